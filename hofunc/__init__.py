@@ -1,0 +1,2 @@
+from hofunc import rules
+from hofunc.transforms import derivatives, hessian, hod, jacobian

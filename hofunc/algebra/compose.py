@@ -1,0 +1,138 @@
+"""Composition of terms: the chain rule for one term of the outer and one term of each inner derivative.
+
+Composing identifies the axes of an outer slot with the output axes of the inner term put into it. That is all there
+is to it: whatever diagonal structure survives, survives because two labels became one, and whatever is lost is lost
+because a label became hidden. Source: thesis of THOAD, sections 5 and 6, with labels in place of annotations.
+"""
+
+from collections.abc import Sequence
+
+from hofunc.algebra.labels import Axes, Axis, Bindings, Label, Segment, extent, full, rebind
+from hofunc.algebra.operators import DELTA
+from hofunc.algebra.term import Factor, Term, rebound, relabelled, span
+
+
+class _Unifier:
+    """Finds what labels must be bound to so that pairs of axes have equal indices."""
+
+    def __init__(self, axes: Sequence[Axis]):
+        self.axes = axes
+        self.bindings: Bindings = {}
+        self.deltas: list[Factor] = []
+
+    def unify(self, left: Axis, right: Axis) -> bool:
+        """Make two axes equal; False if they share no index.
+
+        Segments are matched from the right, splitting a label where the other axis has a boundary. Where the
+        boundaries do not nest, or a label to be split also lies inside a longer range, the axes stay as they are
+        and a Kronecker delta factor ties them.
+        """
+        if extent(left) == 0:
+            return False
+        while True:
+            left, right = self._drop_ones(rebind(left, self.bindings), rebind(right, self.bindings))
+            if not left or not right:
+                return True
+            one, other = left[-1], right[-1]
+            if one.extent == other.extent:
+                if not self._match(one, other):
+                    return False
+                left, right = left[:-1], right[:-1]
+            elif one.extent > other.extent and (parts := self._split(one, other.extent)):
+                left = left[:-1] + parts
+            elif one.extent < other.extent and (parts := self._split(other, one.extent)):
+                right = right[:-1] + parts
+            else:
+                self.deltas.append(Factor(DELTA, (left, right)))
+                return True
+
+    @staticmethod
+    def _drop_ones(left: Axis, right: Axis) -> tuple[Axis, Axis]:
+        """Drop trailing segments of extent 1 that the other axis has nothing to match with."""
+        while left and left[-1].extent == 1 and not (right and right[-1].extent == 1):
+            left = left[:-1]
+        while right and right[-1].extent == 1 and not (left and left[-1].extent == 1):
+            right = right[:-1]
+        return left, right
+
+    def _split(self, segment: Segment, inner: int) -> Axis | None:
+        """Split a segment into an outer part and an inner part of the given extent, if that can be done."""
+        outer, remainder = divmod(segment.extent, inner)
+        if remainder:
+            return None
+        if segment.label is None:
+            high, low = divmod(segment.start, inner)
+            return Segment(None, high, outer), Segment(None, low, inner)
+        if not self._fills_its_segments(segment.label):
+            return None
+        parts = (full(Label(outer)), full(Label(inner)))
+        self.bindings[segment.label] = parts
+        return parts
+
+    def _fills_its_segments(self, label: Label) -> bool:
+        return all(
+            segment.is_full for axis in self.axes for segment in rebind(axis, self.bindings) if segment.label is label
+        )
+
+    def _match(self, one: Segment, other: Segment) -> bool:
+        """Restrict two segments of equal extent to the indices that both reach; False if there are none."""
+        if one.label is other.label:
+            return one.start == other.start
+        common = range(max(one.start, other.start), min(span(one).stop, span(other).stop))
+        if not common:
+            return False
+        if one.label is not None and span(one) == common:
+            self._bind(other, one.label, common)
+        elif other.label is not None and span(other) == common:
+            self._bind(one, other.label, common)
+        else:
+            label = Label(len(common)) if one.label is not None and other.label is not None else None
+            self._bind(one, label, common)
+            self._bind(other, label, common)
+        return True
+
+    def _bind(self, segment: Segment, label: Label | None, reach: range) -> None:
+        if segment.label is not None:
+            self.bindings[segment.label] = (Segment(label, reach.start - segment.start, segment.label.size),)
+
+
+def compose(outer: Term, inners: Sequence[Term | None]) -> Term | None:
+    """Put an inner term into every slot of the outer term that has one; None if the product vanishes.
+
+    Args:
+        outer: Term with one slot per entry of inners.
+        inners: The inner term of each slot, or None for a slot that stays.
+
+    Returns:
+        The composed term, its slots being those that stayed and then those of the inner terms, in order.
+    """
+    fresh = [inner and relabelled(inner) for inner in inners]
+    present = [inner for inner in fresh if inner is not None]
+    product = Term(
+        outer.coefficient,
+        outer.factors + tuple(factor for inner in present for factor in inner.factors),
+        outer.out,
+        tuple(slot for slot, inner in zip(outer.slots, fresh, strict=True) if inner is None)
+        + tuple(slot for inner in present for slot in inner.slots),
+    )
+    for inner in present:
+        product = product._replace(coefficient=product.coefficient * inner.coefficient)
+    pairs = [
+        pair
+        for slot, inner in zip(outer.slots, fresh, strict=True)
+        if inner is not None
+        for pair in zip(slot, inner.out, strict=True)
+    ]
+    unifier = _Unifier([*_all_axes(product), *(axis for pair in pairs for axis in pair)])
+    if not all(unifier.unify(left, right) for left, right in pairs):
+        return None
+    product = product._replace(factors=product.factors + tuple(unifier.deltas))
+    return rebound(product, unifier.bindings)
+
+
+def _all_axes(term: Term) -> Axes:
+    return (
+        *term.out,
+        *(axis for slot in term.slots for axis in slot),
+        *(axis for factor in term.factors for axis in factor.axes),
+    )

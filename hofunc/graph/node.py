@@ -1,0 +1,120 @@
+"""The graph of a recorded function: plain tuples, hashable, without tensor data.
+
+The nodes of a graph are its structure (ops, constants, wiring, shapes and dtypes), and so the graph itself is the key
+under which a plan is cached. The values of the nodes are kept beside it, in a list with the same numbering.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+INPUT = "input"
+CONSTANT = "constant"
+
+
+class Ref(NamedTuple):
+    """Stands for the value of a node among the arguments of an op."""
+
+    index: int
+
+
+class Node(NamedTuple):
+    """One tensor of the recorded function, and how it is computed.
+
+    Attributes:
+        index: Its place in the graph.
+        op: The callable that computes it; INPUT or CONSTANT for a tensor that is given.
+        args: Positional arguments of op, tensors as Refs, lists as tuples.
+        kwargs: Keyword arguments as pairs.
+        output: Which of several outputs of op this is; None if op returns one tensor.
+        operands: Indices of the nodes that its Refs stand for, in order of appearance.
+        shape: Shape of its value.
+        dtype: Dtype of its value.
+        device: Device of its value, if it is given; that of the others follows.
+        active: Whether it depends, differentiably as far as is known, on a differentiated input.
+    """
+
+    index: int
+    op: Any
+    args: tuple
+    kwargs: tuple[tuple[str, Any], ...]
+    output: int | None
+    operands: tuple[int, ...]
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device | None
+    active: bool
+
+    @property
+    def is_given(self) -> bool:
+        """Whether the node is an input or a constant, which no op computes."""
+        return self.op is INPUT or self.op is CONSTANT
+
+
+class Graph(NamedTuple):
+    """Nodes in order of computation; ``inputs`` and ``outputs`` are indices of nodes."""
+
+    nodes: tuple[Node, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+class NegativeZero(float):
+    """The constant -0.0, kept apart from 0.0 in the key of a plan."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NegativeZero)
+
+    def __hash__(self) -> int:
+        return hash("-0.0")
+
+
+NEGATIVE_ZERO = NegativeZero(-0.0)
+
+
+class Call(NamedTuple):
+    """A function and its arguments, with a Ref for every tensor; calling it fills in the tensors.
+
+    Example:
+        >>> Call(torch.add, (Ref(3), 1), (("alpha", 2),))(torch.tensor(5.0))
+        tensor(7.)
+    """
+
+    op: Callable
+    args: tuple
+    kwargs: tuple[tuple[str, Any], ...] = ()
+
+    def __call__(self, *tensors: torch.Tensor) -> Any:
+        supply = iter(tensors)
+        return self.op(*fill(self.args, supply), **{name: fill(value, supply) for name, value in self.kwargs})
+
+
+def fill(template: Any, supply: Iterator) -> Any:
+    """Replace every Ref of a nested tuple by the next item of supply."""
+    if type(template) is Ref:
+        return next(supply)
+    if type(template) is tuple:
+        return tuple(fill(item, supply) for item in template)
+    return template
+
+
+def refs(template: Any) -> Iterator[Ref]:
+    """Yield the Refs of a nested tuple in order of appearance."""
+    if type(template) is Ref:
+        yield template
+    elif type(template) is tuple:
+        for item in template:
+            yield from refs(item)
+
+
+def renumbered(template: Any, numbers: Mapping[int, int] | Sequence[int]) -> Any:
+    """Replace every Ref of a nested tuple by a Ref to numbers[index]."""
+    return fill(template, iter([Ref(numbers[ref.index]) for ref in refs(template)]))
+
+
+def call_of(node: Node) -> Call:
+    """Return the call that computes a node."""
+    return Call(node.op, node.args, node.kwargs)

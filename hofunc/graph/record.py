@@ -1,0 +1,127 @@
+"""Recording a function, with real values or with stand-ins, and replaying what was recorded."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_map
+
+from hofunc.errors import MutationError
+from hofunc.graph.node import CONSTANT, Graph, call_of
+from hofunc.graph.purity import NeedsFunctionalization
+from hofunc.graph.standin import Lift, in_transform, outside_transforms, stand_in
+from hofunc.graph.tape import Tape
+
+Function = Callable[..., Any]
+
+
+class Recording(NamedTuple):
+    """A recorded call.
+
+    Attributes:
+        graph: The graph, with one output for every tensor of the result.
+        values: The value of every node; stand-ins if ``wrappers`` is not None.
+        leaves: What the function returned, flattened; its tensors are the graph's outputs in order.
+        spec: Structure of what the function returned.
+        wrappers: The real tensors of the graph's inputs, on which it has to be replayed; None if values are real.
+    """
+
+    graph: Graph
+    values: list[torch.Tensor]
+    leaves: list[Any]
+    spec: TreeSpec
+    wrappers: list[torch.Tensor] | None
+
+
+def record(f: Function, inputs: Sequence[torch.Tensor], others: Any = ()) -> Recording:
+    """Call ``f(inputs, others)`` once and record it.
+
+    Args:
+        f: Function of a list of tensors and of anything else.
+        inputs: The tensors by which f is to be differentiated.
+        others: A pytree that f also takes.
+
+    Raises:
+        MutationError: f writes to an input or to a captured tensor.
+        BranchError: f needs a single value of a tensor that vmap batches.
+        UntracedError: f computes in a way that cannot be followed.
+    """
+    attempt = _record_stand_ins if in_transform() else _record_values
+    try:
+        return attempt(f, inputs, others)
+    except NeedsFunctionalization:
+        pass
+    try:
+        return attempt(torch.func.functionalize(f), inputs, others)
+    except RuntimeError as error:
+        if "mutating a non-functional tensor" not in str(error):
+            raise
+        raise MutationError(
+            "hofunc: f is not pure",
+            got="an in-place op that writes a result of f to a captured tensor",
+            expected="a function that leaves all that it did not make itself as it is",
+            remedy="Write to a clone, or return the new value.",
+        ) from error
+
+
+def _record_values(f: Function, inputs: Sequence[torch.Tensor], others: Any) -> Recording:
+    tape = Tape()
+    with torch.enable_grad():
+        aliases = [tensor.view_as(tensor) for tensor in inputs]
+        for alias in aliases:
+            tape.add_input(alias, active=True)
+        with tape:
+            result = f(aliases, others)
+    return _recording(tape, result, None)
+
+
+def _record_stand_ins(f: Function, inputs: Sequence[torch.Tensor], others: Any) -> Recording:
+    tape = Tape()
+
+    with outside_transforms() as depth, torch.enable_grad():
+        lift = Lift(depth, lambda plain, batched: tape.add_input(plain, active=False, batched=batched))
+        plain_inputs = []
+        for tensor in inputs:
+            plain, batched = stand_in(tensor)
+            tape.add_input(plain, active=True, batched=batched)
+            plain_inputs.append(plain)
+        plain_others = tree_map(lift.swap, others)
+        with tape, lift:
+            result = f(plain_inputs, plain_others)
+        recording = _recording(tape, tree_map(lift.swap, result), [*inputs])
+    assert recording.wrappers is not None
+    recording.wrappers.extend(lift.wrappers)
+    return recording
+
+
+def _recording(tape: Tape, result: Any, wrappers: list[torch.Tensor] | None) -> Recording:
+    leaves, spec = tree_flatten(result)
+    graph = tape.graph([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
+    return Recording(graph, tape.values, leaves, spec, wrappers)
+
+
+def replay(graph: Graph, inputs: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Compute the value of every node again, from other inputs.
+
+    Args:
+        graph: The graph.
+        inputs: One tensor for each of the graph's inputs.
+        values: Values of its constants, by node.
+    """
+    result: list[Any] = [value if node.op is CONSTANT else None for node, value in zip(graph.nodes, values, strict=True)]
+    for index, tensor in zip(graph.inputs, inputs, strict=True):
+        result[index] = tensor
+    last: tuple[Any, int] = (None, 0)  # call and output of the latest node that is one of several outputs
+    outputs: Any = None
+    for node in graph.nodes:
+        if node.is_given:
+            continue
+        call = call_of(node)
+        if node.output is None:
+            result[node.index] = call(*[result[operand] for operand in node.operands])
+            continue
+        if last[0] != call or last[1] >= node.output:
+            outputs = call(*[result[operand] for operand in node.operands])
+        last = call, node.output
+        result[node.index] = outputs[node.output]
+    return result

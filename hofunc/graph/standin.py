@@ -1,0 +1,111 @@
+"""Stand-ins: how to record under an outer torch.func transform.
+
+Inside vmap, grad or jvp the inputs are wrappers, and a dispatch mode sees only the level below. So the function is
+recorded on stand-ins, plain tensors of the logical shape, with the outer transforms out of the way, and the recorded
+graph is then replayed on the real, wrapped tensors. Wrappers that the function captured are swapped for stand-ins
+when they first reach a torch function, and become inputs of the graph.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch._C._functorch as functorch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from hofunc.errors import UntracedError
+
+
+def in_transform() -> bool:
+    """Tell whether a torch.func transform is running."""
+    return functorch.peek_interpreter_stack() is not None
+
+
+@contextmanager
+def outside_transforms() -> Iterator[int]:
+    """Set the running torch.func transforms aside; yields how many there are.
+
+    NOTE [neutral levels]: transforms inside the recorded function number their levels from the depth of the stack.
+    On an empty stack they would take numbers that captured wrappers of the outer transforms already bear, and would
+    silently treat those wrappers as their own. So the stack is refilled with vmap levels, which leave tensors that
+    they do not batch alone.
+    """
+    depth = functorch.maybe_current_level() or 0
+    with temporarily_clear_interpreter_stack():
+        for _ in range(depth):
+            functorch._vmap_increment_nesting(1, "same")
+        try:
+            yield depth
+        finally:
+            for _ in range(depth):
+                functorch._vmap_decrement_nesting()
+
+
+def is_wrapper(value: Any) -> bool:
+    """Tell whether a value is a tensor wrapped by a torch.func transform."""
+    return isinstance(value, torch.Tensor) and functorch.is_functorch_wrapped_tensor(value)
+
+
+def stand_in(value: torch.Tensor) -> tuple[torch.Tensor, bool]:
+    """Return a plain tensor of a wrapper's logical shape, and whether it is only one of a batch.
+
+    Its values are those of the first member of every batch, so that ops which check their input accept it.
+    """
+    batched = False
+    while functorch.is_functorch_wrapped_tensor(value):
+        dim = functorch.maybe_get_bdim(value) if functorch.is_batchedtensor(value) else -1
+        value = functorch.get_unwrapped(value)
+        if dim >= 0:
+            batched = True
+            value = value.select(dim, 0)
+    return value.detach(), batched
+
+
+class Lift(TorchFunctionMode):
+    """Swaps the wrappers of outer transforms that reach a torch function for stand-ins.
+
+    Args:
+        depth: Number of outer transforms; deeper levels belong to transforms inside the function.
+        add: Called with the stand-in of every new wrapper and whether it is batched.
+    """
+
+    def __init__(self, depth: int, add: Callable[[torch.Tensor, bool], None]):
+        super().__init__()
+        self.depth = depth
+        self.wrappers: list[torch.Tensor] = []
+        self._stand_ins: dict[int, torch.Tensor] = {}
+        self._add = add
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        kwargs = kwargs or {}
+        if any(is_wrapper(leaf) for leaf in tree_leaves((args, kwargs))):
+            args, kwargs = tree_map(self.swap, (args, kwargs))
+        return func(*args, **kwargs)
+
+    def swap(self, value: Any) -> Any:
+        """Return the stand-in of an outer wrapper, and anything else as it is."""
+        if not is_wrapper(value):
+            return value
+        if functorch.maybe_get_level(value) > self.depth:
+            self._check_inside(value)
+            return value
+        if id(value) not in self._stand_ins:
+            plain, batched = stand_in(value)
+            self._add(plain, batched)
+            self.wrappers.append(value)
+            self._stand_ins[id(value)] = plain
+        return self._stand_ins[id(value)]
+
+    def _check_inside(self, value: torch.Tensor) -> None:
+        while functorch.is_functorch_wrapped_tensor(value):
+            if functorch.maybe_get_level(value) <= self.depth:
+                raise UntracedError(
+                    "hofunc: f maps a transform of its own over a captured tensor of an outer transform",
+                    got="a tensor wrapped by both",
+                    expected="captured tensors that f's own transforms do not wrap",
+                    remedy="Pass the captured tensor to f as an argument.",
+                )
+            value = functorch.get_unwrapped(value)

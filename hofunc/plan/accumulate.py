@@ -1,0 +1,110 @@
+"""Sums: adding the terms of a block where their patterns allow it, and writing a block as one dense tensor."""
+
+from collections.abc import Sequence
+from math import prod
+
+import torch
+
+from hofunc.algebra.combine import embedding, grouped
+from hofunc.algebra.labels import Label
+from hofunc.algebra.term import Factor, Term, visible
+from hofunc.plan.program import Builder, Register
+from hofunc.views import Labelled, add_within, aligned, each, plus, spread, times
+
+
+def accumulated(builder: Builder, terms: Sequence[Term]) -> list[Term]:
+    """Add contracted terms: those of one pattern into one, and a diagonal one into a denser one that there is.
+
+    Terms whose patterns do not lie in each other stay apart until a dense tensor is asked for.
+    """
+    summed = [_sum(builder, group) for group in grouped(terms)]
+    summed = sorted((term for term in summed if term.coefficient != 0), key=_size, reverse=True)
+    result: list[Term] = []
+    for term in summed:
+        for place, general in enumerate(result):
+            bindings = embedding(term, general)
+            if bindings is not None:
+                result[place] = _fold(builder, general, term, bindings)
+                break
+        else:
+            result.append(term)
+    return result
+
+
+def _size(term: Term) -> int:
+    return prod(label.size for label in visible(term))
+
+
+def _labelled(term: Term) -> Labelled | None:
+    """Return the tensor of a contracted term, None if it has none."""
+    if not term.factors:
+        return None
+    ((source, axes),) = term.factors
+    return Labelled(source, tuple(segment.label for (segment,) in axes if segment.label is not None))
+
+
+def _sum(builder: Builder, terms: Sequence[Term]) -> Term:
+    """Add contracted terms with equal axes."""
+    weights: dict[tuple[Register, tuple[Label, ...]], float] = {}
+    constant: float = 0
+    for term in terms:
+        core = _labelled(term)
+        if core is None:
+            constant += term.coefficient
+        else:
+            weights[core] = weights.get(core, 0) + term.coefficient
+    weights = {core: weight for core, weight in weights.items() if weight != 0}
+    if not weights:
+        return terms[0]._replace(coefficient=constant, factors=())
+    common = next(iter(weights.values()))
+    if constant or any(weight != common for weight in weights.values()):
+        common = 1
+    cores = sorted((Labelled(*core) for core in weights), key=lambda core: -len(core.labels))
+    labels = tuple(dict.fromkeys(label for core in cores for label in core.labels))
+    total = None
+    for core in sorted(cores, key=lambda core: weights[core] != common):
+        tensor, weight = aligned(builder.emit, core, labels), weights[core] / common
+        total = times(builder.emit, tensor, weight) if total is None else plus(builder.emit, total, tensor, weight)
+    if constant:
+        total = builder.emit(torch.add, total, constant)
+    return terms[0]._replace(coefficient=common, factors=(Factor(total, each(labels)),))
+
+
+def _fold(builder: Builder, general: Term, special: Term, bindings: dict) -> Term:
+    """Add a term to the part that it takes of a denser one."""
+    base, part = _labelled(general), _labelled(special)
+    if part is None:
+        part = Labelled(builder.emit(scalar_like, builder.like(), 1), ())
+    labels = tuple(label for label in visible(general) if label.size > 1)
+    if base is None:
+        base = Labelled(builder.emit(scalar_like, builder.like(), 1), ())
+    if len(base.labels) < len(labels):
+        base = Labelled(spread(builder.emit, base, each(labels)), labels)
+    axes = tuple(bindings[label] for label in base.labels)
+    if general.coefficient != 1 and general.coefficient != special.coefficient:
+        base = base._replace(tensor=times(builder.emit, base.tensor, general.coefficient))
+        general = general._replace(coefficient=1)
+    ratio = special.coefficient / general.coefficient
+    total = add_within(builder.emit, base.tensor, axes, part, ratio)
+    return general._replace(factors=(Factor(total, each(base.labels)),))
+
+
+def dense(builder: Builder, terms: Sequence[Term]) -> Register:
+    """Write the sum of the contracted terms of a block, of which there is one at least, as one tensor.
+
+    Its axes are those of the output and then those of every slot.
+    """
+    total = None
+    for term in sorted(terms, key=_size, reverse=True):
+        core = _labelled(term) or Labelled(builder.emit(scalar_like, builder.like(), 1), ())
+        places = (*term.out, *(axis for slot in term.slots for axis in slot))
+        if total is None:
+            total = times(builder.emit, spread(builder.emit, core, places), term.coefficient)
+        else:
+            total = add_within(builder.emit, total, places, core, term.coefficient)
+    return total
+
+
+def scalar_like(tensor: torch.Tensor, value: float) -> torch.Tensor:
+    """Return a number as a tensor of a tensor's dtype and device."""
+    return torch.full((), value, dtype=tensor.dtype, device=tensor.device)

@@ -1,0 +1,128 @@
+"""Contraction: from a term with many factors to one with at most one, lowered to mm, bmm and mul at plan time."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import prod
+
+import opt_einsum
+import torch
+
+from hofunc.algebra.labels import Label, labels_of
+from hofunc.algebra.operators import Delta, Map
+from hofunc.algebra.term import Factor, Term, visible
+from hofunc.plan.operators import resolved
+from hofunc.plan.program import Builder
+from hofunc.views import Labelled, aligned, each, permuted
+
+Labels = tuple[Label, ...]
+
+
+def contract(builder: Builder, term: Term) -> Term:
+    """Return an equal term with at most one factor, whose labels are all visible; its steps go to the builder."""
+    if not term.factors:
+        return term
+    operators = [factor for factor in term.factors if isinstance(factor.source, Delta | Map)]
+    tensors = [factor for factor in term.factors if not isinstance(factor.source, Delta | Map)]
+    operands = [builder.read(factor.source, factor.axes) for factor in tensors]
+    shown = visible(term)
+    while operators:
+        operator = operators.pop()
+        needed = {*shown, *labels_of(*(other.axes for other in operators))}
+        operands = resolved(builder, operator, operands, needed)
+    result = product(builder, operands, shown)
+    return term._replace(factors=(Factor(result.tensor, each(result.labels)),))
+
+
+def product(builder: Builder, operands: Sequence[Labelled], keep: dict[Label, None] | set[Label]) -> Labelled:
+    """Multiply labelled tensors and sum over the labels that are not to be kept."""
+    left = list(operands)
+    for place, operand in enumerate(left):
+        others = {label for other in (*left[:place], *left[place + 1 :]) for label in other.labels}
+        left[place] = _summed(builder, operand, {*keep, *others})
+    for first, second in _path(left, keep):
+        one, other = left[first], left[second]
+        left = [operand for place, operand in enumerate(left) if place not in (first, second)]
+        needed = {*keep, *(label for operand in left for label in operand.labels)}
+        left.append(_pair(builder, one, other, needed))
+    return left[0]
+
+
+def _summed(builder: Builder, operand: Labelled, keep: set[Label]) -> Labelled:
+    dims = tuple(dim for dim, label in enumerate(operand.labels) if label not in keep)
+    if not dims:
+        return operand
+    return Labelled(builder.emit(torch.sum, operand.tensor, dims), tuple(x for x in operand.labels if x in keep))
+
+
+def _path(operands: Sequence[Labelled], keep: dict[Label, None] | set[Label]) -> list[tuple[int, int]]:
+    if len(operands) < 3:
+        return [(0, 1)] * (len(operands) - 1)
+    numbers = {label: n for n, label in enumerate(dict.fromkeys(x for operand in operands for x in operand.labels))}
+    subscripts = tuple(tuple(numbers[label] for label in operand.labels) for operand in operands)
+    result = tuple(number for label, number in numbers.items() if label in keep)
+    return _cached_path(subscripts, result, tuple(label.size for label in numbers))
+
+
+@lru_cache(maxsize=4096)
+def _cached_path(
+    subscripts: tuple[tuple[int, ...], ...], result: tuple[int, ...], sizes: tuple[int, ...]
+) -> list[tuple[int, int]]:
+    letters = [opt_einsum.get_symbol(number) for number in range(len(sizes))]
+    inputs = ",".join("".join(letters[n] for n in labels) for labels in subscripts)
+    equation = f"{inputs}->{''.join(letters[n] for n in result)}"
+    shapes = [tuple(sizes[n] for n in labels) for labels in subscripts]
+    path, _ = opt_einsum.contract_path(equation, *shapes, shapes=True, optimize="auto")
+    return [tuple(sorted(step)) for step in path]
+
+
+def _pair(builder: Builder, one: Labelled, other: Labelled, keep: set[Label]) -> Labelled:
+    """Multiply two labelled tensors, summing the labels that both have and that are not kept."""
+    one, other = _summed(builder, one, {*keep, *other.labels}), _summed(builder, other, {*keep, *one.labels})
+    if _numel(other) > _numel(one):
+        one, other = other, one
+    summed = tuple(label for label in one.labels if label in other.labels and label not in keep)
+    if not summed:
+        labels = one.labels + tuple(label for label in other.labels if label not in one.labels)
+        factors = [aligned(builder.emit, operand, labels) for operand in (one, other)]
+        return Labelled(builder.emit(torch.mul, *factors), labels)
+    batch = tuple(label for label in one.labels if label in other.labels and label in keep)
+    rows = tuple(label for label in one.labels if label not in other.labels)
+    columns = tuple(label for label in other.labels if label not in one.labels)
+    left = _matrix(builder, one, batch, rows, summed)
+    right = _matrix(builder, other, batch, columns, summed, transposed=True)
+    result = builder.emit(torch.bmm if batch else torch.mm, left, right)
+    labels = (*batch, *rows, *columns)
+    return Labelled(_reshaped(builder, result, len(batch) > 0, (batch, rows, columns)), labels)
+
+
+def _numel(operand: Labelled) -> int:
+    return prod(label.size for label in operand.labels)
+
+
+def _matrix(builder: Builder, operand: Labelled, batch: Labels, free: Labels, summed: Labels, transposed: bool = False):  # type: ignore[no-untyped-def]
+    """Lay an operand out as (batch, free, summed), or (batch, summed, free) if transposed, without copying if it can.
+
+    Of the two orders of the matrix dimensions the one nearer to the operand's own is reshaped, and the result is
+    turned by a view.
+    """
+    position = operand.labels.index
+    summed_last = not free or not summed or position(summed[0]) > position(free[0])
+    groups = (batch, free, summed) if summed_last else (batch, summed, free)
+    order = tuple(position(label) for group in groups for label in group)
+    tensor = permuted(builder.emit, operand.tensor, order)
+    shape = tuple(prod(label.size for label in group) for group in groups)
+    if not batch:
+        shape = shape[1:]
+    if len(operand.labels) != len(shape) or any(len(g) != 1 for g in groups if g is not batch or batch):
+        tensor = builder.emit(torch.reshape, tensor, shape)
+    if summed_last == transposed:
+        tensor = builder.emit(torch.transpose, tensor, -2, -1)
+    return tensor
+
+
+def _reshaped(builder: Builder, tensor, batched: bool, groups: tuple[Labels, Labels, Labels]):  # type: ignore[no-untyped-def]
+    """Give a matrix product one dimension per label."""
+    expected = groups if batched else groups[1:]
+    if all(len(group) == 1 for group in expected):
+        return tensor
+    return builder.emit(torch.reshape, tensor, tuple(label.size for group in groups for label in group))

@@ -1,0 +1,81 @@
+"""Factors that are applied rather than multiplied: Kronecker deltas and linear maps."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from hofunc.algebra.labels import Axes, Axis, Label, extent, fresh_axes, labels_of, shape_of
+from hofunc.algebra.operators import Delta
+from hofunc.algebra.term import Factor
+from hofunc.plan.program import Builder
+from hofunc.views import Labelled, each, read, spread
+
+
+def resolved(builder: Builder, operator: Factor, operands: Sequence[Labelled], needed: set[Label]) -> list[Labelled]:
+    """Apply an operator to the operand that it is contracted with.
+
+    Args:
+        builder: Takes the steps.
+        operator: The factor of a delta or a map.
+        operands: The tensors of the same product.
+        needed: Labels that are visible in the term or that other operators have.
+
+    Returns:
+        The operands, one of them transformed; or, where no single operand has all that is contracted and nothing
+        else has any of it, all of them and the operator's matrix.
+    """
+    for transposed in (True, False):
+        taken, given, _ = _ends(operator, transposed)
+        contracted = {label for label in labels_of(taken) if label.size > 1}
+        hosts = [operand for operand in operands if contracted & {*operand.labels}]
+        if len(hosts) <= 1 and not contracted & {*needed, *labels_of(given)}:
+            host = hosts[0] if hosts else Labelled(builder.emit(one_like, builder.like()), ())
+            others = [operand for operand in operands if operand is not host]
+            return [*others, _applied(builder, operator, host, transposed)]
+    return [*operands, _matrix(builder, operator)]
+
+
+def _ends(operator: Factor, transposed: bool) -> tuple[Axes, Axes, Axes]:
+    """Return the axes that the operator takes, those it gives in their place, and those along which it is separate."""
+    outs, ins = (1, 1) if isinstance(operator.source, Delta) else (operator.source.outs, operator.source.ins)
+    ends = operator.axes[:outs], operator.axes[outs : outs + ins]
+    return (*(ends if transposed else ends[::-1]), operator.axes[outs + ins :])
+
+
+def _applied(builder: Builder, operator: Factor, host: Labelled, transposed: bool) -> Labelled:
+    taken, given, separate = _ends(operator, transposed)
+    rest = each([label for label in host.labels if label not in {*labels_of(taken, separate)}])
+    tensor = spread(builder.emit, host, (*rest, *separate, *taken))
+    return read(builder.emit, _apply(builder, operator, tensor, transposed), (*rest, *separate, *given))
+
+
+def _apply(builder: Builder, operator: Factor, tensor: Any, transposed: bool) -> Any:
+    if isinstance(operator.source, Delta):
+        return tensor
+    function = operator.source.transpose if transposed else operator.source.forward
+    return builder.apply(function, tensor, operator.source.args)
+
+
+def _matrix(builder: Builder, operator: Factor) -> Labelled:
+    """Build the operator's matrix, by applying it to the identity."""
+    taken, given, separate = _ends(operator, transposed=True)
+    rows, columns = fresh_axes(shape_of(taken)), fresh_axes(shape_of(taken))
+    eye = builder.emit(eye_like, builder.like(), extent(_merged(rows)))
+    identity = read(builder.emit, eye, (_merged(rows), _merged(columns)))
+    tensor = spread(builder.emit, identity, (*rows, *fresh_axes(shape_of(separate)), *columns))
+    return read(builder.emit, _apply(builder, operator, tensor, transposed=True), (*taken, *separate, *given))
+
+
+def _merged(axes: Axes) -> Axis:
+    return sum(axes, ())
+
+
+def eye_like(tensor: torch.Tensor, size: int) -> torch.Tensor:
+    """Return an identity matrix of a tensor's dtype and device."""
+    return torch.eye(size, dtype=tensor.dtype, device=tensor.device)
+
+
+def one_like(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the number one as a tensor of a tensor's dtype and device."""
+    return torch.ones((), dtype=tensor.dtype, device=tensor.device)

@@ -1,0 +1,186 @@
+"""Programs: straight lines of torch calls over registers, built with common subexpressions merged."""
+
+from collections.abc import Callable, Hashable, Sequence
+from operator import getitem
+from typing import Any, NamedTuple
+
+import torch
+
+from hofunc.algebra.labels import Axes
+from hofunc.errors import InternalError
+from hofunc.graph.node import Call, Ref, call_of, fill, refs
+from hofunc.rules.lower import Lowered
+from hofunc.views import Labelled, read
+
+
+class Register:
+    """Names a tensor that a program computes or is given; equal only to itself."""
+
+    __slots__ = ("index",)
+
+    def __init__(self, index: int):
+        self.index = index
+
+    def __repr__(self) -> str:
+        return f"r{self.index}"
+
+
+class Step(NamedTuple):
+    """``registers[target] = function(*args)``, with Registers among the args."""
+
+    target: int
+    function: Callable
+    args: tuple
+
+
+class Program(NamedTuple):
+    """Steps in order of execution.
+
+    Attributes:
+        inputs: For each register that is given, the number of the recorded node whose value it takes.
+        constants: For each register that holds a constant of the plan, the tensor.
+        steps: What to compute.
+        frees: After each step, the registers that no later step reads.
+        outputs: The registers that hold the results.
+    """
+
+    inputs: dict[int, int]
+    constants: dict[int, torch.Tensor]
+    steps: tuple[Step, ...]
+    frees: tuple[tuple[int, ...], ...]
+    outputs: tuple[int, ...]
+
+
+class Builder:
+    """Builds a program over the values of a lowered graph.
+
+    Args:
+        lowered: The graph.
+        dtype: Dtype in which everything is computed; values of other floating dtypes are converted.
+    """
+
+    def __init__(self, lowered: Lowered, dtype: torch.dtype):
+        self.lowered = lowered
+        self.dtype = dtype
+        self._steps: list[Step] = []
+        self._producers: dict[Register, Step] = {}
+        self._known: dict[Hashable, Register] = {}
+        self._inputs: dict[int, int] = {}
+        self._constants: dict[int, torch.Tensor] = {}
+        self._count = 0
+
+    def emit(self, function: Callable, *args: Any) -> Register:
+        """Return the register of function(*args), which is computed once however often it is asked for."""
+        key = (function, args)
+        if key not in self._known:
+            self._known[key] = register = self._new()
+            self._producers[register] = step = Step(register.index, function, args)
+            self._steps.append(step)
+        return self._known[key]
+
+    def value(self, index: int) -> Register:
+        """Return the register of a node's value, in the program's dtype if it is floating."""
+        key = ("value", index)
+        if key not in self._known:
+            node = self.lowered.graph.nodes[index]
+            origin = self.lowered.origins[index]
+            if origin is None:
+                register = self.call(call_of(node))
+                if node.output is not None:
+                    register = self.emit(getitem, register, node.output)
+            else:
+                register = self._given(origin)
+                if node.dtype.is_floating_point and node.dtype != self.dtype:
+                    register = self.emit(torch.Tensor.to, register, self.dtype)
+            self._known[key] = register
+        return self._known[key]
+
+    def _given(self, origin: int | torch.Tensor) -> Register:
+        register = self._new()
+        if isinstance(origin, torch.Tensor):
+            self._constants[register.index] = origin
+        else:
+            self._inputs[register.index] = origin
+        return register
+
+    def call(self, call: Call) -> Register:
+        """Return the register of a call whose Refs name nodes."""
+        operands = [self.value(ref.index) for ref in refs((call.args, call.kwargs))]
+        args, kwargs = fill((call.args, call.kwargs), (Ref(place) for place in range(len(operands))))
+        return self.emit(Call(call.op, args, kwargs), *operands)
+
+    def apply(self, function: Callable, tensor: Register, args: tuple) -> Register:
+        """Return the register of function(tensor, *args), where Refs among the args name nodes."""
+        operands = [self.value(ref.index) for ref in refs(args)]
+        template = fill(args, (Ref(place) for place in range(1, len(operands) + 1)))
+        return self.emit(Call(function, (Ref(0), *template)), tensor, *operands)
+
+    def read(self, source: Hashable, axes: Axes) -> Labelled:
+        """View what a factor names through its axes."""
+        if isinstance(source, Register):
+            register = source
+        elif isinstance(source, Ref):
+            register = self.value(source.index)
+        elif isinstance(source, Call):
+            register = self.call(source)
+        else:
+            raise InternalError(f"hofunc.plan: unknown source {source}", got=str(type(source)), expected="a tensor")
+        return read(self.emit, register, axes)
+
+    def like(self) -> Register:
+        """Return some register of the program's dtype and device, from which to make new tensors."""
+        return self.value(self.lowered.graph.outputs[0])
+
+    def program(self, outputs: Sequence[Register]) -> Program:
+        """Return the program that computes the outputs, without steps that they do not need."""
+        live = {register.index for register in outputs}
+        steps: list[Step] = []
+        frees: list[tuple[int, ...]] = []
+        for step in reversed(self._steps):
+            if step.target not in live:
+                continue
+            reads = {arg.index for arg in step.args if isinstance(arg, Register)}
+            frees.append(tuple(sorted(reads - live)))
+            steps.append(step)
+            live |= reads
+        return Program(
+            {register: origin for register, origin in self._inputs.items() if register in live},
+            {register: value for register, value in self._constants.items() if register in live},
+            tuple(reversed(steps)),
+            tuple(reversed(frees)),
+            tuple(register.index for register in outputs),
+        )
+
+    def step_of(self, register: Register) -> Step | None:
+        """Return the step that computes a register, None if it is given."""
+        return self._producers.get(register)
+
+    def _new(self) -> Register:
+        self._count += 1
+        return Register(self._count - 1)
+
+
+
+
+_VIEWS = (torch.permute, torch.reshape, torch.select, torch.narrow, torch.diagonal, torch.unsqueeze, torch.transpose)
+_MAKERS = (
+    torch.add,
+    torch.bmm,
+    torch.clone,
+    torch.constant_pad_nd,
+    torch.diag_embed,
+    torch.mm,
+    torch.mul,
+    torch.neg,
+    torch.sum,
+    torch.Tensor.to,
+)
+
+
+def memory_of(builder: Builder, register: Register) -> Register | None:
+    """Return the register whose memory a register views, or None if the program may not have allocated it."""
+    step = builder.step_of(register)
+    while step is not None and step.function in _VIEWS:
+        register = step.args[0]
+        step = builder.step_of(register)
+    return register if step is not None and step.function in _MAKERS else None

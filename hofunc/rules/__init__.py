@@ -1,0 +1,2 @@
+"""The rules of all known ops."""
+from hofunc.rules import elementwise, linear, multilinear, reshape

@@ -1,0 +1,196 @@
+"""The few kinds of op, each with its exact derivatives of every order as labelled terms.
+
+A rule answers one question: given the positions of the operands that are differentiated by, one position per slot in
+ascending order, what are the terms of that derivative? The planner sums over the positions at which a variable
+stands, so an op that takes one tensor twice needs nothing of its own.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations, combinations_with_replacement
+from typing import Any, NamedTuple, Protocol
+
+from hofunc.algebra.labels import Axes, fresh_axes
+from hofunc.algebra.term import Factor, Term
+from hofunc.graph.node import Call, Graph, Node, Ref
+from hofunc.rules.axes import broadcast
+
+Positions = tuple[int, ...]
+
+
+class Site(NamedTuple):
+    """One use of an op, as a rule sees it: shapes and constants, no values.
+
+    Attributes:
+        node: The node that is computed.
+        operands: The nodes of the op's tensor arguments, in order of appearance.
+    """
+
+    node: Node
+    operands: tuple[Node, ...]
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Shapes of the operands."""
+        return [operand.shape for operand in self.operands]
+
+    def ref(self, position: int) -> Ref:
+        """Return what names the value of an operand in a factor."""
+        return Ref(self.operands[position].index)
+
+    def bind(self, function: Callable, tensors: Iterable[Any]) -> Any:
+        """Call a function with the op's arguments, but with the given objects in place of its tensors."""
+        return Call(function, self.node.args, self.node.kwargs)(*tensors)
+
+
+def site_of(graph: Graph, node: Node) -> Site:
+    """Return the site of a node of a graph."""
+    return Site(node, tuple(graph.nodes[index] for index in node.operands))
+
+
+class Rule(Protocol):
+    """What the planner asks of an op that it differentiates itself."""
+
+    def positions(self, site: Site, order: int) -> Iterable[Positions]:
+        """Yield the ascending positions at which a derivative of this order may be other than zero."""
+        ...
+
+    def terms(self, site: Site, positions: Positions) -> Sequence[Term]:
+        """Return the terms of the derivative by the operands at these positions, which has a slot for each."""
+        ...
+
+
+class Constant:
+    """Does not depend differentiably on anything: sign, floor, comparisons, detach."""
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """Linear in all its operands together, so that only first derivatives are left.
+
+    Attributes:
+        parts: Given a site, the terms of the first derivative by each operand, by position.
+    """
+
+    parts: Callable[[Site], dict[int, list[Term]]]
+
+    def positions(self, site: Site, order: int) -> Iterable[Positions]:
+        """See `Rule`."""
+        return [(position,) for position in range(len(site.operands))] if order == 1 else []
+
+    def terms(self, site: Site, positions: Positions) -> Sequence[Term]:
+        """See `Rule`."""
+        return self.parts(site).get(positions[0], [])
+
+
+@dataclass(frozen=True, slots=True)
+class Multilinear:
+    """A product, linear in every operand: each derivative leaves the other operands as factors.
+
+    Attributes:
+        axes: Given a site, the axes of every operand and of the result.
+    """
+
+    axes: Callable[[Site], tuple[list[Axes], Axes]]
+
+    def positions(self, site: Site, order: int) -> Iterable[Positions]:
+        """See `Rule`."""
+        return combinations(range(len(site.operands)), order)
+
+    def terms(self, site: Site, positions: Positions) -> Sequence[Term]:
+        """See `Rule`."""
+        operands, out = self.axes(site)
+        left = [position for position in range(len(operands)) if position not in positions]
+        factors = tuple(Factor(site.ref(position), operands[position]) for position in left)
+        return [Term(1, factors, out, tuple(operands[position] for position in positions))]
+
+
+@dataclass(frozen=True, slots=True)
+class Elementwise:
+    """A function of one number, applied to every element: order r lies on the diagonal of all its slots.
+
+    Attributes:
+        derivative: ``derivative(x, y, r, *params)`` returns the r-th derivative at x, where the value is y.
+        degree: Highest order that does not vanish, given the op's parameters; None if all may be there.
+        domain: Interval of inputs at which the function is smooth, for tests.
+    """
+
+    derivative: Callable
+    degree: Callable[..., int | None]
+    domain: tuple[float, float]
+
+    def positions(self, site: Site, order: int) -> Iterable[Positions]:
+        """See `Rule`."""
+        degree = site.bind(lambda _, *args, **kwargs: self.degree(*args, **kwargs), [None])
+        return [(0,) * order] if degree is None or order <= degree else []
+
+    def terms(self, site: Site, positions: Positions) -> Sequence[Term]:
+        """See `Rule`."""
+        axes = fresh_axes(site.node.shape)
+        order = len(positions)
+        x, y = site.ref(0), Ref(site.node.index)
+        source = site.bind(lambda _, *args, **kwargs: self._source(x, y, order, args, kwargs), [None])
+        return [Term(1, (Factor(source, axes),), axes, (axes,) * order)]
+
+    def _source(self, x: Ref, y: Ref, order: int, args: tuple, kwargs: dict) -> Call:
+        return Call(self.derivative, (x, y, order, *args), tuple(kwargs.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class ElementwisePair:
+    """A function of two numbers, applied to the broadcast of two operands.
+
+    Attributes:
+        derivative: ``derivative(x, z, r, s, **params)`` returns the derivative of order r by x and s by z, or None
+            where it vanishes for all values.
+        domain: Interval of inputs at which the function is smooth, for tests.
+    """
+
+    derivative: Callable
+    domain: tuple[float, float]
+
+    def positions(self, site: Site, order: int) -> Iterable[Positions]:
+        """See `Rule`."""
+        return combinations_with_replacement((0, 1), order)
+
+    def terms(self, site: Site, positions: Positions) -> Sequence[Term]:
+        """See `Rule`."""
+        operands, out = broadcast(*site.shapes)
+        orders = (positions.count(0), positions.count(1))
+        source = Call(self.derivative, (site.ref(0), site.ref(1), *orders), site.node.kwargs)
+        return [Term(1, (Factor(source, out),), out, tuple(operands[position] for position in positions))]
+
+
+@dataclass(frozen=True, slots=True)
+class Composite:
+    """A short function of ops of the other kinds, in place of which it is differentiated.
+
+    Attributes:
+        function: Takes the op's arguments and returns what the op returns, up to rounding.
+    """
+
+    function: Callable
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """An op known only as a callable: its local derivative is dense over all elements.
+
+    Attributes:
+        derivative: ``derivative(op, output, positions, args, kwargs)``, the derivative tensor at real arguments.
+    """
+
+    derivative: Callable
+
+    def positions(self, site: Site, order: int) -> Iterable[Positions]:
+        """See `Rule`."""
+        floating = [place for place, operand in enumerate(site.operands) if operand.dtype.is_floating_point]
+        return combinations_with_replacement(floating, order)
+
+    def terms(self, site: Site, positions: Positions) -> Sequence[Term]:
+        """See `Rule`."""
+        node = site.node
+        out = fresh_axes(node.shape)
+        slots = tuple(fresh_axes(site.operands[position].shape) for position in positions)
+        source = Call(self.derivative, (node.op, node.output, positions, node.args, node.kwargs))
+        return [Term(1, (Factor(source, sum(slots, out)),), out, slots)]

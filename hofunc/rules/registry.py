@@ -1,0 +1,113 @@
+"""The registry: which op follows which rule, and the functions that enter a rule in one line."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hofunc.algebra.labels import Axes, fresh_axes
+from hofunc.algebra.operators import Map
+from hofunc.algebra.term import Factor, Term
+from hofunc.errors import InternalError
+from hofunc.rules.axes import broadcast, subscripted
+from hofunc.rules.kinds import Composite, Constant, Elementwise, ElementwisePair, Linear, Multilinear, Rule, Site
+
+RULES: dict[Any, Rule | Composite | Constant] = {}
+
+REAL = (-2.0, 2.0)
+POSITIVE = (0.3, 3.0)
+UNIT = (-0.8, 0.8)
+
+
+def define(op: Any, rule: Rule | Composite | Constant) -> None:
+    """Enter the rule of an op.
+
+    Raises:
+        InternalError: The op has a rule already.
+    """
+    if op in RULES:
+        raise InternalError(f"hofunc.rules: two rules for {op}", got=f"{rule}", expected="one rule for each op")
+    RULES[op] = rule
+
+
+def define_constant(op: Any) -> None:
+    """Enter an op whose derivative is zero wherever it has one."""
+    define(op, Constant())
+
+
+def define_elementwise(
+    op: Any,
+    derivative: Callable,
+    *,
+    degree: int | Callable[..., int | None] | None = None,
+    domain: tuple[float, float] = REAL,
+) -> None:
+    """Enter a function of one number: ``derivative(x, y, r, *params)`` is its r-th derivative, y its value."""
+    define(op, Elementwise(derivative, degree if callable(degree) else lambda *_, **__: degree, domain))
+
+
+def define_elementwise_pair(op: Any, derivative: Callable, *, domain: tuple[float, float] = REAL) -> None:
+    """Enter a function of two numbers: ``derivative(x, z, r, s)`` is its derivative of orders r and s."""
+    define(op, ElementwisePair(derivative, domain))
+
+
+def define_multilinear(op: Any, subscripts: str) -> None:
+    """Enter a product of all the op's tensors, by its einsum subscripts; ``"...,...->..."`` broadcasts."""
+    define(op, Multilinear(lambda site: subscripted(subscripts, site.shapes)))
+
+
+def define_relabelling(op: Any, relabel: Callable[..., Axes], *, scale: Callable[..., float] = lambda *_, **__: 1) -> None:
+    """Enter a linear op of one tensor whose elements are those of its input, or sums of them, in other places.
+
+    Args:
+        op: The op.
+        relabel: Called with the op's arguments, the axes of the input in place of the tensor; returns the axes of
+            the result. A label that it drops is summed, one that it adds is a broadcast.
+        scale: Called likewise; returns the factor on every element.
+    """
+    def parts(site: Site) -> dict[int, list[Term]]:
+        axes = fresh_axes(site.shapes[0])
+        tensors = [axes, *site.operands[1:]]
+        return {0: [Term(site.bind(scale, tensors), (), site.bind(relabel, tensors), (axes,))]}
+
+    define(op, Linear(parts))
+
+
+def define_sum(op: Any, coefficients: Callable[..., Sequence[float]]) -> None:
+    """Enter a weighted sum of broadcast tensors: ``coefficients`` takes the op's arguments, one weight per tensor."""
+
+    def parts(site: Site) -> dict[int, list[Term]]:
+        operands, out = broadcast(*site.shapes)
+        weights = site.bind(coefficients, site.operands)
+        return {
+            place: [Term(weight, (), out, (axes,))]
+            for place, (axes, weight) in enumerate(zip(operands, weights, strict=True))
+        }
+
+    define(op, Linear(parts))
+
+
+def define_composite(op: Any, function: Callable) -> None:
+    """Enter a short function of other ops that computes the same."""
+    define(op, Composite(function))
+
+
+def define_linear(op: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Enter a trickier linear op, as a decorator.
+
+    The decorated function takes the site and then the op's arguments, with the axes of every operand in place of the
+    tensor; it returns the terms by position.
+    """
+
+    def decorate(function: Callable[..., dict[int, list[Term]]]) -> Callable:
+        def parts(site: Site) -> dict[int, list[Term]]:
+            axes = [fresh_axes(shape) for shape in site.shapes]
+            return site.bind(lambda *args, **kwargs: function(site, *args, **kwargs), axes)
+
+        define(op, Linear(parts))
+        return function
+
+    return decorate
+
+
+def by_map(linear_map: Map, out: Axes, slot: Axes, outs: Axes, ins: Axes, separate: Axes = ()) -> Term:
+    """Return the term of a linear map between some axes of its output and some axes of its slot."""
+    return Term(1, (Factor(linear_map, (*outs, *ins, *separate)),), out, (slot,))

@@ -1,0 +1,63 @@
+"""The cache of plans, keyed by the structure of the recorded graph.
+
+A function is recorded at every call, so a branch that went the other way, or a tensor of another shape, is another
+graph and finds another plan: what is cached can never be stale.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from threading import Lock
+from typing import NamedTuple
+
+import torch
+
+from hofunc.graph.node import Graph
+from hofunc.plan.planner import Plan, plan
+from hofunc.rules.lower import lower
+from hofunc.run.executor import Runner, compiled
+
+MAX_PLANS = 512
+
+_plans: OrderedDict[tuple, "Planned"] = OrderedDict()
+_lock = Lock()
+
+
+class Planned(NamedTuple):
+    """A plan and the function that runs it."""
+
+    plan: Plan
+    run: Runner
+
+
+def planned(
+    graph: Graph, values: Sequence[torch.Tensor], orders: tuple[int, ...], *, compact: bool, replayed: bool
+) -> Planned:
+    """Return the plan of a graph, made now or at an earlier call with a graph of the same structure.
+
+    Args:
+        graph: The recorded graph.
+        values: The value of each of its nodes, used only to expand ops that have no rule of their own.
+        orders: The orders wanted.
+        compact: Whether the plan returns terms rather than dense tensors.
+        replayed: Whether the plan is run on the values of the lowered graph, rather than of the recorded one.
+    """
+    key = (graph, orders, compact, replayed)
+    with _lock:
+        found = _plans.get(key)
+        if found is not None:
+            _plans.move_to_end(key)
+            return found
+    lowered = lower(graph, values)
+    if replayed:
+        origins = tuple(
+            origin if isinstance(origin, torch.Tensor) else index for index, origin in enumerate(lowered.origins)
+        )
+        made = plan(lowered._replace(origins=origins), orders, compact=compact)
+    else:
+        made = plan(lowered, orders, compact=compact)
+    result = Planned(made, compiled(made.program))
+    with _lock:
+        _plans[key] = result
+        while len(_plans) > MAX_PLANS:
+            _plans.popitem(last=False)
+    return result

@@ -1,0 +1,94 @@
+"""Evaluating a recorded call: its plan, run on its values or on a replay of them."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+from hofunc.algebra.term import Factor, Term
+from hofunc.derivative import Derivative
+from hofunc.graph.record import Recording, replay
+from hofunc.plan.planner import Plan
+from hofunc.run.cache import planned
+
+
+class Evaluation(NamedTuple):
+    """What one call came to; outputs and inputs are numbered as f's tensors are.
+
+    Attributes:
+        plan: The plan.
+        results: What its program returned.
+        tensors: The tensors that f returned, aux included.
+        inputs: The tensors by which it is differentiated.
+    """
+
+    plan: Plan
+    results: list[torch.Tensor]
+    tensors: list[torch.Tensor]
+    inputs: Sequence[torch.Tensor]
+
+    def dense(self, output: int, inputs: Sequence[int]) -> torch.Tensor:
+        """Return the derivative of an output by inputs, one per slot, as a tensor of shape (*output, *input, ...)."""
+        node, variables = self._nodes(output, inputs)
+        order = sorted(range(len(variables)), key=variables.__getitem__)
+        place = self.plan.dense.get((node, tuple(variables[slot] for slot in order)))
+        y = self.tensors[output]
+        if place is None:
+            shape = (*y.shape, *(size for number in inputs for size in self.inputs[number].shape))
+            return torch.zeros(shape, dtype=y.dtype, device=y.device)
+        if order == sorted(order):
+            return self.results[place]
+        starts, start = [], y.dim()
+        for slot in order:
+            starts.append(start)
+            start += self.inputs[inputs[slot]].dim()
+        dims = list(range(y.dim()))
+        for slot, number in enumerate(inputs):
+            first = starts[order.index(slot)]
+            dims += range(first, first + self.inputs[number].dim())
+        return self.results[place].permute(dims)
+
+    def compact(self, output: int, inputs: Sequence[int]) -> Derivative:
+        """Return the derivative of an output by inputs, one per slot, as terms."""
+        node, variables = self._nodes(output, inputs)
+        order = sorted(range(len(variables)), key=variables.__getitem__)
+        y = self.tensors[output]
+        terms = self.plan.terms.get((node, tuple(variables[slot] for slot in order)), ())
+        shapes = (tuple(y.shape), *(tuple(self.inputs[number].shape) for number in inputs))
+        return Derivative(tuple(self._real(term, order) for term in terms), shapes, y.dtype, y.device)
+
+    def _nodes(self, output: int, inputs: Sequence[int]) -> tuple[int, list[int]]:
+        graph = self.plan.lowered.graph
+        return graph.outputs[output], [graph.inputs[number] for number in inputs]
+
+    def _real(self, term: Term, order: Sequence[int]) -> Term:
+        """Put tensors in place of the places in a term, and its slots in the order asked for."""
+        factors = tuple(Factor(self.results[factor.source], factor.axes) for factor in term.factors)  # type: ignore[index]
+        slots = tuple(term.slots[order.index(slot)] for slot in range(len(order)))
+        return term._replace(factors=factors, slots=slots)
+
+
+def evaluate(
+    recording: Recording, inputs: Sequence[torch.Tensor], outputs: int, orders: tuple[int, ...], *, compact: bool
+) -> Evaluation:
+    """Compute derivatives of the first tensors that a recorded function returned.
+
+    Args:
+        recording: The recorded call.
+        inputs: The tensors by which it is differentiated.
+        outputs: How many of the tensors that it returned are differentiated.
+        orders: The orders wanted.
+        compact: Whether to keep derivatives as terms.
+    """
+    graph = recording.graph._replace(outputs=recording.graph.outputs[:outputs])
+    replayed = recording.wrappers is not None
+    found = planned(graph, recording.values, orders, compact=compact, replayed=replayed)
+    values, places = recording.values, list(recording.graph.outputs)
+    if recording.wrappers is not None:
+        lowered = found.plan.lowered
+        constants = [origin if isinstance(origin, torch.Tensor) else None for origin in lowered.origins]
+        for recorded, node in lowered.numbers.items():
+            constants[node] = recording.values[recorded]
+        values = replay(lowered.graph, recording.wrappers, constants)
+        places = [lowered.numbers[place] for place in places]
+    return Evaluation(found.plan, found.run(values), [values[place] for place in places], inputs)

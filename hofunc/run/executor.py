@@ -1,0 +1,59 @@
+"""Running a program: its steps as one generated Python function of plain calls."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from hofunc.graph.node import Call, Ref
+from hofunc.plan.program import Program, Register
+
+Runner = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
+
+
+def compiled(program: Program) -> Runner:
+    """Return a function from the values of the recorded nodes to the program's outputs.
+
+    Registers become local variables, deleted after their last use, and everything else that a step takes becomes a
+    name of the function's namespace, so that a call costs no more than if it had been written by hand.
+    """
+    names: dict[str, Any] = {}
+
+    def name(value: Any) -> str:
+        if isinstance(value, bool | int | type(None)):
+            return repr(value)
+        names[f"c{len(names)}"] = value
+        return f"c{len(names) - 1}"
+
+    lines = [f"r{register} = values[{origin}]" for register, origin in program.inputs.items()]
+    lines += [f"r{register} = {name(value)}" for register, value in program.constants.items()]
+    for step, freed in zip(program.steps, program.frees, strict=True):
+        lines.append(f"r{step.target} = {_expression(step.function, step.args, name)}")
+        if freed:
+            lines.append("del " + ", ".join(f"r{register}" for register in freed))
+    lines.append("return [" + ", ".join(f"r{register}" for register in program.outputs) + "]")
+    source = "def run(values):\n    " + "\n    ".join(lines)
+    exec(compile(source, "<hofunc program>", "exec"), names)  # noqa: S102 - the source is built here, from numbers
+    return names["run"]
+
+
+def _expression(function: Callable, args: tuple, name: Callable[[Any], str]) -> str:
+    if not isinstance(function, Call):
+        return f"{name(function)}({', '.join(_argument(arg, name) for arg in args)})"
+    registers = iter(args)
+    positional = [_template(arg, registers, name) for arg in function.args]
+    keywords = [f"{key}={_template(arg, registers, name)}" for key, arg in function.kwargs]
+    return f"{name(function.op)}({', '.join(positional + keywords)})"
+
+
+def _argument(arg: Any, name: Callable[[Any], str]) -> str:
+    return f"r{arg.index}" if isinstance(arg, Register) else name(arg)
+
+
+def _template(arg: Any, registers: Any, name: Callable[[Any], str]) -> str:
+    """Write an argument of a call, with the next register for every Ref."""
+    if type(arg) is Ref:
+        return f"r{next(registers).index}"
+    if type(arg) is tuple:
+        return "(" + "".join(_template(item, registers, name) + ", " for item in arg) + ")"
+    return name(arg)

@@ -1,0 +1,183 @@
+"""Tensors seen through labelled axes: reading, spreading and adding, as sequences of plain torch calls.
+
+Each function takes `emit`, which either runs a torch function (`emit = run_now`) or appends it to a program, so that
+the same code serves a program at plan time and a `Derivative` that its user asks for a dense tensor. Nothing here
+writes in place, so every sequence works under autograd, vmap and another recording.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from hofunc.algebra.labels import Axes, Axis, Label, Segment, full, shape_of
+
+Emit = Callable[..., Any]
+
+
+class Labelled(NamedTuple):
+    """A tensor (or the register of one) whose dimensions run over distinct labels of size above one."""
+
+    tensor: Any
+    labels: tuple[Label, ...]
+
+
+def run_now(function: Callable, *args: Any) -> torch.Tensor:
+    """Emit by calling."""
+    return function(*args)
+
+
+class _Read(NamedTuple):
+    """A view, ``read(tensor, *args)``, and what writes through it, ``write(tensor, part, *args)``."""
+
+    read: Callable
+    write: Callable
+    args: tuple
+
+
+def _reads(axes: Axes) -> tuple[list[_Read], tuple[Label, ...]]:
+    """List the views that turn a tensor with these axes into one dimension per distinct label."""
+    segments = [segment for axis in axes for segment in axis]
+    reads = []
+    if any(len(axis) != 1 for axis in axes):
+        split = tuple(segment.extent for segment in segments)
+        reads.append(_Read(torch.reshape, _shaped_like, (split,)))
+    for dim in reversed(range(len(segments))):
+        label, start, extent = segments[dim]
+        if label is None or label.size == 1:
+            reads.append(_Read(torch.select, torch.select_scatter, (dim, start)))
+            del segments[dim]
+        elif label.size != extent:
+            reads.append(_Read(torch.narrow, _narrow_scatter, (dim, start, label.size)))
+    labels = [segment.label for segment in segments if segment.label is not None]
+    while (repeat := _first_repeat(labels)) is not None:
+        reads.append(_Read(torch.diagonal, torch.diagonal_scatter, (0, *repeat)))
+        label = labels[repeat[0]]
+        labels = [other for dim, other in enumerate(labels) if dim not in repeat] + [label]
+    return reads, tuple(labels)
+
+
+def _shaped_like(tensor: torch.Tensor, part: torch.Tensor, _: tuple[int, ...]) -> torch.Tensor:
+    return torch.reshape(part, tensor.shape)
+
+
+def _narrow_scatter(tensor: torch.Tensor, part: torch.Tensor, dim: int, start: int, length: int) -> torch.Tensor:
+    return torch.slice_scatter(tensor, part, dim, start, start + length)
+
+
+def _first_repeat(labels: Sequence[Label]) -> tuple[int, int] | None:
+    for second, label in enumerate(labels):
+        first = labels.index(label)
+        if first != second:
+            return first, second
+    return None
+
+
+def read(emit: Emit, tensor: Any, axes: Axes) -> Labelled:
+    """View a tensor through its axes: only the indices that the labels reach, repeated labels as diagonals."""
+    reads, labels = _reads(axes)
+    for step in reads:
+        tensor = emit(step.read, tensor, *step.args)
+    return Labelled(tensor, labels)
+
+
+def aligned(emit: Emit, source: Labelled, labels: Sequence[Label]) -> Any:
+    """Return the source with its dimensions in the order of labels, size 1 where it lacks the label.
+
+    Leading missing labels are left to broadcasting.
+    """
+    order = tuple(source.labels.index(label) for label in labels if label in source.labels)
+    tensor = permuted(emit, source.tensor, order)
+    first = next((place for place, label in enumerate(labels) if label in source.labels), len(labels))
+    for place in range(first, len(labels)):
+        if labels[place] not in source.labels:
+            tensor = emit(torch.unsqueeze, tensor, place - first)
+    return tensor
+
+
+def permuted(emit: Emit, tensor: Any, order: tuple[int, ...]) -> Any:
+    """Permute dimensions, unless they are in order already."""
+    if order == tuple(range(len(order))):
+        return tensor
+    return emit(torch.permute, tensor, order)
+
+
+def spread(emit: Emit, source: Labelled, axes: Axes) -> Any:
+    """Write a labelled tensor into zeros of the shape of axes: the inverse of `read`.
+
+    A label of the axes that the source lacks is broadcast, one that several axes bear is a diagonal.
+    """
+    segments = [_pinned(segment) for axis in axes for segment in axis]
+    labels = [segment.label for segment in segments if segment.label is not None]
+    distinct = list(dict.fromkeys(labels))
+    tensor = aligned(emit, source, distinct)
+    if len(source.labels) < len(distinct):
+        tensor = emit(torch.Tensor.expand, tensor, tuple(label.size for label in distinct))
+    tensor = _with_diagonals(emit, tensor, labels)
+    if len(labels) < len(segments):
+        tensor = emit(torch.reshape, tensor, tuple(s.label.size if s.label else 1 for s in segments))
+    padding = [(s.start, s.extent - s.start - (s.label.size if s.label else 1)) for s in segments]
+    if any(amount for pair in padding for amount in pair):
+        tensor = emit(torch.constant_pad_nd, tensor, tuple(amount for pair in reversed(padding) for amount in pair))
+    if any(len(axis) != 1 for axis in axes):
+        tensor = emit(torch.reshape, tensor, shape_of(axes))
+    return tensor
+
+
+def _pinned(segment: Segment) -> Segment:
+    """Turn a label of size 1, which no tensor has a dimension for, into the single index that it stands for."""
+    return segment._replace(label=None) if segment.label is not None and segment.label.size == 1 else segment
+
+
+def _with_diagonals(emit: Emit, tensor: Any, labels: Sequence[Label]) -> Any:
+    """Embed every repeated label as a diagonal, starting from one dimension per distinct label."""
+    places = [labels.index(label) for label in dict.fromkeys(labels)]
+    for place, label in enumerate(labels):
+        if place in places:
+            continue
+        first = places.index(labels.index(label))
+        rest = tuple(dim for dim in range(len(places)) if dim != first)
+        tensor = permuted(emit, tensor, (*rest, first))
+        second = sum(other < place for other in places)
+        tensor = emit(torch.diag_embed, tensor, 0, first, second)
+        places = sorted([*places, place])
+    return tensor
+
+
+def add_within(emit: Emit, base: Any, axes: Axes, source: Labelled, coefficient: float) -> Any:
+    """Add a labelled tensor to the part of a base tensor that axes describe, leaving the rest as it is."""
+    reads, labels = _reads(axes)
+
+    def descend(tensor: Any, depth: int) -> Any:
+        if depth == len(reads):
+            return plus(emit, tensor, aligned(emit, source, labels), coefficient)
+        step = reads[depth]
+        inner = descend(emit(step.read, tensor, *step.args), depth + 1)
+        return emit(step.write, tensor, inner, *step.args)
+
+    return descend(base, 0)
+
+
+def plus(emit: Emit, left: Any, right: Any, coefficient: float) -> Any:
+    """Return left + coefficient * right."""
+    if coefficient == 1:
+        return emit(torch.add, left, right)
+    return emit(_add_scaled, left, right, coefficient)
+
+
+def _add_scaled(left: torch.Tensor, right: torch.Tensor, coefficient: float) -> torch.Tensor:
+    return torch.add(left, right, alpha=coefficient)
+
+
+def times(emit: Emit, tensor: Any, coefficient: float) -> Any:
+    """Return coefficient * tensor."""
+    if coefficient == 1:
+        return tensor
+    return emit(torch.neg, tensor) if coefficient == -1 else emit(torch.mul, tensor, coefficient)
+
+
+def each(labels: Sequence[Label]) -> Axes:
+    """Return one whole axis per label."""
+    return tuple((full(label),) for label in labels)
+
+
