@@ -3,6 +3,9 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from hofunc.algebra.labels import Label, labels_of
+from hofunc.algebra.term import Factor, Term, renamed
+
 
 class Delta:
     """One where the indices of the factor's two axes are equal, zero elsewhere."""
@@ -21,6 +24,7 @@ class Map(NamedTuple):
         args: Arguments of both, tensors as what names them.
         outs: Number of output axes.
         ins: Number of input axes.
+        selects: Whether every element of the output is one element of the input.
     """
 
     forward: Callable
@@ -28,6 +32,33 @@ class Map(NamedTuple):
     args: tuple
     outs: int = 1
     ins: int = 1
+    selects: bool = False
 
 
 DELTA = Delta()
+
+
+def with_merged_selections(term: Term) -> Term:
+    """Replace selections of one index by the same map by a single one, whose label all their slots then share.
+
+    If y[m] = x[s(m)], then two slots that have m in common have s(m) in common: a diagonal stays one under any
+    selection, also one that repeats elements. It does not where the output, too, bears m.
+    """
+    groups: dict[tuple, list[Factor]] = {}
+    for factor in term.factors:
+        if isinstance(factor.source, Map) and factor.source.selects and factor.source.ins == 1:
+            separate = factor.axes[factor.source.outs + 1 :]
+            groups.setdefault((factor.source, factor.axes[: factor.source.outs], separate), []).append(factor)
+    for (source, taken, _), factors in groups.items():
+        columns = [factor.axes[source.outs] for factor in factors]
+        shown = {*labels_of(term.out, *term.slots)}
+        if len(factors) == 1 or shown & {*labels_of(taken)} or not all(_is_free(axis) for axis in columns):
+            continue
+        names: dict[Label, Label] = {axis[0].label: columns[0][0].label for axis in columns}  # type: ignore[misc]
+        kept = tuple(factor for factor in term.factors if factor not in factors[1:])
+        return with_merged_selections(renamed(term._replace(factors=kept), names))
+    return term
+
+
+def _is_free(axis: tuple) -> bool:
+    return len(axis) == 1 and axis[0].is_full

@@ -53,11 +53,19 @@ class Node(NamedTuple):
 
 
 class Graph(NamedTuple):
-    """Nodes in order of computation; ``inputs`` and ``outputs`` are indices of nodes."""
+    """Nodes in order of computation.
+
+    Attributes:
+        nodes: The nodes.
+        inputs: Indices of those that are inputs.
+        outputs: Indices of those that are differentiated.
+        aux: Indices of those of which only the value is wanted.
+    """
 
     nodes: tuple[Node, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    aux: tuple[int, ...] = ()
 
 
 class NegativeZero(float):

@@ -1,14 +1,14 @@
 """What a function must not do while it is recorded, told from the ops that reach the tape."""
 
 import sys
-from collections.abc import Iterable, Iterator
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._pytree import tree_leaves
 
 from hofunc.errors import BranchError, MutationError, UntracedError
+from hofunc.graph.storage import effects, storage_key
 
 if TYPE_CHECKING:
     from hofunc.graph.tape import Tape
@@ -16,64 +16,23 @@ if TYPE_CHECKING:
 _FUNCTION_APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
 
 
-class NeedsFunctionalization(Exception):  # noqa: N818 - a signal from the tape to `record`, never an error
-    """The function writes in place to a tensor of its own: it is to be recorded again, functionalized."""
-
-
-class Effects(NamedTuple):
-    """What the schema of an op says of its arguments: the names of those it writes, and whether it returns a view."""
-
-    writes: tuple[str, ...]
-    aliases: bool
-
-
-@lru_cache(maxsize=None)
-def effects(op: torch._ops.OpOverload) -> Effects:
-    """Read the effects of an op from its schema."""
-    schema = op._schema
-    return Effects(
-        tuple(a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write),
-        any(r.alias_info is not None for r in schema.returns),
-    )
-
-
-def check_writes(tape: "Tape", op: Any, args: tuple, kwargs: dict, tracked: bool) -> None:
-    """Let an op write only to a tensor that the function made itself and that nothing recorded refers to.
+def check_written(tape: "Tape", op: Any, args: tuple, kwargs: dict) -> list[torch.Tensor]:
+    """Let an op write only to tensors that the function made itself; returns the tensors that it writes.
 
     Raises:
         MutationError: It writes to an input or to a captured tensor.
-        NeedsFunctionalization: It writes to a tensor of the function that the tape knows, or a tracked value.
     """
     places = {argument.name: place for place, argument in enumerate(op._schema.arguments)}
     passed = [args[places[n]] if places[n] < len(args) else kwargs.get(n) for n in effects(op).writes]
-    written = {_storage(t) for t in tree_leaves(passed) if isinstance(t, torch.Tensor)}
-    if not written <= _fresh_storages(tape):
+    written = [tensor for tensor in tree_leaves(passed) if isinstance(tensor, torch.Tensor)]
+    if not {storage_key(tensor) for tensor in written} <= tape.allocated().keys():
         raise MutationError(
             "hofunc: f is not pure",
             got=f"{op} writing to an input or to a captured tensor",
             expected="a function that leaves its inputs and all that it did not make itself as they are",
             remedy="Write to a clone, or pass the tensor as an argument and return its new value.",
         )
-    if tracked or written & {_storage(value) for value in tape.values}:
-        raise NeedsFunctionalization
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata
-
-
-def _fresh_storages(tape: "Tape") -> set[int]:
-    """Return the storages that were allocated by ops of the function itself."""
-
-    def fresh() -> Iterator[torch.Tensor]:
-        for op, out in tape.untracked:
-            if not effects(op).aliases:
-                yield from (t for t in tree_leaves(out) if isinstance(t, torch.Tensor))
-        for node, value in zip(tape.nodes, tape.values, strict=True):
-            if not node.is_given and not effects(node.op).aliases:
-                yield value
-
-    return {_storage(tensor) for tensor in fresh()}
+    return written
 
 
 def check_branch(tape: "Tape", op: Any, operands: Iterable[int], out: Any) -> None:
@@ -82,8 +41,6 @@ def check_branch(tape: "Tape", op: Any, operands: Iterable[int], out: Any) -> No
     Raises:
         BranchError: The op depends on an input that stands for a batch.
     """
-    if not tape.batched:
-        return
     if isinstance(out, bool | int | float | complex) or torch.Tag.dynamic_output_shape in op.tags:
         reached, seen = list(operands), set()
         while reached:

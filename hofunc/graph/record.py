@@ -6,9 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_map
 
-from hofunc.errors import MutationError
 from hofunc.graph.node import CONSTANT, Graph, call_of
-from hofunc.graph.purity import NeedsFunctionalization
 from hofunc.graph.standin import Lift, in_transform, outside_transforms, stand_in
 from hofunc.graph.tape import Tape
 
@@ -46,22 +44,7 @@ def record(f: Function, inputs: Sequence[torch.Tensor], others: Any = ()) -> Rec
         BranchError: f needs a single value of a tensor that vmap batches.
         UntracedError: f computes in a way that cannot be followed.
     """
-    attempt = _record_stand_ins if in_transform() else _record_values
-    try:
-        return attempt(f, inputs, others)
-    except NeedsFunctionalization:
-        pass
-    try:
-        return attempt(torch.func.functionalize(f), inputs, others)
-    except RuntimeError as error:
-        if "mutating a non-functional tensor" not in str(error):
-            raise
-        raise MutationError(
-            "hofunc: f is not pure",
-            got="an in-place op that writes a result of f to a captured tensor",
-            expected="a function that leaves all that it did not make itself as it is",
-            remedy="Write to a clone, or return the new value.",
-        ) from error
+    return (_record_stand_ins if in_transform() else _record_values)(f, inputs, others)
 
 
 def _record_values(f: Function, inputs: Sequence[torch.Tensor], others: Any) -> Recording:

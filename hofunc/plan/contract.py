@@ -8,7 +8,7 @@ import opt_einsum
 import torch
 
 from hofunc.algebra.labels import Label, labels_of
-from hofunc.algebra.operators import Delta, Map
+from hofunc.algebra.operators import Delta, Map, with_merged_selections
 from hofunc.algebra.term import Factor, Term, visible
 from hofunc.plan.operators import resolved
 from hofunc.plan.program import Builder
@@ -19,6 +19,7 @@ Labels = tuple[Label, ...]
 
 def contract(builder: Builder, term: Term) -> Term:
     """Return an equal term with at most one factor, whose labels are all visible; its steps go to the builder."""
+    term = with_merged_selections(term)
     if not term.factors:
         return term
     operators = [factor for factor in term.factors if isinstance(factor.source, Delta | Map)]

@@ -90,8 +90,8 @@ class Builder:
                     register = self.emit(getitem, register, node.output)
             else:
                 register = self._given(origin)
-                if node.dtype.is_floating_point and node.dtype != self.dtype:
-                    register = self.emit(torch.Tensor.to, register, self.dtype)
+                if node.dtype.is_floating_point:
+                    register = self._converted(register, node.dtype)
             self._known[key] = register
         return self._known[key]
 
@@ -102,6 +102,9 @@ class Builder:
         else:
             self._inputs[register.index] = origin
         return register
+
+    def _converted(self, register: Register, dtype: torch.dtype) -> Register:
+        return register if dtype == self.dtype else self.emit(torch.Tensor.to, register, self.dtype)
 
     def call(self, call: Call) -> Register:
         """Return the register of a call whose Refs name nodes."""
@@ -120,7 +123,10 @@ class Builder:
         if isinstance(source, Register):
             register = source
         elif isinstance(source, Ref):
+            node = self.lowered.graph.nodes[source.index]
             register = self.value(source.index)
+            if not node.dtype.is_floating_point:
+                register = self.emit(torch.Tensor.to, register, self.dtype)
         elif isinstance(source, Call):
             register = self.call(source)
         else:

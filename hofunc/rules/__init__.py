@@ -1,2 +1,17 @@
-"""The rules of all known ops."""
-from hofunc.rules import elementwise, linear, multilinear, reshape
+"""The rules of all known ops; importing this package enters them into the registry."""
+
+from hofunc.rules import attention, composite, elementwise, indexing, linear, losses, maps, multilinear, norms, reshape, strided
+
+__all__ = [
+    "attention",
+    "composite",
+    "elementwise",
+    "indexing",
+    "linear",
+    "losses",
+    "maps",
+    "multilinear",
+    "norms",
+    "reshape",
+    "strided",
+]

@@ -12,9 +12,13 @@ def tanh(x,y,r):
     if r==4: return (1-y*y)*(16*y-24*y**3)
 define_elementwise(aten.tanh.default, tanh)
 define_constant(aten.detach.default)
-def lse(x,dim,keep):
-    m=x.amax(dim,True).detach(); s=(x-m).exp().sum(dim,True).log()+m
-    return s if keep else s.squeeze(dim)
-define_composite(aten._softmax.default, lambda x, dim, half: (x-lse(x,dim,True)).exp())
-define_composite(aten.addmm.default, lambda c,a,b,*,beta=1,alpha=1: c+a@b)
-define_constant(aten.amax.default)
+define_elementwise(aten.reciprocal.default, lambda x, y, r: (-1)**r*__import__('math').factorial(r)*y**(r+1), domain=POSITIVE)
+define_elementwise(aten.sqrt.default, lambda x, y, r: [None,.5,-.25,.375,-.9375][r]*y**(1-2*r), domain=POSITIVE)
+define_elementwise(aten.rsqrt.default, lambda x, y, r: [None,-.5,.75,-1.875,6.5625][r]*y**(1+2*r), domain=POSITIVE)
+def _sig(x,y,r):
+    u=y*(1-y)
+    return [None,u,u*(1-2*y),u*(1-6*y+6*y*y),u*(1-2*y)*(1-12*y+12*y*y)][r]
+define_elementwise(aten.sigmoid.default,_sig)
+define_elementwise(aten.pow.Tensor_Scalar, lambda x,y,r,p: __import__('math').prod(p-i for i in range(r))*x**(p-r), degree=lambda p: p if isinstance(p,int) and p>=0 else None)
+define_elementwise(aten.abs.default, lambda x,y,r: x.sign(), degree=1)
+for o in (aten.eq.Tensor,aten.eq.Scalar,aten.ne.Scalar,aten.gt.Scalar,aten.gt.Tensor,aten.lt.Scalar,aten.le.Scalar,aten.ge.Scalar,aten.lt.Tensor,aten.le.Tensor,aten.isfinite.default,aten.sign.default,aten.ones_like.default,aten.zeros_like.default): define_constant(o)

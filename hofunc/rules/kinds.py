@@ -89,9 +89,11 @@ class Multilinear:
 
     Attributes:
         axes: Given a site, the axes of every operand and of the result.
+        scale: Given a site, the factor on the product.
     """
 
     axes: Callable[[Site], tuple[list[Axes], Axes]]
+    scale: Callable[[Site], float]
 
     def positions(self, site: Site, order: int) -> Iterable[Positions]:
         """See `Rule`."""
@@ -102,7 +104,7 @@ class Multilinear:
         operands, out = self.axes(site)
         left = [position for position in range(len(operands)) if position not in positions]
         factors = tuple(Factor(site.ref(position), operands[position]) for position in left)
-        return [Term(1, factors, out, tuple(operands[position] for position in positions))]
+        return [Term(self.scale(site), factors, out, tuple(operands[position] for position in positions))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,141 @@
-"""Linear ops: sums, scalings, masks, and maps along an axis."""
+"""Sums, scalings and masks: linear ops that keep every element where it is, or add some of them up."""
+
+from math import prod
+from typing import Any
 
 import torch
 
-from hofunc.algebra.labels import Axes
+from hofunc.algebra.labels import Axes, Label, full
+from hofunc.algebra.term import Factor, Term
+from hofunc.graph.node import Call, Ref
 from hofunc.rules.axes import dims_of
-from hofunc.rules.registry import define_relabelling
-from hofunc.rules.reshape import _same
+from hofunc.rules.kinds import Site
+from hofunc.rules.registry import define_linear, define_masked, define_relabelling, define_sum
+
 aten = torch.ops.aten
-def _reduced(x: Axes, dims=None, keepdim=False, **_: object):
+
+Dims = int | list[int] | tuple[int, ...] | None
+
+# Weighted sums of tensors.
+
+define_sum(aten.add.Tensor, lambda x, y, *, alpha=1: (1, alpha))
+define_sum(aten.add.Scalar, lambda x, y, alpha=1: (1, alpha))
+define_sum(aten.sub.Tensor, lambda x, y, *, alpha=1: (1, -alpha))
+define_sum(aten.sub.Scalar, lambda x, y, alpha=1: (1, -alpha))
+define_sum(aten.rsub.Tensor, lambda x, y, *, alpha=1: (-alpha, 1))
+define_sum(aten.rsub.Scalar, lambda x, y, alpha=1: (-alpha, 1))
+define_sum(aten.neg.default, lambda x: (-1,))
+define_sum(aten.mul.Scalar, lambda x, factor: (factor,))
+define_sum(aten.lerp.Scalar, lambda x, y, weight: (1 - weight, weight))
+
+
+# Reductions.
+
+
+def reduced(x: Axes, dims: Dims = None, keepdim: bool = False, **_: Any) -> Axes:
+    """Return the axes that are left when some are summed; with keepdim, an axis of one index in place of each."""
     dropped = dims_of(dims, len(x))
-    from hofunc.algebra.labels import full, Label
-    return tuple((full(Label(1)),) if d in dropped else a for d,a in enumerate(x) if keepdim or d not in dropped)
-define_relabelling(aten.neg.default, _same, scale=lambda x: -1)
-define_relabelling(aten.sum.default, lambda x, **_: ())
-define_relabelling(aten.sum.dim_IntList, _reduced)
+    return tuple(
+        (full(Label(1)),) if dim in dropped else axis for dim, axis in enumerate(x) if keepdim or dim not in dropped
+    )
+
+
+def _one_over_count(x: Axes, dims: Dims = None, *_: Any, **__: Any) -> float:
+    return 1 / max(1, prod(x[dim][0].extent for dim in dims_of(dims, len(x))))
+
+
+define_relabelling(aten.sum.default, reduced)
+define_relabelling(aten.sum.dim_IntList, reduced)
+define_relabelling(aten.mean.default, reduced, scale=_one_over_count)
+define_relabelling(aten.mean.dim, reduced, scale=_one_over_count)
+
+
+@define_linear(aten.trace.default)
+def _trace(site: Site, x: Axes) -> dict[int, list[Term]]:
+    label = Label(min(site.shapes[0]))
+    diagonal = tuple((full(label)._replace(extent=axis[0].extent),) for axis in x)
+    return {0: [Term(1, (), (), (diagonal,))]}
+
+
+# Masks. Where a condition holds, the tensor is passed on.
+
+
+def mask(condition: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    """Return one where a condition holds and zero elsewhere, in the shape and dtype of out."""
+    return condition.to(out.dtype).expand_as(out)
+
+
+def unmasked(condition: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    """Return one where a condition does not hold and zero elsewhere, in the shape and dtype of out."""
+    return mask(~condition, out)
+
+
+def larger(x: torch.Tensor, y: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    """Return one where x is larger than y, and a half where they are equal."""
+    return mask(x > y, out) + mask(x == y, out) / 2
+
+
+def lower_triangle(out: torch.Tensor, diagonal: int = 0) -> torch.Tensor:
+    """Return a matrix of ones on and below a diagonal."""
+    return out.new_ones(out.shape[-2:]).tril(diagonal)
+
+
+def upper_triangle(out: torch.Tensor, diagonal: int = 0) -> torch.Tensor:
+    """Return a matrix of ones on and above a diagonal."""
+    return out.new_ones(out.shape[-2:]).triu(diagonal)
+
+
+def _where(condition: Ref, x: Any, y: Any, out: Ref) -> tuple[Call | None, ...]:
+    calls = (Call(mask, (condition, out)), Call(unmasked, (condition, out)))
+    return (None, *(call for call, tensor in zip(calls, (x, y), strict=True) if isinstance(tensor, Ref)))
+
+
+define_masked(aten.where.self, _where)
+define_masked(aten.where.ScalarSelf, _where)
+define_masked(aten.where.ScalarOther, _where)
+define_masked(aten.masked_fill.Scalar, lambda x, at, value, out: (Call(unmasked, (at, out)), None))
+define_masked(
+    aten.masked_fill.Tensor, lambda x, at, value, out: (Call(unmasked, (at, out)), None, Call(mask, (at, out)))
+)
+define_masked(aten.maximum.default, lambda x, y, out: (Call(larger, (x, y, out)), Call(larger, (y, x, out))))
+define_masked(aten.minimum.default, lambda x, y, out: (Call(larger, (y, x, out)), Call(larger, (x, y, out))))
+define_masked(aten.tril.default, lambda x, k=0, *, out: (Call(lower_triangle, (out, k)),))
+define_masked(aten.triu.default, lambda x, k=0, *, out: (Call(upper_triangle, (out, k)),))
+
+
+# The largest and smallest elements: piecewise linear, a choice of elements that the values make.
+
+
+def extreme(x: torch.Tensor, out: torch.Tensor, dims: tuple[int, ...], keepdim: bool) -> torch.Tensor:
+    """Return the weight of each element in the extreme of its row: ties share it evenly, as in torch."""
+    if not keepdim:
+        for dim in sorted(dims):
+            out = out.unsqueeze(dim)
+    hits = (x == out).to(x.dtype)
+    return hits / hits.sum(dims, keepdim=True)
+
+
+def first_of(op: Any, x: torch.Tensor, dim: int) -> torch.Tensor:
+    """Return one at the element of each row that op, called with a dim, names, and zero elsewhere."""
+    return torch.zeros_like(x).scatter(dim, op(x, dim, True)[1], 1)
+
+
+def _define_extreme(op: Any) -> None:
+    @define_linear(op)
+    def _terms(site: Site, x: Axes, dims: Dims = None, keepdim: bool = False) -> dict[int, list[Term]]:
+        dropped = dims_of(dims, len(x))
+        weights = Call(extreme, (site.ref(0), Ref(site.node.index), dropped, keepdim))
+        return {0: [Term(1, (Factor(weights, x),), reduced(x, dims, keepdim), (x,))]}
+
+
+def _define_choice(op: Any) -> None:
+    @define_linear(op)
+    def _terms(site: Site, x: Axes, dim: int, keepdim: bool = False) -> dict[int, list[Term]]:
+        hits = Call(first_of, (op, site.ref(0), dim))
+        return {0: [Term(1, (Factor(hits, x),), reduced(x, dim, keepdim), (x,))]}
+
+
+for _op in (aten.amax.default, aten.amin.default, aten.max.default, aten.min.default):
+    _define_extreme(_op)
+for _op in (aten.max.dim, aten.min.dim, aten.median.dim):
+    _define_choice(_op)

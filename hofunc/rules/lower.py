@@ -29,13 +29,15 @@ class Lowered(NamedTuple):
         origins: Where the value of each node comes from: the number of a recorded node, a tensor, or None if the
             program has to compute it.
         rules: The rule of every active node that is not given.
-        numbers: For each recorded node the node that has its value.
+        numbers: For each recorded node that is needed, the node that has its value.
+        dynamic: Whether shapes inside an expansion depend on values, so that a plan is good for one call only.
     """
 
     graph: Graph
     origins: tuple[int | torch.Tensor | None, ...]
     rules: dict[int, Rule]
     numbers: dict[int, int]
+    dynamic: bool
 
 
 def lower(graph: Graph, values: Sequence[torch.Tensor]) -> Lowered:
@@ -57,16 +59,16 @@ class _Lowering:
         self.rules: dict[int, Rule] = {}
         self.numbers: dict[int, int] = {}
         self.expansions: dict[tuple, tuple[int, ...]] = {}
+        self.dynamic = False
 
     def result(self) -> Lowered:
+        live = _live(self.graph)
         for node in self.graph.nodes:
-            self.numbers[node.index] = self._lower(node)
-        graph = Graph(
-            tuple(self.nodes),
-            tuple(self.numbers[index] for index in self.graph.inputs),
-            tuple(self.numbers[index] for index in self.graph.outputs),
-        )
-        return Lowered(graph, tuple(self.origins), self.rules, self.numbers)
+            if node.index in live:
+                self.numbers[node.index] = self._lower(node)
+        ends = ([self.numbers[i] for i in indices] for indices in self.graph[1:])
+        graph = Graph(tuple(self.nodes), *map(tuple, ends))
+        return Lowered(graph, tuple(self.origins), self.rules, self.numbers, self.dynamic)
 
     def _lower(self, node: Node) -> int:
         if node.is_given:
@@ -104,6 +106,7 @@ class _Lowering:
         if key not in self.expansions:
             activity = [self.nodes[index].active for index in operands]
             inner = expansion(rule.function, node, [self.values[index] for index in node.operands], activity)
+            self.dynamic |= inner.dynamic or any(_has_dynamic_shape(part.op) for part in inner.graph.nodes)
             numbers = dict(zip(inner.graph.inputs, operands, strict=True))
             for part, origin in zip(inner.graph.nodes, inner.origins, strict=True):
                 if part.index in numbers:
@@ -118,10 +121,26 @@ class _Lowering:
                     self.rules[index] = inner.rules[part.index]
                 numbers[part.index] = index
             self.expansions[key] = tuple(numbers[index] for index in inner.graph.outputs)
-        index = self.expansions[key][node.output or 0]
+        place = node.output or 0
+        if place >= len(self.expansions[key]):
+            return self._append(node, operands, False, node.index)  # an output that the composite leaves out
+        index = self.expansions[key][place]
         if self.origins[index] is None:
             self.origins[index] = node.index
         return index
+
+
+def _live(graph: Graph) -> set[int]:
+    """Return the nodes that the outputs need, and the inputs."""
+    live = {*graph.inputs, *graph.outputs, *graph.aux}
+    for node in reversed(graph.nodes):
+        if node.index in live:
+            live.update(node.operands)
+    return live
+
+
+def _has_dynamic_shape(op: Any) -> bool:
+    return isinstance(op, torch._ops.OpOverload) and torch.Tag.dynamic_output_shape in op.tags
 
 
 def expansion(function: Callable, node: Node, values: Sequence[torch.Tensor], activity: Sequence[bool]) -> Lowered:
@@ -155,11 +174,10 @@ def rule_of(node: Node, values: Sequence[torch.Tensor]) -> Rule | Composite | Co
     rule = RULES.get(node.op)
     if rule is not None:
         return rule
-    decomposition = decomposition_table.get(node.op)
-    if decomposition is None and isinstance(node.op, torch._ops.OpOverload):
-        decomposition = _implicit_decomposition(node.op)
-    if decomposition is not None and _computes(decomposition, node, values):
-        return Composite(decomposition)
+    if isinstance(node.op, torch._ops.OpOverload):
+        for decomposition in (decomposition_table.get(node.op), _implicit_decomposition(node.op)):
+            if decomposition is not None and _is_usable(decomposition, node, values):
+                return Composite(decomposition)
     return opaque_rule(node.op)
 
 
@@ -169,15 +187,24 @@ def _implicit_decomposition(op: torch._ops.OpOverload) -> Callable | None:
     return op.decompose if has_one else None
 
 
-def _computes(function: Callable, node: Node, values: Sequence[torch.Tensor]) -> bool:
-    """Check a decomposition of torch against the recorded value: some are for other devices, or draw random numbers."""
-    with isolated(), torch.no_grad():
-        result = Call(function, node.args, node.kwargs)(*[values[index] for index in node.operands])
-    part: Any = result if node.output is None else result[node.output]
-    value = values[node.index]
+def _is_usable(function: Callable, node: Node, values: Sequence[torch.Tensor]) -> bool:
+    """Tell whether a decomposition of torch consists of aten ops and computes the recorded value.
+
+    Some draw random numbers or are meant for other devices, and some go by internal ops without derivatives.
+    """
+    tape = Tape()
+    with isolated():
+        operands = [values[index].detach() for index in node.operands]
+        for operand in operands:
+            tape.add_input(operand, active=True)
+        with tape:
+            result = Call(function, node.args, node.kwargs)(*operands)
+    part = result if node.output is None else result[node.output]
+    value = values[node.index].detach()
     tolerance = torch.finfo(value.dtype).eps ** 0.5
     return (
-        isinstance(part, torch.Tensor)
+        all(getattr(inner.op, "namespace", "aten") == "aten" for inner in tape.nodes)
+        and isinstance(part, torch.Tensor)
         and part.shape == value.shape
         and torch.allclose(part, value, rtol=tolerance, atol=tolerance, equal_nan=True)
     )

@@ -2,7 +2,7 @@
 
 import torch
 
-from hofunc.rules.registry import define_multilinear, define_sum
+from hofunc.rules.registry import define_multilinear
 
 aten = torch.ops.aten
 
@@ -11,5 +11,4 @@ define_multilinear(aten.mm.default, "ik,kj->ij")
 define_multilinear(aten.bmm.default, "bik,bkj->bij")
 define_multilinear(aten.mv.default, "ik,k->i")
 define_multilinear(aten.dot.default, "i,i->")
-define_sum(aten.add.Tensor, lambda x, y, *, alpha=1: (1, alpha))
-define_sum(aten.sub.Tensor, lambda x, y, *, alpha=1: (1, -alpha))
+define_multilinear(aten.vdot.default, "i,i->")

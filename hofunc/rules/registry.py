@@ -1,12 +1,15 @@
 """The registry: which op follows which rule, and the functions that enter a rule in one line."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from math import prod
 from typing import Any
 
 from hofunc.algebra.labels import Axes, fresh_axes
 from hofunc.algebra.operators import Map
 from hofunc.algebra.term import Factor, Term
 from hofunc.errors import InternalError
+from hofunc.graph.node import Call, Ref
 from hofunc.rules.axes import broadcast, subscripted
 from hofunc.rules.kinds import Composite, Constant, Elementwise, ElementwisePair, Linear, Multilinear, Rule, Site
 
@@ -50,8 +53,15 @@ def define_elementwise_pair(op: Any, derivative: Callable, *, domain: tuple[floa
 
 
 def define_multilinear(op: Any, subscripts: str) -> None:
-    """Enter a product of all the op's tensors, by its einsum subscripts; ``"...,...->..."`` broadcasts."""
-    define(op, Multilinear(lambda site: subscripted(subscripts, site.shapes)))
+    """Enter a product of all the op's tensors, by its einsum subscripts; ``"...,...->..."`` broadcasts.
+
+    Numbers among the positional arguments are factors too.
+    """
+
+    def scale(site: Site) -> float:
+        return prod(arg for arg in site.node.args if isinstance(arg, int | float))
+
+    define(op, Multilinear(lambda site: subscripted(subscripts, site.shapes), scale))
 
 
 def define_relabelling(op: Any, relabel: Callable[..., Axes], *, scale: Callable[..., float] = lambda *_, **__: 1) -> None:
@@ -71,15 +81,21 @@ def define_relabelling(op: Any, relabel: Callable[..., Axes], *, scale: Callable
     define(op, Linear(parts))
 
 
-def define_sum(op: Any, coefficients: Callable[..., Sequence[float]]) -> None:
-    """Enter a weighted sum of broadcast tensors: ``coefficients`` takes the op's arguments, one weight per tensor."""
+def define_sum(op: Any, weights: Callable[..., Sequence[float]]) -> None:
+    """Enter a weighted sum of broadcast arguments.
+
+    Args:
+        op: The op. An argument that is a number rather than a tensor has no derivative.
+        weights: Called with the op's arguments; returns the weight of each of the arguments that are added.
+    """
 
     def parts(site: Site) -> dict[int, list[Term]]:
         operands, out = broadcast(*site.shapes)
-        weights = site.bind(coefficients, site.operands)
+        added = zip(site.node.args, site.bind(weights, site.operands), strict=False)
+        of_tensors = [weight for arg, weight in added if isinstance(arg, Ref)]
         return {
             place: [Term(weight, (), out, (axes,))]
-            for place, (axes, weight) in enumerate(zip(operands, weights, strict=True))
+            for place, (axes, weight) in enumerate(zip(operands, of_tensors, strict=True))
         }
 
     define(op, Linear(parts))
@@ -106,6 +122,28 @@ def define_linear(op: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]
         return function
 
     return decorate
+
+
+def define_masked(op: Any, masks: Callable[..., Sequence[Call | None]]) -> None:
+    """Enter a linear or piecewise linear op of broadcast tensors that scales every element by a mask of its own.
+
+    Args:
+        op: The op.
+        masks: Called with the op's arguments, Refs in place of tensors, and a Ref to the result as ``out``; returns
+            the call that computes the mask of each tensor, broadcast to the result, or None for one without a
+            derivative.
+    """
+
+    def parts(site: Site) -> dict[int, list[Term]]:
+        operands, out = broadcast(*site.shapes)
+        calls = site.bind(partial(masks, out=Ref(site.node.index)), map(site.ref, range(len(operands))))
+        return {
+            place: [Term(1, (Factor(call, out),), out, (axes,))]
+            for place, (axes, call) in enumerate(zip(operands, calls, strict=True))
+            if call is not None
+        }
+
+    define(op, Linear(parts))
 
 
 def by_map(linear_map: Map, out: Axes, slot: Axes, outs: Axes, ins: Axes, separate: Axes = ()) -> Term:

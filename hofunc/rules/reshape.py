@@ -6,11 +6,12 @@ from math import prod
 import torch
 
 from hofunc.algebra.labels import Axes, Axis, Label, Segment, fresh_axes, full
-from hofunc.algebra.operators import DELTA
+from hofunc.algebra.operators import DELTA, Map
 from hofunc.algebra.term import Factor, Term
+from hofunc.graph.node import Call, Ref
 from hofunc.rules.axes import dims_of, replaced
 from hofunc.rules.kinds import Site
-from hofunc.rules.registry import define_linear, define_relabelling
+from hofunc.rules.registry import by_map, define_linear, define_relabelling
 
 aten = torch.ops.aten
 
@@ -84,6 +85,13 @@ def _expanded(x: Axes, size: Shape, implicit: bool = False) -> Axes:
     return (*fresh_axes(size[:added]), *stretched)
 
 
+def _repeated(x: Axes, repeats: Shape) -> Axes:
+    added = len(repeats) - len(x)
+    new = [full(Label(count)) for count in repeats]
+    return (*((segment,) for segment in new[:added]), *((s, *axis) for s, axis in zip(new[added:], x, strict=True)))
+
+
+define_relabelling(aten.repeat.default, _repeated)
 define_relabelling(aten.squeeze.default, _squeezed)
 define_relabelling(aten.squeeze.dim, _squeezed)
 define_relabelling(aten.squeeze.dims, _squeezed)
@@ -213,6 +221,29 @@ def _diagonal(site: Site, x: Axes, offset: int = 0, dim1: int = 0, dim2: int = 1
     return {0: [Term(1, (), (*kept, (full(label),)), (tuple(slot),))]}
 
 
+@define_linear(aten.slice.Tensor)
+def _slice(
+    site: Site, x: Axes, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Terms:
+    dim %= len(x)
+    first, stop, _ = slice(start, end).indices(x[dim][0].extent)
+    if step == 1:
+        return _sliced(x, dim, first, max(0, stop - first))
+    out = (full(Label(site.node.shape[dim])),)
+    stepped = Map(every, every_transposed, (first, step, x[dim][0].extent), selects=True)
+    return {0: [by_map(stepped, replaced(x, dim, out), x, (out,), (x[dim],))]}
+
+
+def every(tensor: torch.Tensor, start: int, step: int, extent: int) -> torch.Tensor:
+    """Take every step-th element along the last axis."""
+    return tensor[..., start::step]
+
+
+def every_transposed(tensor: torch.Tensor, start: int, step: int, extent: int) -> torch.Tensor:
+    """Put the elements of the last axis at every step-th place of a longer one, with zeros between."""
+    return torch.slice_scatter(tensor.new_zeros(*tensor.shape[:-1], extent), tensor, -1, start, extent, step)
+
+
 # Into part of an axis.
 
 
@@ -259,3 +290,103 @@ def _diag_embed(site: Site, x: Axes, offset: int = 0, dim1: int = -2, dim2: int 
     for dim, start in sorted([(dim1, max(-offset, 0)), (dim2, max(offset, 0))]):
         out.insert(dim, (Segment(label, start, size),))
     return {0: [Term(1, (), tuple(out), (x,))]}
+
+
+# Writing into part of a tensor: what is kept of the base, in pieces without overlap, and what is written.
+
+
+def _kept_around(x: Axes, dim: int, start: int, stop: int) -> list[Term]:
+    """Return the terms of a tensor of which the indices from start to stop along dim are overwritten."""
+    extent = x[dim][0].extent
+    pieces = [part(first, last - first, extent)[1] for first, last in ((0, start), (stop, extent)) if last > first]
+    return [Term(1, (), replaced(x, dim, piece), (replaced(x, dim, piece),)) for piece in pieces]
+
+
+@define_linear(aten.slice_scatter.default)
+def _slice_scatter(
+    site: Site, x: Axes, source: Axes, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Terms:
+    dim %= len(x)
+    extent = x[dim][0].extent
+    first, stop, _ = slice(start, end).indices(extent)
+    if step == 1:
+        small, large = part(first, max(0, stop - first), extent)
+        written = Term(1, (), replaced(source, dim, large), (replaced(source, dim, small),))
+        return {0: _kept_around(x, dim, first, max(first, stop)), 1: [written]}
+    keeps = Factor(Call(_outside_steps, (Ref(site.node.index), dim, first, stop, step)), (x[dim],))
+    stepped = Map(every_transposed, every, (first, step, extent), selects=False)
+    out = (full(Label(extent)),)
+    return {
+        0: [Term(1, (keeps,), x, (x,))],
+        1: [by_map(stepped, replaced(source, dim, out), source, (out,), (source[dim],))],
+    }
+
+
+def _outside_steps(like: torch.Tensor, dim: int, start: int, stop: int, step: int) -> torch.Tensor:
+    """Return ones, and zeros at every step-th index from start to stop."""
+    index = torch.arange(like.shape[dim], device=like.device)
+    return ((index < start) | (index >= stop) | ((index - start) % step != 0)).to(like.dtype)
+
+
+@define_linear(aten.select_scatter.default)
+def _select_scatter(site: Site, x: Axes, source: Axes, dim: int, index: int) -> Terms:
+    dim, extent = dim % len(x), x[dim][0].extent
+    index %= extent
+    chosen = (Segment(None, index, extent),)
+    written = Term(1, (), (*source[:dim], chosen, *source[dim:]), (source,))
+    return {0: _kept_around(x, dim, index, index + 1), 1: [written]}
+
+
+@define_linear(aten.diagonal_scatter.default)
+def _diagonal_scatter(site: Site, x: Axes, source: Axes, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Terms:
+    dim1, dim2 = dim1 % len(x), dim2 % len(x)
+    label = source[-1][0].label
+    out = [axis for axis in source[:-1]]
+    for dim, start in sorted([(dim1, max(-offset, 0)), (dim2, max(offset, 0))]):
+        out.insert(dim, (Segment(label, start, x[dim][0].extent),))
+    keeps = Factor(Call(_off_diagonal, (Ref(site.node.index), offset, dim1, dim2)), (x[dim1], x[dim2]))
+    return {0: [Term(1, (keeps,), x, (x,))], 1: [Term(1, (), tuple(out), (source,))]}
+
+
+def _off_diagonal(like: torch.Tensor, offset: int, dim1: int, dim2: int) -> torch.Tensor:
+    """Return a matrix of ones, and zeros on a diagonal."""
+    rows = torch.arange(like.shape[dim1], device=like.device)
+    columns = torch.arange(like.shape[dim2], device=like.device)
+    return (rows[:, None] + offset != columns).to(like.dtype)
+
+
+@define_linear(aten.select_backward.default)
+def _select_backward(site: Site, grad: Axes, sizes: Shape, dim: int, index: int) -> Terms:
+    dim, extent = dim % len(sizes), sizes[dim]
+    return {0: [Term(1, (), (*grad[:dim], (Segment(None, index % extent, extent),), *grad[dim:]), (grad,))]}
+
+
+@define_linear(aten.slice_backward.default)
+def _slice_backward(site: Site, grad: Axes, sizes: Shape, dim: int, start: int, end: int, step: int) -> Terms:
+    dim %= len(sizes)
+    first, _, _ = slice(start, end).indices(sizes[dim])
+    if step == 1:
+        small, large = part(first, grad[dim][0].extent, sizes[dim])
+        return {0: [Term(1, (), replaced(grad, dim, large), (replaced(grad, dim, small),))]}
+    out = (full(Label(sizes[dim])),)
+    stepped = Map(every_transposed, every, (first, step, sizes[dim]))
+    return {0: [by_map(stepped, replaced(grad, dim, out), grad, (out,), (grad[dim],))]}
+
+
+@define_linear(aten.diagonal_backward.default)
+def _diagonal_backward(site: Site, grad: Axes, sizes: Shape, offset: int, dim1: int, dim2: int) -> Terms:
+    dim1, dim2 = dim1 % len(sizes), dim2 % len(sizes)
+    out = list(grad[:-1])
+    for dim, start in sorted([(dim1, max(-offset, 0)), (dim2, max(offset, 0))]):
+        out.insert(dim, (Segment(grad[-1][0].label, start, sizes[dim]),))
+    return {0: [Term(1, (), tuple(out), (grad,))]}
+
+
+@define_linear(aten.copy.default)
+def _copy(site: Site, x: Axes, source: Axes, non_blocking: bool = False) -> Terms:
+    return {1: [Term(1, (), _expanded(source, site.node.shape), (source,))]}
+
+
+@define_linear(aten.fill.Tensor)
+def _fill(site: Site, x: Axes, value: Axes) -> Terms:
+    return {1: [Term(1, (), x, (value,))]}

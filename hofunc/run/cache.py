@@ -56,6 +56,8 @@ def planned(
     else:
         made = plan(lowered, orders, compact=compact)
     result = Planned(made, compiled(made.program))
+    if lowered.dynamic:
+        return result
     with _lock:
         _plans[key] = result
         while len(_plans) > MAX_PLANS:

@@ -80,10 +80,11 @@ def evaluate(
         orders: The orders wanted.
         compact: Whether to keep derivatives as terms.
     """
-    graph = recording.graph._replace(outputs=recording.graph.outputs[:outputs])
+    places = list(recording.graph.outputs)
+    graph = recording.graph._replace(outputs=tuple(places[:outputs]), aux=tuple(places[outputs:]))
     replayed = recording.wrappers is not None
     found = planned(graph, recording.values, orders, compact=compact, replayed=replayed)
-    values, places = recording.values, list(recording.graph.outputs)
+    values = recording.values
     if recording.wrappers is not None:
         lowered = found.plan.lowered
         constants = [origin if isinstance(origin, torch.Tensor) else None for origin in lowered.origins]

@@ -1,0 +1,97 @@
+"""Arithmetic, products and softmax: ops in place of which a short function of other ops is differentiated.
+
+The function computes what the op computes, up to rounding, from ops whose derivatives are known at every order.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hofunc.rules.axes import dims_of
+from hofunc.rules.registry import define_composite
+
+aten = torch.ops.aten
+
+Dims = int | Sequence[int] | None
+
+
+# Arithmetic.
+
+
+def _div(x: Any, y: Any) -> Tensor:
+    if not isinstance(y, Tensor):
+        return x * (1 / torch.as_tensor(y, dtype=torch.float64)).item()
+    return x * y.reciprocal()
+
+
+def _weighted(y: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
+    """Return beta * y + alpha * product; y does not count where beta is zero, as in BLAS."""
+    product = product if alpha == 1 else product * alpha
+    return product if beta == 0 else (y if beta == 1 else y * beta) + product
+
+
+define_composite(aten.div.Tensor, _div)
+define_composite(aten.div.Scalar, _div)
+define_composite(aten.addmm.default, lambda c, a, b, *, beta=1, alpha=1: _weighted(c, a.mm(b), beta, alpha))
+define_composite(aten.addmv.default, lambda c, a, b, *, beta=1, alpha=1: _weighted(c, a.mv(b), beta, alpha))
+define_composite(aten.baddbmm.default, lambda c, a, b, *, beta=1, alpha=1: _weighted(c, a.bmm(b), beta, alpha))
+define_composite(aten.addbmm.default, lambda c, a, b, *, beta=1, alpha=1: _weighted(c, a.bmm(b).sum(0), beta, alpha))
+define_composite(aten.addr.default, lambda c, a, b, *, beta=1, alpha=1: _weighted(c, a[:, None] * b, beta, alpha))
+define_composite(aten.addcmul.default, lambda c, a, b, *, value=1: c + a * b * value)
+define_composite(aten.addcdiv.default, lambda c, a, b, *, value=1: c + a * b.reciprocal() * value)
+define_composite(aten.lerp.Tensor, lambda x, y, weight: x + weight * (y - x))
+define_composite(aten.clamp.Tensor, lambda x, low=None, high=None: _clamped(x, low, high))
+
+
+def _clamped(x: Tensor, low: Tensor | None, high: Tensor | None) -> Tensor:
+    if low is not None:
+        x = torch.where(x < low, low, x)
+    return x if high is None else torch.where(x > high, high, x)
+
+
+# Products over an axis: in a tree, so that no derivative divides by an element, which may be zero.
+
+
+def product(x: Tensor, dim: int, keepdim: bool = False) -> Tensor:
+    """Multiply the elements along an axis, in pairs of halves."""
+    while (size := x.shape[dim]) > 1:
+        half = size // 2
+        pairs = x.narrow(dim, 0, half) * x.narrow(dim, half, half)
+        x = pairs if size % 2 == 0 else torch.cat([pairs, x.narrow(dim, size - 1, 1)], dim)
+    if x.shape[dim] == 0:
+        x = x.sum(dim, keepdim=True) + 1
+    return x if keepdim else x.squeeze(dim)
+
+
+define_composite(aten.prod.default, lambda x, **_: product(x.reshape(-1), 0))
+define_composite(aten.prod.dim_int, lambda x, dim, keepdim=False, **_: product(x, dim, keepdim))
+
+
+# Softmax and its logarithm.
+
+
+def logsumexp(x: Tensor, dims: Dims, keepdim: bool = False) -> Tensor:
+    """Return the logarithm of a sum of exponentials, shifted by the largest, which is a constant."""
+    shift = x.detach().amax(dims, keepdim=True)
+    shift = torch.where(shift.isfinite(), shift, 0)
+    total = (x - shift).exp().sum(dims, keepdim=True).log() + shift
+    if keepdim:
+        return total
+    dropped = dims_of(dims, x.dim())
+    return total.reshape([size for dim, size in enumerate(total.shape) if dim not in dropped])
+
+
+define_composite(aten.logsumexp.default, logsumexp)
+define_composite(aten._softmax.default, lambda x, dim, half: (x - logsumexp(x, dim, keepdim=True)).exp())
+define_composite(aten._log_softmax.default, lambda x, dim, half: x - logsumexp(x, dim, keepdim=True))
+define_composite(
+    aten._softmax_backward_data.default,
+    lambda grad, y, dim, dtype: (grad - (grad * y).sum(dim, keepdim=True)) * y,
+)
+define_composite(
+    aten._log_softmax_backward_data.default,
+    lambda grad, y, dim, dtype: grad - y.exp() * grad.sum(dim, keepdim=True),
+)
+define_composite(aten.logaddexp.default, lambda x, y: logsumexp(torch.stack(torch.broadcast_tensors(x, y)), 0))

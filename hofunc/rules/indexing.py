@@ -1,0 +1,137 @@
+"""Indexing by tensors, in terms of selections along one axis."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hofunc.rules.registry import define_composite
+
+aten = torch.ops.aten
+
+Indices = Sequence[Tensor | None]
+
+
+class _Indexed:
+    """An indexing of a tensor of some shape, with all indexed axes brought to the front and merged into one.
+
+    Attributes:
+        front: The axes that are indexed.
+        rest: The other axes.
+        shape: Shape of the broadcast indices.
+        flat: Their places in the merged axis, as a vector.
+        start: Where in the result the axes of the indices stand.
+    """
+
+    def __init__(self, extents: Sequence[int], indices: Indices):
+        expanded = _integers(indices)
+        self.front = [dim for dim, index in enumerate(expanded) if index is not None]
+        self.rest = [dim for dim in range(len(extents)) if dim not in self.front]
+        tensors = torch.broadcast_tensors(*(index for index in expanded if index is not None))
+        self.shape = list(tensors[0].shape)
+        places = torch.zeros_like(tensors[0])
+        for dim, index in zip(self.front, tensors, strict=True):
+            places = places * extents[dim] + torch.where(index < 0, index + extents[dim], index)
+        self.flat = places.reshape(-1)
+        together = self.front == list(range(self.front[0], self.front[-1] + 1))
+        self.start = self.front[0] if together else 0
+        self.extents = extents
+
+    def merged(self, x: Tensor) -> Tensor:
+        """Bring the indexed axes of a tensor to the front, as one."""
+        return x.permute(self.front + self.rest).reshape(-1, *(self.extents[dim] for dim in self.rest))
+
+    def parted(self, x: Tensor) -> Tensor:
+        """Undo `merged`."""
+        order = self.front + self.rest
+        x = x.reshape([self.extents[dim] for dim in order])
+        return x.permute([order.index(dim) for dim in range(len(order))])
+
+    def result(self, x: Tensor) -> Tensor:
+        """Turn the selected rows into the result of the indexing."""
+        x = x.reshape(self.shape + [self.extents[dim] for dim in self.rest])
+        moved = list(range(len(self.shape), len(self.shape) + self.start))
+        return x.permute(moved + [dim for dim in range(x.dim()) if dim not in moved])
+
+    def rows(self, values: Tensor) -> Tensor:
+        """Turn values that broadcast to the result of the indexing into rows."""
+        shape = self.shape + [self.extents[dim] for dim in self.rest]
+        after = shape[len(self.shape) : len(self.shape) + self.start]
+        values = values.expand(after + self.shape + shape[len(self.shape) + self.start :])
+        moved = list(range(self.start, self.start + len(self.shape)))
+        values = values.permute(moved + [dim for dim in range(values.dim()) if dim not in moved])
+        return values.reshape(-1, *(self.extents[dim] for dim in self.rest))
+
+
+def _integers(indices: Indices) -> list[Tensor | None]:
+    """Replace every mask by the indices at which it holds, one tensor per axis of the mask."""
+    result: list[Tensor | None] = []
+    for index in indices:
+        if index is not None and index.dtype in (torch.bool, torch.uint8):
+            result.extend(index.nonzero(as_tuple=True))
+        else:
+            result.append(index)
+    return result
+
+
+def _index(x: Tensor, indices: Indices) -> Tensor:
+    indexed = _Indexed(x.shape, indices)
+    return indexed.result(indexed.merged(x).index_select(0, indexed.flat))
+
+
+def _index_put(x: Tensor, indices: Indices, values: Tensor, accumulate: bool = False, *_: Any) -> Tensor:
+    if len(indices) == 1 and indices[0] is not None and indices[0].dtype == torch.bool and not accumulate:
+        mask = indices[0].reshape(indices[0].shape + (1,) * (x.dim() - indices[0].dim()))
+        if values.dim() <= x.dim() - indices[0].dim():
+            return torch.where(mask, values, x)
+    indexed = _Indexed(x.shape, indices)
+    base, rows = indexed.merged(x), indexed.rows(values)
+    if accumulate:
+        return indexed.parted(base.index_add(0, indexed.flat, rows))
+    # Where an index comes twice the last value stays: each row is given the value that it ends up with.
+    owner = torch.full_like(base[:, 0] if base.dim() > 1 else base, -1, dtype=torch.long)
+    owner = owner.index_put([indexed.flat], torch.arange(len(indexed.flat), device=x.device))
+    chosen = rows.index_select(0, owner.clamp(min=0))
+    written = (owner >= 0).reshape(-1, *[1] * (base.dim() - 1))
+    return indexed.parted(torch.where(written, chosen, base))
+
+
+define_composite(aten.index.Tensor, _index)
+define_composite(aten._unsafe_index.Tensor, _index)
+define_composite(aten.index_put.default, _index_put)
+define_composite(aten._unsafe_index_put.default, _index_put)
+define_composite(aten.masked_select.default, lambda x, at: _index(*_broadcast(x, at)))
+define_composite(aten.take.default, lambda x, index: x.reshape(-1).index_select(0, index.reshape(-1)).reshape(index.shape))
+
+
+def _broadcast(x: Tensor, at: Tensor) -> tuple[Tensor, list[Tensor]]:
+    x, at = torch.broadcast_tensors(x, at)
+    return x, [at]
+
+
+def _embedding(
+    weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
+) -> Tensor:
+    rows = weight.index_select(0, indices.reshape(-1)).reshape(*indices.shape, weight.shape[1])
+    if padding_idx < 0:
+        return rows
+    return torch.where((indices == padding_idx).unsqueeze(-1), rows.detach(), rows)
+
+
+define_composite(aten.embedding.default, _embedding)
+
+
+def _unfold(x: Tensor, dim: int, size: int, step: int) -> Tensor:
+    """Take windows along an axis; the places within a window go last."""
+    if x.dim() == 0:
+        return x.reshape(1)
+    dim %= x.dim()
+    starts = torch.arange(0, x.shape[dim] - size + 1, step, device=x.device)
+    places = starts[:, None] + torch.arange(size, device=x.device)
+    windows = x.index_select(dim, places.reshape(-1)).unflatten(dim, tuple(places.shape))
+    return windows.movedim(dim + 1, -1)
+
+
+define_composite(aten.unfold.default, _unfold)
+

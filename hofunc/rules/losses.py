@@ -1,0 +1,62 @@
+"""Loss functions: each the formula of its elements, and a reduction over them."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from hofunc.rules.registry import define_composite
+
+aten = torch.ops.aten
+
+NONE, MEAN, SUM = 0, 1, 2
+
+
+def reduced_by(elements: Tensor, reduction: int) -> Tensor:
+    """Apply torch's numbered reduction to the losses of the elements."""
+    if reduction == MEAN:
+        return elements.mean()
+    return elements.sum() if reduction == SUM else elements
+
+
+def _define_loss(op: torch._ops.OpOverload, elements: Callable[..., Tensor]) -> None:
+    """Enter a loss ``op(x, target, reduction, *params)`` by the loss of one element."""
+    define_composite(op, lambda x, t, reduction=MEAN, *params, **kw: reduced_by(elements(x, t, *params, **kw), reduction))
+
+
+def _huber(x: Tensor, t: Tensor, delta: float = 1.0) -> Tensor:
+    distance = (x - t).abs()
+    return torch.where(distance <= delta, 0.5 * distance * distance, delta * (distance - 0.5 * delta))
+
+
+def _smooth_l1(x: Tensor, t: Tensor, beta: float = 1.0) -> Tensor:
+    distance = (x - t).abs()
+    if beta == 0:
+        return distance
+    return torch.where(distance < beta, distance * distance * (0.5 / beta), distance - 0.5 * beta)
+
+
+_define_loss(aten.mse_loss.default, lambda x, t: (x - t) * (x - t))
+_define_loss(aten.huber_loss.default, _huber)
+_define_loss(aten.smooth_l1_loss.default, _smooth_l1)
+
+
+def nll_loss(
+    x: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int
+) -> tuple[Tensor, Tensor]:
+    """Return the negative log-likelihood loss over classes in dim 1 (dim 0 without a batch), and the total weight."""
+    classes = 1 if x.dim() > 1 else 0
+    ignored = target == ignore_index
+    safe = torch.where(ignored, 0, target)
+    picked = x.gather(classes, safe.unsqueeze(classes)).squeeze(classes)
+    weights = torch.ones_like(picked.detach()) if weight is None else weight[safe]
+    weights = weights.masked_fill(ignored, 0)
+    losses = torch.where(ignored, 0, -picked * weights)
+    total = weights.sum()
+    if reduction == NONE:
+        return losses, total
+    return (losses.sum() / total if reduction == MEAN else losses.sum()), total
+
+
+define_composite(aten.nll_loss_forward.default, nll_loss)
+define_composite(aten.nll_loss2d_forward.default, nll_loss)

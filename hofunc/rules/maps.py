@@ -1,0 +1,159 @@
+"""Linear maps along an axis: applied forward or transposed to one axis of a tensor, never built as a matrix."""
+
+from collections.abc import Sequence
+
+import torch
+
+from hofunc.algebra.labels import Axes, Label, fresh_axes, full
+from hofunc.algebra.operators import Map
+from hofunc.algebra.term import Factor, Term
+from hofunc.rules.axes import replaced
+from hofunc.rules.kinds import Site
+from hofunc.rules.registry import by_map, define_linear
+
+aten = torch.ops.aten
+
+Terms = dict[int, list[Term]]
+
+
+def along(x: Axes, dim: int, size: int, linear_map: Map) -> Term:
+    """Return the term of a map along one axis, which gets a new size."""
+    dim %= len(x)
+    out = (full(Label(size)),)
+    return by_map(linear_map, replaced(x, dim, out), x, (out,), (x[dim],))
+
+
+# Running sums.
+
+
+def running_sum(tensor: torch.Tensor) -> torch.Tensor:
+    """Sum what lies up to each place of the last axis."""
+    return tensor.cumsum(-1)
+
+
+def running_sum_transposed(tensor: torch.Tensor) -> torch.Tensor:
+    """Sum what lies from each place of the last axis on."""
+    return tensor.flip(-1).cumsum(-1).flip(-1)
+
+
+@define_linear(aten.cumsum.default)
+def _cumsum(site: Site, x: Axes, dim: int, **_: object) -> Terms:
+    if not x:
+        return {0: [Term(1, (), x, (x,))]}
+    return {0: [along(x, dim, x[dim][0].extent, Map(running_sum, running_sum_transposed, ()))]}
+
+
+# Rearrangements.
+
+
+def flipped(tensor: torch.Tensor) -> torch.Tensor:
+    """Reverse the last axis; its own transpose."""
+    return tensor.flip(-1)
+
+
+def rolled(tensor: torch.Tensor, shift: int) -> torch.Tensor:
+    """Shift the last axis around."""
+    return tensor.roll(shift, -1)
+
+
+def rolled_back(tensor: torch.Tensor, shift: int) -> torch.Tensor:
+    """Shift the last axis around, the other way."""
+    return tensor.roll(-shift, -1)
+
+
+def _rearranged(x: Axes, maps: dict[int, Map]) -> Terms:
+    """Return the term of one map along each of several axes, of unchanged size."""
+    out, factors = list(x), []
+    for dim, linear_map in maps.items():
+        out[dim] = (full(Label(x[dim][0].extent)),)
+        factors.append(Factor(linear_map, (out[dim], x[dim])))
+    return {0: [Term(1, tuple(factors), tuple(out), (x,))]}
+
+
+@define_linear(aten.flip.default)
+def _flip(site: Site, x: Axes, dims: Sequence[int]) -> Terms:
+    flip = Map(flipped, flipped, (), selects=True)
+    return _rearranged(x, {dim % len(x): flip for dim in dims})
+
+
+@define_linear(aten.roll.default)
+def _roll(site: Site, x: Axes, shifts: Sequence[int], dims: Sequence[int] = ()) -> Terms:
+    if not dims:
+        out = fresh_axes(site.node.shape)
+        ends = (sum(out, ()),), (sum(x, ()),)
+        return {0: [by_map(Map(rolled, rolled_back, (shifts[0],), selects=True), out, x, *ends)]}
+    totals: dict[int, int] = {}
+    for shift, dim in zip(shifts, dims, strict=True):
+        totals[dim % len(x)] = totals.get(dim % len(x), 0) + shift
+    return _rearranged(x, {dim: Map(rolled, rolled_back, (shift,), selects=True) for dim, shift in totals.items()})
+
+
+# Selections by a tensor of indices.
+
+
+def picked(tensor: torch.Tensor, index: torch.Tensor, extent: int) -> torch.Tensor:
+    """Take the elements of the last axis that a vector of indices names."""
+    return tensor.index_select(-1, index)
+
+
+def put_back(tensor: torch.Tensor, index: torch.Tensor, extent: int) -> torch.Tensor:
+    """Add the elements of the last axis into a new one at the indices they were taken from."""
+    return torch.index_add(tensor.new_zeros(*tensor.shape[:-1], extent), -1, index, tensor)
+
+
+@define_linear(aten.index_select.default)
+def _index_select(site: Site, x: Axes, dim: int, index: Axes) -> Terms:
+    if not x:
+        return {0: [Term(1, (), x, (x,))]}
+    extent = x[dim][0].extent
+    pick = Map(picked, put_back, (site.ref(1), extent), selects=True)
+    return {0: [along(x, dim, site.node.shape[dim], pick)]}
+
+
+def gathered(tensor: torch.Tensor, index: torch.Tensor, dim: int, extent: int) -> torch.Tensor:
+    """Take elements of the last axis, along each of the separate axes at indices of its own."""
+    return torch.gather(tensor, -1, _last(index, dim).expand(*tensor.shape[: -index.dim()], *_last(index, dim).shape))
+
+
+def gathered_back(tensor: torch.Tensor, index: torch.Tensor, dim: int, extent: int) -> torch.Tensor:
+    """Add elements into a new last axis at the indices they were taken from."""
+    zeros = tensor.new_zeros(*tensor.shape[:-1], extent)
+    return torch.scatter_add(zeros, -1, _last(index, dim).expand_as(tensor), tensor)
+
+
+def _last(index: torch.Tensor, dim: int) -> torch.Tensor:
+    return index.movedim(dim, -1)
+
+
+@define_linear(aten.gather.default)
+def _gather(site: Site, x: Axes, dim: int, index: Axes, sparse_grad: bool = False) -> Terms:
+    if not x:
+        return {0: [Term(1, (), x, (x,))]}
+    dim %= len(x)
+    extent = x[dim][0].extent
+    # Along the other axes the index may be shorter than the tensor: those are parts of the tensor's axes.
+    separate = [(full(Label(size)),) for size in site.node.shape]
+    slot = tuple((axis[0]._replace(extent=size),) for axis, size in zip(separate, site.shapes[0], strict=True))
+    taken, out = (full(Label(extent)),), (full(Label(site.node.shape[dim])),)
+    others = tuple(axis for place, axis in enumerate(separate) if place != dim)
+    gather = Map(gathered, gathered_back, (site.ref(1), dim, extent), selects=True)
+    return {
+        0: [
+            by_map(
+                gather, replaced(tuple(separate), dim, out), replaced(slot, dim, taken), (out,), (taken,), others
+            )
+        ]
+    }
+
+
+# Their transposes: adding into places.
+
+
+@define_linear(aten.index_add.default)
+def _index_add(site: Site, x: Axes, dim: int, index: Axes, source: Axes, *, alpha: float = 1) -> Terms:
+    if not x:
+        return {0: [Term(1, (), x, (x,))], 2: [Term(alpha, (), x, (source,))]}
+    put = Map(put_back, picked, (site.ref(1), x[dim][0].extent))
+    return {0: [Term(1, (), x, (x,))], 2: [along(source, dim, x[dim][0].extent, put)._replace(coefficient=alpha)]}
+
+
