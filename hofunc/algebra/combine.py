@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from hofunc.algebra.labels import Bindings, Label, Segment
+from hofunc.algebra.labels import Axes, Bindings, Label, Segment, full
 from hofunc.algebra.term import Term, pattern, renamed, span, visible
 
 
@@ -17,6 +17,30 @@ def grouped(terms: Iterable[Term]) -> list[list[Term]]:
     return list(groups.values())
 
 
+def cover(term: Term) -> Term:
+    """Return the densest pattern of which a term is a part: whole axes in place of parts, without any factor.
+
+    Segments that bear one label from the same start on still share a label; those that start elsewhere do not.
+    """
+    labels: dict[tuple, Label] = {}
+
+    def covered(axes: Axes) -> Axes:
+        return tuple(
+            tuple(
+                full(labels.setdefault(segment if segment.label else (len(labels),), Label(segment.extent)))
+                for segment in axis
+            )
+            for axis in axes
+        )
+
+    return Term(1, (), covered(term.out), tuple(covered(slot) for slot in term.slots))
+
+
+def is_partial(term: Term) -> bool:
+    """Tell whether some axis of a term is reached only in part."""
+    return any(segment.extent > len(span(segment)) for axes in (term.out, *term.slots) for x in axes for segment in x)
+
+
 def embedding(special: Term, general: Term) -> Bindings | None:
     """Say where in a general pattern a special one lies, or None if it does not lie in it.
 
@@ -24,13 +48,13 @@ def embedding(special: Term, general: Term) -> Bindings | None:
         For every visible label of the general term the segment of it that the special term reaches: a diagonal
         where two labels go to one, a part where the segment is shorter, a single index where it has no label.
     """
+    if _extents(special) != _extents(general):
+        return None
     found: Bindings = {}
     for wide_axes, narrow_axes in zip((general.out, *general.slots), (special.out, *special.slots), strict=True):
         for wide_axis, narrow_axis in zip(wide_axes, narrow_axes, strict=True):
-            if len(wide_axis) != len(narrow_axis):
-                return None
             for wide, narrow in zip(wide_axis, narrow_axis, strict=True):
-                if wide.extent != narrow.extent or not _contains(wide, narrow):
+                if not _contains(wide, narrow):
                     return None
                 if wide.label is None:
                     continue
@@ -38,6 +62,10 @@ def embedding(special: Term, general: Term) -> Bindings | None:
                 if found.setdefault(wide.label, place) != place:
                     return None
     return found
+
+
+def _extents(term: Term) -> list[list[int]]:
+    return [[segment.extent for segment in axis] for axes in (term.out, *term.slots) for axis in axes]
 
 
 def _contains(wide: Segment, narrow: Segment) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from hofunc.errors import MutationError, UntracedError
+from hofunc.errors import UntracedError
 from hofunc.graph.node import Ref
 
 if TYPE_CHECKING:
@@ -60,6 +60,32 @@ def storage_key(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage()._cdata
 
 
+def disjoint(one: Layout, other: Layout) -> bool:
+    """Tell whether two layouts surely have no place in common: some digit of the places differs for all of them."""
+    strides = sorted({s for layout in (one, other) for s, n in zip(layout.stride, layout.size, strict=True) if n > 1})
+    if 0 in one.size or 0 in other.size:
+        return True
+    spans = [_digits(layout, strides) for layout in (one, other)]
+    if None in spans:
+        return False
+    return any(a.stop <= b.start or b.stop <= a.start for a, b in zip(*spans, strict=True))  # type: ignore[arg-type]
+
+
+def _digits(layout: Layout, strides: Sequence[int]) -> list[range] | None:
+    """Return the range of each digit of a layout's places, in the mixed radix of the strides; None if they carry."""
+    sizes = {stride: size for stride, size in zip(layout.stride, layout.size, strict=True) if size > 1}
+    digits, rest = [], layout.offset
+    for place in reversed(range(len(strides))):
+        stride = strides[place]
+        above = strides[place + 1] if place + 1 < len(strides) else None
+        start, rest = divmod(rest, stride)
+        stop = start + sizes.get(stride, 1)
+        if stride == 0 or (above is not None and (above % stride or stop > above // stride)):
+            return None
+        digits.append(range(start, stop))
+    return [*digits, range(rest, rest + 1)]
+
+
 class Effects(NamedTuple):
     """What the schema of an op says: the names of the arguments it writes, and whether what it returns is a view."""
 
@@ -94,40 +120,92 @@ def functional_form(op: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
     return None
 
 
+class _Write(NamedTuple):
+    """One write to a storage: where, the node of what was written, and the node of all contents after it."""
+
+    layout: Layout
+    result: int
+    contents: int
+
+
+class _Storage:
+    """A storage that was written to: the tensor that owns it, its contents at first, and the writes in order."""
+
+    def __init__(self, owner: torch.Tensor, contents: int):
+        self.owner = owner
+        self.order = tuple(sorted(range(owner.dim()), key=lambda dim: -owner.stride(dim)))
+        self.first = contents
+        self.writes: list[_Write] = []
+
+    @property
+    def contents(self) -> int:
+        """Node of the latest contents."""
+        return self.writes[-1].contents if self.writes else self.first
+
+    def vector(self) -> torch.Tensor:
+        """Return a copy of what the storage now holds."""
+        return in_memory_order(self.owner, self.order).clone()
+
+
+def _check_dtype(tensor: torch.Tensor, owner: torch.Tensor) -> None:
+    """Refuse a storage that is seen in two dtypes, or of which the tensor that owns it is only a part."""
+    size = owner.untyped_storage().nbytes()
+    if tensor.dtype != owner.dtype or owner.numel() * owner.element_size() != size:
+        raise UntracedError(
+            "hofunc: f writes in place to a storage that its tensor does not fill",
+            got=f"{tensor.dtype} in {size} bytes of {owner.dtype}",
+            expected="a tensor of the dtype and size that its storage was allocated for",
+            remedy="Write to a clone.",
+        )
+
+
 class Storages:
     """The storages that the function wrote to, for one tape."""
 
     def __init__(self, tape: "Tape"):
         self._tape = tape
-        self._contents: dict[int, int] = {}
-        self._owners: dict[int, torch.Tensor] = {}
-        self._read_from: dict[int, int] = {}
-        self._kept: list[torch.Tensor] = []
+        self._storages: dict[int, _Storage] = {}
+        self._known: dict[int, int] = {}  # how many writes there had been when the node of a tensor was recorded
+        self._kept: list[torch.Tensor] = []  # so that no id is used again
 
     def __bool__(self) -> bool:
-        return bool(self._contents)
+        return bool(self._storages)
 
     @property
     def owners(self) -> dict[int, torch.Tensor]:
         """The tensors that own these storages."""
-        return self._owners
+        return {key: storage.owner for key, storage in self._storages.items()}
 
     def holds(self, tensor: torch.Tensor) -> bool:
         """Tell whether the tensor lies in a storage that was written to."""
-        return storage_key(tensor) in self._contents
+        return storage_key(tensor) in self._storages
 
     def refresh(self, tensor: torch.Tensor) -> None:
-        """Make the tape know a tensor as it is after the latest write to its storage."""
-        contents = self._contents[storage_key(tensor)]
-        if self._read_from.get(id(tensor)) != contents:
-            index = self._tape.add(tensor, read_strided, (Ref(contents), layout_of(tensor)), (contents,))
-            self._know(tensor, index, contents)
+        """Make the tape know a tensor as it is after the latest write to its storage.
+
+        What was written last at the same place is the tensor; only where it was written to in part, or was not known
+        before, is it read from the contents of the storage.
+        """
+        storage, layout = self._storages[storage_key(tensor)], layout_of(tensor)
+        _check_dtype(tensor, storage.owner)
+        known = self._known.get(id(tensor), 0)
+        for write in reversed(storage.writes[known:]):
+            if write.layout == layout:
+                self._know(tensor, write.result, len(storage.writes))
+                return
+            if not disjoint(write.layout, layout):
+                break
+        else:
+            if id(tensor) in self._tape.tracked:
+                return
+        contents = storage.contents
+        index = self._tape.add(tensor, read_strided, (Ref(contents), layout), (contents,))
+        self._know(tensor, index, len(storage.writes))
 
     def adopt(self, tensor: torch.Tensor) -> None:
         """Note that a tensor, just recorded, was computed from what its storage now holds."""
         if self.holds(tensor):
-            self._read_from[id(tensor)] = self._contents[storage_key(tensor)]
-            self._kept.append(tensor)
+            self._know(tensor, self._tape.tracked[id(tensor)], len(self._storages[storage_key(tensor)].writes))
 
     def reshape_in_place(self, op: Any, args: tuple, kwargs: dict) -> Any:
         """Execute an op that changes the shape of its tensor but writes no element, and record it as a view."""
@@ -136,18 +214,16 @@ class Storages:
         template = self._tape.encode(args, operands)
         self._tape.values = [value.view_as(value) if value is tensor else value for value in self._tape.values]
         out = op(*args, **kwargs)
-        del self._tape.tracked[id(tensor)]
         self._tape.add(tensor, functional_form(op), template, tuple(operands), tuple(kwargs.items()))
         self.adopt(tensor)
         return out
 
-    def _know(self, tensor: torch.Tensor, index: int, contents: int) -> None:
-        self._tape.tracked[id(tensor)] = index
-        self._read_from[id(tensor)] = contents
-        self._kept.append(tensor)
-
     def write(self, op: Any, args: tuple, kwargs: dict, written: Sequence[torch.Tensor]) -> Any:
-        """Execute an op that writes to tensors which the graph knows or is to know, and record what it computes."""
+        """Execute an op that writes to tensors which the graph knows or is to know, and record what it computes.
+
+        Raises:
+            UntracedError: No op computes what this one writes.
+        """
         form = functional_form(op)
         if form is None:
             raise UntracedError(
@@ -156,20 +232,17 @@ class Storages:
                 expected="an in-place op with a counterpart that returns its result",
                 remedy="Compute a new tensor instead.",
             )
-        passed = {name: value for name, value in kwargs.items() if name not in effects(op).writes}
         for tensor in written:
             self._open(tensor)
         operands: list[int] = []
+        passed = {name: value for name, value in kwargs.items() if name not in effects(op).writes}
         template = self._tape.encode(args, operands)
         keywords = tuple(zip(passed, self._tape.encode(passed.values(), operands), strict=True))
         keys = {storage_key(tensor) for tensor in written}
-        for index, value in enumerate(self._tape.values):
-            if storage_key(value) in keys:
-                self._tape.values[index] = value.clone()
+        self._tape.values = [v.clone() if storage_key(v) in keys else v for v in self._tape.values]
         out = op(*args, **kwargs)
-        several = len(form._schema.returns) > 1
         for place, tensor in enumerate(written):
-            output = place if several else None
+            output = place if len(form._schema.returns) > 1 else None
             result = self._tape.add(tensor.clone(), form, template, tuple(operands), keywords, output)
             self._put(tensor, result)
         return out
@@ -177,31 +250,25 @@ class Storages:
     def _open(self, tensor: torch.Tensor) -> None:
         """Give the storage of a tensor a node for its contents, if it has none yet."""
         key = storage_key(tensor)
-        if key in self._contents:
-            return
-        owner = self._tape.allocated()[key]
-        order = tuple(sorted(range(owner.dim()), key=lambda dim: -owner.stride(dim)))
-        vector = owner.permute(order).reshape(-1)
-        if vector.numel() * vector.element_size() != owner.untyped_storage().nbytes():
-            raise MutationError(
-                "hofunc: f writes to part of a storage",
-                got=f"a tensor of layout {layout_of(owner)}",
-                expected="a tensor that fills its storage",
-                remedy="Write to a clone.",
-            )
-        index = self._tape.tracked.get(id(owner))
-        if index is None:
-            index = self._tape.index_of(owner.clone())
-        self._owners[key] = owner
-        self._contents[key] = self._tape.add(vector.clone(), in_memory_order, (Ref(index), order), (index,))
+        if key not in self._storages:
+            owner = self._tape.allocated()[key]
+            index = self._tape.tracked.get(id(owner))
+            if index is None:
+                index = self._tape.index_of(owner.clone())
+            storage = self._storages[key] = _Storage(owner, -1)
+            storage.first = self._tape.add(storage.vector(), in_memory_order, (Ref(index), storage.order), (index,))
+        _check_dtype(tensor, self._storages[key].owner)
 
     def _put(self, tensor: torch.Tensor, result: int) -> None:
         """Write a result into the contents of a storage."""
-        key = storage_key(tensor)
-        before, owner = self._contents[key], self._owners[key]
-        order = tuple(sorted(range(owner.dim()), key=lambda dim: -owner.stride(dim)))
-        value = owner.permute(order).reshape(-1).clone()
-        args = (Ref(before), Ref(result), layout_of(tensor))
-        contents = self._tape.add(value, write_strided, args, (before, result))
-        self._contents[key] = contents
-        self._know(tensor, result, contents)
+        storage, layout = self._storages[storage_key(tensor)], layout_of(tensor)
+        before = storage.contents
+        args = (Ref(before), Ref(result), layout)
+        contents = self._tape.add(storage.vector(), write_strided, args, (before, result))
+        storage.writes.append(_Write(layout, result, contents))
+        self._know(tensor, result, len(storage.writes))
+
+    def _know(self, tensor: torch.Tensor, index: int, writes: int) -> None:
+        self._tape.tracked[id(tensor)] = index
+        self._known[id(tensor)] = writes
+        self._kept.append(tensor)

@@ -5,9 +5,10 @@ from math import prod
 
 import torch
 
-from hofunc.algebra.combine import embedding, grouped
+from hofunc.algebra.combine import cover, embedding, grouped, is_partial
 from hofunc.algebra.labels import Label
-from hofunc.algebra.term import Factor, Term, visible
+from hofunc.algebra.term import Factor, Term, pattern, visible
+from hofunc.plan.operators import one_like
 from hofunc.plan.program import Builder, Register
 from hofunc.views import Labelled, add_within, aligned, each, plus, spread, times
 
@@ -18,9 +19,9 @@ def accumulated(builder: Builder, terms: Sequence[Term]) -> list[Term]:
     Terms whose patterns do not lie in each other stay apart until a dense tensor is asked for.
     """
     summed = [_sum(builder, group) for group in grouped(terms)]
-    summed = sorted((term for term in summed if term.coefficient != 0), key=_size, reverse=True)
+    summed = _covered(builder, [term for term in summed if term.coefficient != 0])
     result: list[Term] = []
-    for term in summed:
+    for term in sorted(summed, key=_size, reverse=True):
         for place, general in enumerate(result):
             bindings = embedding(term, general)
             if bindings is not None:
@@ -28,6 +29,29 @@ def accumulated(builder: Builder, terms: Sequence[Term]) -> list[Term]:
                 break
         else:
             result.append(term)
+    return result
+
+
+def _covered(builder: Builder, terms: Sequence[Term]) -> list[Term]:
+    """Lay terms that are parts of one pattern into a whole of it, where the parts are most of the whole.
+
+    The parts of a tensor that was cut into chunks come back together here, and cost one contraction further on.
+    """
+    result: list[Term] = []
+    by_cover: dict = {}
+    for term in terms:
+        by_cover.setdefault(pattern(cover(term)), []).append(term)
+    for parts in by_cover.values():
+        whole = cover(parts[0])
+        if len(parts) > 1 and all(map(is_partial, parts)) and _size(whole) <= 2 * sum(map(_size, parts)):
+            bindings = embedding(parts[0], whole)
+            labels = tuple(label for label in visible(whole) if label.size > 1)
+            core = spread(builder.emit, _core(builder, parts[0]), tuple(bindings[label] for label in labels))
+            whole = whole._replace(coefficient=parts[0].coefficient, factors=(Factor(core, each(labels)),))
+            for part in parts[1:]:
+                whole = _fold(builder, whole, part, embedding(part, whole))
+            parts = [whole]
+        result.extend(parts)
     return result
 
 
@@ -41,6 +65,11 @@ def _labelled(term: Term) -> Labelled | None:
         return None
     ((source, axes),) = term.factors
     return Labelled(source, tuple(segment.label for (segment,) in axes if segment.label is not None))
+
+
+def _core(builder: Builder, term: Term) -> Labelled:
+    """Return the tensor of a contracted term, the number one if it has none."""
+    return _labelled(term) or Labelled(builder.emit(one_like, builder.like()), ())
 
 
 def _sum(builder: Builder, terms: Sequence[Term]) -> Term:
@@ -72,12 +101,8 @@ def _sum(builder: Builder, terms: Sequence[Term]) -> Term:
 
 def _fold(builder: Builder, general: Term, special: Term, bindings: dict) -> Term:
     """Add a term to the part that it takes of a denser one."""
-    base, part = _labelled(general), _labelled(special)
-    if part is None:
-        part = Labelled(builder.emit(scalar_like, builder.like(), 1), ())
+    base, part = _core(builder, general), _core(builder, special)
     labels = tuple(label for label in visible(general) if label.size > 1)
-    if base is None:
-        base = Labelled(builder.emit(scalar_like, builder.like(), 1), ())
     if len(base.labels) < len(labels):
         base = Labelled(spread(builder.emit, base, each(labels)), labels)
     axes = tuple(bindings[label] for label in base.labels)
@@ -96,15 +121,10 @@ def dense(builder: Builder, terms: Sequence[Term]) -> Register:
     """
     total = None
     for term in sorted(terms, key=_size, reverse=True):
-        core = _labelled(term) or Labelled(builder.emit(scalar_like, builder.like(), 1), ())
+        core = _core(builder, term)
         places = (*term.out, *(axis for slot in term.slots for axis in slot))
         if total is None:
             total = times(builder.emit, spread(builder.emit, core, places), term.coefficient)
         else:
             total = add_within(builder.emit, total, places, core, term.coefficient)
     return total
-
-
-def scalar_like(tensor: torch.Tensor, value: float) -> torch.Tensor:
-    """Return a number as a tensor of a tensor's dtype and device."""
-    return torch.full((), value, dtype=tensor.dtype, device=tensor.device)
