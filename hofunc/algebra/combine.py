@@ -71,7 +71,8 @@ def _extents(term: Term) -> list[list[int]]:
 def _contains(wide: Segment, narrow: Segment) -> bool:
     if wide.label is None:
         return narrow.label is None and wide.start == narrow.start
-    return span(wide).start <= span(narrow).start and span(narrow).stop <= span(wide).stop
+    stop = narrow.start + (narrow.label.size if narrow.label is not None else 1)
+    return wide.start <= narrow.start and stop <= wide.start + wide.label.size
 
 
 def _place(label: Label, wide: Segment, narrow: Segment) -> tuple[Segment]:

@@ -52,7 +52,7 @@ def _record_values(f: Function, inputs: Sequence[torch.Tensor], others: Any) -> 
     with torch.enable_grad():
         aliases = [tensor.view_as(tensor) for tensor in inputs]
         for alias in aliases:
-            tape.add_input(alias, active=True)
+            tape.ledger.add_input(alias, active=True)
         with tape:
             result = f(aliases, others)
     return _recording(tape, result, None)
@@ -62,11 +62,11 @@ def _record_stand_ins(f: Function, inputs: Sequence[torch.Tensor], others: Any) 
     tape = Tape()
 
     with outside_transforms() as depth, torch.enable_grad():
-        lift = Lift(depth, lambda plain, batched: tape.add_input(plain, active=False, batched=batched))
+        lift = Lift(depth, lambda plain, batched: tape.ledger.add_input(plain, active=False, batched=batched))
         plain_inputs = []
         for tensor in inputs:
             plain, batched = stand_in(tensor)
-            tape.add_input(plain, active=True, batched=batched)
+            tape.ledger.add_input(plain, active=True, batched=batched)
             plain_inputs.append(plain)
         plain_others = tree_map(lift.swap, others)
         with tape, lift:
@@ -80,7 +80,7 @@ def _record_stand_ins(f: Function, inputs: Sequence[torch.Tensor], others: Any) 
 def _recording(tape: Tape, result: Any, wrappers: list[torch.Tensor] | None) -> Recording:
     leaves, spec = tree_flatten(result)
     graph = tape.graph([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
-    return Recording(graph, tape.values, leaves, spec, wrappers)
+    return Recording(graph, tape.ledger.values, leaves, spec, wrappers)
 
 
 def replay(graph: Graph, inputs: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> list[torch.Tensor]:

@@ -8,15 +8,15 @@ of any view, no second run of the function, and it follows writes inside torch's
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from torch._ops import OpOverload
+from torch.utils._pytree import tree_leaves
 
 from hofunc.errors import UntracedError
+from hofunc.graph.ledger import Ledger
 from hofunc.graph.node import Ref
-
-if TYPE_CHECKING:
-    from hofunc.graph.tape import Tape
 
 
 class Layout(NamedTuple):
@@ -89,18 +89,23 @@ def _digits(layout: Layout, strides: Sequence[int]) -> list[range] | None:
 class Effects(NamedTuple):
     """What the schema of an op says: the names of the arguments it writes, and whether what it returns is a view."""
 
+    op: OpOverload
     writes: tuple[str, ...]
     aliases: bool
 
 
-@lru_cache(maxsize=None)
-def effects(op: torch._ops.OpOverload) -> Effects:
+def effects(op: OpOverload) -> Effects:
     """Read the effects of an op from its schema."""
-    schema = op._schema
-    return Effects(
-        tuple(a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write),
-        any(r.alias_info is not None for r in schema.returns) or "unsafe_" in schema.name,
-    )
+    known = _EFFECTS.get(id(op))
+    if known is None:
+        arguments, returns = op._schema.arguments, op._schema.returns
+        writes = tuple(a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write)
+        aliases = any(r.alias_info is not None for r in returns) or "unsafe_" in op._schema.name
+        known = _EFFECTS[id(op)] = Effects(op, writes, aliases)
+    return known
+
+
+_EFFECTS: dict[int, Effects] = {}  # by id, since the hash of an op is slow; an op lives as long as its entry
 
 
 @lru_cache(maxsize=None)
@@ -160,28 +165,35 @@ def _check_dtype(tensor: torch.Tensor, owner: torch.Tensor) -> None:
 
 
 class Storages:
-    """The storages that the function wrote to, for one tape."""
+    """The storages that the function wrote to.
 
-    def __init__(self, tape: "Tape"):
-        self._tape = tape
+    Attributes:
+        exist: Whether there are any.
+    """
+
+    def __init__(self, ledger: Ledger):
+        self.exist = False
+        self._ledger = ledger
         self._storages: dict[int, _Storage] = {}
         self._known: dict[int, int] = {}  # how many writes there had been when the node of a tensor was recorded
         self._kept: list[torch.Tensor] = []  # so that no id is used again
 
-    def __bool__(self) -> bool:
-        return bool(self._storages)
+    def allocated(self) -> dict[int, torch.Tensor]:
+        """Return the tensors whose storages were allocated by ops of the function itself, by storage."""
+        ledger = self._ledger
+        made = [(op, t) for op, out in ledger.untracked for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
+        made += [(n.op, v) for n, v in zip(ledger.nodes, ledger.values, strict=True) if isinstance(n.op, OpOverload)]
+        fresh = {storage_key(t): t for op, t in made if not effects(op).aliases}
+        return {**fresh, **{key: storage.owner for key, storage in self._storages.items()}}
 
-    @property
-    def owners(self) -> dict[int, torch.Tensor]:
-        """The tensors that own these storages."""
-        return {key: storage.owner for key, storage in self._storages.items()}
+    def refresh(self, args: Any) -> None:
+        """Make the ledger know every tensor among the arguments as it is after the latest write to its storage."""
+        for arg in tree_leaves(args):
+            if isinstance(arg, torch.Tensor) and storage_key(arg) in self._storages:
+                self._refresh(arg)
 
-    def holds(self, tensor: torch.Tensor) -> bool:
-        """Tell whether the tensor lies in a storage that was written to."""
-        return storage_key(tensor) in self._storages
-
-    def refresh(self, tensor: torch.Tensor) -> None:
-        """Make the tape know a tensor as it is after the latest write to its storage.
+    def _refresh(self, tensor: torch.Tensor) -> None:
+        """Make the ledger know one such tensor.
 
         What was written last at the same place is the tensor; only where it was written to in part, or was not known
         before, is it read from the contents of the storage.
@@ -196,25 +208,25 @@ class Storages:
             if not disjoint(write.layout, layout):
                 break
         else:
-            if id(tensor) in self._tape.tracked:
+            if id(tensor) in self._ledger.tracked:
                 return
         contents = storage.contents
-        index = self._tape.add(tensor, read_strided, (Ref(contents), layout), (contents,))
+        index = self._ledger.add(tensor, read_strided, (Ref(contents), layout), (contents,))
         self._know(tensor, index, len(storage.writes))
 
     def adopt(self, tensor: torch.Tensor) -> None:
         """Note that a tensor, just recorded, was computed from what its storage now holds."""
-        if self.holds(tensor):
-            self._know(tensor, self._tape.tracked[id(tensor)], len(self._storages[storage_key(tensor)].writes))
+        if storage_key(tensor) in self._storages:
+            self._know(tensor, self._ledger.tracked[id(tensor)], len(self._storages[storage_key(tensor)].writes))
 
     def reshape_in_place(self, op: Any, args: tuple, kwargs: dict) -> Any:
         """Execute an op that changes the shape of its tensor but writes no element, and record it as a view."""
         tensor = args[0]
         operands: list[int] = []
-        template = self._tape.encode(args, operands)
-        self._tape.values = [value.view_as(value) if value is tensor else value for value in self._tape.values]
+        template = self._ledger.encode(args, operands)
+        self._ledger.values = [value.view_as(value) if value is tensor else value for value in self._ledger.values]
         out = op(*args, **kwargs)
-        self._tape.add(tensor, functional_form(op), template, tuple(operands), tuple(kwargs.items()))
+        self._ledger.add(tensor, functional_form(op), template, tuple(operands), tuple(kwargs.items()))
         self.adopt(tensor)
         return out
 
@@ -236,14 +248,14 @@ class Storages:
             self._open(tensor)
         operands: list[int] = []
         passed = {name: value for name, value in kwargs.items() if name not in effects(op).writes}
-        template = self._tape.encode(args, operands)
-        keywords = tuple(zip(passed, self._tape.encode(passed.values(), operands), strict=True))
+        template = self._ledger.encode(args, operands)
+        keywords = tuple(zip(passed, self._ledger.encode(passed.values(), operands), strict=True))
         keys = {storage_key(tensor) for tensor in written}
-        self._tape.values = [v.clone() if storage_key(v) in keys else v for v in self._tape.values]
+        self._ledger.values = [v.clone() if storage_key(v) in keys else v for v in self._ledger.values]
         out = op(*args, **kwargs)
         for place, tensor in enumerate(written):
             output = place if len(form._schema.returns) > 1 else None
-            result = self._tape.add(tensor.clone(), form, template, tuple(operands), keywords, output)
+            result = self._ledger.add(tensor.clone(), form, template, tuple(operands), keywords, output)
             self._put(tensor, result)
         return out
 
@@ -251,12 +263,13 @@ class Storages:
         """Give the storage of a tensor a node for its contents, if it has none yet."""
         key = storage_key(tensor)
         if key not in self._storages:
-            owner = self._tape.allocated()[key]
-            index = self._tape.tracked.get(id(owner))
+            owner = self.allocated()[key]
+            index = self._ledger.tracked.get(id(owner))
             if index is None:
-                index = self._tape.index_of(owner.clone())
+                index = self._ledger.index_of(owner.clone())
+            self.exist = True
             storage = self._storages[key] = _Storage(owner, -1)
-            storage.first = self._tape.add(storage.vector(), in_memory_order, (Ref(index), storage.order), (index,))
+            storage.first = self._ledger.add(storage.vector(), in_memory_order, (Ref(index), storage.order), (index,))
         _check_dtype(tensor, self._storages[key].owner)
 
     def _put(self, tensor: torch.Tensor, result: int) -> None:
@@ -264,11 +277,11 @@ class Storages:
         storage, layout = self._storages[storage_key(tensor)], layout_of(tensor)
         before = storage.contents
         args = (Ref(before), Ref(result), layout)
-        contents = self._tape.add(storage.vector(), write_strided, args, (before, result))
+        contents = self._ledger.add(storage.vector(), write_strided, args, (before, result))
         storage.writes.append(_Write(layout, result, contents))
         self._know(tensor, result, len(storage.writes))
 
     def _know(self, tensor: torch.Tensor, index: int, writes: int) -> None:
-        self._tape.tracked[id(tensor)] = index
+        self._ledger.tracked[id(tensor)] = index
         self._known[id(tensor)] = writes
         self._kept.append(tensor)

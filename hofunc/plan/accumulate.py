@@ -23,7 +23,8 @@ def accumulated(builder: Builder, terms: Sequence[Term]) -> list[Term]:
     result: list[Term] = []
     for term in sorted(summed, key=_size, reverse=True):
         for place, general in enumerate(result):
-            bindings = embedding(term, general)
+            # of two patterns of one size neither lies in the other
+            bindings = embedding(term, general) if _size(general) > _size(term) else None
             if bindings is not None:
                 result[place] = _fold(builder, general, term, bindings)
                 break

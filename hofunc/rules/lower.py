@@ -149,14 +149,14 @@ def expansion(function: Callable, node: Node, values: Sequence[torch.Tensor], ac
     with isolated():
         stand_ins = [value.detach() for value in values]
         for value, active in zip(stand_ins, activity, strict=True):
-            tape.add_input(value, active=active)
+            tape.ledger.add_input(value, active=active)
         with tape:
             result = Call(function, node.args, node.kwargs)(*stand_ins)
         outputs = [result] if isinstance(result, torch.Tensor) else list(result)
         graph = tape.graph([output if isinstance(output, torch.Tensor) else values[0] for output in outputs])
-        lowered = lower(graph, tape.values)
+        lowered = lower(graph, tape.ledger.values)
     origins = tuple(
-        tape.values[origin] if isinstance(origin, int) and graph.nodes[origin].op is CONSTANT else origin
+        tape.ledger.values[origin] if isinstance(origin, int) and graph.nodes[origin].op is CONSTANT else origin
         for origin in lowered.origins
     )
     return lowered._replace(origins=origins)
@@ -196,14 +196,14 @@ def _is_usable(function: Callable, node: Node, values: Sequence[torch.Tensor]) -
     with isolated():
         operands = [values[index].detach() for index in node.operands]
         for operand in operands:
-            tape.add_input(operand, active=True)
+            tape.ledger.add_input(operand, active=True)
         with tape:
             result = Call(function, node.args, node.kwargs)(*operands)
     part = result if node.output is None else result[node.output]
     value = values[node.index].detach()
     tolerance = torch.finfo(value.dtype).eps ** 0.5
     return (
-        all(getattr(inner.op, "namespace", "aten") == "aten" for inner in tape.nodes)
+        all(getattr(inner.op, "namespace", "aten") == "aten" for inner in tape.graph(()).nodes)
         and isinstance(part, torch.Tensor)
         and part.shape == value.shape
         and torch.allclose(part, value, rtol=tolerance, atol=tolerance, equal_nan=True)
