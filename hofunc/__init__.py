@@ -1,2 +1,35 @@
-from hofunc import rules
+"""Exact higher-order derivatives of torch functions, without nesting first-order differentiation."""
+
+from hofunc import rules as _rules  # enters the rules of all known ops
+from hofunc.derivative import Derivative
+from hofunc.errors import (
+    ArgumentError,
+    BranchError,
+    FallbackWarning,
+    HofuncError,
+    InternalError,
+    MutationError,
+    UnsupportedOpError,
+    UntracedError,
+)
 from hofunc.transforms import derivatives, hessian, hod, jacobian
+
+__version__ = "0.1.0.dev0"
+
+__all__ = [
+    "ArgumentError",
+    "BranchError",
+    "Derivative",
+    "FallbackWarning",
+    "HofuncError",
+    "InternalError",
+    "MutationError",
+    "UnsupportedOpError",
+    "UntracedError",
+    "derivatives",
+    "hessian",
+    "hod",
+    "jacobian",
+]
+
+del _rules

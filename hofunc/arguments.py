@@ -125,11 +125,11 @@ def check_aux(name: str, result: Any) -> tuple[Any, Any]:
         ArgumentError: It did not.
     """
     if not isinstance(result, tuple) or len(result) != 2:
-        _refuse(name, "the result of f", type(result).__name__, "a pair (output, aux)", "Return a pair, or drop has_aux.")
+        _refuse(
+            name, "the result of f", type(result).__name__, "a pair (output, aux)", "Return a pair, or drop has_aux."
+        )
     return result
 
 
 def _refuse(name: str, what: str, got: str, expected: str, remedy: str) -> None:
     raise ArgumentError(f"{name}: {what}", got=got, expected=expected, remedy=remedy)
-
-

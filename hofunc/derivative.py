@@ -9,7 +9,7 @@ from torch.utils import _pytree as pytree
 from hofunc.algebra.labels import Axes, Axis, Label, Segment, full, labels_of
 from hofunc.algebra.term import Factor, Term
 from hofunc.errors import ArgumentError
-from hofunc.views import Labelled, add_within, run_now, spread, times
+from hofunc.views import Labelled, Part, assembled, run_now
 
 
 class Derivative:
@@ -78,25 +78,20 @@ class Derivative:
         Raises:
             ArgumentError: The cores have a dimension that vmap added.
         """
-        if any(core.dim() != len(factor.axes) for term in self.terms for factor in term.factors for core in [factor.source]):
+        if any(factor.source.dim() != len(factor.axes) for term in self.terms for factor in term.factors):
             raise ArgumentError(
                 "hofunc.Derivative.dense",
                 got="cores with a dimension that their labels do not name",
                 expected="a Derivative as hod returned it",
                 remedy="Call .dense() inside the function that is mapped by vmap.",
             )
-        batch = _common_batch(self.terms) if keep_batch else []
-        places = [_places(term, batch) for term in self.terms]
-        if not places:
+        if not self.terms:
             return torch.zeros(self.shape, dtype=self.dtype, device=self.device)
-        total = None
-        for term, axes in zip(self.terms, places, strict=True):
-            core = self._core(term)
-            if total is None:
-                total = times(run_now, spread(run_now, core, axes), term.coefficient)
-            else:
-                total = add_within(run_now, total, axes, core, term.coefficient)
-        return total.clone() if any(total is core or total._is_view() for core in _cores(self.terms)) else total
+        batch = _common_batch(self.terms) if keep_batch else []
+        parts = [Part(term.coefficient, self._core(term), _places(term, batch)) for term in self.terms]
+        total: torch.Tensor = assembled(run_now, parts)
+        is_core = len(parts) == 1 and parts[0].coefficient == 1
+        return total.clone(memory_format=torch.contiguous_format) if is_core else total
 
     def _core(self, term: Term) -> Labelled:
         if not term.factors:
@@ -109,7 +104,7 @@ class Derivative:
 
 
 def _cores(terms: tuple[Term, ...]) -> Iterator[torch.Tensor]:
-    return (factor.source for term in terms for factor in term.factors)  # type: ignore[misc]
+    return (factor.source for term in terms for factor in term.factors)
 
 
 class _Place(NamedTuple):
@@ -200,4 +195,3 @@ def _unflatten(cores: Any, context: tuple) -> Derivative:
 
 
 pytree.register_pytree_node(Derivative, _flatten, _unflatten, serialized_type_name="hofunc.Derivative")
-

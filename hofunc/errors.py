@@ -5,6 +5,7 @@ Every message has four parts: what is wrong, what was got against what was expec
 
 import os
 import sys
+from types import FrameType
 
 import torch
 
@@ -13,7 +14,7 @@ _LIBRARIES = tuple(os.path.dirname(os.path.abspath(path)) + os.sep for path in (
 
 def calling_line() -> str:
     """Name the source line, outside hofunc and torch, that led here: ``model.py:12``."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         path = frame.f_code.co_filename
         if not path.startswith(_LIBRARIES):

@@ -6,11 +6,12 @@ writes in place, so every sequence works under autograd, vmap and another record
 """
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
 
-from hofunc.algebra.labels import Axes, Axis, Label, Segment, full, shape_of
+from hofunc.algebra.labels import Axes, Label, Segment, full, labels_of, shape_of
 
 Emit = Callable[..., Any]
 
@@ -176,8 +177,23 @@ def times(emit: Emit, tensor: Any, coefficient: float) -> Any:
     return emit(torch.neg, tensor) if coefficient == -1 else emit(torch.mul, tensor, coefficient)
 
 
+class Part(NamedTuple):
+    """What a term contributes to a dense tensor: coefficient * source, at the places that its labels have in axes."""
+
+    coefficient: float
+    source: Labelled
+    axes: Axes
+
+
+def assembled(emit: Emit, parts: Sequence[Part]) -> Any:
+    """Add parts, one at least, into one dense tensor; the axes of all parts have the same extents."""
+    first, *others = sorted(parts, key=lambda part: prod(x.size for x in set(labels_of(part.axes))), reverse=True)
+    total = times(emit, spread(emit, first.source, first.axes), first.coefficient)
+    for part in others:
+        total = add_within(emit, total, part.axes, part.source, part.coefficient)
+    return total
+
+
 def each(labels: Sequence[Label]) -> Axes:
     """Return one whole axis per label."""
     return tuple((full(label),) for label in labels)
-
-

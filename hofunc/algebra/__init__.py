@@ -1,0 +1,1 @@
+"""Labelled terms: what derivatives are made of, without any tensor data."""

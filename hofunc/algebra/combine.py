@@ -11,9 +11,8 @@ def grouped(terms: Iterable[Term]) -> list[list[Term]]:
     groups: dict = {}
     for term in terms:
         group = groups.setdefault(pattern(term), [])
-        if group:
-            term = renamed(term, dict(zip(visible(term), visible(group[0]), strict=True)))
-        group.append(term)
+        names = zip(visible(term), visible(group[0] if group else term), strict=True)
+        group.append(renamed(term, dict(names)))
     return list(groups.values())
 
 

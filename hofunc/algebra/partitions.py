@@ -73,7 +73,9 @@ def _signature(parts: Sequence[int], groups: Sequence[Key]) -> tuple:
     return places[0], tuple(sorted(zip(groups, places[1:], strict=True)))
 
 
-def _take(parts: Sequence[int], target: Key, part_of: Sequence[int], variables: Key) -> tuple[int, ...]:
+def _take(
+    parts: Sequence[int], target: Sequence[int], part_of: Sequence[int], variables: Sequence[int]
+) -> tuple[int, ...]:
     """Give each target slot, in turn, the first slot left of its variable in its part."""
     left = list(range(len(variables)))
     order = []

@@ -9,16 +9,16 @@ one that several axes bear is a Kronecker delta; one that no axis bears is hidde
 Terms hold no tensor data: the source of a factor only names a tensor.
 """
 
-from collections.abc import Hashable, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, NamedTuple
 
-from hofunc.algebra.labels import Axes, Label, Segment, labels_of, rebind_all
+from hofunc.algebra.labels import Axes, Bindings, Label, Segment, labels_of, rebind_all
 
 
 class Factor(NamedTuple):
     """A named tensor; ``axes`` says which labels each of its dimensions runs over."""
 
-    source: Hashable
+    source: Any
     axes: Axes
 
 
@@ -36,30 +36,23 @@ def visible(term: Term) -> dict[Label, None]:
     return dict.fromkeys(labels_of(term.out, *term.slots))
 
 
-def rebound(term: Term, bindings: dict) -> Term:
+def rebound(term: Term, bindings: Bindings) -> Term:
     """Replace bound labels throughout a term."""
-    if not bindings:
-        return term
-    return Term(
-        term.coefficient,
-        tuple(Factor(factor.source, rebind_all(factor.axes, bindings)) for factor in term.factors),
-        rebind_all(term.out, bindings),
-        tuple(rebind_all(slot, bindings) for slot in term.slots),
-    )
+    return _with_axes(term, lambda axes: rebind_all(axes, bindings)) if bindings else term
 
 
 def renamed(term: Term, names: dict[Label, Label]) -> Term:
     """Exchange labels for others of the same size, all at once."""
 
     def exchange(axes: Axes) -> Axes:
-        return tuple(tuple(segment._replace(label=names.get(segment.label, segment.label)) for segment in axis) for axis in axes)
+        return tuple(tuple(Segment(names.get(s.label, s.label), s.start, s.extent) for s in axis) for axis in axes)  # type: ignore[arg-type]
 
-    return Term(
-        term.coefficient,
-        tuple(Factor(factor.source, exchange(factor.axes)) for factor in term.factors),
-        exchange(term.out),
-        tuple(exchange(slot) for slot in term.slots),
-    )
+    return _with_axes(term, exchange)
+
+
+def _with_axes(term: Term, change: Callable[[Axes], Axes]) -> Term:
+    factors = tuple([Factor(factor.source, change(factor.axes)) for factor in term.factors])
+    return Term(term.coefficient, factors, change(term.out), tuple([change(slot) for slot in term.slots]))
 
 
 def relabelled(term: Term) -> Term:
@@ -76,22 +69,13 @@ def with_slots(term: Term, order: Iterable[int]) -> Term:
     return term._replace(slots=tuple(term.slots[old] for old in order))
 
 
-def numbering(term: Term) -> dict[Label, int]:
-    """Number the visible labels of a term by first appearance."""
-    return {label: number for number, label in enumerate(visible(term))}
-
-
 def pattern(term: Term) -> Hashable:
     """Return a key that two terms share exactly if their axes are equal up to the names of the labels."""
-    number = numbering(term)
-
-    def key(axes: Axes) -> Hashable:
-        return tuple(
-            tuple((number.get(label, -1), label.size if label else 1, start, size) for label, start, size in axis)
-            for axis in axes
-        )
-
-    return key(term.out), tuple(key(slot) for slot in term.slots)
+    number: dict[Label | None, int] = {label: place for place, label in enumerate(visible(term))}
+    number[None] = -1
+    sizes = tuple(label.size for label in visible(term))
+    axes = (term.out, *term.slots)
+    return sizes, tuple(tuple(tuple((number[s.label], s.start, s.extent) for s in x) for x in group) for group in axes)
 
 
 def identity(axes: Axes) -> Term:

@@ -1,0 +1,1 @@
+"""Recording: a function as a graph of primitive ops with their values."""

@@ -14,28 +14,28 @@ CONSTANT = "constant"
 
 
 class Ref(NamedTuple):
-    """Stands for the value of a node among the arguments of an op."""
+    """Stands for the value of a node, by its number, among the arguments of an op."""
 
-    index: int
+    node: int
 
 
 class Node(NamedTuple):
     """One tensor of the recorded function, and how it is computed.
 
     Attributes:
-        index: Its place in the graph.
+        number: Its place in the graph.
         op: The callable that computes it; INPUT or CONSTANT for a tensor that is given.
         args: Positional arguments of op, tensors as Refs, lists as tuples.
         kwargs: Keyword arguments as pairs.
         output: Which of several outputs of op this is; None if op returns one tensor.
-        operands: Indices of the nodes that its Refs stand for, in order of appearance.
+        operands: Numbers of the nodes that its Refs stand for, in order of appearance.
         shape: Shape of its value.
         dtype: Dtype of its value.
         device: Device of its value, if it is given; that of the others follows.
         active: Whether it depends, differentiably as far as is known, on a differentiated input.
     """
 
-    index: int
+    number: int
     op: Any
     args: tuple
     kwargs: tuple[tuple[str, Any], ...]
@@ -57,9 +57,9 @@ class Graph(NamedTuple):
 
     Attributes:
         nodes: The nodes.
-        inputs: Indices of those that are inputs.
-        outputs: Indices of those that are differentiated.
-        aux: Indices of those of which only the value is wanted.
+        inputs: Numbers of those that are inputs.
+        outputs: Numbers of those that are differentiated.
+        aux: Numbers of those of which only the value is wanted.
     """
 
     nodes: tuple[Node, ...]
@@ -95,7 +95,8 @@ class Call(NamedTuple):
     args: tuple
     kwargs: tuple[tuple[str, Any], ...] = ()
 
-    def __call__(self, *tensors: torch.Tensor) -> Any:
+    def __call__(self, *tensors: Any) -> Any:
+        """Call the function with the given objects, in order, in place of the Refs."""
         supply = iter(tensors)
         return self.op(*fill(self.args, supply), **{name: fill(value, supply) for name, value in self.kwargs})
 
@@ -119,8 +120,8 @@ def refs(template: Any) -> Iterator[Ref]:
 
 
 def renumbered(template: Any, numbers: Mapping[int, int] | Sequence[int]) -> Any:
-    """Replace every Ref of a nested tuple by a Ref to numbers[index]."""
-    return fill(template, iter([Ref(numbers[ref.index]) for ref in refs(template)]))
+    """Replace every Ref of a nested tuple by a Ref to numbers[node]."""
+    return fill(template, iter([Ref(numbers[ref.node]) for ref in refs(template)]))
 
 
 def call_of(node: Node) -> Call:

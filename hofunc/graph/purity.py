@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Mapping
+from types import FrameType
 from typing import Any
 
 import torch
@@ -14,9 +15,7 @@ from hofunc.graph.storage import effects, storage_key
 _FUNCTION_APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
 
 
-def check_written(
-    op: Any, args: tuple, kwargs: dict, allocated: Mapping[int, torch.Tensor]
-) -> list[torch.Tensor]:
+def check_written(op: Any, args: tuple, kwargs: dict, allocated: Mapping[int, torch.Tensor]) -> list[torch.Tensor]:
     """Let an op write only to storages that the function allocated itself; returns the tensors that it writes.
 
     Raises:
@@ -73,7 +72,7 @@ class BackwardPass:
         """Note a tensor, kept alive elsewhere, that `detach` returned."""
         self._detached.add(id(value))
 
-    def check(self, op: Any, args: tuple) -> None:
+    def check(self, args: tuple) -> None:
         """Check an op that detaches a tracked tensor, or that runs while autograd is off.
 
         Raises:
@@ -96,7 +95,7 @@ def check_custom_function(op: Any) -> None:
     Raises:
         UntracedError: A Function's apply is among the callers.
     """
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code is _FUNCTION_APPLY:
             name = getattr(frame.f_locals.get("cls"), "__name__", "a Function")
@@ -106,4 +105,4 @@ def check_custom_function(op: Any) -> None:
                 expected="ops whose derivatives are known",
                 remedy="Write the function with plain torch ops; its own backward is not used by hofunc.",
             )
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back

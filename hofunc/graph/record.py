@@ -1,12 +1,12 @@
 """Recording a function, with real values or with stand-ins, and replaying what was recorded."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_map
 
-from hofunc.graph.node import CONSTANT, Graph, call_of
+from hofunc.graph.node import Call, Graph, call_of
 from hofunc.graph.standin import Lift, in_transform, outside_transforms, stand_in
 from hofunc.graph.tape import Tape
 
@@ -60,7 +60,6 @@ def _record_values(f: Function, inputs: Sequence[torch.Tensor], others: Any) -> 
 
 def _record_stand_ins(f: Function, inputs: Sequence[torch.Tensor], others: Any) -> Recording:
     tape = Tape()
-
     with outside_transforms() as depth, torch.enable_grad():
         lift = Lift(depth, lambda plain, batched: tape.ledger.add_input(plain, active=False, batched=batched))
         plain_inputs = []
@@ -71,10 +70,8 @@ def _record_stand_ins(f: Function, inputs: Sequence[torch.Tensor], others: Any) 
         plain_others = tree_map(lift.swap, others)
         with tape, lift:
             result = f(plain_inputs, plain_others)
-        recording = _recording(tape, tree_map(lift.swap, result), [*inputs])
-    assert recording.wrappers is not None
-    recording.wrappers.extend(lift.wrappers)
-    return recording
+        recording = _recording(tape, tree_map(lift.swap, result), None)
+    return recording._replace(wrappers=[*inputs, *lift.wrappers])
 
 
 def _recording(tape: Tape, result: Any, wrappers: list[torch.Tensor] | None) -> Recording:
@@ -83,28 +80,26 @@ def _recording(tape: Tape, result: Any, wrappers: list[torch.Tensor] | None) -> 
     return Recording(graph, tape.ledger.values, leaves, spec, wrappers)
 
 
-def replay(graph: Graph, inputs: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+def replay(graph: Graph, inputs: Sequence[torch.Tensor], constants: Mapping[int, torch.Tensor]) -> list[torch.Tensor]:
     """Compute the value of every node again, from other inputs.
 
     Args:
         graph: The graph.
         inputs: One tensor for each of the graph's inputs.
-        values: Values of its constants, by node.
+        constants: The value of each of its constants, by node.
     """
-    result: list[Any] = [value if node.op is CONSTANT else None for node, value in zip(graph.nodes, values, strict=True)]
-    for index, tensor in zip(graph.inputs, inputs, strict=True):
-        result[index] = tensor
-    last: tuple[Any, int] = (None, 0)  # call and output of the latest node that is one of several outputs
+    result: dict[int, torch.Tensor] = {**constants, **dict(zip(graph.inputs, inputs, strict=True))}
+    latest: tuple[Call | None, int] = (None, 0)  # the latest call that returned several outputs, and which was taken
     outputs: Any = None
     for node in graph.nodes:
         if node.is_given:
             continue
         call = call_of(node)
         if node.output is None:
-            result[node.index] = call(*[result[operand] for operand in node.operands])
+            result[node.number] = call(*[result[operand] for operand in node.operands])
             continue
-        if last[0] != call or last[1] >= node.output:
+        if latest[0] != call or latest[1] >= node.output:
             outputs = call(*[result[operand] for operand in node.operands])
-        last = call, node.output
-        result[node.index] = outputs[node.output]
-    return result
+        latest = call, node.output
+        result[node.number] = outputs[node.output]
+    return [result[node.number] for node in graph.nodes]

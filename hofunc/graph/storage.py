@@ -7,7 +7,7 @@ of any view, no second run of the function, and it follows writes inside torch's
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -29,7 +29,7 @@ class Layout(NamedTuple):
 
 def layout_of(tensor: torch.Tensor) -> Layout:
     """Return where the elements of a tensor lie in its storage."""
-    return Layout(tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
+    return Layout(tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
 
 
 def read_strided(contents: torch.Tensor, layout: Layout) -> torch.Tensor:
@@ -65,10 +65,10 @@ def disjoint(one: Layout, other: Layout) -> bool:
     strides = sorted({s for layout in (one, other) for s, n in zip(layout.stride, layout.size, strict=True) if n > 1})
     if 0 in one.size or 0 in other.size:
         return True
-    spans = [_digits(layout, strides) for layout in (one, other)]
-    if None in spans:
+    spans, other_spans = _digits(one, strides), _digits(other, strides)
+    if spans is None or other_spans is None:
         return False
-    return any(a.stop <= b.start or b.stop <= a.start for a, b in zip(*spans, strict=True))  # type: ignore[arg-type]
+    return any(a.stop <= b.start or b.stop <= a.start for a, b in zip(spans, other_spans, strict=True))
 
 
 def _digits(layout: Layout, strides: Sequence[int]) -> list[range] | None:
@@ -108,7 +108,7 @@ def effects(op: OpOverload) -> Effects:
 _EFFECTS: dict[int, Effects] = {}  # by id, since the hash of an op is slow; an op lives as long as its entry
 
 
-@lru_cache(maxsize=None)
+@cache
 def functional_form(op: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
     """Return the op that computes what an in-place or out-variant op writes; None if there is none."""
     wanted = [a.name for a in op._schema.arguments if not (a.kwarg_only and a.name in effects(op).writes)]
@@ -138,7 +138,8 @@ class _Storage:
 
     def __init__(self, owner: torch.Tensor, contents: int):
         self.owner = owner
-        self.order = tuple(sorted(range(owner.dim()), key=lambda dim: -owner.stride(dim)))
+        stride = owner.stride()
+        self.order = tuple(sorted(range(owner.dim()), key=lambda dim: -stride[dim]))
         self.first = contents
         self.writes: list[_Write] = []
 

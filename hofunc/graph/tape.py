@@ -65,7 +65,7 @@ class Tape(TorchDispatchMode):
         self._storages.refresh((args, kwargs))
         operands = [ledger.tracked[id(leaf)] for leaf in tree_leaves((args, kwargs)) if id(leaf) in ledger.tracked]
         if operands and (op is _DETACH or not records):
-            self._backward_pass.check(op, args)
+            self._backward_pass.check(args)
         if operands and not records:
             check_custom_function(op)
         if effects(op).writes:
@@ -75,11 +75,11 @@ class Tape(TorchDispatchMode):
         before = len(ledger.nodes)
         ledger.enter([(op, args, kwargs, out)])
         for node in [node for node in ledger.nodes[before:] if not node.is_given]:
-            value = ledger.values[node.index]
+            value = ledger.values[node.number]
             if op is _DETACH:
                 self._backward_pass.note(value)
             elif not records:
-                ledger.add(value, _DETACH, (Ref(node.index),), (node.index,))
+                ledger.add(value, _DETACH, (Ref(node.number),), (node.number,))
             self._storages.adopt(value)
         return out
 

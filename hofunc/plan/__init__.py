@@ -1,0 +1,1 @@
+"""Planning: from a graph and the orders wanted to a program."""

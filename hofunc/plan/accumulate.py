@@ -1,16 +1,16 @@
 """Sums: adding the terms of a block where their patterns allow it, and writing a block as one dense tensor."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from math import prod
 
 import torch
 
 from hofunc.algebra.combine import cover, embedding, grouped, is_partial
-from hofunc.algebra.labels import Label
+from hofunc.algebra.labels import Bindings
 from hofunc.algebra.term import Factor, Term, pattern, visible
 from hofunc.plan.operators import one_like
 from hofunc.plan.program import Builder, Register
-from hofunc.views import Labelled, add_within, aligned, each, plus, spread, times
+from hofunc.views import Labelled, Part, add_within, aligned, assembled, each, plus, spread, times
 
 
 def accumulated(builder: Builder, terms: Sequence[Term]) -> list[Term]:
@@ -39,21 +39,26 @@ def _covered(builder: Builder, terms: Sequence[Term]) -> list[Term]:
     The parts of a tensor that was cut into chunks come back together here, and cost one contraction further on.
     """
     result: list[Term] = []
-    by_cover: dict = {}
+    by_cover: dict[Hashable, list[Term]] = {}
     for term in terms:
         by_cover.setdefault(pattern(cover(term)), []).append(term)
     for parts in by_cover.values():
         whole = cover(parts[0])
         if len(parts) > 1 and all(map(is_partial, parts)) and _size(whole) <= 2 * sum(map(_size, parts)):
-            bindings = embedding(parts[0], whole)
-            labels = tuple(label for label in visible(whole) if label.size > 1)
-            core = spread(builder.emit, _core(builder, parts[0]), tuple(bindings[label] for label in labels))
-            whole = whole._replace(coefficient=parts[0].coefficient, factors=(Factor(core, each(labels)),))
-            for part in parts[1:]:
-                whole = _fold(builder, whole, part, embedding(part, whole))
-            parts = [whole]
-        result.extend(parts)
+            result.append(_laid_into(builder, whole, parts))
+        else:
+            result.extend(parts)
     return result
+
+
+def _laid_into(builder: Builder, whole: Term, parts: Sequence[Term]) -> Term:
+    """Add parts of a pattern up to one term of the whole pattern."""
+    labels = tuple(label for label in visible(whole) if label.size > 1)
+    pieces = []
+    for part in parts:
+        bindings = embedding(part, whole) or {}
+        pieces.append(Part(part.coefficient, _core(builder, part), tuple(bindings[label] for label in labels)))
+    return whole._replace(factors=(Factor(assembled(builder.emit, pieces), each(labels)),))
 
 
 def _size(term: Term) -> int:
@@ -75,7 +80,7 @@ def _core(builder: Builder, term: Term) -> Labelled:
 
 def _sum(builder: Builder, terms: Sequence[Term]) -> Term:
     """Add contracted terms with equal axes."""
-    weights: dict[tuple[Register, tuple[Label, ...]], float] = {}
+    weights: dict[Labelled, float] = {}
     constant: float = 0
     for term in terms:
         core = _labelled(term)
@@ -89,10 +94,12 @@ def _sum(builder: Builder, terms: Sequence[Term]) -> Term:
     common = next(iter(weights.values()))
     if constant or any(weight != common for weight in weights.values()):
         common = 1
-    cores = sorted((Labelled(*core) for core in weights), key=lambda core: -len(core.labels))
-    labels = tuple(dict.fromkeys(label for core in cores for label in core.labels))
+    cores = sorted(weights, key=lambda core: (weights[core] != common, -len(core.labels)))
+    labels = tuple(
+        dict.fromkeys(label for core in sorted(cores, key=lambda c: -len(c.labels)) for label in core.labels)
+    )
     total = None
-    for core in sorted(cores, key=lambda core: weights[core] != common):
+    for core in cores:
         tensor, weight = aligned(builder.emit, core, labels), weights[core] / common
         total = times(builder.emit, tensor, weight) if total is None else plus(builder.emit, total, tensor, weight)
     if constant:
@@ -100,14 +107,14 @@ def _sum(builder: Builder, terms: Sequence[Term]) -> Term:
     return terms[0]._replace(coefficient=common, factors=(Factor(total, each(labels)),))
 
 
-def _fold(builder: Builder, general: Term, special: Term, bindings: dict) -> Term:
+def _fold(builder: Builder, general: Term, special: Term, bindings: Bindings) -> Term:
     """Add a term to the part that it takes of a denser one."""
     base, part = _core(builder, general), _core(builder, special)
     labels = tuple(label for label in visible(general) if label.size > 1)
     if len(base.labels) < len(labels):
         base = Labelled(spread(builder.emit, base, each(labels)), labels)
     axes = tuple(bindings[label] for label in base.labels)
-    if general.coefficient != 1 and general.coefficient != special.coefficient:
+    if general.coefficient not in (1, special.coefficient):
         base = base._replace(tensor=times(builder.emit, base.tensor, general.coefficient))
         general = general._replace(coefficient=1)
     ratio = special.coefficient / general.coefficient
@@ -120,12 +127,7 @@ def dense(builder: Builder, terms: Sequence[Term]) -> Register:
 
     Its axes are those of the output and then those of every slot.
     """
-    total = None
-    for term in sorted(terms, key=_size, reverse=True):
-        core = _core(builder, term)
-        places = (*term.out, *(axis for slot in term.slots for axis in slot))
-        if total is None:
-            total = times(builder.emit, spread(builder.emit, core, places), term.coefficient)
-        else:
-            total = add_within(builder.emit, total, places, core, term.coefficient)
-    return total
+    return assembled(
+        builder.emit,
+        [Part(term.coefficient, _core(builder, term), (*term.out, *sum(term.slots, ()))) for term in terms],
+    )

@@ -74,10 +74,8 @@ def _own(builder: Builder, outputs: Sequence[Register]) -> list[Register]:
     result, taken = [], set()
     for place, register in enumerate(outputs):
         memory = memory_of(builder, register)
-        if memory is None or memory in taken:
-            register = builder.emit(copied, register, place)
+        result.append(builder.emit(copied, register, place) if memory is None or memory in taken else register)
         taken.add(memory)
-        result.append(register)
     return result
 
 
@@ -91,6 +89,5 @@ def _placed(builder: Builder, output: int, term: Term, outputs: list[Register]) 
     if not term.factors:
         return term
     ((source, axes),) = term.factors
-    assert isinstance(source, Register)
     outputs.append(_cast(builder, output, source))
     return term._replace(factors=(Factor(len(outputs) - 1, axes),))

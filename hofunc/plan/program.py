@@ -29,7 +29,7 @@ class Step(NamedTuple):
     """``registers[target] = function(*args)``, with Registers among the args."""
 
     target: int
-    function: Callable
+    function: Callable | Call
     args: tuple
 
 
@@ -69,7 +69,7 @@ class Builder:
         self._constants: dict[int, torch.Tensor] = {}
         self._count = 0
 
-    def emit(self, function: Callable, *args: Any) -> Register:
+    def emit(self, function: Callable | Call, *args: Any) -> Register:
         """Return the register of function(*args), which is computed once however often it is asked for."""
         key = (function, args)
         if key not in self._known:
@@ -108,13 +108,13 @@ class Builder:
 
     def call(self, call: Call) -> Register:
         """Return the register of a call whose Refs name nodes."""
-        operands = [self.value(ref.index) for ref in refs((call.args, call.kwargs))]
+        operands = [self.value(ref.node) for ref in refs((call.args, call.kwargs))]
         args, kwargs = fill((call.args, call.kwargs), (Ref(place) for place in range(len(operands))))
         return self.emit(Call(call.op, args, kwargs), *operands)
 
     def apply(self, function: Callable, tensor: Register, args: tuple) -> Register:
         """Return the register of function(tensor, *args), where Refs among the args name nodes."""
-        operands = [self.value(ref.index) for ref in refs(args)]
+        operands = [self.value(ref.node) for ref in refs(args)]
         template = fill(args, (Ref(place) for place in range(1, len(operands) + 1)))
         return self.emit(Call(function, (Ref(0), *template)), tensor, *operands)
 
@@ -123,8 +123,8 @@ class Builder:
         if isinstance(source, Register):
             register = source
         elif isinstance(source, Ref):
-            node = self.lowered.graph.nodes[source.index]
-            register = self.value(source.index)
+            node = self.lowered.graph.nodes[source.node]
+            register = self.value(source.node)
             if not node.dtype.is_floating_point:
                 register = self.emit(torch.Tensor.to, register, self.dtype)
         elif isinstance(source, Call):
@@ -164,8 +164,6 @@ class Builder:
     def _new(self) -> Register:
         self._count += 1
         return Register(self._count - 1)
-
-
 
 
 _VIEWS = (torch.permute, torch.reshape, torch.select, torch.narrow, torch.diagonal, torch.unsqueeze, torch.transpose)

@@ -1,6 +1,19 @@
 """The rules of all known ops; importing this package enters them into the registry."""
 
-from hofunc.rules import attention, composite, elementwise, indexing, linear, losses, maps, multilinear, norms, reshape, strided
+from hofunc.rules import (
+    attention,
+    composite,
+    elementwise,
+    indexing,
+    linear,
+    losses,
+    maps,
+    multilinear,
+    norms,
+    reshape,
+    slices,
+    strided,
+)
 
 __all__ = [
     "attention",
@@ -13,5 +26,6 @@ __all__ = [
     "multilinear",
     "norms",
     "reshape",
+    "slices",
     "strided",
 ]

@@ -1,5 +1,7 @@
 """Scaled dot-product attention: the kernels that fuse it, from the formula."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -32,8 +34,8 @@ def _define_kernel(op: torch._ops.OpOverload) -> None:
     """Enter a fused kernel, whose arguments are found by the names in its schema."""
     names = [argument.name for argument in op._schema.arguments]
 
-    def function(*args: object, **kwargs: object) -> tuple[Tensor]:
-        given = {**dict(zip(names, args, strict=False)), **kwargs}
+    def function(*args: Any, **kwargs: Any) -> tuple[Tensor]:
+        given: dict[str, Any] = {**dict(zip(names, args, strict=False)), **kwargs}
         if given.get("dropout_p"):
             raise UnsupportedOpError(
                 f"hofunc: {op}",
@@ -43,7 +45,9 @@ def _define_kernel(op: torch._ops.OpOverload) -> None:
             )
         bias = given.get("attn_mask", given.get("attn_bias"))
         query, key, value = given["query"], given["key"], given["value"]
-        return (attention(query, key, value, bias=bias, is_causal=given.get("is_causal", False), scale=given.get("scale")),)
+        return (
+            attention(query, key, value, bias=bias, is_causal=given.get("is_causal", False), scale=given.get("scale")),
+        )
 
     define_composite(op, function)
 

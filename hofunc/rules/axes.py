@@ -16,7 +16,7 @@ def broadcast(*shapes: Shape) -> tuple[list[Axes], Axes]:
     rank = max(map(len, shapes))
     padded = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
     sizes = [next((size for size in column if size != 1), 1) for column in zip(*padded, strict=True)]
-    out = tuple((full(Label(size)),) for size in sizes)
+    out: Axes = tuple((full(Label(size)),) for size in sizes)
     operands = [
         tuple(axis if shape[dim] == sizes[dim] else () for dim, axis in enumerate(out))[rank - len(original) :]
         for shape, original in zip(padded, shapes, strict=True)

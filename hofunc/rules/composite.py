@@ -74,12 +74,12 @@ define_composite(aten.prod.dim_int, lambda x, dim, keepdim=False, **_: product(x
 
 def logsumexp(x: Tensor, dims: Dims, keepdim: bool = False) -> Tensor:
     """Return the logarithm of a sum of exponentials, shifted by the largest, which is a constant."""
-    shift = x.detach().amax(dims, keepdim=True)
+    dropped = dims_of(dims, x.dim())
+    shift = x.detach().amax(dropped, keepdim=True)
     shift = torch.where(shift.isfinite(), shift, 0)
-    total = (x - shift).exp().sum(dims, keepdim=True).log() + shift
+    total = (x - shift).exp().sum(dropped, keepdim=True).log() + shift
     if keepdim:
         return total
-    dropped = dims_of(dims, x.dim())
     return total.reshape([size for dim, size in enumerate(total.shape) if dim not in dropped])
 
 

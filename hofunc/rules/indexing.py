@@ -102,7 +102,9 @@ define_composite(aten._unsafe_index.Tensor, _index)
 define_composite(aten.index_put.default, _index_put)
 define_composite(aten._unsafe_index_put.default, _index_put)
 define_composite(aten.masked_select.default, lambda x, at: _index(*_broadcast(x, at)))
-define_composite(aten.take.default, lambda x, index: x.reshape(-1).index_select(0, index.reshape(-1)).reshape(index.shape))
+define_composite(
+    aten.take.default, lambda x, index: x.reshape(-1).index_select(0, index.reshape(-1)).reshape(index.shape)
+)
 
 
 def _broadcast(x: Tensor, at: Tensor) -> tuple[Tensor, list[Tensor]]:
@@ -134,4 +136,3 @@ def _unfold(x: Tensor, dim: int, size: int, step: int) -> Tensor:
 
 
 define_composite(aten.unfold.default, _unfold)
-

@@ -36,7 +36,7 @@ class Site(NamedTuple):
 
     def ref(self, position: int) -> Ref:
         """Return what names the value of an operand in a factor."""
-        return Ref(self.operands[position].index)
+        return Ref(self.operands[position].number)
 
     def bind(self, function: Callable, tensors: Iterable[Any]) -> Any:
         """Call a function with the op's arguments, but with the given objects in place of its tensors."""
@@ -130,7 +130,7 @@ class Elementwise:
         """See `Rule`."""
         axes = fresh_axes(site.node.shape)
         order = len(positions)
-        x, y = site.ref(0), Ref(site.node.index)
+        x, y = site.ref(0), Ref(site.node.number)
         source = site.bind(lambda _, *args, **kwargs: self._source(x, y, order, args, kwargs), [None])
         return [Term(1, (Factor(source, axes),), axes, (axes,) * order)]
 
@@ -153,7 +153,7 @@ class ElementwisePair:
 
     def positions(self, site: Site, order: int) -> Iterable[Positions]:
         """See `Rule`."""
-        return combinations_with_replacement((0, 1), order)
+        return combinations_with_replacement(range(len(site.operands)), order)
 
     def terms(self, site: Site, positions: Positions) -> Sequence[Term]:
         """See `Rule`."""

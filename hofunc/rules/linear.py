@@ -124,7 +124,7 @@ def _define_extreme(op: Any) -> None:
     @define_linear(op)
     def _terms(site: Site, x: Axes, dims: Dims = None, keepdim: bool = False) -> dict[int, list[Term]]:
         dropped = dims_of(dims, len(x))
-        weights = Call(extreme, (site.ref(0), Ref(site.node.index), dropped, keepdim))
+        weights = Call(extreme, (site.ref(0), Ref(site.node.number), dropped, keepdim))
         return {0: [Term(1, (Factor(weights, x),), reduced(x, dims, keepdim), (x,))]}
 
 

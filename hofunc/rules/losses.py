@@ -21,7 +21,9 @@ def reduced_by(elements: Tensor, reduction: int) -> Tensor:
 
 def _define_loss(op: torch._ops.OpOverload, elements: Callable[..., Tensor]) -> None:
     """Enter a loss ``op(x, target, reduction, *params)`` by the loss of one element."""
-    define_composite(op, lambda x, t, reduction=MEAN, *params, **kw: reduced_by(elements(x, t, *params, **kw), reduction))
+    define_composite(
+        op, lambda x, t, reduction=MEAN, *params, **kw: reduced_by(elements(x, t, *params, **kw), reduction)
+    )
 
 
 def _huber(x: Tensor, t: Tensor, delta: float = 1.0) -> Tensor:

@@ -5,12 +5,13 @@ What the recording already computed is kept: the result of a composite is still 
 values the program computes only those that a derivative asks for.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 from torch._decomp import decomposition_table
+from torch._ops import OpOverload
 from torch.utils._python_dispatch import _disable_current_modes
 
 from hofunc.graph.node import CONSTANT, Call, Graph, Node, call_of, renumbered
@@ -19,6 +20,8 @@ from hofunc.graph.tape import Tape
 from hofunc.rules.kinds import Composite, Constant, Rule
 from hofunc.rules.opaque import opaque_rule
 from hofunc.rules.registry import RULES
+
+Origin = int | torch.Tensor | None
 
 
 class Lowered(NamedTuple):
@@ -34,7 +37,7 @@ class Lowered(NamedTuple):
     """
 
     graph: Graph
-    origins: tuple[int | torch.Tensor | None, ...]
+    origins: tuple[Origin, ...]
     rules: dict[int, Rule]
     numbers: dict[int, int]
     dynamic: bool
@@ -47,119 +50,128 @@ def lower(graph: Graph, values: Sequence[torch.Tensor]) -> Lowered:
         graph: The recorded graph.
         values: The value of each of its nodes.
     """
-    return _Lowering(graph, values).result()
-
-
-class _Lowering:
-    def __init__(self, graph: Graph, values: Sequence[torch.Tensor]):
-        self.graph = graph
-        self.values = values
-        self.nodes: list[Node] = []
-        self.origins: list[int | torch.Tensor | None] = []
-        self.rules: dict[int, Rule] = {}
-        self.numbers: dict[int, int] = {}
-        self.expansions: dict[tuple, tuple[int, ...]] = {}
-        self.dynamic = False
-
-    def result(self) -> Lowered:
-        live = _live(self.graph)
-        for node in self.graph.nodes:
-            if node.index in live:
-                self.numbers[node.index] = self._lower(node)
-        ends = ([self.numbers[i] for i in indices] for indices in self.graph[1:])
-        graph = Graph(tuple(self.nodes), *map(tuple, ends))
-        return Lowered(graph, tuple(self.origins), self.rules, self.numbers, self.dynamic)
-
-    def _lower(self, node: Node) -> int:
-        if node.is_given:
-            return self._append(node, (), node.active, node.index)
-        operands = tuple(self.numbers[index] for index in node.operands)
-        if not node.dtype.is_floating_point or not any(self.nodes[index].active for index in operands):
-            return self._append(node, operands, False, node.index)
-        rule = rule_of(node, self.values)
-        if isinstance(rule, Constant):
-            return self._append(node, operands, False, node.index)
-        if isinstance(rule, Composite):
-            return self._expand(node, operands, rule)
-        index = self._append(node, operands, True, node.index)
-        self.rules[index] = rule
-        return index
-
-    def _append(self, node: Node, operands: tuple[int, ...], active: bool, origin: int | torch.Tensor | None) -> int:
-        index = len(self.nodes)
-        numbers = dict(zip(node.operands, operands, strict=True))
-        self.nodes.append(
-            node._replace(
-                index=index,
-                args=renumbered(node.args, numbers),
-                kwargs=renumbered(node.kwargs, numbers),
-                operands=operands,
-                active=active,
-            )
-        )
-        self.origins.append(origin)
-        return index
-
-    def _expand(self, node: Node, operands: tuple[int, ...], rule: Composite) -> int:
-        """Put the nodes of a composite in place of a node; returns the one that has its value."""
-        key = (call_of(node), node.operands)
-        if key not in self.expansions:
-            activity = [self.nodes[index].active for index in operands]
-            inner = expansion(rule.function, node, [self.values[index] for index in node.operands], activity)
-            self.dynamic |= inner.dynamic or any(_has_dynamic_shape(part.op) for part in inner.graph.nodes)
-            numbers = dict(zip(inner.graph.inputs, operands, strict=True))
-            for part, origin in zip(inner.graph.nodes, inner.origins, strict=True):
-                if part.index in numbers:
-                    continue
-                index = self._append(
-                    part,
-                    tuple(numbers[operand] for operand in part.operands),
-                    part.active,
-                    origin if isinstance(origin, torch.Tensor) else None,
-                )
-                if part.index in inner.rules:
-                    self.rules[index] = inner.rules[part.index]
-                numbers[part.index] = index
-            self.expansions[key] = tuple(numbers[index] for index in inner.graph.outputs)
-        place = node.output or 0
-        if place >= len(self.expansions[key]):
-            return self._append(node, operands, False, node.index)  # an output that the composite leaves out
-        index = self.expansions[key][place]
-        if self.origins[index] is None:
-            self.origins[index] = node.index
-        return index
+    lowering = _Lowering(values)
+    live = _live(graph)
+    with isolated():
+        for node in graph.nodes:
+            if node.number in live:
+                lowering.lower(node)
+    numbers = lowering.numbers
+    ends = (tuple(numbers[number] for number in group) for group in (graph.inputs, graph.outputs, graph.aux))
+    return Lowered(
+        Graph(tuple(lowering.nodes), *ends), tuple(lowering.origins), lowering.rules, numbers, lowering.dynamic
+    )
 
 
 def _live(graph: Graph) -> set[int]:
     """Return the nodes that the outputs need, and the inputs."""
     live = {*graph.inputs, *graph.outputs, *graph.aux}
     for node in reversed(graph.nodes):
-        if node.index in live:
+        if node.number in live:
             live.update(node.operands)
     return live
 
 
+class _Lowering:
+    """The lowered graph so far; ``numbers`` leads from recorded nodes to lowered ones."""
+
+    def __init__(self, values: Sequence[torch.Tensor]):
+        self.nodes: list[Node] = []
+        self.origins: list[Origin] = []
+        self.rules: dict[int, Rule] = {}
+        self.numbers: dict[int, int] = {}
+        self.dynamic = False
+        self._values = values
+        self._expansions: dict[tuple, list[int | None]] = {}
+
+    def lower(self, node: Node) -> None:
+        """Append what a recorded node, of which all operands are lowered, becomes."""
+        operands = tuple(self.numbers[operand] for operand in node.operands)
+        depends = any(self.nodes[operand].active for operand in operands)
+        rule = rule_of(node, self._values) if depends and node.dtype.is_floating_point else Constant()
+        if isinstance(rule, Composite):
+            number = self._expanded(node, operands, rule)
+        else:
+            active = node.active if node.is_given else not isinstance(rule, Constant)
+            number = self._append(node, operands, active, node.number)
+            if not isinstance(rule, Constant):
+                self.rules[number] = rule
+        self.numbers[node.number] = number
+
+    def _append(self, node: Node, operands: tuple[int, ...], active: bool, origin: Origin) -> int:
+        number = len(self.nodes)
+        args, kwargs = renumbered((node.args, node.kwargs), dict(zip(node.operands, operands, strict=True)))
+        node = node._replace(number=number, args=args, kwargs=kwargs, operands=operands, active=active)
+        self.nodes.append(node)
+        self.origins.append(origin)
+        return number
+
+    def _expanded(self, node: Node, operands: tuple[int, ...], rule: Composite) -> int:
+        """Put the nodes of a composite, once for all its outputs, and return the one that has the value of a node."""
+        key = (call_of(node), node.operands)
+        if key not in self._expansions:
+            self._expansions[key] = self._expand(node, operands, rule)
+        numbers, place = self._expansions[key], node.output or 0
+        number = numbers[place] if place < len(numbers) else None
+        if number is None:  # an output that the composite leaves out: no derivative is taken of it
+            return self._append(node, operands, False, node.number)
+        if self.origins[number] is None:
+            self.origins[number] = node.number
+        return number
+
+    def _expand(self, node: Node, operands: tuple[int, ...], rule: Composite) -> list[int | None]:
+        """Append the nodes of a composite; returns those of its outputs, None for one that is not a tensor."""
+        values = [self._values[operand] for operand in node.operands]
+        inner, outputs = expansion(rule.function, node, values, [self.nodes[operand].active for operand in operands])
+        self.dynamic |= inner.dynamic or any(_has_dynamic_shape(part.op) for part in inner.graph.nodes)
+        numbers = dict(zip(inner.graph.inputs, operands, strict=True))
+        for part, origin in zip(inner.graph.nodes, inner.origins, strict=True):
+            if part.number not in numbers:
+                inner_operands = tuple(numbers[operand] for operand in part.operands)
+                literal = origin if isinstance(origin, torch.Tensor) else None
+                numbers[part.number] = self._append(part, inner_operands, part.active, literal)
+                if part.number in inner.rules:
+                    self.rules[numbers[part.number]] = inner.rules[part.number]
+        return [None if output is None else numbers[output] for output in outputs]
+
+
 def _has_dynamic_shape(op: Any) -> bool:
-    return isinstance(op, torch._ops.OpOverload) and torch.Tag.dynamic_output_shape in op.tags
+    return isinstance(op, OpOverload) and torch.Tag.dynamic_output_shape in op.tags
 
 
-def expansion(function: Callable, node: Node, values: Sequence[torch.Tensor], activity: Sequence[bool]) -> Lowered:
-    """Record and lower the function of a composite; the inputs of the graph are the operands of the node, in order."""
-    tape = Tape()
-    with isolated():
-        stand_ins = [value.detach() for value in values]
-        for value, active in zip(stand_ins, activity, strict=True):
-            tape.ledger.add_input(value, active=active)
-        with tape:
-            result = Call(function, node.args, node.kwargs)(*stand_ins)
-        outputs = [result] if isinstance(result, torch.Tensor) else list(result)
-        graph = tape.graph([output if isinstance(output, torch.Tensor) else values[0] for output in outputs])
-        lowered = lower(graph, tape.ledger.values)
+def expansion(
+    function: Callable, node: Node, values: Sequence[torch.Tensor], activity: Iterable[bool]
+) -> tuple[Lowered, list[int | None]]:
+    """Record and lower the function of a composite.
+
+    Returns:
+        The lowered graph, of which the inputs are the operands of the node in order and constants are literal, and
+        for each output of the function the node that has its value, None where it is not a tensor.
+    """
+    tape, outputs = _recorded(function, node, values, activity)
+    graph = tape.graph([output for output in outputs if isinstance(output, torch.Tensor)])
+    inner_values = tape.ledger.values
+    lowered = lower(graph, inner_values)
     origins = tuple(
-        tape.ledger.values[origin] if isinstance(origin, int) and graph.nodes[origin].op is CONSTANT else origin
+        inner_values[origin] if isinstance(origin, int) and graph.nodes[origin].op is CONSTANT else origin
         for origin in lowered.origins
     )
-    return lowered._replace(origins=origins)
+    supply = iter(lowered.graph.outputs)
+    ends = [next(supply) if isinstance(output, torch.Tensor) else None for output in outputs]
+    return lowered._replace(origins=origins), ends
+
+
+def _recorded(
+    function: Callable, node: Node, values: Sequence[torch.Tensor], activity: Iterable[bool]
+) -> tuple[Tape, list[Any]]:
+    """Record a function in place of a node's op; returns its outputs too, a single one as a list."""
+    tape = Tape()
+    operands = [value.detach() for value in values]
+    for operand, active in zip(operands, activity, strict=True):
+        tape.ledger.add_input(operand, active=active)
+    with tape:
+        result = Call(function, node.args, node.kwargs)(*operands)
+    return tape, [result] if isinstance(result, torch.Tensor) else list(result)
 
 
 @contextmanager
@@ -170,18 +182,23 @@ def isolated() -> Iterator[None]:
 
 
 def rule_of(node: Node, values: Sequence[torch.Tensor]) -> Rule | Composite | Constant:
-    """Find the rule of a node: its own, torch's decomposition of the op, or the opaque fallback."""
+    """Find the rule of a node: its own, torch's decomposition of the op, or the opaque fallback.
+
+    Args:
+        node: A node of a recorded graph.
+        values: The values of the graph's nodes.
+    """
     rule = RULES.get(node.op)
     if rule is not None:
         return rule
-    if isinstance(node.op, torch._ops.OpOverload):
+    if isinstance(node.op, OpOverload):
         for decomposition in (decomposition_table.get(node.op), _implicit_decomposition(node.op)):
             if decomposition is not None and _is_usable(decomposition, node, values):
                 return Composite(decomposition)
     return opaque_rule(node.op)
 
 
-def _implicit_decomposition(op: torch._ops.OpOverload) -> Callable | None:
+def _implicit_decomposition(op: OpOverload) -> Callable | None:
     """Return torch's own definition of an op by other ops, if it has one."""
     has_one = torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd")
     return op.decompose if has_one else None
@@ -192,19 +209,14 @@ def _is_usable(function: Callable, node: Node, values: Sequence[torch.Tensor]) -
 
     Some draw random numbers or are meant for other devices, and some go by internal ops without derivatives.
     """
-    tape = Tape()
-    with isolated():
-        operands = [values[index].detach() for index in node.operands]
-        for operand in operands:
-            tape.ledger.add_input(operand, active=True)
-        with tape:
-            result = Call(function, node.args, node.kwargs)(*operands)
-    part = result if node.output is None else result[node.output]
-    value = values[node.index].detach()
+    tape, outputs = _recorded(
+        function, node, [values[operand] for operand in node.operands], [True] * len(node.operands)
+    )
+    part, value = outputs[node.output or 0], values[node.number].detach()
     tolerance = torch.finfo(value.dtype).eps ** 0.5
     return (
         all(getattr(inner.op, "namespace", "aten") == "aten" for inner in tape.graph(()).nodes)
         and isinstance(part, torch.Tensor)
         and part.shape == value.shape
-        and torch.allclose(part, value, rtol=tolerance, atol=tolerance, equal_nan=True)
+        and torch.allclose(part.detach(), value, rtol=tolerance, atol=tolerance, equal_nan=True)
     )

@@ -138,11 +138,7 @@ def _gather(site: Site, x: Axes, dim: int, index: Axes, sparse_grad: bool = Fals
     others = tuple(axis for place, axis in enumerate(separate) if place != dim)
     gather = Map(gathered, gathered_back, (site.ref(1), dim, extent), selects=True)
     return {
-        0: [
-            by_map(
-                gather, replaced(tuple(separate), dim, out), replaced(slot, dim, taken), (out,), (taken,), others
-            )
-        ]
+        0: [by_map(gather, replaced(tuple(separate), dim, out), replaced(slot, dim, taken), (out,), (taken,), others)]
     }
 
 
@@ -155,5 +151,3 @@ def _index_add(site: Site, x: Axes, dim: int, index: Axes, source: Axes, *, alph
         return {0: [Term(1, (), x, (x,))], 2: [Term(alpha, (), x, (source,))]}
     put = Map(put_back, picked, (site.ref(1), x[dim][0].extent))
     return {0: [Term(1, (), x, (x,))], 2: [along(source, dim, x[dim][0].extent, put)._replace(coefficient=alpha)]}
-
-

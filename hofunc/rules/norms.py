@@ -79,7 +79,9 @@ define_composite(aten.std.correction, _std)
 define_composite(aten.std_mean.correction, _std_mean)
 define_composite(aten.linalg_vector_norm.default, vector_norm)
 define_composite(aten.norm.Scalar, vector_norm)
-define_composite(aten.norm.ScalarOpt_dim, lambda x, p, dim, keepdim=False: vector_norm(x, 2 if p is None else p, dim, keepdim))
+define_composite(
+    aten.norm.ScalarOpt_dim, lambda x, p, dim, keepdim=False: vector_norm(x, 2 if p is None else p, dim, keepdim)
+)
 
 
 def _layer_norm(

@@ -64,7 +64,9 @@ def define_multilinear(op: Any, subscripts: str) -> None:
     define(op, Multilinear(lambda site: subscripted(subscripts, site.shapes), scale))
 
 
-def define_relabelling(op: Any, relabel: Callable[..., Axes], *, scale: Callable[..., float] = lambda *_, **__: 1) -> None:
+def define_relabelling(
+    op: Any, relabel: Callable[..., Axes], *, scale: Callable[..., float] = lambda *_, **__: 1
+) -> None:
     """Enter a linear op of one tensor whose elements are those of its input, or sums of them, in other places.
 
     Args:
@@ -73,6 +75,7 @@ def define_relabelling(op: Any, relabel: Callable[..., Axes], *, scale: Callable
             the result. A label that it drops is summed, one that it adds is a broadcast.
         scale: Called likewise; returns the factor on every element.
     """
+
     def parts(site: Site) -> dict[int, list[Term]]:
         axes = fresh_axes(site.shapes[0])
         tensors = [axes, *site.operands[1:]]
@@ -136,7 +139,7 @@ def define_masked(op: Any, masks: Callable[..., Sequence[Call | None]]) -> None:
 
     def parts(site: Site) -> dict[int, list[Term]]:
         operands, out = broadcast(*site.shapes)
-        calls = site.bind(partial(masks, out=Ref(site.node.index)), map(site.ref, range(len(operands))))
+        calls = site.bind(partial(masks, out=Ref(site.node.number)), map(site.ref, range(len(operands))))
         return {
             place: [Term(1, (Factor(call, out),), out, (axes,))]
             for place, (axes, call) in enumerate(zip(operands, calls, strict=True))

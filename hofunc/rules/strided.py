@@ -58,7 +58,7 @@ def _read(site: Site, contents: Axes, layout: Layout) -> dict[int, list[Term]]:
 @define_linear(write_strided)
 def _write(site: Site, contents: Axes, value: Axes, layout: Layout) -> dict[int, list[Term]]:
     length = site.shapes[0][0]
-    kept = Factor(Call(outside, (Ref(site.node.index), layout)), contents)
+    kept = Factor(Call(outside, (Ref(site.node.number), layout)), contents)
     terms = {0: [Term(1, (kept,), contents, (contents,))]}
     if labelled := digits(layout, length):
         terms[1] = [Term(1, (), (labelled[0],), (labelled[1],))]

@@ -1,0 +1,1 @@
+"""Running: programs as functions, the cache of plans, and evaluation."""

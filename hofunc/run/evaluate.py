@@ -7,8 +7,10 @@ import torch
 
 from hofunc.algebra.term import Factor, Term
 from hofunc.derivative import Derivative
+from hofunc.graph.node import CONSTANT
 from hofunc.graph.record import Recording, replay
 from hofunc.plan.planner import Plan
+from hofunc.rules.lower import Lowered
 from hofunc.run.cache import planned
 
 
@@ -63,7 +65,7 @@ class Evaluation(NamedTuple):
 
     def _real(self, term: Term, order: Sequence[int]) -> Term:
         """Put tensors in place of the places in a term, and its slots in the order asked for."""
-        factors = tuple(Factor(self.results[factor.source], factor.axes) for factor in term.factors)  # type: ignore[index]
+        factors = tuple(Factor(self.results[factor.source], factor.axes) for factor in term.factors)
         slots = tuple(term.slots[order.index(slot)] for slot in range(len(order)))
         return term._replace(factors=factors, slots=slots)
 
@@ -84,12 +86,19 @@ def evaluate(
     graph = recording.graph._replace(outputs=tuple(places[:outputs]), aux=tuple(places[outputs:]))
     replayed = recording.wrappers is not None
     found = planned(graph, recording.values, orders, compact=compact, replayed=replayed)
-    values = recording.values
+    values: Sequence[torch.Tensor] = recording.values
     if recording.wrappers is not None:
         lowered = found.plan.lowered
-        constants = [origin if isinstance(origin, torch.Tensor) else None for origin in lowered.origins]
-        for recorded, node in lowered.numbers.items():
-            constants[node] = recording.values[recorded]
-        values = replay(lowered.graph, recording.wrappers, constants)
+        values = replay(lowered.graph, recording.wrappers, _constants(lowered, recording.values))
         places = [lowered.numbers[place] for place in places]
     return Evaluation(found.plan, found.run(values), [values[place] for place in places], inputs)
+
+
+def _constants(lowered: Lowered, values: Sequence[torch.Tensor]) -> dict[int, torch.Tensor]:
+    """Return the value of every constant of a lowered graph: of the recording, or of the plan."""
+    recorded = {node: values[number] for number, node in lowered.numbers.items()}
+    return {
+        node.number: origin if isinstance(origin, torch.Tensor) else recorded[node.number]
+        for node, origin in zip(lowered.graph.nodes, lowered.origins, strict=True)
+        if node.op is CONSTANT
+    }

@@ -37,7 +37,7 @@ def compiled(program: Program) -> Runner:
     return names["run"]
 
 
-def _expression(function: Callable, args: tuple, name: Callable[[Any], str]) -> str:
+def _expression(function: Callable | Call, args: tuple, name: Callable[[Any], str]) -> str:
     if not isinstance(function, Call):
         return f"{name(function)}({', '.join(_argument(arg, name) for arg in args)})"
     registers = iter(args)
