@@ -66,6 +66,8 @@ def split(name: str, args: tuple, kwargs: dict, argnums: int | Sequence[int]) ->
             that is not a real floating-point tensor.
     """
     numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    if not args:
+        _refuse(name, "argnums", "no positional argument", "one to differentiate by", "Pass it by position.")
     if not all(-len(args) <= number < len(args) for number in numbers):
         _refuse(
             name,

@@ -5,6 +5,7 @@ Every message has four parts: what is wrong, what was got against what was expec
 
 import os
 import sys
+import warnings
 from types import FrameType
 
 import torch
@@ -12,15 +13,24 @@ import torch
 _LIBRARIES = tuple(os.path.dirname(os.path.abspath(path)) + os.sep for path in (__file__, torch.__file__))
 
 
+def _calling_frame() -> tuple[FrameType | None, int]:
+    """Return the innermost frame outside hofunc and torch, and how many frames above the caller's it is."""
+    frame: FrameType | None = sys._getframe(1)
+    depth = 0
+    while frame is not None and frame.f_code.co_filename.startswith(_LIBRARIES):
+        frame, depth = frame.f_back, depth + 1
+    return frame, depth
+
+
 def calling_line() -> str:
     """Name the source line, outside hofunc and torch, that led here: ``model.py:12``."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        path = frame.f_code.co_filename
-        if not path.startswith(_LIBRARIES):
-            return f"{os.path.basename(path)}:{frame.f_lineno}"
-        frame = frame.f_back
-    return "an unknown line"
+    frame, _ = _calling_frame()
+    return "an unknown line" if frame is None else f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """Issue a warning that names the source line, outside hofunc and torch, that led here."""
+    warnings.warn(message, category, stacklevel=_calling_frame()[1] + 1)
 
 
 class HofuncError(Exception):

@@ -1,11 +1,10 @@
 """The fallback: the local derivative of one op by nested torch.func."""
 
-import warnings
 from typing import Any
 
 import torch
 
-from hofunc.errors import FallbackWarning, UnsupportedOpError
+from hofunc.errors import FallbackWarning, UnsupportedOpError, warn
 from hofunc.graph.node import Call, Ref
 from hofunc.rules.kinds import Opaque, Positions
 
@@ -16,11 +15,10 @@ def opaque_rule(op: Any) -> Opaque:
     """Return the fallback rule of an op, warning once for each op."""
     if str(op) not in _WARNED:
         _WARNED.add(str(op))
-        warnings.warn(
+        warn(
             f"hofunc: no rule for {op}; its derivatives are taken by nested torch.func, which is exact but slow. "
             "See docs/adding-an-op.md for how to add a rule.",
             FallbackWarning,
-            stacklevel=2,
         )
     return Opaque(nested_derivative)
 
@@ -49,7 +47,7 @@ def nested_derivative(op: Any, output: int | None, positions: Positions, args: t
         return result if output is None else result[output]
 
     derivative = function
-    for position in reversed(positions):
+    for position in positions:  # the slot of the first comes first
         derivative = torch.func.jacrev(derivative, argnums=position)
     try:
         return derivative(*tensors)

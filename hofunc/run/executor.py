@@ -33,7 +33,7 @@ def compiled(program: Program) -> Runner:
             lines.append("del " + ", ".join(f"r{register}" for register in freed))
     lines.append("return [" + ", ".join(f"r{register}" for register in program.outputs) + "]")
     source = "def run(values):\n    " + "\n    ".join(lines)
-    exec(compile(source, "<hofunc program>", "exec"), names)  # noqa: S102 - the source is built here, from numbers
+    exec(compile(source, f"{__file__}:program", "exec"), names)  # noqa: S102 - the source is built here, from numbers
     return names["run"]
 
 
