@@ -25,6 +25,19 @@ def choices(sizes: Sequence[int], count: int, total: int) -> Iterator[tuple[int,
     return extend((), 0, total)
 
 
+@lru_cache(maxsize=64)
+def set_partitions(count: int) -> list[tuple[tuple[int, ...], ...]]:
+    """List all ways to part range(count) into blocks."""
+    if count == 0:
+        return [()]
+    last = count - 1
+    result = []
+    for blocks in set_partitions(last):
+        result.append((*blocks, (last,)))
+        result.extend((*blocks[:i], (*block, last), *blocks[i + 1 :]) for i, block in enumerate(blocks))
+    return result
+
+
 def arrangements(rest: Key, groups: Sequence[Key]) -> tuple[Key, list[tuple[int, ...]]]:
     """List the distinct ways to deal the slots of a composed block to its parts.
 

@@ -11,7 +11,7 @@ from hofunc.algebra.labels import Label, labels_of
 from hofunc.algebra.operators import Delta, Map, with_merged_selections
 from hofunc.algebra.term import Factor, Term, visible
 from hofunc.plan.operators import resolved
-from hofunc.plan.program import Builder
+from hofunc.plan.program import Builder, Register
 from hofunc.views import Labelled, aligned, each, permuted
 
 Labels = tuple[Label, ...]
@@ -79,7 +79,7 @@ def _cached_path(
 def _pair(builder: Builder, one: Labelled, other: Labelled, keep: set[Label]) -> Labelled:
     """Multiply two labelled tensors, summing the labels that both have and that are not kept."""
     one, other = _summed(builder, one, {*keep, *other.labels}), _summed(builder, other, {*keep, *one.labels})
-    if _numel(other) > _numel(one):
+    if _size(other.labels) > _size(one.labels):
         one, other = other, one
     summed = tuple(label for label in one.labels if label in other.labels and label not in keep)
     if not summed:
@@ -89,41 +89,66 @@ def _pair(builder: Builder, one: Labelled, other: Labelled, keep: set[Label]) ->
     batch = tuple(label for label in one.labels if label in other.labels and label in keep)
     rows = tuple(label for label in one.labels if label not in other.labels)
     columns = tuple(label for label in other.labels if label not in one.labels)
+    if not rows and not columns:
+        factors = [aligned(builder.emit, operand, one.labels) for operand in (one, other)]
+        return _summed(builder, Labelled(builder.emit(torch.mul, *factors), one.labels), set(batch))
+    if not batch and (split := _around(one.labels, summed)) is not None:
+        return _inner_product(builder, one, other, split, summed, columns)
     left = _matrix(builder, one, batch, rows, summed)
     right = _matrix(builder, other, batch, columns, summed, transposed=True)
     result = builder.emit(torch.bmm if batch else torch.mm, left, right)
-    labels = (*batch, *rows, *columns)
-    return Labelled(_reshaped(builder, result, len(batch) > 0, (batch, rows, columns)), labels)
+    return _unmerged(builder, result, (batch, rows, columns) if batch else (rows, columns))
 
 
-def _numel(operand: Labelled) -> int:
-    return prod(label.size for label in operand.labels)
+def _around(labels: Labels, summed: Labels) -> tuple[Labels, Labels] | None:
+    """Return the labels before and after the summed ones, if these stand together in the middle; None otherwise."""
+    places = [labels.index(label) for label in summed]
+    start, stop = min(places), max(places) + 1
+    is_inside = 0 < start and stop < len(labels) and stop - start == len(summed)
+    return (labels[:start], labels[stop:]) if is_inside else None
 
 
-def _matrix(builder: Builder, operand: Labelled, batch: Labels, free: Labels, summed: Labels, transposed: bool = False):  # type: ignore[no-untyped-def]
-    """Lay an operand out as (batch, free, summed), or (batch, summed, free) if transposed, without copying if it can.
+def _inner_product(
+    builder: Builder, one: Labelled, other: Labelled, around: tuple[Labels, Labels], summed: Labels, columns: Labels
+) -> Labelled:
+    """Multiply from the left by a matrix that is the same along the leading labels, so that nothing is permuted."""
+    before, after = around
+    summed = tuple(label for label in one.labels if label in summed)
+    matrix = _matrix(builder, other, (), columns, summed)
+    count, size = _size(before), _size(summed)
+    matrix = builder.emit(torch.Tensor.expand, matrix, (count, _size(columns), size))
+    tensor = one.tensor
+    if len(one.labels) != 3:
+        tensor = builder.emit(torch.reshape, tensor, (count, size, _size(after)))
+    return _unmerged(builder, builder.emit(torch.bmm, matrix, tensor), (before, columns, after))
+
+
+def _size(labels: Labels) -> int:
+    return prod(label.size for label in labels)
+
+
+def _unmerged(builder: Builder, tensor: Register, groups: Sequence[Labels]) -> Labelled:
+    """Give a matrix product, which has a dimension per group of labels, one per label."""
+    labels = tuple(label for group in groups for label in group)
+    if any(len(group) != 1 for group in groups):
+        tensor = builder.emit(torch.reshape, tensor, tuple(label.size for label in labels))
+    return Labelled(tensor, labels)
+
+
+def _matrix(
+    builder: Builder, operand: Labelled, batch: Labels, free: Labels, summed: Labels, *, transposed: bool = False
+) -> Register:
+    """Lay an operand out as (batch, free, summed), or (batch, summed, free) if transposed; without a batch, as a matrix.
 
     Of the two orders of the matrix dimensions the one nearer to the operand's own is reshaped, and the result is
     turned by a view.
     """
     position = operand.labels.index
-    summed_last = not free or not summed or position(summed[0]) > position(free[0])
-    groups = (batch, free, summed) if summed_last else (batch, summed, free)
+    summed_last = not free or position(summed[0]) > position(free[0])
+    groups = [free, summed] if summed_last else [summed, free]
+    groups = [batch, *groups] if batch else groups
     order = tuple(position(label) for group in groups for label in group)
     tensor = permuted(builder.emit, operand.tensor, order)
-    shape = tuple(prod(label.size for label in group) for group in groups)
-    if not batch:
-        shape = shape[1:]
-    if len(operand.labels) != len(shape) or any(len(g) != 1 for g in groups if g is not batch or batch):
-        tensor = builder.emit(torch.reshape, tensor, shape)
-    if summed_last == transposed:
-        tensor = builder.emit(torch.transpose, tensor, -2, -1)
-    return tensor
-
-
-def _reshaped(builder: Builder, tensor, batched: bool, groups: tuple[Labels, Labels, Labels]):  # type: ignore[no-untyped-def]
-    """Give a matrix product one dimension per label."""
-    expected = groups if batched else groups[1:]
-    if all(len(group) == 1 for group in expected):
-        return tensor
-    return builder.emit(torch.reshape, tensor, tuple(label.size for group in groups for label in group))
+    if any(len(group) != 1 for group in groups):
+        tensor = builder.emit(torch.reshape, tensor, tuple(_size(group) for group in groups))
+    return builder.emit(torch.transpose, tensor, -2, -1) if summed_last == transposed else tensor

@@ -12,6 +12,7 @@ from hofunc.rules import (
     norms,
     reshape,
     slices,
+    softmax,
     strided,
 )
 
@@ -27,5 +28,6 @@ __all__ = [
     "norms",
     "reshape",
     "slices",
+    "softmax",
     "strided",
 ]

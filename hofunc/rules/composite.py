@@ -3,18 +3,14 @@
 The function computes what the op computes, up to rounding, from ops whose derivatives are known at every order.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from hofunc.rules.axes import dims_of
 from hofunc.rules.registry import define_composite
 
 aten = torch.ops.aten
-
-Dims = int | Sequence[int] | None
 
 
 # Arithmetic.
@@ -69,23 +65,8 @@ define_composite(aten.prod.default, lambda x, **_: product(x.reshape(-1), 0))
 define_composite(aten.prod.dim_int, lambda x, dim, keepdim=False, **_: product(x, dim, keepdim))
 
 
-# Softmax and its logarithm.
+# Softmax: what torch's own backward passes call, and the logarithm of a sum of two exponentials.
 
-
-def logsumexp(x: Tensor, dims: Dims, keepdim: bool = False) -> Tensor:
-    """Return the logarithm of a sum of exponentials, shifted by the largest, which is a constant."""
-    dropped = dims_of(dims, x.dim())
-    shift = x.detach().amax(dropped, keepdim=True)
-    shift = torch.where(shift.isfinite(), shift, 0)
-    total = (x - shift).exp().sum(dropped, keepdim=True).log() + shift
-    if keepdim:
-        return total
-    return total.reshape([size for dim, size in enumerate(total.shape) if dim not in dropped])
-
-
-define_composite(aten.logsumexp.default, logsumexp)
-define_composite(aten._softmax.default, lambda x, dim, half: (x - logsumexp(x, dim, keepdim=True)).exp())
-define_composite(aten._log_softmax.default, lambda x, dim, half: x - logsumexp(x, dim, keepdim=True))
 define_composite(
     aten._softmax_backward_data.default,
     lambda grad, y, dim, dtype: (grad - (grad * y).sum(dim, keepdim=True)) * y,
@@ -94,4 +75,4 @@ define_composite(
     aten._log_softmax_backward_data.default,
     lambda grad, y, dim, dtype: grad - y.exp() * grad.sum(dim, keepdim=True),
 )
-define_composite(aten.logaddexp.default, lambda x, y: logsumexp(torch.stack(torch.broadcast_tensors(x, y)), 0))
+define_composite(aten.logaddexp.default, lambda x, y: torch.stack(torch.broadcast_tensors(x, y)).logsumexp(0))

@@ -1,0 +1,110 @@
+"""Softmax, its logarithm, and logsumexp: cumulants of a categorical distribution, at every order in closed form.
+
+The derivatives of logsumexp are the joint cumulants of the indicator of a category,
+
+    K[1, ..., r] = sum over set partitions of (-1)^(m - 1) (m - 1)! times the product over its m blocks of p,
+
+where all slots of a block have one index. Softmax is its first derivative, so that its own derivatives are the same
+sum with the output as one more slot. Source: the derivative of p[i] is p[i] (delta[i, j] - p[j]), by induction.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import factorial
+from typing import Any
+
+import torch
+
+from hofunc.algebra.labels import Axes, fresh_axes
+from hofunc.algebra.partitions import set_partitions
+from hofunc.algebra.term import Factor, Term
+from hofunc.graph.node import Call, Ref
+from hofunc.rules.axes import dims_of
+from hofunc.rules.kinds import Positions, Site
+from hofunc.rules.linear import reduced
+from hofunc.rules.registry import define
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True, slots=True)
+class Softmax:
+    """Softmax, log-softmax or logsumexp over some axes.
+
+    Attributes:
+        probabilities: Given a site and the axes, what computes the softmax.
+        terms_of: Given a site, the dims, the order and the probabilities, the terms of the derivative.
+    """
+
+    probabilities: Callable[[Site, tuple[int, ...]], Ref | Call]
+    terms_of: Callable[[Site, tuple[int, ...], int, Ref | Call], list[Term]]
+
+    def positions(self, site: Site, order: int) -> Iterable[Positions]:
+        """See `Rule`."""
+        return [(0,) * order]
+
+    def terms(self, site: Site, positions: Positions) -> Sequence[Term]:
+        """See `Rule`."""
+        dims = site.bind(lambda _, dim, *__: dims_of(dim, len(site.shapes[0])), [None])
+        return self.terms_of(site, dims, len(positions), self.probabilities(site, dims))
+
+
+def cumulants(shape: Sequence[int], dims: Sequence[int], count: int, probabilities: Any) -> list[Term]:
+    """Return the joint cumulants over the axes at dims, separate along all others.
+
+    Args:
+        shape: Shape of the probabilities.
+        dims: The axes over which they sum to one.
+        count: How many slots the cumulant has.
+        probabilities: What names them.
+
+    Returns:
+        Terms whose slots are the cumulant's, and whose output is empty.
+    """
+    separate = fresh_axes(shape)
+    terms = []
+    for blocks in set_partitions(count):
+        axes_of: dict[int, Axes] = {}
+        factors = []
+        for block in blocks:
+            own = fresh_axes(shape)
+            axes = tuple(own[dim] if dim in dims else separate[dim] for dim in range(len(shape)))
+            factors.append(Factor(probabilities, axes))
+            axes_of.update(dict.fromkeys(block, axes))
+        weight = (-1) ** (len(blocks) - 1) * factorial(len(blocks) - 1)
+        terms.append(Term(weight, tuple(factors), (), tuple(axes_of[slot] for slot in range(count))))
+    return terms
+
+
+def _softmax(site: Site, dims: tuple[int, ...], order: int, p: Ref | Call) -> list[Term]:
+    terms = cumulants(site.node.shape, dims, order + 1, p)
+    return [term._replace(out=term.slots[0], slots=term.slots[1:]) for term in terms]
+
+
+def _log_softmax(site: Site, dims: tuple[int, ...], order: int, p: Ref | Call) -> list[Term]:
+    shape = site.node.shape
+    terms = []
+    for term in cumulants(shape, dims, order, p):
+        repeated = fresh_axes(shape)
+        out = tuple(repeated[dim] if dim in dims else axis for dim, axis in enumerate(term.slots[0]))
+        terms.append(term._replace(coefficient=-term.coefficient, out=out))
+    if order == 1:
+        axes = fresh_axes(shape)
+        terms.append(Term(1, (), axes, (axes,)))
+    return terms
+
+
+def _logsumexp(site: Site, dims: tuple[int, ...], order: int, p: Ref | Call) -> list[Term]:
+    keepdim = site.bind(lambda _, dim, keepdim=False: keepdim, [None])
+    terms = cumulants(site.shapes[0], dims, order, p)
+    return [term._replace(out=reduced(term.slots[0], dims, keepdim)) for term in terms]
+
+
+def softmax_over(x: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
+    """Return the softmax over several axes together."""
+    return (x - x.logsumexp(dims, keepdim=True)).exp()
+
+
+define(aten._softmax.default, Softmax(lambda site, dims: Ref(site.node.number), _softmax))
+define(aten._log_softmax.default, Softmax(lambda site, dims: Call(torch.exp, (Ref(site.node.number),)), _log_softmax))
+define(aten.logsumexp.default, Softmax(lambda site, dims: Call(softmax_over, (site.ref(0), dims)), _logsumexp))
