@@ -19,7 +19,7 @@ aten = torch.ops.aten
 def _div(x: Any, y: Any) -> Tensor:
     if not isinstance(y, Tensor):
         return x * (1 / torch.as_tensor(y, dtype=torch.float64)).item()
-    return x * y.reciprocal()
+    return x * y.to(torch.result_type(x, y)).reciprocal()  # a number in a tensor may be of a narrower dtype
 
 
 def _weighted(y: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
