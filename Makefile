@@ -1,0 +1,43 @@
+# Everything runs in .venv, which each target makes for itself: `make demo` and `make test` work in a fresh clone.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DEMO_PICTURE := build/diabetes.png
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format bench clean
+.DELETE_ON_ERROR:
+
+help: ## Say what there is to make
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+demo: $(VENV)/demo.stamp ## Train a network on real data and print what drives it, to the third derivative
+	$(BIN)/python docs/examples/diabetes.py --picture $(DEMO_PICTURE)
+
+test: $(VENV)/test.stamp ## Run the tests and the examples in the docstrings
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/lint.stamp $(VENV)/test.stamp $(VENV)/demo.stamp ## Check style, format and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: $(VENV)/lint.stamp ## Format the code, and mend what can be mended of its style
+	$(BIN)/ruff check --fix-only
+	$(BIN)/ruff format
+
+bench: $(VENV)/bench.stamp ## Time hofunc beside nested torch.func (see asv_benchmarks/ for the history)
+	$(BIN)/python -m asv_benchmarks.compare
+
+clean: ## Remove the environment and whatever was made
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .asv
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# One stamp for each set of extra packages of pyproject.toml, so that no target installs what it does not need.
+$(VENV)/%.stamp: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --constraint constraints.txt setuptools
+	$(BIN)/python -m pip install --constraint constraints.txt --no-build-isolation --editable '.[$*]'
+	touch $@
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)

@@ -1,0 +1,16 @@
+"""What all tests share, the examples in docstrings included."""
+
+from typing import Any
+
+import pytest
+import torch
+
+import hofunc
+
+torch.set_num_threads(1)  # pytest-xdist runs one process a core
+
+
+@pytest.fixture(autouse=True)
+def _doctest_names(doctest_namespace: dict[str, Any]) -> None:
+    """Give every example in a docstring the names hofunc and torch."""
+    doctest_namespace.update(hofunc=hofunc, torch=torch)
