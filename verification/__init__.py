@@ -1,0 +1,1 @@
+"""What checks hofunc from outside: oracles that share no code with it."""
