@@ -1,0 +1,31 @@
+"""The check that most tests come down to."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import hofunc
+from verification.oracles import nested_reverse, relative_error
+
+TOLERANCE = 1e-10
+
+
+def check_hod(
+    f: Callable[..., Any],
+    args: Sequence[Any],
+    order: int,
+    *,
+    argnums: int | tuple[int, ...] = 0,
+    reference: Callable[..., Any] | None = None,
+) -> None:
+    """Compare hod with nested torch.func in float64, in structure, shape, dtype and value.
+
+    Args:
+        f: Function to differentiate.
+        args: Its arguments.
+        order: Order of the derivative.
+        argnums: What to differentiate by.
+        reference: The same function written so that torch differentiates it right, where it does not do so with f.
+    """
+    got = hofunc.hod(f, order, argnums)(*args)
+    expected = nested_reverse(reference or f, order, argnums)(*args)
+    assert relative_error(got, expected) < TOLERANCE

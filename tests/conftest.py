@@ -1,0 +1,18 @@
+"""Fixtures of the engine's tests."""
+
+import pytest
+import torch
+
+DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
+
+
+@pytest.fixture(params=DEVICES)
+def device(request: pytest.FixtureRequest) -> torch.device:
+    """Every device that there is."""
+    return torch.device(request.param)
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    """Make random numbers the same in every run and order of the tests."""
+    torch.manual_seed(0)
