@@ -6,8 +6,9 @@ because a label became hidden. Source: thesis of THOAD, sections 5 and 6, with l
 """
 
 from collections.abc import Sequence
+from math import prod
 
-from hofunc.algebra.labels import Axes, Axis, Bindings, Label, Segment, extent, full, rebind
+from hofunc.algebra.labels import Axes, Axis, Bindings, Label, Segment, extent, full, labels_of, rebind, rebind_all
 from hofunc.algebra.operators import DELTA
 from hofunc.algebra.term import Factor, Term, rebound, relabelled, span
 
@@ -15,7 +16,7 @@ from hofunc.algebra.term import Factor, Term, rebound, relabelled, span
 class _Unifier:
     """Finds what labels must be bound to so that pairs of axes have equal indices."""
 
-    def __init__(self, axes: Sequence[Axis]):
+    def __init__(self, axes: Axes):
         self.axes = axes
         self.bindings: Bindings = {}
         self.deltas: list[Factor] = []
@@ -104,7 +105,8 @@ def compose(outer: Term, inners: Sequence[Term | None]) -> Term | None:
         inners: The inner term of each slot, or None for a slot that stays.
 
     Returns:
-        The composed term, its slots being those that stayed and then those of the inner terms, in order.
+        The composed term, its slots being those that stayed and then those of the inner terms, in order. A label
+        that nothing bears any more was summed over ones, so that its size becomes part of the coefficient.
     """
     fresh = [inner and relabelled(inner) for inner in inners]
     present = [inner for inner in fresh if inner is not None]
@@ -123,11 +125,12 @@ def compose(outer: Term, inners: Sequence[Term | None]) -> Term | None:
         if inner is not None
         for pair in zip(slot, inner.out, strict=True)
     ]
-    unifier = _Unifier([*_all_axes(product), *(axis for pair in pairs for axis in pair)])
+    unifier = _Unifier((*_all_axes(product), *(axis for pair in pairs for axis in pair)))
     if not all(unifier.unify(left, right) for left, right in pairs):
         return None
-    product = product._replace(factors=product.factors + tuple(unifier.deltas))
-    return rebound(product, unifier.bindings)
+    product = rebound(product._replace(factors=product.factors + tuple(unifier.deltas)), unifier.bindings)
+    lost = {*labels_of(rebind_all(unifier.axes, unifier.bindings))} - {*labels_of(_all_axes(product))}
+    return product._replace(coefficient=product.coefficient * prod(label.size for label in lost))
 
 
 def _all_axes(term: Term) -> Axes:
