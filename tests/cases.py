@@ -61,7 +61,7 @@ def rewritten(
 def rand(device: torch.device, *shape: int, seed: int = 0) -> Tensor:
     """Return fixed random numbers of order one."""
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, dtype=torch.float64, generator=generator).to(device)
+    return torch.randn(shape, dtype=torch.float64, generator=generator).to(device)
 
 
 def mixed(y: Tensor) -> Tensor:

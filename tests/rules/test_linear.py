@@ -1,0 +1,157 @@
+"""Weighted sums, reductions, masks and extremes, against nested torch.func."""
+
+import pytest
+import torch
+from torch import Tensor
+
+import hofunc
+from tests.cases import rand
+from tests.rules.opcase import ORACLE_WARNINGS, OpCase, every_row, use
+
+aten = torch.ops.aten
+pytestmark = ORACLE_WARNINGS
+
+
+def positive(x: Tensor) -> Tensor:
+    """Return where the input was positive, as a constant."""
+    return x.detach() > 0
+
+
+SUMS = [
+    use("add", torch.add, (2, 3), (2, 3)),
+    use("add with alpha", lambda x, y: torch.add(x, y, alpha=-2.5), (2, 3), (2, 3)),
+    use("add broadcasts a missing axis", torch.add, (2, 3), (3,)),
+    use("add broadcasts axes of size one", torch.add, (2, 1), (1, 3)),
+    use("add broadcasts a scalar", lambda x, y: torch.add(x, y, alpha=3), (), (2, 2)),
+    use("add to itself", lambda x: torch.add(x, x, alpha=2), (3,)),
+    use("add to its own transpose", lambda x: x + x.t(), (2, 2)),
+    use("add a number", lambda x: torch.add(x, 3, alpha=2), (3,)),
+    use("add.Scalar", lambda x: aten.add.Scalar(x, 2.0, 3.0), (3,)),
+    use("add a constant tensor", lambda x: x + torch.ones(2, 1, dtype=x.dtype, device=x.device), (2, 3)),
+    use("sub", torch.sub, (2, 3), (3,)),
+    use("sub with alpha", lambda x, y: torch.sub(x, y, alpha=0.5), (2, 1), (2, 3)),
+    use("sub from itself", lambda x: torch.sub(x, x, alpha=3), (3,)),
+    use("sub.Scalar", lambda x: aten.sub.Scalar(x, 2.0, 3.0), (3,)),
+    use("rsub", lambda x: 2 - x, (3,)),
+    use("rsub.Scalar", lambda x: aten.rsub.Scalar(x, 2.0, 3.0), (3,)),
+    use("rsub.Tensor", lambda x, y: torch.rsub(x, y, alpha=2), (2, 3), (1, 3)),
+    use("neg", torch.neg, (2, 2)),
+    use("mul.Scalar", lambda x: aten.mul.Scalar(x, -1.5), (3,)),
+    use("lerp.Scalar", lambda x, y: torch.lerp(x, y, 0.3), (2, 3), (3,)),
+    use("lerp beyond the ends", lambda x, y: torch.lerp(x, y, -2.0), (3,), (3,)),
+    use("lerp of one tensor", lambda x: torch.lerp(x, x, 0.3), (3,)),
+    use("add of an empty tensor", lambda x: x + x, (0, 2), orders=(1, 2)),
+]
+
+REDUCTIONS = [
+    use("sum", lambda x: x.sum(), (2, 3)),
+    use("sum of a scalar", lambda x: x.sum(), ()),
+    use("sum of nothing", lambda x: x.sum(), (0, 2), orders=(1,)),
+    use("sum over a dim", lambda x: x.sum(1), (2, 3)),
+    use("sum over a negative dim, kept", lambda x: x.sum(-2, keepdim=True), (2, 3)),
+    use("sum over several dims", lambda x: x.sum((0, -1)), (2, 2, 2)),
+    use("sum over several dims, kept", lambda x: x.sum((-1, 0), keepdim=True), (2, 2, 2)),
+    use("sum over no dims is over all", lambda x: aten.sum.dim_IntList(x, []), (2, 2)),
+    use("sum over dims None, kept", lambda x: aten.sum.dim_IntList(x, None, True), (2, 2)),
+    use("sum over an empty axis", lambda x: x.sum(1) + x.sum(0).sum(), (3, 0), orders=(1, 2)),
+    use("sum over an axis of size one", lambda x: x.sum(0), (1, 3)),
+    use("sum of an expanded tensor", lambda x: x.expand(3, 2).sum(1), (3, 1)),
+    use("sum of a tensor that was added to a larger one", lambda x: (x + torch.ones(2, 3).to(x)).sum(1), (2, 1)),
+    use("sum of a transposed tensor", lambda x: x.t().sum(0), (2, 3)),
+    use("sum in a wider dtype", lambda x: x.sum(0, dtype=torch.float64), (2, 2)),
+    use("mean", lambda x: x.mean(), (2, 3)),
+    use("mean of a scalar", lambda x: x.mean(), ()),
+    use("mean over a dim, kept", lambda x: x.mean(1, keepdim=True), (2, 3)),
+    use("mean over several dims", lambda x: x.mean((0, -1)), (2, 3, 2), orders=(1, 2)),
+    use("trace", torch.trace, (3, 3)),
+    use("trace of a wide matrix", torch.trace, (2, 3)),
+    use("trace of a tall matrix", torch.trace, (3, 2)),
+]
+
+MASKS = [
+    use("where", lambda x, y: torch.where(positive(x), x, y), (2, 3), (2, 3)),
+    use("where broadcasts", lambda x, y: torch.where(positive(y), x, y), (2, 1), (1, 3)),
+    use("where broadcasts the condition", lambda x, y: torch.where(positive(x)[:, :1], x, y), (2, 3), (3,)),
+    use("where the condition is the largest", lambda x, y: torch.where(positive(x).expand(2, 3), x, y), (3,), ()),
+    use("where of one tensor", lambda x: torch.where(positive(x), x, x), (3,)),
+    use("where with a number on the left", lambda x: torch.where(positive(x), 2.0, x), (4,)),
+    use("where with a number on the right", lambda x: torch.where(positive(x), x, 2.0), (4,)),
+    use("where.ScalarSelf", lambda x: aten.where.ScalarSelf(positive(x), 2.0, x), (4,)),
+    use("where.ScalarOther", lambda x: aten.where.ScalarOther(positive(x), x, 2.0), (4,)),
+    use("masked_fill", lambda x: x.masked_fill(positive(x), 3.0), (2, 3)),
+    use("masked_fill broadcasts the mask", lambda x: x.masked_fill(positive(x)[:1], -1.0), (2, 3)),
+    use("masked_fill with a tensor", lambda x, y: x.masked_fill(positive(x), y), (2, 3), ()),
+    use("maximum", torch.maximum, (2, 3), (2, 3)),
+    use("maximum broadcasts", torch.maximum, (2, 1), (3,)),
+    use("maximum with itself", lambda x: torch.maximum(x, x), (3,)),
+    use("maximum at ties", lambda x: torch.maximum(x, x.detach().clone()), (3,)),
+    use("maximum at ties of two variables", lambda x: torch.maximum(x, x.flip(0)), (3,)),
+    use("minimum", torch.minimum, (2, 3), (1, 3)),
+    use("minimum at ties", lambda x: torch.minimum(x, x.detach().clone()), (3,)),
+    use("tril", torch.tril, (3, 3)),
+    use("tril above the diagonal", lambda x: x.tril(1), (2, 3)),
+    use("triu of a batch", lambda x: x.triu(-1), (2, 2, 2)),
+    use("triu beyond the corner", lambda x: x.triu(5), (2, 2)),
+]
+
+
+def _tied(device: torch.device) -> list[Tensor]:
+    return [torch.tensor([[1.0, 2.0, 2.0], [0.5, 0.5, -3.0]], dtype=torch.float64, device=device)]
+
+
+def _sorted_median(x: Tensor, dim: int) -> Tensor:
+    return x.sort(dim).values.select(dim, (x.shape[dim] - 1) // 2)
+
+
+EXTREMES = [
+    use("amax", lambda x: x.amax(1), (2, 3)),
+    use("amax over several dims, kept", lambda x: x.amax((0, 2), keepdim=True), (2, 2, 2)),
+    use("amax over all", lambda x: x.amax(), (2, 3)),
+    use("amax of a scalar", lambda x: x.amax(), ()),
+    use("amax over a negative dim at ties", lambda x: x.amax(-1), inputs=_tied),
+    use("amax over all at ties", lambda x: x.amax((0, 1)), inputs=_tied),
+    use("amin", lambda x: x.amin(0), (3, 2)),
+    use("amin at ties", lambda x: x.amin(-1, keepdim=True), inputs=_tied),
+    use("max", lambda x: x.max(), (2, 3)),
+    use("max at ties", lambda x: x.max(), inputs=_tied),
+    use("min", lambda x: x.min(), (2, 3)),
+    use("min at ties", lambda x: x.reshape(3, 2).min(), inputs=_tied),
+    use("max over a dim", lambda x: x.max(1).values, (2, 3)),
+    use("max over a negative dim, kept", lambda x: x.max(-2, keepdim=True).values, (3, 2)),
+    use("max over a dim at ties", lambda x: x.max(1).values, inputs=_tied),
+    use("max over a dim of a scalar", lambda x: x.max(0).values, ()),
+    use("min over a dim", lambda x: x.min(0).values, (3, 2)),
+    use("min over a dim at ties", lambda x: x.min(-1, keepdim=True).values, inputs=_tied),
+    use("median", lambda x: x.median(1).values, (2, 3)),
+    use("median of an even number", lambda x: x.median(0, keepdim=True).values.squeeze(0), (4, 2)),
+    use("median over a negative dim", lambda x: x.median(-2).values, (3, 2, 1)),
+]
+
+CASES: list[OpCase] = [*SUMS, *REDUCTIONS, *MASKS, *EXTREMES]
+
+
+@every_row(CASES)
+def test_linear(case: OpCase, order: int, device: torch.device) -> None:
+    case.check(order, device)
+
+
+@pytest.mark.parametrize(
+    ("op", "slope"), [(torch.maximum, 0.5), (torch.minimum, 0.5), (lambda x, y: torch.stack([x, y]).amax(0), 0.5)]
+)
+def test_a_tie_of_two_arguments_is_shared(op, slope: float, device: torch.device) -> None:  # type: ignore[no-untyped-def]
+    x = rand(device, 3)
+    first, second = hofunc.jacobian(op, argnums=(0, 1))(x, x.clone())
+    assert torch.equal(first, slope * torch.eye(3, dtype=x.dtype, device=device))
+    assert torch.equal(second, first)
+
+
+def test_a_median_at_ties_is_one_element(device: torch.device) -> None:
+    x = torch.tensor([2.0, 1.0, 2.0, 2.0, 5.0], dtype=torch.float64, device=device)
+    got = hofunc.jacobian(lambda x: x.median(0).values)(x)
+    assert got.sum() == 1
+    assert (got * x).sum() == 2
+
+
+def test_a_sum_over_rows_keeps_the_batch(device: torch.device) -> None:
+    derivative = hofunc.hod(lambda x: x.tanh().sum(1), 2, layout="compact")(rand(device, 3, 2))
+    assert derivative.pattern == "b, b c, b c"
