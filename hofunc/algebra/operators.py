@@ -55,7 +55,7 @@ def with_merged_selections(term: Term) -> Term:
         if len(factors) == 1 or shown & {*labels_of(taken)} or not all(_is_free(axis) for axis in columns):
             continue
         names: dict[Label, Label] = {axis[0].label: columns[0][0].label for axis in columns}
-        kept = tuple(factor for factor in term.factors if factor not in factors[1:])
+        kept = (factors[0], *(factor for factor in term.factors if factor not in factors))
         return with_merged_selections(renamed(term._replace(factors=kept), names))
     return term
 
