@@ -73,22 +73,28 @@ def _diagonal(site: Site, x: Axes, offset: int = 0, dim1: int = 0, dim2: int = 1
 @define_linear(aten.slice.Tensor)
 def _slice(site: Site, x: Axes, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Terms:
     dim %= len(x)
-    first, stop, _ = slice(start, end).indices(x[dim][0].extent)
+    first, stop = _ends(x[dim][0].extent, start, end)
     if step == 1:
-        return _sliced(x, dim, first, max(0, stop - first))
+        return _sliced(x, dim, first, stop - first)
     out = (full(Label(site.node.shape[dim])),)
-    stepped = Map(every, every_transposed, (first, step, x[dim][0].extent), selects=True)
+    stepped = Map(every, every_transposed, (first, stop, step, x[dim][0].extent), selects=True)
     return {0: [by_map(stepped, replaced(x, dim, out), x, (out,), (x[dim],))]}
 
 
-def every(tensor: torch.Tensor, start: int, step: int, extent: int) -> torch.Tensor:
-    """Take every step-th element along the last axis."""
-    return tensor[..., start::step]
+def _ends(extent: int, start: int | None, end: int | None) -> tuple[int, int]:
+    """Return where a slice of an axis starts and stops, counted from the front; no later than it stops."""
+    first, stop, _ = slice(start, end).indices(extent)
+    return first, max(first, stop)
 
 
-def every_transposed(tensor: torch.Tensor, start: int, step: int, extent: int) -> torch.Tensor:
-    """Put the elements of the last axis at every step-th place of a longer one, with zeros between."""
-    return torch.slice_scatter(tensor.new_zeros(*tensor.shape[:-1], extent), tensor, -1, start, extent, step)
+def every(tensor: torch.Tensor, start: int, stop: int, step: int, extent: int) -> torch.Tensor:
+    """Take every step-th element of a part of the last axis."""
+    return tensor[..., start:stop:step]
+
+
+def every_transposed(tensor: torch.Tensor, start: int, stop: int, step: int, extent: int) -> torch.Tensor:
+    """Put the elements of the last axis at every step-th place of a part of a longer one, with zeros elsewhere."""
+    return torch.slice_scatter(tensor.new_zeros(*tensor.shape[:-1], extent), tensor, -1, start, stop, step)
 
 
 # Into part of an axis.
@@ -155,13 +161,13 @@ def _slice_scatter(
 ) -> Terms:
     dim %= len(x)
     extent = x[dim][0].extent
-    first, stop, _ = slice(start, end).indices(extent)
+    first, stop = _ends(extent, start, end)
     if step == 1:
-        small, large = part(first, max(0, stop - first), extent)
+        small, large = part(first, stop - first, extent)
         written = Term(1, (), replaced(source, dim, large), (replaced(source, dim, small),))
-        return {0: _kept_around(x, dim, first, max(first, stop)), 1: [written]}
+        return {0: _kept_around(x, dim, first, stop), 1: [written]}
     keeps = Factor(Call(_outside_steps, (Ref(site.node.number), dim, first, stop, step)), (x[dim],))
-    stepped = Map(every_transposed, every, (first, step, extent), selects=False)
+    stepped = Map(every_transposed, every, (first, stop, step, extent))
     out = (full(Label(extent)),)
     return {
         0: [Term(1, (keeps,), x, (x,))],
@@ -211,12 +217,12 @@ def _select_backward(site: Site, grad: Axes, sizes: Shape, dim: int, index: int)
 @define_linear(aten.slice_backward.default)
 def _slice_backward(site: Site, grad: Axes, sizes: Shape, dim: int, start: int, end: int, step: int) -> Terms:
     dim %= len(sizes)
-    first, _, _ = slice(start, end).indices(sizes[dim])
+    first, stop = _ends(sizes[dim], start, end)
     if step == 1:
         small, large = part(first, grad[dim][0].extent, sizes[dim])
         return {0: [Term(1, (), replaced(grad, dim, large), (replaced(grad, dim, small),))]}
     out = (full(Label(sizes[dim])),)
-    stepped = Map(every_transposed, every, (first, step, sizes[dim]))
+    stepped = Map(every_transposed, every, (first, stop, step, sizes[dim]))
     return {0: [by_map(stepped, replaced(grad, dim, out), grad, (out,), (grad[dim],))]}
 
 

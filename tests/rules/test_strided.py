@@ -1,0 +1,127 @@
+"""In-place ops, which become reads and writes of memory, against nested torch.func."""
+
+import pytest
+import torch
+from torch import Tensor
+
+import hofunc
+from hofunc.algebra.labels import shape_of
+from hofunc.graph.storage import Layout
+from hofunc.rules.strided import digits
+from tests.cases import rand
+from tests.rules.opcase import ORACLE_WARNINGS, OpCase, every_row, use
+
+pytestmark = ORACLE_WARNINGS
+
+
+def _row(x: Tensor) -> Tensor:
+    y = x.clone()
+    y[0] = y[1] * x[0]
+    return y
+
+
+def _steps(x: Tensor) -> Tensor:
+    y = x.clone()
+    y[::2] *= x[1::2]
+    return y
+
+
+def _thirds(x: Tensor) -> Tensor:
+    y = x.clone()
+    y[::3].mul_(x[1:3])
+    return y
+
+
+def _column_of_a_transpose(x: Tensor) -> Tensor:
+    y = x.clone()
+    y.t()[0].mul_(x[:, 1])
+    return y
+
+
+def _diagonal(x: Tensor) -> Tensor:
+    y = x.clone()
+    y.diagonal().mul_(x[0])
+    return y
+
+
+def _block(x: Tensor) -> Tensor:
+    y = torch.zeros(3, 4, dtype=x.dtype, device=x.device)
+    y[1:, 1:3] = x
+    y[:2, 2:].add_(x.t())
+    return y
+
+
+def _flat_view(x: Tensor) -> Tensor:
+    y = x.clone()
+    y.view(-1)[1:5] = x.reshape(-1)[:4].sin()
+    return y
+
+
+def _transposed_memory(x: Tensor) -> Tensor:
+    y = x.t().clone()
+    y[1:].mul_(2)
+    y += x.t()
+    return y
+
+
+def _overwritten(x: Tensor) -> Tensor:
+    y = x * x
+    y.copy_(x.sin())
+    return y
+
+
+def _zeroed(x: Tensor) -> Tensor:
+    y = x * x
+    y[1].zero_()
+    y[:, 0].fill_(2.0)
+    return y
+
+
+CASES: list[OpCase] = [
+    use("a row is written", _row, (2, 3), reference=lambda x: torch.stack([x[1] * x[0], x[1]])),
+    use("every second element is scaled", _steps, (4,)),
+    use("every third element, of which there is a part", _thirds, (5,)),
+    use("a column of a transpose", _column_of_a_transpose, (3, 2)),
+    use("a diagonal", _diagonal, (2, 2)),
+    use("blocks that overlap", _block, (2, 2)),
+    use("a view that merges axes", _flat_view, (2, 3)),
+    use("memory in the order of a transpose", _transposed_memory, (2, 3)),
+    use("all is overwritten", _overwritten, (2, 2)),
+    use("constants are written", _zeroed, (2, 2)),
+]
+
+
+@every_row(CASES)
+def test_in_place(case: OpCase, order: int, device: torch.device) -> None:
+    case.check(order, device)
+
+
+def test_writing_keeps_the_batch(device: torch.device) -> None:
+    def f(x: Tensor) -> Tensor:
+        y = x.clone()
+        y[:, 0] = x[:, 1] * x[:, 0]
+        return y.sum(1)
+
+    assert hofunc.hod(f, 2, layout="compact")(rand(device, 3, 2)).dense(keep_batch=True).shape == (3, 2, 2)
+
+
+def test_digits_of_nested_strides() -> None:
+    found = digits(Layout((3, 2), (4, 1), 1), 12)
+    assert found is not None
+    vector, axes = found
+    assert shape_of((vector,)) == (12,)
+    assert [(segment.start, segment.extent) for segment in vector] == [(0, 3), (1, 4)]
+    assert [segment.label for segment in vector] == [axis[0].label for axis in axes]
+
+
+@pytest.mark.parametrize(
+    ("layout", "length"),
+    [
+        (Layout((2, 2), (0, 1), 0), 4),
+        (Layout((2, 2), (3, 2), 0), 6),
+        (Layout((3,), (2,), 0), 5),
+        (Layout((2, 2), (2, 1), 1), 4),
+    ],
+)
+def test_digits_of_strides_that_do_not_nest(layout: Layout, length: int) -> None:
+    assert digits(layout, length) is None
