@@ -1,0 +1,136 @@
+"""Scaled dot-product attention, fused, against its formula."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812 - its usual name
+from torch import Tensor
+
+import hofunc
+from hofunc.rules.kinds import Composite
+from hofunc.rules.registry import RULES
+from tests.cases import rand
+from tests.rules.opcase import ORACLE_WARNINGS, OpCase, every_row, use
+
+pytestmark = ORACLE_WARNINGS
+fused = F.scaled_dot_product_attention
+
+KERNELS = [
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_cudnn_attention",
+]
+QUERY, KEY, VALUE = (1, 1, 2, 2), (1, 1, 3, 2), (1, 1, 3, 2)
+
+
+def attention(query: Tensor, key: Tensor, value: Tensor, *, bias: Tensor | float = 0, scale: float = 2**-0.5) -> Tensor:
+    """Compute attention as it is written down."""
+    return ((query @ key.transpose(-1, -2)) * scale + bias).softmax(-1) @ value
+
+
+def composite(op: Any) -> Callable[..., Any]:
+    """Return the function that stands for a kernel."""
+    rule = RULES[op]
+    assert isinstance(rule, Composite)
+    return rule.function
+
+
+def allowed(x: Tensor) -> Tensor:
+    """Return a mask of which every row lets something through."""
+    return torch.tensor([[True, False, True], [False, True, True]], device=x.device)
+
+
+def barred(mask: Tensor) -> Tensor:
+    """Return what a mask adds to the scores."""
+    return torch.zeros(mask.shape, dtype=torch.float64, device=mask.device).masked_fill(~mask, -torch.inf)
+
+
+CASES: list[OpCase] = [
+    use("attention", fused, QUERY, KEY, VALUE, reference=attention),
+    use(
+        "attention over a batch of heads",
+        lambda x: fused(x, x.sin(), x),
+        (2, 2, 2, 1),
+        reference=lambda x: attention(x, x.sin(), x, scale=1.0),
+        orders=(1, 2),
+    ),
+    use(
+        "a scale",
+        lambda q, k, v: fused(q, k, v, scale=0.3),
+        QUERY,
+        KEY,
+        VALUE,
+        reference=lambda q, k, v: attention(q, k, v, scale=0.3),
+    ),
+    use(
+        "a boolean mask",
+        lambda q, k, v: fused(q, k, v, attn_mask=allowed(q)),
+        QUERY,
+        KEY,
+        VALUE,
+        reference=lambda q, k, v: attention(q, k, v, bias=barred(allowed(q))),
+    ),
+    use(
+        "a mask of numbers",
+        lambda q, k, v: fused(q, k, v, attn_mask=rand(q.device, 2, 3, seed=5)),
+        QUERY,
+        KEY,
+        VALUE,
+        reference=lambda q, k, v: attention(q, k, v, bias=rand(q.device, 2, 3, seed=5)),
+    ),
+    use(
+        "a mask that is differentiated by",
+        lambda q, bias: fused(q, q, q, attn_mask=bias),
+        QUERY,
+        (2, 2),
+        reference=lambda q, bias: attention(q, q, q, bias=bias),
+    ),
+    use(
+        "a causal mask",
+        lambda x: fused(x, x, x, is_causal=True),
+        (1, 1, 3, 2),
+        reference=lambda x: attention(x, x, x, bias=barred(torch.ones(3, 3, device=x.device).tril() > 0)),
+    ),
+    use(
+        "a causal mask of more keys than queries",
+        lambda q, k, v: fused(q, k, v, is_causal=True),
+        QUERY,
+        KEY,
+        VALUE,
+        reference=lambda q, k, v: attention(q, k, v, bias=barred(torch.ones(2, 3, device=q.device).tril() > 0)),
+        orders=(1, 2),
+    ),
+]
+
+
+@every_row(CASES)
+def test_attention(case: OpCase, order: int, device: torch.device) -> None:
+    case.check(order, device)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_kernel_is_its_formula(name: str, device: torch.device) -> None:
+    q, k, v = (rand(device, *shape, seed=seed) for seed, shape in enumerate((QUERY, KEY, VALUE)))
+    op = getattr(torch.ops.aten, name).default
+    names = {argument.name for argument in op._schema.arguments}
+    bias = {key: barred(allowed(q)) for key in names & {"attn_mask", "attn_bias"}}
+    (got,) = composite(op)(q, k, v, **bias, scale=0.3)
+    expected = attention(q, k, v, scale=0.3, bias=barred(allowed(q)) if bias else 0)
+    torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_dropout_inside_a_kernel_is_refused(name: str) -> None:
+    x = torch.ones(1, 1, 2, 2)
+    op = getattr(torch.ops.aten, name).default
+    with pytest.raises(hofunc.UnsupportedOpError, match=rf"{name}.*got dropout_p=0\.5.*Set dropout to zero") as caught:
+        composite(op)(x, x, x, dropout_p=0.5)
+    assert "test_attention.py:" in str(caught.value)
+
+
+def test_samples_and_heads_are_kept_apart(device: torch.device) -> None:
+    got = hofunc.hod(lambda x: fused(x, x, x).sum((2, 3)), 2, layout="compact")(rand(device, 2, 3, 2, 4))
+    assert got.dense(keep_batch=True).shape == (2, 3, 2, 4, 2, 4)

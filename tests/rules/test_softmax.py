@@ -1,0 +1,56 @@
+"""Softmax, log-softmax and logsumexp to order 4, against nested torch.func."""
+
+import pytest
+import torch
+
+import hofunc
+from tests.cases import rand
+from tests.rules.opcase import ORACLE_WARNINGS, OpCase, every_row, use
+
+pytestmark = ORACLE_WARNINGS
+TO_FOUR = (1, 2, 3, 4)
+
+CASES: list[OpCase] = [
+    use("softmax", lambda x: x.softmax(0), (3,), orders=TO_FOUR),
+    use("softmax over the first dim", lambda x: x.softmax(0), (2, 2), orders=TO_FOUR),
+    use("softmax over a negative dim", lambda x: x.softmax(-2), (2, 3)),
+    use("softmax over a dim of one", lambda x: x.softmax(0) * x, (1, 2)),
+    use("softmax of a scalar", lambda x: x.softmax(0) * x, ()),
+    use("softmax of a broadcast", lambda x: x.expand(2, 3).softmax(0) * x, (3,)),
+    use("softmax of an empty tensor", lambda x: x.softmax(1), (0, 2), orders=(1,)),
+    use("softmax of a softmax", lambda x: x.softmax(0).softmax(0), (3,)),
+    use("log_softmax", lambda x: x.log_softmax(0), (3,), orders=TO_FOUR),
+    use("log_softmax over the last dim", lambda x: x.log_softmax(1), (2, 2), orders=TO_FOUR),
+    use("log_softmax over a middle dim", lambda x: x.log_softmax(-2), (2, 2, 1)),
+    use("log_softmax of a scalar", lambda x: x.log_softmax(0) * x, ()),
+    use("logsumexp", lambda x: x.logsumexp(0), (3,), orders=TO_FOUR),
+    use("logsumexp over the last dim, kept", lambda x: x.logsumexp(-1, keepdim=True), (2, 2), orders=TO_FOUR),
+    use("logsumexp over several dims", lambda x: x.logsumexp((0, 2)), (2, 2, 2), orders=(1, 2)),
+    use("logsumexp over all dims, kept", lambda x: x.logsumexp((-1, 0), keepdim=True), (2, 2)),
+    use("logsumexp of a scalar", lambda x: x.logsumexp(0), ()),
+]
+
+
+@every_row(CASES)
+def test_softmax(case: OpCase, order: int, device: torch.device) -> None:
+    case.check(order, device)
+
+
+@pytest.mark.parametrize("order", [1, 2, 3, 4, 5])
+def test_what_is_summed_over_all_categories_vanishes(order: int, device: torch.device) -> None:
+    x = rand(device, 3)
+    assert hofunc.hod(lambda x: x.softmax(0), order)(x).sum(0).abs().max() < 1e-13
+    assert hofunc.hod(lambda x: x.logsumexp(0), order + 1)(x).sum(0).abs().max() < 1e-13
+
+
+def test_large_inputs_do_not_overflow(device: torch.device) -> None:
+    x = torch.tensor([800.0, 801.0, -900.0], dtype=torch.float64, device=device)
+    for f in (torch.softmax, torch.log_softmax, torch.logsumexp):
+        got, expected = (hofunc.hod(lambda x, f=f: f(x, 0), 3)(y) for y in (x, x - 800))
+        torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("f", [torch.softmax, torch.log_softmax, torch.logsumexp])
+def test_rows_are_kept_apart(f, device: torch.device) -> None:  # type: ignore[no-untyped-def]
+    got = hofunc.hod(lambda x: f(x, 1), 3, layout="compact")(rand(device, 4, 3))
+    assert got.dense(keep_batch=True).shape == (4, *(3,) * (3 if f is torch.logsumexp else 4))
