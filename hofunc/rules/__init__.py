@@ -1,8 +1,10 @@
 """The rules of all known ops; importing this package enters them into the registry."""
 
 from hofunc.rules import (
+    activations,
     attention,
     composite,
+    constant,
     elementwise,
     indexing,
     linear,
@@ -10,15 +12,19 @@ from hofunc.rules import (
     maps,
     multilinear,
     norms,
+    pairs,
     reshape,
     slices,
     softmax,
+    special,
     strided,
 )
 
 __all__ = [
+    "activations",
     "attention",
     "composite",
+    "constant",
     "elementwise",
     "indexing",
     "linear",
@@ -26,8 +32,10 @@ __all__ = [
     "maps",
     "multilinear",
     "norms",
+    "pairs",
     "reshape",
     "slices",
     "softmax",
+    "special",
     "strided",
 ]

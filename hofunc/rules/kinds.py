@@ -123,7 +123,7 @@ class Elementwise:
 
     def positions(self, site: Site, order: int) -> Iterable[Positions]:
         """See `Rule`."""
-        degree = site.bind(lambda _, *args, **kwargs: self.degree(*args, **kwargs), [None])
+        degree = self.degree(*_params(site), **dict(site.node.kwargs))
         return [(0,) * order] if degree is None or order <= degree else []
 
     def terms(self, site: Site, positions: Positions) -> Sequence[Term]:
@@ -131,11 +131,13 @@ class Elementwise:
         axes = fresh_axes(site.node.shape)
         order = len(positions)
         x, y = site.ref(0), Ref(site.node.number)
-        source = site.bind(lambda _, *args, **kwargs: self._source(x, y, order, args, kwargs), [None])
+        source = Call(self.derivative, (x, y, order, *_params(site)), site.node.kwargs)
         return [Term(1, (Factor(source, axes),), axes, (axes,) * order)]
 
-    def _source(self, x: Ref, y: Ref, order: int, args: tuple, kwargs: dict) -> Call:
-        return Call(self.derivative, (x, y, order, *args), tuple(kwargs.items()))
+
+def _params(site: Site) -> tuple:
+    """Return the positional arguments of a site's op that are not tensors."""
+    return tuple(arg for arg in site.node.args if not isinstance(arg, Ref))
 
 
 @dataclass(frozen=True, slots=True)

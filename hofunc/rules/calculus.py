@@ -1,0 +1,96 @@
+"""Calculus in one variable: polynomials, products and compositions, of which closed-form derivatives are made."""
+
+from collections.abc import Callable, Sequence
+from functools import cache, reduce
+from itertools import zip_longest
+from math import comb, perm
+from operator import add
+from typing import Any
+
+from torch import Tensor
+
+Polynomial = tuple[float, ...]  # coefficients, of the constant first
+
+
+def plus(p: Polynomial, q: Polynomial) -> Polynomial:
+    """Add two polynomials."""
+    return tuple(a + b for a, b in zip_longest(p, q, fillvalue=0))
+
+
+def times(p: Polynomial, q: Polynomial) -> Polynomial:
+    """Multiply two polynomials."""
+    result: list[float] = [0] * max(0, len(p) + len(q) - 1)
+    for i, a in enumerate(p):
+        for j, b in enumerate(q):
+            result[i + j] += a * b
+    return tuple(result)
+
+
+def scaled(p: Polynomial, factor: float) -> Polynomial:
+    """Multiply a polynomial by a number."""
+    return tuple(factor * a for a in p)
+
+
+def differentiated(p: Polynomial, order: int = 1) -> Polynomial:
+    """Differentiate a polynomial."""
+    return tuple(perm(power, order) * a for power, a in enumerate(p))[order:]
+
+
+def falling(x: float, count: int) -> float:
+    """Return the falling factorial x (x - 1) ... of count factors."""
+    return reduce(lambda product, k: product * (x - k), range(count), 1.0)
+
+
+def falling_polynomial(count: int) -> Polynomial:
+    """Return the falling factorial of count factors as a polynomial."""
+    return reduce(lambda product, k: times(product, (-k, 1)), range(count), (1,))
+
+
+def evaluated(p: Sequence[float], x: Tensor) -> Tensor | float:
+    """Evaluate a polynomial by Horner's rule, an even or odd one in the square of x."""
+    if not any(p[1:]):
+        return float(p[0]) if p else 0.0
+    if not any(p[1::2]):
+        return evaluated(p[::2], x * x)
+    if not any(p[::2]):
+        return evaluated(p[1:], x) * x
+    result: Tensor | float = float(p[-1])
+    for coefficient in reversed(p[:-1]):
+        result = result * x
+        result = result + float(coefficient) if coefficient else result
+    return result
+
+
+def recurrence(first: Polynomial, step: Callable[[Polynomial, int], Polynomial]) -> Callable[[int], Polynomial]:
+    """Return a function from r to the r-th of some polynomials, of which ``step(P, r)`` turns the r-th into the next.
+
+    The first one has the number 1.
+    """
+
+    @cache
+    def polynomial(r: int) -> Polynomial:
+        return first if r == 1 else step(polynomial(r - 1), r - 1)
+
+    return polynomial
+
+
+def chained(outer: Callable[[int], Tensor], inner: Callable[[int], Tensor | float], r: int) -> Tensor:
+    """Differentiate a composition r times by the rule of Faa di Bruno.
+
+    Args:
+        outer: Returns the derivative of the outer function of an order from 1 on, at the value of the inner one.
+        inner: Returns the derivative of the inner function of an order from 1 on.
+        r: The order, at least 1.
+    """
+    slopes = [inner(order) for order in range(1, r + 1)]
+    bell: dict[int, Any] = dict(
+        enumerate(slopes, 1)
+    )  # the partial Bell polynomials of n slopes in k blocks, by n, from k = 1 on
+    total = outer(1) * bell[r]
+    for k in range(2, r + 1):
+        bell = {
+            n: reduce(add, (comb(n - 1, i - 1) * slopes[i - 1] * bell[n - i] for i in range(1, n - k + 2)))
+            for n in range(k, r + 1)
+        }
+        total = total + outer(k) * bell[r]
+    return total

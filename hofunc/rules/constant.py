@@ -1,0 +1,34 @@
+"""Ops whose real result does not depend differentiably on what they take.
+
+An op with an integer or boolean result needs no rule, since there is nothing to differentiate.
+"""
+
+import torch
+
+from hofunc.rules.registry import define_composite, define_constant
+
+aten = torch.ops.aten
+
+CUTS = ("detach",)
+STEPS = ("sign", "sgn", "ceil", "floor", "round", "trunc", "floor_divide", "heaviside", "histc")
+NEW_TENSORS = (
+    *("zeros_like", "ones_like", "empty_like", "full_like"),
+    *("new_zeros", "new_ones", "new_empty", "new_full", "new_empty_strided"),
+)
+RANDOM_NUMBERS = (
+    *("rand_like", "randn_like", "randint_like", "bernoulli", "normal", "normal_functional", "poisson"),
+    *("uniform", "exponential", "geometric", "cauchy", "log_normal", "random"),
+)
+
+for _name in (*CUTS, *STEPS, *NEW_TENSORS, *RANDOM_NUMBERS):
+    _packet = getattr(aten, _name)
+    for _overload in map(_packet.__getattr__, _packet.overloads()):
+        if not _overload._schema.is_mutable and "Tensor" in str(_overload._schema):
+            define_constant(_overload)
+
+define_composite(
+    aten.div.Tensor_mode,
+    lambda x, y, *, rounding_mode: (
+        x / y if rounding_mode is None else torch.div(x.detach(), y.detach(), rounding_mode=rounding_mode)
+    ),
+)

@@ -1,0 +1,64 @@
+"""Functions of two numbers, applied to the broadcast of two tensors."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from hofunc.rules.calculus import differentiated, evaluated, falling, falling_polynomial
+from hofunc.rules.registry import POSITIVE, define_composite, define_elementwise, define_elementwise_pair
+
+aten = torch.ops.aten
+
+
+def power(x: Tensor, z: Tensor, r: int, s: int) -> Tensor:
+    """Differentiate x ** z: by x that leaves a falling factorial of z, a polynomial, and by z logarithms of x.
+
+    Where x is zero and what is left of z is not negative, the logarithm counts as zero, as in torch.
+    """
+    at_zero = (x == 0) & (z >= r)
+    logarithm = torch.where(at_zero, 0, torch.where(at_zero, 1, x).log()) if s else x
+    total = torch.zeros_like(x * z)
+    for j in range(min(r, s) + 1):
+        factor = torch.zeros_like(z) + evaluated(differentiated(falling_polynomial(r), j), z)
+        term = math.comb(s, j) * factor * x ** torch.where((factor == 0) & (x == 0), 0, z - r)
+        total = total + (term * logarithm ** (s - j) if s > j else term)
+    return total
+
+
+def atan2(y: Tensor, x: Tensor, r: int, s: int) -> Tensor:
+    """Differentiate the angle of x + i y: the imaginary part of the derivatives of log(x + i y)."""
+    n = r + s
+    angle, radius = n * torch.atan2(y, x), torch.hypot(x, y)
+    part = (-angle.sin(), angle.cos(), angle.sin(), -angle.cos())[r % 4]
+    return falling(-1.0, n - 1) * part / radius**n
+
+
+define_elementwise_pair(aten.pow.Tensor_Tensor, power, domain=POSITIVE)
+define_elementwise_pair(aten.atan2.default, atan2, domain=POSITIVE)
+define_composite(aten.hypot.default, lambda x, y: (x * x + y * y).sqrt())
+
+
+# Products with a logarithm: zero where x is, even if the logarithm is not finite.
+
+
+def _logarithm(x: Tensor, z: Tensor) -> Tensor:
+    return torch.where((x == 0) & (z <= 0), 1, z).log()
+
+
+define_composite(aten.xlogy.Tensor, lambda x, z: x * _logarithm(x, z))
+define_composite(aten.special_xlog1py.default, lambda x, z: x * _logarithm(x, 1 + z))
+
+
+# Ones of straight pieces.
+
+define_composite(aten.fmax.default, lambda x, z: torch.where((x >= z) | z.isnan(), x, z))
+define_composite(aten.fmin.default, lambda x, z: torch.where((x <= z) | z.isnan(), x, z))
+define_composite(
+    aten.copysign.Tensor, lambda x, z: x * (x.detach().sign() * torch.copysign(torch.ones_like(x), z.detach()))
+)
+define_composite(aten.fmod.Tensor, lambda x, z: x - z * torch.div(x.detach(), z.detach(), rounding_mode="trunc"))
+define_composite(aten.remainder.Tensor, lambda x, z: x - z * torch.div(x.detach(), z.detach(), rounding_mode="floor"))
+define_composite(aten.remainder.Scalar_Tensor, lambda x, z: x - z * torch.div(x, z.detach(), rounding_mode="floor"))
+define_elementwise(aten.fmod.Scalar, lambda x, y, r, z: torch.ones_like(x), degree=1)
+define_elementwise(aten.remainder.Scalar, lambda x, y, r, z: torch.ones_like(x), degree=1)
