@@ -14,6 +14,9 @@ from tests.cases import mixed, rand
 from verification.oracles import nested_reverse, relative_error
 
 TOLERANCE = 1e-10
+
+# torch's forward mode compiles a helper with what it deprecates itself
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 vmap, grad = torch.func.vmap, torch.func.grad
 
 
@@ -341,3 +344,23 @@ def test_random_numbers_inside_f_are_fixed_within_a_call(device: torch.device) -
         kept = torch.nn.functional.dropout(torch.ones_like(x), 0.5)
         assert_equal(value, (kept * x).pow(3).sum())
         assert_equal((slope, curvature), (3 * kept**3 * x**2, torch.diag(6 * kept**3 * x)))
+
+
+@pytest.mark.parametrize("p", [0.0, 0.5, 1.0])
+def test_fused_dropout_is_fixed_within_a_call(p: float, device: torch.device) -> None:
+    x = rand(device, 50)
+    value, slope = hofunc.derivatives(lambda x: torch.native_dropout(x, p, True)[0], 1)(x)
+    scales = slope.diagonal()
+    assert_equal(value, scales * x)
+    assert set(scales.unique().tolist()) == {0.0: {1.0}, 0.5: {0.0, 2.0}, 1.0: {0.0}}[p]
+    assert_equal(hofunc.jacobian(lambda x: torch.native_dropout(x, p, False)[0])(x), torch.ones_like(x).diag())
+
+
+def test_random_numbers_under_vmap(x: Tensor) -> None:
+    def g(x: Tensor) -> tuple[Tensor, Tensor]:
+        value, slope = hofunc.derivatives(lambda x: torch.native_dropout(x, 0.5, True)[0], 1)(x)
+        return value, slope.diagonal()
+
+    values, scales = vmap(g, randomness="different")(x.repeat(5, 1))
+    assert_equal(values, scales * x.repeat(5, 1))
+    assert set(scales.unique().tolist()) == {0.0, 2.0}

@@ -125,6 +125,13 @@ def functional_form(op: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
     return None
 
 
+def _completed(op: OpOverload, form: OpOverload, args: tuple, kwargs: dict) -> dict:
+    """Return the keyword arguments with the defaults of an in-place op that its functional form does not have."""
+    needed = {argument.name for argument in form._schema.arguments if not argument.has_default_value()}
+    left_out = [a for a in op._schema.arguments[len(args) :] if a.name in needed and a.name not in kwargs]
+    return {**{argument.name: argument.default_value for argument in left_out}, **kwargs}
+
+
 class _Write(NamedTuple):
     """One write to a storage: where, the node of what was written, and the node of all contents after it."""
 
@@ -248,10 +255,12 @@ class Storages:
         for tensor in written:
             self._open(tensor)
         operands: list[int] = []
-        passed = {name: value for name, value in kwargs.items() if name not in effects(op).writes}
+        completed = _completed(op, form, args, kwargs)
+        passed = {name: value for name, value in completed.items() if name not in effects(op).writes}
         template = self._ledger.encode(args, operands)
         keywords = tuple(zip(passed, self._ledger.encode(passed.values(), operands), strict=True))
         keys = {storage_key(tensor) for tensor in written}
+        self._kept += [value for value in self._ledger.values if storage_key(value) in keys]
         self._ledger.values = [v.clone() if storage_key(v) in keys else v for v in self._ledger.values]
         out = op(*args, **kwargs)
         for place, tensor in enumerate(written):

@@ -17,6 +17,15 @@ from hofunc.graph.purity import BackwardPass, check_branch, check_custom_functio
 from hofunc.graph.storage import Storages, effects, storage_key
 
 _DETACH = torch.ops.aten.detach.default
+_NATIVE_DROPOUT = torch.ops.aten.native_dropout.default
+
+
+def dropout(x: torch.Tensor, p: float, train: bool | None = True) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the result and the mask of dropout, by ops: the fused one, which CUDA uses, hides its mask from a rule."""
+    if not train or p == 0:
+        return x.clone(), torch.ones_like(x, dtype=torch.bool)
+    mask = torch.rand_like(x) >= p
+    return x * mask * (0 if p == 1 else 1 / (1 - p)), mask
 
 
 class Tape(TorchDispatchMode):
@@ -48,6 +57,9 @@ class Tape(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         kwargs = kwargs or {}
+        if func is _NATIVE_DROPOUT:
+            with self:
+                return dropout(*args, **kwargs)
         careful = self._storages.exist or self.ledger.batched
         if careful or func is _DETACH or effects(func).writes or not torch.is_grad_enabled():
             return self._dispatch_with_care(func, args, kwargs)
