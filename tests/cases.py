@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 - the name that everyone gives it
 
 Built = tuple[Callable[..., Any], tuple[Any, ...]]
 

@@ -3,6 +3,7 @@
 None of them uses hofunc, and where two disagree a third has to decide: torch's own formulas are not always right.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -78,7 +79,7 @@ def relative_error(got: Any, expected: Any) -> float:
             a, b = a.detach(), b.detach()
             scale = b.abs().max().item()
             error = (a - b).abs().max().item() / (scale if scale > 1e-12 else 1.0)
-            errors.append(error if error == error else float("inf"))
+            errors.append(math.inf if math.isnan(error) else error)
 
     tree_map(compare, got, expected)
     return max(errors, default=0.0)

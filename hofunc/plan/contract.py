@@ -104,7 +104,7 @@ def _around(labels: Labels, summed: Labels) -> tuple[Labels, Labels] | None:
     """Return the labels before and after the summed ones, if these stand together in the middle; None otherwise."""
     places = [labels.index(label) for label in summed]
     start, stop = min(places), max(places) + 1
-    is_inside = 0 < start and stop < len(labels) and stop - start == len(summed)
+    is_inside = start > 0 and stop < len(labels) and stop - start == len(summed)
     return (labels[:start], labels[stop:]) if is_inside else None
 
 
@@ -138,7 +138,7 @@ def _unmerged(builder: Builder, tensor: Register, groups: Sequence[Labels]) -> L
 def _matrix(
     builder: Builder, operand: Labelled, batch: Labels, free: Labels, summed: Labels, *, transposed: bool = False
 ) -> Register:
-    """Lay an operand out as (batch, free, summed), or (batch, summed, free) if transposed; without a batch, as a matrix.
+    """Lay an operand out as (batch, free, summed), or (batch, summed, free) if transposed; a matrix without a batch.
 
     Of the two orders of the matrix dimensions the one nearer to the operand's own is reshaped, and the result is
     turned by a view.
