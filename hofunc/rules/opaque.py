@@ -1,18 +1,33 @@
 """The fallback: the local derivative of one op by nested torch.func."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from hofunc.errors import FallbackWarning, UnsupportedOpError, warn
-from hofunc.graph.node import Call, Ref
+from hofunc.graph.node import Call, Node, Ref, call_of
 from hofunc.rules.kinds import Opaque, Positions
 
 _WARNED: set[str] = set()
 
 
-def opaque_rule(op: Any) -> Opaque:
-    """Return the fallback rule of an op, warning once for each op."""
+def opaque_rule(node: Node, operands: Sequence[torch.Tensor]) -> Opaque:
+    """Return the fallback rule of the op of a node, warning once for each op.
+
+    Raises:
+        UnsupportedOpError: torch takes the op for a constant, so that its derivatives would silently be zero.
+    """
+    op = node.op
+    inputs = [value.detach().requires_grad_(value.is_floating_point()) for value in operands]
+    outputs = call_of(node)(*inputs)
+    if not (outputs if node.output is None else outputs[node.output]).requires_grad:
+        raise UnsupportedOpError(
+            f"hofunc: no rule for {op}",
+            got="a result without a gradient",
+            expected="an op that torch can differentiate",
+            remedy="Detach its input if it is to be a constant, or add a rule (docs/adding-an-op.md).",
+        )
     if str(op) not in _WARNED:
         _WARNED.add(str(op))
         warn(

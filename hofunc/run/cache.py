@@ -14,6 +14,7 @@ import torch
 from hofunc.graph.node import Graph
 from hofunc.plan.planner import Plan, plan
 from hofunc.rules.lower import lower
+from hofunc.rules.registry import RULES
 from hofunc.run.executor import Runner, compiled
 
 MAX_PLANS = 512
@@ -41,7 +42,7 @@ def planned(
         compact: Whether the plan returns terms rather than dense tensors.
         replayed: Whether the plan is run on the values of the lowered graph, rather than of the recorded one.
     """
-    key = (graph, orders, compact, replayed)
+    key = (graph, orders, compact, replayed, len(RULES))  # a rule that is added later makes other plans
     with _lock:
         found = _plans.get(key)
         if found is not None:
