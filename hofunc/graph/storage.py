@@ -62,7 +62,8 @@ def storage_key(tensor: torch.Tensor) -> int:
 
 def disjoint(one: Layout, other: Layout) -> bool:
     """Tell whether two layouts surely have no place in common: some digit of the places differs for all of them."""
-    strides = sorted({s for layout in (one, other) for s, n in zip(layout.stride, layout.size, strict=True) if n > 1})
+    dims = [dim for layout in (one, other) for dim in zip(layout.stride, layout.size, strict=True)]
+    strides = sorted({stride for stride, size in dims if stride and size > 1})
     if 0 in one.size or 0 in other.size:
         return True
     spans, other_spans = _digits(one, strides), _digits(other, strides)
@@ -73,14 +74,17 @@ def disjoint(one: Layout, other: Layout) -> bool:
 
 def _digits(layout: Layout, strides: Sequence[int]) -> list[range] | None:
     """Return the range of each digit of a layout's places, in the mixed radix of the strides; None if they carry."""
-    sizes = {stride: size for stride, size in zip(layout.stride, layout.size, strict=True) if size > 1}
+    steps = dict.fromkeys(strides, 0)
+    for stride, size in zip(layout.stride, layout.size, strict=True):
+        if stride and size > 1:
+            steps[stride] += size - 1
     digits, rest = [], layout.offset
     for place in reversed(range(len(strides))):
         stride = strides[place]
         above = strides[place + 1] if place + 1 < len(strides) else None
         start, rest = divmod(rest, stride)
-        stop = start + sizes.get(stride, 1)
-        if stride == 0 or (above is not None and (above % stride or stop > above // stride)):
+        stop = start + steps[stride] + 1
+        if above is not None and (above % stride or stop > above // stride):
             return None
         digits.append(range(start, stop))
     return [*digits, range(rest, rest + 1)]

@@ -1,0 +1,42 @@
+"""Recording plain functions of tensors, and replaying what was recorded."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from hofunc.graph.node import CONSTANT, Node
+from hofunc.graph.record import Recording, record, replay
+from verification.oracles import relative_error
+
+
+def recorded(f: Callable[..., Any], *inputs: Tensor) -> Recording:
+    """Record f(*inputs)."""
+    return record(lambda leaves, _: f(*leaves), inputs)
+
+
+def computed(recording: Recording) -> list[Node]:
+    """Return the nodes that an op computes."""
+    return [node for node in recording.graph.nodes if not node.is_given]
+
+
+def ops(recording: Recording) -> list[str]:
+    """Return the names of the ops that were recorded, in order."""
+    return [str(node.op).removeprefix("aten.") for node in computed(recording)]
+
+
+def replayed(recording: Recording, *inputs: Tensor) -> list[Tensor]:
+    """Return the outputs at other inputs, the constants being as they were."""
+    pairs = zip(recording.graph.nodes, recording.values, strict=True)
+    values = replay(recording.graph, inputs, {node.number: value for node, value in pairs if node.op is CONSTANT})
+    return [values[output] for output in recording.graph.outputs]
+
+
+def check_replay(f: Callable[..., Any], inputs: Sequence[Tensor], others: Sequence[Tensor]) -> Recording:
+    """Record f at inputs, and check its values there, and those of the replay at other inputs."""
+    recording = recorded(f, *inputs)
+    values = [recording.values[output] for output in recording.graph.outputs]
+    assert relative_error(values, [leaf for leaf in tree_leaves(f(*inputs)) if isinstance(leaf, Tensor)]) == 0
+    assert relative_error(replayed(recording, *others), tree_leaves(f(*others))) < 1e-14
+    return recording

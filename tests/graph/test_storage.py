@@ -1,0 +1,410 @@
+"""In-place code: what is recorded of it computes the same when it is replayed at other inputs."""
+
+from collections.abc import Callable
+from itertools import product
+from random import Random
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from hofunc.errors import UntracedError
+from hofunc.graph.storage import (
+    Layout,
+    disjoint,
+    effects,
+    functional_form,
+    in_memory_order,
+    layout_of,
+    places,
+    read_strided,
+    write_strided,
+)
+from tests.cases import rand
+from tests.graph.programs import program
+from tests.graph.recordings import check_replay, computed, ops, recorded
+
+aten = torch.ops.aten
+
+IN_PLACE: list[Callable[[Tensor], Any]] = []
+
+
+def in_place(f: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
+    """Enter a function of a tensor of shape (3, 4)."""
+    IN_PLACE.append(f)
+    return f
+
+
+@in_place
+def whole(x: Tensor) -> Any:
+    y = x.clone()
+    z = y.add_(1)
+    return z.mul_(x), y
+
+
+@in_place
+def rows_from_rows(x: Tensor) -> Any:
+    y = x.clone()
+    y[0] = y[1] * 2
+    y[1:] += y[0]
+    y[:, 2] = 1.5
+    return y
+
+
+@in_place
+def a_view_taken_before_the_write(x: Tensor) -> Any:
+    y = x * 2
+    row, column = y[1], y[:, 1]
+    y.sin_()
+    row.mul_(3)
+    return row, column, y
+
+
+@in_place
+def a_write_through_a_view_of_a_view(x: Tensor) -> Any:
+    y = x * 1
+    y.t()[1:].diagonal().exp_()
+    y.view(-1)[2:10:3].neg_()
+    return y, y[1]
+
+
+@in_place
+def a_value_read_before_the_write_stays(x: Tensor) -> Any:
+    y = x * 2
+    before = y[0] * 1
+    y[0].zero_()
+    return before, y
+
+
+@in_place
+def tracked_into_untracked(x: Tensor) -> Any:
+    y, z = torch.zeros_like(x), torch.ones(12, dtype=x.dtype, device=x.device)
+    y.copy_(x)
+    z[2:5] = x[0, :3]
+    w = torch.empty(4, 3, dtype=x.dtype, device=x.device)
+    w.t().copy_(x)
+    return y, z, w, w[1]
+
+
+@in_place
+def swapped_rows(x: Tensor) -> Any:
+    y = x.clone()
+    y[0], y[1] = y[1].clone(), y[0].clone()
+    y[[0, 2]] = y[[2, 0]]
+    return y
+
+
+@in_place
+def overlapping_reads(x: Tensor) -> Any:
+    y = x.reshape(-1).clone()
+    y[1:] += y[:-1].clone()
+    y.unfold(0, 3, 3)[1] = 0
+    windows = y.unfold(0, 3, 1)
+    before = windows * 1
+    y[5] = 2
+    return y, before, windows
+
+
+@in_place
+def masks_and_indices(x: Tensor) -> Any:
+    y = x.clone()
+    y.masked_fill_(torch.eye(3, 4, dtype=torch.bool, device=x.device), 0.5)
+    y.index_add_(0, torch.tensor([0, 0], device=x.device), x[1:])
+    y.scatter_(1, torch.tensor([[1], [0], [3]], device=x.device), x[:, :1])
+    return y
+
+
+@in_place
+def an_out_argument(x: Tensor) -> Any:
+    y, parts = torch.empty_like(x), torch.zeros(2, 12, dtype=x.dtype, device=x.device)
+    result = torch.mul(x, x, out=y)
+    torch.add(y.view(-1), 1, alpha=2, out=parts[1])
+    return result, y, parts
+
+
+@in_place
+def an_out_argument_that_is_an_operand(x: Tensor) -> Any:
+    y = x * 1
+    torch.mul(y, x, out=y)
+    return y
+
+
+@in_place
+def new_shapes_in_place(x: Tensor) -> Any:
+    y, z = x * 2, x * 3
+    y.unsqueeze_(0)
+    w = z.t_()
+    z.squeeze_().transpose_(0, 1).add_(x)
+    return y, z, w
+
+
+@in_place
+def a_new_shape_of_a_tensor_that_was_written(x: Tensor) -> Any:
+    y = x.clone()
+    y[0] = 1
+    row = y[1]
+    y.t_()
+    y[0] *= 2
+    return y, row
+
+
+@in_place
+def a_running_total(x: Tensor) -> Any:
+    total = torch.zeros((), dtype=x.dtype, device=x.device)
+    for row in x:
+        total += row.prod()
+        total *= row[0]
+    return total
+
+
+@in_place
+def temporaries_that_die_before_the_write(x: Tensor) -> Any:
+    """A tensor made after the write may get the memory, and so the id, of one that died in it."""
+    y = x.clone()
+    rows = [y[i % 3] * i for i in range(40)]
+    y[0] = rows[1]
+    return y, [row.exp() for row in rows]
+
+
+@in_place
+def inside_torch(x: Tensor) -> Any:
+    y = torch.nn.functional.relu(x * 1, inplace=True)
+    return torch.nn.functional.dropout(y, 0.5, training=False, inplace=True)
+
+
+@in_place
+def in_transforms(x: Tensor) -> Any:
+    def f(row: Tensor) -> Tensor:
+        y = row.clone()
+        y[0] = row[1] * row[2]
+        return y.prod()
+
+    return torch.func.vmap(f)(x), torch.func.grad(f)(x[0])
+
+
+@in_place
+def broadcasts_of_what_is_written(x: Tensor) -> Any:
+    y = x[0].clone()
+    wide, scalar = y.expand(2, 4), y[1].expand(3)
+    y[0] = 1
+    before = wide * scalar[0]
+    y[1:].mul_(2)
+    return before, wide, scalar
+
+
+@in_place
+def empty_writes(x: Tensor) -> Any:
+    y = x.clone()
+    y[1:1] = 3
+    y[:, 4:].mul_(2)
+    return y
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("f", IN_PLACE, ids=lambda f: f.__name__)
+def test_in_place_code_replays(f: Callable[[Tensor], Any], device: torch.device) -> None:
+    x, y = rand(device, 3, 4), rand(device, 3, 4, seed=1)
+    before = x.clone()
+    check_replay(f, [x], [y])
+    assert torch.equal(x, before)
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_random_in_place_programs_replay(seed: int, device: torch.device) -> None:
+    check_replay(program(Random(seed)), [rand(device, 3, 4)], [rand(device, 3, 4, seed=1)])  # noqa: S311
+
+
+# The nodes that a write leaves.
+
+
+def test_a_write_is_the_functional_op_and_new_contents(device: torch.device) -> None:
+    def f(x: Tensor) -> Tensor:
+        y = x.clone()
+        y[0].mul_(2)
+        return y
+
+    recording = recorded(f, rand(device, 2, 3))
+    contents = ["in_memory_order", "mul.Tensor", "write_strided", "read_strided"]
+    names = [getattr(node.op, "__name__", "") for node in computed(recording)][-4:]
+    assert [name.removesuffix(".Tensor") for name in names] == [name.removesuffix(".Tensor") for name in contents]
+    write = computed(recording)[-2]
+    assert write.args[-1] == Layout((3,), (1,), 0)
+
+
+def test_a_tensor_written_whole_is_not_read_back(device: torch.device) -> None:
+    recording = recorded(lambda x: (x * 2).sin_().exp_(), rand(device, 3))
+    nodes = recording.graph.nodes
+    assert str(nodes[recording.graph.outputs[0]].op) == "aten.exp.default"
+    assert str(nodes[nodes[recording.graph.outputs[0]].operands[0]].op) == "aten.sin.default"
+    assert "read_strided" not in str(ops(recording))
+
+
+def test_a_write_elsewhere_leaves_a_tensor_as_it_was(device: torch.device) -> None:
+    def f(x: Tensor) -> Tensor:
+        y = x.clone()
+        row = y[0]
+        y[1] = 0
+        return row * 2
+
+    assert "read_strided" not in str(ops(recorded(f, rand(device, 2, 3))))
+
+
+def test_writes_to_untracked_tensors_are_not_recorded(device: torch.device) -> None:
+    def f(x: Tensor) -> Tensor:
+        y = torch.ones(3, dtype=x.dtype, device=device)
+        y.mul_(2)[0] = 5
+        return x * y
+
+    recording = recorded(f, rand(device, 3))
+    assert ops(recording) == ["mul.Tensor"]
+    assert recording.values[1].tolist() == [5, 2, 2]
+
+
+def test_a_constant_written_later_keeps_the_value_that_it_was_used_with(device: torch.device) -> None:
+    def f(x: Tensor) -> Tensor:
+        scale = torch.full_like(x.detach(), 2)
+        y = x * scale
+        scale.fill_(3)
+        return y + x * scale
+
+    check_replay(f, [rand(device, 3)], [rand(device, 3, seed=1)])
+
+
+# Refusals.
+
+
+def test_another_dtype_of_the_storage_is_refused(device: torch.device) -> None:
+    def f(x: Tensor) -> Tensor:
+        y = x * 1
+        y.view(torch.int64).add_(1)
+        return y
+
+    with pytest.raises(UntracedError) as caught:
+        recorded(f, rand(device, 3))
+    for part in (
+        "f writes in place to a storage that its tensor does not fill",
+        "got torch.int64 in 24 bytes of torch.float64",
+        "expected a tensor of the dtype and size that its storage was allocated for",
+        "called at test_storage.py:",
+        "Write to a clone.",
+    ):
+        assert part in str(caught.value)
+
+
+def test_an_op_without_a_functional_form_is_refused(device: torch.device) -> None:
+    with pytest.raises(UntracedError) as caught:
+        recorded(lambda x: torch.zeros(3, dtype=x.dtype, device=device, out=x * 1), rand(device, 3))
+    for part in (
+        "f writes in place by an op that has no functional form",
+        "got aten.zeros.out",
+        "expected an in-place op with a counterpart that returns its result",
+        "called at test_storage.py:",
+        "Compute a new tensor instead.",
+    ):
+        assert part in str(caught.value)
+
+
+# Layouts.
+
+LAYOUTS = [
+    Layout((), (), 3),
+    Layout((3, 4), (4, 1), 0),
+    Layout((4, 3), (1, 4), 0),
+    Layout((3,), (5,), 0),
+    Layout((2, 2), (8, 2), 1),
+    Layout((3, 3), (1, 1), 2),
+    Layout((2, 0), (4, 1), 0),
+    Layout((1, 4), (100, 3), 0),
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_reading_is_as_strided(layout: Layout, device: torch.device) -> None:
+    vector = rand(device, 16)
+    assert torch.equal(read_strided(vector, layout), vector.as_strided(*layout))
+    assert torch.equal(vector[places(layout, device)].reshape(layout.size), vector.as_strided(*layout))
+
+
+@pytest.mark.parametrize("layout", [layout for layout in LAYOUTS if layout.stride != (1, 1)])
+def test_writing_is_copying_to_as_strided(layout: Layout, device: torch.device) -> None:
+    vector, value = rand(device, 16), rand(device, *layout.size, seed=1)
+    expected = vector.clone()
+    expected.as_strided(*layout).copy_(value)
+    assert torch.equal(write_strided(vector, value, layout), expected)
+
+
+def test_the_layout_of_a_view(device: torch.device) -> None:
+    x = rand(device, 3, 4)
+    assert layout_of(x.t()[1:, ::2]) == Layout((3, 2), (1, 8), 1)
+    assert torch.equal(in_memory_order(x.t(), (1, 0)), x.reshape(-1))
+
+
+def _elements(layout: Layout) -> set[int]:
+    ranges = map(range, layout.size)
+    return {layout.offset + sum(i * s for i, s in zip(index, layout.stride, strict=True)) for index in product(*ranges)}
+
+
+def test_disjoint_layouts_have_no_place_in_common() -> None:
+    random = Random(0)  # noqa: S311
+    found = 0
+    for _ in range(3000):
+        one, other = (
+            Layout(tuple(random.choices(range(4), k=rank)), tuple(random.choices([0, 1, 2, 3, 4, 8], k=rank)), offset)
+            for rank, offset in zip(random.choices(range(3), k=2), random.choices(range(9), k=2), strict=True)
+        )
+        if disjoint(one, other):
+            assert not _elements(one) & _elements(other), (one, other)
+            found += 1
+    assert found > 500
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (lambda x: x[0], lambda x: x[1]),
+        (lambda x: x[:, 0], lambda x: x[:, 1:]),
+        (lambda x: x[:2, :2], lambda x: x[:, 2:]),
+        (lambda x: x[0, 0], lambda x: x[0, 1:]),
+        (lambda x: x[1:1], lambda x: x),
+        (lambda x: x.t()[0], lambda x: x[:, 3]),
+    ],
+)
+def test_parts_that_are_seen_to_be_disjoint(
+    one: Callable[[Tensor], Tensor], other: Callable[[Tensor], Tensor], device: torch.device
+) -> None:
+    x = rand(device, 3, 4)
+    assert disjoint(layout_of(one(x)), layout_of(other(x)))
+    assert not disjoint(layout_of(x), layout_of(x[1]))
+
+
+# Schemas.
+
+
+def test_the_effects_of_ops() -> None:
+    assert effects(aten.mul.Tensor)[1:] == ((), False)
+    assert effects(aten.mul_.Tensor)[1:] == (("self",), True)
+    assert effects(aten.mul.out)[1:] == (("out",), True)
+    assert effects(aten.view.default)[1:] == ((), True)
+    assert effects(aten._unsafe_view.default)[1:] == ((), True)
+    assert effects(aten.aminmax.out).writes == ("min", "max")
+    assert effects(aten.mul.Tensor) is effects(aten.mul.Tensor)
+
+
+@pytest.mark.parametrize(
+    ("op", "form"),
+    [
+        (aten.mul_.Tensor, aten.mul.Tensor),
+        (aten.mul_.Scalar, aten.mul.Scalar),
+        (aten.add.out, aten.add.Tensor),
+        (aten.copy_.default, aten.copy.default),
+        (aten.index_put_.default, aten.index_put.default),
+        (aten.unsqueeze_.default, aten.unsqueeze.default),
+        (aten.native_batch_norm.out, aten.native_batch_norm.default),
+        (aten.uniform_.default, aten.uniform.default),
+        (aten.zeros.out, None),
+        (aten.fill_diagonal_.default, None),
+    ],
+)
+def test_functional_forms(op: Any, form: Any) -> None:
+    assert functional_form(op) is form
