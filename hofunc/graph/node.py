@@ -76,6 +76,9 @@ class NegativeZero(float):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, NegativeZero)
 
+    def __ne__(self, other: object) -> bool:
+        return not isinstance(other, NegativeZero)
+
     def __hash__(self) -> int:
         return hash("-0.0")
 
