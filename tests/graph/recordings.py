@@ -16,6 +16,20 @@ def recorded(f: Callable[..., Any], *inputs: Tensor) -> Recording:
     return record(lambda leaves, _: f(*leaves), inputs)
 
 
+def recorded_under(
+    outer: Callable[[Callable[..., Any]], Callable[..., Any]], f: Callable[..., Any], *inputs: Tensor
+) -> Recording:
+    """Record f inside an outer transform that is applied to the inputs."""
+    recordings: list[Recording] = []
+
+    def g(*inputs: Tensor) -> Tensor:
+        recordings.append(recorded(f, *inputs))
+        return inputs[0].sum()
+
+    outer(g)(*inputs)
+    return recordings[0]
+
+
 def computed(recording: Recording) -> list[Node]:
     """Return the nodes that an op computes."""
     return [node for node in recording.graph.nodes if not node.is_given]

@@ -1,0 +1,258 @@
+"""What a function must not do, what it is told, and that nothing is changed by then."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import hofunc
+from hofunc.errors import BranchError, HofuncError, MutationError, UntracedError
+from tests.cases import rand
+from tests.graph.recordings import recorded, recorded_under
+
+vmap = torch.func.vmap
+
+
+def assert_says(error: BaseException, *parts: str) -> None:
+    """Check the four parts of a message: what, got against expected, where, and what next."""
+    message = str(error)
+    assert isinstance(error, HofuncError)
+    places = [message.find(part) for part in parts]
+    assert -1 not in places, message
+    assert places == sorted(places), message
+
+
+# Writes.
+
+
+def _input_in_place(x: Tensor, _: Tensor) -> Tensor:
+    return x.mul_(2)
+
+
+def _view_of_the_input(x: Tensor, _: Tensor) -> Tensor:
+    x[0, 1:] = 0
+    return x * 2
+
+
+def _input_through_data(x: Tensor, _: Tensor) -> Tensor:
+    x.data.mul_(2)
+    return x * 2
+
+
+def _input_after_detach(x: Tensor, _: Tensor) -> Tensor:
+    x.detach().t().zero_()
+    return x * 2
+
+
+def _captured_tensor(x: Tensor, captured: Tensor) -> Tensor:
+    captured += x
+    return captured
+
+
+def _captured_tensor_without_x(x: Tensor, captured: Tensor) -> Tensor:
+    captured.zero_()
+    return x * captured
+
+
+def _view_of_a_captured_tensor(x: Tensor, captured: Tensor) -> Tensor:
+    captured.view(-1)[2] = 5
+    return x * captured
+
+
+def _out_argument(x: Tensor, captured: Tensor) -> Tensor:
+    return torch.mul(x, 2, out=captured)
+
+
+def _after_other_writes(x: Tensor, _: Tensor) -> Tensor:
+    y = x.clone()
+    y[0] = 3
+    x[1] = y[0]
+    return x * y
+
+
+def _shape_of_the_input(x: Tensor, _: Tensor) -> Tensor:
+    return x.t_() * 2
+
+
+def _without_gradients(x: Tensor, captured: Tensor) -> Tensor:
+    with torch.no_grad():
+        captured.add_(1)
+    return x * captured
+
+
+MUTATIONS = [
+    _input_in_place,
+    _view_of_the_input,
+    _input_through_data,
+    _input_after_detach,
+    _captured_tensor,
+    _captured_tensor_without_x,
+    _view_of_a_captured_tensor,
+    _out_argument,
+    _after_other_writes,
+    _shape_of_the_input,
+    _without_gradients,
+]
+
+
+@pytest.mark.parametrize("f", MUTATIONS, ids=lambda f: f.__name__)
+def test_a_write_to_what_the_function_did_not_make_is_refused(
+    f: Callable[[Tensor, Tensor], Tensor], device: torch.device
+) -> None:
+    x, captured = rand(device, 2, 3), rand(device, 2, 3, seed=1)
+    before = x.clone(), captured.clone()
+    with pytest.raises(MutationError) as caught:
+        recorded(lambda x: f(x, captured), x)
+    assert_says(
+        caught.value,
+        "f is not pure: got aten.",
+        "writing to an input or to a captured tensor, expected a function that leaves its inputs",
+        "(called at test_purity.py:",
+        "Write to a clone",
+    )
+    for tensor, kept in zip((x, captured), before, strict=True):
+        assert torch.equal(tensor, kept)
+        assert tensor._version == 0
+
+
+@pytest.mark.parametrize("f", [_input_in_place, _captured_tensor, _view_of_a_captured_tensor, _out_argument])
+def test_under_vmap_too(f: Callable[[Tensor, Tensor], Tensor], device: torch.device) -> None:
+    x, captured = rand(device, 4, 2, 3), rand(device, 4, 2, 3, seed=1)
+    before = x.clone(), captured.clone()
+    with pytest.raises(MutationError, match=r"f is not pure.*called at test_purity\.py:"):
+        vmap(lambda x, captured: hofunc.hod(lambda x: f(x, captured), 1)(x))(x, captured)
+    assert torch.equal(x, before[0])
+    assert torch.equal(captured, before[1])
+
+
+def test_the_line_of_the_write_is_named(device: torch.device) -> None:
+    def f(x: Tensor) -> Tensor:
+        x.mul_(2)
+        return x
+
+    line = f.__code__.co_firstlineno + 1
+    with pytest.raises(MutationError, match=rf"called at test_purity\.py:{line}\)"):
+        recorded(f, rand(device, 3))
+
+
+def test_an_input_may_be_written_by_its_own_caller(device: torch.device) -> None:
+    """What f gets is an alias: a write outside f, after it, does not concern the recording."""
+    x = rand(device, 3)
+    recording = recorded(lambda x: x.clone().mul_(2), x)
+    x.zero_()
+    assert recording.values[recording.graph.outputs[0]].any()
+
+
+# Branches.
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: x * 2 if x.sum() > 0 else x,
+        lambda x: x * float((x * x)[0]),
+        lambda x: x * x.sum().item(),
+        lambda x: x[x > 0],
+        lambda x: x * x.nonzero().shape[0],
+        lambda x: x * (2 if torch.equal(x, x * 2) else 3),
+        lambda x: x * (2 if torch.allclose(x, x * 2) else 3),
+        lambda x: x * len(x.round().unique()),
+    ],
+)
+def test_a_branch_on_a_batch_is_refused(f: Callable[[Tensor], Tensor], device: torch.device) -> None:
+    with pytest.raises(BranchError) as caught:
+        recorded_under(vmap, f, rand(device, 4, 3))
+    assert_says(
+        caught.value,
+        "f depends on the value of a tensor under vmap: got aten.",
+        "which needs a single value, expected a function whose steps are the same for every member of the batch",
+        "(called at test_purity.py:",
+        "Use torch.where in place of the branch",
+    )
+
+
+def test_a_branch_on_a_captured_batch_is_refused(device: torch.device) -> None:
+    def g(x: Tensor, w: Tensor) -> Tensor:
+        return hofunc.hod(lambda x: x * 2 if w.sum() > 0 else x, 1)(x)
+
+    with pytest.raises(BranchError):
+        vmap(g)(rand(device, 4, 3), rand(device, 4, 3))
+
+
+def test_a_branch_on_a_batch_that_was_written_somewhere_is_refused(device: torch.device) -> None:
+    def f(x: Tensor) -> Tensor:
+        y = torch.zeros_like(x)
+        y[0] = x[1]
+        return x * 2 if y.sum() > 0 else x
+
+    with pytest.raises(BranchError):
+        recorded_under(vmap, f, rand(device, 4, 3))
+
+
+def test_a_branch_on_what_is_not_batched_is_taken(device: torch.device) -> None:
+    weight = rand(device, 3).abs()
+
+    def g(x: Tensor, scale: Tensor) -> Tensor:
+        return hofunc.hod(lambda x: (x * x).sum() * scale if weight.sum() > 0 and scale > 0 else x.sum(), 1)(x)
+
+    x = rand(device, 4, 3)
+    assert torch.equal(vmap(g, in_dims=(0, None))(x, torch.tensor(2.0, device=device)), 4 * x)
+
+
+def test_a_branch_under_grad_is_taken(device: torch.device) -> None:
+    """Under grad alone there is a single value."""
+    x = rand(device, 3).abs()
+
+    def g(x: Tensor) -> Tensor:
+        return hofunc.hod(lambda x: (x * x * x).sum() if x.sum() > 0 else x.sum(), 1)(x).sum()
+
+    assert torch.allclose(torch.func.grad(g)(x), 6 * x)
+
+
+# Custom functions.
+
+
+class Straight(torch.autograd.Function):
+    """Rounds, and passes the gradient straight through."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x.round()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Save nothing."""
+
+    @staticmethod
+    def backward(_: Any, *grads: Tensor) -> Any:
+        return grads[0]
+
+
+@pytest.mark.parametrize("f", [Straight.apply, vmap(Straight.apply), lambda x: Straight.apply(x * 2) + x])
+def test_a_custom_function_is_refused(f: Callable[[Tensor], Tensor], device: torch.device) -> None:
+    with pytest.raises(UntracedError) as caught:
+        recorded(f, rand(device, 2, 3))
+    assert_says(
+        caught.value,
+        "f uses a custom torch.autograd.Function: got ",
+        "Straight.apply, of which only the forward (aten.",
+        "expected ops whose derivatives are known",
+        "(called at test_purity.py:",
+        "Write the function with plain torch ops",
+    )
+
+
+@pytest.mark.parametrize("outer", [vmap, lambda f: lambda x: torch.func.grad(lambda x: f(x).sum())(x)])
+def test_a_custom_function_is_refused_under_a_transform(outer: Callable[..., Any], device: torch.device) -> None:
+    with pytest.raises(UntracedError, match=r"Straight\.apply"):
+        outer(lambda x: hofunc.hod(lambda x: Straight.apply(x).sum(), 1)(x))(rand(device, 2, 3))
+
+
+def test_a_custom_function_of_untracked_tensors_is_let_pass(device: torch.device) -> None:
+    weight = rand(device, 3)
+    recording = recorded(lambda x: x * Straight.apply(weight), rand(device, 3))
+    assert torch.equal(recording.values[1], weight.round())
