@@ -171,7 +171,7 @@ def _recorded(
         tape.ledger.add_input(operand, active=active)
     with tape:
         result = Call(function, node.args, node.kwargs)(*operands)
-    return tape, [result] if isinstance(result, torch.Tensor) else list(result)
+    return tape, list(result) if isinstance(result, tuple | list) else [result]
 
 
 @contextmanager
@@ -195,7 +195,7 @@ def rule_of(node: Node, values: Sequence[torch.Tensor]) -> Rule | Composite | Co
         for decomposition in (decomposition_table.get(node.op), _implicit_decomposition(node.op)):
             if decomposition is not None and _is_usable(decomposition, node, values):
                 return Composite(decomposition)
-    return opaque_rule(node.op)
+    return opaque_rule(node, [values[operand] for operand in node.operands])
 
 
 def _implicit_decomposition(op: OpOverload) -> Callable | None:
@@ -207,11 +207,14 @@ def _implicit_decomposition(op: OpOverload) -> Callable | None:
 def _is_usable(function: Callable, node: Node, values: Sequence[torch.Tensor]) -> bool:
     """Tell whether a decomposition of torch consists of aten ops and computes the recorded value.
 
-    Some draw random numbers or are meant for other devices, and some go by internal ops without derivatives.
+    Some draw random numbers, are meant for other devices or decline with NotImplemented, and some go by internal ops
+    without derivatives.
     """
     tape, outputs = _recorded(
         function, node, [values[operand] for operand in node.operands], [True] * len(node.operands)
     )
+    if node.output is not None and node.output >= len(outputs):
+        return False
     part, value = outputs[node.output or 0], values[node.number].detach()
     tolerance = torch.finfo(value.dtype).eps ** 0.5
     return (

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 from hofunc.errors import FallbackWarning, UnsupportedOpError, warn
 from hofunc.graph.node import Call, Node, Ref, call_of
@@ -19,9 +20,7 @@ def opaque_rule(node: Node, operands: Sequence[torch.Tensor]) -> Opaque:
         UnsupportedOpError: torch takes the op for a constant, so that its derivatives would silently be zero.
     """
     op = node.op
-    inputs = [value.detach().requires_grad_(value.is_floating_point()) for value in operands]
-    outputs = call_of(node)(*inputs)
-    if not (outputs if node.output is None else outputs[node.output]).requires_grad:
+    if not _has_gradient(node, operands):
         raise UnsupportedOpError(
             f"hofunc: no rule for {op}",
             got="a result without a gradient",
@@ -36,6 +35,15 @@ def opaque_rule(node: Node, operands: Sequence[torch.Tensor]) -> Opaque:
             FallbackWarning,
         )
     return Opaque(nested_derivative)
+
+
+def _has_gradient(node: Node, operands: Sequence[torch.Tensor]) -> bool:
+    """Tell whether torch takes the result of a node for a function of its floating-point operands."""
+    with temporarily_clear_interpreter_stack(), torch.inference_mode(False), torch.enable_grad():
+        # a clone, since what was made in inference mode cannot require gradients
+        inputs = [value.detach().clone().requires_grad_(value.is_floating_point()) for value in operands]
+        outputs = call_of(node)(*inputs)
+    return (outputs if node.output is None else outputs[node.output]).requires_grad
 
 
 def nested_derivative(op: Any, output: int | None, positions: Positions, args: tuple, kwargs: tuple) -> torch.Tensor:

@@ -32,6 +32,7 @@ class OpCase:
         reference: The same function as torch differentiates it right, where it does not do so with f.
         inference: Whether hofunc is called in inference mode, in which torch does not take composite ops apart.
         inputs: Given a device, the arguments, where random numbers will not do.
+        tolerance: Largest relative error.
     """
 
     name: str
@@ -41,6 +42,7 @@ class OpCase:
     reference: Callable[..., Any] | None
     inference: bool
     inputs: Callable[[torch.device], Sequence[Tensor]] | None
+    tolerance: float
 
     def arguments(self, device: torch.device) -> tuple[Tensor, ...]:
         """Return the arguments, in float64."""
@@ -59,7 +61,7 @@ class OpCase:
         with torch.inference_mode() if self.inference else nullcontext():
             got = hofunc.hod(self.recorded, order, argnums)(*args)
         expected = nested_reverse(between(self.reference or self.f), order, argnums)(*args)
-        assert relative_error(got, expected) < TOLERANCE
+        assert relative_error(got, expected) < self.tolerance
 
 
 def between(f: Callable[..., Any]) -> Callable[..., Any]:
@@ -75,9 +77,10 @@ def use(
     reference: Callable[..., Any] | None = None,
     inference: bool = False,
     inputs: Callable[[torch.device], Sequence[Tensor]] | None = None,
+    tolerance: float = TOLERANCE,
 ) -> OpCase:
     """Return a row of a table; see `OpCase`."""
-    return OpCase(name, f, shapes, orders, reference, inference, inputs)
+    return OpCase(name, f, shapes, orders, reference, inference, inputs, tolerance)
 
 
 def every_row(table: Sequence[OpCase]) -> pytest.MarkDecorator:

@@ -15,6 +15,11 @@ from tests.rules.opcase import ORACLE_WARNINGS, OpCase, every_row, use
 aten = torch.ops.aten
 pytestmark = ORACLE_WARNINGS
 
+
+def _narrowed(x: Tensor) -> Tensor:
+    return x.to(torch.float32).to(torch.float64)
+
+
 COPIES = [
     use("alias", aten.alias.default, (2, 3)),
     use("clone", torch.clone, (2, 3)),
@@ -25,7 +30,8 @@ COPIES = [
     use("lift_fresh", aten.lift_fresh.default, (3,)),
     use("lift_fresh_copy", aten.lift_fresh_copy.default, (3,)),
     use("a copy to the same dtype", lambda x: x.to(torch.float64, copy=True), (3,)),
-    use("to", lambda x: x.to(torch.float64), (3,), inference=True),
+    use("to the same dtype", lambda x: x.to(torch.float64), (3,)),
+    use("to another dtype and back", _narrowed, (3,), inference=True, tolerance=1e-6),
     use("positive", torch.positive, (3,), inference=True),
     use("resolve_conj", torch.resolve_conj, (3,), inference=True),
     use("resolve_neg", torch.resolve_neg, (3,), inference=True),

@@ -1,0 +1,138 @@
+"""The fallback by nested torch.func: exact, announced once, and refused where torch fails."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import hofunc
+from hofunc.rules.registry import RULES
+from tests.cases import rand
+from tests.rules.opcase import ORACLE_WARNINGS, between
+from verification.oracles import nested_reverse, relative_error
+
+aten = torch.ops.aten
+pytestmark = ORACLE_WARNINGS
+
+WITHOUT_A_RULE = [
+    aten.convolution.default,
+    aten.cumprod.default,
+    aten.linalg_inv_ex.default,
+    aten.linalg_qr.default,
+    aten.sort.default,
+    aten._cdist_forward.default,
+    aten.histc.default,
+]
+CONVOLUTION = (torch.nn.functional.conv1d, [(1, 1, 4), (1, 1, 2)])
+
+
+@pytest.fixture(autouse=True)
+def _nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take the rules of some ops away, and forget which were warned of and all plans."""
+    for op in WITHOUT_A_RULE:
+        monkeypatch.delitem(RULES, op, raising=False)
+    monkeypatch.setattr("hofunc.rules.opaque._WARNED", set())
+    monkeypatch.setattr("hofunc.run.cache._plans", OrderedDict())
+
+
+@pytest.mark.parametrize(
+    ("name", "f", "shapes"),
+    [
+        ("convolution", *CONVOLUTION),
+        ("cumprod", lambda x: x.cumprod(0), [(3,)]),
+        ("linalg_inv_ex", lambda x: torch.linalg.inv(x + 3 * torch.eye(2).to(x)), [(2, 2)]),
+        ("linalg_qr", torch.linalg.qr, [(2, 2)]),
+        ("sort", lambda x: x.sort(0).values * x, [(3,)]),
+    ],
+)
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_the_fallback_is_exact_and_says_so(
+    name: str, f: Callable[..., Any], shapes: list[tuple[int, ...]], order: int, device: torch.device
+) -> None:
+    args = [rand(device, *shape, seed=seed) for seed, shape in enumerate(shapes)]
+    argnums = tuple(range(len(args)))
+    with pytest.warns(hofunc.FallbackWarning, match=rf"no rule for aten\.{name}\.default") as caught:
+        got = hofunc.hod(between(f), order, argnums)(*args)
+    assert len(caught) == 1
+    assert relative_error(got, nested_reverse(between(f), order, argnums)(*args)) < 1e-10
+
+
+def test_the_slots_of_several_tensors_are_in_order(device: torch.device) -> None:
+    f, (left, right) = CONVOLUTION
+    x, w = rand(device, *left), rand(device, *right, seed=1)
+    with pytest.warns(hofunc.FallbackWarning):
+        got = hofunc.hessian(f, argnums=(1, 0))(x, w)
+    assert got[0][1].shape == (1, 1, 3, *right, *left)
+    assert got[1][0].shape == (1, 1, 3, *left, *right)
+    assert relative_error(got, nested_reverse(f, 2, (1, 0))(x, w)) < 1e-10
+
+
+def test_one_tensor_at_several_places(device: torch.device) -> None:
+    def f(x: Tensor) -> Tensor:
+        return torch.nn.functional.conv1d(x, x.sin()) * x
+
+    x = rand(device, 1, 1, 1)
+    with pytest.warns(hofunc.FallbackWarning):
+        got = hofunc.hod(f, 3)(x)
+    assert relative_error(got, nested_reverse(f, 3)(x)) < 1e-10
+
+
+def test_under_vmap(device: torch.device) -> None:
+    x = rand(device, 2, 3)
+    with pytest.warns(hofunc.FallbackWarning):
+        got = torch.func.vmap(hofunc.hessian(between(lambda x: x.cumprod(0))))(x)
+    assert relative_error(got, torch.func.vmap(nested_reverse(between(lambda x: x.cumprod(0)), 2))(x)) < 1e-10
+
+
+def test_in_inference_mode(device: torch.device) -> None:
+    with torch.inference_mode():
+        x = rand(device, 3)
+        with pytest.warns(hofunc.FallbackWarning):
+            got = hofunc.hessian(between(lambda x: x.cumprod(0)))(x)
+    assert relative_error(got, nested_reverse(between(lambda x: x.cumprod(0)), 2)(x.clone())) < 1e-10
+
+
+def test_what_torch_takes_for_a_constant_is_refused(device: torch.device) -> None:
+    with pytest.raises(
+        hofunc.UnsupportedOpError, match=r"aten\.histc\.default: got a result without a gradient"
+    ) as caught:
+        hofunc.jacobian(torch.histc)(rand(device, 3))
+    assert str(caught.value).endswith(
+        "Detach its input if it is to be a constant, or add a rule (docs/adding-an-op.md)."
+    )
+
+
+def test_the_warning_comes_once_and_names_the_line_of_the_call(device: torch.device) -> None:
+    def f(x: Tensor) -> Tensor:
+        return x.cumprod(0)
+
+    def slope_and_curvature(x: Tensor) -> tuple[Tensor, Tensor]:
+        return hofunc.jacobian(f)(x), hofunc.hessian(f)(x)
+
+    with pytest.warns(hofunc.FallbackWarning, match=r"cumprod.*See docs/adding-an-op\.md") as caught:
+        slope_and_curvature(rand(device, 3))
+    (warning,) = caught
+    assert warning.filename == __file__
+    assert warning.lineno == slope_and_curvature.__code__.co_firstlineno + 1
+
+
+def test_what_torch_cannot_differentiate_twice_is_refused(device: torch.device) -> None:
+    x, y = rand(device, 2, 3), rand(device, 2, 3, seed=1)
+
+    def f(x: Tensor) -> Tensor:
+        return torch.cdist(x, y)
+
+    with pytest.warns(hofunc.FallbackWarning):
+        got = hofunc.jacobian(f)(x)
+    assert relative_error(got, nested_reverse(f, 1)(x)) < 1e-10
+    with pytest.raises(hofunc.UnsupportedOpError) as caught:
+        hofunc.hessian(f)(x)
+    message = str(caught.value)
+    assert "no rule for aten._cdist_forward.default: got a failure of torch.func at order 2" in message
+    assert "_cdist_backward" in message
+    assert "expected an op that torch can differentiate that often (called at test_opaque.py:" in message
+    assert message.endswith("Write f with other ops, or add a rule (docs/adding-an-op.md).")
+    assert isinstance(caught.value.__cause__, RuntimeError)

@@ -1,0 +1,114 @@
+"""The registry: one rule for each op, and every op of it in some table of these tests."""
+
+import importlib
+import pkgutil
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+
+import hofunc
+import tests.rules
+from hofunc.graph.record import record
+from hofunc.rules.kinds import Composite, Constant, Elementwise, ElementwisePair, Linear, Multilinear
+from hofunc.rules.registry import (
+    RULES,
+    define,
+    define_composite,
+    define_constant,
+    define_elementwise,
+    define_elementwise_pair,
+    define_multilinear,
+    define_relabelling,
+    define_sum,
+)
+from tests.rules.opcase import OpCase
+
+# Functions of one number are tested by parametrising over the registry, in test_elementwise.py.
+OF_NUMBERS = (Elementwise, ElementwisePair, Constant)
+
+# Kernels of other devices, and ops that return a real tensor itself, so that there is nothing new to record.
+NOT_RECORDED_HERE = {
+    "aten.lift.default",
+    "aten.lift_fresh.default",
+    "aten.positive.default",
+    "aten.resolve_conj.default",
+    "aten.resolve_neg.default",
+    "aten._scaled_dot_product_flash_attention.default",
+    "aten._scaled_dot_product_efficient_attention.default",
+    "aten._scaled_dot_product_cudnn_attention.default",
+    "aten._conj.default",
+}
+
+
+def every_case() -> list[OpCase]:
+    """Return the rows of all tables."""
+    names = [module.name for module in pkgutil.iter_modules(tests.rules.__path__) if module.name.startswith("test_")]
+    modules = [importlib.import_module(f"tests.rules.{name}") for name in names if name != "test_registry"]
+    return [case for module in modules for case in getattr(module, "CASES", ()) if isinstance(case, OpCase)]
+
+
+def recorded_ops(case: OpCase) -> set[Any]:
+    """Return the ops that a row of a table records."""
+    args = case.arguments(torch.device("cpu"))
+    with torch.inference_mode() if case.inference else nullcontext():
+        return {node.op for node in record(lambda leaves, _: case.recorded(*leaves), args).graph.nodes}
+
+
+def is_of_numbers(rule: Any) -> bool:
+    """Tell whether a rule is a function of numbers, or a composite that stands among those."""
+    module = getattr(getattr(rule, "function", None), "__module__", "")
+    return isinstance(rule, OF_NUMBERS) or (isinstance(rule, Composite) and module in MODULES_OF_NUMBERS)
+
+
+MODULES_OF_NUMBERS = {f"hofunc.rules.{name}" for name in ("elementwise", "activations", "special", "pairs", "constant")}
+
+
+def test_every_op_is_in_a_table() -> None:
+    recorded = {str(op) for case in every_case() for op in recorded_ops(case)}
+    with_rules = {str(op) for op, rule in RULES.items() if not is_of_numbers(rule)}
+    assert with_rules - recorded - NOT_RECORDED_HERE == set()
+
+
+def test_what_need_not_be_recorded_has_a_rule() -> None:
+    assert {str(op) for op in RULES} >= NOT_RECORDED_HERE
+
+
+def test_two_rules_for_one_op_are_refused() -> None:
+    op = torch.ops.aten.mm.default
+    before = RULES[op]
+    with pytest.raises(hofunc.InternalError, match=r"two rules for aten\.mm\.default.*expected one rule for each op"):
+        define_constant(op)
+    assert RULES[op] is before
+
+
+@pytest.mark.parametrize(
+    ("enter", "kind"),
+    [
+        (define_constant, Constant),
+        (lambda op: define_elementwise(op, lambda x, y, r: y), Elementwise),
+        (lambda op: define_elementwise_pair(op, lambda x, z, r, s: x), ElementwisePair),
+        (lambda op: define_multilinear(op, "ik,kj->ij"), Multilinear),
+        (lambda op: define_relabelling(op, lambda x: x), Linear),
+        (lambda op: define_sum(op, lambda x: (1,)), Linear),
+        (lambda op: define_composite(op, torch.sin), Composite),
+    ],
+)
+def test_one_line_enters_a_rule(enter: Any, kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    op = object()
+    monkeypatch.setitem(RULES, op, Constant())  # so that it is taken out at the end
+    del RULES[op]
+    enter(op)
+    assert isinstance(RULES[op], kind)
+
+
+def test_an_op_of_ones_own(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    op = torch.ops.aten.cumprod.default
+    monkeypatch.setitem(RULES, op, Constant())
+    del RULES[op]
+    define(op, Composite(lambda x, dim: torch.stack([x.narrow(dim, 0, n + 1).prod(dim) for n in range(x.shape[dim])])))
+    x = torch.tensor([2.0, 3.0, 5.0], dtype=torch.float64, device=device)
+    got = hofunc.hod(lambda x: x.cumprod(0)[2], 3)(x)
+    assert got[0, 1, 2] == 1
+    assert got.sum() == 6
