@@ -1,0 +1,129 @@
+"""Sums of terms against their meaning, and which terms become one."""
+
+import numpy as np
+import pytest
+import torch
+
+from hofunc.algebra.labels import Axes, Axis, Label, Segment, full
+from hofunc.algebra.term import Term, relabelled
+from hofunc.plan.accumulate import accumulated, dense
+from hofunc.plan.contract import contract
+from tests.algebra.dense import RandomTerms
+from tests.plan.plans import names
+from tests.plan.workbench import Workbench
+
+
+def axes(*labels: Label) -> Axes:
+    """Return one whole axis per label."""
+    return tuple((full(label),) for label in labels)
+
+
+def part(label: Label, start: int, extent: int) -> Axis:
+    return (Segment(label, start, extent),)
+
+
+def assert_adds_up(terms: list[Term], draw: RandomTerms, device: torch.device, count: int | None = None) -> list[str]:
+    """Check the sum of terms and its dense tensor; returns the names of the steps of the sum."""
+    bench = Workbench(draw, device)
+    got = accumulated(bench.builder, [contract(bench.builder, bench.named(term)) for term in terms])
+    expected = bench.expected(terms)
+    if got:
+        np.testing.assert_allclose(bench.meaning(got), expected, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(bench.run([dense(bench.builder, got)])[0], expected, rtol=1e-12, atol=1e-12)
+    else:
+        assert not expected.any()
+    assert count is None or len(got) == count
+    return names(bench.builder.program([factor.source for term in got for factor in term.factors]))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_terms(seed: int, device: torch.device) -> None:
+    draw = RandomTerms(seed)
+    out, slot = draw.shape(1), draw.shape(2)
+    terms = [draw.term(out, slot) for _ in range(3)]
+    assert_adds_up([*terms, relabelled(terms[0])], draw, device)
+
+
+def test_terms_of_one_pattern_become_one(device: torch.device) -> None:
+    draw = RandomTerms(0)
+    terms = []
+    for _ in range(3):
+        i, j = Label(2), Label(3)
+        terms.append(Term(1, (draw.factor(axes(j, i)),), axes(i), (axes(j),)))
+    assert assert_adds_up(terms, draw, device, 1).count("add") == 2
+
+
+def test_the_same_core_is_weighted_rather_than_added(device: torch.device) -> None:
+    draw = RandomTerms(0)
+    i = Label(3)
+    term = Term(1, (draw.factor(axes(i)),), axes(i), (axes(i),))
+    assert assert_adds_up([term, term, relabelled(term)], draw, device, 1) == []
+
+
+def test_terms_that_cancel_are_gone(device: torch.device) -> None:
+    draw = RandomTerms(0)
+    i = Label(3)
+    term = Term(2, (draw.factor(axes(i)),), axes(i), (axes(i),))
+    assert assert_adds_up([term, term._replace(coefficient=-2)], draw, device, 0) == []
+    one = Term(2, (), axes(i), (axes(i),))
+    assert_adds_up([one, one._replace(coefficient=-2)], draw, device, 0)
+    assert_adds_up([one, one._replace(coefficient=3)], draw, device, 1)
+
+
+def test_a_common_coefficient_is_left_outside(device: torch.device) -> None:
+    draw = RandomTerms(0)
+    i = Label(3)
+    terms = [Term(-3, (draw.factor(axes(i)),), (), (axes(i),)) for _ in range(2)]
+    assert assert_adds_up(terms, draw, device, 1) == ["add"]
+
+
+def test_cores_with_fewer_labels_are_broadcast(device: torch.device) -> None:
+    draw = RandomTerms(0)
+    i, j = Label(2), Label(3)
+    shape = (axes(i), (axes(j),))
+    terms = [Term(2, (draw.factor(axes(*own)),), *shape) for own in ((i,), (j,), (i, j), (j, i), ())]
+    assert_adds_up([*terms, Term(5, (), *shape)], draw, device, 1)
+
+
+def test_a_diagonal_is_folded_into_a_dense_term(device: torch.device) -> None:
+    draw = RandomTerms(0)
+    i, j, k = Label(3), Label(3), Label(3)
+    full_term = Term(2, (draw.factor(axes(i, j)),), (), (axes(i), axes(j)))
+    diagonal = Term(-1, (draw.factor(axes(k)),), (), (axes(k), axes(k)))
+    assert_adds_up([diagonal, full_term], draw, device, 1)
+    assert_adds_up([full_term, diagonal._replace(factors=())], draw, device, 1)
+    assert_adds_up([full_term._replace(factors=()), diagonal], draw, device, 1)
+    assert_adds_up([full_term._replace(factors=full_term.factors[:0], coefficient=-1), diagonal], draw, device, 1)
+
+
+def test_a_diagonal_alone_stays_one(device: torch.device) -> None:
+    draw = RandomTerms(0)
+    b, i = Label(3), Label(2)
+    one = Term(1, (draw.factor(axes(b)),), (), (axes(b, i), axes(b, i)))
+    j, k, m = Label(3), Label(2), Label(2)
+    other = Term(1, (draw.factor(axes(j, k, m)),), (), (axes(j, k), axes(j, m)))
+    assert_adds_up([one, other], draw, device, 1)
+    assert_adds_up([one], draw, device, 1)
+
+
+def test_patterns_that_do_not_contain_each_other_stay_apart(device: torch.device) -> None:
+    draw = RandomTerms(0)
+    i, j = Label(3), Label(3)
+    first = Term(1, (draw.factor(axes(i, j)),), axes(i), (axes(i), axes(j)))
+    second = Term(1, (draw.factor(axes(i, j)),), axes(i), (axes(j), axes(i)))
+    assert assert_adds_up([first, second], draw, device, 2) == []
+
+
+def test_chunks_come_back_together(device: torch.device) -> None:
+    """The diagonals of two halves are the diagonal of the whole; a lone small part stays what it is."""
+    draw = RandomTerms(0)
+    parts = []
+    for size, start in ((3, 0), (2, 3)):
+        label = Label(size)
+        parts.append(Term(1, (draw.factor(axes(label)),), (), ((part(label, start, 5),),) * 2))
+    assert_adds_up(parts, draw, device, 1)
+    assert assert_adds_up(parts[1:], draw, device, 1) == []
+    far = [
+        term._replace(slots=tuple(tuple((s._replace(extent=50),) for (s,) in x) for x in term.slots)) for term in parts
+    ]
+    assert assert_adds_up(far, draw, device, 2) == []

@@ -1,0 +1,47 @@
+"""Deltas and maps: applied to one operand where that can be, built as a matrix where it cannot."""
+
+import numpy as np
+import torch
+
+from hofunc.algebra.labels import Axes, Label, full
+from hofunc.algebra.operators import DELTA
+from hofunc.algebra.term import Factor
+from hofunc.plan.operators import eye_like, one_like, resolved
+from tests.algebra.dense import RandomTerms
+from tests.plan.plans import names
+from tests.plan.workbench import Workbench
+
+
+def axes(*labels: Label) -> Axes:
+    """Return one whole axis per label."""
+    return tuple((full(label),) for label in labels)
+
+
+def test_new_tensors_have_the_dtype_and_device_asked_for(device: torch.device) -> None:
+    like = torch.zeros(4, dtype=torch.float32, device=device)
+    assert torch.equal(eye_like(like, 3), torch.eye(3, dtype=torch.float32, device=device))
+    assert torch.equal(one_like(like), torch.ones((), dtype=torch.float32, device=device))
+
+
+def test_an_operand_that_the_delta_does_not_touch_is_passed_on(device: torch.device) -> None:
+    draw = RandomTerms(0)
+    a, b, c, other = Label(2), Label(3), Label(6), Label(4)
+    host, bystander = draw.factor(axes(a, b)), draw.factor(axes(other))
+    bench = Workbench(draw, device)
+    builder = bench.builder
+    operands = [builder.read(bench.named_source(source), axes) for source, axes in (host, bystander)]
+    delta = Factor(DELTA, ((full(c),), (full(a), full(b))))
+    got = resolved(builder, delta, operands, {c, other})
+    assert got[0] is operands[1]
+    assert got[1].labels == (c,)
+    assert names(builder.program([got[1].tensor])) == ["reshape"]
+    np.testing.assert_array_equal(bench.run([got[1].tensor])[0], draw.tensors[host.source].reshape(-1))
+
+
+def test_a_matrix_is_built_where_both_ends_are_needed(device: torch.device) -> None:
+    draw = RandomTerms(0)
+    bench = Workbench(draw, device)
+    a, b, c = Label(2), Label(3), Label(6)
+    (matrix,) = resolved(bench.builder, Factor(DELTA, ((full(c),), (full(a), full(b)))), [], {a, b, c})
+    order = [matrix.labels.index(label) for label in (c, a, b)]
+    np.testing.assert_array_equal(bench.run([matrix.tensor])[0].transpose(order).reshape(6, 6), np.eye(6))
