@@ -1,0 +1,166 @@
+"""The cache of plans: what is found again, what is not, and what it keeps alive."""
+
+import gc
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable
+from threading import Thread
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import hofunc
+from hofunc.run import cache
+from hofunc.run.cache import Planned, planned
+from tests.cases import mixed, rand
+from tests.graph.recordings import recorded
+from verification.oracles import nested_reverse, relative_error
+
+
+@pytest.fixture(autouse=True)
+def plans(monkeypatch: pytest.MonkeyPatch) -> OrderedDict:
+    """Start every test with an empty cache."""
+    empty: OrderedDict = OrderedDict()
+    monkeypatch.setattr(cache, "_plans", empty)
+    return empty
+
+
+def found(f: Callable[..., Any], *inputs: Tensor, orders: tuple[int, ...] = (2,), **options: bool) -> Planned:
+    """Return the plan of f at some inputs."""
+    recording = recorded(f, *inputs)
+    return planned(recording.graph, recording.values, orders, **{"compact": False, "replayed": False, **options})
+
+
+def branching(x: Tensor) -> Tensor:
+    return mixed(x) if x.sum() > 0 else x.exp().sum()
+
+
+# Hits and misses.
+
+
+def test_the_same_structure_is_the_same_plan(device: torch.device, plans: OrderedDict) -> None:
+    first = found(mixed, rand(device, 3))
+    assert found(mixed, rand(device, 3, seed=1)) is first
+    assert found(lambda x: (x * x * torch.sin(x)).sum(), rand(device, 3)) is first, "it is not the function that counts"
+    assert len(plans) == 1
+
+
+def test_captured_tensors_are_no_part_of_the_structure(device: torch.device) -> None:
+    def network(seed: int) -> Callable[[Tensor], Tensor]:
+        weight = rand(device, 3, 2, seed=seed)
+        return lambda x: (x @ weight).tanh().sum()
+
+    assert found(network(1), rand(device, 4, 3)) is found(network(2), rand(device, 4, 3))
+    x = rand(device, 4, 3)
+    for seed in range(2):
+        assert relative_error(hofunc.hod(network(seed), 2)(x), nested_reverse(network(seed), 2)(x)) < 1e-12
+
+
+def test_another_structure_is_another_plan(device: torch.device, plans: OrderedDict) -> None:
+    x = rand(device, 3).abs()
+    others = [
+        found(mixed, x),
+        found(mixed, rand(device, 4)),
+        found(mixed, rand(device, 3, 1)),
+        found(mixed, x.float()),
+        found(lambda x: mixed(x) * 2, x),
+        found(lambda x: mixed(x) * 3, x),
+        found(lambda x: mixed(x) / 0.0, x),
+        found(lambda x: mixed(x) / -0.0, x),
+        found(mixed, x, orders=(1,)),
+        found(mixed, x, orders=(1, 2)),
+        found(mixed, x, compact=True),
+        found(mixed, x, replayed=True),
+        found(lambda x: (mixed(x), x), x),
+    ]
+    assert len({id(plan) for plan in others}) == len(others) == len(plans)
+
+
+def test_another_branch_is_another_plan(device: torch.device) -> None:
+    x = rand(device, 3).abs()
+    assert found(branching, x) is found(branching, 2 * x)
+    assert found(branching, x) is not found(branching, -x)
+    for point in (x, -x, x):
+        assert relative_error(hofunc.hod(branching, 2)(point), nested_reverse(branching, 2)(point)) < 1e-12
+
+
+def test_transforms_find_the_plan_of_the_member(device: torch.device, plans: OrderedDict) -> None:
+    """The recording of a stand-in does not depend on the size of the batch."""
+    for batch in (2, 5):
+        torch.func.vmap(hofunc.hod(mixed, 2))(rand(device, batch, 3))
+    assert len(plans) == 1
+
+
+# Bounds.
+
+
+def test_the_plan_not_used_for_longest_goes_first(
+    device: torch.device, plans: OrderedDict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "MAX_PLANS", 3)
+    sizes = {size: found(mixed, rand(device, size)) for size in (1, 2, 3)}
+    assert found(mixed, rand(device, 1)) is sizes[1]
+    found(mixed, rand(device, 4))
+    assert len(plans) == 3
+    assert found(mixed, rand(device, 1)) is sizes[1]
+    assert found(mixed, rand(device, 3)) is sizes[3]
+    assert found(mixed, rand(device, 2)) is not sizes[2]
+    assert len(plans) == 3
+
+
+def test_shapes_that_depend_on_values_are_planned_anew(device: torch.device, plans: OrderedDict) -> None:
+    def f(x: Tensor) -> Tensor:
+        return mixed(x[x > 0])
+
+    x = rand(device, 6)
+    assert found(f, x) is not found(f, x)
+    assert not plans
+    for point in (x, -x, x.abs()):
+        expected = nested_reverse(lambda x: mixed(torch.where(x > 0, x, 0)), 2)(point)
+        assert relative_error(hofunc.hod(f, 2)(point), expected) < 1e-12
+
+
+def test_nothing_of_a_call_is_kept_alive(device: torch.device, plans: OrderedDict) -> None:
+    def call() -> list[weakref.ref]:
+        x, weight = rand(device, 4, 3), rand(device, 3, 3, seed=1)
+
+        def f(x: Tensor) -> Tensor:
+            y = x @ weight
+            y[0] = y[1]
+            return (y.softmax(1).reshape(3, 4).cumsum(1) * weight[0, 0]).sum()
+
+        result = hofunc.hod(f, 2)(x)
+        mapped = torch.func.vmap(hofunc.hod(lambda row: mixed(row @ weight), 2))(x)
+        return [weakref.ref(tensor) for tensor in (x, weight, result, mapped)]
+
+    references = call()
+    gc.collect()
+    assert len(plans) == 2
+    assert [reference() for reference in references] == [None] * 4
+
+
+# Threads.
+
+
+def test_threads_share_the_cache(device: torch.device, plans: OrderedDict, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With room for fewer plans than the threads use, so that they push out each other's."""
+    monkeypatch.setattr(cache, "MAX_PLANS", 2)
+    points = {size: rand(device, size) for size in range(1, 5)}
+    expected = {size: nested_reverse(mixed, 2)(x) for size, x in points.items()}
+    errors: list[float] = []
+
+    def work(first: int) -> None:
+        for step in range(20):
+            size = (first + step) % 4 + 1
+            errors.append(relative_error(hofunc.hod(mixed, 2)(points[size]), expected[size]))
+
+    threads = [Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(errors) == 80
+    assert max(errors) < 1e-12
+    assert len(plans) == 2

@@ -1,0 +1,64 @@
+"""Blocks of an evaluated call, in the order in which they are asked for."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from hofunc.run.evaluate import Evaluation, evaluate
+from tests.cases import rand
+from tests.graph.recordings import recorded
+from verification.oracles import nested_reverse, relative_error
+
+
+def f(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    return (x.exp() @ y.sin()) * y.sum(), y * 2
+
+
+@pytest.fixture
+def inputs(device: torch.device) -> tuple[Tensor, Tensor]:
+    return rand(device, 2, 3), rand(device, 3, seed=1)
+
+
+def evaluated(inputs: tuple[Tensor, ...], order: int, *, compact: bool) -> Evaluation:
+    return evaluate(recorded(f, *inputs), inputs, 2, (order,), compact=compact)
+
+
+@pytest.mark.parametrize("compact", [False, True])
+@pytest.mark.parametrize("slots", [(0,), (1,), (0, 1), (1, 0), (1, 0, 0), (0, 1, 0), (1, 0, 1), (1, 1, 0)])
+@pytest.mark.parametrize("output", [0, 1])
+def test_slots_are_in_the_order_asked_for(
+    output: int, slots: tuple[int, ...], compact: bool, inputs: tuple[Tensor, Tensor]
+) -> None:
+    evaluation = evaluated(inputs, len(slots), compact=compact)
+    got = evaluation.compact(output, slots).dense() if compact else evaluation.dense(output, slots)
+    expected = nested_reverse(lambda *args: f(*args)[output], len(slots), (0, 1))(*inputs)
+    for slot in slots:
+        expected = expected[slot]
+    assert relative_error(got, expected) < 1e-12
+
+
+def test_a_block_that_vanishes_is_zero_of_its_full_shape(inputs: tuple[Tensor, Tensor]) -> None:
+    evaluation = evaluated(inputs, 2, compact=False)
+    block = evaluation.dense(1, (0, 1))
+    assert block.shape == (3, 2, 3, 3)
+    assert block.dtype == torch.float64
+    assert not block.any()
+
+
+def test_equal_blocks_share_memory(inputs: tuple[Tensor, Tensor]) -> None:
+    evaluation = evaluated(inputs, 2, compact=False)
+    one, other = evaluation.dense(0, (0, 1)), evaluation.dense(0, (1, 0))
+    assert one.data_ptr() == other.data_ptr()
+    assert torch.equal(one, other.permute(0, 2, 3, 1))
+
+
+def test_what_f_returned(inputs: tuple[Tensor, Tensor]) -> None:
+    evaluation = evaluated(inputs, 1, compact=False)
+    assert all(map(torch.equal, evaluation.tensors, f(*inputs)))
+
+
+def test_tensors_beyond_the_outputs_are_not_differentiated(inputs: tuple[Tensor, Tensor]) -> None:
+    evaluation = evaluate(recorded(f, *inputs), inputs, 1, (1,), compact=False)
+    outputs = {output for output, _ in evaluation.plan.dense}
+    assert outputs == {evaluation.plan.lowered.graph.outputs[0]}
+    assert torch.equal(evaluation.tensors[1], inputs[1] * 2)
