@@ -1,0 +1,272 @@
+"""Every check of what a transform is called with: its message, and that it leaves nothing behind."""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+from torch.utils._pytree import tree_structure
+
+import hofunc
+from hofunc.arguments import split
+from tests.cases import rand
+
+TRANSFORMS = [hofunc.hod, hofunc.derivatives]
+
+
+def square(*args: Any, **_: Any) -> Tensor:
+    """Sum the squares of the first argument."""
+    return (args[0] * args[0]).sum()
+
+
+@pytest.fixture
+def x(device: torch.device) -> Iterator[Tensor]:
+    """Return an input, and check at the end that nothing of it or around it has changed."""
+    x = rand(device, 3)
+    before, graded = x.clone(), torch.is_grad_enabled()
+    yield x
+    assert torch.equal(x, before)
+    assert x.grad_fn is None
+    assert not x.requires_grad
+    assert torch.is_grad_enabled() == graded
+    assert not _get_current_dispatch_mode_stack()
+    assert torch._C._len_torch_function_stack() == 0
+    assert torch._C._functorch.peek_interpreter_stack() is None
+
+
+def assert_refuses(call: Callable[[], Any], what: str, got: str, expected: str, remedy: str) -> None:
+    """Check all parts of a message."""
+    with pytest.raises(hofunc.ArgumentError) as caught:
+        call()
+    place = rf" \(called at {re.escape(__file__.rsplit('/', 1)[-1])}:\d+\)\. "
+    assert re.fullmatch(
+        f"{re.escape(f'{what}: got {got}, expected {expected}')}{place}{re.escape(remedy)}", str(caught.value)
+    ), str(caught.value)
+
+
+# What does not depend on the call is refused when the transform is made.
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS)
+@pytest.mark.parametrize("order", [0, -1, True, 2.0, "2", None])
+def test_order(transform: Callable[..., Any], order: Any) -> None:
+    assert_refuses(
+        lambda: transform(square, order),
+        f"{transform.__name__}: order",
+        repr(order),
+        "an int of at least 1",
+        "The value itself is f(x), or derivatives()[0].",
+    )
+
+
+@pytest.mark.parametrize(("f", "got"), [(3, "int"), (None, "NoneType"), (torch.ones(2), "Tensor")])
+def test_f_that_is_not_a_function(f: Any, got: str) -> None:
+    for transform in TRANSFORMS:
+        assert_refuses(
+            lambda transform=transform: transform(f),  # type: ignore[misc]
+            f"{transform.__name__}: f",
+            got,
+            "a function of tensors",
+            "Pass the function itself, not its result.",
+        )
+
+
+@pytest.mark.parametrize("argnums", [(), [], "0", 1.0, None, (0, 1.0), (0, None), (True,), {0}])
+def test_argnums_that_are_not_numbers(argnums: Any) -> None:
+    assert_refuses(
+        lambda: hofunc.hod(square, 2, argnums),
+        "hod: argnums",
+        repr(argnums),
+        "an int or a tuple of ints",
+        "Name positional arguments by number.",
+    )
+
+
+@pytest.mark.parametrize("argnums", [True, False])
+def test_argnums_that_is_a_truth_value(argnums: bool) -> None:
+    with pytest.raises(hofunc.ArgumentError, match=rf"hod: argnums: got {argnums}, expected an int or a tuple of ints"):
+        hofunc.hod(square, 2, argnums)
+
+
+@pytest.mark.parametrize("layout", ["sparse", None, "DENSE", 0])
+def test_layout(layout: Any) -> None:
+    assert_refuses(
+        lambda: hofunc.hod(square, layout=layout),
+        "hod: layout",
+        repr(layout),
+        "one of ('dense', 'compact')",
+        "Use 'dense' for plain tensors.",
+    )
+
+
+def test_named_orders_check_too() -> None:
+    with pytest.raises(hofunc.ArgumentError, match="layout"):
+        hofunc.jacobian(square, layout="sparse")
+    with pytest.raises(hofunc.ArgumentError, match="argnums"):
+        hofunc.hessian(square, ())
+
+
+# What depends on the arguments.
+
+
+@pytest.mark.parametrize(
+    ("argnums", "got"),
+    [
+        (2, "2 for 2 positional arguments"),
+        (-3, "-3 for 2 positional arguments"),
+        ((0, 5), "(0, 5) for 2 positional arguments"),
+    ],
+)
+def test_argnums_out_of_range(argnums: Any, got: str, x: Tensor) -> None:
+    assert_refuses(
+        lambda: hofunc.hod(square, 2, argnums)(x, x),
+        "hod: argnums",
+        got,
+        "numbers from -2 to 1",
+        "Pass what you differentiate by as a positional argument.",
+    )
+
+
+@pytest.mark.parametrize("argnums", [(0, 0), (1, -1), (-2, 1, 0), [1, 1]])
+def test_argnums_that_name_an_argument_twice(argnums: Any, x: Tensor) -> None:
+    assert_refuses(
+        lambda: hofunc.hod(square, 2, argnums)(x, x),
+        "hod: argnums",
+        repr(argnums),
+        "every argument once",
+        "Leave the second one out.",
+    )
+
+
+def test_no_positional_argument(x: Tensor) -> None:
+    assert_refuses(
+        lambda: hofunc.derivatives(square)(x=x),
+        "derivatives: argnums",
+        "no positional argument",
+        "one to differentiate by",
+        "Pass it by position.",
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.bool])
+def test_inputs_of_integers(dtype: torch.dtype, x: Tensor) -> None:
+    assert_refuses(
+        lambda: hofunc.hod(square)(x.to(dtype)),
+        "hod: an input to differentiate by",
+        f"dtype {dtype}",
+        "a real floating-point dtype",
+        "Convert it with .double().",
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_complex_inputs(dtype: torch.dtype, x: Tensor) -> None:
+    assert_refuses(
+        lambda: hofunc.hod(square)(x.to(dtype)),
+        "hod: an input to differentiate by",
+        f"dtype {dtype}",
+        "a real floating-point dtype",
+        "Differentiate by its real and imaginary part.",
+    )
+
+
+@pytest.mark.parametrize(("leaf", "got"), [(2.0, "float"), ("a", "str"), (None, "NoneType")])
+def test_inputs_that_are_not_tensors(leaf: Any, got: str, x: Tensor) -> None:
+    for argument in (leaf, {"a": x, "b": [leaf]}, (x, leaf)):
+        assert_refuses(
+            lambda argument=argument: hofunc.hod(square)(argument),  # type: ignore[misc]
+            "hod: an input to differentiate by",
+            got,
+            "a tensor or a pytree of tensors",
+            "Turn it into a tensor, or leave it out of argnums.",
+        )
+
+
+def test_only_what_is_differentiated_by_is_checked(x: Tensor) -> None:
+    got = hofunc.hod(lambda x, *_, **__: square(x), 2)(x, 3, "name", x.int(), None, key={"a": 1})
+    assert torch.equal(got, 2 * torch.eye(3, dtype=x.dtype, device=x.device))
+
+
+def test_f_is_not_called_on_bad_arguments(x: Tensor) -> None:
+    calls: list[Tensor] = []
+    with pytest.raises(hofunc.ArgumentError):
+        hofunc.hod(calls.append, 2, 1)(x)
+    with pytest.raises(hofunc.ArgumentError):
+        hofunc.hod(calls.append, 2)(x.int())
+    assert not calls
+
+
+# What f returns.
+
+
+@pytest.mark.parametrize(
+    ("convert", "got"),
+    [
+        (Tensor.int, "dtype torch.int32"),
+        (lambda y: y > 0, "dtype torch.bool"),
+        (lambda y: y + 1j, "dtype torch.complex128"),
+        (Tensor.item, "float"),
+        (lambda _: None, "NoneType"),
+        (lambda y: (y, "name"), "str"),
+        (lambda y: {"a": y, "b": [2]}, "int"),
+    ],
+)
+def test_outputs(convert: Callable[[Tensor], Any], got: str, x: Tensor) -> None:
+    for transform in TRANSFORMS:
+        assert_refuses(
+            lambda transform=transform: transform(lambda x: convert(square(x)))(x),  # type: ignore[misc]
+            f"{transform.__name__}: an output of f",
+            got,
+            "a real floating-point tensor",
+            "Return only what is to be differentiated; other results go into aux, with has_aux=True.",
+        )
+
+
+@pytest.mark.parametrize(
+    ("result", "got"), [(lambda y: y, "Tensor"), (lambda y: [y, y], "list"), (lambda y: (y, y, y), "tuple")]
+)
+def test_has_aux_without_a_pair(result: Callable[[Tensor], Any], got: str, x: Tensor) -> None:
+    assert_refuses(
+        lambda: hofunc.hod(lambda x: result(square(x)), has_aux=True)(x),
+        "hod: the result of f",
+        got,
+        "a pair (output, aux)",
+        "Return a pair, or drop has_aux.",
+    )
+
+
+@pytest.mark.parametrize("under", [lambda g: g, torch.func.vmap], ids=["plain", "vmap"])
+def test_nothing_is_left_behind_by_an_error_in_f(under: Callable[..., Any], x: Tensor) -> None:
+    def f(x: Tensor) -> Tensor:
+        raise KeyError(x.sin().shape)
+
+    with torch.no_grad():
+        with pytest.raises(KeyError):
+            under(hofunc.hod(f))(x)
+        assert not torch.is_grad_enabled()
+
+
+# The separation of arguments.
+
+
+def test_split_takes_leaves_out_and_joined_puts_them_back(x: Tensor) -> None:
+    first, second = {"b": x, "a": [x + 1]}, x + 2
+    args = (1.5, first, "name", second)
+    parts = split("hod", args, {"key": 2}, (-1, 1))
+    assert parts.argnums == (3, 1)
+    assert [leaf.sum().item() for leaf in parts.leaves] == [(x + n).sum().item() for n in (2, 0, 1)]
+    assert parts.spec == tree_structure((second, first))
+    assert parts.rest == ((1.5, None, "name", None), {"key": 2})
+    joined, kwargs = parts.joined([leaf * 2 for leaf in parts.leaves], parts.rest)
+    assert torch.equal(joined[3], second * 2)
+    assert torch.equal(joined[1]["a"][0], (x + 1) * 2)
+    assert joined[0::2] == [1.5, "name"]
+    assert kwargs == {"key": 2}
+
+
+def test_split_by_one_number_has_the_structure_of_the_argument(x: Tensor) -> None:
+    assert split("hod", (x, [x]), {}, 1).spec == tree_structure([x])
+    assert split("hod", (x, [x]), {}, (1,)).spec == tree_structure(([x],))
