@@ -70,7 +70,8 @@ class Derivative:
 
         Args:
             keep_batch: Whether a label that all slots share, and the output if it has it, stands once, in front, as
-                in a derivative that is mapped by hand over independent rows. Nothing larger is allocated.
+                in a derivative that is mapped by hand over independent rows. Nothing larger is allocated. At order 1
+                these are the labels that the output shares.
 
         Returns:
             Tensor of `shape`; with keep_batch, of the batch sizes and then what is left of `shape` without them.
@@ -128,12 +129,16 @@ def _place(label: Label, axes: Axes) -> _Place | None:
 
 
 def _batch_places(term: Term) -> dict[tuple, Label]:
-    """Return the labels that all slots of a term share, by where they lie in the output and in every slot."""
+    """Return the labels that all slots of a term share, by where they lie in the output and in every slot.
+
+    A label of a single slot is shared only if the output has it.
+    """
     result = {}
     for label in dict.fromkeys(labels_of(*term.slots[:1])):
         in_slots = tuple(_place(label, slot) for slot in term.slots)
         in_out = _place(label, term.out)
-        if None not in in_slots and (in_out is not None or label not in set(labels_of(term.out))):
+        is_in_out = label in set(labels_of(term.out))
+        if None not in in_slots and (in_out is not None or (len(term.slots) > 1 and not is_in_out)):
             result[in_out, in_slots] = label
     return result
 

@@ -108,6 +108,8 @@ def common_refinement(old: Shape, new: Shape) -> tuple[Axes, Axes] | None:
     An axis of size 1 lends its label to the first axis of the other shape, so that a batch of one that is merged
     into another axis and split off again is still a batch.
     """
+    if tuple(old) == tuple(new):
+        return (same := fresh_axes(old)), same
     axes: tuple[list[Axis], list[Axis]] = ([], [])
     left = [[size for size in shape if size != 1] for shape in (old, new)]
     parts: list[Axis] = [(), ()]

@@ -115,6 +115,8 @@ def test_reshape(case: OpCase, order: int, device: torch.device) -> None:
         (lambda x: x.reshape(6).tanh().reshape(3, 2).sum(1), (3, 2), "b, b c, b c"),
         (lambda x: x.tanh().reshape(3, 2, 2), (6, 2), "b c d, (b c) d, (b c) d"),
         (lambda x: x.tanh().reshape(3, 1, 2).squeeze(1).unsqueeze(0), (3, 2), "i b c, b c, b c"),
+        (lambda x: x.tanh().unsqueeze(1).reshape(1, 3), (1, 3), "b c, b c, b c"),
+        (lambda x: (x[:, None] @ x.new_ones(3, 2)).tanh().sum((1, 2)), (1, 3), "b, b i, b j"),
         (lambda x: x.permute(1, 2, 0).tanh(), (3, 2, 4), "b c d, d b c, d b c"),
         (lambda x: x.tanh().expand(3, 2), (3, 1), "b i, b c, b c"),
         (lambda x: (x @ x.new_ones(2, 2)).tanh().repeat(2, 1), (3, 2), "(i b) j, b k, b l"),
@@ -143,6 +145,13 @@ def test_common_refinement(old: tuple[int, ...], new: tuple[int, ...], sizes: tu
     inner = [label for label in labels_of(refined[0]) if label.size > 1]
     assert inner == [label for label in labels_of(refined[1]) if label.size > 1]
     assert tuple(label.size for label in inner) == tuple(size for size in sizes if size > 1)
+
+
+@pytest.mark.parametrize("shape", [(1,), (1, 1), (2, 1), ()])
+def test_equal_shapes_share_their_labels(shape: tuple[int, ...]) -> None:
+    refined = common_refinement(shape, shape)
+    assert refined is not None
+    assert refined[0] == refined[1]
 
 
 def test_boundaries_that_do_not_nest_have_no_common_refinement() -> None:
