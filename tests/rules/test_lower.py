@@ -103,6 +103,11 @@ def test_only_shapes_that_depend_on_values_make_a_plan_good_for_one_call(device:
     assert not lowered(torch.var, rand(device, 3))[1].dynamic
 
 
+def test_the_plan_of_a_weighted_loss_is_kept(device: torch.device) -> None:
+    target, weight = torch.tensor([2, 0], device=device), rand(device, 3).exp()
+    assert not lowered(lambda x: F.cross_entropy(x, target, weight=weight), rand(device, 2, 3))[1].dynamic
+
+
 # The choice of a rule.
 
 
