@@ -56,7 +56,7 @@ def computing_dtype(lowered: Lowered) -> torch.dtype:
 
     In half precision a sum of many terms would lose more than the values themselves have lost.
     """
-    dtypes = {node.dtype for node in lowered.graph.nodes if node.active}
+    dtypes = {node.dtype for node in lowered.graph.nodes if node.active and node.dtype.is_floating_point}
     return reduce(torch.promote_types, dtypes, torch.float32)
 
 

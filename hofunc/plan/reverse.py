@@ -28,9 +28,11 @@ def reverse(builder: Builder, orders: Sequence[int]) -> Blocks:
         Contracted terms by output node and sorted tuple of input nodes; a block that vanishes is left out.
     """
     nodes, highest = builder.lowered.graph.nodes, max(orders)
+    reached = _reached(builder)
     local = {
         index: local_derivatives(builder.lowered.graph, nodes[index], rule, highest)
         for index, rule in builder.lowered.rules.items()
+        if index in reached
     }
     degrees = _degrees(builder, local, highest)
     blocks: Blocks = {}
@@ -45,6 +47,19 @@ def reverse(builder: Builder, orders: Sequence[int]) -> Blocks:
                     blocks.setdefault((output, target), []).extend(composed)
     result = {block: accumulated(builder, terms) for block, terms in blocks.items() if len(block[1]) in orders}
     return {block: terms for block, terms in result.items() if terms}
+
+
+def _reached(builder: Builder) -> set[int]:
+    """Return the active nodes on which an output depends."""
+    nodes = builder.lowered.graph.nodes
+    reached: set[int] = set()
+    left = list(builder.lowered.graph.outputs)
+    while left:
+        index = left.pop()
+        if nodes[index].active and index not in reached:
+            reached.add(index)
+            left.extend(nodes[index].operands)
+    return reached
 
 
 def _degrees(builder: Builder, local: dict[int, Local], highest: int) -> list[int]:

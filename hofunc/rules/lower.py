@@ -18,7 +18,7 @@ from hofunc.graph.node import CONSTANT, Call, Graph, Node, call_of, renumbered
 from hofunc.graph.standin import outside_transforms
 from hofunc.graph.tape import Tape
 from hofunc.rules.kinds import Composite, Constant, Rule
-from hofunc.rules.opaque import opaque_rule
+from hofunc.rules.opaque import Complex, opaque_rule
 from hofunc.rules.registry import RULES
 
 Origin = int | torch.Tensor | None
@@ -88,7 +88,7 @@ class _Lowering:
         """Append what a recorded node, of which all operands are lowered, becomes."""
         operands = tuple(self.numbers[operand] for operand in node.operands)
         depends = any(self.nodes[operand].active for operand in operands)
-        rule = rule_of(node, self._values) if depends and node.dtype.is_floating_point else Constant()
+        rule = rule_of(node, self._values) if depends else Constant()
         if isinstance(rule, Composite):
             number = self._expanded(node, operands, rule)
         else:
@@ -189,6 +189,10 @@ def rule_of(node: Node, values: Sequence[torch.Tensor]) -> Rule | Composite | Co
         values: The values of the graph's nodes.
     """
     rule = RULES.get(node.op)
+    if node.dtype.is_complex and not isinstance(rule, Constant):
+        return Complex()
+    if not node.dtype.is_floating_point:
+        return Constant()
     if rule is not None:
         return rule
     if isinstance(node.op, OpOverload):

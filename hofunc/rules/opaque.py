@@ -1,14 +1,17 @@
 """The fallback: the local derivative of one op by nested torch.func."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, NoReturn
 
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
+from hofunc.algebra.term import Term
 from hofunc.errors import FallbackWarning, UnsupportedOpError, warn
 from hofunc.graph.node import Call, Node, Ref, call_of
-from hofunc.rules.kinds import Opaque, Positions
+from hofunc.graph.standin import in_transform
+from hofunc.rules.kinds import Opaque, Positions, Site
 
 _WARNED: set[str] = set()
 
@@ -69,11 +72,15 @@ def nested_derivative(op: Any, output: int | None, positions: Positions, args: t
         result = call(*operands)
         return result if output is None else result[output]
 
-    derivative = function
-    for position in positions:  # the slot of the first comes first
-        derivative = torch.func.jacrev(derivative, argnums=position)
     try:
-        return derivative(*tensors)
+        # NOTE [loops]: jacrev maps a backward pass over all its rows, and some of torch's batching rules are wrong
+        # (that of cdist). So the result is checked by one pass that maps nothing. Where it fails, or where it cannot be
+        # looked at because the values are batches themselves, jacrev loops over the rows.
+        if not in_transform():
+            derivative = _nested(function, positions, None)(*tensors)
+            if _agrees(derivative.detach(), function, positions, [tensor.detach() for tensor in tensors]):
+                return derivative
+        return _nested(function, positions, 1)(*tensors)
     except (RuntimeError, NotImplementedError) as error:
         raise UnsupportedOpError(
             f"hofunc: no rule for {op}",
@@ -81,6 +88,34 @@ def nested_derivative(op: Any, output: int | None, positions: Positions, args: t
             expected="an op that torch can differentiate that often",
             remedy="Write f with other ops, or add a rule (docs/adding-an-op.md).",
         ) from error
+
+
+def _nested(function: Callable, positions: Positions, chunk_size: int | None) -> Callable:
+    for position in positions:  # the slot of the first comes first
+        function = torch.func.jacrev(function, argnums=position, chunk_size=chunk_size)
+    return function
+
+
+def _agrees(
+    derivative: torch.Tensor, function: Callable, positions: Positions, tensors: Sequence[torch.Tensor]
+) -> bool:
+    """Compare a derivative, contracted with a vector in all slots but the last, with as many plain backward passes."""
+    expected = derivative
+    for position in (None, *positions[:-1]):
+        shape = function(*tensors).shape if position is None else tensors[position].shape
+        vector = torch.arange(1, prod(shape) + 1, device=derivative.device).to(derivative.dtype).cos().reshape(shape)
+        expected = torch.tensordot(vector, expected, len(shape))
+        function = _contracted(function, position, vector)
+    got = torch.func.grad(function, argnums=positions[-1])(*tensors)
+    tolerance = torch.finfo(derivative.dtype).eps ** 0.5
+    scale = derivative.abs().max().item() if derivative.numel() else 0
+    return torch.allclose(got, expected, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
+
+
+def _contracted(function: Callable, position: int | None, vector: torch.Tensor) -> Callable:
+    """Return the inner product of a vector and the function, or its gradient by the argument at a position."""
+    inner = function if position is None else torch.func.grad(function, argnums=position)
+    return lambda *tensors: (inner(*tensors) * vector).sum()
 
 
 def _emptied(template: Any, tensors: list[torch.Tensor]) -> Any:
@@ -91,3 +126,24 @@ def _emptied(template: Any, tensors: list[torch.Tensor]) -> Any:
     if type(template) is tuple:
         return tuple(_emptied(item, tensors) for item in template)
     return template
+
+
+class Complex:
+    """An op with a complex result, which raises when a derivative is to go through it."""
+
+    def positions(self, site: Site, order: int) -> NoReturn:
+        """Refuse.
+
+        Raises:
+            UnsupportedOpError: Always.
+        """
+        raise UnsupportedOpError(
+            "hofunc: f computes its output by way of complex numbers",
+            got=f"{site.node.op} with a result of {site.node.dtype}",
+            expected="real intermediate results",
+            remedy="Write the real and the imaginary part out.",
+        )
+
+    def terms(self, site: Site, positions: Positions) -> Sequence[Term]:
+        """Return nothing, since there are no positions."""
+        return []
