@@ -1,9 +1,10 @@
-"""Scaled dot-product attention: the kernels that fuse it, from the formula."""
+"""Attention: the kernels that fuse it, and whole layers of it, from the formula."""
 
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from hofunc.errors import UnsupportedOpError
 from hofunc.rules.registry import define_composite
@@ -59,3 +60,76 @@ for _op in (
     aten._scaled_dot_product_cudnn_attention.default,
 ):
     _define_kernel(_op)
+
+
+# The fused layers that torch.nn runs in eval mode when no parameter needs a gradient.
+
+PADDING_MASK = 1  # of torch's numbers for kinds of mask; the other kinds broadcast as they are
+
+
+def _multi_head(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    embed_dim: int,
+    heads: int,
+    weight: Tensor,
+    bias: Tensor,
+    out_weight: Tensor,
+    out_bias: Tensor,
+    mask: Tensor | None = None,
+    need_weights: bool = True,
+    average_weights: bool = True,
+    mask_type: int | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    def projected(x: Tensor, part: int) -> Tensor:
+        rows = slice(part * embed_dim, (part + 1) * embed_dim)
+        return (x @ weight[rows].t() + bias[rows]).unflatten(-1, (heads, -1)).transpose(1, 2)
+
+    q, k, v = (projected(x, part) for part, x in enumerate((query, key, value)))
+    scores = q @ k.transpose(-2, -1) * (embed_dim // heads) ** -0.5
+    if mask is not None:
+        hidden = mask.to(torch.bool)
+        hidden = hidden[:, None, None, :] if mask_type == PADDING_MASK else hidden
+        scores = scores.masked_fill(hidden, -torch.inf)
+    weights = scores.softmax(-1)
+    y = (weights @ v).transpose(1, 2).flatten(2) @ out_weight.t() + out_bias
+    return y, (weights.mean(1) if average_weights else weights) if need_weights else None
+
+
+def _encoder_layer(
+    x: Tensor,
+    embed_dim: int,
+    heads: int,
+    weight: Tensor,
+    bias: Tensor,
+    out_weight: Tensor,
+    out_bias: Tensor,
+    use_gelu: bool,
+    norm_first: bool,
+    eps: float,
+    *rest: Any,
+) -> Tensor:
+    norm_weight, norm_bias, norm_weight2, norm_bias2, weight1, bias1, weight2, bias2, *masks = rest
+    mask, mask_type = (*masks, None, None)[:2]
+
+    def attended(x: Tensor) -> Tensor:
+        packed = weight, bias, out_weight, out_bias, mask, False, False, mask_type
+        return _multi_head(x, x, x, embed_dim, heads, *packed)[0]
+
+    def fed_forward(x: Tensor) -> Tensor:
+        hidden = x @ weight1.t() + bias1
+        return (functional.gelu(hidden) if use_gelu else hidden.relu()) @ weight2.t() + bias2
+
+    def norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return functional.layer_norm(x, (embed_dim,), weight, bias, eps)
+
+    if norm_first:
+        x = x + attended(norm(x, norm_weight, norm_bias))
+        return x + fed_forward(norm(x, norm_weight2, norm_bias2))
+    x = norm(x + attended(x), norm_weight, norm_bias)
+    return norm(x + fed_forward(x), norm_weight2, norm_bias2)
+
+
+define_composite(aten._native_multi_head_attention.default, _multi_head)
+define_composite(aten._transformer_encoder_layer_fwd.default, _encoder_layer)

@@ -95,3 +95,25 @@ def _layer_norm(
 
 
 define_composite(aten.native_layer_norm.default, _layer_norm)
+
+
+def _group_norm(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    samples: int,
+    channels: int,
+    size: int,
+    groups: int,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    grouped = x.reshape(samples, groups, -1)
+    variance, mean = moments(grouped, -1, correction=0)
+    scale = (variance + eps).rsqrt()
+    y = ((grouped - mean) * scale).reshape(samples, channels, size)
+    y = y if weight is None else y * weight[:, None]
+    y = y if bias is None else y + bias[:, None]
+    return y.reshape(x.shape), mean.squeeze(-1), scale.squeeze(-1)
+
+
+define_composite(aten.native_group_norm.default, _group_norm)

@@ -9,10 +9,12 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor
 
 import hofunc
+from hofunc.graph.record import record
 from hofunc.rules.kinds import Composite
 from hofunc.rules.registry import RULES
 from tests.cases import rand
 from tests.rules.opcase import ORACLE_WARNINGS, OpCase, every_row, use
+from verification.oracles import relative_error
 
 pytestmark = ORACLE_WARNINGS
 fused = F.scaled_dot_product_attention
@@ -134,3 +136,46 @@ def test_dropout_inside_a_kernel_is_refused(name: str) -> None:
 def test_samples_and_heads_are_kept_apart(device: torch.device) -> None:
     got = hofunc.hod(lambda x: fused(x, x, x).sum((2, 3)), 2, layout="compact")(rand(device, 2, 3, 2, 4))
     assert got.dense(keep_batch=True).shape == (2, 3, 2, 4, 2, 4)
+
+
+# The fused layers of torch.nn, against the same layers while their parameters need gradients, which are not fused.
+
+
+@pytest.mark.parametrize("masks", [(), ("src_mask",), ("src_key_padding_mask",), ("src_mask", "src_key_padding_mask")])
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_an_encoder_layer_in_eval_mode(norm_first: bool, masks: tuple[str, ...], device: torch.device) -> None:
+    activation = "gelu" if norm_first else "relu"
+    layer = torch.nn.TransformerEncoderLayer(4, 2, 6, activation=activation, batch_first=True, norm_first=norm_first)
+    layer = layer.double().to(device).eval()
+    later = torch.ones(3, 3, dtype=torch.bool, device=device).triu(1)
+    padding = torch.tensor([[False, False, True], [False] * 3], device=device)
+    given = {name: {"src_mask": later, "src_key_padding_mask": padding}[name] for name in masks}
+
+    def f(x: Tensor) -> Tensor:
+        return (layer(x, **given) ** 3).sum()
+
+    x = rand(device, 2, 3, 4)
+    expected = hofunc.derivatives(f, 2)(x)
+    layer.requires_grad_(False)
+    assert torch.ops.aten._transformer_encoder_layer_fwd.default in recorded(f, x)
+    assert relative_error(hofunc.derivatives(f, 2)(x), expected) < 1e-12
+
+
+@pytest.mark.parametrize("need_weights", [False, True])
+def test_multi_head_attention_in_eval_mode(need_weights: bool, device: torch.device) -> None:
+    layer = torch.nn.MultiheadAttention(4, 2, batch_first=True).double().to(device).eval()
+
+    def f(x: Tensor) -> Tensor:
+        y, weights = layer(x, x, x, need_weights=need_weights)
+        return (y**3).sum() + (weights**2).sum() if need_weights else (y**3).sum()
+
+    x = rand(device, 2, 3, 4)
+    expected = hofunc.derivatives(f, 2)(x)
+    layer.requires_grad_(False)
+    assert torch.ops.aten._native_multi_head_attention.default in recorded(f, x)
+    assert relative_error(hofunc.derivatives(f, 2)(x), expected) < 1e-12
+
+
+def recorded(f: Callable[[Tensor], Tensor], x: Tensor) -> set[Any]:
+    """Return the ops that are recorded of a function."""
+    return {node.op for node in record(lambda inputs, _: f(inputs[0]), [x]).graph.nodes}

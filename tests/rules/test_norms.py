@@ -63,6 +63,25 @@ def layer_norm(x: Tensor, rank: int, weight: Tensor | None = None, bias: Tensor 
 
 LAYER_NORMS = [
     use(
+        "group_norm",
+        lambda x, w, b: F.group_norm(x, 2, w, b),
+        (2, 4, 1),
+        (4,),
+        (4,),
+        reference=lambda x, w, b: layer_norm(x.reshape(2, 2, 2), 1).reshape(2, 4, 1) * w[:, None] + b[:, None],
+    ),
+    use(
+        "native_group_norm, with its mean and scale",
+        lambda x: aten.native_group_norm(x, None, None, 2, 2, 3, 1, 1e-5),
+        (2, 2, 3),
+        reference=lambda x: (
+            layer_norm(x, 2),
+            x.mean((1, 2))[:, None],
+            (x.var((1, 2), correction=0) + 1e-5).rsqrt()[:, None],
+        ),
+        orders=(1, 2),
+    ),
+    use(
         "layer_norm",
         lambda x, w, b: F.layer_norm(x, (3,), w, b),
         (2, 3),
