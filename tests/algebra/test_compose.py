@@ -345,6 +345,8 @@ def test_scalars() -> None:
 def test_an_empty_axis_vanishes() -> None:
     outer = Term(1, (), (), (fresh_axes((0, 2)),))
     assert assert_composes(outer, identity(fresh_axes((0, 2)))) is None
+    outer = Term(1, (), (), ((axis(Label(0), Label(2)),),))
+    assert assert_composes(outer, identity(fresh_axes((0,)))) is None
     nothing = Term(1, (), (), ((part(0, 2, 5),),))
     assert assert_composes(nothing, identity(fresh_axes((5,)))) is None
 

@@ -100,6 +100,12 @@ def test_a_pattern_tells_an_output_from_a_slot_and_a_merged_axis_from_two() -> N
     assert len({pattern(term) for term in terms}) == len(terms)
 
 
+def test_a_pattern_tells_a_label_of_size_one_from_a_single_index() -> None:
+    one = Segment(Label(1), 0, 3)
+    index = Segment(None, 0, 3)
+    assert pattern(Term(1, (), ((one,), (one,)), ())) != pattern(Term(1, (), ((one,), (index,)), ()))
+
+
 def test_the_span_of_a_segment() -> None:
     assert span(Segment(Label(3), 2, 9)) == range(2, 5)
     assert span(Segment(None, 4, 9)) == range(4, 5)

@@ -240,6 +240,16 @@ def test_a_tensor_written_whole_is_not_read_back(device: torch.device) -> None:
     assert "read_strided" not in str(ops(recording))
 
 
+def test_another_view_of_what_was_written_is_not_read_back(device: torch.device) -> None:
+    def f(x: Tensor) -> Tensor:
+        y = x.clone()
+        one, other = y[0], y[0]
+        one.mul_(2)
+        return other * 1
+
+    assert "read_strided" not in str(ops(recorded(f, rand(device, 2, 3))))
+
+
 def test_a_write_elsewhere_leaves_a_tensor_as_it_was(device: torch.device) -> None:
     def f(x: Tensor) -> Tensor:
         y = x.clone()

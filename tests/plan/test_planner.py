@@ -58,6 +58,10 @@ def test_every_block_has_a_place(device: torch.device) -> None:
     assert compact.dense == {}
 
 
+def _and_a_view(x: Tensor) -> tuple[Tensor, Tensor]:
+    return x, x[None]
+
+
 @pytest.mark.parametrize(
     "f",
     [
@@ -65,6 +69,7 @@ def test_every_block_has_a_place(device: torch.device) -> None:
         lambda x, w: w.t() @ x,
         lambda x, w: x.sum() * x.new_ones(()),  # a broadcast
         lambda x, w: (x.exp(), x.exp()),  # one value twice
+        lambda x, w: _and_a_view(x.exp()),
         lambda x, w: (w @ x, (w @ x) * 1, w @ x + 1),
         lambda x, w: x,
         lambda x, w: x * w[0],
