@@ -364,3 +364,10 @@ def test_random_numbers_under_vmap(x: Tensor) -> None:
     values, scales = vmap(g, randomness="different")(x.repeat(5, 1))
     assert_equal(values, scales * x.repeat(5, 1))
     assert set(scales.unique().tolist()) == {0.0, 2.0}
+
+
+def test_indices_that_are_not_batched_under_vmap(x: Tensor, device: torch.device) -> None:
+    places = torch.tensor([2, 0], device=device)
+    assert_equal(vmap(hod(lambda x: mixed(x[places]), 2))(x), vmap(nested_reverse(lambda x: mixed(x[places]), 2))(x))
+    with pytest.raises(hofunc.BranchError, match=r"aten\.index\.Tensor, which needs a single value"):
+        vmap(hod(lambda x: x[x > 0].sum(), 1))(x)

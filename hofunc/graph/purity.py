@@ -1,7 +1,7 @@
 """What a function must not do while it is recorded, told from the ops that reach the tape."""
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import FrameType
 from typing import Any
 
@@ -12,6 +12,7 @@ from hofunc.errors import BranchError, MutationError, UntracedError
 from hofunc.graph.ledger import Ledger
 from hofunc.graph.storage import effects, storage_key
 
+_INDEX = torch.ops.aten.index.Tensor
 _FUNCTION_APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
 
 
@@ -34,15 +35,23 @@ def check_written(op: Any, args: tuple, kwargs: dict, allocated: Mapping[int, to
     return written
 
 
-def check_branch(ledger: Ledger, op: Any, operands: Iterable[int], out: Any) -> None:
+def shape_givers(op: Any, args: tuple, kwargs: dict) -> Any:
+    """Return those of an op's arguments whose values, and not only their shapes, give the result its shape."""
+    if torch.Tag.dynamic_output_shape not in op.tags:
+        return ()
+    if op is _INDEX:  # an index of integers has a shape, a mask has only as many as it holds
+        return [index for index in args[1] if index is not None and index.dtype in (torch.bool, torch.uint8)]
+    return args, kwargs
+
+
+def check_branch(ledger: Ledger, op: Any, args: tuple, kwargs: dict, out: Any) -> None:
     """Refuse an op that turns a batch of values into one Python number or into one shape.
 
     Raises:
         BranchError: The op depends on an input that stands for a batch.
     """
-    if not isinstance(out, bool | int | float | complex) and torch.Tag.dynamic_output_shape not in op.tags:
-        return
-    reached, seen = list(operands), set()
+    asked = (args, kwargs) if isinstance(out, bool | int | float | complex) else shape_givers(op, args, kwargs)
+    reached, seen = [ledger.tracked[id(leaf)] for leaf in tree_leaves(asked) if id(leaf) in ledger.tracked], set()
     while reached:
         index = reached.pop()
         if index in ledger.batched:

@@ -83,7 +83,7 @@ class Tape(TorchDispatchMode):
         if effects(op).writes:
             return self._write(op, args, kwargs, bool(operands))
         out = op(*args, **kwargs)
-        check_branch(ledger, op, operands, out)
+        check_branch(ledger, op, args, kwargs, out)
         before = len(ledger.nodes)
         ledger.enter([(op, args, kwargs, out)])
         for node in [node for node in ledger.nodes[before:] if not node.is_given]:

@@ -90,7 +90,7 @@ def _index_put(x: Tensor, indices: Indices, values: Tensor, accumulate: bool = F
     if accumulate:
         return indexed.parted(base.index_add(0, indexed.flat, rows))
     # Where an index comes twice the last value stays: each row is given the value that it ends up with.
-    owner = torch.full_like(base[:, 0] if base.dim() > 1 else base, -1, dtype=torch.long)
+    owner = torch.full(base.shape[:1], -1, dtype=torch.long, device=x.device)
     owner = owner.index_put([indexed.flat], torch.arange(len(indexed.flat), device=x.device))
     chosen = rows.index_select(0, owner.clamp(min=0))
     written = (owner >= 0).reshape(-1, *[1] * (base.dim() - 1))

@@ -45,7 +45,10 @@ def _has_gradient(node: Node, operands: Sequence[torch.Tensor]) -> bool:
     with temporarily_clear_interpreter_stack(), torch.inference_mode(False), torch.enable_grad():
         # a clone, since what was made in inference mode cannot require gradients
         inputs = [value.detach().clone().requires_grad_(value.is_floating_point()) for value in operands]
-        outputs = call_of(node)(*inputs)
+        try:
+            outputs = call_of(node)(*inputs)
+        except RuntimeError:  # some kernels are meant for inputs without a gradient only
+            return False
     return (outputs if node.output is None else outputs[node.output]).requires_grad
 
 

@@ -8,6 +8,7 @@ from torch import Tensor
 import hofunc
 from tests.cases import rand
 from tests.rules.opcase import ORACLE_WARNINGS, OpCase, every_row, ints, use
+from verification.oracles import relative_error
 
 aten = torch.ops.aten
 pytestmark = ORACLE_WARNINGS
@@ -110,3 +111,15 @@ def test_a_padded_row_of_an_embedding_is_a_constant(device: torch.device) -> Non
 def test_labels_of_axes_that_are_not_indexed_are_kept(index: tuple, pattern: str, device: torch.device) -> None:
     got = hofunc.hod(lambda x: x.tanh()[index].sum(1), 2, layout="compact")(rand(device, 3, 2))
     assert got.pattern == pattern
+
+
+def test_a_write_to_whole_matrices(device: torch.device) -> None:
+    def f(x: Tensor) -> Tensor:
+        y = x.clone()
+        y[torch.tensor([1], device=device)] = 0.5
+        return (y**3).sum()
+
+    x = rand(device, 2, 2, 3)
+    expected = 3 * x**2
+    expected[1] = 0
+    assert relative_error(hofunc.jacobian(f)(x), expected) < 1e-12

@@ -167,3 +167,9 @@ def test_complex_numbers_beside_the_way_are_let_be(device: torch.device) -> None
     )
     assert relative_error(got, torch.eye(4, dtype=x.dtype, device=device) * torch.fft.rfft(x).abs().sum()) < 1e-12
     assert torch.equal(aux, torch.fft.rfft(x))
+
+
+def test_a_kernel_that_is_meant_for_constants_is_refused(device: torch.device) -> None:
+    index = torch.tensor([[0, 1], [1, 1]], device=device)
+    with pytest.raises(hofunc.UnsupportedOpError, match="got a result without a gradient"):
+        hofunc.jacobian(lambda x: torch.nn.functional.embedding_bag(index, x.sin()))(rand(device, 2, 2))
