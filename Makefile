@@ -3,13 +3,15 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO_PICTURE := build/diabetes.png
+ASV := $(BIN)/asv
+ASV_CONFIG := --config asv_benchmarks/asv.conf.json
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench clean
+.PHONY: help demo test lint format bench bench-compare bench-site thesis clean
 .DELETE_ON_ERROR:
 
 help: ## Say what there is to make
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
 
 demo: $(VENV)/demo.stamp ## Train a network on real data and print what drives it, to the third derivative
 	$(BIN)/python docs/examples/diabetes.py --picture $(DEMO_PICTURE)
@@ -26,8 +28,18 @@ format: $(VENV)/lint.stamp ## Format the code, and mend what can be mended of it
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 
-bench: $(VENV)/bench.stamp ## Time hofunc beside nested torch.func (see asv_benchmarks/ for the history)
-	$(BIN)/python -m asv_benchmarks.compare
+bench: $(VENV)/bench.stamp ## Run the asv suite once on what is checked out, and keep the figures
+	$(ASV) machine $(ASV_CONFIG) --yes
+	$(ASV) run $(ASV_CONFIG) --quick --show-stderr --python=same --set-commit-hash=$$(git rev-parse HEAD) $(ARGS)
+
+bench-compare: $(VENV)/peers.stamp ## Time hofunc beside all its peers, in one run: ARGS="--threads 2 --workload T"
+	$(BIN)/python -m asv_benchmarks.compare $(ARGS)
+
+bench-site: $(VENV)/bench.stamp ## Build the pages of the history of the figures, in build/asv/html
+	$(ASV) publish $(ASV_CONFIG)
+
+thesis: $(VENV)/demo.stamp ## Redraw the figures of the THOAD thesis, into docs/thesis
+	$(BIN)/python -m docs.examples.thesis_figures
 
 clean: ## Remove the environment and whatever was made
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .asv

@@ -1,1 +1,1 @@
-"""Benchmarks of hofunc: the asv suite, and a comparison that needs nothing but torch."""
+"""Benchmarks of hofunc: the asv suite, and a comparison with peers that needs nothing but torch."""

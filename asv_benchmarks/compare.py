@@ -1,48 +1,62 @@
-"""Time hofunc beside nested torch.func, in one run: `make bench`, or `python -m asv_benchmarks.compare`."""
+"""Time hofunc beside all its peers, in one run and in turn: `make bench-compare`."""
 
-from statistics import quantiles
+import argparse
+import os
+import platform
+from collections.abc import Sequence
 
 import torch
 
+from asv_benchmarks import table
+from asv_benchmarks.benchmarks.peers import KINDS, Peer
+from asv_benchmarks.benchmarks.points import grid, points
 from asv_benchmarks.benchmarks.record import OPS, Overhead
-from asv_benchmarks.benchmarks.thesis import (
-    BATCH,
-    LAYERS,
-    WIDTH,
-    Contenders,
-    row_hessians,
-    row_thirds,
-    whole_hessians,
-)
-from asv_benchmarks.benchmarks.timing import interleaved
+from asv_benchmarks.contest import BURST, Budget, contest, limit_memory
 
-ROUNDS = 25
+# JAX reads this once, when it starts.
+ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
 
-def table(title: str, contenders: Contenders) -> list[str]:
-    """Time the contenders and tabulate their medians, quartiles and ratios to the first, which is hofunc."""
-    reference, *others = [function() for function in contenders.values()]
-    errors = [float((other - reference).abs().max() / reference.abs().max()) for other in others]
-    seconds = interleaved(contenders, ROUNDS)
-    lines = [f"\n{title}", f"{'milliseconds':32}{'median':>9}{'quartiles':>20}{'ratio':>8}{'difference':>12}"]
-    ours = quantiles(next(iter(seconds.values())))[1]
-    for (name, taken), error in zip(seconds.items(), [0.0, *errors], strict=True):
-        low, middle, high = (1e3 * value for value in quantiles(taken))
-        spread = f"{low:.2f} .. {high:.2f}"
-        lines.append(f"{name:32}{middle:9.2f}{spread:>20}{middle / (1e3 * ours):8.1f}{error:12.0e}")
-    return lines
+def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="compare", description="Time hofunc beside all its peers, in turn.")
+    parser.add_argument("--threads", type=int, choices=(1, 2), default=1)
+    parser.add_argument(
+        "--workload", default="", metavar="NAME", help="only those whose name starts so, as T or `P tanh`"
+    )
+    parser.add_argument("--grid", action="store_true", help="every point, not only those that stand for them")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="of peers (default: all)")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--prepare", type=float, default=120.0, metavar="SECONDS", help="a peer may take to prepare")
+    parser.add_argument("--call", type=float, default=1.0, metavar="SECONDS", help="a call may take")
+    parser.add_argument("--memory", type=float, default=8.0, metavar="GB", help="the process may take")
+    return parser.parse_args(arguments)
 
 
 def main() -> None:
-    """Print every comparison."""
-    torch.set_num_threads(1)
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} thread, float32; {ROUNDS} rounds of all in turn.")
-    print("hofunc records the function in every call and takes its plan from the cache.")
-    print("ratio: time over hofunc's; difference: the largest, over the largest entry.")
-    network = f"network of the thesis, {LAYERS} layers, batch {BATCH}, width {WIDTH}"
-    print(*table(f"Hessian of the batch by the input, {network}", whole_hessians()), sep="\n")
-    print(*table(f"Hessian of every row, {network}", row_hessians()), sep="\n")
-    print(*table(f"Third derivative of every row, {network}", row_thirds()), sep="\n")
+    """Print every comparison, and the ratios together."""
+    chosen = options()
+    torch.set_num_threads(chosen.threads)
+    torch.set_grad_enabled(False)
+    if chosen.threads == 1:
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {ONE_THREAD}".strip()
+    limit_memory(chosen.memory)
+    print(f"torch {torch.__version__}, Python {platform.python_version()}, float32, {chosen.threads} thread(s) each.")
+    print(f"{chosen.rounds} rounds of all in turn, each turn {1e3 * BURST:g} ms of calls. hofunc records in every call")
+    print(
+        "and takes its plan from the cache. ratio: time over hofunc's; difference: the largest over the largest entry."
+    )
+    budget = Budget(chosen.prepare, chosen.call, chosen.rounds)
+
+    def taken(peer: Peer) -> bool:
+        return peer.kind in chosen.kinds
+
+    contests = []
+    for workload in grid() if chosen.grid else points():
+        if workload.name.startswith(chosen.workload):
+            contests.append(contest(workload, budget, taken))
+            print(*table.rows(contests[-1]), sep="\n", flush=True)
+    print(*table.summary(contests), sep="\n")
     overhead = Overhead()
     overhead.setup()
     print(f"\nRecording, beyond running: {overhead.track_per_op():.1f} microseconds an op (chain of {OPS} tanh)")

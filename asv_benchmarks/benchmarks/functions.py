@@ -1,0 +1,70 @@
+"""The functions that are differentiated, written once for torch and JAX: ops, constants, then the arguments.
+
+None of them has a degenerate derivative: where the thesis of THOAD sums a softmax, which is constant, its sum is
+weighted here.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch.nn import functional
+
+Array = Any  # a torch tensor, or one of JAX
+
+
+class Ops(NamedTuple):
+    """What torch and JAX name differently; all else is methods and operators of arrays."""
+
+    relu: Callable[[Array], Array]
+    tanh: Callable[[Array], Array]
+    silu: Callable[[Array], Array]
+    sin: Callable[[Array], Array]
+    softmax: Callable[[Array], Array]
+    cross_entropy: Callable[[Array, Array], Array]
+
+
+TORCH = Ops(
+    torch.relu,
+    torch.tanh,
+    functional.silu,
+    torch.sin,
+    lambda x: torch.softmax(x, -1),
+    functional.cross_entropy,
+)
+
+
+def thesis(ops: Ops, constants: tuple[Array, tuple[str, ...]], x: Array, *layers: Array) -> Array:
+    """Return the thesis's network of x (..., n): layers (n, n), activations between, softmax, weighted sum (n,)."""
+    weights, activations = constants
+    for layer, activation in zip(layers, activations, strict=False):
+        x = getattr(ops, activation)(x @ layer)
+    return (ops.softmax(x @ layers[-1]) * weights).sum()
+
+
+def thesis_by_input(ops: Ops, constants: tuple[Array, tuple[str, ...], tuple[Array, ...]], x: Array) -> Array:
+    """Return the thesis's network with its layers among the constants."""
+    *constants_of_all, layers = constants
+    return thesis(ops, tuple(constants_of_all), x, *layers)
+
+
+def perceptron(ops: Ops, constants: tuple[str, tuple[tuple[Array, Array], ...]], x: Array) -> Array:
+    """Return the output (...) of a network of x (..., d), of layers with bias and one activation between."""
+    activation, (*hidden, (weight, bias)) = constants
+    for inner_weight, inner_bias in hidden:
+        x = getattr(ops, activation)(x @ inner_weight + inner_bias)
+    return (x @ weight + bias).squeeze(-1)
+
+
+def attention(ops: Ops, constants: tuple[Array, Array, Array, Array], x: Array) -> Array:
+    """Return the weighted sum of softmax attention among the rows of x (T, d)."""
+    query, key, value, weights = constants
+    scores = (x @ query) @ (x @ key).T / x.shape[-1] ** 0.5
+    return ((ops.softmax(scores) @ (x @ value)) * weights).sum()
+
+
+def classifier(ops: Ops, constants: tuple[Array, Array], parameters: dict[str, Array]) -> Array:
+    """Return the mean cross-entropy of a tanh network with one hidden layer, on inputs (N, d) and targets (N,)."""
+    inputs, targets = constants
+    hidden = ops.tanh(inputs @ parameters["weight1"] + parameters["bias1"])
+    return ops.cross_entropy(hidden @ parameters["weight2"] + parameters["bias2"], targets)

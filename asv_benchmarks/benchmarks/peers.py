@@ -1,0 +1,148 @@
+"""Every way to a workload's derivative: hofunc's, and the strongest that an expert writes in torch and in JAX.
+
+All give the same tensor, but for layout: blocks of several arguments are views of one matrix for those that
+differentiate by one flat vector.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+import hofunc
+
+from . import jaxed, jets
+from .captured import captured, compiled
+from .columns import batched, columns
+from .nests import NESTS, Call, naive, nested, nests, scattered, title
+from .symmetric import count
+from .workloads import Function, Workload
+
+Prepared = tuple[Function, Tensor]
+NAIVE_LIMIT = 2**28  # entries of the dense tensor of which naive nesting keeps a diagonal
+KINDS = ("eager", "captured", "compiled")
+JET_LIMIT = 1000  # different entries of a derivative, each of which takes one direction
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A way to the derivative of a workload.
+
+    Attributes:
+        name: As it is shown.
+        kind: "eager", "captured" or "compiled": what it does once and for all before it is called.
+        prepare: Returns the function that is timed; it may take long.
+    """
+
+    name: str
+    kind: str
+    prepare: Callable[[], Call]
+
+
+def ours(workload: Workload) -> list[Peer]:
+    """Return hofunc's ways."""
+    return [Peer("hofunc", "eager", partial(_hod, workload))]
+
+
+def _hod(workload: Workload) -> Call:
+    """Return a function that records, takes the plan from the cache, and runs it."""
+    layout = "compact" if workload.rows else "dense"
+    derivative = hofunc.hod(workload.f, workload.order, workload.argnums, layout=layout)
+    if workload.rows:
+        return lambda: derivative(*workload.args).dense(keep_batch=True)
+    return lambda: derivative(*workload.args)
+
+
+def peers(workload: Workload) -> list[Peer]:
+    """Return all others, eager ones first, then captured, then compiled, the same ways in the same order."""
+    found = []
+    if _naive_size(workload) <= NAIVE_LIMIT:
+        found.append(Peer("nested torch.func, naive", "eager", partial(naive, workload)))
+    ways = _ways(workload)
+    found += [Peer(name, "eager", partial(_bound, way)) for name, way in ways.items()]
+    found += [Peer(f"captured {name}", "captured", partial(_captured, way)) for name, way in ways.items()]
+    found += [Peer(f"compiled {name}", "compiled", partial(_compiled, way)) for name, way in ways.items()]
+    return found + (_jax(workload) if jaxed.AVAILABLE else [])
+
+
+def peer_of_kind(workload: Workload, kind: str) -> Peer:
+    """Return hofunc's way, or that of a kind which is mostly the fastest, for the history of its time."""
+    if kind == "hofunc":
+        return ours(workload)[0]
+    name = _by_rows(workload, NESTS[workload.order][0])
+    name = name if kind == "eager" else f"{kind} {name}"
+    return next(peer for peer in peers(workload) if peer.name == name)
+
+
+def _naive_size(workload: Workload) -> int:
+    return workload.args[0].numel() ** workload.order if workload.rows else workload.size
+
+
+def _ways(workload: Workload) -> dict[str, Callable[[], Prepared]]:
+    """Return what can be called eagerly, captured and compiled, by name."""
+    ways: dict[str, Callable[[], Prepared]] = {
+        title(nest, workload.rows): partial(nested, workload, nest) for nest in nests(workload)
+    }
+    if workload.rows:
+        ways["columns by autograd.grad"] = partial(columns, workload)
+        if jets.AVAILABLE and _is_for_jets(workload):
+            ways["jet-for-pytorch, polarised"] = partial(jets.polarised, workload)
+        return ways
+    ways["batched autograd.grad"] = partial(batched, workload)
+    if workload.independent:
+        ways |= {_by_rows(workload, nest): partial(scattered, workload, nest) for nest in nests(workload)}
+    return ways
+
+
+def _bound(way: Callable[[], Prepared]) -> Call:
+    function, x = way()
+    return lambda: function(x)
+
+
+def _captured(way: Callable[[], Prepared]) -> Call:
+    function, x = way()
+    graph = captured(function, x)
+    return lambda: graph(x)
+
+
+def _compiled(way: Callable[[], Prepared]) -> Call:
+    function, x = way()
+    graph = compiled(function, x)
+    return lambda: graph(x)
+
+
+def _jax(workload: Workload) -> list[Peer]:
+    found = [
+        Peer(f"jitted JAX {_by_rows(workload, nest)}", "compiled", partial(jaxed.nest, workload, nest))
+        for nest in nests(workload)
+    ]
+    if _is_for_jets(workload):
+        found.append(Peer("jitted JAX jet, polarised", "compiled", partial(jaxed.jet, workload)))
+    return found
+
+
+def _by_rows(workload: Workload, nest: tuple[str, ...]) -> str:
+    """Name a nest that makes use of independent rows."""
+    scattered = "scattered " if workload.independent and not workload.rows else ""
+    return scattered + title(nest, workload.independent)
+
+
+def _is_for_jets(workload: Workload) -> bool:
+    return workload.family == "P" and count(workload.args[0].shape[1], workload.order) <= JET_LIMIT
+
+
+def flattened(workload: Workload, result: Any) -> Tensor:
+    """Return a result of any peer as one tensor: that of every row, or the matrix of all arguments by all."""
+    leaves = [leaf if isinstance(leaf, Tensor) else torch.tensor(leaf.__array__()) for leaf in tree_leaves(result)]
+    if workload.rows:
+        return leaves[0].detach()
+    sizes = [leaf.numel() for leaf in tree_leaves(workload.args)]
+    if len(leaves) == 1:
+        return leaves[0].detach().reshape(sum(sizes), sum(sizes))
+    blocks = iter(leaves)
+    strips = [torch.cat([next(blocks).reshape(rows, columns) for columns in sizes], 1) for rows in sizes]
+    return torch.cat(strips).detach()

@@ -1,0 +1,86 @@
+"""Which sizes are measured: few that stand for all, and the whole grid.
+
+The largest result is the Hessian by input and parameters at width 50: 8000 x 8000, 256 MB. Results over RESULT_LIMIT
+are no points; what a way needs on the way to a result may be far more, and then that way is skipped.
+"""
+
+from collections.abc import Iterator
+
+from .workloads import (
+    RESULT_LIMIT,
+    Workload,
+    attention_whole,
+    classifier_parameters,
+    perceptron_rows,
+    thesis_parameters,
+    thesis_rows,
+    thesis_whole,
+)
+
+
+def points() -> Iterator[Workload]:
+    """Yield the points that `make bench-compare` takes: the ends of the grid and its middle."""
+    for batch, width in ((10, 10), (100, 10), (10, 100)):
+        yield thesis_rows(batch, width)
+        yield thesis_whole(batch, width)
+    yield thesis_rows(10, 10, depth=8)
+    yield from (thesis_rows(10, width, order) for order in (3, 4) for width in (4, 8))
+    yield from (thesis_parameters(width) for width in (5, 20))
+    for activation, inputs, order, rows in (
+        ("tanh", 2, 2, 128),
+        ("tanh", 10, 2, 128),
+        ("tanh", 2, 2, 1024),
+        ("tanh", 10, 2, 1024),
+        ("silu", 5, 2, 128),
+        ("sin", 5, 2, 128),
+        ("tanh", 2, 3, 128),
+        ("tanh", 5, 3, 128),
+        ("tanh", 2, 4, 128),
+    ):
+        yield perceptron_rows(inputs, order, rows, activation)
+    yield from (attention_whole(length, width) for length, width in ((8, 8), (32, 16)))
+    yield from (classifier_parameters(hidden) for hidden in (20, 70))
+
+
+def grid() -> Iterator[Workload]:
+    """Yield every point, but for results over RESULT_LIMIT."""
+    sizes = range(10, 101, 10)
+    shapes = dict.fromkeys([*((batch, 10) for batch in sizes), *((10, width) for width in sizes)])
+    everything = [
+        *(make(*shape) for make in (thesis_rows, thesis_whole) for shape in shapes),
+        *(thesis_rows(10, 10, depth=depth) for depth in range(2, 9) if depth != 3),
+        *(thesis_rows(10, width, order) for order in (3, 4) for width in range(4, 9)),
+        *(thesis_parameters(width) for width in (5, 10, 20, 30, 40, 50)),
+        *(
+            perceptron_rows(inputs, order, rows, activation)
+            for order in (2, 3, 4)
+            for rows in (128, 1024)
+            for activation in ("tanh", "silu", "sin")
+            for inputs in range(1, 11)
+        ),
+        *(attention_whole(*shape) for shape in ((8, 8), (16, 8), (16, 16), (32, 16))),
+        *(classifier_parameters(hidden) for hidden in (20, 70)),
+    ]
+    yield from (workload for workload in everything if workload.nbytes <= RESULT_LIMIT)
+
+
+def tracked() -> Iterator[Workload]:
+    """Yield the points of which asv keeps the history: one of each kind, small enough for every peer."""
+    yield thesis_rows(100, 10)
+    yield thesis_whole(10, 10)
+    yield thesis_rows(10, 6, order=3)
+    yield thesis_parameters(10)
+    yield perceptron_rows(2, 2)
+    yield perceptron_rows(2, 3)
+    yield attention_whole(8, 8)
+    yield classifier_parameters(20)
+
+
+def heavy() -> Iterator[Workload]:
+    """Yield the points of which asv keeps the peak memory: so large that torch itself, 320 MB, does not hide it."""
+    yield thesis_whole(100, 50)
+    yield thesis_parameters(30)
+    yield perceptron_rows(10, 2, rows=1024)
+    yield perceptron_rows(5, 3)
+    yield attention_whole(32, 16)
+    yield classifier_parameters(70)

@@ -1,0 +1,172 @@
+"""Every way to every workload gives the same derivative, and the tables of the comparison render; nothing is timed."""
+
+import time
+from itertools import product
+
+import pytest
+import torch
+from torch import Tensor
+from torch.func import jacfwd
+
+from asv_benchmarks import compare, contest, table
+from asv_benchmarks.benchmarks import columns, jets, symmetric
+from asv_benchmarks.benchmarks.captured import captured
+from asv_benchmarks.benchmarks.nests import NESTS, nested
+from asv_benchmarks.benchmarks.peers import Peer, flattened, ours, peer_of_kind, peers
+from asv_benchmarks.benchmarks.points import grid, points, tracked
+from asv_benchmarks.benchmarks.timing import interleaved
+from asv_benchmarks.benchmarks.workloads import (
+    RESULT_LIMIT,
+    Workload,
+    attention_whole,
+    classifier_parameters,
+    perceptron_rows,
+    thesis_parameters,
+    thesis_rows,
+    thesis_whole,
+)
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning"),  # torch's own, in forward mode
+    pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning"),
+]
+
+SMALL = [
+    thesis_rows(2, 3),
+    thesis_rows(2, 3, order=3, depth=2),
+    thesis_rows(2, 2, order=4),
+    thesis_whole(2, 3),
+    thesis_parameters(2, batch=3),
+    perceptron_rows(2, 2, rows=3, width=4, depth=2),
+    perceptron_rows(2, 3, rows=3, activation="silu", width=4, depth=2),
+    perceptron_rows(1, 4, rows=3, activation="sin", width=4, depth=2),
+    attention_whole(3, 2),
+    classifier_parameters(3, inputs=2, classes=2, batch=4),
+]
+each_small = pytest.mark.parametrize("workload", SMALL, ids=lambda workload: workload.name)
+
+
+def runs_in_tests(workload: Workload, peer: Peer) -> bool:
+    """To compile takes seconds, as to capture high orders does; JAX and jet-for-pytorch need not be installed."""
+    kinds = ("eager", "captured") if workload.order == 2 else ("eager",)
+    return peer.kind in kinds and "jet" not in peer.name
+
+
+def reference(workload: Workload) -> Tensor:
+    """Nested jacfwd of everything, by independent code."""
+    derivative = workload.f
+    for _ in range(workload.order):
+        derivative = jacfwd(derivative, argnums=workload.argnums)
+    if not workload.rows:
+        return flattened(workload, derivative(*workload.args))
+    x = workload.args[0]
+    whole = derivative(x) if workload.family == "T" else derivative(x).sum(0)
+    rows = torch.arange(x.shape[0])
+    return whole[tuple(part for _ in range(workload.order) for part in (rows, slice(None)))]
+
+
+@each_small
+def test_every_peer_agrees_with_hofunc(workload: Workload) -> None:
+    expected = reference(workload)
+    contenders = [*ours(workload), *(peer for peer in peers(workload) if runs_in_tests(workload, peer))]
+    assert len(contenders) > 4
+    for peer in contenders:
+        got = flattened(workload, peer.prepare()())
+        assert got.shape == expected.shape, peer.name
+        assert got.numel() == workload.size
+        assert contest.difference(got, expected) < 2e-6, peer.name
+
+
+@each_small
+def test_no_workload_is_degenerate(workload: Workload) -> None:
+    assert reference(workload).abs().max() > 1e-4
+
+
+def test_captured_graphs_replay_on_other_values() -> None:
+    """A graph that holds the values it was captured with as constants would be no peer."""
+    workload = perceptron_rows(2, 3, rows=3, width=4, depth=2)
+    for function, x in (nested(workload, NESTS[3][0]), columns.columns(workload)):
+        other = x.flip(0) / 2
+        torch.testing.assert_close(captured(function, x)(other), function(other))
+
+
+@pytest.mark.parametrize(("width", "order"), list(product((1, 2, 4), (2, 3, 4))))
+def test_directions_interpolate_every_entry(width: int, order: int) -> None:
+    """The derivatives of a symmetric tensor along the directions give back the tensor."""
+    generator = torch.Generator().manual_seed(0)
+    packed = torch.randn(symmetric.count(width, order), generator=generator)
+    tensor = packed[symmetric.positions(width, order)]
+    along, inverse = jets.directions(width, order)
+    assert len(along) == len(packed)
+    values = torch.stack([contracted(tensor, direction) for direction in along])
+    torch.testing.assert_close(inverse @ values, packed, rtol=1e-4, atol=1e-4)
+
+
+def contracted(tensor: Tensor, direction: Tensor) -> Tensor:
+    while tensor.dim():
+        tensor = tensor @ direction
+    return tensor
+
+
+def test_points_are_in_the_grid_and_within_the_limit() -> None:
+    names = [workload.name for workload in grid()]
+    assert len(names) == len(set(names))
+    for workload in (*points(), *tracked()):
+        assert workload.nbytes <= RESULT_LIMIT
+        assert workload.name in names
+    assert {workload.family for workload in points()} == {"T", "P", "A", "C"}
+
+
+@pytest.mark.parametrize("kind", ["hofunc", "eager", "captured", "compiled"])
+def test_asv_finds_a_way_of_every_kind(kind: str) -> None:
+    for workload in tracked():
+        assert peer_of_kind(workload, kind).name.startswith("hofunc" if kind == "hofunc" else "")
+
+
+def test_a_contest_renders_as_a_table() -> None:
+    workload = perceptron_rows(2, 2, rows=3, width=4, depth=2)
+    held = contest.contest(workload, contest.Budget(rounds=2), lambda peer: peer.name in {"columns by autograd.grad"})
+    text = "\n".join([*table.rows(held), *table.summary([held])])
+    assert "P tanh order 2, 3x2, width 4, depth 2: result 48 B" in text
+    assert "columns by autograd.grad" in text
+    assert "geometric mean" in text
+    assert held.ratio(("captured",)) is None
+    assert (held.ratio(("eager",)) or 0) > 0
+
+
+def test_who_takes_too_long_or_fails_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> None:
+        raise ValueError("no rule\nfor it")
+
+    def sleeps() -> None:
+        time.sleep(5)
+
+    slow = [Peer("fails", "eager", lambda: fails), Peer("sleeps", "eager", lambda: sleeps)]
+    monkeypatch.setattr(contest, "peers", lambda _: slow)
+    held = contest.contest(thesis_rows(2, 3), contest.Budget(prepare=1, rounds=2), lambda _: True)
+    assert held.skipped == {"fails": "ValueError: no rule", "sleeps": "TooLongError: over 1 s"}
+    assert [entry.name for entry in held.entries] == ["hofunc"]
+    assert "skipped: ValueError: no rule" in "\n".join(table.rows(held))
+    slow[:] = [peer for peer in peers(thesis_rows(2, 3)) if peer.name == "columns by autograd.grad"]
+    held = contest.contest(thesis_rows(2, 3), contest.Budget(call=0, rounds=2), lambda _: True)
+    assert "a call, over 0 s" in held.skipped["columns by autograd.grad"]
+
+
+def test_a_result_that_differs_is_seen() -> None:
+    assert contest.difference(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 4.0])) == 0.5
+
+
+def test_sizes_are_readable() -> None:
+    assert [table.size(value) for value in (12, 1600, 256e6)] == ["12 B", "1.6 kB", "256 MB"]
+
+
+def test_functions_take_turns() -> None:
+    calls: list[str] = []
+    seconds = interleaved({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, 3)
+    assert calls == [*"ab", *"ababab"]
+    assert [len(taken) for taken in seconds.values()] == [3, 3]
+
+
+def test_the_command_line() -> None:
+    chosen = compare.options(["--threads", "2", "--workload", "T", "--rounds", "5", "--kinds", "eager"])
+    assert (chosen.threads, chosen.workload, chosen.rounds, chosen.kinds) == (2, "T", 5, ["eager"])
