@@ -9,6 +9,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 from hofunc.errors import ArgumentError
 
 LAYOUTS = ("dense", "compact")
+STRATEGIES = ("auto", "reverse", "forward", "mixed")
 
 
 class Arguments(NamedTuple):
@@ -36,12 +37,12 @@ class Arguments(NamedTuple):
         return args, rest[1]
 
 
-def check_transform(name: str, f: Any, order: Any, argnums: Any, layout: Any) -> None:
+def check_transform(name: str, f: Any, order: Any, argnums: Any, layout: Any, strategy: Any) -> None:
     """Check what does not depend on the call.
 
     Raises:
         ArgumentError: f is not callable, order is not a positive int, argnums is not made of distinct ints, or layout
-            is unknown.
+            or strategy is unknown.
     """
     if not callable(f):
         _refuse(name, "f", type(f).__name__, "a function of tensors", "Pass the function itself, not its result.")
@@ -56,6 +57,8 @@ def check_transform(name: str, f: Any, order: Any, argnums: Any, layout: Any) ->
         _refuse(name, "argnums", repr(argnums), "an int or a tuple of ints", "Name positional arguments by number.")
     if layout not in LAYOUTS:
         _refuse(name, "layout", repr(layout), f"one of {LAYOUTS}", "Use 'dense' for plain tensors.")
+    if strategy not in STRATEGIES:
+        _refuse(name, "strategy", repr(strategy), f"one of {STRATEGIES}", "Leave it at 'auto' if in doubt.")
 
 
 def split(name: str, args: tuple, kwargs: dict, argnums: int | Sequence[int]) -> Arguments:

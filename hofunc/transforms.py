@@ -15,7 +15,15 @@ Function = Callable[..., Any]
 Argnums = int | Sequence[int]
 
 
-def hod(f: Function, order: int = 2, argnums: Argnums = 0, *, has_aux: bool = False, layout: str = "dense") -> Function:
+def hod(
+    f: Function,
+    order: int = 2,
+    argnums: Argnums = 0,
+    *,
+    has_aux: bool = False,
+    layout: str = "dense",
+    strategy: str = "auto",
+) -> Function:
     """Return a function that computes the exact derivative of f of the given order.
 
     f is recorded at every call, so that it may branch on values; the plan made from the recording is kept and used
@@ -29,6 +37,9 @@ def hod(f: Function, order: int = 2, argnums: Argnums = 0, *, has_aux: bool = Fa
             arguments are passed on as they are.
         has_aux: Whether f returns a pair of which only the first is differentiated.
         layout: ``"dense"`` for tensors, or ``"compact"`` for a `hofunc.Derivative` in place of each.
+        strategy: The direction in which derivatives are propagated: ``"reverse"`` eliminates nodes from the output to
+            the input, ``"forward"`` propagates Taylor polynomials from the input to the output, ``"mixed"`` does so up
+            to the order below and takes the highest by one adjoint pass; ``"auto"`` plans all and takes the cheapest.
 
     Returns:
         Function with f's signature. Its result nests as that of order nested ``torch.func.jacrev`` does: the
@@ -57,11 +68,19 @@ def hod(f: Function, order: int = 2, argnums: Argnums = 0, *, has_aux: bool = Fa
         tensor([[1., 0.],
                 [0., 1.]])
     """
-    return _Transform("hod", f, order, argnums, has_aux, layout).function((order,), lambda _, computed: computed[0])
+    return _Transform("hod", f, order, argnums, has_aux, layout, strategy).function(
+        (order,), lambda _, computed: computed[0]
+    )
 
 
 def derivatives(
-    f: Function, order: int = 2, argnums: Argnums = 0, *, has_aux: bool = False, layout: str = "dense"
+    f: Function,
+    order: int = 2,
+    argnums: Argnums = 0,
+    *,
+    has_aux: bool = False,
+    layout: str = "dense",
+    strategy: str = "auto",
 ) -> Function:
     """Return a function that computes f and its derivatives of every order up to the given one, from one recording.
 
@@ -71,6 +90,7 @@ def derivatives(
         argnums: As for `hod`.
         has_aux: As for `hod`.
         layout: As for `hod`.
+        strategy: As for `hod`.
 
     Returns:
         Function with f's signature; its result is the tuple (value, derivative of order 1, ..., of the given order),
@@ -87,11 +107,13 @@ def derivatives(
         >>> value, slope, curvature
         (tensor(0.), tensor(1.), tensor(-0.))
     """
-    transform = _Transform("derivatives", f, order, argnums, has_aux, layout)
+    transform = _Transform("derivatives", f, order, argnums, has_aux, layout, strategy)
     return transform.function(tuple(range(1, order + 1)), lambda value, computed: (value, *computed))
 
 
-def jacobian(f: Function, argnums: Argnums = 0, *, has_aux: bool = False, layout: str = "dense") -> Function:
+def jacobian(
+    f: Function, argnums: Argnums = 0, *, has_aux: bool = False, layout: str = "dense", strategy: str = "auto"
+) -> Function:
     """Return a function that computes the Jacobian of f: `hod` of order 1, with the same arguments and errors.
 
     Example:
@@ -99,10 +121,12 @@ def jacobian(f: Function, argnums: Argnums = 0, *, has_aux: bool = False, layout
         tensor([[2., 0.],
                 [0., 4.]])
     """
-    return hod(f, 1, argnums, has_aux=has_aux, layout=layout)
+    return hod(f, 1, argnums, has_aux=has_aux, layout=layout, strategy=strategy)
 
 
-def hessian(f: Function, argnums: Argnums = 0, *, has_aux: bool = False, layout: str = "dense") -> Function:
+def hessian(
+    f: Function, argnums: Argnums = 0, *, has_aux: bool = False, layout: str = "dense", strategy: str = "auto"
+) -> Function:
     """Return a function that computes the Hessian of f: `hod` of order 2, with the same arguments and errors.
 
     Example:
@@ -111,15 +135,16 @@ def hessian(f: Function, argnums: Argnums = 0, *, has_aux: bool = False, layout:
                 [3., 0., 1.],
                 [2., 1., 0.]])
     """
-    return hod(f, 2, argnums, has_aux=has_aux, layout=layout)
+    return hod(f, 2, argnums, has_aux=has_aux, layout=layout, strategy=strategy)
 
 
 class _Transform:
     """What the transforms have in common: a function and checked options."""
 
-    def __init__(self, name: str, f: Function, order: int, argnums: Argnums, has_aux: bool, layout: str):
-        check_transform(name, f, order, argnums, layout)
-        self.name, self.f, self.argnums, self.has_aux, self.layout = name, f, argnums, has_aux, layout
+    def __init__(self, name: str, f: Function, order: int, argnums: Argnums, has_aux: bool, layout: str, strategy: str):
+        check_transform(name, f, order, argnums, layout, strategy)
+        self.name, self.f, self.argnums, self.has_aux = name, f, argnums, has_aux
+        self.layout, self.strategy = layout, strategy
 
     def function(self, orders: tuple[int, ...], choose: Callable[[Any, list], Any]) -> Function:
         """Return a function with f's signature that returns choose(value, derivatives of the orders)."""
@@ -143,7 +168,9 @@ class _Transform:
         output, _ = tree_unflatten(recording.leaves, recording.spec)
         spec = tree_flatten(output)[1]
         compact = self.layout == "compact"
-        evaluation = evaluate(recording, arguments.leaves, spec.num_leaves, orders, compact=compact)
+        evaluation = evaluate(
+            recording, arguments.leaves, spec.num_leaves, orders, compact=compact, strategy=self.strategy
+        )
         tensors = iter(evaluation.tensors)
         leaves = [_value(next(tensors)) if isinstance(leaf, torch.Tensor) else leaf for leaf in recording.leaves]
         value, aux = tree_unflatten(leaves, recording.spec)

@@ -49,7 +49,7 @@ def _reads(axes: Axes) -> tuple[list[_Read], tuple[Label, ...]]:
             reads.append(_Read(torch.select, torch.select_scatter, (dim, start)))
             del segments[dim]
         elif label.size != extent:
-            reads.append(_Read(torch.narrow, _narrow_scatter, (dim, start, label.size)))
+            reads.append(_Read(torch.narrow, narrow_scatter, (dim, start, label.size)))
     labels = [segment.label for segment in segments if segment.label is not None]
     while (repeat := _first_repeat(labels)) is not None:
         reads.append(_Read(torch.diagonal, torch.diagonal_scatter, (0, *repeat)))
@@ -62,7 +62,8 @@ def _shaped_like(tensor: torch.Tensor, part: torch.Tensor, _: tuple[int, ...]) -
     return torch.reshape(part, tensor.shape)
 
 
-def _narrow_scatter(tensor: torch.Tensor, part: torch.Tensor, dim: int, start: int, length: int) -> torch.Tensor:
+def narrow_scatter(tensor: torch.Tensor, part: torch.Tensor, dim: int, start: int, length: int) -> torch.Tensor:
+    """Return the tensor with a part written to where `torch.narrow` takes it from."""
     return torch.slice_scatter(tensor, part, dim, start, start + length)
 
 
@@ -163,10 +164,11 @@ def plus(emit: Emit, left: Any, right: Any, coefficient: float) -> Any:
     """Return left + coefficient * right."""
     if coefficient == 1:
         return emit(torch.add, left, right)
-    return emit(_add_scaled, left, right, coefficient)
+    return emit(add_scaled, left, right, coefficient)
 
 
-def _add_scaled(left: torch.Tensor, right: torch.Tensor, coefficient: float) -> torch.Tensor:
+def add_scaled(left: torch.Tensor, right: torch.Tensor, coefficient: float) -> torch.Tensor:
+    """Return left + coefficient * right, in one call."""
     return torch.add(left, right, alpha=coefficient)
 
 

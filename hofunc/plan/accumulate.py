@@ -57,7 +57,7 @@ def _laid_into(builder: Builder, whole: Term, parts: Sequence[Term]) -> Term:
     pieces = []
     for part in parts:
         bindings = embedding(part, whole) or {}
-        pieces.append(Part(part.coefficient, _core(builder, part), tuple(bindings[label] for label in labels)))
+        pieces.append(Part(part.coefficient, core(builder, part), tuple(bindings[label] for label in labels)))
     return whole._replace(factors=(Factor(assembled(builder.emit, pieces), each(labels)),))
 
 
@@ -73,7 +73,7 @@ def _labelled(term: Term) -> Labelled | None:
     return Labelled(source, tuple(segment.label for (segment,) in axes if segment.label is not None))
 
 
-def _core(builder: Builder, term: Term) -> Labelled:
+def core(builder: Builder, term: Term) -> Labelled:
     """Return the tensor of a contracted term, the number one if it has none."""
     return _labelled(term) or Labelled(builder.emit(one_like, builder.like()), ())
 
@@ -83,24 +83,24 @@ def _sum(builder: Builder, terms: Sequence[Term]) -> Term:
     weights: dict[Labelled, float] = {}
     constant: float = 0
     for term in terms:
-        core = _labelled(term)
-        if core is None:
+        labelled = _labelled(term)
+        if labelled is None:
             constant += term.coefficient
         else:
-            weights[core] = weights.get(core, 0) + term.coefficient
-    weights = {core: weight for core, weight in weights.items() if weight != 0}
+            weights[labelled] = weights.get(labelled, 0) + term.coefficient
+    weights = {labelled: weight for labelled, weight in weights.items() if weight != 0}
     if not weights:
         return terms[0]._replace(coefficient=constant, factors=())
     common = next(iter(weights.values()))
     if constant or any(weight != common for weight in weights.values()):
         common = 1
-    cores = sorted(weights, key=lambda core: (weights[core] != common, -len(core.labels)))
+    cores = sorted(weights, key=lambda labelled: (weights[labelled] != common, -len(labelled.labels)))
     labels = tuple(
-        dict.fromkeys(label for core in sorted(cores, key=lambda c: -len(c.labels)) for label in core.labels)
+        dict.fromkeys(label for labelled in sorted(cores, key=lambda c: -len(c.labels)) for label in labelled.labels)
     )
     total = None
-    for core in cores:
-        tensor, weight = aligned(builder.emit, core, labels), weights[core] / common
+    for labelled in cores:
+        tensor, weight = aligned(builder.emit, labelled, labels), weights[labelled] / common
         total = times(builder.emit, tensor, weight) if total is None else plus(builder.emit, total, tensor, weight)
     if constant:
         total = builder.emit(torch.add, total, constant)
@@ -109,7 +109,7 @@ def _sum(builder: Builder, terms: Sequence[Term]) -> Term:
 
 def _fold(builder: Builder, general: Term, special: Term, bindings: Bindings) -> Term:
     """Add a term to the part that it takes of a denser one."""
-    base, part = _core(builder, general), _core(builder, special)
+    base, part = core(builder, general), core(builder, special)
     labels = tuple(label for label in visible(general) if label.size > 1)
     if len(base.labels) < len(labels):
         base = Labelled(spread(builder.emit, base, each(labels)), labels)
@@ -129,5 +129,5 @@ def dense(builder: Builder, terms: Sequence[Term]) -> Register:
     """
     return assembled(
         builder.emit,
-        [Part(term.coefficient, _core(builder, term), (*term.out, *sum(term.slots, ()))) for term in terms],
+        [Part(term.coefficient, core(builder, term), (*term.out, *sum(term.slots, ()))) for term in terms],
     )

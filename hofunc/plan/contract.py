@@ -83,7 +83,7 @@ def _pair(builder: Builder, one: Labelled, other: Labelled, keep: set[Label]) ->
         one, other = other, one
     summed = tuple(label for label in one.labels if label in other.labels and label not in keep)
     if not summed:
-        labels = one.labels + tuple(label for label in other.labels if label not in one.labels)
+        labels = tuple(label for label in other.labels if label not in one.labels) + one.labels
         factors = [aligned(builder.emit, operand, labels) for operand in (one, other)]
         return Labelled(builder.emit(torch.mul, *factors), labels)
     batch = tuple(label for label in one.labels if label in other.labels and label in keep)

@@ -47,14 +47,15 @@ def _applied(builder: Builder, operator: Factor, host: Labelled, transposed: boo
     taken, given, separate = _ends(operator, transposed)
     rest = each([label for label in host.labels if label not in {*labels_of(taken, separate)}])
     tensor = spread(builder.emit, host, (*rest, *separate, *taken))
-    return read(builder.emit, _apply(builder, operator, tensor, transposed), (*rest, *separate, *given))
+    return _apply(builder, operator, tensor, transposed, (*rest, *separate, *given))
 
 
-def _apply(builder: Builder, operator: Factor, tensor: Any, transposed: bool) -> Any:
-    if isinstance(operator.source, Delta):
-        return tensor
-    function = operator.source.transpose if transposed else operator.source.forward
-    return builder.apply(function, tensor, operator.source.args)
+def _apply(builder: Builder, operator: Factor, tensor: Any, transposed: bool, axes: Axes) -> Labelled:
+    """Apply an operator to a tensor, and view the result through its axes."""
+    if not isinstance(operator.source, Delta):
+        function = operator.source.transpose if transposed else operator.source.forward
+        tensor = builder.apply(function, tensor, operator.source.args, shape_of(axes))
+    return read(builder.emit, tensor, axes)
 
 
 def _matrix(builder: Builder, operator: Factor) -> Labelled:
@@ -64,7 +65,7 @@ def _matrix(builder: Builder, operator: Factor) -> Labelled:
     eye = builder.emit(eye_like, builder.like(), extent(_merged(rows)))
     identity = read(builder.emit, eye, (_merged(rows), _merged(columns)))
     tensor = spread(builder.emit, identity, (*rows, *fresh_axes(shape_of(separate)), *columns))
-    return read(builder.emit, _apply(builder, operator, tensor, transposed=True), (*taken, *separate, *given))
+    return _apply(builder, operator, tensor, True, (*taken, *separate, *given))
 
 
 def _merged(axes: Axes) -> Axis:

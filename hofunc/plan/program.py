@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from hofunc.algebra.labels import Axes
+from hofunc.algebra.labels import Axes, shape_of
 from hofunc.errors import InternalError
 from hofunc.graph.node import Call, Ref, call_of, fill, refs
 from hofunc.rules.lower import Lowered
@@ -33,19 +33,28 @@ class Step(NamedTuple):
     args: tuple
 
 
+class Given(NamedTuple):
+    """What a register that is given holds: the value of a recorded node, by its number, or a constant of the plan."""
+
+    origin: int | torch.Tensor
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
 class Program(NamedTuple):
     """Steps in order of execution.
 
     Attributes:
-        inputs: For each register that is given, the number of the recorded node whose value it takes.
-        constants: For each register that holds a constant of the plan, the tensor.
+        given: What every register holds that no step computes.
+        shapes: Shape and dtype of what rules compute: values of nodes, derivatives of ops, maps that are applied. Those
+            of the others follow from what they are called with.
         steps: What to compute.
         frees: After each step, the registers that no later step reads.
         outputs: The registers that hold the results.
     """
 
-    inputs: dict[int, int]
-    constants: dict[int, torch.Tensor]
+    given: dict[int, Given]
+    shapes: dict[int, tuple[tuple[int, ...], torch.dtype]]
     steps: tuple[Step, ...]
     frees: tuple[tuple[int, ...], ...]
     outputs: tuple[int, ...]
@@ -65,8 +74,8 @@ class Builder:
         self._steps: list[Step] = []
         self._producers: dict[Register, Step] = {}
         self._known: dict[Hashable, Register] = {}
-        self._inputs: dict[int, int] = {}
-        self._constants: dict[int, torch.Tensor] = {}
+        self._given: dict[int, Given] = {}
+        self._shapes: dict[int, tuple[tuple[int, ...], torch.dtype]] = {}
         self._count = 0
 
     def emit(self, function: Callable | Call, *args: Any) -> Register:
@@ -88,19 +97,17 @@ class Builder:
                 register = self.call(call_of(node))
                 if node.output is not None:
                     register = self.emit(getitem, register, node.output)
+                self._shapes[register.index] = (tuple(node.shape), self.dtype)
             else:
-                register = self._given(origin)
+                register = self._give(origin, tuple(node.shape), node.dtype)
                 if node.dtype.is_floating_point:
                     register = self._converted(register, node.dtype)
             self._known[key] = register
         return self._known[key]
 
-    def _given(self, origin: int | torch.Tensor) -> Register:
+    def _give(self, origin: int | torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Register:
         register = self._new()
-        if isinstance(origin, torch.Tensor):
-            self._constants[register.index] = origin
-        else:
-            self._inputs[register.index] = origin
+        self._given[register.index] = Given(origin, shape, dtype)
         return register
 
     def _converted(self, register: Register, dtype: torch.dtype) -> Register:
@@ -112,11 +119,13 @@ class Builder:
         args, kwargs = fill((call.args, call.kwargs), (Ref(place) for place in range(len(operands))))
         return self.emit(Call(call.op, args, kwargs), *operands)
 
-    def apply(self, function: Callable, tensor: Register, args: tuple) -> Register:
-        """Return the register of function(tensor, *args), where Refs among the args name nodes."""
+    def apply(self, function: Callable, tensor: Register, args: tuple, shape: tuple[int, ...]) -> Register:
+        """Return the register of function(tensor, *args), of a known shape, where Refs among the args name nodes."""
         operands = [self.value(ref.node) for ref in refs(args)]
         template = fill(args, (Ref(place) for place in range(1, len(operands) + 1)))
-        return self.emit(Call(function, (Ref(0), *template)), tensor, *operands)
+        result = self.emit(Call(function, (Ref(0), *template)), tensor, *operands)
+        self._shapes[result.index] = (shape, self.dtype)
+        return result
 
     def read(self, source: Hashable, axes: Axes) -> Labelled:
         """View what a factor names through its axes."""
@@ -129,9 +138,25 @@ class Builder:
                 register = self.emit(torch.Tensor.to, register, self.dtype)
         elif isinstance(source, Call):
             register = self.call(source)
+            self._shapes[register.index] = (shape_of(axes), self.dtype)
         else:
             raise InternalError(f"hofunc.plan: unknown source {source}", got=str(type(source)), expected="a tensor")
         return read(self.emit, register, axes)
+
+    def constant(self, numbers: tuple[float, ...]) -> Register:
+        """Return the register of a vector of numbers: places if they are ints, else of the program's dtype."""
+        key = ("constant", numbers, type(numbers[0]))
+        if key not in self._known:
+            dtype = torch.long if isinstance(numbers[0], int) else self.dtype
+            vector = torch.tensor(numbers, dtype=dtype, device=self.device)
+            self._known[key] = self._give(vector, (len(numbers),), dtype)
+        return self._known[key]
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the first input."""
+        graph = self.lowered.graph
+        return (graph.inputs and graph.nodes[graph.inputs[0]].device) or torch.device("cpu")
 
     def like(self) -> Register:
         """Return some register of the program's dtype and device, from which to make new tensors."""
@@ -150,8 +175,8 @@ class Builder:
             steps.append(step)
             live |= reads
         return Program(
-            {register: origin for register, origin in self._inputs.items() if register in live},
-            {register: value for register, value in self._constants.items() if register in live},
+            {register: given for register, given in self._given.items() if register in live},
+            {register: shape for register, shape in self._shapes.items() if register in live},
             tuple(reversed(steps)),
             tuple(reversed(frees)),
             tuple(register.index for register in outputs),

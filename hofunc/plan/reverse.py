@@ -13,27 +13,18 @@ from hofunc.algebra.labels import fresh_axes
 from hofunc.algebra.partitions import Key, arrangements, choices
 from hofunc.algebra.term import Term, identity, with_slots
 from hofunc.plan.accumulate import accumulated
+from hofunc.plan.blocks import Blocks, Local
 from hofunc.plan.contract import contract
 from hofunc.plan.program import Builder
-from hofunc.rules.local import local_derivatives
-
-Blocks = dict[tuple[int, Key], list[Term]]
-Local = dict[Key, list[Term]]
 
 
-def reverse(builder: Builder, orders: Sequence[int]) -> Blocks:
+def reverse(builder: Builder, local: dict[int, Local], orders: Sequence[int]) -> Blocks:
     """Return the derivatives of every output by the active inputs, of the given orders.
 
     Returns:
         Contracted terms by output node and sorted tuple of input nodes; a block that vanishes is left out.
     """
     nodes, highest = builder.lowered.graph.nodes, max(orders)
-    reached = _reached(builder)
-    local = {
-        index: local_derivatives(builder.lowered.graph, nodes[index], rule, highest)
-        for index, rule in builder.lowered.rules.items()
-        if index in reached
-    }
     degrees = _degrees(builder, local, highest)
     blocks: Blocks = {}
     for output in dict.fromkeys(builder.lowered.graph.outputs):
@@ -47,19 +38,6 @@ def reverse(builder: Builder, orders: Sequence[int]) -> Blocks:
                     blocks.setdefault((output, target), []).extend(composed)
     result = {block: accumulated(builder, terms) for block, terms in blocks.items() if len(block[1]) in orders}
     return {block: terms for block, terms in result.items() if terms}
-
-
-def _reached(builder: Builder) -> set[int]:
-    """Return the active nodes on which an output depends."""
-    nodes = builder.lowered.graph.nodes
-    reached: set[int] = set()
-    left = list(builder.lowered.graph.outputs)
-    while left:
-        index = left.pop()
-        if nodes[index].active and index not in reached:
-            reached.add(index)
-            left.extend(nodes[index].operands)
-    return reached
 
 
 def _degrees(builder: Builder, local: dict[int, Local], highest: int) -> list[int]:

@@ -81,7 +81,9 @@ def nested_derivative(op: Any, output: int | None, positions: Positions, args: t
         # looked at because the values are batches themselves, jacrev loops over the rows.
         if not in_transform():
             derivative = _nested(function, positions, None)(*tensors)
-            if _agrees(derivative.detach(), function, positions, [tensor.detach() for tensor in tensors]):
+            if derivative.is_meta or _agrees(
+                derivative.detach(), function, positions, [tensor.detach() for tensor in tensors]
+            ):
                 return derivative
         return _nested(function, positions, 1)(*tensors)
     except (RuntimeError, NotImplementedError) as error:

@@ -31,7 +31,13 @@ class Planned(NamedTuple):
 
 
 def planned(
-    graph: Graph, values: Sequence[torch.Tensor], orders: tuple[int, ...], *, compact: bool, replayed: bool
+    graph: Graph,
+    values: Sequence[torch.Tensor],
+    orders: tuple[int, ...],
+    *,
+    compact: bool,
+    replayed: bool,
+    strategy: str = "auto",
 ) -> Planned:
     """Return the plan of a graph, made now or at an earlier call with a graph of the same structure.
 
@@ -40,9 +46,10 @@ def planned(
         values: The value of each of its nodes, used only to expand ops that have no rule of their own.
         orders: The orders wanted.
         compact: Whether the plan returns terms rather than dense tensors.
+        strategy: One of the planner's strategies, or "auto".
         replayed: Whether the plan is run on the values of the lowered graph, rather than of the recorded one.
     """
-    key = (graph, orders, compact, replayed, len(RULES))  # a rule that is added later makes other plans
+    key = (graph, orders, compact, strategy, replayed, len(RULES))  # a rule that is added later makes other plans
     with _lock:
         found = _plans.get(key)
         if found is not None:
@@ -53,9 +60,8 @@ def planned(
         origins = tuple(
             origin if isinstance(origin, torch.Tensor) else index for index, origin in enumerate(lowered.origins)
         )
-        made = plan(lowered._replace(origins=origins), orders, compact=compact)
-    else:
-        made = plan(lowered, orders, compact=compact)
+        lowered = lowered._replace(origins=origins)
+    made, *_ = plan(lowered, orders, compact=compact, strategy=strategy)
     result = Planned(made, compiled(made.program))
     if lowered.dynamic:
         return result

@@ -71,7 +71,13 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(
-    recording: Recording, inputs: Sequence[torch.Tensor], outputs: int, orders: tuple[int, ...], *, compact: bool
+    recording: Recording,
+    inputs: Sequence[torch.Tensor],
+    outputs: int,
+    orders: tuple[int, ...],
+    *,
+    compact: bool,
+    strategy: str = "auto",
 ) -> Evaluation:
     """Compute derivatives of the first tensors that a recorded function returned.
 
@@ -81,11 +87,12 @@ def evaluate(
         outputs: How many of the tensors that it returned are differentiated.
         orders: The orders wanted.
         compact: Whether to keep derivatives as terms.
+        strategy: One of the planner's strategies, or "auto".
     """
     places = list(recording.graph.outputs)
     graph = recording.graph._replace(outputs=tuple(places[:outputs]), aux=tuple(places[outputs:]))
     replayed = recording.wrappers is not None
-    found = planned(graph, recording.values, orders, compact=compact, replayed=replayed)
+    found = planned(graph, recording.values, orders, compact=compact, strategy=strategy, replayed=replayed)
     values: Sequence[torch.Tensor] = recording.values
     if recording.wrappers is not None:
         lowered = found.plan.lowered

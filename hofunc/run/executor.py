@@ -25,8 +25,10 @@ def compiled(program: Program) -> Runner:
         names[f"c{len(names)}"] = value
         return f"c{len(names) - 1}"
 
-    lines = [f"r{register} = values[{origin}]" for register, origin in program.inputs.items()]
-    lines += [f"r{register} = {name(value)}" for register, value in program.constants.items()]
+    lines = [
+        f"r{register} = " + (name(origin) if isinstance(origin, torch.Tensor) else f"values[{origin}]")
+        for register, (origin, *_) in program.given.items()
+    ]
     for step, freed in zip(program.steps, program.frees, strict=True):
         lines.append(f"r{step.target} = {_expression(step.function, step.args, name)}")
         if freed:

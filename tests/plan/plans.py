@@ -14,10 +14,16 @@ from hofunc.rules.lower import lower
 from tests.graph.recordings import recorded
 
 
-def lowered_plan(f: Callable[..., Any], *inputs: Tensor, orders: tuple[int, ...] = (2,), compact: bool = False) -> Plan:
+def lowered_plan(
+    f: Callable[..., Any],
+    *inputs: Tensor,
+    orders: tuple[int, ...] = (2,),
+    compact: bool = False,
+    strategy: str = "reverse",
+) -> Plan:
     """Plan the derivatives of f by all its inputs."""
     recording = recorded(f, *inputs)
-    return plan(lower(recording.graph, recording.values), orders, compact=compact)
+    return plan(lower(recording.graph, recording.values), orders, compact=compact, strategy=strategy)[0]
 
 
 def builder_of(recording: Recording) -> Builder:

@@ -47,7 +47,7 @@ def test_steps_that_no_output_needs_are_left_out(builder: Builder) -> None:
     builder.emit(torch.mm, kept, w)
     program = builder.program([kept])
     assert names(program) == ["exp"]
-    assert list(program.inputs.values()) == [0]
+    assert [given.origin for given in program.given.values()] == [0]
 
 
 def test_registers_are_freed_after_their_last_use(builder: Builder) -> None:
@@ -112,7 +112,7 @@ def test_programs_are_tidy(f: Callable[..., Any], orders: tuple[int, ...], compa
 
 def check_tidy(program: Program) -> None:
     """Check that nothing is computed twice or in vain, used after it is freed, or kept after its last use."""
-    live = {*program.inputs, *program.constants}
+    live = {*program.given}
     calls = [(step.function, step.args) for step in program.steps]
     assert len(set(calls)) == len(calls)
     read = {arg.index for step in program.steps for arg in step.args if isinstance(arg, Register)}
@@ -130,7 +130,7 @@ def check_tidy(program: Program) -> None:
 def test_equal_recordings_have_equal_programs(device: torch.device) -> None:
     one, other = (lowered_plan(_network, rand(device, 2, 3, seed=seed)).program for seed in range(2))
     assert names(one) == names(other)
-    assert (one.frees, one.outputs, one.inputs) == (other.frees, other.outputs, other.inputs)
+    assert (one.frees, one.outputs, one.given) == (other.frees, other.outputs, other.given)
 
 
 def test_a_program_runs_on_other_values(device: torch.device) -> None:

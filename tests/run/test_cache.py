@@ -27,7 +27,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> OrderedDict:
     return empty
 
 
-def found(f: Callable[..., Any], *inputs: Tensor, orders: tuple[int, ...] = (2,), **options: bool) -> Planned:
+def found(f: Callable[..., Any], *inputs: Tensor, orders: tuple[int, ...] = (2,), **options: Any) -> Planned:
     """Return the plan of f at some inputs."""
     recording = recorded(f, *inputs)
     return planned(recording.graph, recording.values, orders, **{"compact": False, "replayed": False, **options})

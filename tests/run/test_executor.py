@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from hofunc.graph.node import Call, Ref
-from hofunc.plan.program import Program, Register, Step
+from hofunc.plan.program import Given, Program, Register, Step
 from hofunc.run.executor import compiled
 from tests.cases import mixed, rand
 from tests.plan.plans import lowered_plan
@@ -16,7 +16,8 @@ from tests.plan.plans import lowered_plan
 
 def program(*steps: Step, inputs: dict[int, int], outputs: tuple[int, ...]) -> Program:
     """Return a program that frees nothing."""
-    return Program(inputs, {}, steps, ((),) * len(steps), outputs)
+    given = {register: Given(origin, (), torch.float32) for register, origin in inputs.items()}
+    return Program(given, {}, steps, ((),) * len(steps), outputs)
 
 
 def test_steps_are_called_in_order(device: torch.device) -> None:
@@ -55,7 +56,9 @@ def test_constants_arrive_as_they_are(value: object) -> None:
 
 def test_constants_of_the_plan(device: torch.device) -> None:
     x = rand(device, 3)
-    run = compiled(Program({}, {7: x}, (Step(8, torch.mul, (Register(7), 2)),), ((),), (8, 7)))
+    run = compiled(
+        Program({7: Given(x, tuple(x.shape), x.dtype)}, {}, (Step(8, torch.mul, (Register(7), 2)),), ((),), (8, 7))
+    )
     got = run([])
     assert torch.equal(got[0], 2 * x)
     assert got[1] is x
@@ -78,7 +81,7 @@ def test_a_freed_register_is_gone_when_the_next_step_runs(device: torch.device) 
     steps = (Step(1, make, (Register(0),)), Step(2, torch.neg, (Register(1),)), Step(3, look, (Register(2),)))
     for frees, expected in ((((), (1,), (2,)), False), (((), (), (1, 2)), True)):
         references.clear()
-        compiled(Program({0: 0}, {}, steps, frees, (3,)))([rand(device, 3)])
+        compiled(Program({0: Given(0, (3,), torch.float64)}, {}, steps, frees, (3,)))([rand(device, 3)])
         assert alive.pop() is expected
 
 

@@ -1,0 +1,191 @@
+"""What a program costs: operations, bytes moved, memory held, and from these an estimate of its time.
+
+The program is run once on meta tensors, which have shapes and no data, so that a cost is the same on every machine.
+"""
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+import torch
+
+from hofunc import views
+from hofunc.graph.node import Call
+from hofunc.plan import operators, packing
+from hofunc.plan.program import Program, Register, Step
+from hofunc.rules.lower import isolated
+
+_PRODUCTS = (torch.mm, torch.bmm)
+
+
+class Rates(NamedTuple):
+    """How fast a kind of device works; only ratios matter to the choice of a strategy.
+
+    Attributes:
+        view: Seconds of a call that computes nothing.
+        call: Seconds of any other call, beyond what it computes.
+        item: Seconds of one matrix product of a batch, beyond what it computes.
+        flops: Floating-point operations of a matrix product in a second.
+        bytes: Bytes read and written in a second.
+        fresh: Bytes in a second of a new tensor that is too large for memory to be at hand.
+        large: From how many bytes on that is so.
+    """
+
+    view: float
+    call: float
+    item: float
+    flops: float
+    bytes: float
+    fresh: float
+    large: int
+
+
+# Measured in float32 with one thread on the CPU of a shared server; those of a GPU are its data sheet's order.
+RATES = {
+    "cpu": Rates(1e-6, 1.5e-6, 1e-7, 9e10, 5e10, 5e9, 32 << 20),
+    "cuda": Rates(2e-6, 6e-6, 1e-9, 2e13, 2e12, 1e12, 1 << 62),
+}
+
+
+class StepCost(NamedTuple):
+    """What one step costs.
+
+    Attributes:
+        flops: Floating-point operations: of a matrix product two for each product, of any other op one an element.
+        bytes: Bytes that it reads and writes; zero for a view.
+        shape: Shape of the result.
+        seconds: Estimated time.
+    """
+
+    flops: int
+    bytes: int
+    shape: tuple[int, ...]
+    seconds: float
+
+
+class Cost(NamedTuple):
+    """What a program costs.
+
+    Attributes:
+        steps: What each of its steps costs.
+        peak_bytes: The most that is held at once of what the program allocates, its results included.
+    """
+
+    steps: tuple[StepCost, ...]
+    peak_bytes: int
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of all steps."""
+        return sum(step.flops for step in self.steps)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that all steps read and write."""
+        return sum(step.bytes for step in self.steps)
+
+    @property
+    def seconds(self) -> float:
+        """Estimated time of all steps."""
+        return sum(step.seconds for step in self.steps)
+
+
+def cost_of(program: Program, device: torch.device) -> Cost:
+    """Return what a program costs on a device, without running it there."""
+    rates = RATES.get(device.type, RATES["cuda"])
+    costs: list[StepCost] = []
+    peak = 0
+    with isolated(), torch.no_grad():
+        held: dict[int, Any] = {
+            register: torch.empty(given.shape, dtype=given.dtype, device="meta")
+            for register, given in program.given.items()
+        }
+        owners = {_storage(tensor) for tensor in held.values()}
+        keep = list(held.values())  # so that no storage's address is used again
+        for step, freed in zip(program.steps, program.frees, strict=True):
+            operands = [held[arg.index] for arg in step.args if isinstance(arg, Register)]
+            operands = [operand for operand in operands if isinstance(operand, torch.Tensor)]
+            result = _result(step, held, program)
+            held[step.target] = result
+            keep.append(result)
+            costs.append(_step_cost(step, operands, result, rates))
+            live = {_storage(t): t.untyped_storage().nbytes() for t in held.values() if isinstance(t, torch.Tensor)}
+            peak = max(peak, sum(size for storage, size in live.items() if storage not in owners))
+            for register in freed:
+                del held[register]
+    return Cost(tuple(costs), peak)
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+def _result(step: Step, held: dict[int, Any], program: Program) -> Any:
+    """Return the result of a step on meta tensors; None if it is not a tensor."""
+    args = [held[arg.index] if isinstance(arg, Register) else arg for arg in step.args]
+    if step.target in program.shapes:
+        return _meta(*program.shapes[step.target])
+    if isinstance(step.function, Call):
+        return None  # one with several results, each of which is taken by a step of its own
+    if step.function in _SHAPES:
+        dtypes = [arg.dtype for arg in args if isinstance(arg, torch.Tensor)]
+        return _meta(_SHAPES[step.function](*args), dtypes[0])
+    return step.function(*args)  # views, and what is as fast
+
+
+def _meta(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+def _broadcast(left: torch.Tensor, right: Any, *_: Any) -> tuple[int, ...]:
+    shapes = [tuple(x.shape) if isinstance(x, torch.Tensor) else () for x in (left, right)]
+    rank = max(map(len, shapes))
+    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+    return tuple(a if b == 1 else b for a, b in zip(*padded, strict=True))
+
+
+def _first(tensor: torch.Tensor, *_: Any) -> tuple[int, ...]:
+    return tuple(tensor.shape)
+
+
+def _embedded(tensor: torch.Tensor, offset: int, first: int, second: int) -> list[int]:
+    shape = list(tensor.shape[:-1])
+    for dim in sorted((first, second)):
+        shape.insert(dim, tensor.shape[-1] + abs(offset))
+    return shape
+
+
+# The shape of what a function returns, where torch's own way to find it is slow: its meta kernels are Python.
+_SHAPES: dict[Callable, Callable[..., Sequence[int]]] = {
+    torch.mm: lambda a, b: (a.shape[0], b.shape[1]),
+    torch.bmm: lambda a, b: (*a.shape[:2], b.shape[2]),
+    torch.mul: _broadcast,
+    torch.add: _broadcast,
+    views.add_scaled: _broadcast,
+    torch.neg: _first,
+    torch.sum: lambda tensor, dims: [size for dim, size in enumerate(tensor.shape) if dim not in dims],
+    torch.index_select: lambda tensor, dim, index: (*tensor.shape[:dim], len(index), *tensor.shape[dim + 1 :]),
+    torch.diag_embed: _embedded,
+    torch.select_scatter: _first,
+    torch.diagonal_scatter: _first,
+    views.narrow_scatter: _first,
+    packing.collected: lambda tensor, _, size: (size, *tensor.shape[2:]),
+    packing.scaled_rows: _first,
+    operators.one_like: lambda _: (),
+    operators.eye_like: lambda _, size: (size, size),
+}
+
+
+def _step_cost(step: Step, operands: Sequence[torch.Tensor], result: Any, rates: Rates) -> StepCost:
+    if not isinstance(result, torch.Tensor):
+        return StepCost(0, 0, (), rates.view)
+    if _storage(result) in map(_storage, operands):
+        return StepCost(0, 0, tuple(result.shape), rates.view)
+    written = result.numel() * result.element_size()
+    moved = written + sum(t.numel() * t.element_size() for t in operands)
+    seconds = rates.call + (written / rates.fresh if written >= rates.large else 0)
+    if step.function in _PRODUCTS:
+        flops = 2 * result.numel() * operands[0].shape[-1]
+        items = prod(result.shape[:-2])
+        return StepCost(flops, moved, tuple(result.shape), seconds + rates.item * items + flops / rates.flops)
+    return StepCost(result.numel(), moved, tuple(result.shape), seconds + moved / rates.bytes)

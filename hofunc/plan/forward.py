@@ -1,0 +1,157 @@
+"""The forward strategy: Taylor polynomials of every node in the inputs, from the inputs to the outputs.
+
+The polynomial of a node is kept as its coefficients of each order, the packed derivatives of the node by the inputs.
+It costs as much for many outputs as for one, and grows with the number of directions in which inputs are varied.
+Source: Griewank and Walther, Evaluating Derivatives (2008), chapter 13, for polynomial arithmetic; packing the
+coefficients of all directions into one axis makes a linear layer one matrix product.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations_with_replacement, product
+from math import factorial, prod
+from typing import NamedTuple
+
+from hofunc.algebra.compose import compose
+from hofunc.algebra.labels import fresh_axes
+from hofunc.algebra.partitions import Key
+from hofunc.algebra.term import Term
+from hofunc.plan.accumulate import accumulated
+from hofunc.plan.blocks import Blocks, Local
+from hofunc.plan.contract import contract
+from hofunc.plan.packing import Variables, joined, opened, seed
+from hofunc.plan.program import Builder
+
+
+class Group(NamedTuple):
+    """Slots of a local derivative that lie on one diagonal: the operand, and how many of them there are."""
+
+    operand: int
+    size: int
+
+
+def grouped_slots(key: Key, term: Term) -> tuple[list[Group], Term]:
+    """Group the slots of a local term by operand and axes.
+
+    A slot for each group is left, and the coefficient is that of Taylor polynomials: divided by the number of ways to
+    order the slots of each operand.
+
+    Args:
+        key: The operand of every slot.
+        term: The term.
+    """
+    groups = Counter(zip(key, term.slots, strict=True))
+    scale = prod(factorial(count) for count in Counter(key).values())
+    kept = term._replace(coefficient=term.coefficient / scale, slots=tuple(axes for _, axes in groups))
+    return [Group(operand, count) for (operand, _), count in groups.items()], kept
+
+
+def splits(key: Key, least: Sequence[int]) -> Iterator[tuple[Key, ...]]:
+    """Yield the ways to part a multiset of variables into an ordered tuple of multisets of at least the given sizes."""
+    if len(least) == 1:
+        if len(key) >= least[0]:
+            yield (key,)
+        return
+    counts = Counter(key)
+    for taken in product(*(range(count + 1) for count in counts.values())):
+        first = tuple(v for v, number in zip(counts, taken, strict=True) for _ in range(number))
+        if len(first) >= least[0] and len(key) - len(first) >= sum(least[1:]):
+            rest = tuple((counts - Counter(first)).elements())
+            for others in splits(rest, least[1:]):
+                yield first, *others
+
+
+def halves(key: Key, exponent: int) -> Iterator[tuple[tuple[Key, Key], int]]:
+    """Yield how a coefficient of a power of a polynomial is a sum of products with the power one lower, with weights.
+
+    Of the square, the two products that differ only in their order are yielded as one of weight two.
+    """
+    for first, rest in splits(key, (1, exponent - 1)):
+        if exponent > 2 or first <= rest:
+            yield (first, rest), 2 if exponent == 2 and first != rest else 1
+
+
+class Polynomials:
+    """Taylor polynomials of the nodes of a graph, computed as they are asked for.
+
+    Args:
+        builder: Takes the steps.
+        local: The local derivatives of every node on the way.
+        variables: The inputs.
+    """
+
+    def __init__(self, builder: Builder, local: dict[int, Local], variables: Variables):
+        self.builder = builder
+        self._local = local
+        self.variables = variables
+        self._powers: dict[tuple[int, int, Key], list[Term]] = {}
+
+    def fill(self, nodes: Iterable[int], order: int) -> None:
+        """Compute polynomials up to an order, from the inputs on, so that no later question goes deep."""
+        for node in sorted(nodes):
+            for key in keys_of(self.variables, range(1, order + 1)):
+                self.coefficient(node, key)
+
+    def coefficient(self, node: int, key: Key) -> list[Term]:
+        """Return the coefficient of a node's polynomial: contracted terms with a packed slot for each variable."""
+        return self.power(node, 1, key)
+
+    def power(self, node: int, exponent: int, key: Key) -> list[Term]:
+        """Return a coefficient of a power of a node's polynomial, elementwise and without its constant."""
+        place = (node, exponent, key)
+        if place not in self._powers:
+            terms = self._power(node, exponent, key) if exponent > 1 else self._coefficient(node, key)
+            self._powers[place] = accumulated(self.builder, terms)
+        return self._powers[place]
+
+    def _power(self, node: int, exponent: int, key: Key) -> list[Term]:
+        axes = fresh_axes(self.builder.lowered.graph.nodes[node].shape)
+        terms = []
+        for (first, rest), weight in halves(key, exponent):
+            both = Term(weight, (), axes, (axes, axes))
+            inners = [self.coefficient(node, first), self.power(node, exponent - 1, rest)]
+            terms += self._joined(self.composed(both, inners), (first, rest))
+        return terms
+
+    def _coefficient(self, node: int, key: Key) -> list[Term]:
+        if node in self.variables:
+            axes = fresh_axes(self.variables[node].shape)
+            return [seed(self.variables[node], axes)] if key == (node,) else []
+        terms = []
+        for operands, local in self._local.get(node, {}).items():
+            for term in local if len(operands) <= len(key) else []:
+                groups, outer = grouped_slots(operands, term)
+                for parts in splits(key, [group.size for group in groups]):
+                    inners = [self.power(*group, part) for group, part in zip(groups, parts, strict=True)]
+                    terms += self._joined(self.composed(outer, inners), parts)
+        return terms
+
+    def composed(self, outer: Term, inners: Sequence[Sequence[Term]]) -> list[Term]:
+        """Put polynomials into the slots of a term, for each the terms of the coefficient that is put there."""
+        composed = (compose(outer, chosen) for chosen in product(*inners))
+        return [contract(self.builder, term) for term in composed if term is not None]
+
+    def _joined(self, terms: Sequence[Term], parts: Sequence[Key]) -> list[Term]:
+        return [joined(self.builder, self.variables, term, parts) for term in accumulated(self.builder, terms)]
+
+
+def keys_of(variables: Variables, orders: Sequence[int]) -> list[Key]:
+    """List the multisets of variables of the given orders."""
+    return [key for order in orders for key in combinations_with_replacement(sorted(variables), order)]
+
+
+def forward(builder: Builder, local: dict[int, Local], variables: Variables, orders: Sequence[int]) -> Blocks:
+    """Return the derivatives of every output by the variables, of the given orders.
+
+    Raises:
+        RowsMixError: An axis that variables have for a batch is none.
+    """
+    polynomials = Polynomials(builder, local, variables)
+    polynomials.fill(local, max(orders))
+    blocks: Blocks = {}
+    for output in dict.fromkeys(builder.lowered.graph.outputs):
+        if builder.lowered.graph.nodes[output].active:
+            for key in keys_of(variables, orders):
+                terms = polynomials.coefficient(output, key)
+                blocks[output, key] = [opened(builder, variables, term, [key]) for term in terms]
+    return {block: terms for block, terms in blocks.items() if terms}

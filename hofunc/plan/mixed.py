@@ -1,0 +1,154 @@
+"""The mixed strategy: Taylor polynomials up to the order below, and one adjoint pass for the highest order.
+
+The highest order of a node's polynomial enters all that follows linearly, so that it need not be propagated: with the
+adjoint a of every node v, the derivative of the output by the node,
+
+    D^k y = sum over the nodes v of a_v times those terms of the rule of Faa di Bruno for v that have several blocks,
+
+for which polynomials up to order k - 1 are enough. Linear nodes have no such terms.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from hofunc.algebra.compose import compose
+from hofunc.algebra.labels import fresh_axes, shape_of
+from hofunc.algebra.partitions import Key
+from hofunc.algebra.term import Term, identity, with_slots
+from hofunc.plan.accumulate import accumulated
+from hofunc.plan.blocks import Blocks, Local
+from hofunc.plan.contract import contract
+from hofunc.plan.forward import Polynomials, grouped_slots, halves, keys_of, splits
+from hofunc.plan.packing import Variables, joined, opened
+from hofunc.plan.program import Builder
+
+
+def mixed(builder: Builder, local: dict[int, Local], variables: Variables, orders: Sequence[int]) -> Blocks:
+    """Return the derivatives of every output by the variables, of the given orders.
+
+    Raises:
+        RowsMixError: An axis that variables have for a batch is none.
+    """
+    polynomials = Polynomials(builder, local, variables)
+    polynomials.fill(_before_nonlinear(builder, local, variables), max(orders) - 1)
+    blocks: Blocks = {}
+    for output in dict.fromkeys(builder.lowered.graph.outputs):
+        if not builder.lowered.graph.nodes[output].active:
+            continue
+        adjoints = _adjoints(builder, local, output)
+        if 1 in orders:
+            blocks.update({(output, (variable,)): adjoints.get(variable, []) for variable in variables})
+        for key in keys_of(variables, [order for order in orders if order > 1]):
+            products = _highest(local, polynomials, adjoints, key)
+            blocks[output, key] = _assembled(builder, variables, products, key)
+    return {block: terms for block, terms in blocks.items() if terms}
+
+
+def _is_nonlinear(local: Local) -> bool:
+    return any(len(key) > 1 for key in local)
+
+
+def _before_nonlinear(builder: Builder, local: dict[int, Local], variables: Variables) -> set[int]:
+    """Return the nodes whose polynomials are asked for: what nonlinear nodes take, and all before that."""
+    nodes = builder.lowered.graph.nodes
+    left = [operand for node in local if _is_nonlinear(local[node]) for operand in nodes[node].operands]
+    found: set[int] = set()
+    while left:
+        node = left.pop()
+        if (node in local or node in variables) and node not in found:
+            found.add(node)
+            left.extend(nodes[node].operands)
+    return found
+
+
+def _adjoints(builder: Builder, local: dict[int, Local], output: int) -> dict[int, list[Term]]:
+    """Return the first derivative of an output by every node that it depends on."""
+    pending = defaultdict(list, {output: [identity(fresh_axes(builder.lowered.graph.nodes[output].shape))]})
+    adjoints: dict[int, list[Term]] = {}
+    for node in sorted([*local, *builder.lowered.graph.inputs], reverse=True):
+        if node not in pending:
+            continue
+        adjoints[node] = accumulated(builder, pending[node])
+        for key, terms in local.get(node, {}).items():
+            if len(key) == 1:
+                composed = [compose(outer, [inner]) for outer in adjoints[node] for inner in terms]
+                pending[key[0]] += [contract(builder, term) for term in composed if term is not None]
+    return adjoints
+
+
+class Split(NamedTuple):
+    """How a product of polynomials splits a key.
+
+    Attributes:
+        parts: The key of each factor.
+        symmetric: Whether factors of equal keys may be exchanged, since both come from one polynomial.
+    """
+
+    parts: tuple[Key, ...]
+    symmetric: bool
+
+
+def _highest(
+    local: dict[int, Local], polynomials: Polynomials, adjoints: dict[int, list[Term]], key: Key
+) -> dict[Split, list[Term]]:
+    """Return the contributions of all nodes to one coefficient of an output's polynomial, by how they split the key."""
+    products: dict[Split, list[Term]] = defaultdict(list)
+    for node in sorted(adjoints.keys() & local.keys()):
+        for split, outer, inners in _products(local[node], polynomials, key):
+            for adjoint in adjoints[node]:
+                through = compose(adjoint, [outer])
+                if through is not None:
+                    products[split] += polynomials.composed(through, inners)
+    return products
+
+
+def _assembled(builder: Builder, variables: Variables, products: dict[Split, list[Term]], key: Key) -> list[Term]:
+    """Add the contributions to a coefficient up, and return the derivative that it stands for.
+
+    At order two nothing needs packing: the derivative is the product and the same with its slots exchanged.
+    """
+    summed = {split: accumulated(builder, terms) for split, terms in products.items()}
+    if len(key) > 2:
+        packed = [joined(builder, variables, term, split.parts) for split, terms in summed.items() for term in terms]
+        return [opened(builder, variables, term, [key]) for term in accumulated(builder, packed)]
+    result = []
+    for (parts, symmetric), terms in summed.items():
+        orders = [(0, 1) if parts[0] <= parts[1] else (1, 0)]
+        if key[0] == key[1]:
+            orders += orders if symmetric else [(1, 0)]
+        result += [with_slots(opened(builder, variables, term, parts), order) for term in terms for order in orders]
+    return accumulated(builder, result)
+
+
+def _products(local: Local, polynomials: Polynomials, key: Key) -> Iterator[tuple[Split, Term, list[list[Term]]]]:
+    """Yield the products of two blocks or more of which a coefficient of a node's polynomial consists.
+
+    Yields:
+        How the product splits the key, a term with a slot for each part, and the polynomials to put there.
+    """
+    slopes: dict[tuple[int, Key, Key], list[Term]] = defaultdict(list)
+    for operands, terms in local.items():
+        for term in terms if 1 < len(operands) <= len(key) else []:
+            groups, outer = grouped_slots(operands, term)
+            if len(groups) > 1:
+                for parts in splits(key, [group.size for group in groups]):
+                    inners = [polynomials.power(*group, part) for group, part in zip(groups, parts, strict=True)]
+                    yield Split(parts, False), outer, inners
+                continue
+            ((operand, count),) = groups
+            for (first, rest), weight in halves(key, count):
+                weighted = outer._replace(coefficient=outer.coefficient * weight)
+                if outer.slots[0] == outer.out:  # elementwise: what is multiplied by one block is added up first
+                    inner = polynomials.power(operand, count - 1, rest)
+                    slopes[operand, first, rest] += polynomials.composed(weighted, [inner])
+                else:
+                    both = weighted._replace(slots=outer.slots * 2)
+                    inners = [polynomials.coefficient(operand, first), polynomials.power(operand, count - 1, rest)]
+                    yield Split((first, rest), True), both, inners
+    for (operand, first, rest), terms in slopes.items():
+        if terms:
+            axes = fresh_axes(shape_of(terms[0].out))
+            both = Term(1, (), axes, (axes, axes))
+            inners = [polynomials.coefficient(operand, first), accumulated(polynomials.builder, terms)]
+            yield Split((first, rest), True), both, inners
