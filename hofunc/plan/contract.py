@@ -16,6 +16,8 @@ from hofunc.views import Labelled, aligned, each, permuted
 
 Labels = tuple[Label, ...]
 
+SMALL_PRODUCT = 4  # up to so many entries, a batch of matrix products is slower than to multiply and to sum
+
 
 def contract(builder: Builder, term: Term) -> Term:
     """Return an equal term with at most one factor, whose labels are all visible; its steps go to the builder."""
@@ -92,6 +94,10 @@ def _pair(builder: Builder, one: Labelled, other: Labelled, keep: set[Label]) ->
     if not rows and not columns:
         factors = [aligned(builder.emit, operand, one.labels) for operand in (one, other)]
         return _summed(builder, Labelled(builder.emit(torch.mul, *factors), one.labels), set(batch))
+    if batch and _size(rows) * _size(columns) <= SMALL_PRODUCT:
+        labels = (*rows, *columns, *batch, *summed)
+        factors = [aligned(builder.emit, operand, labels) for operand in (one, other)]
+        return _summed(builder, Labelled(builder.emit(torch.mul, *factors), labels), {*rows, *columns, *batch})
     if not batch and (split := _around(one.labels, summed)) is not None:
         return _inner_product(builder, one, other, split, summed, columns)
     left = _matrix(builder, one, batch, rows, summed)

@@ -126,8 +126,16 @@ class Polynomials:
                     terms += self._joined(self.composed(outer, inners), parts)
         return terms
 
-    def composed(self, outer: Term, inners: Sequence[Sequence[Term]]) -> list[Term]:
-        """Put polynomials into the slots of a term, for each the terms of the coefficient that is put there."""
+    def composed(self, outer: Term, inners: Sequence[Sequence[Term | None]]) -> list[Term]:
+        """Put polynomials into the slots of a term.
+
+        Args:
+            outer: The term.
+            inners: For each slot the terms of the coefficient that is put there, or only None for one that stays.
+
+        Returns:
+            Contracted terms; their slots are those that stayed and then those of the polynomials.
+        """
         composed = (compose(outer, chosen) for chosen in product(*inners))
         return [contract(self.builder, term) for term in composed if term is not None]
 

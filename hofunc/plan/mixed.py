@@ -10,16 +10,17 @@ for which polynomials up to order k - 1 are enough. Linear nodes have no such te
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import NamedTuple
 
 from hofunc.algebra.compose import compose
-from hofunc.algebra.labels import fresh_axes, shape_of
+from hofunc.algebra.labels import fresh_axes
 from hofunc.algebra.partitions import Key
 from hofunc.algebra.term import Term, identity, with_slots
 from hofunc.plan.accumulate import accumulated
 from hofunc.plan.blocks import Blocks, Local
 from hofunc.plan.contract import contract
-from hofunc.plan.forward import Polynomials, grouped_slots, halves, keys_of, splits
+from hofunc.plan.forward import Group, Polynomials, grouped_slots, halves, keys_of, splits
 from hofunc.plan.packing import Variables, joined, opened
 from hofunc.plan.program import Builder
 
@@ -95,12 +96,35 @@ def _highest(
     """Return the contributions of all nodes to one coefficient of an output's polynomial, by how they split the key."""
     products: dict[Split, list[Term]] = defaultdict(list)
     for node in sorted(adjoints.keys() & local.keys()):
-        for split, outer, inners in _products(local[node], polynomials, key):
-            for adjoint in adjoints[node]:
-                through = compose(adjoint, [outer])
-                if through is not None:
-                    products[split] += polynomials.composed(through, inners)
+        halved: dict[tuple[int, Key, Key], list[Term]] = defaultdict(list)
+        for groups, outer in _nonlinear(adjoints[node], local[node], len(key)):
+            if len(groups) > 1:
+                for parts in splits(key, [group.size for group in groups]):
+                    inners = [polynomials.power(*group, part) for group, part in zip(groups, parts, strict=True)]
+                    products[Split(parts, False)] += polynomials.composed(outer, inners)
+                continue
+            ((operand, size),) = groups
+            for (first, rest), weight in halves(key, size):
+                both = outer._replace(coefficient=outer.coefficient * weight, slots=outer.slots * 2)
+                inner = polynomials.power(operand, size - 1, rest)
+                halved[operand, first, rest] += polynomials.composed(both, [[None], inner])
+        # what is multiplied by one block is added up first
+        for (operand, first, rest), terms in halved.items():
+            inner = polynomials.coefficient(operand, first)
+            for term in accumulated(polynomials.builder, terms):
+                left = [[None]] * (len(term.slots) - 1)
+                products[Split((rest, first), True)] += polynomials.composed(term, [inner, *left])
     return products
+
+
+def _nonlinear(adjoints: Sequence[Term], local: Local, order: int) -> Iterator[tuple[list[Group], Term]]:
+    """Yield the local derivatives of a node of orders from two on, by groups of slots, through its adjoint."""
+    for operands, terms in local.items():
+        for adjoint, term in product(adjoints, terms) if 1 < len(operands) <= order else []:
+            groups, outer = grouped_slots(operands, term)
+            through = compose(adjoint, [outer])
+            if through is not None:
+                yield groups, through
 
 
 def _assembled(builder: Builder, variables: Variables, products: dict[Split, list[Term]], key: Key) -> list[Term]:
@@ -119,36 +143,3 @@ def _assembled(builder: Builder, variables: Variables, products: dict[Split, lis
             orders += orders if symmetric else [(1, 0)]
         result += [with_slots(opened(builder, variables, term, parts), order) for term in terms for order in orders]
     return accumulated(builder, result)
-
-
-def _products(local: Local, polynomials: Polynomials, key: Key) -> Iterator[tuple[Split, Term, list[list[Term]]]]:
-    """Yield the products of two blocks or more of which a coefficient of a node's polynomial consists.
-
-    Yields:
-        How the product splits the key, a term with a slot for each part, and the polynomials to put there.
-    """
-    slopes: dict[tuple[int, Key, Key], list[Term]] = defaultdict(list)
-    for operands, terms in local.items():
-        for term in terms if 1 < len(operands) <= len(key) else []:
-            groups, outer = grouped_slots(operands, term)
-            if len(groups) > 1:
-                for parts in splits(key, [group.size for group in groups]):
-                    inners = [polynomials.power(*group, part) for group, part in zip(groups, parts, strict=True)]
-                    yield Split(parts, False), outer, inners
-                continue
-            ((operand, count),) = groups
-            for (first, rest), weight in halves(key, count):
-                weighted = outer._replace(coefficient=outer.coefficient * weight)
-                if outer.slots[0] == outer.out:  # elementwise: what is multiplied by one block is added up first
-                    inner = polynomials.power(operand, count - 1, rest)
-                    slopes[operand, first, rest] += polynomials.composed(weighted, [inner])
-                else:
-                    both = weighted._replace(slots=outer.slots * 2)
-                    inners = [polynomials.coefficient(operand, first), polynomials.power(operand, count - 1, rest)]
-                    yield Split((first, rest), True), both, inners
-    for (operand, first, rest), terms in slopes.items():
-        if terms:
-            axes = fresh_axes(shape_of(terms[0].out))
-            both = Term(1, (), axes, (axes, axes))
-            inners = [polynomials.coefficient(operand, first), accumulated(polynomials.builder, terms)]
-            yield Split((first, rest), True), both, inners

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 
 from hofunc.rules.calculus import (
     Polynomial,
@@ -20,7 +21,8 @@ from hofunc.rules.calculus import (
     scaled,
     times,
 )
-from hofunc.rules.registry import POSITIVE, UNIT, define_elementwise
+from hofunc.rules.kinds import Autonomous
+from hofunc.rules.registry import POSITIVE, REAL, UNIT, define, define_elementwise
 
 aten = torch.ops.aten
 
@@ -88,23 +90,23 @@ define_elementwise(aten.cosh.default, lambda x, y, r: x.sinh() if r % 2 else y)
 # Functions whose derivative is a polynomial of their value: y' = q(y), so that all others are q(y) Q(y).
 
 
-def autonomous(q: Polynomial, factor: Callable[[Tensor, Tensor], Tensor]) -> Derivative:
-    """Differentiate the solution of y' = q(y).
+def _define_autonomous(
+    op: OpOverload, q: Polynomial, first: Derivative, domain: tuple[float, float] = REAL
+) -> Derivative:
+    """Enter the solution of y' = q(y); ``first(x, y, 1)`` computes q(y) in the way that loses no digits."""
+    multiple = recurrence((1,), lambda p, r: plus(times(differentiated(p), q), times(p, differentiated(q))))
 
-    Args:
-        q: The polynomial.
-        factor: Computes q(y) from x and y.
-    """
-    polynomial = recurrence((1,), lambda p, r: plus(times(differentiated(p), q), times(p, differentiated(q))))
-    return lambda x, y, r: factor(x, y) * evaluated(polynomial(r), y)
+    def derivative(x: Tensor, y: Tensor, r: int) -> Tensor:
+        return first(x, y, 1) if r == 1 else first(x, y, 1) * evaluated(multiple(r), y)
+
+    define(op, Autonomous(derivative, lambda: None, domain, multiple, evaluated))
+    return derivative
 
 
-sigmoid = autonomous((0, 1, -1), lambda x, y: y * (-x).sigmoid())  # 1 - y has no digits left where y is near one
-tanh = autonomous((1, 0, -1), lambda x, y: 1 - y * y)
-
-define_elementwise(aten.tanh.default, tanh)
-define_elementwise(aten.tan.default, autonomous((1, 0, 1), lambda x, y: 1 + y * y), domain=UNIT)
-define_elementwise(aten.sigmoid.default, sigmoid)
+# 1 - y has no digits left where y is near one
+sigmoid = _define_autonomous(aten.sigmoid.default, (0, 1, -1), lambda x, y, r: y * (-x).sigmoid())
+tanh = _define_autonomous(aten.tanh.default, (1, 0, -1), lambda x, y, r: torch.rsub(y * y, 1))
+_define_autonomous(aten.tan.default, (1, 0, 1), lambda x, y, r: 1 + y * y, UNIT)
 
 
 # Functions whose derivative is a power of a quadratic polynomial of x.

@@ -130,9 +130,37 @@ class Elementwise:
         """See `Rule`."""
         axes = fresh_axes(site.node.shape)
         order = len(positions)
-        x, y = site.ref(0), Ref(site.node.number)
-        source = Call(self.derivative, (x, y, order, *_params(site)), site.node.kwargs)
-        return [Term(1, (Factor(source, axes),), axes, (axes,) * order)]
+        coefficient, sources = self.product(site, order)
+        return [Term(coefficient, tuple(Factor(source, axes) for source in sources), axes, (axes,) * order)]
+
+    def product(self, site: Site, order: int) -> tuple[float, list[Ref | Call]]:
+        """Return a number and what computes tensors, the product of which is the derivative of an order."""
+        args = (site.ref(0), Ref(site.node.number), order, *_params(site))
+        return 1, [Call(self.derivative, args, site.node.kwargs)]
+
+
+@dataclass(frozen=True, slots=True)
+class Autonomous(Elementwise):
+    """A function of one number whose derivative is a function of its value, of which all orders are multiples.
+
+    Attributes:
+        multiple: ``multiple(r)`` returns the polynomial of the value, its coefficients with the constant first, by
+            which the first derivative is to be multiplied.
+        evaluated: ``evaluated(polynomial, y)`` evaluates it.
+    """
+
+    multiple: Callable[[int], tuple[float, ...]]
+    evaluated: Callable
+
+    def product(self, site: Site, order: int) -> tuple[float, list[Ref | Call]]:
+        """See `Elementwise`; the first derivative is one factor at all orders, and so is computed once."""
+        y, polynomial = Ref(site.node.number), self.multiple(order)
+        first = Call(self.derivative, (site.ref(0), y, 1))
+        if not any(polynomial[1:]):
+            return polynomial[0], [first]
+        if not any(polynomial[:1] + polynomial[2:]):
+            return polynomial[1], [first, y]
+        return 1, [first, Call(self.evaluated, (polynomial, y))]
 
 
 def _params(site: Site) -> tuple:
