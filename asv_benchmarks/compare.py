@@ -1,20 +1,18 @@
 """Time hofunc beside all its peers, in one run and in turn: `make bench-compare`."""
 
 import argparse
-import os
 import platform
 from collections.abc import Sequence
 
 import torch
 
 from asv_benchmarks import table
+from asv_benchmarks.benchmarks import jaxed
 from asv_benchmarks.benchmarks.peers import KINDS, Peer
 from asv_benchmarks.benchmarks.points import grid, points
 from asv_benchmarks.benchmarks.record import OPS, Overhead
+from asv_benchmarks.benchmarks.timing import keep_memory
 from asv_benchmarks.contest import BURST, Budget, contest, limit_memory
-
-# JAX reads this once, when it starts.
-ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
 
 def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -26,7 +24,7 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--grid", action="store_true", help="every point, not only those that stand for them")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="of peers (default: all)")
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--prepare", type=float, default=120.0, metavar="SECONDS", help="a peer may take to prepare")
     parser.add_argument("--call", type=float, default=1.0, metavar="SECONDS", help="a call may take")
     parser.add_argument("--memory", type=float, default=8.0, metavar="GB", help="the process may take")
@@ -38,8 +36,9 @@ def main() -> None:
     chosen = options()
     torch.set_num_threads(chosen.threads)
     torch.set_grad_enabled(False)
-    if chosen.threads == 1:
-        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {ONE_THREAD}".strip()
+    keep_memory()
+    if jaxed.AVAILABLE:
+        jaxed.start(chosen.threads)
     limit_memory(chosen.memory)
     print(f"torch {torch.__version__}, Python {platform.python_version()}, float32, {chosen.threads} thread(s) each.")
     print(f"{chosen.rounds} rounds of all in turn, each turn {1e3 * BURST:g} ms of calls. hofunc records in every call")

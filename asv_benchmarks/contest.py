@@ -16,7 +16,7 @@ from asv_benchmarks.benchmarks.peers import Peer, flattened, ours, peers
 from asv_benchmarks.benchmarks.timing import interleaved
 from asv_benchmarks.benchmarks.workloads import Workload
 
-BURST = 5e-3  # seconds of one contender's turn
+BURST = 1e-3  # seconds of one contender's turn
 LINE = 100  # characters of a reason to skip
 FINALISTS = 2  # of the ways that are captured, how many are compiled
 
@@ -27,7 +27,7 @@ class Budget:
 
     prepare: float = 120.0
     call: float = 1.0
-    rounds: int = 25
+    rounds: int = 30
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import torch
 
 from .peers import peer_of_kind
 from .points import heavy, tracked
+from .timing import keep_memory
 
 TRACKED = {workload.name: workload for workload in tracked()}
 HEAVY = {workload.name: workload for workload in heavy()}
@@ -24,6 +25,7 @@ class Time:
         """Prepare the way and call it once."""
         torch.set_num_threads(1)
         torch.set_grad_enabled(False)
+        keep_memory()
         self.call = peer_of_kind(TRACKED[name], kind).prepare()
         self.call()
 

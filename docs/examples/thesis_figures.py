@@ -12,7 +12,7 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import quantiles
+from statistics import median, quantiles
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 from asv_benchmarks.benchmarks.nests import naive, nested
 from asv_benchmarks.benchmarks.peers import ours
-from asv_benchmarks.benchmarks.timing import interleaved
+from asv_benchmarks.benchmarks.timing import interleaved, keep_memory
 from asv_benchmarks.benchmarks.workloads import Workload, thesis_rows, thesis_whole
 
 ORDERS = (1, 2, 3)
@@ -30,8 +30,10 @@ WIDTHS = {1: 10, 2: 5, 3: 3}  # the thesis's: 10 over the order
 BATCHES = tuple(range(10, 81, 10))
 DEPTHS = tuple(range(2, 7))
 SIZES = tuple(range(10, 101, 10))
-ROUNDS = 15
-BURST = 5e-3  # seconds of one turn
+ROUNDS = 60
+TICKS = tuple(factor * 10.0**power for power in range(-2, 4) for factor in (1, 2, 5))
+BURST = 1e-3  # seconds of one turn
+CONDITIONS = "one thread, float32"
 COLOURS = ("#2166ac", "#b2182b", "#4d4d4d")
 
 Call = Callable[[], Any]
@@ -45,6 +47,16 @@ class Series:
     label: str
     positions: Sequence[int]
     values: Sequence[Spread]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A part of a figure: what runs along its axes, what stays the same, and its lines."""
+
+    across: str
+    upward: str
+    fixed: str
+    lines: Sequence[Series]
 
 
 def hod(workload: Workload) -> Call:
@@ -80,52 +92,67 @@ def growth(make: Callable[[int, int], Workload], positions: Sequence[int], name:
     return [Series(f"order {order}, width {WIDTHS[order]}", positions, taken[order]) for order in ORDERS]
 
 
+def growth_by_batch() -> list[Series]:
+    """Return the milliseconds of three layers."""
+    return growth(lambda batch, order: thesis_rows(batch, WIDTHS[order], order), BATCHES, "batch size")
+
+
+def growth_by_depth() -> list[Series]:
+    """Return the milliseconds of batches of 10."""
+    return growth(lambda depth, order: thesis_rows(10, WIDTHS[order], order, depth), DEPTHS, "layers")
+
+
 def ratios(shapes: Mapping[int, tuple[int, int]], name: str) -> list[Series]:
-    """Return the time of nested torch.func over that of hofunc for the Hessian, round by round."""
+    """Return the time of nested torch.func over the median of hofunc's for the Hessian."""
     whole, rows = [], []
     for shape in tqdm(shapes.values(), desc=name):
         everything, each = thesis_whole(*shape), thesis_rows(*shape)
         taken = timed({"ours": hod(everything), "naive": naive(everything), "each": hod(each), "expert": expert(each)})
-        whole.append(spread([theirs / mine for theirs, mine in zip(taken["naive"], taken["ours"], strict=True)]))
-        rows.append(spread([theirs / mine for theirs, mine in zip(taken["expert"], taken["each"], strict=True)]))
+        whole.append(spread([value / median(taken["ours"]) for value in taken["naive"]]))
+        rows.append(spread([value / median(taken["each"]) for value in taken["expert"]]))
     return [
         Series("whole Hessian: torch.func.hessian", tuple(shapes), whole),
         Series("Hessian of each row: vmap(jacrev(jacrev))", tuple(shapes), rows),
     ]
 
 
-def draw(axes: Axes, lines: Sequence[Series], labels: tuple[str, str]) -> None:
-    """Draw medians as lines and quartiles as bands."""
-    for series, colour in zip(lines, COLOURS, strict=False):
+def draw(axes: Axes, panel: Panel, ticks: Sequence[float]) -> None:
+    """Draw medians as lines and quartiles as bands, on a logarithmic axis."""
+    for series, colour in zip(panel.lines, COLOURS, strict=False):
         low, middle, high = zip(*series.values, strict=True)
         axes.plot(series.positions, middle, marker="o", markersize=4, color=colour, label=series.label)
         axes.fill_between(series.positions, low, high, color=colour, alpha=0.2, linewidth=0)
-    axes.set_xlabel(labels[0])
-    axes.set_ylabel(labels[1])
-    axes.set_xticks(lines[0].positions)
+    axes.set(xlabel=panel.across, ylabel=panel.upward, title=panel.fixed, yscale="log")
+    axes.set_xticks(panel.lines[0].positions)
+    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.set_ylim(ticks[0], ticks[-1])
+    axes.minorticks_off()
     axes.grid(alpha=0.3)
-    axes.legend()
 
 
-def save(path: Path, title: str, panels: Mapping[tuple[str, str], Sequence[Series]], scale: str) -> None:
-    """Draw panels, by the labels of their axes, beside each other into a PNG file."""
-    figure = Figure(figsize=(11, 4.2), layout="constrained")
-    for axes, (labels, lines) in zip(figure.subplots(1, len(panels)), panels.items(), strict=True):
-        axes.set_yscale(scale)
-        draw(axes, lines, labels)
-        if scale == "log":
-            axes.axhline(1, color="black", linewidth=0.8)
-        else:
-            axes.set_ylim(bottom=0)
+def save(path: Path, title: str, panels: Sequence[Panel]) -> None:
+    """Draw panels beside each other, with one scale, into a PNG file."""
+    figure = Figure(figsize=(11, 4.6), layout="constrained")
+    medians = [value for panel in panels for series in panel.lines for _, value, _ in series.values]
+    ticks = [tick for tick in TICKS if 0.3 * min(medians) <= tick <= 3 * max(medians)]
+    everything = figure.subplots(1, len(panels), sharey=True)
+    for axes, panel in zip(everything, panels, strict=True):
+        draw(axes, panel, ticks)
+    figure.legend(*everything[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     figure.suptitle(title)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=90)
 
 
-def table(labels: tuple[str, str], lines: Sequence[Series]) -> str:
+def table(panel: Panel) -> str:
     """Write the series of a panel as a table in Markdown: medians, and quartiles in brackets."""
-    header = [labels[0], *(series.label for series in lines)]
-    rows = [f"\n{labels[1]}:\n", "| " + " | ".join(header) + " |", "| --- " * len(header) + "|"]
+    lines = panel.lines
+    header = [panel.across, *(series.label for series in lines)]
+    rows = [
+        f"\n{panel.upward.capitalize()}, {panel.fixed}:\n",
+        "| " + " | ".join(header) + " |",
+        "| --- " * len(header) + "|",
+    ]
     for number, position in enumerate(lines[0].positions):
         cells = ["{1:.3g} ({0:.3g} to {2:.3g})".format(*series.values[number]) for series in lines]
         rows.append("| " + " | ".join([str(position), *cells]) + " |")
@@ -139,36 +166,29 @@ def main() -> None:
     folder = parser.parse_args().folder
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
-    growths = {
-        ("batch size", "milliseconds"): growth(
-            lambda batch, order: thesis_rows(batch, WIDTHS[order], order), BATCHES, "batch size"
-        ),
-        ("layers", "milliseconds"): growth(
-            lambda depth, order: thesis_rows(10, WIDTHS[order], order, depth), DEPTHS, "depth"
-        ),
-    }
-    comparisons = {
-        ("batch size (width 10)", "time of torch.func / time of hofunc"): ratios(
-            {size: (size, 10) for size in SIZES}, "torch.func by batch"
-        ),
-        ("width (batch size 10)", "time of torch.func / time of hofunc"): ratios(
-            {size: (10, size) for size in SIZES}, "torch.func by width"
-        ),
-    }
-    conditions = "one thread, float32"
-    first = "Derivatives of each row by hofunc, 3 layers (left), batch size 10 (right)"
-    second = "Hessian of the thesis's network by its input: nested torch.func over hofunc"
-    save(folder / "figure-8-3.png", f"{first}; {conditions}", growths, "linear")
-    save(folder / "figure-8-4.png", f"{second}; {conditions}", comparisons, "log")
+    keep_memory()
+    growths = (
+        Panel("batch size", "milliseconds", "3 layers", growth_by_batch()),
+        Panel("layers", "milliseconds", "batch size 10", growth_by_depth()),
+    )
+    ratio = "time of torch.func / time of hofunc"
+    comparisons = (
+        Panel("batch size", ratio, "width 10", ratios({size: (size, 10) for size in SIZES}, "batch size, torch.func")),
+        Panel("width", ratio, "batch size 10", ratios({size: (10, size) for size in SIZES}, "width, torch.func")),
+    )
+    first = "Derivatives of every row by hofunc"
+    second = "Hessian by the input, torch.func beside hofunc"
+    save(folder / "figure-8-3.png", f"{first}; {CONDITIONS}", growths)
+    save(folder / "figure-8-4.png", f"{second}; {CONDITIONS}", comparisons)
     pages = [
         "# The figures of the thesis, redrawn",
         "\nWritten by `make thesis`: see [thesis_figures.py](../examples/thesis_figures.py) for what is measured.",
-        f"Medians, with quartiles in brackets, of {ROUNDS} rounds of all contenders in turn: {conditions},",
+        f"Medians, with quartiles in brackets, of {ROUNDS} rounds of all contenders in turn: {CONDITIONS},",
         f"torch {torch.__version__}.",
         f"\n## Figure 8.3: {first}\n\n![Time by batch size and by depth](figure-8-3.png)",
-        *(table(labels, lines) for labels, lines in growths.items()),
+        *map(table, growths),
         f"\n## Figure 8.4: {second}\n\n![Ratio by batch size and by width](figure-8-4.png)",
-        *(table(labels, lines) for labels, lines in comparisons.items()),
+        *map(table, comparisons),
     ]
     (folder / "figures.md").write_text("\n".join(pages) + "\n", encoding="utf-8")
     print(f"{folder / 'figures.md'}, with the pictures beside it")
