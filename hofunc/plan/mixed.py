@@ -96,7 +96,7 @@ def _highest(
     """Return the contributions of all nodes to one coefficient of an output's polynomial, by how they split the key."""
     products: dict[Split, list[Term]] = defaultdict(list)
     for node in sorted(adjoints.keys() & local.keys()):
-        halved: dict[tuple[int, Key, Key], list[Term]] = defaultdict(list)
+        halved: dict[tuple[int, Key, Key], list[tuple[Term, list[Term]]]] = defaultdict(list)
         for groups, outer in _nonlinear(adjoints[node], local[node], len(key)):
             if len(groups) > 1:
                 for parts in splits(key, [group.size for group in groups]):
@@ -106,15 +106,29 @@ def _highest(
             ((operand, size),) = groups
             for (first, rest), weight in halves(key, size):
                 both = outer._replace(coefficient=outer.coefficient * weight, slots=outer.slots * 2)
-                inner = polynomials.power(operand, size - 1, rest)
-                halved[operand, first, rest] += polynomials.composed(both, [[None], inner])
-        # what is multiplied by one block is added up first
-        for (operand, first, rest), terms in halved.items():
+                if inner := polynomials.power(operand, size - 1, rest):
+                    halved[operand, first, rest].append((both, inner))
+        for (operand, first, rest), halves_of_rest in halved.items():
             inner = polynomials.coefficient(operand, first)
-            for term in accumulated(polynomials.builder, terms):
-                left = [[None]] * (len(term.slots) - 1)
-                products[Split((rest, first), True)] += polynomials.composed(term, [inner, *left])
+            products[Split((rest, first), True)] += _multiplied(polynomials, halves_of_rest, inner)
     return products
+
+
+def _multiplied(polynomials: Polynomials, others: Sequence[tuple[Term, list[Term]]], one: Sequence[Term]) -> list[Term]:
+    """Put a polynomial into the first slot of terms, and others into their second, which come first in the result.
+
+    What is multiplied by the one polynomial is added up before, if there are several others.
+    """
+    if len(others) == 1:
+        ((both, inner),) = others
+        swapped = both._replace(slots=both.slots[::-1])
+        return polynomials.composed(swapped, [inner, one])
+    filled = [term for both, inner in others for term in polynomials.composed(both, [[None], inner])]
+    return [
+        term
+        for half in accumulated(polynomials.builder, filled)
+        for term in polynomials.composed(half, [one, *[[None]] * (len(half.slots) - 1)])
+    ]
 
 
 def _nonlinear(adjoints: Sequence[Term], local: Local, order: int) -> Iterator[tuple[list[Group], Term]]:
