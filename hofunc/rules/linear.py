@@ -76,13 +76,13 @@ def larger(x: torch.Tensor, y: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
 
 
 def lower_triangle(out: torch.Tensor, diagonal: int = 0) -> torch.Tensor:
-    """Return a matrix of ones on and below a diagonal."""
-    return out.new_ones(out.shape[-2:]).tril(diagonal)
+    """Return ones on and below a diagonal of every matrix, in the shape of out."""
+    return out.new_ones(out.shape[-2:]).tril(diagonal).expand_as(out)
 
 
 def upper_triangle(out: torch.Tensor, diagonal: int = 0) -> torch.Tensor:
-    """Return a matrix of ones on and above a diagonal."""
-    return out.new_ones(out.shape[-2:]).triu(diagonal)
+    """Return ones on and above a diagonal of every matrix, in the shape of out."""
+    return out.new_ones(out.shape[-2:]).triu(diagonal).expand_as(out)
 
 
 def _where(condition: Ref, x: Any, y: Any, out: Ref) -> tuple[Call | None, ...]:
