@@ -5,6 +5,7 @@ from hofunc.derivative import Derivative
 from hofunc.errors import (
     ArgumentError,
     BranchError,
+    CompilerError,
     FallbackWarning,
     HofuncError,
     InternalError,
@@ -12,6 +13,7 @@ from hofunc.errors import (
     UnsupportedOpError,
     UntracedError,
 )
+from hofunc.frozen import Plan
 from hofunc.transforms import derivatives, hessian, hod, jacobian
 
 __version__ = "0.1.0.dev0"
@@ -19,11 +21,13 @@ __version__ = "0.1.0.dev0"
 __all__ = [
     "ArgumentError",
     "BranchError",
+    "CompilerError",
     "Derivative",
     "FallbackWarning",
     "HofuncError",
     "InternalError",
     "MutationError",
+    "Plan",
     "UnsupportedOpError",
     "UntracedError",
     "derivatives",

@@ -67,6 +67,10 @@ class UnsupportedOpError(HofuncError, RuntimeError):
     """f calls an op for which there is neither a rule nor a working fallback."""
 
 
+class CompilerError(HofuncError, RuntimeError):
+    """What torch.compile needs to generate code is missing."""
+
+
 class InternalError(HofuncError, AssertionError):
     """An invariant of hofunc is broken: a bug, never the caller's fault."""
 

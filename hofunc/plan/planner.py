@@ -30,6 +30,7 @@ class Plan:
         program: The steps.
         dense: For every block that does not vanish, the place of its dense tensor among the program's outputs.
         terms: For a compact plan, for every such block its terms; the source of a factor is a place likewise.
+        patterns: For every such block, the axes of its terms.
         strategy: The direction of propagation that it takes.
         cost: What the program costs.
     """
@@ -38,6 +39,7 @@ class Plan:
     program: Program
     dense: dict[tuple[int, Key], int]
     terms: dict[tuple[int, Key], tuple[Term, ...]]
+    patterns: dict[tuple[int, Key], tuple[Term, ...]]
     strategy: str
     cost: Cost
 
@@ -80,7 +82,8 @@ def _plan(lowered: Lowered, local: dict[int, Local], orders: Sequence[int], comp
         places = {block: place for place, block in enumerate(blocks)}
         outputs = _own(builder, [_cast(builder, block[0], dense(builder, blocks[block])) for block in blocks])
     program = builder.program(outputs)
-    return Plan(lowered, program, places, terms, strategy, cost_of(program, builder.device))
+    patterns = {block: tuple(term._replace(factors=()) for term in blocks[block]) for block in blocks}
+    return Plan(lowered, program, places, terms, patterns, strategy, cost_of(program, builder.device))
 
 
 def _blocks(lowered: Lowered, local: dict[int, Local], orders: Sequence[int], strategy: str) -> tuple[Builder, Blocks]:

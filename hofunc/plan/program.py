@@ -1,6 +1,6 @@
 """Programs: straight lines of torch calls over registers, built with common subexpressions merged."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from operator import getitem
 from typing import Any, NamedTuple
 
@@ -164,23 +164,7 @@ class Builder:
 
     def program(self, outputs: Sequence[Register]) -> Program:
         """Return the program that computes the outputs, without steps that they do not need."""
-        live = {register.index for register in outputs}
-        steps: list[Step] = []
-        frees: list[tuple[int, ...]] = []
-        for step in reversed(self._steps):
-            if step.target not in live:
-                continue
-            reads = {arg.index for arg in step.args if isinstance(arg, Register)}
-            frees.append(tuple(sorted(reads - live)))
-            steps.append(step)
-            live |= reads
-        return Program(
-            {register: given for register, given in self._given.items() if register in live},
-            {register: shape for register, shape in self._shapes.items() if register in live},
-            tuple(reversed(steps)),
-            tuple(reversed(frees)),
-            tuple(register.index for register in outputs),
-        )
+        return finished(self._given, self._shapes, self._steps, outputs)
 
     def step_of(self, register: Register) -> Step | None:
         """Return the step that computes a register, None if it is given."""
@@ -189,6 +173,32 @@ class Builder:
     def _new(self) -> Register:
         self._count += 1
         return Register(self._count - 1)
+
+
+def finished(
+    given: Mapping[int, Given],
+    shapes: Mapping[int, tuple[tuple[int, ...], torch.dtype]],
+    steps: Sequence[Step],
+    outputs: Sequence[Register],
+) -> Program:
+    """Return the program that computes the outputs, without steps that they do not need."""
+    live = {register.index for register in outputs}
+    kept: list[Step] = []
+    frees: list[tuple[int, ...]] = []
+    for step in reversed(steps):
+        if step.target not in live:
+            continue
+        reads = {arg.index for arg in step.args if isinstance(arg, Register)}
+        frees.append(tuple(sorted(reads - live)))
+        kept.append(step)
+        live |= reads
+    return Program(
+        {register: origin for register, origin in given.items() if register in live},
+        {register: shape for register, shape in shapes.items() if register in live},
+        tuple(reversed(kept)),
+        tuple(reversed(frees)),
+        tuple(register.index for register in outputs),
+    )
 
 
 _VIEWS = (torch.permute, torch.reshape, torch.select, torch.narrow, torch.diagonal, torch.unsqueeze, torch.transpose)

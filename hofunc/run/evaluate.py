@@ -1,7 +1,7 @@
 """Evaluating a recorded call: its plan, run on its values or on a replay of them."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -10,8 +10,10 @@ from hofunc.derivative import Derivative
 from hofunc.graph.node import CONSTANT
 from hofunc.graph.record import Recording, replay
 from hofunc.plan.planner import Plan
+from hofunc.plan.primal import zeros
 from hofunc.rules.lower import Lowered
 from hofunc.run.cache import planned
+from hofunc.views import Emit, run_now
 
 
 class Evaluation(NamedTuple):
@@ -22,14 +24,16 @@ class Evaluation(NamedTuple):
         results: What its program returned.
         tensors: The tensors that f returned, aux included.
         inputs: The tensors by which it is differentiated.
+        emit: Runs what arranges results, or appends it to a program of which results are registers.
     """
 
     plan: Plan
-    results: list[torch.Tensor]
-    tensors: list[torch.Tensor]
+    results: Sequence[Any]
+    tensors: Sequence[torch.Tensor]
     inputs: Sequence[torch.Tensor]
+    emit: Emit = run_now
 
-    def dense(self, output: int, inputs: Sequence[int]) -> torch.Tensor:
+    def dense(self, output: int, inputs: Sequence[int]) -> Any:
         """Return the derivative of an output by inputs, one per slot, as a tensor of shape (*output, *input, ...)."""
         node, variables = self._nodes(output, inputs)
         order = sorted(range(len(variables)), key=variables.__getitem__)
@@ -37,7 +41,7 @@ class Evaluation(NamedTuple):
         y = self.tensors[output]
         if place is None:
             shape = (*y.shape, *(size for number in inputs for size in self.inputs[number].shape))
-            return torch.zeros(shape, dtype=y.dtype, device=y.device)
+            return self.emit(zeros, shape, y.dtype, y.device)
         if order == sorted(order):
             return self.results[place]
         starts, start = [], y.dim()
@@ -48,7 +52,7 @@ class Evaluation(NamedTuple):
         for slot, number in enumerate(inputs):
             first = starts[order.index(slot)]
             dims += range(first, first + self.inputs[number].dim())
-        return self.results[place].permute(dims)
+        return self.emit(torch.permute, self.results[place], tuple(dims))
 
     def compact(self, output: int, inputs: Sequence[int]) -> Derivative:
         """Return the derivative of an output by inputs, one per slot, as terms."""

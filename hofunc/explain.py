@@ -1,0 +1,230 @@
+"""What a plan does and why, as text to be read in a terminal."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch._ops import OpOverload
+
+from hofunc.derivative import Derivative
+from hofunc.graph.node import Call, Graph, Node
+from hofunc.plan.batch import first_loss
+from hofunc.plan.cost import Cost
+from hofunc.plan.packing import MAX_ENTRIES, DirectionsError
+from hofunc.plan.planner import STRATEGIES, plan
+from hofunc.plan.planner import Plan as Blueprint
+from hofunc.plan.program import Program
+from hofunc.rules.kinds import Autonomous, Elementwise, ElementwisePair, Linear, Multilinear, Opaque, Rule
+from hofunc.rules.lower import Lowered
+
+MAX_STEPS = 20
+_WIDTH = 110
+
+
+class Subject(NamedTuple):
+    """What is explained.
+
+    Attributes:
+        name: Name of the plan.
+        orders: Orders of the derivatives.
+        recorded: The recorded graph.
+        inputs: What each of its inputs is called.
+        chosen: The plan of the derivatives.
+        costs: What the strategies that were planned cost, by name.
+        asked: The strategy asked for, or "auto".
+        compact: Whether derivatives are kept as terms.
+        program: The steps of the function and its derivatives.
+        cost: What they cost.
+    """
+
+    name: str
+    orders: tuple[int, ...]
+    recorded: Graph
+    inputs: tuple[str, ...]
+    chosen: Blueprint
+    costs: dict[str, Cost]
+    asked: str
+    compact: bool
+    program: Program
+    cost: Cost
+
+
+def explain(subject: Subject) -> str:
+    """Return the text, of at most 110 columns."""
+    parts = (_headline(subject), _strategies(subject), _nodes(subject), _blocks(subject), _steps(subject))
+    return "\n\n".join("\n".join(line[:_WIDTH].rstrip() for line in part) for part in parts)
+
+
+def _headline(subject: Subject) -> list[str]:
+    cost, orders = subject.cost, subject.orders
+    order = f"order {orders[0]}" if len(orders) == 1 else f"orders {orders[0]} to {orders[-1]}"
+    amounts = f"{_count(cost.flops)} flops, {_bytes(cost.bytes)} moved, {_bytes(cost.peak_bytes)} at the peak"
+    return [
+        f"{subject.name}: {order}, by the strategy {subject.chosen.strategy}",
+        f"{len(cost.steps)} steps, {amounts}, {_time(cost.seconds)} by estimate",
+    ]
+
+
+def _strategies(subject: Subject) -> list[str]:
+    """Compare the strategies; those that the choice did not need are planned now."""
+    rows = []
+    costs = dict(subject.costs)
+    refused = {}
+    for strategy in STRATEGIES:
+        if strategy == "mixed" and max(subject.orders) == 1:
+            refused[strategy] = "the same as reverse at order 1"
+        elif strategy not in costs:
+            try:
+                lowered = subject.chosen.lowered
+                (made,) = plan(lowered, subject.orders, compact=subject.compact, strategy=strategy)
+                costs[strategy] = made.cost
+            except DirectionsError as error:
+                refused[strategy] = (
+                    f"does not apply: at order {error.order}, {error.directions} directions take more than "
+                    f"{_count(MAX_ENTRIES)} entries"
+                )
+    for strategy, cost in sorted(costs.items(), key=lambda item: item[1].seconds):
+        mark = "*" if strategy == subject.chosen.strategy else ""
+        amounts = (_count(cost.flops), _bytes(cost.bytes), _bytes(cost.peak_bytes), _time(cost.seconds))
+        rows.append((mark, strategy, str(len(cost.steps)), *amounts))
+    table = _table(("", "strategy", "steps", "flops", "moved", "peak", "estimate"), rows, right={2, 3, 4, 5, 6})
+    why = "asked for" if subject.asked != "auto" else "the least estimated time"
+    return [
+        f"Strategies, for the derivatives alone (* taken: {why})",
+        *table,
+        *(f"  {strategy} {reason}" for strategy, reason in refused.items()),
+    ]
+
+
+# The graph.
+
+
+def _nodes(subject: Subject) -> list[str]:
+    lowered = subject.chosen.lowered
+    owners = _owners(subject)
+    names = dict(zip(lowered.graph.inputs, subject.inputs, strict=True))
+    rows = []
+    for node in lowered.graph.nodes:
+        operands = " ".join(str(operand) for operand in dict.fromkeys(node.operands))
+        rule = _kind(lowered.rules.get(node.number), node)
+        what = names.get(node.number, _op_name(node.op))
+        rows.append((str(node.number), what, operands, _shape(node.shape), rule, owners.get(node.number, "")))
+    title = "Graph, as derived: constant is what the inputs to differentiate by do not reach"
+    return [title, *_table(("node", "op", "of", "shape", "rule", "in place of"), rows, right={0})]
+
+
+def _owners(subject: Subject) -> dict[int, str]:
+    """Return, for nodes that a composite op was expanded into, the op."""
+    lowered, recorded = subject.chosen.lowered, subject.recorded
+    ends = {lowered.numbers[node.number]: node for node in recorded.nodes if node.number in lowered.numbers}
+    owners: dict[int, str] = {}
+    owner: Node | None = None
+    for node in reversed(lowered.graph.nodes):
+        owner = ends.get(node.number, owner)
+        if owner is not None and owner.op != node.op:
+            owners[node.number] = _op_name(owner.op)
+    return owners
+
+
+def _kind(rule: Rule | None, node: Node) -> str:
+    if node.is_given:
+        return "input, differentiated by" if node.active else str(node.op)
+    if rule is None:
+        return "constant"
+    kinds = {
+        Autonomous: "elementwise",
+        Elementwise: "elementwise",
+        ElementwisePair: "elementwise",
+        Linear: "linear",
+        Multilinear: "multilinear",
+        Opaque: "fallback: nested torch.func",
+    }
+    return kinds.get(type(rule), type(rule).__name__.lower())
+
+
+# The results.
+
+
+def _blocks(subject: Subject) -> list[str]:
+    lowered = subject.chosen.lowered
+    names = dict(zip(lowered.graph.inputs, subject.inputs, strict=True))
+    rows = []
+    for output in dict.fromkeys(lowered.graph.outputs):
+        for (of, key), terms in subject.chosen.patterns.items():
+            if of == output:
+                place = lowered.graph.outputs.index(output)
+                by = ", ".join(names[variable] for variable in key)
+                rows.append((f"output {place}", by, Derivative(terms, (), torch.float32, torch.device("cpu")).pattern))
+    lines = ["Results: the axes of the output, then of every input; all inputs share those named from b on"]
+    lines += _table(("of", "by", "pattern"), rows) if rows else ["  all are zero"]
+    for variable in lowered.graph.inputs:
+        node = lowered.graph.nodes[variable]
+        if node.active and node.shape and node.shape[0] > 1:
+            lines.append(f"  {_batch(lowered, variable, names[variable])}")
+    return lines
+
+
+def _batch(lowered: Lowered, variable: int, name: str) -> str:
+    loss = first_loss(lowered, variable)
+    if loss is None:
+        return f"axis 0 of {name} is kept by all nodes"
+    op = _op_name(lowered.graph.nodes[loss.node].op)
+    return f"axis 0 of {name} is first lost at node {loss.node}: {op} {loss.reason}"
+
+
+# The steps.
+
+
+def _steps(subject: Subject) -> list[str]:
+    steps = list(zip(subject.program.steps, subject.cost.steps, strict=True))
+    costly = sorted(range(len(steps)), key=lambda place: -steps[place][1].seconds)[:MAX_STEPS]
+    rows = []
+    for place in sorted(costly):
+        step, cost = steps[place]
+        share = cost.seconds / subject.cost.seconds if subject.cost.seconds else 0
+        amounts = (_count(cost.flops), _bytes(cost.bytes), f"{100 * share:.0f}%")
+        rows.append((str(place), _op_name(step.function), _shape(cost.shape), *amounts))
+    title = "Steps" if len(costly) == len(steps) else f"Steps: the {len(costly)} that take longest, of {len(steps)}"
+    return [title, *_table(("step", "function", "result", "flops", "moved", "time"), rows, right={0, 3, 4, 5})]
+
+
+# Words and numbers.
+
+
+def _op_name(op: Any) -> str:
+    while isinstance(op, Call):
+        op = op.op
+    return str(op) if isinstance(op, str | OpOverload) else getattr(op, "__name__", str(op))
+
+
+def _shape(shape: Iterable[int]) -> str:
+    return "x".join(map(str, shape)) or "()"
+
+
+def _count(number: float) -> str:
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= size:
+            return f"{number / size:.3g} {unit}"
+    return f"{number:.0f}"
+
+
+def _bytes(number: int) -> str:
+    text = _count(number)
+    return f"{text}B" if text[-1].isalpha() else f"{text} B"
+
+
+def _time(seconds: float) -> str:
+    return f"{1e3 * seconds:.3g} ms"
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Iterable[int] = ()) -> list[str]:
+    """Align rows under a header, columns of numbers to the right."""
+    widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
+    return [
+        "  "
+        + "  ".join(
+            cell.rjust(width) if column in right else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in (header, *rows)
+    ]

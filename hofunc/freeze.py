@@ -1,0 +1,132 @@
+"""Making a frozen plan: record for replay, plan, and complete the program by the function itself."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
+
+from hofunc.errors import ArgumentError
+from hofunc.explain import Subject
+from hofunc.frozen import PLACE, Plan, Result
+from hofunc.graph.capture import record_for_replay
+from hofunc.graph.record import Recording
+from hofunc.graph.standin import in_transform
+from hofunc.plan import planner
+from hofunc.plan.cost import cost_of
+from hofunc.plan.primal import Whole
+from hofunc.plan.program import Register
+from hofunc.rules.lower import lower
+from hofunc.run.evaluate import Evaluation
+from hofunc.run.executor import compiled
+from hofunc.signature import Signature
+
+
+class Request(NamedTuple):
+    """What a transform asks a plan for.
+
+    Attributes:
+        transform: Name of the transform.
+        function: Called with the arguments; returns the pair of what is differentiated and aux.
+        argnums: The positions of the arguments to differentiate by, counted from the front.
+        orders: The orders wanted.
+        compact: Whether derivatives are kept as terms.
+        strategy: One of the planner's strategies, or "auto".
+        assemble: Given the tensors that function returned, its recording and the evaluation, returns the result.
+    """
+
+    transform: str
+    function: Callable[..., tuple[Any, Any]]
+    argnums: tuple[int, ...]
+    orders: tuple[int, ...]
+    compact: bool
+    strategy: str
+    assemble: Callable[[Sequence[Any], Recording, Evaluation], Any]
+
+
+def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
+    """Record and plan a derivative.
+
+    Args:
+        name: What the plan is called.
+        request: What is wanted.
+        args: Positional arguments, of which those to differentiate by are checked.
+        kwargs: Keyword arguments.
+
+    Raises:
+        ArgumentError: A torch.func transform is running.
+    """
+    if in_transform():
+        raise ArgumentError(
+            f"{request.transform}: plan",
+            got="a call inside torch.func.vmap, grad or another transform",
+            expected="one outside, where tensors have values of their own",
+            remedy="Make the plan first; calling it inside a transform is fine.",
+        )
+    leaves, spec = tree_flatten((args, kwargs))
+    active, others = _separated(leaves, spec, request.argnums)
+
+    def function(inputs: Sequence[torch.Tensor], rest: Sequence[torch.Tensor]) -> Any:
+        filled = list(leaves)
+        for place, tensor in zip((*active, *others), (*inputs, *rest), strict=True):
+            filled[place] = tensor
+        args, kwargs = tree_unflatten(filled, spec)
+        return request.function(*args, **kwargs)
+
+    inputs = [leaves[place] for place in active]
+    recording, captured = record_for_replay(function, inputs, [leaves[place] for place in others])
+    output, _ = tree_unflatten(recording.leaves, recording.spec)
+    count = tree_flatten(output)[1].num_leaves
+    places = recording.graph.outputs
+    graph = recording.graph._replace(outputs=places[:count], aux=places[count:])
+    lowered = lower(graph, recording.values)
+    chosen, *rest = planner.plan(lowered, request.orders, compact=request.compact, strategy=request.strategy)
+
+    tensors = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    whole = Whole(chosen.program, graph, _sources(recording, [tensors.index(n) for n in (*active, *others)]))
+    values = [recording.values[place] for place in places]
+    evaluation = Evaluation(chosen, whole.outputs, values, inputs, whole.emit)
+    result, spec = tree_flatten(request.assemble([whole.value(place) for place in places], recording, evaluation))
+    program = whole.program([leaf for leaf in result if isinstance(leaf, Register)])
+    cost = cost_of(program, inputs[0].device if inputs else torch.device("cpu"))
+
+    strides = any("as_strided" in str(node.op) for node in graph.nodes)
+    signature = Signature(request.transform, args, kwargs, strides=strides)
+    names = {place: signature.names[tensors.index(place)] for place in (*active, *others)}
+    captions = (*names.values(), *(f"captured {number}" for number, _ in enumerate(captured)))
+    costs = {made.strategy: made.cost for made in (chosen, *rest)}
+    subject = Subject(
+        name, request.orders, graph, captions, chosen, costs, request.strategy, request.compact, program, cost
+    )
+    is_tensor = len(program.outputs) == 1 and spec.is_leaf()
+    form = Result(spec, tuple(PLACE if isinstance(leaf, Register) else leaf for leaf in result))
+    return Plan(
+        name,
+        request.orders,
+        chosen.strategy,
+        len(program.steps),
+        cost.flops,
+        cost.bytes,
+        cost.peak_bytes,
+        False,
+        signature,
+        program,
+        compiled(program),
+        None if is_tensor else form,
+        subject,
+    )
+
+
+def _separated(leaves: Sequence[Any], spec: TreeSpec, argnums: tuple[int, ...]) -> tuple[list[int], list[int]]:
+    """Return the places, among the leaves of (args, kwargs), of what is differentiated by and of other tensors."""
+    args, _ = tree_unflatten(list(range(len(leaves))), spec)
+    active = [place for number in argnums for place in tree_leaves(args[number])]
+    others = [n for n, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor) and n not in active]
+    return active, others
+
+
+def _sources(recording: Recording, places: Sequence[int]) -> dict[int, int | torch.Tensor]:
+    """Return what every node that is given stands for: an argument by its place among the tensors, or a tensor."""
+    graph, values = recording.graph, recording.values
+    held = {node.number: values[node.number] for node in graph.nodes if node.is_given}
+    return {**held, **dict(zip(graph.inputs, places, strict=False))}

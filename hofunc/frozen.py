@@ -1,0 +1,129 @@
+"""Frozen plans: a function and its derivatives, recorded and planned once, to be called again and again."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch.fx import GraphModule
+from torch.utils._pytree import TreeSpec, tree_unflatten
+
+from hofunc.explain import Subject, explain
+from hofunc.plan.program import Program
+from hofunc.run.fx import graph_module, through_compiler
+from hofunc.signature import Signature
+
+
+class Result(NamedTuple):
+    """How a result is put together: its structure, and its leaves, PLACE for what the program returns in turn."""
+
+    spec: TreeSpec
+    leaves: tuple[Any, ...]
+
+    def filled(self, tensors: Sequence[torch.Tensor]) -> Any:
+        """Put the result together."""
+        supply = iter(tensors)
+        return tree_unflatten([next(supply) if leaf is PLACE else leaf for leaf in self.leaves], self.spec)
+
+
+PLACE = object()  # a leaf that the program computes
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Plan:
+    """A derivative that is recorded and planned, for arguments of fixed shapes, dtypes and devices.
+
+    `hofunc.hod` and its like return functions with a method ``plan``, which makes one. A call takes what the
+    transform takes and returns what it returns, without recording the function again, so that of it only the tensor
+    ops take place. All the rest is as it was when the plan was made: branches that were taken, numbers that left
+    torch by ``.item()``, and arguments that are no tensors, which have to be equal. Tensors that the function captured
+    are held by reference, and used with the values that they have when the plan is called. Random numbers are drawn
+    anew at every call, if the op that draws them takes a tensor which depends on one that is passed or captured.
+
+    Attributes:
+        name: What it was made by, and the name of the function.
+        orders: The orders of the derivatives.
+        strategy: The direction in which derivatives are propagated.
+        steps: How many torch calls it makes, for the function and its derivatives.
+        flops: Floating-point operations of these: of a matrix product two for each product, else one an element.
+        bytes: Bytes that they read and write.
+        peak_bytes: The most that is held at once of what it allocates, its results included.
+        is_compiled: Whether it runs through torch.compile.
+
+    Example:
+        >>> plan = hofunc.hod(lambda x: (x**3).sum(), order=2).plan(torch.ones(2))
+        >>> plan(torch.tensor([1.0, 2.0]))
+        tensor([[ 6.,  0.],
+                [ 0., 12.]])
+        >>> plan(torch.ones(3))
+        Traceback (most recent call last):
+        hofunc.errors.ArgumentError: hod: args[0] of a plan: got shape (3,), expected shape (2,), as planned ...
+    """
+
+    name: str
+    orders: tuple[int, ...]
+    strategy: str
+    steps: int
+    flops: int
+    bytes: int
+    peak_bytes: int
+    is_compiled: bool
+    _signature: Signature
+    _program: Program
+    _run: Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
+    _result: Result | None
+    _subject: Subject
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Return what the transform returns for these arguments.
+
+        Raises:
+            ArgumentError: They are not like those that the plan was made for, or values led to another shape.
+        """
+        results = self._run(self._signature.tensors(args, kwargs))
+        return results[0] if self._result is None else self._result.filled(results)
+
+    def explain(self) -> str:
+        """Return a text about what the plan does and why, to be read in a terminal.
+
+        It has the strategies and their estimated costs, the nodes of the recorded graph and the kinds of their rules,
+        the pattern of every derivative and where batch structure was lost, and the steps that cost most.
+        """
+        return explain(self._subject)
+
+    def to_fx(self) -> GraphModule:
+        """Return the plan as an FX graph of aten ops that write nowhere.
+
+        Returns:
+            Module that takes the tensors among the arguments, in the order in which pytrees are flattened, positional
+            ones first, as its docstring and ``meta["inputs"]`` say, and returns the tuple of the tensors of the result
+            in the same order. Other tensors that it needs, captured ones too, are its parameters and buffers.
+
+        Raises:
+            UnsupportedOpError: Values decide the shape of a tensor.
+        """
+        return graph_module(self._program, self._signature.facts, self._signature.names)
+
+    def compile(self, **options: Any) -> "Plan":
+        """Return a plan that does the same through torch.compile.
+
+        Args:
+            **options: Keyword arguments of torch.compile; ``dynamic=False`` and ``fullgraph=True`` unless given.
+
+        Returns:
+            Plan; its first call compiles, which takes seconds to minutes. Where gradients are on and an input or a
+            captured tensor requires them, a backward pass is compiled as well.
+
+        Raises:
+            CompilerError: There is no C++ compiler.
+            UnsupportedOpError: Values decide the shape of a tensor.
+        """
+        run = through_compiler(self._program, self._signature.facts, options)
+        return replace(self, _run=run, is_compiled=True)
+
+    def __repr__(self) -> str:
+        compiled = ", compiled" if self.is_compiled else ""
+        return (
+            f"Plan({self.name}, strategy={self.strategy!r}, steps={self.steps}, flops={self.flops}, "
+            f"bytes={self.bytes}, peak_bytes={self.peak_bytes}{compiled})"
+        )

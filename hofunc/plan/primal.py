@@ -1,0 +1,189 @@
+"""The primal as steps of a program, so that a function and its derivatives are one straight line."""
+
+from collections.abc import Callable, Mapping, Sequence
+from operator import getitem
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from hofunc.errors import ArgumentError
+from hofunc.graph.node import Call, Graph, Node, Ref, call_of, fill, refs
+from hofunc.plan.program import Given, Program, Register, Step, finished
+
+aten = torch.ops.aten
+
+# What computes the same as an op without the overhead of finding the op's kernel from Python, about 1 microsecond.
+# reshape takes what view refuses: an input that lies in memory in another way than the one that was recorded.
+_QUICK: dict[Any, Callable] = {
+    aten._softmax.default: torch._softmax,
+    aten._unsafe_view.default: torch.reshape,
+    aten.add.Tensor: torch.add,
+    aten.addmm.default: torch.addmm,
+    aten.bmm.default: torch.bmm,
+    aten.cos.default: torch.cos,
+    aten.div.Tensor: torch.div,
+    aten.exp.default: torch.exp,
+    aten.expand.default: torch.Tensor.expand,
+    aten.log.default: torch.log,
+    aten.mm.default: torch.mm,
+    aten.mul.Tensor: torch.mul,
+    aten.neg.default: torch.neg,
+    aten.permute.default: torch.permute,
+    aten.pow.Tensor_Scalar: torch.pow,
+    aten.relu.default: torch.relu,
+    aten.select.int: torch.select,
+    aten.sigmoid.default: torch.sigmoid,
+    aten.sin.default: torch.sin,
+    aten.sqrt.default: torch.sqrt,
+    aten.squeeze.dim: torch.squeeze,
+    aten.sub.Tensor: torch.sub,
+    aten.sum.default: torch.sum,
+    aten.sum.dim_IntList: torch.sum,
+    aten.t.default: torch.t,
+    aten.tanh.default: torch.tanh,
+    aten.transpose.int: torch.transpose,
+    aten.unsqueeze.default: torch.unsqueeze,
+    aten.view.default: torch.reshape,
+}
+_VIEWS = (
+    aten._unsafe_view.default,
+    aten.expand.default,
+    aten.permute.default,
+    aten.select.int,
+    aten.squeeze.dim,
+    aten.t.default,
+    aten.transpose.int,
+    aten.unsqueeze.default,
+    aten.view.default,
+)
+
+
+class Whole:
+    """Completes a program, which starts from the values of a recorded graph, by the steps that compute these.
+
+    Args:
+        program: The program.
+        graph: The recorded graph.
+        sources: What each of the graph's inputs and constants is: the number of a tensor that the whole takes, or a
+            tensor.
+    """
+
+    def __init__(self, program: Program, graph: Graph, sources: Mapping[int, int | torch.Tensor]):
+        self._graph, self._sources = graph, sources
+        self._given = {r: given for r, given in program.given.items() if isinstance(given.origin, torch.Tensor)}
+        self._shapes = dict(program.shapes)
+        self._count = max([*program.given, *(step.target for step in program.steps)], default=-1) + 1
+        self._values: dict[int, Register] = {}
+        same: dict[int, Register] = {}  # where two registers of the program hold one value, the first
+        for register, given in program.given.items():
+            if isinstance(given.origin, int):
+                same[register] = self._values.setdefault(given.origin, Register(register))
+        self._steps = [
+            step._replace(args=tuple(same.get(a.index, a) if isinstance(a, Register) else a for a in step.args))
+            for step in program.steps
+        ]
+        self.outputs = [same.get(register, Register(register)) for register in program.outputs]
+
+    def value(self, number: int) -> Register:
+        """Return the register of a recorded node's value."""
+        if number not in self._values:
+            self._values[number] = self._new()
+        return self._values[number]
+
+    def emit(self, function: Callable, *args: Any) -> Register:
+        """Append a step that arranges results."""
+        register = self._new()
+        self._steps.append(Step(register.index, function, args))
+        if function is zeros:
+            shape, dtype, _ = args
+            self._shapes[register.index] = shape, dtype
+        return register
+
+    def program(self, outputs: Sequence[Register]) -> Program:
+        """Return the program that takes tensors and returns the outputs, without steps that they do not need."""
+        primal = self._primal()
+        steps = [checked for step in (*primal, *self._steps) for checked in self._checked(step)]
+        return finished(self._given, self._shapes, steps, outputs)
+
+    def _new(self) -> Register:
+        self._count += 1
+        return Register(self._count - 1)
+
+    def _primal(self) -> list[Step]:
+        """Return the steps that compute the values asked for, in the order of the graph."""
+        needed = set(self._values)
+        for node in reversed(self._graph.nodes):
+            if node.number in needed:
+                needed.update(node.operands)
+        steps: list[Step] = []
+        latest: tuple[Call | None, int, Register | None] = (None, 0, None)
+        for node in self._graph.nodes:
+            if node.number not in needed:
+                continue
+            target = self.value(node.number)
+            if node.is_given:
+                self._given[target.index] = Given(self._sources[node.number], tuple(node.shape), node.dtype)
+                continue
+            self._shapes[target.index] = (tuple(node.shape), node.dtype)
+            call, operands = call_of(node), tuple(self.value(operand) for operand in node.operands)
+            if node.output is None:
+                steps.append(self._step(target, node, call, operands))
+                continue
+            call_before, output_before, several = latest
+            if several is None or call_before != call or output_before >= node.output:
+                several = self._new()
+                steps.append(Step(several.index, _placed(call), operands))
+            latest = call, node.output, several
+            steps.append(Step(target.index, getitem, (several, node.output)))
+        return steps
+
+    def _step(self, target: Register, node: Node, call: Call, operands: tuple[Register, ...]) -> Step:
+        quick = _QUICK.get(node.op)
+        if quick is None or node.kwargs:
+            return Step(target.index, _placed(call), operands)
+        supply = iter(operands)
+        args = tuple(next(supply) if type(arg) is Ref else arg for arg in node.args)
+        if node.op in _VIEWS:
+            del self._shapes[target.index]  # so that its cost is that of a view
+        return Step(target.index, quick, args)
+
+    def _checked(self, step: Step) -> list[Step]:
+        """Return a step, and one that checks the shape of what it returns where that depends on values."""
+        call = step.function
+        if not isinstance(call, Call) or not isinstance(call.op, OpOverload) or step.target not in self._shapes:
+            return [step]
+        if torch.Tag.dynamic_output_shape not in call.op.tags:
+            return [step]
+        unchecked = self._new()
+        shape, _ = self._shapes[unchecked.index] = self._shapes[step.target]
+        return [step._replace(target=unchecked.index), Step(step.target, same_shape, (unchecked, shape, str(call.op)))]
+
+
+def _placed(call: Call) -> Call:
+    """Return a call whose Refs name its operands by place."""
+    args, kwargs = fill(
+        (call.args, call.kwargs), (Ref(place) for place, _ in enumerate(refs((call.args, call.kwargs))))
+    )
+    return Call(call.op, args, kwargs)
+
+
+def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Return zeros."""
+    return torch.zeros(shape, dtype=dtype, device=device)
+
+
+def same_shape(tensor: torch.Tensor, shape: tuple[int, ...], op: str) -> torch.Tensor:
+    """Return a tensor whose shape depends on values, if it is the one that was planned for.
+
+    Raises:
+        ArgumentError: It is not.
+    """
+    if tensor.shape != shape:
+        raise ArgumentError(
+            f"hofunc: a plan of a function in which values decide a shape, that of {op}",
+            got=f"shape {tuple(tensor.shape)}",
+            expected=f"shape {tuple(shape)}, as planned",
+            remedy="Make another plan for these values, or call the transform itself.",
+        )
+    return tensor

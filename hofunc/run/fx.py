@@ -1,0 +1,119 @@
+"""Programs as FX graphs of plain aten ops, and through torch.compile."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._subclasses import FakeTensorMode
+from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from hofunc.errors import CompilerError, UnsupportedOpError
+from hofunc.plan.primal import same_shape
+from hofunc.plan.program import Program
+from hofunc.rules.lower import isolated
+from hofunc.run.executor import compiled
+
+Tensors = Sequence[torch.Tensor]
+
+
+def traced(program: Program, inputs: Sequence[tuple]) -> tuple[GraphModule, list[torch.Tensor]]:
+    """Return a program as a graph of functional aten ops.
+
+    Args:
+        program: The program.
+        inputs: Shape, dtype and device of each tensor that it takes.
+
+    Returns:
+        The graph, which takes these tensors and then those that the program has of its own, and the latter.
+
+    Raises:
+        UnsupportedOpError: Values decide the shape of a tensor.
+    """
+    for step in program.steps:
+        if step.function is same_shape:
+            raise UnsupportedOpError(
+                "hofunc: a plan as a graph",
+                got=f"{step.args[2]}, where values decide a shape",
+                expected="ops whose shapes follow from those of the inputs",
+                remedy="Call the plan as it is, or write f with torch.where.",
+            )
+    own = list({id(g.origin): g.origin for g in program.given.values() if isinstance(g.origin, torch.Tensor)}.values())
+    places = {id(tensor): len(inputs) + place for place, tensor in enumerate(own)}
+    given = {
+        register: g._replace(origin=places[id(g.origin)]) if isinstance(g.origin, torch.Tensor) else g
+        for register, g in program.given.items()
+    }
+    run = compiled(program._replace(given=given))
+    mode = FakeTensorMode()  # so that nothing is computed and values do not matter
+    with isolated(), torch.no_grad():
+        fakes = [mode.from_tensor(tensor.detach()) for tensor in own]
+        with mode:
+            examples = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype, device, *_ in inputs] + fakes
+            module = make_fx(torch.func.functionalize(lambda *tensors: tuple(run(tensors))))(*examples)
+    module.graph.eliminate_dead_code()
+    module.recompile()
+    return module, own
+
+
+def graph_module(program: Program, inputs: Sequence[tuple], names: Sequence[str]) -> GraphModule:
+    """Return a program as a graph of its inputs alone, with its own tensors as attributes.
+
+    Args:
+        program: The program.
+        inputs: Shape, dtype and device of each tensor that it takes.
+        names: What each of them is called.
+    """
+    module, own = traced(program, inputs)
+    places = [node for node in module.graph.nodes if node.op == "placeholder"]
+    for number, (node, tensor) in enumerate(zip(places[len(names) :], own, strict=True)):
+        name = f"tensor_{number}"
+        if isinstance(tensor, torch.nn.Parameter):
+            module.register_parameter(name, tensor)
+        else:
+            module.register_buffer(name, tensor)
+        with module.graph.inserting_before(node):
+            node.replace_all_uses_with(module.graph.get_attr(name))
+        module.graph.erase_node(node)
+    module.recompile()
+    lines = "\n".join(f"    {place}: {name}" for place, name in enumerate(names))
+    module.__doc__ = f"A plan of hofunc as aten ops; returns the tensors of its result in order. Inputs:\n{lines}"
+    module.meta["inputs"] = tuple(names)
+    return module
+
+
+def through_compiler(program: Program, inputs: Sequence[tuple], options: dict[str, Any]) -> Callable[[Tensors], Any]:
+    """Return what runs a program by torch.compile, which compiles at the first call.
+
+    Args:
+        program: The program.
+        inputs: Shape, dtype and device of each tensor that it takes.
+        options: Keyword arguments of torch.compile.
+
+    Raises:
+        CompilerError: The compiler that inductor needs is missing.
+    """
+    if options.get("backend", "inductor") == "inductor":
+        check_compiler()
+    module, own = traced(program, inputs)
+    run = torch.compile(module, **{"dynamic": False, "fullgraph": True, **options})
+    return lambda tensors: run(*tensors, *own)
+
+
+def check_compiler() -> None:
+    """Check that there is a C++ compiler, without which inductor runs on no device.
+
+    Raises:
+        CompilerError: There is none.
+    """
+    from torch._inductor.cpp_builder import get_cpp_compiler  # noqa: PLC0415 - slow to import
+
+    try:
+        get_cpp_compiler()
+    except RuntimeError as error:  # of inductor, that it is no C++ compiler
+        raise CompilerError(
+            "hofunc: plan.compile",
+            got="no C++ compiler",
+            expected="one that torch.compile finds",
+            remedy="Install g++, or name one in the environment variable CXX; a plan runs without it, uncompiled.",
+        ) from error

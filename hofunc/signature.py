@@ -1,0 +1,124 @@
+"""What a plan is called with: the arguments that it was made for, and the check of others against them."""
+
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Any, NoReturn
+
+import torch
+from torch.utils import _pytree as pytree
+
+from hofunc.errors import ArgumentError
+
+
+class Signature:
+    """The arguments that a plan was made for, by structure, and the facts about each tensor.
+
+    Args:
+        name: Whose plan it is, for errors.
+        args: The positional arguments.
+        kwargs: The keyword arguments.
+        strides: Whether the strides of tensors matter too.
+
+    Attributes:
+        names: How an error names each tensor: ``args[0]['w']``.
+        facts: Shape, dtype and device of each tensor.
+    """
+
+    def __init__(self, name: str, args: tuple, kwargs: dict, *, strides: bool = False):
+        self._name = name
+        paths, self._spec = pytree.tree_flatten_with_path((args, kwargs))
+        self._paths = tuple(_named(path) for path, _ in paths)
+        self._others = {n: leaf for n, (_, leaf) in enumerate(paths) if not isinstance(leaf, torch.Tensor)}
+        tensors = [(path, leaf) for path, leaf in paths if isinstance(leaf, torch.Tensor)]
+        self.names = tuple(_named(path) for path, _ in tensors)
+        self._fact: Callable[[torch.Tensor], tuple] = (
+            _with_strides if strides else attrgetter("shape", "dtype", "device")
+        )
+        self.facts = tuple(self._fact(leaf) for _, leaf in tensors)
+        self._is_flat = not kwargs and all(isinstance(arg, torch.Tensor) for arg in args)
+
+    def tensors(self, args: tuple, kwargs: dict) -> Sequence[torch.Tensor]:
+        """Return the tensors of a call, in the order in which pytrees are flattened, arguments first.
+
+        Raises:
+            ArgumentError: The call has another structure, a tensor of another shape, dtype or device, or another value
+                of what is no tensor.
+        """
+        if self._is_flat and not kwargs and len(args) == len(self.facts):
+            tensors: Sequence[Any] = args
+        else:
+            leaves, spec = pytree.tree_flatten((args, kwargs))
+            if spec != self._spec:
+                self._refuse("the arguments", _shown(spec), _shown(self._spec))
+            for place, planned in self._others.items():
+                if not _same(leaves[place], planned):
+                    self._refuse(self._paths[place], _brief(leaves[place]), _brief(planned))
+            tensors = [leaf for place, leaf in enumerate(leaves) if place not in self._others]
+        fact = self._fact
+        for tensor, expected in zip(tensors, self.facts, strict=True):
+            if not isinstance(tensor, torch.Tensor) or fact(tensor) != expected:
+                self._check(tensors)
+        return tensors
+
+    def _check(self, tensors: Sequence[Any]) -> None:
+        for name, tensor, expected in zip(self.names, tensors, self.facts, strict=True):
+            if not isinstance(tensor, torch.Tensor):
+                self._refuse(name, _brief(tensor), "a tensor")
+            for label, got, planned in zip(
+                ("shape", "dtype", "device", "strides"), self._fact(tensor), expected, strict=False
+            ):
+                if got != planned:
+                    as_text = tuple if label in {"shape", "strides"} else str
+                    self._refuse(name, f"{label} {as_text(got)}", f"{label} {as_text(planned)}")
+
+    def _refuse(self, what: str, got: str, expected: str) -> NoReturn:
+        raise ArgumentError(
+            f"{self._name}: {what} of a plan",
+            got=got,
+            expected=f"{expected}, as planned",
+            remedy="Make another plan for such arguments, or call the transform itself.",
+        )
+
+
+def _with_strides(tensor: torch.Tensor) -> tuple:
+    return tensor.shape, tensor.dtype, tensor.device, tensor.stride()
+
+
+def _named(path: tuple) -> str:
+    """Name a leaf of ``(args, kwargs)``."""
+    return ("kwargs" if path[0].idx else "args") + pytree.keystr(path[1:])
+
+
+def _shown(spec: pytree.TreeSpec) -> str:
+    """Show a structure of (args, kwargs), leaves as stars."""
+    args, kwargs = pytree.tree_unflatten([_STAR] * spec.num_leaves, spec)
+    return f"{args}" + (f" and {kwargs}" if kwargs else "")
+
+
+class _Star:
+    def __repr__(self) -> str:
+        return "*"
+
+
+_STAR = _Star()
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"a tensor of shape {tuple(value.shape)}"
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _same(value: Any, planned: Any) -> bool:
+    """Tell whether two values that are no tensors are surely the same to a function."""
+    if value is planned:
+        return True
+    if type(value) is not type(planned):
+        return False
+    if isinstance(value, float | complex):
+        return repr(value) == repr(planned)  # which keeps -0.0 apart from 0.0
+    try:
+        return bool(value == planned)
+    except (TypeError, ValueError, RuntimeError):  # of arrays, for one
+        return False
