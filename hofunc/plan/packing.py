@@ -209,9 +209,9 @@ def _opened(builder: Builder, variable: Variable, order: int, term: Term, place:
         tensor = builder.emit(torch.index_select, tensor, 0, builder.constant(places))
         column = builder.constant(tuple(float(weights[p]) for p in places))
         tensor = builder.emit(scaled_rows, tensor, column)
-    shape = (*sizes * order, *(label.size for label in rest))
-    tensor = builder.emit(torch.reshape, tensor, shape)
-    factor = Factor(tensor, (*sum(new, ()), *each(rest)))
+    shown = [label for label in (*labels_of(*new), *rest) if label.size > 1]
+    tensor = builder.emit(torch.reshape, tensor, tuple(label.size for label in shown))
+    factor = Factor(tensor, each(shown))
     return term._replace(slots=(*before, *slots, *after), factors=(factor,))
 
 
