@@ -74,7 +74,7 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
         return request.function(*args, **kwargs)
 
     inputs = [leaves[place] for place in active]
-    recording, captured = record_for_replay(function, inputs, [leaves[place] for place in others])
+    recording, captured, readings = record_for_replay(function, inputs, [leaves[place] for place in others])
     output, _ = tree_unflatten(recording.leaves, recording.spec)
     count = tree_flatten(output)[1].num_leaves
     places = recording.graph.outputs
@@ -87,7 +87,8 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
     values = [recording.values[place] for place in places]
     evaluation = Evaluation(chosen, whole.outputs, values, inputs, whole.emit)
     result, spec = tree_flatten(request.assemble([whole.value(place) for place in places], recording, evaluation))
-    program = whole.program([leaf for leaf in result if isinstance(leaf, Register)])
+    tensors_of_result = [leaf for leaf in result if isinstance(leaf, Register)]
+    program = whole.program([*tensors_of_result, *(whole.guard(*reading) for reading in readings)])
     cost = cost_of(program, inputs[0].device if inputs else torch.device("cpu"))
 
     strides = any("as_strided" in str(node.op) for node in graph.nodes)
@@ -98,7 +99,7 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
     subject = Subject(
         name, request.orders, graph, captions, chosen, costs, request.strategy, request.compact, program, cost
     )
-    is_tensor = len(program.outputs) == 1 and spec.is_leaf()
+    is_tensor = len(tensors_of_result) == 1 and spec.is_leaf()
     form = Result(spec, tuple(PLACE if isinstance(leaf, Register) else leaf for leaf in result))
     return Plan(
         name,

@@ -35,10 +35,13 @@ class Plan:
 
     `hofunc.hod` and its like return functions with a method ``plan``, which makes one. A call takes what the
     transform takes and returns what it returns, without recording the function again, so that of it only the tensor
-    ops take place. All the rest is as it was when the plan was made: branches that were taken, numbers that left
-    torch by ``.item()``, and arguments that are no tensors, which have to be equal. Tensors that the function captured
-    are held by reference, and used with the values that they have when the plan is called. Random numbers are drawn
-    anew at every call, if the op that draws them takes a tensor which depends on one that is passed or captured.
+    ops take place. All the rest is as it was when the plan was made: arguments that are no tensors, which have to be
+    equal, and what aux holds beside tensors. Branches are those that were taken: a value that the function read, by
+    ``if`` or ``.item()``, is compared at every call, and another one is an error.
+
+    Tensors that the function captured are held by reference, and used with the values that they have when the plan
+    is called. Random numbers are drawn anew at every call, if they are drawn for a tensor that is passed or captured,
+    or depends on one; others are as they were.
 
     Attributes:
         name: What it was made by, and the name of the function.
@@ -100,7 +103,7 @@ class Plan:
             in the same order. Other tensors that it needs, captured ones too, are its parameters and buffers.
 
         Raises:
-            UnsupportedOpError: Values decide the shape of a tensor.
+            UnsupportedOpError: The function reads values of tensors, or these decide a shape.
         """
         return graph_module(self._program, self._signature.facts, self._signature.names)
 
@@ -116,7 +119,7 @@ class Plan:
 
         Raises:
             CompilerError: There is no C++ compiler.
-            UnsupportedOpError: Values decide the shape of a tensor.
+            UnsupportedOpError: The function reads values of tensors, or these decide a shape.
         """
         run = through_compiler(self._program, self._signature.facts, options)
         return replace(self, _run=run, is_compiled=True)

@@ -6,27 +6,74 @@ meanwhile, and since autograd goes back through a value only once.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils._pytree import tree_flatten, tree_leaves
 
+from hofunc.graph.node import Call
 from hofunc.graph.record import Recording
 from hofunc.graph.tape import Tape
 
 
+class Reading(NamedTuple):
+    """A number or truth value that left torch, on which what was recorded may depend.
+
+    Attributes:
+        call: What returned it, with Refs to nodes.
+        operands: The nodes, in order of appearance.
+        value: What it was.
+    """
+
+    call: Call
+    operands: tuple[int, ...]
+    value: bool | int | float | complex
+
+
+class Replayable(NamedTuple):
+    """A recording of which nothing that its tensors decide is left out.
+
+    Attributes:
+        recording: The recording.
+        captured: The tensors that the function captured, the last inputs of the graph.
+        readings: The values that the function read.
+    """
+
+    recording: Recording
+    captured: list[torch.Tensor]
+    readings: list[Reading]
+
+
 class CapturingTape(Tape):
-    """A tape that makes an input of every tensor that reaches an op and was made by none."""
+    """A tape that makes an input of every tensor that reaches an op and was made by none.
+
+    Attributes:
+        readings: The values that the function read.
+    """
 
     def __init__(self) -> None:
         super().__init__()
+        self.readings: list[Reading] = []
         self._made: dict[int, torch.Tensor] = {}  # by id, which a tensor keeps while it is alive
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         self.capture((args, kwargs))
         out = super().__torch_dispatch__(func, types, args, kwargs)
         self._made.update((id(leaf), leaf) for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor))
+        if torch.Tag.data_dependent_output in func.tags:
+            self._note(func, args, kwargs or {}, out)
         return out
+
+    def _note(self, op: Any, args: tuple, kwargs: dict, value: Any) -> None:
+        """Note what an op has read, if that depends on an input."""
+        self._flush()
+        self._storages.refresh((args, kwargs))
+        if not any(id(leaf) in self.ledger.tracked for leaf in tree_leaves((args, kwargs))):
+            return
+        operands: list[int] = []
+        template = self.ledger.encode(args, operands)
+        keywords = tuple(zip(kwargs, self.ledger.encode(kwargs.values(), operands), strict=True))
+        self.readings.append(Reading(Call(op, template, keywords), tuple(operands), value))
 
     def capture(self, tree: Any) -> None:
         """Make inputs of the tensors of a tree that are known from nowhere."""
@@ -37,7 +84,7 @@ class CapturingTape(Tape):
 
 def record_for_replay(
     f: Callable[..., Any], active: Sequence[torch.Tensor], others: Sequence[torch.Tensor]
-) -> tuple[Recording, list[torch.Tensor]]:
+) -> Replayable:
     """Call ``f(active, others)`` once and record it.
 
     Args:
@@ -46,8 +93,7 @@ def record_for_replay(
         others: Other tensors that it takes.
 
     Returns:
-        The recording and the tensors that f captured. The graph's inputs are active, others and the captured tensors,
-        in this order.
+        The recording, of which the graph's inputs are active, others and the captured tensors, in this order.
 
     Raises:
         MutationError: f writes to an input or to a captured tensor.
@@ -65,4 +111,4 @@ def record_for_replay(
         graph = tape.graph([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
     values = tape.ledger.values
     captured = [values[number] for number in graph.inputs[len(aliases) :]]
-    return Recording(graph, values, leaves, spec, None), captured
+    return Replayable(Recording(graph, values, leaves, spec, None), captured, tape.readings)

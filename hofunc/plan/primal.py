@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from hofunc.errors import ArgumentError
+from hofunc.errors import ArgumentError, BranchError
 from hofunc.graph.node import Call, Graph, Node, Ref, call_of, fill, refs
 from hofunc.plan.program import Given, Program, Register, Step, finished
 
@@ -91,7 +91,7 @@ class Whole:
             self._values[number] = self._new()
         return self._values[number]
 
-    def emit(self, function: Callable, *args: Any) -> Register:
+    def emit(self, function: Callable | Call, *args: Any) -> Register:
         """Append a step that arranges results."""
         register = self._new()
         self._steps.append(Step(register.index, function, args))
@@ -99,6 +99,11 @@ class Whole:
             shape, dtype, _ = args
             self._shapes[register.index] = shape, dtype
         return register
+
+    def guard(self, call: Call, operands: Sequence[int], value: Any) -> Register:
+        """Append a step that raises unless a call on recorded nodes returns the value; its result is None."""
+        registers = [self.value(operand) for operand in operands]
+        return self.emit(Call(Guard(_placed(call), value), tuple(map(Ref, range(len(registers))))), *registers)
 
     def program(self, outputs: Sequence[Register]) -> Program:
         """Return the program that takes tensors and returns the outputs, without steps that they do not need."""
@@ -166,6 +171,43 @@ def _placed(call: Call) -> Call:
         (call.args, call.kwargs), (Ref(place) for place, _ in enumerate(refs((call.args, call.kwargs))))
     )
     return Call(call.op, args, kwargs)
+
+
+class Guard:
+    """Raises unless a call returns the value that it returned when the plan was made.
+
+    Args:
+        call: The call, which takes tensors and returns a number or truth value.
+        value: The value.
+    """
+
+    def __init__(self, call: Call, value: Any):
+        self.call, self.value = call, value
+        self.__name__ = f"check {call.op}"
+
+    def __call__(self, *tensors: torch.Tensor) -> None:
+        """Call it.
+
+        Raises:
+            ArgumentError: It returns another value.
+            BranchError: A tensor is a batch under vmap, so that there is no one value.
+        """
+        try:
+            got = self.call(*tensors)
+        except RuntimeError as error:
+            raise BranchError(
+                "hofunc: a plan of a function that reads values of tensors",
+                got=f"a batch of them under vmap, for {self.call.op}",
+                expected="one value",
+                remedy="Call the plan outside of vmap, or use torch.where in place of a branch.",
+            ) from error
+        if repr(got) != repr(self.value):
+            raise ArgumentError(
+                "hofunc: a plan of a function that reads values of tensors",
+                got=f"{got!r} from {self.call.op}",
+                expected=f"{self.value!r}, as planned",
+                remedy="Make another plan for these values, or call the transform itself, which records them anew.",
+            )
 
 
 def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:

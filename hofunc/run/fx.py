@@ -9,7 +9,8 @@ from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from hofunc.errors import CompilerError, UnsupportedOpError
-from hofunc.plan.primal import same_shape
+from hofunc.graph.node import Call
+from hofunc.plan.primal import Guard, same_shape
 from hofunc.plan.program import Program
 from hofunc.rules.lower import isolated
 from hofunc.run.executor import compiled
@@ -28,16 +29,9 @@ def traced(program: Program, inputs: Sequence[tuple]) -> tuple[GraphModule, list
         The graph, which takes these tensors and then those that the program has of its own, and the latter.
 
     Raises:
-        UnsupportedOpError: Values decide the shape of a tensor.
+        UnsupportedOpError: The steps depend on values of tensors.
     """
-    for step in program.steps:
-        if step.function is same_shape:
-            raise UnsupportedOpError(
-                "hofunc: a plan as a graph",
-                got=f"{step.args[2]}, where values decide a shape",
-                expected="ops whose shapes follow from those of the inputs",
-                remedy="Call the plan as it is, or write f with torch.where.",
-            )
+    _check_static(program)
     own = list({id(g.origin): g.origin for g in program.given.values() if isinstance(g.origin, torch.Tensor)}.values())
     places = {id(tensor): len(inputs) + place for place, tensor in enumerate(own)}
     given = {
@@ -54,6 +48,24 @@ def traced(program: Program, inputs: Sequence[tuple]) -> tuple[GraphModule, list
     module.graph.eliminate_dead_code()
     module.recompile()
     return module, own
+
+
+def _check_static(program: Program) -> None:
+    """Refuse what a graph cannot do: to look at values."""
+    for step in program.steps:
+        op = step.function.op if isinstance(step.function, Call) else step.function
+        reason = None
+        if op is same_shape:
+            reason = f"{step.args[2]}, where values decide a shape"
+        elif isinstance(op, Guard):
+            reason = f"{op.call.op}, where a value of a tensor is read"
+        if reason is not None:
+            raise UnsupportedOpError(
+                "hofunc: a plan as a graph",
+                got=reason,
+                expected="a function whose ops and shapes are the same for all values",
+                remedy="Call the plan as it is, or write f with torch.where.",
+            )
 
 
 def graph_module(program: Program, inputs: Sequence[tuple], names: Sequence[str]) -> GraphModule:
