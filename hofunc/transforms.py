@@ -50,7 +50,8 @@ def hod(
         of their slots, share memory. Dtype and device are those of the output.
 
     Raises:
-        ArgumentError: An argument is not as described, or f returns anything but real floating-point tensors.
+        ArgumentError: An argument is not as described, f returns anything but real floating-point tensors, or an input
+            has more directions than the strategy that is asked for can take.
         MutationError: f writes to an input or to a captured tensor.
         BranchError: f branches on a value that an outer vmap batches.
         UntracedError: f uses a custom autograd.Function or torch.autograd.grad.

@@ -12,7 +12,9 @@ from torch.utils._pytree import tree_structure
 
 import hofunc
 from hofunc.arguments import split
+from hofunc.plan import packing
 from tests.cases import rand
+from verification.oracles import nested_reverse
 
 TRANSFORMS = [hofunc.hod, hofunc.derivatives]
 
@@ -102,11 +104,26 @@ def test_layout(layout: Any) -> None:
     )
 
 
+@pytest.mark.parametrize("transform", TRANSFORMS)
+@pytest.mark.parametrize("strategy", ["backward", None, "AUTO", 0, ("forward",)])
+def test_strategy(transform: Callable[..., Any], strategy: Any) -> None:
+    assert_refuses(
+        lambda: transform(square, strategy=strategy),
+        f"{transform.__name__}: strategy",
+        repr(strategy),
+        "one of ('auto', 'reverse', 'forward', 'mixed')",
+        "Leave it at 'auto' if in doubt.",
+    )
+
+
 def test_named_orders_check_too() -> None:
     with pytest.raises(hofunc.ArgumentError, match="layout"):
         hofunc.jacobian(square, layout="sparse")
     with pytest.raises(hofunc.ArgumentError, match="argnums"):
         hofunc.hessian(square, ())
+    for named in (hofunc.jacobian, hofunc.hessian):
+        with pytest.raises(hofunc.ArgumentError, match="strategy"):
+            named(square, strategy="sideways")
 
 
 # What depends on the arguments.
@@ -183,6 +200,27 @@ def test_inputs_that_are_not_tensors(leaf: Any, got: str, x: Tensor) -> None:
             "a tensor or a pytree of tensors",
             "Turn it into a tensor, or leave it out of argnums.",
         )
+
+
+@pytest.mark.parametrize("strategy", ["forward", "mixed"])
+@pytest.mark.parametrize("under", [lambda g: g, torch.func.vmap], ids=["plain", "vmap"])
+def test_more_directions_than_a_strategy_takes(
+    strategy: str, under: Callable[..., Any], x: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def f(x: Tensor) -> Tensor:
+        return (x * x).sum() * x.sum()
+
+    monkeypatch.setattr(packing, "MAX_ENTRIES", 5)
+    rows = x[None].expand(2, 3)
+    assert_refuses(
+        lambda: under(hofunc.hod(f, 3, strategy=strategy))(rows if under is torch.func.vmap else x),
+        "hofunc: strategy",
+        "3 directions to differentiate an input in, at order 2",
+        "so few that they make at most 5 products",
+        "Use strategy='reverse', which takes any number, or 'auto', which leaves out what does not apply.",
+    )
+    for fitting in ("auto", "reverse"):
+        torch.testing.assert_close(hofunc.hod(f, 3, strategy=fitting)(x), nested_reverse(f, 3)(x))
 
 
 def test_only_what_is_differentiated_by_is_checked(x: Tensor) -> None:

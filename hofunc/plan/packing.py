@@ -14,6 +14,7 @@ from hofunc.algebra import packed
 from hofunc.algebra.labels import Axes, Axis, Label, full, labels_of
 from hofunc.algebra.partitions import Key
 from hofunc.algebra.term import Factor, Term
+from hofunc.errors import ArgumentError
 from hofunc.plan.accumulate import core
 from hofunc.plan.program import Builder
 from hofunc.views import each, spread
@@ -62,8 +63,8 @@ Variables = dict[int, Variable]
 MAX_ENTRIES = 500_000
 
 
-class DirectionsError(Exception):
-    """A variable has more directions than packed axes pay for.
+class DirectionsError(ArgumentError):
+    """A variable has more directions than packed axes pay for; it reaches the user who asked for a packed strategy.
 
     Args:
         directions: How many it has.
@@ -71,7 +72,12 @@ class DirectionsError(Exception):
     """
 
     def __init__(self, directions: int, order: int):
-        super().__init__(directions, order)
+        super().__init__(
+            "hofunc: strategy",
+            got=f"{directions} directions to differentiate an input in, at order {order}",
+            expected=f"so few that they make at most {MAX_ENTRIES} products",
+            remedy="Use strategy='reverse', which takes any number, or 'auto', which leaves out what does not apply.",
+        )
         self.directions, self.order = directions, order
 
 

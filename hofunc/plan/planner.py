@@ -57,7 +57,7 @@ def plan(lowered: Lowered, orders: Sequence[int], *, compact: bool, strategy: st
         Plans of the strategies, the one that is estimated to be fastest first.
 
     Raises:
-        DirectionsError: The strategy asked for does not apply.
+        DirectionsError: The strategy asked for does not apply; it is an ArgumentError.
     """
     local = local_blocks(lowered, max(orders))
     if strategy != "auto":
