@@ -51,6 +51,15 @@ def simple(
     CASES.append(Case(name, lambda device: (f, (rand(device, *shape),)), orders, argnums))
 
 
+def several(name: str, f: Callable[..., Any], *shapes: tuple[int, ...], orders: tuple[int, ...] = (1, 2, 3)) -> None:
+    """Enter a function of several tensors of the given shapes, to be differentiated by all of them."""
+
+    def build(device: torch.device) -> Built:
+        return f, tuple(rand(device, *shape, seed=seed) for seed, shape in enumerate(shapes))
+
+    CASES.append(Case(name, build, orders, tuple(range(len(shapes)))))
+
+
 def rewritten(
     name: str, f: Callable[[Tensor], Any], same: Callable[[Tensor], Any], *shape: int, orders: tuple[int, ...]
 ) -> None:
@@ -126,16 +135,19 @@ def _parameters(device: torch.device) -> Built:
     )
 
 
-@case("attention with head reshapes")
-def _attention(device: torch.device) -> Built:
+def _attention(device: torch.device, tokens: int) -> Built:
     weight, out = rand(device, 4, 12, seed=1), rand(device, 4, 4, seed=2)
 
     def f(x: Tensor) -> Tensor:
-        query, key, value = (x @ weight).reshape(3, 3, 2, 2).permute(1, 2, 0, 3)
+        query, key, value = (x @ weight).reshape(tokens, 3, 2, 2).permute(1, 2, 0, 3)
         scores = (query @ key.transpose(-1, -2) / 2**0.5).softmax(-1)
-        return (scores @ value).transpose(0, 1).reshape(3, 4) @ out
+        return (scores @ value).transpose(0, 1).reshape(tokens, 4) @ out
 
-    return f, (rand(device, 3, 4),)
+    return f, (rand(device, tokens, 4),)
+
+
+CASES.append(Case("attention with head reshapes", lambda device: _attention(device, 3), (1, 2)))
+CASES.append(Case("attention of two tokens", lambda device: _attention(device, 2), (3,)))  # torch takes its time
 
 
 @case("GRU cell")
@@ -172,6 +184,56 @@ def _swapped(device: torch.device) -> Built:
 
 simple("several outputs sharing work", lambda x: (x.exp(), [x.exp() * x, x]), 2, orders=(1, 2))
 simple("an output that is an input", lambda x: x, 2, orders=(1, 2))
+
+
+# Batches and directions: what shares an index in all slots, what does not, and what loses it late.
+
+
+def _rows(x: Tensor) -> Tensor:
+    """Return a number for each row that has all derivatives."""
+    weight = rand(x.device, x.shape[-1], 3, seed=1)
+    return ((x @ weight).tanh() @ rand(x.device, 3, seed=2)).sin()
+
+
+def _field(x: Tensor, t: Tensor) -> Tensor:
+    return _rows(torch.stack([x, t], -1)) * t.exp()
+
+
+simple("a number for each row", _rows, 2, 2, orders=(1, 2, 3, 4))
+simple("rows that are added up", lambda x: _rows(x).sum(), 3, 2, orders=(1, 2, 3, 4))
+simple("rows that mix late, in a square", lambda x: _rows(x).sum() ** 2, 2, 2, orders=(1, 2, 3, 4))
+simple("rows that mix late, in a product", lambda x: _rows(x) * x.sin().sum(), 3, 2)
+simple("rows that mix late, in one of two outputs", lambda x: (_rows(x), _rows(x).sum().exp()), 3, 2)
+simple("the products of all pairs of rows", lambda x: (x @ x.t()).tanh(), 3, 2)
+simple("neighbouring rows", lambda x: (x[1:] * x[:-1]).exp().sum(1), 3, 2)
+simple("rows with those of the other end", lambda x: (x * x.flip(0)).sin(), 3, 2)
+simple("rows that are taken twice", lambda x: _rows(x[[0, 2, 0]]), 3, 2)
+simple("rows of a reshaped input", lambda x: _rows(x.reshape(-1, 2)), 2, 4)
+simple("columns for rows", lambda x: _rows(x.t()), 2, 3)
+simple("elementwise before the rows", lambda x: _rows(x.sin() * x), 2, 2, orders=(1, 2, 3, 4))
+simple("elementwise beside the rows", lambda x: x.sin() * _rows(x)[:, None] + x**3, 3, 2)
+simple(
+    "two axes of directions", lambda x: _rows(x.flatten(1)) * (x @ x.transpose(1, 2)).diagonal(0, 1, 2).sum(1), 2, 2, 2
+)
+simple("a batch between two axes of directions", lambda x: _rows(x.transpose(0, 1).flatten(1)), 2, 2, 2)
+simple("two axes of batch", _rows, 2, 2, 2)
+simple("one row", lambda x: _rows(x) * x.sum(), 1, 3)
+simple("one direction", _rows, 2, 1, orders=(1, 2, 3, 4, 5))
+simple("one direction for each element", lambda x: x.tanh() * x.sin(), 2, orders=(1, 2, 3, 4, 5))
+simple("one direction in all", lambda x: (x.tanh() * x.sin()).exp(), orders=(1, 2, 3, 4, 5))
+simple("directions beside an axis of size one", lambda x: _rows(x.flatten(1)), 2, 1, 2)
+simple("directions between axes of size one", lambda x: (x * x.sum()).sin(), 1, 2, 1)
+several("a field of place and time", _field, (2,), (2,), orders=(1, 2, 3, 4))
+several("a field and its sum", lambda x, t: (_field(x, t), _field(x, t).sum() * t), (2,), (2,))
+several("a field of a place for each and one time", lambda x, t: _field(x, t.expand(3)), (3,), ())
+several("rows and a weight", lambda x, w: _rows(x * w), (3, 2), (2,))
+several("rows and a linear weight", lambda x, w: x.tanh() @ w, (3, 2), (2,))
+several("rows of two inputs beside each other", lambda x, t: _rows(torch.cat([x, t], 1)), (2, 2), (2, 1))
+several("all pairs of two inputs", lambda x, y: _field(x[:, None] * y, x[:, None] + y), (2,), (3,))
+several("rows of one and the sum of another", lambda x, y: _rows(x) * _rows(y).sum(), (2, 2), (3, 2))
+several("three inputs", lambda x, y, z: _field(x, y).sum() * z.exp() + x * z, (2,), (2,), (2,))
+several("one of two does not matter", lambda x, y: _rows(x), (2, 2), (2, 2))
+several("one of two matters only to a derivative of lower order", lambda x, y: _rows(x) + y, (2, 2), (2,))
 
 
 # Norms and losses.

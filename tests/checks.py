@@ -16,6 +16,7 @@ def check_hod(
     *,
     argnums: int | tuple[int, ...] = 0,
     reference: Callable[..., Any] | None = None,
+    strategies: Sequence[str] = ("auto",),
 ) -> None:
     """Compare hod with nested torch.func in float64, in structure, shape, dtype and value.
 
@@ -25,7 +26,9 @@ def check_hod(
         order: Order of the derivative.
         argnums: What to differentiate by.
         reference: The same function written so that torch differentiates it right, where it does not do so with f.
+        strategies: Those to compare.
     """
-    got = hofunc.hod(f, order, argnums)(*args)
     expected = nested_reverse(reference or f, order, argnums)(*args)
-    assert relative_error(got, expected) < TOLERANCE
+    results = {strategy: hofunc.hod(f, order, argnums, strategy=strategy)(*args) for strategy in strategies}
+    errors = {strategy: relative_error(got, expected) for strategy, got in results.items()}
+    assert max(errors.values()) < TOLERANCE, errors

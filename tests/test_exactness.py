@@ -1,8 +1,9 @@
-"""hod against nested torch.func, in float64, on all cases."""
+"""hod against nested torch.func, in float64, on all cases and by every strategy."""
 
 import pytest
 import torch
 
+from hofunc.arguments import STRATEGIES
 from tests.cases import CASES, Case
 from tests.checks import check_hod
 
@@ -19,4 +20,4 @@ pytestmark = [
 def test_hod_is_exact(case: Case, order: int, device: torch.device) -> None:
     f, args = case.build(device)
     reference = case.reference(device) if case.reference else None
-    check_hod(f, args, order, argnums=case.argnums, reference=reference)
+    check_hod(f, args, order, argnums=case.argnums, reference=reference, strategies=STRATEGIES)
