@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from hofunc.arguments import check_aux, check_outputs, check_transform, split
+from hofunc.arguments import check_aux, check_limits, check_outputs, check_transform, check_unlimited, split
 from hofunc.freeze import Request, freeze
 from hofunc.frozen import Plan
 from hofunc.graph.record import Recording, record
+from hofunc.plan.planner import Limits
 from hofunc.run.evaluate import Evaluation, evaluate
 
 Function = Callable[..., Any]
@@ -25,6 +26,8 @@ def hod(
     has_aux: bool = False,
     layout: str = "dense",
     strategy: str = "auto",
+    chunk_size: int | None = None,
+    max_bytes: int | None = None,
 ) -> "Transform":
     """Return a function that computes the exact derivative of f of the given order.
 
@@ -42,6 +45,10 @@ def hod(
         strategy: The direction in which derivatives are propagated: ``"reverse"`` eliminates nodes from the output to
             the input, ``"forward"`` propagates Taylor polynomials from the input to the output, ``"mixed"`` does so up
             to the order below and takes the highest by one adjoint pass; ``"auto"`` plans all and takes the cheapest.
+        chunk_size: How many rows, along the first axis of the input, to run at a time, for a compact layout of a
+            function that treats rows independently; None for as many as are fastest.
+        max_bytes: How much memory the plan may hold at once, beyond what f itself holds; rows are run in chunks that
+            keep to it, and nothing is computed if none do. None for any.
 
     Returns:
         Function with f's signature. Its result nests as that of order nested ``torch.func.jacrev`` does: the
@@ -50,8 +57,8 @@ def hod(
         of their slots, share memory. Dtype and device are those of the output.
 
     Raises:
-        ArgumentError: An argument is not as described, f returns anything but real floating-point tensors, or an input
-            has more directions than the strategy that is asked for can take.
+        ArgumentError: An argument is not as described, f returns anything but real floating-point tensors, an input has
+            more directions than the strategy that is asked for can take, or the limits cannot be kept to.
         MutationError: f writes to an input or to a captured tensor.
         BranchError: f branches on a value that an outer vmap batches.
         UntracedError: f uses a custom autograd.Function or torch.autograd.grad.
@@ -71,7 +78,7 @@ def hod(
         tensor([[1., 0.],
                 [0., 1.]])
     """
-    options = _checked("hod", f, order, argnums, has_aux, layout, strategy)
+    options = _checked("hod", f, order, argnums, has_aux, layout, strategy, Limits(chunk_size, max_bytes))
     return Transform(f, options, (order,), lambda _, computed: computed[0])
 
 
@@ -83,6 +90,8 @@ def derivatives(
     has_aux: bool = False,
     layout: str = "dense",
     strategy: str = "auto",
+    chunk_size: int | None = None,
+    max_bytes: int | None = None,
 ) -> "Transform":
     """Return a function that computes f and its derivatives of every order up to the given one, from one recording.
 
@@ -93,6 +102,8 @@ def derivatives(
         has_aux: As for `hod`.
         layout: As for `hod`.
         strategy: As for `hod`.
+        chunk_size: As for `hod`.
+        max_bytes: As for `hod`.
 
     Returns:
         Function with f's signature; its result is the tuple (value, derivative of order 1, ..., of the given order),
@@ -109,12 +120,19 @@ def derivatives(
         >>> value, slope, curvature
         (tensor(0.), tensor(1.), tensor(-0.))
     """
-    options = _checked("derivatives", f, order, argnums, has_aux, layout, strategy)
+    options = _checked("derivatives", f, order, argnums, has_aux, layout, strategy, Limits(chunk_size, max_bytes))
     return Transform(f, options, tuple(range(1, order + 1)), lambda value, computed: (value, *computed))
 
 
 def jacobian(
-    f: Function, argnums: Argnums = 0, *, has_aux: bool = False, layout: str = "dense", strategy: str = "auto"
+    f: Function,
+    argnums: Argnums = 0,
+    *,
+    has_aux: bool = False,
+    layout: str = "dense",
+    strategy: str = "auto",
+    chunk_size: int | None = None,
+    max_bytes: int | None = None,
 ) -> "Transform":
     """Return a function that computes the Jacobian of f: `hod` of order 1, with the same arguments and errors.
 
@@ -123,11 +141,27 @@ def jacobian(
         tensor([[2., 0.],
                 [0., 4.]])
     """
-    return hod(f, 1, argnums, has_aux=has_aux, layout=layout, strategy=strategy)
+    return hod(
+        f,
+        1,
+        argnums,
+        has_aux=has_aux,
+        layout=layout,
+        strategy=strategy,
+        chunk_size=chunk_size,
+        max_bytes=max_bytes,
+    )
 
 
 def hessian(
-    f: Function, argnums: Argnums = 0, *, has_aux: bool = False, layout: str = "dense", strategy: str = "auto"
+    f: Function,
+    argnums: Argnums = 0,
+    *,
+    has_aux: bool = False,
+    layout: str = "dense",
+    strategy: str = "auto",
+    chunk_size: int | None = None,
+    max_bytes: int | None = None,
 ) -> "Transform":
     """Return a function that computes the Hessian of f: `hod` of order 2, with the same arguments and errors.
 
@@ -137,7 +171,16 @@ def hessian(
                 [3., 0., 1.],
                 [2., 1., 0.]])
     """
-    return hod(f, 2, argnums, has_aux=has_aux, layout=layout, strategy=strategy)
+    return hod(
+        f,
+        2,
+        argnums,
+        has_aux=has_aux,
+        layout=layout,
+        strategy=strategy,
+        chunk_size=chunk_size,
+        max_bytes=max_bytes,
+    )
 
 
 class Options(NamedTuple):
@@ -148,13 +191,15 @@ class Options(NamedTuple):
     has_aux: bool
     compact: bool
     strategy: str
+    limits: Limits
 
 
 def _checked(
-    name: str, f: Function, order: int, argnums: Argnums, has_aux: bool, layout: str, strategy: str
+    name: str, f: Function, order: int, argnums: Argnums, has_aux: bool, layout: str, strategy: str, limits: Limits
 ) -> Options:
     check_transform(name, f, order, argnums, layout, strategy)
-    return Options(name, argnums, has_aux, layout == "compact", strategy)
+    check_limits(name, *limits)
+    return Options(name, argnums, has_aux, layout == "compact", strategy, limits)
 
 
 class Transform:
@@ -189,6 +234,7 @@ class Transform:
             self._orders,
             compact=options.compact,
             strategy=options.strategy,
+            limits=options.limits,
         )
         return self._assembled([_value(tensor) for tensor in evaluation.tensors], recording, arguments.spec, evaluation)
 
@@ -217,6 +263,7 @@ class Transform:
                     [0., 3.]])
         """
         options = self._options
+        check_unlimited(options.name, *options.limits)
         arguments = split(options.name, args, kwargs, options.argnums)
 
         def assemble(values: Sequence[Any], recording: Recording, evaluation: Evaluation) -> Any:

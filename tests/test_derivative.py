@@ -321,14 +321,15 @@ ROWS = {
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_nothing_larger_than_the_result_is_allocated(name: str, device: torch.device) -> None:
+def test_nothing_much_larger_than_the_result_is_allocated(name: str, device: torch.device) -> None:
     rows, width, order = 50, 3, 3
     x = rand(device, rows, width)
     largest = Largest()
     with largest:
         got = compact(ROWS[name], order, x).dense(keep_batch=True)
     assert got.shape == (rows, *(width,) * order)
-    assert 0 < largest.numel <= math.prod(got.shape)
+    # the polynomials of hidden nodes may be a little larger; what is dense over the rows would be 50 times as large
+    assert 0 < largest.numel <= 2 * math.prod(got.shape)
 
 
 def test_the_largest_allocation_is_seen() -> None:

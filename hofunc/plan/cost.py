@@ -15,7 +15,7 @@ from hofunc.plan import operators, packing
 from hofunc.plan.program import Program, Register, Step
 from hofunc.rules.lower import isolated
 
-_PRODUCTS = (torch.mm, torch.bmm)
+_PRODUCTS = (torch.mm, torch.bmm, torch.addmm)
 
 
 class Rates(NamedTuple):
@@ -42,7 +42,7 @@ class Rates(NamedTuple):
 
 # Measured in float32 with one thread on the CPU of a shared server; those of a GPU are its data sheet's order.
 RATES = {
-    "cpu": Rates(1e-6, 1.5e-6, 1e-7, 9e10, 5e10, 5e9, 32 << 20),
+    "cpu": Rates(1e-6, 1.5e-6, 1e-7, 9e10, 5e10, 1e10, 1 << 20),
     "cuda": Rates(2e-6, 6e-6, 1e-9, 2e13, 2e12, 1e12, 1 << 62),
 }
 
@@ -93,27 +93,32 @@ class Cost(NamedTuple):
 def cost_of(program: Program, device: torch.device) -> Cost:
     """Return what a program costs on a device, without running it there."""
     rates = RATES.get(device.type, RATES["cuda"])
-    costs: list[StepCost] = []
-    peak = 0
-    with isolated(), torch.no_grad():
-        held: dict[int, Any] = {
-            register: torch.empty(given.shape, dtype=given.dtype, device="meta")
-            for register, given in program.given.items()
-        }
-        owners = {_storage(tensor) for tensor in held.values()}
-        keep = list(held.values())  # so that no storage's address is used again
-        for step, freed in zip(program.steps, program.frees, strict=True):
-            operands = [held[arg.index] for arg in step.args if isinstance(arg, Register)]
-            operands = [operand for operand in operands if isinstance(operand, torch.Tensor)]
-            result = _result(step, held, program)
-            held[step.target] = result
-            keep.append(result)
-            costs.append(_step_cost(step, operands, result, rates))
-            live = {_storage(t): t.untyped_storage().nbytes() for t in held.values() if isinstance(t, torch.Tensor)}
-            peak = max(peak, sum(size for storage, size in live.items() if storage not in owners))
-            for register in freed:
-                del held[register]
+    held = metas_of(program)
+    given = {_storage(held[register]) for register in program.given}
+    costs, sizes, peak = [], {}, 0  # bytes of what lives, by storage and by register
+    for step, freed in zip(program.steps, program.frees, strict=True):
+        result = held[step.target]
+        operands = [held[register] for register in _registers(step) if held[register] is not None]
+        costs.append(_step_cost(step, operands, result, rates))
+        if result is not None and _storage(result) not in given:
+            sizes[step.target] = (_storage(result), result.untyped_storage().nbytes())
+        peak = max(peak, sum(dict(sizes.values()).values()))
+        for register in freed:
+            sizes.pop(register, None)
     return Cost(tuple(costs), peak)
+
+
+def metas_of(program: Program) -> dict[int, Any]:
+    """Return a meta tensor for every register of a program, None for one that holds several tensors."""
+    with isolated(), torch.no_grad():
+        held: dict[int, Any] = {register: _meta(given.shape, given.dtype) for register, given in program.given.items()}
+        for step in program.steps:
+            held[step.target] = _result(step, held, program)
+    return held
+
+
+def _registers(step: Step) -> list[int]:
+    return [arg.index for arg in step.args if isinstance(arg, Register)]
 
 
 def _storage(tensor: torch.Tensor) -> int:
@@ -185,7 +190,7 @@ def _step_cost(step: Step, operands: Sequence[torch.Tensor], result: Any, rates:
     moved = written + sum(t.numel() * t.element_size() for t in operands)
     seconds = rates.call + (written / rates.fresh if written >= rates.large else 0)
     if step.function in _PRODUCTS:
-        flops = 2 * result.numel() * operands[0].shape[-1]
+        flops = 2 * result.numel() * operands[-2].shape[-1]  # a sum with a product has the product last
         items = prod(result.shape[:-2])
         return StepCost(flops, moved, tuple(result.shape), seconds + rates.item * items + flops / rates.flops)
     return StepCost(result.numel(), moved, tuple(result.shape), seconds + moved / rates.bytes)

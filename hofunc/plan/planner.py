@@ -1,24 +1,31 @@
 """Planning: from a recorded graph and the orders wanted to a program and the places of its results."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
+from typing import NamedTuple
 
 import torch
 
 from hofunc.algebra.partitions import Key
+from hofunc.algebra.rows import plain
 from hofunc.algebra.term import Factor, Term
+from hofunc.errors import ArgumentError
 from hofunc.plan.accumulate import dense
 from hofunc.plan.blocks import Blocks, Local, local_blocks
+from hofunc.plan.chunks import Chunks, chunked
 from hofunc.plan.cost import Cost, cost_of
 from hofunc.plan.forward import forward
 from hofunc.plan.mixed import mixed
 from hofunc.plan.packing import DirectionsError, RowsMixError, Variable
 from hofunc.plan.program import Builder, Program, Register, memory_of
 from hofunc.plan.reverse import reverse
+from hofunc.plan.rows import number_of_rows, with_rows
 from hofunc.rules.lower import Lowered
 
 STRATEGIES = ("reverse", "forward", "mixed")
+CHUNK_BYTES = 2 << 20  # what a chunk may hold at once, about the cache of a core
+SMALLEST_CHUNK = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +40,7 @@ class Plan:
         patterns: For every such block, the axes of its terms.
         strategy: The direction of propagation that it takes.
         cost: What the program costs.
+        chunks: The program taken apart to run on some rows at a time, if that is better or asked for.
     """
 
     lowered: Lowered
@@ -42,9 +50,34 @@ class Plan:
     patterns: dict[tuple[int, Key], tuple[Term, ...]]
     strategy: str
     cost: Cost
+    chunks: Chunks | None = None
+
+    @property
+    def run_cost(self) -> Cost:
+        """What it costs as it is run."""
+        return self.cost if self.chunks is None else self.chunks.cost
 
 
-def plan(lowered: Lowered, orders: Sequence[int], *, compact: bool, strategy: str = "auto") -> tuple[Plan, ...]:
+class Limits(NamedTuple):
+    """What a caller asks of the way a plan is run.
+
+    Attributes:
+        chunk_size: How many rows to run at a time; None for as many as are best.
+        max_bytes: How much memory may be held at once; None for any.
+    """
+
+    chunk_size: int | None = None
+    max_bytes: int | None = None
+
+
+def plan(
+    lowered: Lowered,
+    orders: Sequence[int],
+    *,
+    compact: bool,
+    strategy: str = "auto",
+    limits: Limits = Limits(),  # noqa: B008 - it is a tuple
+) -> tuple[Plan, ...]:
     """Plan the derivatives of the outputs of a graph by its active inputs.
 
     Args:
@@ -52,26 +85,53 @@ def plan(lowered: Lowered, orders: Sequence[int], *, compact: bool, strategy: st
         orders: The orders wanted.
         compact: Whether to return terms rather than dense tensors.
         strategy: One of STRATEGIES, or "auto" for all that apply.
+        limits: Rows at a time, and memory.
 
     Returns:
         Plans of the strategies, the one that is estimated to be fastest first.
 
     Raises:
         DirectionsError: The strategy asked for does not apply; it is an ArgumentError.
+        ArgumentError: No plan keeps to max_bytes, or rows mix so that chunk_size cannot be kept to.
     """
+    lowered = with_rows(lowered)
     local = local_blocks(lowered, max(orders))
-    if strategy != "auto":
-        return (_plan(lowered, local, orders, compact, strategy),)
     plans = []
-    for name in STRATEGIES if max(orders) > 1 else STRATEGIES[:2]:
+    for name in (strategy,) if strategy != "auto" else STRATEGIES if max(orders) > 1 else STRATEGIES[:2]:
         try:
-            plans.append(_plan(lowered, local, orders, compact, name))
-        except DirectionsError:  # reverse always applies
-            continue
-    return tuple(sorted(plans, key=lambda made: made.cost.seconds))
+            plans.append(_plan(lowered, local, orders, compact, name, limits))
+        except DirectionsError:
+            if strategy != "auto":  # reverse always applies
+                raise
+    return tuple(sorted(_within(plans, limits), key=lambda made: made.run_cost.seconds))
 
 
-def _plan(lowered: Lowered, local: dict[int, Local], orders: Sequence[int], compact: bool, strategy: str) -> Plan:
+def _within(plans: Sequence[Plan], limits: Limits) -> list[Plan]:
+    """Return the plans that keep to the limits."""
+    if limits.chunk_size is not None:
+        rows = number_of_rows(plans[0].lowered.graph)
+        plans = [made for made in plans if made.chunks is not None or (rows is not None and rows <= limits.chunk_size)]
+        if not plans:
+            raise ArgumentError(
+                "hofunc: chunk_size for rows that cannot be taken apart",
+                got=f"chunk_size={limits.chunk_size} for a function that mixes the rows of its input",
+                expected="a function that treats them independently, and a compact layout",
+                remedy="Leave chunk_size out, or take layout='compact'.",
+            )
+    least = min(made.run_cost.peak_bytes for made in plans)
+    if limits.max_bytes is not None and least > limits.max_bytes:
+        raise ArgumentError(
+            "hofunc: a derivative that takes more memory than allowed",
+            got=f"{least} bytes at once",
+            expected=f"at most max_bytes={limits.max_bytes}",
+            remedy="Raise max_bytes, take layout='compact', or pass fewer rows at a time.",
+        )
+    return [made for made in plans if limits.max_bytes is None or made.run_cost.peak_bytes <= limits.max_bytes]
+
+
+def _plan(
+    lowered: Lowered, local: dict[int, Local], orders: Sequence[int], compact: bool, strategy: str, limits: Limits
+) -> Plan:
     builder, blocks = _blocks(lowered, local, orders, strategy)
     outputs: list[Register] = []
     terms: dict[tuple[int, Key], tuple[Term, ...]] = {}
@@ -83,7 +143,32 @@ def _plan(lowered: Lowered, local: dict[int, Local], orders: Sequence[int], comp
         outputs = _own(builder, [_cast(builder, block[0], dense(builder, blocks[block])) for block in blocks])
     program = builder.program(outputs)
     patterns = {block: tuple(term._replace(factors=()) for term in blocks[block]) for block in blocks}
-    return Plan(lowered, program, places, terms, patterns, strategy, cost_of(program, builder.device))
+    whole = Plan(lowered, program, places, terms, patterns, strategy, cost_of(program, builder.device))
+    cores = [factor.source for group in blocks.values() for term in group for factor in term.factors]
+    chunks = _best_chunks(whole, cores, builder.device, limits)
+    return replace(whole, program=program._replace(steps=plain(program.steps)), chunks=chunks)
+
+
+def _best_chunks(whole: Plan, cores: Sequence[Register], device: torch.device, limits: Limits) -> Chunks | None:
+    """Return the chunks in which to run a plan, None to run it as a whole."""
+    rows, peak = number_of_rows(whole.lowered.graph), whole.cost.peak_bytes
+    if rows is None:
+        return None
+    if limits.chunk_size is not None:
+        return chunked(whole.program, cores, rows, limits.chunk_size, device) if limits.chunk_size < rows else None
+    if limits.max_bytes is not None and peak > limits.max_bytes:
+        size = rows
+        while size > 1:
+            size = max(1, min(size // 2, size * limits.max_bytes // peak))
+            chunks = chunked(whole.program, cores, rows, size, device)
+            if chunks is None or chunks.cost.peak_bytes <= limits.max_bytes:
+                return chunks
+        return None
+    if peak <= CHUNK_BYTES or device.type != "cpu":
+        return None
+    size = max(SMALLEST_CHUNK, rows * CHUNK_BYTES // peak)
+    chunks = chunked(whole.program, cores, rows, size, device) if size < rows else None
+    return chunks if chunks is not None and chunks.cost.seconds < whole.cost.seconds else None
 
 
 def _blocks(lowered: Lowered, local: dict[int, Local], orders: Sequence[int], strategy: str) -> tuple[Builder, Blocks]:

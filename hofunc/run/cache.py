@@ -12,10 +12,10 @@ from typing import NamedTuple
 import torch
 
 from hofunc.graph.node import Graph
-from hofunc.plan.planner import Plan, plan
+from hofunc.plan.planner import Limits, Plan, plan
 from hofunc.rules.lower import lower
 from hofunc.rules.registry import RULES
-from hofunc.run.executor import Runner, compiled
+from hofunc.run.executor import Runner, runner
 
 MAX_PLANS = 512
 
@@ -38,6 +38,7 @@ def planned(
     compact: bool,
     replayed: bool,
     strategy: str = "auto",
+    limits: Limits = Limits(),  # noqa: B008 - it is a tuple
 ) -> Planned:
     """Return the plan of a graph, made now or at an earlier call with a graph of the same structure.
 
@@ -47,9 +48,18 @@ def planned(
         orders: The orders wanted.
         compact: Whether the plan returns terms rather than dense tensors.
         strategy: One of the planner's strategies, or "auto".
+        limits: Rows at a time, and memory.
         replayed: Whether the plan is run on the values of the lowered graph, rather than of the recorded one.
     """
-    key = (graph, orders, compact, strategy, replayed, len(RULES))  # a rule that is added later makes other plans
+    key = (
+        graph,
+        orders,
+        compact,
+        strategy,
+        limits,
+        replayed,
+        len(RULES),
+    )  # a rule that is added later makes other plans
     with _lock:
         found = _plans.get(key)
         if found is not None:
@@ -61,8 +71,8 @@ def planned(
             origin if isinstance(origin, torch.Tensor) else index for index, origin in enumerate(lowered.origins)
         )
         lowered = lowered._replace(origins=origins)
-    made, *_ = plan(lowered, orders, compact=compact, strategy=strategy)
-    result = Planned(made, compiled(made.program))
+    made, *_ = plan(lowered, orders, compact=compact, strategy=strategy, limits=limits)
+    result = Planned(made, runner(made))
     if lowered.dynamic:
         return result
     with _lock:

@@ -9,7 +9,7 @@ from hofunc.algebra.term import Factor, Term
 from hofunc.derivative import Derivative
 from hofunc.graph.node import CONSTANT
 from hofunc.graph.record import Recording, replay
-from hofunc.plan.planner import Plan
+from hofunc.plan.planner import Limits, Plan
 from hofunc.plan.primal import zeros
 from hofunc.rules.lower import Lowered
 from hofunc.run.cache import planned
@@ -82,6 +82,7 @@ def evaluate(
     *,
     compact: bool,
     strategy: str = "auto",
+    limits: Limits = Limits(),  # noqa: B008 - it is a tuple
 ) -> Evaluation:
     """Compute derivatives of the first tensors that a recorded function returned.
 
@@ -92,11 +93,14 @@ def evaluate(
         orders: The orders wanted.
         compact: Whether to keep derivatives as terms.
         strategy: One of the planner's strategies, or "auto".
+        limits: Rows at a time, and memory.
     """
     places = list(recording.graph.outputs)
     graph = recording.graph._replace(outputs=tuple(places[:outputs]), aux=tuple(places[outputs:]))
     replayed = recording.wrappers is not None
-    found = planned(graph, recording.values, orders, compact=compact, strategy=strategy, replayed=replayed)
+    found = planned(
+        graph, recording.values, orders, compact=compact, strategy=strategy, limits=limits, replayed=replayed
+    )
     values: Sequence[torch.Tensor] = recording.values
     if recording.wrappers is not None:
         lowered = found.plan.lowered

@@ -6,9 +6,30 @@ from typing import Any
 import torch
 
 from hofunc.graph.node import Call, Ref
+from hofunc.plan.planner import Plan
 from hofunc.plan.program import Program, Register
 
 Runner = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
+
+
+def runner(plan: Plan) -> Runner:
+    """Return a function from the values of the recorded nodes to the results of a plan."""
+    if plan.chunks is None:
+        return compiled(plan.program)
+    chunks = plan.chunks
+    before, after = compiled(chunks.before), compiled(chunks.after)
+    bodies = {size: compiled(body) for size, body in chunks.bodies.items()}
+
+    def run(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        held, parts, start = before(values), [], 0
+        for size in chunks.sizes:
+            rows = [t if dim is None else t.narrow(dim, start, size) for t, dim in zip(held, chunks.dims, strict=True)]
+            parts.append(bodies[size](rows))
+            start += size
+        joint = [torch.cat(pieces, dim) for *pieces, dim in zip(*parts, chunks.joints, strict=True)]
+        return after([*joint, *held])
+
+    return run
 
 
 def compiled(program: Program) -> Runner:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from hofunc.graph.node import Call
 from hofunc.graph.record import Recording
-from hofunc.plan.planner import Plan, plan
+from hofunc.plan.planner import Limits, Plan, plan
 from hofunc.plan.program import Builder, Program
 from hofunc.rules.lower import lower
 from tests.graph.recordings import recorded
@@ -20,10 +20,13 @@ def lowered_plan(
     orders: tuple[int, ...] = (2,),
     compact: bool = False,
     strategy: str = "reverse",
+    **limits: int,
 ) -> Plan:
     """Plan the derivatives of f by all its inputs."""
     recording = recorded(f, *inputs)
-    return plan(lower(recording.graph, recording.values), orders, compact=compact, strategy=strategy)[0]
+    return plan(
+        lower(recording.graph, recording.values), orders, compact=compact, strategy=strategy, limits=Limits(**limits)
+    )[0]
 
 
 def builder_of(recording: Recording) -> Builder:

@@ -1,0 +1,81 @@
+"""Rows: which axis of which node runs over rows that do not mix, told from the rules of the ops.
+
+Only the first axis of inputs is followed. A node that has it on one of its axes is computed row by row; one that lost
+it, a sum over rows, is not followed further.
+"""
+
+from collections.abc import Sequence
+
+from hofunc.algebra.labels import Axes, Label
+from hofunc.algebra.rows import Rows
+from hofunc.algebra.term import Term
+from hofunc.graph.node import Graph, Ref
+from hofunc.rules.kinds import site_of
+from hofunc.rules.lower import Lowered
+
+
+def with_rows(lowered: Lowered) -> Lowered:
+    """Return the graph with the axes of rows marked in the shapes of its nodes; as it is, if there are none."""
+    graph = lowered.graph
+    dims = _row_dims(lowered)
+    if not dims:
+        return lowered
+    nodes = [
+        node._replace(
+            shape=tuple(Rows(size) if dim == dims.get(node.number) else size for dim, size in enumerate(node.shape))
+        )
+        for node in graph.nodes
+    ]
+    return lowered._replace(graph=graph._replace(nodes=tuple(nodes)))
+
+
+def number_of_rows(graph: Graph) -> int | None:
+    """Return how many rows there are in a graph whose rows are marked."""
+    return next((int(size) for node in graph.nodes for size in node.shape if isinstance(size, Rows)), None)
+
+
+def _row_dims(lowered: Lowered) -> dict[int, int]:
+    """Return the axis of rows of every node that has one."""
+    graph = lowered.graph
+    inputs = [graph.nodes[number] for number in graph.inputs if graph.nodes[number].active]
+    rows = inputs[0].shape[0] if inputs and inputs[0].shape else 1
+    if rows < 2:
+        return {}
+    dims = {node.number: 0 for node in inputs if node.shape[:1] == (rows,)}
+    for number in sorted(lowered.rules):
+        site, rule = site_of(graph, graph.nodes[number]), lowered.rules[number]
+        found: set[int | None] = set()
+        for (position,) in rule.positions(site, 1):
+            operand = site.operands[position].number
+            if operand in dims:
+                for term in rule.terms(site, (position,)):
+                    found.add(_followed(graph, dims, term, dims[operand]))
+        if len(found) == 1 and None not in found:
+            (dims[number],) = found  # type: ignore[assignment]
+    return dims
+
+
+def _followed(graph: Graph, dims: dict[int, int], term: Term, dim: int) -> int | None:
+    """Return the axis of the output that runs over the rows of the slot, and mark those of constant factors."""
+    label = _whole(term.slots[0], dim)
+    place = None if label is None else _place(term.out, label)
+    if place is None:
+        return None
+    for source, axes in term.factors:
+        if isinstance(source, Ref) and source.node not in dims and not graph.nodes[source.node].active:
+            constant = _place(axes, label)
+            if constant is not None:
+                dims[source.node] = constant
+    return place
+
+
+def _whole(axes: Axes, dim: int) -> Label | None:
+    """Return the label that is the whole of an axis."""
+    axis = axes[dim]
+    return axis[0].label if len(axis) == 1 and axis[0].is_full else None
+
+
+def _place(axes: Axes, label: Label | None) -> int | None:
+    """Return the one axis that a label is the whole of."""
+    places: Sequence[int] = [dim for dim in range(len(axes)) if label is not None and _whole(axes, dim) is label]
+    return places[0] if len(places) == 1 else None

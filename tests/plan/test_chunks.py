@@ -1,0 +1,167 @@
+"""Chunks: the same results from some rows at a time, and when rows cannot be taken apart."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+import hofunc
+from hofunc.algebra.rows import Rows, UnevenError, plain, sized
+from hofunc.plan.rows import number_of_rows
+from tests.cases import rand
+from tests.plan.plans import lowered_plan
+from verification.oracles import relative_error
+
+# Rows as extents.
+
+
+def test_products_of_rows_stay_proportional() -> None:
+    merged = Rows(6) * 4
+    assert merged == 24
+    assert sized((merged, (4 * Rows(6), 5)), 2) == (8, (8, 5))
+    assert sized(merged // 4, 2) == 2
+    assert plain((merged, 3)) == (24, 3)
+    assert type(plain(merged)) is int
+
+
+@pytest.mark.parametrize(
+    "uneven",
+    [
+        lambda rows: rows * rows,
+        lambda rows: rows + 1,
+        lambda rows: rows - 1,
+        lambda rows: 7 - rows,
+        lambda rows: rows // 5,
+        lambda rows: 12 // rows,
+        lambda rows: rows % 5,
+        lambda rows: (rows + 1) * 2,
+    ],
+)
+def test_what_is_not_proportional_is_an_int_that_cannot_be_sized(uneven: Callable[[Rows], int]) -> None:
+    assert uneven(Rows(6)) == uneven(6)  # type: ignore[arg-type]
+    with pytest.raises(UnevenError):
+        sized(uneven(Rows(6)), 3)
+
+
+def test_differences_and_quotients_that_rows_drop_out_of() -> None:
+    assert type(Rows(6) - Rows(6)) is int
+    assert Rows(6) - Rows(6) == 0
+    assert (Rows(6) + 0).of(2) == 2  # type: ignore[attr-defined]
+    assert divmod(Rows(6) * 4, Rows(6)) == (4, 0)
+
+
+# Functions of rows.
+
+WEIGHT = rand(torch.device("cpu"), 3, 4, seed=5)
+SCALES = rand(torch.device("cpu"), 23, seed=6)
+
+APART: dict[str, Callable[[Tensor], Tensor]] = {
+    "a network": lambda x: ((x @ WEIGHT.to(x.device)).tanh() ** 2).sum(1),
+    "a sum over rows": lambda x: (x @ WEIGHT.to(x.device)).tanh().sum(),
+    "a mean over rows": lambda x: (x @ WEIGHT.to(x.device)).tanh().mean(),
+    "a constant of every row": lambda x: (x.prod(1) * SCALES.to(x.device)).sin(),
+    "a softmax": lambda x: (x @ WEIGHT.to(x.device)).softmax(1)[:, 0],
+    "rows last": lambda x: (x.t() * x.t().sin()).sum(0),
+    "a view that splits": lambda x: (x.reshape(23, 3, 1) * x.reshape(23, 1, 3)).flatten(1).exp().sum(1),
+}
+MIXED: dict[str, Callable[[Tensor], Tensor]] = {
+    "a square of a sum over rows": lambda x: x.sin().sum() ** 2,
+    "rows turned around": lambda x: (x * x.flip(0)).sum(1),
+    "rows beside their neighbours": lambda x: (x[1:] * x[:-1]).sum(),
+    "a Gram matrix": lambda x: (x @ x.t()).sin().sum(),
+    "a norm over rows": lambda x: x / x.norm(dim=0),
+    "a softmax over rows": lambda x: (x * x.softmax(0)).sum(1),
+}
+
+
+@pytest.mark.parametrize("strategy", ["reverse", "forward", "mixed", "auto"])
+@pytest.mark.parametrize("order", [1, 2, 3])
+@pytest.mark.parametrize("name", APART)
+def test_chunks_give_what_the_whole_gives(name: str, order: int, strategy: str, device: torch.device) -> None:
+    x = rand(device, 23, 3)
+    expected = hofunc.hod(APART[name], order, layout="compact", strategy=strategy)(x)
+    got = hofunc.hod(APART[name], order, layout="compact", strategy=strategy, chunk_size=5)(x)
+    assert got.pattern == expected.pattern
+    assert relative_error(got.dense(), expected.dense()) < 1e-14
+
+
+@pytest.mark.parametrize("name", [name for name in APART if name != "a view that splits"])
+def test_chunks_are_of_the_size_asked_for(name: str, device: torch.device) -> None:
+    x = rand(device, 23, 3)
+    plan = lowered_plan(APART[name], x, orders=(2,), compact=True, strategy="mixed", chunk_size=5)
+    assert plan.chunks is not None
+    assert plan.chunks.sizes == (5, 5, 5, 5, 3)
+    assert number_of_rows(plan.lowered.graph) == 23
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_rows_that_mix_are_not_taken_apart(name: str, device: torch.device) -> None:
+    x = rand(device, 8, 3)
+    with pytest.raises(hofunc.ArgumentError, match="rows that cannot be taken apart") as caught:
+        hofunc.hessian(MIXED[name], layout="compact", chunk_size=3)(x)
+    assert "got chunk_size=3 for a function that mixes the rows of its input, expected" in str(caught.value)
+    assert "test_chunks.py:" in str(caught.value)
+
+
+def test_one_chunk_is_the_whole(device: torch.device) -> None:
+    x = rand(device, 6, 3)
+    got = hofunc.hessian(lambda x: x.sin().prod(1), layout="compact", chunk_size=6)(x)
+    assert relative_error(got.dense(), hofunc.hessian(lambda x: x.sin().prod(1))(x)) < 1e-14
+
+
+def test_chunks_under_autograd_and_vmap(device: torch.device) -> None:
+    x = rand(device, 2, 7, 3)
+
+    def energy(x: Tensor, size: int | None) -> Tensor:
+        second = hofunc.hessian(lambda x: x.sin().prod(1), layout="compact", chunk_size=size)(x)
+        return second.dense(keep_batch=True).pow(2).sum()
+
+    got = torch.func.vmap(torch.func.grad(lambda x: energy(x, 3)))(x)
+    assert relative_error(got, torch.func.vmap(torch.func.grad(lambda x: energy(x, None)))(x)) < 1e-13
+    leaf = x[0].clone().requires_grad_()
+    energy(leaf, 3).backward()
+    assert leaf.grad is not None
+    assert relative_error(leaf.grad, got[0]) < 1e-13
+
+
+# Memory.
+
+
+def test_a_plan_keeps_to_the_memory_that_it_may_hold(device: torch.device) -> None:
+    x = rand(device, 512, 3)
+
+    def network(x: Tensor) -> Tensor:
+        return (x @ rand(x.device, 3, 64)).tanh().sin().sum(1)
+
+    whole = lowered_plan(network, x, orders=(2,), compact=True, strategy="mixed")
+    bound = whole.cost.peak_bytes // 2
+    made = lowered_plan(network, x, orders=(2,), compact=True, strategy="mixed", max_bytes=bound)
+    assert made.chunks is not None
+    assert made.run_cost.peak_bytes <= bound
+    got = hofunc.hessian(network, layout="compact", max_bytes=bound)(x)
+    assert (
+        relative_error(got.dense(keep_batch=True), hofunc.hessian(network, layout="compact")(x).dense(keep_batch=True))
+        < 1e-13
+    )
+
+
+def test_what_cannot_keep_to_it_raises_before_anything_is_computed(device: torch.device) -> None:
+    x = rand(device, 100, 3)
+    with pytest.raises(hofunc.ArgumentError, match="takes more memory than allowed") as caught:
+        hofunc.hessian(lambda x: x.sin().prod(1), max_bytes=10_000)(x)
+    message = str(caught.value)
+    assert "expected at most max_bytes=10000 (called at test_chunks.py:" in message
+    assert message.endswith("Raise max_bytes, take layout='compact', or pass fewer rows at a time.")
+
+
+@pytest.mark.parametrize("limit", ["chunk_size", "max_bytes"])
+@pytest.mark.parametrize("value", [0, -1, 1.5, True, "many"])
+def test_limits_are_checked(limit: str, value: object) -> None:
+    with pytest.raises(hofunc.ArgumentError, match=f"hod: {limit}: got .*expected an int of at least 1, or None"):
+        hofunc.hod(torch.sin, **{limit: value})  # type: ignore[arg-type]
+
+
+def test_a_frozen_plan_takes_no_limits() -> None:
+    with pytest.raises(hofunc.ArgumentError, match="hod: plan: limits: got chunk_size=2, max_bytes=None"):
+        hofunc.hod(torch.sin, chunk_size=2).plan(torch.ones(4))
