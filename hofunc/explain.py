@@ -8,9 +8,10 @@ from torch._ops import OpOverload
 
 from hofunc.derivative import Derivative
 from hofunc.graph.node import Call, Graph, Node
+from hofunc.plan import packing
 from hofunc.plan.batch import first_loss
 from hofunc.plan.cost import Cost
-from hofunc.plan.packing import MAX_ENTRIES, DirectionsError
+from hofunc.plan.packing import DirectionsError
 from hofunc.plan.planner import STRATEGIES, plan
 from hofunc.plan.planner import Plan as Blueprint
 from hofunc.plan.program import Program
@@ -81,7 +82,7 @@ def _strategies(subject: Subject) -> list[str]:
             except DirectionsError as error:
                 refused[strategy] = (
                     f"does not apply: at order {error.order}, {error.directions} directions take more than "
-                    f"{_count(MAX_ENTRIES)} entries"
+                    f"{_count(packing.MAX_ENTRIES)} entries"
                 )
     for strategy, cost in sorted(costs.items(), key=lambda item: item[1].seconds):
         mark = "*" if strategy == subject.chosen.strategy else ""
@@ -160,16 +161,16 @@ def _blocks(subject: Subject) -> list[str]:
     for variable in lowered.graph.inputs:
         node = lowered.graph.nodes[variable]
         if node.active and node.shape and node.shape[0] > 1:
-            lines.append(f"  {_batch(lowered, variable, names[variable])}")
+            lines += [f"  {line}" for line in _batch(lowered, variable, names[variable])]
     return lines
 
 
-def _batch(lowered: Lowered, variable: int, name: str) -> str:
+def _batch(lowered: Lowered, variable: int, name: str) -> list[str]:
     loss = first_loss(lowered, variable)
     if loss is None:
-        return f"axis 0 of {name} is kept by all nodes"
+        return [f"axis 0 of {name} is kept by all nodes"]
     op = _op_name(lowered.graph.nodes[loss.node].op)
-    return f"axis 0 of {name} is first lost at node {loss.node}: {op} {loss.reason}"
+    return [f"axis 0 of {name} is first lost at node {loss.node}, {op},", f"  which {loss.reason}"]
 
 
 # The steps.

@@ -68,7 +68,7 @@ def _leading(term: Term) -> list[int]:
 def _reason(lowered: Lowered, number: int, outer: Term, inner: Term) -> str:
     """Say what a local derivative does to the axis of its operand that is the leading one of the input."""
     if isinstance(lowered.rules[number], Opaque):
-        return "nothing is known of its structure, as it has no rule"
+        return "has no rule, so that its structure is not known"
     axis = _leading(inner)[0]
     labels = {*labels_of((outer.slots[0][axis],))}
     sources = [factor.source for factor in outer.factors if labels & {*labels_of(factor.axes)}]

@@ -158,11 +158,19 @@ class Whole:
         call = step.function
         if not isinstance(call, Call) or not isinstance(call.op, OpOverload) or step.target not in self._shapes:
             return [step]
-        if torch.Tag.dynamic_output_shape not in call.op.tags:
+        if not self._has_dynamic_shape(step, call.op):
             return [step]
         unchecked = self._new()
         shape, _ = self._shapes[unchecked.index] = self._shapes[step.target]
         return [step._replace(target=unchecked.index), Step(step.target, same_shape, (unchecked, shape, str(call.op)))]
+
+    def _has_dynamic_shape(self, step: Step, op: OpOverload) -> bool:
+        """Tell whether values decide the shape of what an op returns; an index does so only if it is a mask."""
+        if op is not aten.index.Tensor:
+            return torch.Tag.dynamic_output_shape in op.tags
+        given = {register: given.dtype for register, given in self._given.items()}
+        dtypes = {register: dtype for register, (_, dtype) in self._shapes.items()} | given
+        return any(dtypes.get(arg.index) in {torch.bool, torch.uint8} for arg in step.args[1:])
 
 
 def _placed(call: Call) -> Call:

@@ -97,7 +97,8 @@ class Builder:
                 register = self.call(call_of(node))
                 if node.output is not None:
                     register = self.emit(getitem, register, node.output)
-                self._shapes[register.index] = (tuple(node.shape), self.dtype)
+                dtype = self.dtype if node.dtype.is_floating_point else node.dtype
+                self._shapes[register.index] = (tuple(node.shape), dtype)
             else:
                 register = self._give(origin, tuple(node.shape), node.dtype)
                 if node.dtype.is_floating_point:

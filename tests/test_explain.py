@@ -1,0 +1,173 @@
+"""What a plan says of itself: strategies, rules, patterns, lost batches, steps."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+import hofunc
+from hofunc import hod
+from hofunc.plan import packing
+from tests.cases import CASES, Case, mixed, rand
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::hofunc.FallbackWarning"),
+    pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning"),
+]
+
+
+def explained(f: Callable[..., Any], *args: Any, order: int = 2, **options: Any) -> str:
+    return hod(f, order, **options).plan(*args).explain()
+
+
+def row(text: str, start: str) -> str:
+    """Return the one line that starts so, with single spaces."""
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    (found,) = [line for line in lines if line.startswith(start)]
+    return found
+
+
+@pytest.fixture
+def x(device: torch.device) -> Tensor:
+    return rand(device, 5, 3)
+
+
+def test_the_whole_text(device: torch.device) -> None:
+    text = explained(lambda x: (x**3).sum(), rand(device, 2, 3), strategy="reverse")
+    estimates = [word for line in text.splitlines() for word in line.split() if word.replace(".", "").isdigit()]
+    assert estimates
+    assert text.splitlines()[0] == "hod(<lambda>): order 2, by the strategy reverse"
+    sections = [part.splitlines()[0] for part in text.split("\n\n")[1:]]
+    assert sections == [
+        "Strategies, for the derivatives alone (* taken: asked for)",
+        "Graph, as derived: constant is what the inputs to differentiate by do not reach",
+        "Results: the axes of the output, then of every input; all inputs share those named from b on",
+        "Steps",
+    ]
+    assert row(text, "0 args[0]") == "0 args[0] 2x3 input, differentiated by"
+    assert row(text, "1 aten") == "1 aten.pow.Tensor_Scalar 0 2x3 elementwise"
+    assert row(text, "2 aten") == "2 aten.sum.default 1 () linear"
+    assert row(text, "output 0") == "output 0 args[0], args[0] (), b c, b c"
+    assert row(text, "axis 0") == "axis 0 of args[0] is first lost at node 2, aten.sum.default,"
+    assert row(text, "which") == "which sums over axis 0 of its operand"
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_every_case_is_explained_within_a_terminal(case: Case, device: torch.device) -> None:
+    f, args = case.build(device)
+    text = explained(f, *args, order=case.orders[0], argnums=case.argnums)
+    assert max(map(len, text.splitlines())) <= 110
+    assert not [line for line in text.splitlines() if line != line.rstrip()]
+
+
+def test_the_cheapest_strategy_wins(x: Tensor) -> None:
+    text = explained(lambda x: (x @ x.t()).exp().sum(), x)
+    lines = text.split("\n\n")[1].splitlines()
+    assert lines[0].endswith("(* taken: the least estimated time)")
+    assert lines[2].split()[0] == "*"
+    estimates = [float(line.split()[-2]) for line in lines[2:]]
+    assert len(estimates) == 3
+    assert estimates == sorted(estimates)
+
+
+def test_strategies_that_do_not_apply(x: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert row(explained(mixed, x, order=1), "mixed") == "mixed the same as reverse at order 1"
+    monkeypatch.setattr(packing, "MAX_ENTRIES", 10)
+    text = explained(lambda x: x.softmax(1).sum(0), x, order=3)
+    assert row(text, "forward").startswith("forward does not apply: at order 3, 3 directions take more than 10 ")
+
+
+def test_inputs_have_the_names_of_arguments(x: Tensor) -> None:
+    weight = x[0].clone()
+    text = hod(lambda p, q, *, r: (p["a"] * q * r * weight).sum(), 2).plan({"a": x}, x, r=x).explain()
+    nodes = [" ".join(line.split()) for line in text.split("\n\n")[2].splitlines()[2:]]
+    assert nodes[:4] == [
+        "0 args[0]['a'] 5x3 input, differentiated by",
+        "1 args[1] 5x3 input",
+        "2 kwargs['r'] 5x3 input",
+        "3 captured 0 3 input",
+    ]
+
+
+def test_composites_are_named_and_fallbacks_too(x: Tensor) -> None:
+    text = explained(lambda x: functional.layer_norm(x, (3,)).cumprod(0).sum(), x)
+    assert "aten.native_layer_norm.default" in text
+    assert " ".join(row(text, "1 ").split()[-1:]) == "aten.native_layer_norm.default"
+    fallback = next(line for line in text.splitlines() if "aten.cumprod.default" in line and "fallback" in line)
+    assert "fallback: nested torch.func" in fallback
+
+
+def test_constants_multilinear_and_softmax(x: Tensor) -> None:
+    text = explained(lambda x: ((x @ x.t()).softmax(1) * x[:, :1].sign()).sum(), x)
+    kinds = {line.split()[1]: line.split()[-1] for line in text.split("\n\n")[2].splitlines()[2:]}
+    assert kinds["aten.mm.default"] == "multilinear"
+    assert kinds["aten._softmax.default"] == "softmax"
+    assert kinds["aten.sign.default"] == "constant"
+
+
+@pytest.mark.parametrize(
+    ("f", "order", "pattern", "loss"),
+    [
+        (lambda x: x.exp().sum(0), 2, "b, c b, c b", "aten.sum.dim_IntList, which sums over axis 0 of its operand"),
+        (lambda x: (x.t() @ x).sin(), 2, "", "aten.mm.default, which mixes the rows along axis 1 of its operand"),
+        (
+            lambda x: x[:, 0].dot(x[:, 1]).exp(),
+            2,
+            "(), ",
+            "aten.dot.default, which contracts axis 0 of its operand with another tensor",
+        ),
+        (
+            lambda x: x.cumsum(0),
+            1,
+            "i b, c b",
+            "aten.cumsum.default, which moves what lies along axis 0 of its operand",
+        ),
+        (
+            lambda x: x.cumprod(0),
+            1,
+            "i j, b c",
+            "aten.cumprod.default, which has no rule, so that its structure is not known",
+        ),
+    ],
+)
+def test_where_the_batch_is_lost(f: Callable[[Tensor], Tensor], order: int, pattern: str, loss: str, x: Tensor) -> None:
+    text = explained(f, x, order=order)
+    assert f"{row(text, 'axis 0 of args[0] is first lost')} {row(text, 'which')}".endswith(loss)
+    assert pattern in row(text, "output 0")
+
+
+@pytest.mark.parametrize(
+    ("f", "pattern"),
+    [
+        (lambda x: x.sin().prod(1), "b, b i, b j"),
+        (lambda x: x.sin().sum(1), "b, b c, b c"),
+        (lambda x: (x * x.sum(1, keepdim=True)).exp(), "b i, b j, b k"),
+        (lambda x: x[:, None].permute(2, 1, 0).expand(3, 2, 5).exp(), "b i c, c b, c b"),
+    ],
+)
+def test_where_the_batch_is_kept(f: Callable[[Tensor], Tensor], pattern: str, x: Tensor) -> None:
+    text = explained(f, x)
+    assert row(text, "axis 0") == "axis 0 of args[0] is kept by all nodes"
+    assert pattern in row(text, "output 0")
+
+
+def test_results_that_vanish(x: Tensor) -> None:
+    assert "all are zero" in explained(lambda x: x * 2, x)
+
+
+def test_only_the_costly_steps_of_many(x: Tensor) -> None:
+    plan = hod(lambda x: ((x @ x.t()).tanh() @ x).softmax(1).exp().sum(), 3).plan(x)
+    steps = plan.explain().split("\n\n")[-1].splitlines()
+    assert steps[0] == f"Steps: the 20 that take longest, of {plan.steps}"
+    assert len(steps) == 22
+    places = [int(line.split()[0]) for line in steps[2:]]
+    assert places == sorted(places)
+
+
+def test_a_range_of_orders(x: Tensor) -> None:
+    text = hofunc.derivatives(mixed, 3).plan(x).explain()
+    assert text.startswith("derivatives(mixed): orders 1 to 3, by the strategy ")
+    assert len([line for line in text.splitlines() if line.startswith("  output 0")]) == 3
