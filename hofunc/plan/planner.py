@@ -24,7 +24,7 @@ from hofunc.plan.rows import number_of_rows, with_rows
 from hofunc.rules.lower import Lowered
 
 STRATEGIES = ("reverse", "forward", "mixed")
-CHUNK_BYTES = 2 << 20  # what a chunk may hold at once, about the cache of a core
+CHUNK_BYTES = 4 << 20  # what a chunk may hold at once, about the cache of a core
 SMALLEST_CHUNK = 32
 
 
