@@ -72,22 +72,6 @@ def check_limits(name: str, chunk_size: Any, max_bytes: Any) -> None:
             _refuse(name, what, repr(limit), "an int of at least 1, or None", "Leave it out for what is fastest.")
 
 
-def check_unlimited(name: str, chunk_size: int | None, max_bytes: int | None) -> None:
-    """Check that a plan is asked for without limits, since it runs all rows at once.
-
-    Raises:
-        ArgumentError: There is a limit.
-    """
-    if chunk_size is not None or max_bytes is not None:
-        _refuse(
-            f"{name}: plan",
-            "limits",
-            f"chunk_size={chunk_size}, max_bytes={max_bytes}",
-            "neither, since a plan runs all rows at once",
-            "Call the transform itself, or plan for fewer rows and call the plan for each chunk.",
-        )
-
-
 def split(name: str, args: tuple, kwargs: dict, argnums: int | Sequence[int]) -> Arguments:
     """Take the arguments of a call apart.
 

@@ -7,12 +7,14 @@ import torch
 from torch._ops import OpOverload
 
 from hofunc.derivative import Derivative
+from hofunc.errors import ArgumentError
 from hofunc.graph.node import Call, Graph, Node
 from hofunc.plan import packing
 from hofunc.plan.batch import first_loss
+from hofunc.plan.chunks import Chunks
 from hofunc.plan.cost import Cost
 from hofunc.plan.packing import DirectionsError
-from hofunc.plan.planner import STRATEGIES, plan
+from hofunc.plan.planner import STRATEGIES, Limits, plan
 from hofunc.plan.planner import Plan as Blueprint
 from hofunc.plan.program import Program
 from hofunc.rules.kinds import Autonomous, Elementwise, ElementwisePair, Linear, Multilinear, Opaque, Rule
@@ -34,8 +36,10 @@ class Subject(NamedTuple):
         costs: What the strategies that were planned cost, by name.
         asked: The strategy asked for, or "auto".
         compact: Whether derivatives are kept as terms.
-        program: The steps of the function and its derivatives.
-        cost: What they cost.
+        limits: Rows at a time, and memory.
+        program: The steps of the function and its derivatives, for all rows at once.
+        at_once: What they cost.
+        cost: What they cost as they are run, which may be some rows at a time.
     """
 
     name: str
@@ -46,7 +50,9 @@ class Subject(NamedTuple):
     costs: dict[str, Cost]
     asked: str
     compact: bool
+    limits: Limits
     program: Program
+    at_once: Cost
     cost: Cost
 
 
@@ -63,7 +69,14 @@ def _headline(subject: Subject) -> list[str]:
     return [
         f"{subject.name}: {order}, by the strategy {subject.chosen.strategy}",
         f"{len(cost.steps)} steps, {amounts}, {_time(cost.seconds)} by estimate",
+        *_chunks(subject.chosen.chunks),
     ]
+
+
+def _chunks(chunks: Chunks | None) -> list[str]:
+    if chunks is None:
+        return []
+    return [f"run in {len(chunks.sizes)} chunks of {chunks.sizes[0]} rows; the steps below are those of all at once"]
 
 
 def _strategies(subject: Subject) -> list[str]:
@@ -77,13 +90,16 @@ def _strategies(subject: Subject) -> list[str]:
         elif strategy not in costs:
             try:
                 lowered = subject.chosen.lowered
-                (made,) = plan(lowered, subject.orders, compact=subject.compact, strategy=strategy)
-                costs[strategy] = made.cost
-            except DirectionsError as error:
-                refused[strategy] = (
-                    f"does not apply: at order {error.order}, {error.directions} directions take more than "
-                    f"{_count(packing.MAX_ENTRIES)} entries"
+                (made,) = plan(
+                    lowered, subject.orders, compact=subject.compact, strategy=strategy, limits=subject.limits
                 )
+                costs[strategy] = made.run_cost
+            except DirectionsError as error:
+                entries = _count(packing.MAX_ENTRIES)
+                many = f"{error.directions} directions take more than {entries} entries"
+                refused[strategy] = f"does not apply: at order {error.order}, {many}"
+            except ArgumentError:
+                refused[strategy] = "does not keep to chunk_size or max_bytes"
     for strategy, cost in sorted(costs.items(), key=lambda item: item[1].seconds):
         mark = "*" if strategy == subject.chosen.strategy else ""
         amounts = (_count(cost.flops), _bytes(cost.bytes), _bytes(cost.peak_bytes), _time(cost.seconds))
@@ -177,12 +193,12 @@ def _batch(lowered: Lowered, variable: int, name: str) -> list[str]:
 
 
 def _steps(subject: Subject) -> list[str]:
-    steps = list(zip(subject.program.steps, subject.cost.steps, strict=True))
+    steps = list(zip(subject.program.steps, subject.at_once.steps, strict=True))
     costly = sorted(range(len(steps)), key=lambda place: -steps[place][1].seconds)[:MAX_STEPS]
     rows = []
     for place in sorted(costly):
         step, cost = steps[place]
-        share = cost.seconds / subject.cost.seconds if subject.cost.seconds else 0
+        share = cost.seconds / subject.at_once.seconds if subject.at_once.seconds else 0
         amounts = (_count(cost.flops), _bytes(cost.bytes), f"{100 * share:.0f}%")
         rows.append((str(place), _op_name(step.function), _shape(cost.shape), *amounts))
     title = "Steps" if len(costly) == len(steps) else f"Steps: the {len(costly)} that take longest, of {len(steps)}"

@@ -13,12 +13,13 @@ from hofunc.graph.capture import record_for_replay
 from hofunc.graph.record import Recording
 from hofunc.graph.standin import in_transform
 from hofunc.plan import planner
+from hofunc.plan.chunks import cost_of_chunks
 from hofunc.plan.cost import cost_of
 from hofunc.plan.primal import Whole
 from hofunc.plan.program import Register
 from hofunc.rules.lower import lower
 from hofunc.run.evaluate import Evaluation
-from hofunc.run.executor import compiled
+from hofunc.run.executor import compiled, in_chunks
 from hofunc.signature import Signature
 
 
@@ -32,6 +33,7 @@ class Request(NamedTuple):
         orders: The orders wanted.
         compact: Whether derivatives are kept as terms.
         strategy: One of the planner's strategies, or "auto".
+        limits: Rows at a time, and memory.
         assemble: Given the tensors that function returned, its recording and the evaluation, returns the result.
     """
 
@@ -41,6 +43,7 @@ class Request(NamedTuple):
     orders: tuple[int, ...]
     compact: bool
     strategy: str
+    limits: planner.Limits
     assemble: Callable[[Sequence[Any], Recording, Evaluation], Any]
 
 
@@ -80,7 +83,9 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
     places = recording.graph.outputs
     graph = recording.graph._replace(outputs=places[:count], aux=places[count:])
     lowered = lower(graph, recording.values)
-    chosen, *rest = planner.plan(lowered, request.orders, compact=request.compact, strategy=request.strategy)
+    chosen, *rest = planner.plan(
+        lowered, request.orders, compact=request.compact, strategy=request.strategy, limits=request.limits
+    )
 
     tensors = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
     whole = Whole(chosen.program, graph, _sources(recording, [tensors.index(n) for n in (*active, *others)]))
@@ -88,16 +93,31 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
     evaluation = Evaluation(chosen, whole.outputs, values, inputs, whole.emit)
     result, spec = tree_flatten(request.assemble([whole.value(place) for place in places], recording, evaluation))
     tensors_of_result = [leaf for leaf in result if isinstance(leaf, Register)]
-    program = whole.program([*tensors_of_result, *(whole.guard(*reading) for reading in readings)])
-    cost = cost_of(program, inputs[0].device if inputs else torch.device("cpu"))
+    outputs = [*tensors_of_result, *(whole.guard(*reading) for reading in readings)]
+    program = whole.program(outputs)
+    device = inputs[0].device if inputs else torch.device("cpu")
+    at_once = cost_of(program, device)
+    chunks = chosen.chunks and whole.around(chosen.chunks, outputs)
+    cost = at_once if chunks is None else cost_of_chunks(chunks, device)
 
     strides = any("as_strided" in str(node.op) for node in graph.nodes)
     signature = Signature(request.transform, args, kwargs, strides=strides)
     names = {place: signature.names[tensors.index(place)] for place in (*active, *others)}
     captions = (*names.values(), *(f"captured {number}" for number, _ in enumerate(captured)))
-    costs = {made.strategy: made.cost for made in (chosen, *rest)}
+    costs = {made.strategy: made.run_cost for made in (chosen, *rest)}
     subject = Subject(
-        name, request.orders, graph, captions, chosen, costs, request.strategy, request.compact, program, cost
+        name,
+        request.orders,
+        graph,
+        captions,
+        chosen,
+        costs,
+        request.strategy,
+        request.compact,
+        request.limits,
+        program,
+        at_once,
+        cost,
     )
     is_tensor = len(tensors_of_result) == 1 and spec.is_leaf()
     form = Result(spec, tuple(PLACE if isinstance(leaf, Register) else leaf for leaf in result))
@@ -105,14 +125,14 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
         name,
         request.orders,
         chosen.strategy,
-        len(program.steps),
+        len(cost.steps),
         cost.flops,
         cost.bytes,
         cost.peak_bytes,
         False,
         signature,
         program,
-        compiled(program),
+        compiled(program) if chunks is None else in_chunks(chunks),
         None if is_tensor else form,
         subject,
     )

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from hofunc.arguments import check_aux, check_limits, check_outputs, check_transform, check_unlimited, split
+from hofunc.arguments import check_aux, check_limits, check_outputs, check_transform, split
 from hofunc.freeze import Request, freeze
 from hofunc.frozen import Plan
 from hofunc.graph.record import Recording, record
@@ -263,7 +263,6 @@ class Transform:
                     [0., 3.]])
         """
         options = self._options
-        check_unlimited(options.name, *options.limits)
         arguments = split(options.name, args, kwargs, options.argnums)
 
         def assemble(values: Sequence[Any], recording: Recording, evaluation: Evaluation) -> Any:
@@ -276,6 +275,7 @@ class Transform:
             self._orders,
             options.compact,
             options.strategy,
+            options.limits,
             assemble,
         )
         return freeze(f"{options.name}({getattr(self._f, '__name__', type(self._f).__name__)})", request, args, kwargs)

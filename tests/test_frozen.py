@@ -178,6 +178,57 @@ def test_half_precision_is_as_accurate_as_in_the_transform(x: Tensor) -> None:
     assert all(map(torch.equal, plan(other), hofunc.derivatives(f, 2)(other)))
 
 
+@pytest.mark.parametrize("layout", ["dense", "compact"])
+def test_a_plan_runs_in_chunks_as_the_transform_does(layout: str, device: torch.device) -> None:
+    weight = rand(device, 3, 3, seed=1)
+
+    def f(x: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+        y = (x @ weight).tanh() * scale
+        return (y @ weight).sin().sum(1), y
+
+    x, scale = rand(device, 7, 3), rand(device, 7, 1, seed=2)
+    options: dict[str, Any] = {"has_aux": True, "layout": layout, "chunk_size": 3 if layout == "compact" else None}
+    transform = hofunc.derivatives(f, 2, strategy="mixed", **options)
+    plan = transform.plan(x, scale)
+    assert ("run in 3 chunks of 3 rows" in plan.explain()) == (layout == "compact")
+    got, expected = plan(x.cos(), scale), transform(x.cos(), scale)
+    assert_equal(dense(got), dense(expected))
+    leaf = x.clone().requires_grad_()
+    (derivative,) = torch.autograd.grad(sum_of(plan(leaf, scale)), leaf)
+    assert_equal(derivative, torch.autograd.grad(sum_of(transform(leaf, scale)), leaf)[0])
+    compiled = plan.compile(backend="eager")
+    assert_equal(dense(compiled(x.cos(), scale)), dense(expected))
+
+
+def sum_of(result: Any) -> Tensor:
+    return torch.stack([leaf.sin().sum() for leaf in tree_leaves(result)]).sum()
+
+
+def test_chunks_with_values_read_and_results_arranged(device: torch.device) -> None:
+    """Values that only what comes after the chunks needs are passed by them."""
+
+    def f(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        power = 3 if x.sum() < 100 else 2
+        return (x**power * y).sum(1), x + y
+
+    x, y = rand(device, 6, 2), rand(device, 6, 2, seed=1)
+    transform = hofunc.derivatives(f, 2, argnums=(1, 0), has_aux=True, layout="compact", chunk_size=4)
+    plan = transform.plan(x, y)
+    assert_equal(dense(plan(y, x)), dense(transform(y, x)))
+    refused(lambda: plan(x + 100, y), hofunc.ArgumentError, "got False", "expected True, as planned")
+
+
+def test_a_plan_keeps_to_a_bound_on_memory(device: torch.device) -> None:
+    x = rand(device, 4, 3)
+    refused(
+        lambda: hod(torch.sin, 3, max_bytes=100).plan(x),
+        hofunc.ArgumentError,
+        "hofunc: a derivative that takes more memory than allowed",
+    )
+    text = hod(torch.sin, 2, max_bytes=100_000).plan(x).explain()
+    assert text.startswith("hod(sin): order 2")
+
+
 # What a plan holds on to.
 
 

@@ -118,10 +118,11 @@ def _chunks(
         sizes,
         Cost((), 0),
     )
-    return chunks._replace(cost=_cost(chunks, device))
+    return chunks._replace(cost=cost_of_chunks(chunks, device))
 
 
-def _cost(chunks: Chunks, device: torch.device) -> Cost:
+def cost_of_chunks(chunks: Chunks, device: torch.device) -> Cost:
+    """Return what all parts cost."""
     before, after = cost_of(chunks.before, device), cost_of(chunks.after, device)
     bodies = {size: cost_of(body, device) for size, body in chunks.bodies.items()}
     steps = (*before.steps, *(step for size in chunks.sizes for step in bodies[size].steps), *after.steps)

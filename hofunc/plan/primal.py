@@ -9,6 +9,7 @@ from torch._ops import OpOverload
 
 from hofunc.errors import ArgumentError, BranchError
 from hofunc.graph.node import Call, Graph, Node, Ref, call_of, fill, refs
+from hofunc.plan.chunks import Chunks
 from hofunc.plan.program import Given, Program, Register, Step, finished
 
 aten = torch.ops.aten
@@ -83,6 +84,7 @@ class Whole:
             step._replace(args=tuple(same.get(a.index, a) if isinstance(a, Register) else a for a in step.args))
             for step in program.steps
         ]
+        self._arranging: list[Step] = []
         self.outputs = [same.get(register, Register(register)) for register in program.outputs]
 
     def value(self, number: int) -> Register:
@@ -94,7 +96,7 @@ class Whole:
     def emit(self, function: Callable | Call, *args: Any) -> Register:
         """Append a step that arranges results."""
         register = self._new()
-        self._steps.append(Step(register.index, function, args))
+        self._arranging.append(Step(register.index, function, args))
         if function is zeros:
             shape, dtype, _ = args
             self._shapes[register.index] = shape, dtype
@@ -108,8 +110,28 @@ class Whole:
     def program(self, outputs: Sequence[Register]) -> Program:
         """Return the program that takes tensors and returns the outputs, without steps that they do not need."""
         primal = self._primal()
-        steps = [checked for step in (*primal, *self._steps) for checked in self._checked(step)]
+        steps = [checked for step in (*primal, *self._steps, *self._arranging) for checked in self._checked(step)]
         return finished(self._given, self._shapes, steps, outputs)
+
+    def around(self, chunks: Chunks, outputs: Sequence[Register]) -> Chunks:
+        """Return the chunks of the program between what takes tensors and what returns the outputs.
+
+        What runs before them returns, after what they take, the values that are needed after them.
+        """
+        first = Whole(chunks.before, self._graph, self._sources)
+        passed = list(first.outputs)
+        given = dict(chunks.after.given)
+        numbers = {register.index: number for number, register in self._values.items()}
+        reads = [arg for step in self._arranging for arg in step.args if isinstance(arg, Register)]
+        for register in (*reads, *outputs):
+            number = numbers.get(register.index)
+            if number is not None and register.index not in given:
+                node = self._graph.nodes[number]
+                given[register.index] = Given(len(chunks.joints) + len(passed), tuple(node.shape), node.dtype)
+                passed.append(first.value(number))
+        shapes = {**self._shapes, **chunks.after.shapes}
+        after = finished(given, shapes, [*chunks.after.steps, *self._arranging], outputs)
+        return chunks._replace(before=first.program(passed), after=after)
 
     def _new(self) -> Register:
         self._count += 1

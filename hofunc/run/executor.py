@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from hofunc.graph.node import Call, Ref
+from hofunc.plan.chunks import Chunks
 from hofunc.plan.planner import Plan
 from hofunc.plan.program import Program, Register
 
@@ -14,16 +15,18 @@ Runner = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
 
 def runner(plan: Plan) -> Runner:
     """Return a function from the values of the recorded nodes to the results of a plan."""
-    if plan.chunks is None:
-        return compiled(plan.program)
-    chunks = plan.chunks
+    return compiled(plan.program) if plan.chunks is None else in_chunks(plan.chunks)
+
+
+def in_chunks(chunks: Chunks) -> Runner:
+    """Return a function that runs the parts of a program; what runs before the body may return more than it takes."""
     before, after = compiled(chunks.before), compiled(chunks.after)
     bodies = {size: compiled(body) for size, body in chunks.bodies.items()}
 
     def run(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         held, parts, start = before(values), [], 0
         for size in chunks.sizes:
-            rows = [t if dim is None else t.narrow(dim, start, size) for t, dim in zip(held, chunks.dims, strict=True)]
+            rows = [t if dim is None else t.narrow(dim, start, size) for t, dim in zip(held, chunks.dims, strict=False)]
             parts.append(bodies[size](rows))
             start += size
         joint = [torch.cat(pieces, dim) for *pieces, dim in zip(*parts, chunks.joints, strict=True)]

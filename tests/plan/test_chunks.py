@@ -160,8 +160,3 @@ def test_what_cannot_keep_to_it_raises_before_anything_is_computed(device: torch
 def test_limits_are_checked(limit: str, value: object) -> None:
     with pytest.raises(hofunc.ArgumentError, match=f"hod: {limit}: got .*expected an int of at least 1, or None"):
         hofunc.hod(torch.sin, **{limit: value})  # type: ignore[arg-type]
-
-
-def test_a_frozen_plan_takes_no_limits() -> None:
-    with pytest.raises(hofunc.ArgumentError, match="hod: plan: limits: got chunk_size=2, max_bytes=None"):
-        hofunc.hod(torch.sin, chunk_size=2).plan(torch.ones(4))
