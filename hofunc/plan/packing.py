@@ -16,7 +16,7 @@ from hofunc.algebra.partitions import Key
 from hofunc.algebra.term import Factor, Term
 from hofunc.errors import ArgumentError
 from hofunc.plan.accumulate import core
-from hofunc.plan.program import Builder
+from hofunc.plan.program import Builder, Register
 from hofunc.views import each, spread
 
 
@@ -152,15 +152,22 @@ def _merged(builder: Builder, n: int, term: Term, left: tuple[int, int], right: 
     if packed.count(n, order) * packed.count(n, other_order) > MAX_ENTRIES:
         raise DirectionsError(n, order + other_order)
     slots[place] = (*batch, product_axis)
-    given, own = core(builder, term), {*labels_of((axis, other_axis))}
-    # a label that the packed axes share with any other axis stays, and the packed axes are diagonal in it
-    kept = dict.fromkeys(labels_of(term.out, *slots))
-    rest = [label for label in (*given.labels, *(own & kept.keys())) if label in kept and label.size > 1]
-    rest = list(dict.fromkeys(rest))
-    tensor = spread(builder.emit, given, (axis, other_axis, *each(rest)))
+    tensor, rest = _axes_first(builder, term, (axis, other_axis), (term.out, *slots))
     places = builder.constant(packed.product_places(n, order, other_order))
     tensor = builder.emit(collected, tensor, places, packed.count(n, order + other_order))
     return term._replace(slots=tuple(slots), factors=(Factor(tensor, (product_axis, *each(rest))),))
+
+
+def _axes_first(builder: Builder, term: Term, axes: Axes, others: Sequence[Axes]) -> tuple[Register, list[Label]]:
+    """Lay a contracted term's tensor out with the given axes first, and then one dimension for each other label.
+
+    A label that the axes share with the others stays among the latter, and the axes are diagonal in it.
+    """
+    given, own = core(builder, term), {*labels_of(axes)}
+    kept = dict.fromkeys(labels_of(*others))
+    shared = [label for label in kept if label in own and label.size > 1]
+    rest = list(dict.fromkeys([*(label for label in given.labels if label in kept), *shared]))
+    return spread(builder.emit, given, (*axes, *each(rest))), rest
 
 
 def collected(tensor: torch.Tensor, places: torch.Tensor, size: int) -> torch.Tensor:
@@ -204,11 +211,7 @@ def _opened(builder: Builder, variable: Variable, order: int, term: Term, place:
         return term._replace(coefficient=term.coefficient * factorial(order), slots=(*before, *slots, *after))
     if order > 1 and n**order > MAX_ENTRIES:
         raise DirectionsError(n, order)
-    given, own = core(builder, term), {*labels_of((axis,))}
-    kept = dict.fromkeys(labels_of(term.out, tuple(batch), *before, *after))
-    rest = [label for label in (*given.labels, *(own & kept.keys())) if label in kept and label.size > 1]
-    rest = list(dict.fromkeys(rest))
-    tensor = spread(builder.emit, given, (axis, *each(rest)))
+    tensor, rest = _axes_first(builder, term, (axis,), (term.out, tuple(batch), *before, *after))
     if order > 1:
         weights = packed.factorials(n, order)
         places = packed.unpacked_places(n, order)
