@@ -102,7 +102,7 @@ def cost_of(program: Program, device: torch.device) -> Cost:
         costs.append(_step_cost(step, operands, result, rates))
         if result is not None and _storage(result) not in given:
             sizes[step.target] = (_storage(result), result.untyped_storage().nbytes())
-        peak = max(peak, sum(dict(sizes.values()).values()))
+        peak = max(peak, sum(dict(sizes.values()).values()) + _scratch(step, operands, result))
         for register in freed:
             sizes.pop(register, None)
     return Cost(tuple(costs), peak)
@@ -121,6 +121,15 @@ def _registers(step: Step) -> list[int]:
     return [arg.index for arg in step.args if isinstance(arg, Register)]
 
 
+def _scratch(step: Step, operands: Sequence[torch.Tensor], result: Any) -> int:
+    """Return the bytes that a step may allocate for itself and give back: zeros to add to, and a merged copy."""
+    return _nbytes(result) + _nbytes(operands[0]) if step.function is packing.collected else 0
+
+
+def _nbytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
 def _storage(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage()._cdata
 
@@ -132,6 +141,8 @@ def _result(step: Step, held: dict[int, Any], program: Program) -> Any:
         return _meta(*program.shapes[step.target])
     if isinstance(step.function, Call):
         return None  # one with several results, each of which is taken by a step of its own
+    if step.function in _SCATTERS:
+        return _scattered(args[0])
     if step.function in _SHAPES:
         dtypes = [arg.dtype for arg in args if isinstance(arg, torch.Tensor)]
         return _meta(_SHAPES[step.function](*args), dtypes[0])
@@ -171,9 +182,6 @@ _SHAPES: dict[Callable, Callable[..., Sequence[int]]] = {
     torch.sum: lambda tensor, dims: [size for dim, size in enumerate(tensor.shape) if dim not in dims],
     torch.index_select: lambda tensor, dim, index: (*tensor.shape[:dim], len(index), *tensor.shape[dim + 1 :]),
     torch.diag_embed: _embedded,
-    torch.select_scatter: _first,
-    torch.diagonal_scatter: _first,
-    views.narrow_scatter: _first,
     packing.collected: lambda tensor, _, size: (size, *tensor.shape[2:]),
     packing.scaled_rows: _first,
     operators.one_like: lambda _: (),
@@ -181,13 +189,24 @@ _SHAPES: dict[Callable, Callable[..., Sequence[int]]] = {
 }
 
 
+_SCATTERS = (torch.select_scatter, torch.diagonal_scatter, views.narrow_scatter)
+
+
+def _scattered(base: torch.Tensor) -> torch.Tensor:
+    """Return a view of a copy of all the memory that the tensor to write to is a view of: that is what torch does."""
+    if any(stride == 0 and size > 1 for size, stride in zip(base.shape, base.stride(), strict=True)):
+        return _meta(base.shape, base.dtype)
+    whole = _meta((base.untyped_storage().nbytes() // base.element_size(),), base.dtype)
+    return whole.as_strided(base.shape, base.stride(), base.storage_offset())
+
+
 def _step_cost(step: Step, operands: Sequence[torch.Tensor], result: Any, rates: Rates) -> StepCost:
     if not isinstance(result, torch.Tensor):
         return StepCost(0, 0, (), rates.view)
     if _storage(result) in map(_storage, operands):
         return StepCost(0, 0, tuple(result.shape), rates.view)
-    written = result.numel() * result.element_size()
-    moved = written + sum(t.numel() * t.element_size() for t in operands)
+    written = result.untyped_storage().nbytes() if step.function in _SCATTERS else _nbytes(result)
+    moved = written + sum(map(_nbytes, operands))
     seconds = rates.call + (written / rates.fresh if written >= rates.large else 0)
     if step.function in _PRODUCTS:
         flops = 2 * result.numel() * operands[-2].shape[-1]  # a sum with a product has the product last

@@ -1,0 +1,244 @@
+"""Costs: counted by hand on programs of a few steps, and measured on whole ones."""
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from hofunc import views
+from hofunc.plan.cost import RATES, Cost, cost_of
+from hofunc.plan.packing import collected, scaled_rows
+from hofunc.plan.planner import STRATEGIES
+from hofunc.plan.program import Builder, Register
+from hofunc.run.executor import compiled
+from tests.cases import rand
+from tests.graph.recordings import recorded
+from tests.plan.plans import builder_of, lowered_plan
+
+CPU = torch.device("cpu")
+FLOAT = 8  # bytes
+
+
+@pytest.fixture
+def builder() -> Builder:
+    """Over values of shapes (2, 3), (3, 5), (4, 2, 3) and (4, 3, 5)."""
+
+    def f(*inputs: Tensor) -> list[Tensor]:
+        return [x.sin() for x in inputs]
+
+    return builder_of(recorded(f, rand(CPU, 2, 3), rand(CPU, 3, 5), rand(CPU, 4, 2, 3), rand(CPU, 4, 3, 5)))
+
+
+def given(builder: Builder, *shape: int) -> Register:
+    """Return the register of the value of a shape."""
+    (number,) = [node.number for node in builder.lowered.graph.nodes if node.is_given and tuple(node.shape) == shape]
+    return builder.value(number)
+
+
+def cost(builder: Builder, *outputs: Register) -> Cost:
+    return cost_of(builder.program(outputs), CPU)
+
+
+@pytest.fixture
+def x() -> Builder:
+    """Over one value of shape (4, 4), which is x and node 0."""
+    return builder_of(recorded(torch.sin, rand(CPU, 4, 4)))
+
+
+# One step.
+
+
+def test_a_matrix_product_takes_two_operations_for_each_product(builder: Builder) -> None:
+    got = cost(builder, builder.emit(torch.mm, given(builder, 2, 3), given(builder, 3, 5)))
+    assert got.flops == 2 * 2 * 3 * 5
+    assert got.bytes == FLOAT * (2 * 3 + 3 * 5 + 2 * 5)
+    assert got.peak_bytes == FLOAT * 2 * 5
+    assert [step.shape for step in got.steps] == [(2, 5)]
+
+
+def test_a_batch_of_products_takes_as_many_as_it_has_items(builder: Builder) -> None:
+    got = cost(builder, builder.emit(torch.bmm, given(builder, 4, 2, 3), given(builder, 4, 3, 5)))
+    assert got.flops == 4 * 2 * 2 * 3 * 5
+    assert got.bytes == FLOAT * 4 * (2 * 3 + 3 * 5 + 2 * 5)
+    assert got.peak_bytes == FLOAT * 4 * 2 * 5
+    rates = RATES["cpu"]
+    assert got.seconds == pytest.approx(rates.call + 4 * rates.item + got.flops / rates.flops)
+
+
+def test_other_ops_take_one_operation_for_each_element_of_the_result(builder: Builder) -> None:
+    x = given(builder, 4, 2, 3)
+    assert cost(builder, builder.emit(torch.mul, x, x)).flops == 24
+    assert cost(builder, builder.emit(torch.neg, x)).bytes == 2 * FLOAT * 24
+    assert cost(builder, builder.emit(torch.mul, x, 2.0)).bytes == 2 * FLOAT * 24
+    got = cost(builder, builder.emit(torch.sum, x, (0,)))
+    assert (got.flops, got.bytes, got.peak_bytes) == (6, FLOAT * (24 + 6), FLOAT * 6)
+    rates = RATES["cpu"]
+    assert got.seconds == pytest.approx(rates.call + got.bytes / rates.bytes)
+
+
+@pytest.mark.parametrize(
+    ("function", "args"),
+    [
+        (torch.permute, (2, 0, 1)),
+        (torch.reshape, (8, 3)),
+        (torch.Tensor.expand, (5, 4, 2, 3)),
+        (torch.select, None),
+    ],
+)
+def test_views_cost_a_call_and_nothing_else(function: Callable[..., Any], args: Any, builder: Builder) -> None:
+    x = given(builder, 4, 2, 3)
+    view = builder.emit(function, x, *((0, 1) if args is None else (args,)))
+    got = cost(builder, view)
+    assert (got.flops, got.bytes, got.peak_bytes, got.seconds) == (0, 0, 0, RATES["cpu"].view)
+
+
+def test_a_reshape_that_cannot_be_a_view_is_a_copy(builder: Builder) -> None:
+    turned = builder.emit(torch.permute, given(builder, 4, 2, 3), (2, 1, 0))
+    got = cost(builder, builder.emit(torch.reshape, turned, (6, 4)))
+    assert (got.bytes, got.peak_bytes) == (2 * FLOAT * 24, FLOAT * 24)
+
+
+def test_the_dtype_that_is_computed_in_counts(x: Builder) -> None:
+    half = Builder(x.lowered, torch.float32)
+    got = cost(half, half.emit(torch.neg, half.value(0)))
+    assert [step.bytes for step in got.steps] == [16 * (8 + 4), 16 * (4 + 4)], "the conversion, and the step"
+
+
+# What is held.
+
+
+def test_the_peak_is_what_is_alive_at_once(x: Builder) -> None:
+    value, size = x.value(0), FLOAT * 16
+    one = x.emit(torch.exp, value)
+    two = x.emit(torch.mul, one, value)
+    assert cost(x, x.emit(torch.exp, two)).peak_bytes == 2 * size, "a chain holds what it reads and what it writes"
+    assert cost(x, x.emit(torch.mul, one, two)).peak_bytes == 3 * size
+    assert cost(x, one, x.emit(torch.exp, two)).peak_bytes == 3 * size, "results are held to the end"
+
+
+def test_a_view_holds_what_it_is_a_view_of(x: Builder) -> None:
+    value, size = x.value(0), FLOAT * 16
+    made = x.emit(torch.exp, value)
+    row = x.emit(torch.select, made, 0, 1)
+    assert cost(x, x.emit(torch.exp, row)).peak_bytes == size + FLOAT * 4
+    assert cost(x, x.emit(torch.select, value, 0, 1)).peak_bytes == 0, "nor is what is given allocated"
+    assert cost(x, made, row).peak_bytes == size, "memory counts once"
+
+
+def test_what_is_collected_is_merged_and_added_to_zeros(x: Builder) -> None:
+    places = x.constant(tuple(place // 2 for place in range(16)))
+    got = cost(x, x.emit(collected, x.value(0), places, 8))
+    assert got.peak_bytes == FLOAT * (16 + 8 + 8)
+
+
+def test_a_scatter_copies_the_memory_that_it_writes_to_a_view_of(x: Builder) -> None:
+    value = x.emit(torch.exp, x.value(0))
+    row, part = x.emit(torch.select, value, 0, 1), x.emit(torch.select, x.value(0), 1, 0)
+    got = cost(x, x.emit(views.narrow_scatter, row, x.emit(torch.narrow, part, 0, 0, 2), 0, 0, 2))
+    assert got.peak_bytes == 2 * FLOAT * 16
+    spread = x.emit(torch.Tensor.expand, x.emit(torch.select, row, 0, 0), (4,))
+    got = cost(x, x.emit(torch.select_scatter, spread, x.emit(torch.select, part, 0, 0), 0, 0))
+    assert got.peak_bytes == FLOAT * (16 + 4), "unless its elements share memory"
+
+
+# The model of shapes against torch, and of memory against what is allocated.
+
+
+def _networks() -> list[Callable[[Tensor], Tensor]]:
+    first, second, last = rand(CPU, 2, 6, seed=1), rand(CPU, 6, 6, seed=2), rand(CPU, 6, seed=3)
+    return [
+        lambda x: ((x @ first).tanh() @ second).sin() @ last,
+        lambda x: (((x @ first).tanh() @ second).sin() @ last).exp().sum(),
+        lambda x: ((x @ first).tanh() @ second) * x.sum(),
+        lambda x: (x[1:] * x[:-1] * x.flip(0)[1:]).exp().sum(),
+    ]
+
+
+class Held(TorchDispatchMode):
+    """Notes the most that is held at once in tensors made inside."""
+
+    def __init__(self, outside: Sequence[Tensor]):
+        super().__init__()
+        self.peak_bytes = 0
+        self._outside = {tensor.untyped_storage().data_ptr() for tensor in outside}
+        self._seen: list[weakref.ref[Tensor]] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        out = func(*args, **(kwargs or {}))
+        if isinstance(out, Tensor):
+            self._seen.append(weakref.ref(out))
+        alive = [tensor for tensor in (reference() for reference in self._seen) if tensor is not None]
+        self._seen = [weakref.ref(tensor) for tensor in alive]
+        sizes = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in alive}
+        held = sum(size for place, size in sizes.items() if place not in self._outside)
+        self.peak_bytes = max(self.peak_bytes, held)
+        return out
+
+
+@pytest.mark.parametrize("f", _networks())
+@pytest.mark.parametrize("order", [1, 2, 3])
+@pytest.mark.parametrize("compact", [True, False])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_no_more_is_held_than_is_claimed(f: Callable[..., Any], order: int, compact: bool, strategy: str) -> None:
+    x = rand(CPU, 5, 2)
+    values = recorded(f, x).values
+    plan = lowered_plan(f, x, orders=(order,), compact=compact, strategy=strategy)
+    constants = [given.origin for given in plan.program.given.values() if isinstance(given.origin, Tensor)]
+    with Held([*values, *constants]) as mode:
+        compiled(plan.program)(values)
+    assert mode.peak_bytes <= plan.cost.peak_bytes <= 1.5 * mode.peak_bytes
+
+
+@pytest.mark.parametrize("f", _networks())
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_shapes_of_steps_are_those_that_they_have(f: Callable[..., Any], strategy: str) -> None:
+    x = rand(CPU, 5, 2)
+    plan = lowered_plan(f, x, orders=(2, 3), strategy=strategy)
+    every = plan.program._replace(
+        outputs=tuple(step.target for step in plan.program.steps), frees=((),) * len(plan.program.steps)
+    )
+    results = compiled(every)(recorded(f, x).values)
+    assert [tuple(result.shape) for result in results] == [step.shape for step in plan.cost.steps]
+
+
+# Whole plans.
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("f", _networks())
+def test_two_plans_of_one_graph_cost_the_same(strategy: str, f: Callable[..., Any]) -> None:
+    one, other = (lowered_plan(f, rand(CPU, 5, 2, seed=s), orders=(3,), strategy=strategy).cost for s in range(2))
+    assert one == other
+    assert one.seconds > 0
+    assert one.flops == sum(step.flops for step in one.steps)
+    assert one.bytes == sum(step.bytes for step in one.steps)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_costs_are_linear_in_the_batch(strategy: str, order: int) -> None:
+    """They grow by the same amount for every row: what does not depend on rows is constant."""
+    f = _networks()[0]
+    costs = [
+        lowered_plan(f, rand(CPU, n, 2), orders=(order,), compact=True, strategy=strategy).cost
+        for n in (512, 1024, 1536)
+    ]
+    for amount in ("flops", "bytes", "peak_bytes"):
+        small, middle, large = (getattr(one, amount) for one in costs)
+        assert large - middle == middle - small > 0
+
+
+def test_another_kind_of_device_has_other_rates() -> None:
+    program = lowered_plan(_networks()[0], rand(CPU, 5, 2)).program
+    cpu, cuda, other = (cost_of(program, torch.device(name)) for name in ("cpu", "cuda", "meta"))
+    assert cpu.seconds != cuda.seconds == other.seconds
+    assert (cpu.flops, cpu.bytes, cpu.peak_bytes) == (cuda.flops, cuda.bytes, cuda.peak_bytes)
+
+
+def test_scaled_rows_cost_a_product(builder: Builder) -> None:
+    got = cost(builder, builder.emit(scaled_rows, given(builder, 2, 3), builder.constant((1.0, 2.0))))
+    assert (got.flops, got.bytes, got.peak_bytes) == (6, FLOAT * (6 + 2 + 6), FLOAT * 6)
