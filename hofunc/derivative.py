@@ -1,6 +1,7 @@
 """The structured result: one block of a derivative as a short sum of labelled terms."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -9,7 +10,7 @@ from torch.utils import _pytree as pytree
 from hofunc.algebra.labels import Axes, Axis, Label, Segment, full, labels_of
 from hofunc.algebra.term import Factor, Term
 from hofunc.errors import ArgumentError
-from hofunc.views import Labelled, Part, assembled, run_now
+from hofunc.views import Labelled, Part, assembled
 
 
 class Derivative:
@@ -88,17 +89,11 @@ class Derivative:
             )
         if not self.terms:
             return torch.zeros(self.shape, dtype=self.dtype, device=self.device)
-        batch = _common_batch(self.terms) if keep_batch else []
-        parts = [Part(term.coefficient, self._core(term), _places(term, batch)) for term in self.terms]
-        total: torch.Tensor = assembled(run_now, parts)
-        is_core = len(parts) == 1 and parts[0].coefficient == 1
-        return total.clone(memory_format=torch.contiguous_format) if is_core else total
-
-    def _core(self, term: Term) -> Labelled:
-        if not term.factors:
-            return Labelled(torch.ones((), dtype=self.dtype, device=self.device), ())
-        ((source, axes),) = term.factors
-        return Labelled(source, tuple(labels_of(axes)))
+        recipe = _recipe(_template(self.terms), keep_batch)
+        tensors = [*_cores(self.terms)]
+        if recipe.takes_one:
+            tensors.append(torch.ones((), dtype=self.dtype, device=self.device))
+        return recipe(tensors)
 
     def __repr__(self) -> str:
         return f"Derivative({self.pattern!r}, shape={self.shape}, nbytes={self.nbytes})"
@@ -106,6 +101,66 @@ class Derivative:
 
 def _cores(terms: tuple[Term, ...]) -> Iterator[torch.Tensor]:
     return (factor.source for term in terms for factor in term.factors)
+
+
+def _template(terms: tuple[Term, ...]) -> tuple[Term, ...]:
+    """Return the terms without their cores."""
+    return tuple(term._replace(factors=tuple(Factor(None, factor.axes) for factor in term.factors)) for term in terms)
+
+
+class _Held:
+    """Names a tensor of a recipe by its number."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int):
+        self.number = number
+
+
+class _Recipe(NamedTuple):
+    """How to make a dense tensor of cores, as calls; it depends on labels only, and is kept, as finding it takes long.
+
+    Attributes:
+        calls: Functions with arguments, of which Helds stand for the cores and then for what the calls return.
+        result: The dense tensor.
+        takes_one: Whether the last tensor that it takes, after the cores, is the number one.
+        is_core: Whether the result is a view of a core.
+    """
+
+    calls: list[tuple[Callable, tuple]]
+    result: _Held
+    takes_one: bool
+    is_core: bool
+
+    def __call__(self, tensors: list[torch.Tensor]) -> torch.Tensor:
+        for function, args in self.calls:
+            tensors.append(function(*[tensors[arg.number] if type(arg) is _Held else arg for arg in args]))
+        result = tensors[self.result.number]
+        return result.clone(memory_format=torch.contiguous_format) if self.is_core else result
+
+
+@lru_cache(maxsize=1024)
+def _recipe(terms: tuple[Term, ...], keep_batch: bool) -> _Recipe:
+    """Return how to make the dense tensor of terms without cores."""
+    batch = _common_batch(terms) if keep_batch else []
+    cores = sum(bool(term.factors) for term in terms)
+    takes_one = cores < len(terms)
+    count = cores + takes_one
+    calls: list[tuple[Callable, tuple]] = []
+
+    def emit(function: Callable, *args: Any) -> _Held:
+        calls.append((function, args))
+        return _Held(count + len(calls) - 1)
+
+    supply = iter(range(cores))
+    parts = []
+    for term in terms:
+        core = Labelled(_Held(cores), ())
+        for _, axes in term.factors:
+            core = Labelled(_Held(next(supply)), tuple(labels_of(axes)))
+        parts.append(Part(term.coefficient, core, _places(term, batch)))
+    result = assembled(emit, parts)
+    return _Recipe(calls, result, takes_one, len(parts) == 1 and parts[0].coefficient == 1)
 
 
 class _Place(NamedTuple):
@@ -184,10 +239,12 @@ def _pattern(term: Term) -> str:
 
 
 def _flatten(derivative: Derivative) -> tuple[list[Any], tuple]:
-    template = tuple(
-        term._replace(factors=tuple(Factor(None, factor.axes) for factor in term.factors)) for term in derivative.terms
+    return list(_cores(derivative.terms)), (
+        _template(derivative.terms),
+        derivative.shapes,
+        derivative.dtype,
+        derivative.device,
     )
-    return list(_cores(derivative.terms)), (template, derivative.shapes, derivative.dtype, derivative.device)
 
 
 def _unflatten(cores: Any, context: tuple) -> Derivative:
