@@ -3,10 +3,11 @@
 import argparse
 import platform
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 
-from asv_benchmarks import table
+from asv_benchmarks import results, table
 from asv_benchmarks.benchmarks import jaxed
 from asv_benchmarks.benchmarks.peers import KINDS, Peer
 from asv_benchmarks.benchmarks.points import grid, points
@@ -27,6 +28,7 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--prepare", type=float, default=120.0, metavar="SECONDS", help="a peer may take to prepare")
     parser.add_argument("--call", type=float, default=1.0, metavar="SECONDS", help="a call may take")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="add the contests to this file, for `markdown`")
     parser.add_argument("--memory", type=float, default=8.0, metavar="GB", help="the process may take")
     return parser.parse_args(arguments)
 
@@ -41,10 +43,8 @@ def main() -> None:
         jaxed.start(chosen.threads)
     limit_memory(chosen.memory)
     print(f"torch {torch.__version__}, Python {platform.python_version()}, float32, {chosen.threads} thread(s) each.")
-    print(f"{chosen.rounds} rounds of all in turn, each turn {1e3 * BURST:g} ms of calls. hofunc records in every call")
-    print(
-        "and takes its plan from the cache. ratio: time over hofunc's; difference: the largest over the largest entry."
-    )
+    print(f"{chosen.rounds} rounds of all in turn, each turn {1e3 * BURST:g} ms of calls.")
+    print("ratio: time over the best of hofunc in the same class; difference: the largest over the largest entry.")
     budget = Budget(chosen.prepare, chosen.call, chosen.rounds)
 
     def taken(peer: Peer) -> bool:
@@ -55,6 +55,8 @@ def main() -> None:
         if workload.name.startswith(chosen.workload):
             contests.append(contest(workload, budget, taken))
             print(*table.rows(contests[-1]), sep="\n", flush=True)
+            if chosen.keep:
+                results.add(chosen.keep, contests[-1])
     print(*table.summary(contests), sep="\n")
     overhead = Overhead()
     overhead.setup()

@@ -54,22 +54,22 @@ class Entry:
 
 @dataclass(frozen=True)
 class Contest:
-    """The entries of a workload, and why others are not among them."""
+    """The entries of a workload, of which the result takes so many bytes, and why others are not among them."""
 
-    workload: Workload
+    name: str
+    nbytes: int
     entries: Sequence[Entry]
     skipped: dict[str, str]
 
-    @property
-    def ours(self) -> list[Entry]:
-        """What is hofunc's."""
-        return [entry for entry in self.entries if entry.ours]
+    def best(self, kinds: Sequence[str], *, ours: bool) -> Entry | None:
+        """Return the fastest of hofunc's ways, or of the peers, among some kinds."""
+        found = [entry for entry in self.entries if entry.kind in kinds and entry.ours == ours]
+        return min(found, key=lambda entry: entry.median, default=None)
 
     def ratio(self, kinds: Sequence[str]) -> float | None:
         """Return the time of the fastest peer of some kinds over the fastest of hofunc's: above 1, that is faster."""
-        ours = [entry.median for entry in self.ours if entry.kind in kinds]
-        theirs = [entry.median for entry in self.entries if entry.kind in kinds and not entry.ours]
-        return min(theirs) / min(ours) if ours and theirs else None
+        ours, theirs = self.best(kinds, ours=True), self.best(kinds, ours=False)
+        return theirs.median / ours.median if ours and theirs else None
 
 
 class _TooLongError(Exception):
@@ -103,9 +103,9 @@ def contest(workload: Workload, budget: Budget, chosen: Callable[[Peer], bool]) 
     Args:
         workload: What all compute.
         budget: What each may take; whoever takes more is skipped.
-        chosen: Which peers take part.
+        chosen: Which of hofunc's ways and of the peers take part.
     """
-    own = ours(workload)
+    own = [peer for peer in ours(workload) if chosen(peer)]
     trial = _Trial(workload, budget)
     for peer in own:
         trial.enter(peer, budget.prepare)
@@ -117,7 +117,7 @@ def contest(workload: Workload, budget: Budget, chosen: Callable[[Peer], bool]) 
         Entry(name, contender.kind, seconds[name], contender.difference, name in {peer.name for peer in own})
         for name, contender in trial.passed.items()
     ]
-    return Contest(workload, entries, trial.skipped)
+    return Contest(workload.name, workload.nbytes, entries, trial.skipped)
 
 
 class _Contender(NamedTuple):
@@ -140,8 +140,8 @@ class _Trial:
 
     def is_finalist(self, peer: Peer) -> bool:
         """Whether what was captured is among the fastest, so that compiling it is worth while."""
-        captured = {name: contender for name, contender in self.passed.items() if contender.kind == "captured"}
-        fastest = sorted(captured, key=lambda name: captured[name].first)[:FINALISTS]
+        captured = {name: entrant.first for name, entrant in self.passed.items() if name.startswith("captured ")}
+        fastest = sorted(captured, key=lambda name: captured[name])[:FINALISTS]
         return not captured or peer.name.replace("compiled ", "captured ") in fastest
 
     def enter(self, peer: Peer, limit: float) -> None:

@@ -1,9 +1,9 @@
 """Tables of contests, and what they come to."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import geometric_mean
 
-from asv_benchmarks.contest import Contest
+from asv_benchmarks.contest import Contest, Entry
 
 CLASSES = {
     "eager": ("eager",),
@@ -11,39 +11,61 @@ CLASSES = {
     "compiled": ("eager", "captured", "compiled"),
 }
 MEANING = {
-    "eager": "nothing done before the call",
-    "captured": "eager, or captured once as a graph of ops",
-    "compiled": "any, torch.compile and jitted JAX among them",
+    "eager": "nothing is done before the call; hofunc records in every call and takes its plan from the cache",
+    "captured": "eager, or captured once as a graph of ops; for hofunc, a plan",
+    "compiled": "any, torch.compile, jitted JAX and compiled plans among them",
 }
+REDUCTIONS: dict[str, Callable[[Sequence[float]], float]] = {"geometric mean": geometric_mean, "minimum": min}
 
 
 def rows(contest: Contest) -> Iterator[str]:
     """Yield the table of one workload: ours first, then all peers, the fastest first."""
-    yield f"\n{contest.workload.name}: result {size(contest.workload.nbytes)}"
+    yield f"\n{contest.name}: result {size(contest.nbytes)}"
     yield f"  {'milliseconds':50}{'':10}{'median':>9}{'quartiles':>20}{'ratio':>8}{'difference':>12}"
-    reference = min((entry.median for entry in contest.ours), default=None)
-    for entry in sorted(contest.entries, key=lambda entry: (not entry.ours, entry.median)):
+    for entry in ordered(contest):
         low, high = (f"{1e3 * seconds:.3f}" for seconds in entry.quartiles)
-        ratio = f"{entry.median / reference:8.2f}" if reference else f"{'':8}"
+        reference = contest.best(CLASSES[entry.kind], ours=True)
+        ratio = f"{entry.median / reference.median:.2f}" if reference else ""
         yield (
             f"  {entry.name:50}{entry.kind:10}{1e3 * entry.median:9.3f}{f'{low} .. {high}':>20}"
-            f"{ratio}{entry.difference:12.0e}"
+            f"{ratio:>8}{entry.difference:12.0e}"
         )
     for name, reason in contest.skipped.items():
         yield f"  {name:50}skipped: {reason}"
 
 
+def ordered(contest: Contest) -> list[Entry]:
+    """Return the entries, hofunc's first, then all peers, the fastest first."""
+    return sorted(contest.entries, key=lambda entry: (not entry.ours, entry.median))
+
+
 def summary(contests: Sequence[Contest]) -> Iterator[str]:
-    """Yield the ratio of every workload to its best peer, class by class, and their mean and minimum."""
-    yield "\nTime of the best peer over that of hofunc: above 1, hofunc is faster. Best of all that are"
+    """Yield the ratio of every workload to its best peer, class by class, and their means and minima by family."""
+    yield "\nTime of the best peer over the best of hofunc in the same class: above 1, hofunc is faster. Best of all"
     yield from (f"  {name}: {MEANING[name]}" for name in CLASSES)
     yield f"\n{'':50}" + "".join(f"{name:>12}" for name in CLASSES)
-    ratios = {contest.workload.name: [contest.ratio(kinds) for kinds in CLASSES.values()] for contest in contests}
-    for name, values in ratios.items():
-        yield f"{name:50}" + "".join(f"{value:12.2f}" if value else f"{'-':>12}" for value in values)
-    known = [[value for value in column if value] for column in zip(*ratios.values(), strict=True)]
-    for title, reduce in (("geometric mean", geometric_mean), ("minimum", min)):
-        yield f"{title:50}" + "".join(f"{reduce(column):12.2f}" if column else f"{'-':>12}" for column in known)
+    for contest in contests:
+        yield f"{contest.name:50}" + _cells(contest.ratio(kinds) for kinds in CLASSES.values())
+    for family, members in families(contests).items():
+        for title in REDUCTIONS:
+            yield f"{f'{title}, {family}':50}" + _cells(reduced(members, title, kinds) for kinds in CLASSES.values())
+
+
+def families(contests: Sequence[Contest]) -> dict[str, list[Contest]]:
+    """Return the contests of every family of workloads, and in the end of all."""
+    letters = dict.fromkeys(contest.name[0] for contest in contests)
+    members = {letter: [contest for contest in contests if contest.name[0] == letter] for letter in letters}
+    return {**members, "all": list(contests)}
+
+
+def reduced(contests: Sequence[Contest], title: str, kinds: Sequence[str]) -> float | None:
+    """Return the mean or minimum of the ratios that there are."""
+    known = [ratio for ratio in (contest.ratio(kinds) for contest in contests) if ratio is not None]
+    return REDUCTIONS[title](known) if known else None
+
+
+def _cells(values: Iterable[float | None]) -> str:
+    return "".join(f"{value:12.2f}" if value is not None else f"{'-':>12}" for value in values)
 
 
 def size(nbytes: float) -> str:

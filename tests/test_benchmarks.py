@@ -2,14 +2,15 @@
 
 import time
 from itertools import product
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 from torch.func import jacfwd
 
-from asv_benchmarks import compare, contest, table
-from asv_benchmarks.benchmarks import columns, jets, symmetric
+from asv_benchmarks import compare, contest, markdown, results, table
+from asv_benchmarks.benchmarks import columns, derivatives, jets, symmetric
 from asv_benchmarks.benchmarks.captured import captured
 from asv_benchmarks.benchmarks.nests import NESTS, nested
 from asv_benchmarks.benchmarks.peers import Peer, flattened, ours, peer_of_kind, peers
@@ -48,7 +49,7 @@ each_small = pytest.mark.parametrize("workload", SMALL, ids=lambda workload: wor
 
 def runs_in_tests(workload: Workload, peer: Peer) -> bool:
     """To compile takes seconds, as to capture high orders does; JAX and jet-for-pytorch need not be installed."""
-    kinds = ("eager", "captured") if workload.order == 2 else ("eager",)
+    kinds = ("eager", "captured") if workload.order == 2 or peer.name == "hofunc plan" else ("eager",)
     return peer.kind in kinds and "jet" not in peer.name
 
 
@@ -68,7 +69,7 @@ def reference(workload: Workload) -> Tensor:
 @each_small
 def test_every_peer_agrees_with_hofunc(workload: Workload) -> None:
     expected = reference(workload)
-    contenders = [*ours(workload), *(peer for peer in peers(workload) if runs_in_tests(workload, peer))]
+    contenders = [peer for peer in (*ours(workload), *peers(workload)) if runs_in_tests(workload, peer)]
     assert len(contenders) > 4
     for peer in contenders:
         got = flattened(workload, peer.prepare()())
@@ -117,21 +118,55 @@ def test_points_are_in_the_grid_and_within_the_limit() -> None:
     assert {workload.family for workload in points()} == {"T", "P", "A", "C"}
 
 
-@pytest.mark.parametrize("kind", ["hofunc", "eager", "captured", "compiled"])
+@pytest.mark.parametrize("kind", derivatives.KINDS)
 def test_asv_finds_a_way_of_every_kind(kind: str) -> None:
     for workload in tracked():
-        assert peer_of_kind(workload, kind).name.startswith("hofunc" if kind == "hofunc" else "")
+        found = peer_of_kind(workload, kind)
+        assert kind in {found.name, found.kind}
 
 
 def test_a_contest_renders_as_a_table() -> None:
     workload = perceptron_rows(2, 2, rows=3, width=4, depth=2)
-    held = contest.contest(workload, contest.Budget(rounds=2), lambda peer: peer.name in {"columns by autograd.grad"})
+    chosen = {"hofunc", "hofunc plan", "columns by autograd.grad"}
+    held = contest.contest(workload, contest.Budget(rounds=2), lambda peer: peer.name in chosen)
     text = "\n".join([*table.rows(held), *table.summary([held])])
     assert "P tanh order 2, 3x2, width 4, depth 2: result 48 B" in text
     assert "columns by autograd.grad" in text
-    assert "geometric mean" in text
+    assert "geometric mean, P" in text
+    assert "minimum, all" in text
     assert held.ratio(("captured",)) is None
     assert (held.ratio(("eager",)) or 0) > 0
+
+
+def held(name: str, hofunc: float, peer: float, slow: str = "") -> contest.Contest:
+    entries = [
+        contest.Entry("hofunc", "eager", [hofunc] * 3, 0.0, ours=True),
+        contest.Entry("nested", "eager", [peer] * 3, 1e-7),
+    ]
+    return contest.Contest(name, 1600, entries, {"naive": slow} if slow else {})
+
+
+def test_means_and_minima_are_taken_by_family() -> None:
+    contests = [held("T 1", 1.0, 2.0), held("T 2", 1.0, 8.0), held("P 1", 1.0, 0.5)]
+    assert list(table.families(contests)) == ["T", "P", "all"]
+    assert table.reduced(contests, "minimum", ("eager",)) == 0.5
+    assert table.reduced(contests[:2], "geometric mean", ("eager",)) == pytest.approx(4)
+    assert table.reduced(contests, "minimum", ("compiled",)) is None
+
+
+def test_kept_contests_become_a_page(tmp_path: Path) -> None:
+    kept, page = tmp_path / "results" / "one.jsonl", tmp_path / "page.md"
+    for contest_ in (held("T 1", 1.0, 3.0), held("P 1", 1.0, 0.5), held("T 1", 1.0, 2.0, slow="over 1 s")):
+        results.add(kept, contest_)
+    assert results.read(kept) == [held("T 1", 1.0, 2.0, slow="over 1 s"), held("P 1", 1.0, 0.5)]
+    page.write_text("# Words\n")
+    for _ in range(2):
+        markdown.main([str(page), f"One thread={kept}"])
+    text = page.read_text()
+    assert text.startswith("# Words\n")
+    assert text.count("## One thread\n") == 1
+    assert "| T | 1 | 2.00 | 2.00 |" in text
+    assert "| naive |  |  | skipped: over 1 s |  |" in text
 
 
 def test_who_takes_too_long_or_fails_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,6 +178,7 @@ def test_who_takes_too_long_or_fails_is_skipped(monkeypatch: pytest.MonkeyPatch)
 
     slow = [Peer("fails", "eager", lambda: fails), Peer("sleeps", "eager", lambda: sleeps)]
     monkeypatch.setattr(contest, "peers", lambda _: slow)
+    monkeypatch.setattr(contest, "ours", lambda workload: ours(workload)[:1])
     held = contest.contest(thesis_rows(2, 3), contest.Budget(prepare=1, rounds=2), lambda _: True)
     assert held.skipped == {"fails": "ValueError: no rule", "sleeps": "TooLongError: over 1 s"}
     assert [entry.name for entry in held.entries] == ["hofunc"]

@@ -1,17 +1,17 @@
-"""Time and memory of hofunc and of a peer of each kind, whose history asv keeps.
+"""Time and memory of hofunc and of a peer of each kind, and the size of hofunc's plans, whose history asv keeps.
 
-hofunc's plan is made before, as what peers capture or compile is. `make bench-compare` has all peers.
+What is recorded, captured or compiled once is so before it is timed. `make bench-compare` has all peers.
 """
 
 import torch
 
-from .peers import peer_of_kind
+from .peers import peer_of_kind, plan
 from .points import heavy, tracked
 from .timing import keep_memory
 
 TRACKED = {workload.name: workload for workload in tracked()}
 HEAVY = {workload.name: workload for workload in heavy()}
-KINDS = ("hofunc", "eager", "captured", "compiled")
+KINDS = ("hofunc", "hofunc plan", "hofunc plan, compiled", "eager", "captured", "compiled")
 
 
 class Time:
@@ -38,7 +38,7 @@ class Time:
 class Memory:
     """Peak memory of a process that prepares a way and calls it: one thread, float32."""
 
-    params = (tuple(HEAVY), KINDS[:2])
+    params = (tuple(HEAVY), ("hofunc", "hofunc plan", "eager"))
     param_names = ("workload", "way")
     timeout = 300.0
 
@@ -52,3 +52,29 @@ class Memory:
         """Prepare and call once."""
         del name, kind
         self.peer.prepare()()
+
+
+class Plan:
+    """What hofunc's plans do, as they count it themselves: the same on every machine, and held by a baseline."""
+
+    params = (tuple(TRACKED),)
+    param_names = ("workload",)
+
+    def setup(self, name: str) -> None:
+        """Make the plan."""
+        self.plan = plan(TRACKED[name])
+
+    def track_flops(self, name: str) -> int:
+        """Return the floating-point operations of a call."""
+        del name
+        return self.plan.flops
+
+    def track_steps(self, name: str) -> int:
+        """Return the torch calls of a call."""
+        del name
+        return self.plan.steps
+
+    def track_peak_bytes(self, name: str) -> int:
+        """Return the most that a call holds at once of what it allocates."""
+        del name
+        return self.plan.peak_bytes

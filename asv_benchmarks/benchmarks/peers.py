@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 import hofunc
+from hofunc.transforms import Transform
 
 from . import jaxed, jets
 from .captured import captured, compiled
@@ -44,17 +45,39 @@ class Peer:
 
 
 def ours(workload: Workload) -> list[Peer]:
-    """Return hofunc's ways."""
-    return [Peer("hofunc", "eager", partial(_hod, workload))]
+    """Return hofunc's ways: recorded at every call, planned once, and compiled."""
+    found = [
+        Peer("hofunc", "eager", lambda: _called(workload, derivative(workload))),
+        Peer("hofunc plan", "captured", lambda: _called(workload, plan(workload))),
+        Peer("hofunc plan, compiled", "compiled", lambda: _called(workload, plan(workload).compile())),
+    ]
+    if workload.rows:  # what puts the rows' tensor together is compiled as well
+        found.append(Peer("hofunc plan and rows, compiled", "compiled", partial(_compiled, partial(_rows, workload))))
+    return found
 
 
-def _hod(workload: Workload) -> Call:
-    """Return a function that records, takes the plan from the cache, and runs it."""
+def derivative(workload: Workload, strategy: str = "auto") -> Transform:
+    """Return hofunc's derivative of a workload, in which rows that are independent stay apart."""
     layout = "compact" if workload.rows else "dense"
-    derivative = hofunc.hod(workload.f, workload.order, workload.argnums, layout=layout)
+    return hofunc.hod(workload.f, workload.order, workload.argnums, layout=layout, strategy=strategy)
+
+
+def plan(workload: Workload, strategy: str = "auto") -> hofunc.Plan:
+    """Return hofunc's plan of a workload."""
+    return derivative(workload, strategy).plan(*workload.args)
+
+
+def _rows(workload: Workload) -> Prepared:
+    """Return the derivative of every row by a plan, as a function of x (N, d)."""
+    planned = plan(workload)
+    return lambda x: planned(x).dense(keep_batch=True), workload.args[0]
+
+
+def _called(workload: Workload, function: Callable[..., Any]) -> Call:
+    """Return a call that ends with one tensor of all rows where these are wanted."""
     if workload.rows:
-        return lambda: derivative(*workload.args).dense(keep_batch=True)
-    return lambda: derivative(*workload.args)
+        return lambda: function(*workload.args).dense(keep_batch=True)
+    return lambda: function(*workload.args)
 
 
 def peers(workload: Workload) -> list[Peer]:
@@ -70,9 +93,9 @@ def peers(workload: Workload) -> list[Peer]:
 
 
 def peer_of_kind(workload: Workload, kind: str) -> Peer:
-    """Return hofunc's way, or that of a kind which is mostly the fastest, for the history of its time."""
-    if kind == "hofunc":
-        return ours(workload)[0]
+    """Return one of hofunc's ways, by name, or a peer that is mostly the fastest of its kind, for its history."""
+    if kind.startswith("hofunc"):
+        return next(peer for peer in ours(workload) if peer.name == kind)
     name = _by_rows(workload, NESTS[workload.order][0])
     name = name if kind == "eager" else f"{kind} {name}"
     return next(peer for peer in peers(workload) if peer.name == name)
