@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.func import jacfwd
 
-from asv_benchmarks import compare, contest, markdown, results, table
+from asv_benchmarks import baseline, compare, contest, markdown, results, table
 from asv_benchmarks.benchmarks import columns, derivatives, jets, symmetric
 from asv_benchmarks.benchmarks.captured import captured
 from asv_benchmarks.benchmarks.nests import NESTS, nested
@@ -123,6 +123,14 @@ def test_asv_finds_a_way_of_every_kind(kind: str) -> None:
     for workload in tracked():
         found = peer_of_kind(workload, kind)
         assert kind in {found.name, found.kind}
+
+
+def test_asv_tracks_what_plans_count() -> None:
+    tracker, name = derivatives.Plan(), "T whole Hessian, 10x10, depth 3"
+    tracker.setup(name)
+    counted = {"steps": tracker.track_steps, "flops": tracker.track_flops, "peak_bytes": tracker.track_peak_bytes}
+    size = baseline.measured(derivatives.TRACKED[name])
+    assert {quantity: count(name) for quantity, count in counted.items()} == {key: size[key] for key in counted}
 
 
 def test_a_contest_renders_as_a_table() -> None:
