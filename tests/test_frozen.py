@@ -550,8 +550,17 @@ def test_compile_passes_options_to_torch(x: Tensor) -> None:
 def test_compile(x: Tensor) -> None:
     if not _has_compiler():
         pytest.skip("there is no C++ compiler")
-    plan = hod(mixed, 2).plan(x[0])
-    assert_equal(plan.compile()(x[1]), plan(x[1]))
+    weight = x.clone()
+    plan = hod(lambda x: mixed(x * weight), 2).plan(x)
+    compiled = plan.compile()
+    assert_equal(compiled(x), plan(x))
+    weight.mul_(2)
+    assert_equal(compiled(x.cos()), plan(x.cos()))
+    # of other strides, and with gradients
+    assert_equal(compiled(x.t().contiguous().t()), plan(x))
+    leaf = x.clone().requires_grad_()
+    (got,) = torch.autograd.grad(compiled(leaf).sin().sum(), leaf)
+    assert_equal(got, torch.autograd.grad(plan(leaf).sin().sum(), leaf)[0])
 
 
 def _has_compiler() -> bool:

@@ -10,6 +10,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from hofunc.errors import CompilerError, UnsupportedOpError
 from hofunc.graph.node import Call
+from hofunc.graph.standin import in_transform
 from hofunc.plan.primal import Guard, same_shape
 from hofunc.plan.program import Program
 from hofunc.rules.lower import isolated
@@ -108,8 +109,41 @@ def through_compiler(program: Program, inputs: Sequence[tuple], options: dict[st
     if options.get("backend", "inductor") == "inductor":
         check_compiler()
     module, own = traced(program, inputs)
-    run = torch.compile(module, **{"dynamic": False, "fullgraph": True, **options})
-    return lambda tensors: run(*tensors, *own)
+    general = torch.compile(module, **{"dynamic": False, "fullgraph": True, **options})
+    if options:
+        return lambda tensors: general(*tensors, *own)
+    return _Compiled(module, general, own)
+
+
+class _Compiled:
+    """A compiled graph, called without the checks that torch.compile makes of what a plan has checked already.
+
+    Calls that need gradients, are mapped, or pass tensors of other strides than the first call take the way through
+    torch.compile, which compiles anew for them.
+
+    Args:
+        module: The graph.
+        general: The graph through torch.compile.
+        own: The tensors that it takes after those of a call.
+    """
+
+    def __init__(self, module: GraphModule, general: Callable[..., Any], own: Sequence[torch.Tensor]):
+        self._module, self._general, self._own = module, general, own
+        self._direct: Callable[..., Any] | None = None
+        self._strides: list[tuple[int, ...]] = []
+
+    def __call__(self, tensors: Tensors) -> Any:
+        taken = (*tensors, *self._own)
+        if in_transform() or (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in taken)):
+            return self._general(*taken)
+        strides = [tensor.stride() for tensor in taken]
+        if self._direct is None:
+            from torch._inductor import compile as compiled_by_inductor  # noqa: PLC0415 - slow to import
+
+            with torch.no_grad():
+                self._direct = compiled_by_inductor(self._module, list(taken))
+            self._strides = strides
+        return self._direct(*taken) if strides == self._strides else self._general(*taken)
 
 
 def check_compiler() -> None:
