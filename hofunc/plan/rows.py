@@ -10,6 +10,7 @@ from hofunc.algebra.labels import Axes, Label
 from hofunc.algebra.rows import Rows
 from hofunc.algebra.term import Term
 from hofunc.graph.node import Graph, Ref
+from hofunc.plan.blocks import reached_nodes
 from hofunc.rules.kinds import site_of
 from hofunc.rules.lower import Lowered
 
@@ -42,7 +43,7 @@ def _row_dims(lowered: Lowered) -> dict[int, int]:
     if rows < 2:
         return {}
     dims = {node.number: 0 for node in inputs if node.shape[:1] == (rows,)}
-    for number in sorted(lowered.rules):
+    for number in sorted(lowered.rules.keys() & reached_nodes(graph)):
         site, rule = site_of(graph, graph.nodes[number]), lowered.rules[number]
         found: set[int | None] = set()
         for (position,) in rule.positions(site, 1):
