@@ -130,7 +130,8 @@ def compose(outer: Term, inners: Sequence[Term | None]) -> Term | None:
         return None
     product = rebound(product._replace(factors=product.factors + tuple(unifier.deltas)), unifier.bindings)
     lost = {*labels_of(rebind_all(unifier.axes, unifier.bindings))} - {*labels_of(_all_axes(product))}
-    return product._replace(coefficient=product.coefficient * prod(label.size for label in lost))
+    count = prod(int(label.size) for label in lost)  # of all rows, also where they are taken apart
+    return product._replace(coefficient=product.coefficient * count)
 
 
 def _all_axes(term: Term) -> Axes:

@@ -39,6 +39,8 @@ class Rows(int):
         return self.factor * rows
 
     def __mul__(self, other: int) -> "Rows":
+        if not isinstance(other, int):
+            return NotImplemented
         if isinstance(other, Rows) or self.factor is None:
             return Rows(int(self) * int(other), None)
         return Rows(self._rows, self.factor * other)

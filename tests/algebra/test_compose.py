@@ -6,6 +6,7 @@ import pytest
 from hofunc.algebra.compose import compose
 from hofunc.algebra.labels import Axes, Axis, Label, Segment, fresh_axes, full
 from hofunc.algebra.operators import DELTA
+from hofunc.algebra.rows import Rows
 from hofunc.algebra.term import Factor, Term, identity, visible
 from tests.algebra.dense import RandomTerms, contracted, materialised
 
@@ -126,6 +127,14 @@ def test_a_sum_over_a_broadcast_counts_its_indices() -> None:
     got = assert_composes(total, Term(1, (), fresh_axes((5,)), ((),)))
     assert got is not None
     assert got.coefficient == 5
+
+
+def test_the_count_is_a_number_also_where_the_indices_are_rows() -> None:
+    rows = fresh_axes((Rows(5),))
+    got = compose(Term(1, (), (), (rows,)), [Term(1, (), fresh_axes((Rows(5),)), ((),))])
+    assert got is not None
+    assert got.coefficient == 5
+    assert type(got.coefficient) is int
 
 
 def test_a_sum_over_part_of_a_broadcast_counts_that_part() -> None:

@@ -11,7 +11,7 @@ from hofunc.algebra.rows import Rows, UnevenError, plain, sized
 from hofunc.plan.rows import number_of_rows
 from tests.cases import rand
 from tests.plan.plans import lowered_plan
-from verification.oracles import relative_error
+from verification.oracles import nested_reverse, relative_error
 
 # Rows as extents.
 
@@ -23,6 +23,11 @@ def test_products_of_rows_stay_proportional() -> None:
     assert sized(merged // 4, 2) == 2
     assert plain((merged, 3)) == (24, 3)
     assert type(plain(merged)) is int
+
+
+def test_rows_times_what_is_no_extent_are_a_number() -> None:
+    assert Rows(6) * 0.25 == 0.25 * Rows(6) == 1.5
+    assert type(Rows(6) * 0.25) is float
 
 
 @pytest.mark.parametrize(
@@ -102,6 +107,22 @@ def test_rows_that_mix_are_not_taken_apart(name: str, device: torch.device) -> N
         hofunc.hessian(MIXED[name], layout="compact", chunk_size=3)(x)
     assert "got chunk_size=3 for a function that mixes the rows of its input, expected" in str(caught.value)
     assert "test_chunks.py:" in str(caught.value)
+
+
+@pytest.mark.parametrize("limits", [{}, {"chunk_size": 2}])
+@pytest.mark.parametrize("strategy", ["reverse", "mixed"])
+@pytest.mark.parametrize("scale", [1, 0.25])
+def test_a_sum_that_is_given_to_every_row_counts_all_rows(
+    scale: float, strategy: str, limits: dict[str, int], device: torch.device
+) -> None:
+    """The number of rows is a number then, in the chunks too, and no more an extent."""
+
+    def f(x: Tensor) -> Tensor:
+        return (x.sin().sum(1) + x.sin().prod(1).sum() * scale).sum()
+
+    x = rand(device, 5, 2)
+    got = hofunc.hessian(f, layout="compact", strategy=strategy, **limits)(x)  # type: ignore[arg-type]
+    assert relative_error(got.dense(), nested_reverse(f, 2)(x)) < 1e-14
 
 
 def test_one_chunk_is_the_whole(device: torch.device) -> None:
