@@ -212,6 +212,8 @@ class Transform:
         choose: Given the value of f and the list of its derivatives of these orders, returns the result.
     """
 
+    __name__: str
+
     def __init__(self, f: Function, options: Options, orders: tuple[int, ...], choose: Callable[[Any, list], Any]):
         self._f, self._options, self._orders, self._choose = f, options, orders, choose
         update_wrapper(self, f, assigned=("__module__", "__name__", "__qualname__"), updated=())
