@@ -1,6 +1,6 @@
 """Extents that are proportional to the number of rows, so that a plan for all rows serves for any number of them."""
 
-from typing import Any, SupportsIndex
+from typing import Any
 
 
 class UnevenError(Exception):
@@ -48,6 +48,8 @@ class Rows(int):
     __rmul__ = __mul__
 
     def __floordiv__(self, other: int) -> int:
+        if not isinstance(other, int):
+            return NotImplemented
         if isinstance(other, Rows):
             even = bool(self.factor and other.factor) and self._rows == other._rows
             return int(self) // int(other) if even else Rows(int(self) // int(other), None)
@@ -56,6 +58,8 @@ class Rows(int):
         return Rows(self._rows, self.factor // other)
 
     def __mod__(self, other: int) -> int:
+        if not isinstance(other, int):
+            return NotImplemented
         remainder = int(self) % int(other)
         return remainder if remainder == 0 else Rows(remainder, None)
 
@@ -63,14 +67,20 @@ class Rows(int):
         return self // other, self % other
 
     def __sub__(self, other: int) -> int:
+        if not isinstance(other, int):
+            return NotImplemented
         if isinstance(other, Rows) and (self.factor, int(self)) == (other.factor, int(other)):
             return 0
         return self if int(other) == 0 else Rows(int(self) - int(other), None)
 
     def __rsub__(self, other: int) -> int:
+        if not isinstance(other, int):
+            return NotImplemented
         return Rows(int(other) - int(self), None)
 
     def __add__(self, other: int) -> int:
+        if not isinstance(other, int):
+            return NotImplemented
         return self if int(other) == 0 else Rows(int(self) + int(other), None)
 
     __radd__ = __add__
@@ -78,7 +88,9 @@ class Rows(int):
     def __reduce__(self) -> tuple[Any, ...]:
         return Rows, (self._rows, self.factor)
 
-    def __rfloordiv__(self, other: SupportsIndex) -> int:
+    def __rfloordiv__(self, other: int) -> int:
+        if not isinstance(other, int):
+            return NotImplemented
         return Rows(int(other) // int(self), None)
 
 

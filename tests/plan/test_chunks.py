@@ -181,3 +181,25 @@ def test_what_cannot_keep_to_it_raises_before_anything_is_computed(device: torch
 def test_limits_are_checked(limit: str, value: object) -> None:
     with pytest.raises(hofunc.ArgumentError, match=f"hod: {limit}: got .*expected an int of at least 1, or None"):
         hofunc.hod(torch.sin, **{limit: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "fraction",
+    [
+        lambda rows: rows + 0.5,
+        lambda rows: 0.5 + rows,
+        lambda rows: rows - 0.5,
+        lambda rows: 0.5 - rows,
+        lambda rows: rows * 0.5,
+        lambda rows: 0.5 * rows,
+        lambda rows: rows / 4,
+        lambda rows: 1 / rows,
+        lambda rows: rows // 0.4,
+        lambda rows: 9.5 // rows,
+        lambda rows: rows % 0.7,
+        lambda rows: rows**0.5,
+    ],
+)
+def test_with_fractions_rows_are_numbers(fraction: Callable[[Rows], float]) -> None:
+    assert fraction(Rows(6)) == fraction(6)  # type: ignore[arg-type]
+    assert type(fraction(Rows(6))) is float
