@@ -105,8 +105,9 @@ def _chunks(
     whole = finished(given, program.shapes, body, [Register(result) for result in results])
     sizes = (size,) * (rows // size) + ((rows % size,) if rows % size else ())
     bodies = {count: resized(whole, count) for count in dict.fromkeys(sizes)}
-    part = metas_of(bodies[size])
-    dims = {step.target: _row_dim(metas[step.target].shape, part[step.target].shape, rows, size) for step in body}
+    other = _unlike(rows)
+    part = metas_of(resized(whole, other))
+    dims = {step.target: _row_dim(metas[step.target].shape, part[step.target].shape, rows, other) for step in body}
     given = _given([*results, *taken], {r: (tuple(metas[r].shape), metas[r].dtype) for r in (*results, *taken)})
     after = resized(finished(given, {}, late, [Register(output) for output in program.outputs]), rows)
     chunks = Chunks(
@@ -162,6 +163,14 @@ def _marked_dim(shape: Sequence[int]) -> int | None:
     if len(dims) > 1 or any(factor != 1 for factor in dims.values()):
         raise UnevenError
     return next(iter(dims), None)
+
+
+def _unlike(rows: int) -> int:
+    """Return a number of rows that no other size is likely to be equal to.
+
+    Where steps of the body put rows beside another axis, as a diagonal of both does, their shapes do not fit then.
+    """
+    return rows + 7919
 
 
 def _row_dim(whole: Sequence[int], part: Sequence[int], rows: int, size: int) -> int:

@@ -3,7 +3,7 @@
 The program is run once on meta tensors, which have shapes and no data, so that a cost is the same on every machine.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -156,8 +156,32 @@ def _meta(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
 def _broadcast(left: torch.Tensor, right: Any, *_: Any) -> tuple[int, ...]:
     shapes = [tuple(x.shape) if isinstance(x, torch.Tensor) else () for x in (left, right)]
     rank = max(map(len, shapes))
-    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
-    return tuple(a if b == 1 else b for a, b in zip(*padded, strict=True))
+    padded = list(zip(*((1,) * (rank - len(shape)) + shape for shape in shapes), strict=True))
+    _check_equal(pair for pair in padded if 1 not in pair)
+    return tuple(a if b == 1 else b for a, b in padded)
+
+
+def _product(left: torch.Tensor, right: torch.Tensor) -> tuple[int, ...]:
+    *batch, rows, inner = left.shape
+    *other_batch, other_inner, columns = right.shape
+    _check_equal(zip((*batch, inner), (*other_batch, other_inner), strict=True))
+    return (*batch, rows, columns)
+
+
+def _check_equal(pairs: Iterable[tuple[int, int]]) -> None:
+    """Fail, as the function itself would, where sizes do not fit each other."""
+    if any(one != other for one, other in pairs):
+        raise RuntimeError("shapes do not fit each other")
+
+
+def _collected(tensor: torch.Tensor, places: torch.Tensor, size: int) -> tuple[int, ...]:
+    _check_equal([(tensor.shape[0] * tensor.shape[1], len(places))])
+    return (size, *tensor.shape[2:])
+
+
+def _scaled(tensor: torch.Tensor, weights: torch.Tensor) -> tuple[int, ...]:
+    _check_equal([(tensor.shape[0], len(weights))])
+    return tuple(tensor.shape)
 
 
 def _first(tensor: torch.Tensor, *_: Any) -> tuple[int, ...]:
@@ -173,8 +197,8 @@ def _embedded(tensor: torch.Tensor, offset: int, first: int, second: int) -> lis
 
 # The shape of what a function returns, where torch's own way to find it is slow: its meta kernels are Python.
 _SHAPES: dict[Callable, Callable[..., Sequence[int]]] = {
-    torch.mm: lambda a, b: (a.shape[0], b.shape[1]),
-    torch.bmm: lambda a, b: (*a.shape[:2], b.shape[2]),
+    torch.mm: _product,
+    torch.bmm: _product,
     torch.mul: _broadcast,
     torch.add: _broadcast,
     views.add_scaled: _broadcast,
@@ -182,8 +206,8 @@ _SHAPES: dict[Callable, Callable[..., Sequence[int]]] = {
     torch.sum: lambda tensor, dims: [size for dim, size in enumerate(tensor.shape) if dim not in dims],
     torch.index_select: lambda tensor, dim, index: (*tensor.shape[:dim], len(index), *tensor.shape[dim + 1 :]),
     torch.diag_embed: _embedded,
-    packing.collected: lambda tensor, _, size: (size, *tensor.shape[2:]),
-    packing.scaled_rows: _first,
+    packing.collected: _collected,
+    packing.scaled_rows: _scaled,
     operators.one_like: lambda _: (),
     operators.eye_like: lambda _, size: (size, size),
 }

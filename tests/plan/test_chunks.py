@@ -125,6 +125,33 @@ def test_a_sum_that_is_given_to_every_row_counts_all_rows(
     assert relative_error(got.dense(), nested_reverse(f, 2)(x)) < 1e-14
 
 
+SQUARE: dict[str, Callable[[Tensor], Tensor]] = {
+    "a diagonal of rows and columns": lambda x: (x.sin().diagonal()[:, None] * x).sum(),
+    "rows times columns": lambda x: (x * x.t()).sin(),
+    "products of rows and columns": lambda x: (x @ x).tanh(),
+    "one row beside all": lambda x: x[2].sin() * x.sin(),
+}
+
+
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("strategy", ["reverse", "forward", "mixed"])
+@pytest.mark.parametrize("order", [1, 2, 3])
+@pytest.mark.parametrize("name", SQUARE)
+def test_rows_that_meet_an_axis_of_their_size_are_not_taken_apart(
+    name: str, order: int, strategy: str, size: int, device: torch.device
+) -> None:
+    """Or where they are, the result is right: that there are as many columns as rows must not hide that they differ."""
+    x, f = rand(device, 3, 3), SQUARE[name]
+    transform = hofunc.hod(f, order, layout="compact", strategy=strategy, chunk_size=size)
+    try:
+        got = transform(x)
+    except hofunc.ArgumentError as error:
+        assert "rows that cannot be taken apart" in str(error)  # noqa: PT017 - either is right
+    else:
+        assert name == "one row beside all"
+        assert relative_error(got.dense(), nested_reverse(f, order)(x)) < 1e-12
+
+
 def test_one_chunk_is_the_whole(device: torch.device) -> None:
     x = rand(device, 6, 3)
     got = hofunc.hessian(lambda x: x.sin().prod(1), layout="compact", chunk_size=6)(x)

@@ -205,6 +205,25 @@ def test_the_shapes_of_steps_are_those_that_they_have(f: Callable[..., Any], str
     assert [tuple(result.shape) for result in results] == [step.shape for step in plan.cost.steps]
 
 
+@pytest.mark.parametrize(
+    ("function", "shapes"),
+    [
+        (torch.mm, ((2, 3), (2, 3))),
+        (torch.bmm, ((4, 2, 3), (4, 2, 3))),
+        (torch.mul, ((2, 3), (3, 5))),
+        (torch.add, ((4, 2, 3), (3, 5))),
+        (scaled_rows, ((2, 3), (7,))),
+    ],
+)
+def test_shapes_that_do_not_fit_are_refused_as_by_torch(
+    function: Callable[..., Any], shapes: tuple[tuple[int, ...], ...], builder: Builder
+) -> None:
+    """Which is how it is seen that a program cannot be run on fewer rows."""
+    operands = [builder.constant((1.0,) * 7) if shape == (7,) else given(builder, *shape) for shape in shapes]
+    with pytest.raises(RuntimeError, match="do not fit"):
+        cost(builder, builder.emit(function, *operands))
+
+
 # Whole plans.
 
 
