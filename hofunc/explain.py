@@ -11,12 +11,13 @@ from hofunc.errors import ArgumentError
 from hofunc.graph.node import Call, Graph, Node
 from hofunc.plan import packing
 from hofunc.plan.batch import first_loss
+from hofunc.plan.blueprint import Blueprint, Limits
 from hofunc.plan.chunks import Chunks
 from hofunc.plan.cost import Cost
 from hofunc.plan.packing import DirectionsError
-from hofunc.plan.planner import STRATEGIES, Limits, plan
-from hofunc.plan.planner import Plan as Blueprint
-from hofunc.plan.program import Program
+from hofunc.plan.planner import rival
+from hofunc.plan.program import Program, TooManyStepsError
+from hofunc.plan.strategies import STRATEGIES
 from hofunc.rules.kinds import Autonomous, Elementwise, ElementwisePair, Linear, Multilinear, Opaque, Rule
 from hofunc.rules.lower import Lowered
 
@@ -89,15 +90,16 @@ def _strategies(subject: Subject) -> list[str]:
             refused[strategy] = "the same as reverse at order 1"
         elif strategy not in costs:
             try:
-                lowered = subject.chosen.lowered
-                (made,) = plan(
-                    lowered, subject.orders, compact=subject.compact, strategy=strategy, limits=subject.limits
+                made = rival(
+                    subject.chosen, subject.orders, compact=subject.compact, strategy=strategy, limits=subject.limits
                 )
                 costs[strategy] = made.run_cost
             except DirectionsError as error:
                 entries = _count(packing.MAX_ENTRIES)
                 many = f"{error.directions} directions take more than {entries} entries"
                 refused[strategy] = f"does not apply: at order {error.order}, {many}"
+            except TooManyStepsError:
+                refused[strategy] = "was given up: its steps are too many to be as fast, whatever they compute"
             except ArgumentError:
                 refused[strategy] = "does not keep to chunk_size or max_bytes"
     for strategy, cost in sorted(costs.items(), key=lambda item: item[1].seconds):

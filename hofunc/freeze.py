@@ -10,13 +10,15 @@ from hofunc.errors import ArgumentError
 from hofunc.explain import Subject
 from hofunc.frozen import PLACE, Plan, Result
 from hofunc.graph.capture import record_for_replay
+from hofunc.graph.node import Graph
 from hofunc.graph.record import Recording
 from hofunc.graph.standin import in_transform
-from hofunc.plan import planner
-from hofunc.plan.chunks import cost_of_chunks
+from hofunc.plan.blueprint import Blueprint, Limits
+from hofunc.plan.chunks import Chunks, cost_of_chunks
 from hofunc.plan.cost import cost_of
+from hofunc.plan.planner import plan
 from hofunc.plan.primal import Whole
-from hofunc.plan.program import Register
+from hofunc.plan.program import Program, Register, device_of
 from hofunc.rules.lower import lower
 from hofunc.run.evaluate import Evaluation
 from hofunc.run.executor import compiled, in_chunks
@@ -43,7 +45,7 @@ class Request(NamedTuple):
     orders: tuple[int, ...]
     compact: bool
     strategy: str
-    limits: planner.Limits
+    limits: Limits
     assemble: Callable[[Sequence[Any], Recording, Evaluation], Any]
 
 
@@ -66,52 +68,24 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
             expected="one outside, where tensors have values of their own",
             remedy="Make the plan first; calling it inside a transform is fine.",
         )
-    leaves, spec = tree_flatten((args, kwargs))
-    active, others = _separated(leaves, spec, request.argnums)
-
-    def function(inputs: Sequence[torch.Tensor], rest: Sequence[torch.Tensor]) -> Any:
-        filled = list(leaves)
-        for place, tensor in zip((*active, *others), (*inputs, *rest), strict=True):
-            filled[place] = tensor
-        args, kwargs = tree_unflatten(filled, spec)
-        return request.function(*args, **kwargs)
-
-    inputs = [leaves[place] for place in active]
-    recording, captured, readings = record_for_replay(function, inputs, [leaves[place] for place in others])
-    output, _ = tree_unflatten(recording.leaves, recording.spec)
-    count = tree_flatten(output)[1].num_leaves
-    places = recording.graph.outputs
-    graph = recording.graph._replace(outputs=places[:count], aux=places[count:])
-    lowered = lower(graph, recording.values)
-    chosen, *rest = planner.plan(
+    taken = _taken(request, args, kwargs)
+    lowered = lower(taken.graph, taken.recording.values)
+    chosen, *others = plan(
         lowered, request.orders, compact=request.compact, strategy=request.strategy, limits=request.limits
     )
-
-    tensors = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
-    whole = Whole(chosen.program, graph, _sources(recording, [tensors.index(n) for n in (*active, *others)]))
-    values = [recording.values[place] for place in places]
-    evaluation = Evaluation(chosen, whole.outputs, values, inputs, whole.emit)
-    result, spec = tree_flatten(request.assemble([whole.value(place) for place in places], recording, evaluation))
-    tensors_of_result = [leaf for leaf in result if isinstance(leaf, Register)]
-    outputs = [*tensors_of_result, *(whole.guard(*reading) for reading in readings)]
-    program = whole.program(outputs)
-    device = inputs[0].device if inputs else torch.device("cpu")
+    program, chunks, result = _completed(request, taken, chosen)
+    device = device_of(taken.graph)
     at_once = cost_of(program, device)
-    chunks = chosen.chunks and whole.around(chosen.chunks, outputs)
     cost = at_once if chunks is None else cost_of_chunks(chunks, device)
-
-    strides = any("as_strided" in str(node.op) for node in graph.nodes)
+    strides = any("as_strided" in str(node.op) for node in taken.graph.nodes)
     signature = Signature(request.transform, args, kwargs, strides=strides)
-    names = {place: signature.names[tensors.index(place)] for place in (*active, *others)}
-    captions = (*names.values(), *(f"captured {number}" for number, _ in enumerate(captured)))
-    costs = {made.strategy: made.run_cost for made in (chosen, *rest)}
     subject = Subject(
         name,
         request.orders,
-        graph,
-        captions,
+        taken.graph,
+        (*(signature.names[place] for place in taken.inputs), *(f"captured {n}" for n in range(taken.captured))),
         chosen,
-        costs,
+        {made.strategy: made.run_cost for made in (chosen, *others)},
         request.strategy,
         request.compact,
         request.limits,
@@ -119,8 +93,6 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
         at_once,
         cost,
     )
-    is_tensor = len(tensors_of_result) == 1 and spec.is_leaf()
-    form = Result(spec, tuple(PLACE if isinstance(leaf, Register) else leaf for leaf in result))
     return Plan(
         name,
         request.orders,
@@ -133,9 +105,69 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
         signature,
         program,
         compiled(program) if chunks is None else in_chunks(chunks),
-        None if is_tensor else form,
+        result,
         subject,
     )
+
+
+class _Taken(NamedTuple):
+    """A recording, and how it is replayed.
+
+    Attributes:
+        recording: The recording.
+        graph: Its graph, of which only what is differentiated is an output.
+        inputs: For every input of the graph that is an argument, its place among the tensors of the arguments.
+        active: How many of these it is differentiated by; they come first.
+        captured: How many tensors the function captured.
+        readings: The values that the function read.
+    """
+
+    recording: Recording
+    graph: Graph
+    inputs: tuple[int, ...]
+    active: int
+    captured: int
+    readings: Sequence[tuple]
+
+
+def _taken(request: Request, args: tuple, kwargs: dict) -> _Taken:
+    """Record the function, with all tensors of the arguments for inputs."""
+    leaves, spec = tree_flatten((args, kwargs))
+    active, others = _separated(leaves, spec, request.argnums)
+
+    def function(inputs: Sequence[torch.Tensor], rest: Sequence[torch.Tensor]) -> Any:
+        filled = list(leaves)
+        for place, tensor in zip((*active, *others), (*inputs, *rest), strict=True):
+            filled[place] = tensor
+        args, kwargs = tree_unflatten(filled, spec)
+        return request.function(*args, **kwargs)
+
+    recording, captured, readings = record_for_replay(
+        function, [leaves[place] for place in active], [leaves[place] for place in others]
+    )
+    output, _ = tree_unflatten(recording.leaves, recording.spec)
+    count = tree_flatten(output)[1].num_leaves
+    places = recording.graph.outputs
+    graph = recording.graph._replace(outputs=places[:count], aux=places[count:])
+    tensors = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    inputs = tuple(tensors.index(place) for place in (*active, *others))
+    return _Taken(recording, graph, inputs, len(active), len(captured), readings)
+
+
+def _completed(request: Request, taken: _Taken, chosen: Blueprint) -> tuple[Program, Chunks | None, Result | None]:
+    """Return the program of the function and its derivatives, in chunks too if that is how it runs, and its result."""
+    recording, graph = taken.recording, taken.graph
+    whole = Whole(chosen.program, graph, _sources(recording, taken.inputs))
+    places = recording.graph.outputs
+    inputs = [recording.values[number] for number in graph.inputs[: taken.active]]
+    evaluation = Evaluation(chosen, whole.outputs, [recording.values[place] for place in places], inputs, whole.emit)
+    leaves, spec = tree_flatten(request.assemble([whole.value(place) for place in places], recording, evaluation))
+    tensors = [leaf for leaf in leaves if isinstance(leaf, Register)]
+    outputs = [*tensors, *(whole.guard(*reading) for reading in taken.readings)]
+    form = Result(spec, tuple(PLACE if isinstance(leaf, Register) else leaf for leaf in leaves))
+    is_tensor = len(tensors) == 1 and spec.is_leaf()
+    chunks = chosen.chunks and whole.around(chosen.chunks, outputs)
+    return whole.program(outputs), chunks, None if is_tensor else form
 
 
 def _separated(leaves: Sequence[Any], spec: TreeSpec, argnums: tuple[int, ...]) -> tuple[list[int], list[int]]:

@@ -11,7 +11,7 @@ from hofunc.arguments import check_aux, check_limits, check_outputs, check_trans
 from hofunc.freeze import Request, freeze
 from hofunc.frozen import Plan
 from hofunc.graph.record import Recording, record
-from hofunc.plan.planner import Limits
+from hofunc.plan.blueprint import Limits
 from hofunc.run.evaluate import Evaluation, evaluate
 
 Function = Callable[..., Any]

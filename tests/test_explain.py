@@ -80,6 +80,17 @@ def test_strategies_that_do_not_apply(x: Tensor, monkeypatch: pytest.MonkeyPatch
     assert row(text, "forward").startswith("forward does not apply: at order 3, 3 directions take more than 10 ")
 
 
+def test_strategies_that_were_given_up() -> None:
+    """Two inputs of four directions each: polynomials of order 4 have thousands of coefficients."""
+
+    def f(x: Tensor, a: Tensor) -> Tensor:
+        v = (a * x).view(4, 1)
+        return torch.logsumexp(v @ v.t(), 1)
+
+    text = hofunc.hod(f, 4, (0, 1)).plan(torch.ones(2, 2), torch.ones(2, 2)).explain()
+    assert row(text, "mixed").startswith("mixed was given up: its steps are too many")
+
+
 def test_inputs_have_the_names_of_arguments(x: Tensor) -> None:
     weight = x[0].clone()
     text = hod(lambda p, q, *, r: (p["a"] * q * r * weight).sum(), 2).plan({"a": x}, x, r=x).explain()

@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_map
 
 import hofunc
 from hofunc import hod
-from hofunc.plan.planner import STRATEGIES
+from hofunc.plan.strategies import STRATEGIES
 from tests.cases import mixed, rand
 from verification.oracles import nested_reverse, relative_error
 

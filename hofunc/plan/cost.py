@@ -47,6 +47,11 @@ RATES = {
 }
 
 
+def rates_of(device: torch.device) -> Rates:
+    """Return how fast a device works; one of an unknown kind as a GPU does."""
+    return RATES.get(device.type, RATES["cuda"])
+
+
 class StepCost(NamedTuple):
     """What one step costs.
 
@@ -92,7 +97,7 @@ class Cost(NamedTuple):
 
 def cost_of(program: Program, device: torch.device) -> Cost:
     """Return what a program costs on a device, without running it there."""
-    rates = RATES.get(device.type, RATES["cuda"])
+    rates = rates_of(device)
     held = metas_of(program)
     given = {_storage(held[register]) for register in program.given}
     costs, sizes, peak = [], {}, 0  # bytes of what lives, by storage and by register

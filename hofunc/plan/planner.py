@@ -1,73 +1,23 @@
-"""Planning: from a recorded graph and the orders wanted to a program and the places of its results."""
+"""Planning: from a recorded graph and the orders wanted to the blueprints of all strategies, the cheapest first."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import reduce
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from math import inf
 
 import torch
 
-from hofunc.algebra.partitions import Key
-from hofunc.algebra.rows import plain
-from hofunc.algebra.term import Factor, Term
 from hofunc.errors import ArgumentError
-from hofunc.plan.accumulate import dense
-from hofunc.plan.blocks import Blocks, Local, local_blocks
-from hofunc.plan.chunks import Chunks, chunked
-from hofunc.plan.cost import Cost, cost_of
-from hofunc.plan.forward import forward
-from hofunc.plan.mixed import mixed
-from hofunc.plan.packing import DirectionsError, RowsMixError, Variable
-from hofunc.plan.program import Builder, Program, Register, memory_of
-from hofunc.plan.reverse import reverse
+from hofunc.plan.blocks import local_blocks
+from hofunc.plan.blueprint import Blueprint, Limits, drawn
+from hofunc.plan.cost import rates_of
+from hofunc.plan.packing import DirectionsError
+from hofunc.plan.program import TooManyStepsError, device_of
 from hofunc.plan.rows import number_of_rows, with_rows
+from hofunc.plan.strategies import STRATEGIES, propagated
 from hofunc.rules.lower import Lowered
 
-STRATEGIES = ("reverse", "forward", "mixed")
-CHUNK_BYTES = 4 << 20  # what a chunk may hold at once, about the cache of a core
-SMALLEST_CHUNK = 32
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What to compute for one structure of graph.
-
-    Attributes:
-        lowered: The graph that the plan is of.
-        program: The steps.
-        dense: For every block that does not vanish, the place of its dense tensor among the program's outputs.
-        terms: For a compact plan, for every such block its terms; the source of a factor is a place likewise.
-        patterns: For every such block, the axes of its terms.
-        strategy: The direction of propagation that it takes.
-        cost: What the program costs.
-        chunks: The program taken apart to run on some rows at a time, if that is better or asked for.
-    """
-
-    lowered: Lowered
-    program: Program
-    dense: dict[tuple[int, Key], int]
-    terms: dict[tuple[int, Key], tuple[Term, ...]]
-    patterns: dict[tuple[int, Key], tuple[Term, ...]]
-    strategy: str
-    cost: Cost
-    chunks: Chunks | None = None
-
-    @property
-    def run_cost(self) -> Cost:
-        """What it costs as it is run."""
-        return self.cost if self.chunks is None else self.chunks.cost
-
-
-class Limits(NamedTuple):
-    """What a caller asks of the way a plan is run.
-
-    Attributes:
-        chunk_size: How many rows to run at a time; None for as many as are best.
-        max_bytes: How much memory may be held at once; None for any.
-    """
-
-    chunk_size: int | None = None
-    max_bytes: int | None = None
+FIRST_LEAVE = 1000  # steps that a strategy may take before the others have their turn
+_LEAVE_GROWS = 4
+_UNNEEDED = 2  # of the steps that a strategy takes, up to half turn out not to be needed
 
 
 def plan(
@@ -77,149 +27,120 @@ def plan(
     compact: bool,
     strategy: str = "auto",
     limits: Limits = Limits(),  # noqa: B008 - it is a tuple
-) -> tuple[Plan, ...]:
+) -> tuple[Blueprint, ...]:
     """Plan the derivatives of the outputs of a graph by its active inputs.
 
     Args:
         lowered: The graph.
         orders: The orders wanted.
         compact: Whether to return terms rather than dense tensors.
-        strategy: One of STRATEGIES, or "auto" for all that apply.
+        strategy: One of STRATEGIES, or "auto" for all that apply and that could be the fastest.
         limits: Rows at a time, and memory.
 
     Returns:
-        Plans of the strategies, the one that is estimated to be fastest first.
+        Blueprints of the strategies, the one that is estimated to be fastest first.
 
     Raises:
         DirectionsError: The strategy asked for does not apply; it is an ArgumentError.
         ArgumentError: No plan keeps to max_bytes, or rows mix so that chunk_size cannot be kept to.
     """
+    make = _maker(lowered, orders, compact, limits)
+    if strategy != "auto":
+        return tuple(_within([make(strategy, inf)], limits))
+    names = STRATEGIES if max(orders) > 1 else STRATEGIES[:2]
+    plans = _in_turns(make, names, device_of(lowered.graph), limits)
+    return tuple(sorted(_within(plans, limits), key=lambda plan: plan.run_cost.seconds))
+
+
+def rival(best: Blueprint, orders: Sequence[int], *, compact: bool, strategy: str, limits: Limits) -> Blueprint:
+    """Plan what another plan does by another strategy, unless it takes too many steps to be the faster one.
+
+    Raises:
+        DirectionsError: The strategy does not apply.
+        TooManyStepsError: It takes too many steps.
+        ArgumentError: It does not keep to the limits.
+    """
+    most = _most_steps(best.run_cost.seconds, device_of(best.lowered.graph))
+    (made,) = _within([_maker(best.lowered, orders, compact, limits)(strategy, max(FIRST_LEAVE, most))], limits)
+    return made
+
+
+_Maker = Callable[[str, float], Blueprint]
+
+
+def _maker(lowered: Lowered, orders: Sequence[int], compact: bool, limits: Limits) -> _Maker:
+    """Return the function that plans by the strategy of a name, in at most so many steps."""
     lowered = with_rows(lowered)
     local = local_blocks(lowered, max(orders))
-    plans = []
-    for name in (strategy,) if strategy != "auto" else STRATEGIES if max(orders) > 1 else STRATEGIES[:2]:
-        try:
-            plans.append(_plan(lowered, local, orders, compact, name, limits))
-        except DirectionsError:
-            if strategy != "auto":  # reverse always applies
-                raise
-    return tuple(sorted(_within(plans, limits), key=lambda made: made.run_cost.seconds))
+
+    def made(name: str, most_steps: float) -> Blueprint:
+        builder, blocks = propagated(lowered, local, orders, name, most_steps)
+        return drawn(builder, blocks, name, compact=compact, limits=limits)
+
+    return made
 
 
-def _within(plans: Sequence[Plan], limits: Limits) -> list[Plan]:
+def _in_turns(make: _Maker, names: Sequence[str], device: torch.device, limits: Limits) -> list[Blueprint]:
+    """Plan by all strategies that apply and that could be the fastest.
+
+    Some strategies take no end of steps for a graph for which another takes few. So each may take a number of steps at
+    first, and those that need more have leave for more in the next turn, until they take so many that they cannot be
+    faster than the best plan.
+    """
+    plans: list[Blueprint] = []
+    left, leave = list(names), FIRST_LEAVE
+    while left:
+        for name in left[:]:
+            best = min((plan.run_cost.seconds for plan in plans if _fits(plan, limits)), default=inf)
+            most = _most_steps(best, device)
+            try:
+                plans.append(make(name, min(leave, most)))
+            except DirectionsError:  # reverse always applies
+                left.remove(name)
+            except TooManyStepsError:
+                if most <= leave:
+                    left.remove(name)
+            else:
+                left.remove(name)
+        leave *= _LEAVE_GROWS
+    return plans
+
+
+def _most_steps(seconds: float, device: torch.device) -> float:
+    """Bound the steps of a strategy that takes no longer than so many seconds, if none of them computed anything."""
+    return _UNNEEDED * seconds / rates_of(device).view
+
+
+def _within(plans: Sequence[Blueprint], limits: Limits) -> list[Blueprint]:
     """Return the plans that keep to the limits."""
-    if limits.chunk_size is not None:
-        rows = number_of_rows(plans[0].lowered.graph)
-        plans = [made for made in plans if made.chunks is not None or (rows is not None and rows <= limits.chunk_size)]
-        if not plans:
-            raise ArgumentError(
-                "hofunc: chunk_size for rows that cannot be taken apart",
-                got=f"chunk_size={limits.chunk_size} for a function that mixes the rows of its input",
-                expected="a function that treats them independently, and a compact layout",
-                remedy="Leave chunk_size out, or take layout='compact'.",
-            )
-    least = min(made.run_cost.peak_bytes for made in plans)
-    if limits.max_bytes is not None and least > limits.max_bytes:
+    in_chunks = [made for made in plans if _keeps_to_chunk_size(made, limits)]
+    if not in_chunks:
+        raise ArgumentError(
+            "hofunc: chunk_size for rows that cannot be taken apart",
+            got=f"chunk_size={limits.chunk_size} for a function that mixes the rows of its input",
+            expected="a function that treats them independently, and a compact layout",
+            remedy="Leave chunk_size out, or take layout='compact'.",
+        )
+    fitting = [made for made in in_chunks if _fits(made, limits)]
+    if not fitting:
         raise ArgumentError(
             "hofunc: a derivative that takes more memory than allowed",
-            got=f"{least} bytes at once",
+            got=f"{min(made.run_cost.peak_bytes for made in in_chunks)} bytes at once",
             expected=f"at most max_bytes={limits.max_bytes}",
             remedy="Raise max_bytes, take layout='compact', or pass fewer rows at a time.",
         )
-    return [made for made in plans if limits.max_bytes is None or made.run_cost.peak_bytes <= limits.max_bytes]
+    return fitting
 
 
-def _plan(
-    lowered: Lowered, local: dict[int, Local], orders: Sequence[int], compact: bool, strategy: str, limits: Limits
-) -> Plan:
-    builder, blocks = _blocks(lowered, local, orders, strategy)
-    outputs: list[Register] = []
-    terms: dict[tuple[int, Key], tuple[Term, ...]] = {}
-    places: dict[tuple[int, Key], int] = {}
-    if compact:
-        terms = {block: tuple(_placed(builder, block[0], term, outputs) for term in blocks[block]) for block in blocks}
-    else:
-        places = {block: place for place, block in enumerate(blocks)}
-        outputs = _own(builder, [_cast(builder, block[0], dense(builder, blocks[block])) for block in blocks])
-    program = builder.program(outputs)
-    patterns = {block: tuple(term._replace(factors=()) for term in blocks[block]) for block in blocks}
-    whole = Plan(lowered, program, places, terms, patterns, strategy, cost_of(program, builder.device))
-    cores = [factor.source for group in blocks.values() for term in group for factor in term.factors]
-    chunks = _best_chunks(whole, cores, builder.device, limits)
-    return replace(whole, program=program._replace(steps=plain(program.steps)), chunks=chunks)
+def _fits(made: Blueprint, limits: Limits) -> bool:
+    """Tell whether a plan keeps to the limits."""
+    return _keeps_to_chunk_size(made, limits) and (
+        limits.max_bytes is None or made.run_cost.peak_bytes <= limits.max_bytes
+    )
 
 
-def _best_chunks(whole: Plan, cores: Sequence[Register], device: torch.device, limits: Limits) -> Chunks | None:
-    """Return the chunks in which to run a plan, None to run it as a whole."""
-    rows, peak = number_of_rows(whole.lowered.graph), whole.cost.peak_bytes
-    if rows is None:
-        return None
-    if limits.chunk_size is not None:
-        return chunked(whole.program, cores, rows, limits.chunk_size, device) if limits.chunk_size < rows else None
-    if limits.max_bytes is not None and peak > limits.max_bytes:
-        size = rows
-        while size > 1:
-            size = max(1, min(size // 2, size * limits.max_bytes // peak))
-            chunks = chunked(whole.program, cores, rows, size, device)
-            if chunks is None or chunks.cost.peak_bytes <= limits.max_bytes:
-                return chunks
-        return None
-    if peak <= CHUNK_BYTES or device.type != "cpu":
-        return None
-    size = max(SMALLEST_CHUNK, rows * CHUNK_BYTES // peak)
-    chunks = chunked(whole.program, cores, rows, size, device) if size < rows else None
-    return chunks if chunks is not None and chunks.cost.seconds < whole.cost.seconds else None
-
-
-def _blocks(lowered: Lowered, local: dict[int, Local], orders: Sequence[int], strategy: str) -> tuple[Builder, Blocks]:
-    """Return the blocks of a strategy and the builder that has their steps."""
-    dtype = computing_dtype(lowered)
-    if strategy == "reverse":
-        builder = Builder(lowered, dtype)
-        return builder, reverse(builder, local, orders)
-    nodes = lowered.graph.nodes
-    variables = {number: Variable.of(nodes[number].shape) for number in lowered.graph.inputs if nodes[number].active}
-    while True:
-        builder = Builder(lowered, dtype)
-        try:
-            return builder, (forward if strategy == "forward" else mixed)(builder, local, variables, orders)
-        except RowsMixError as error:
-            variables[error.variable] = variables[error.variable].without(error.axis)
-
-
-def computing_dtype(lowered: Lowered) -> torch.dtype:
-    """Return the dtype to compute in: the widest of the graph, and float32 at least.
-
-    In half precision a sum of many terms would lose more than the values themselves have lost.
-    """
-    dtypes = {node.dtype for node in lowered.graph.nodes if node.active and node.dtype.is_floating_point}
-    return reduce(torch.promote_types, dtypes, torch.float32)
-
-
-def _cast(builder: Builder, output: int, register: Register) -> Register:
-    dtype = builder.lowered.graph.nodes[output].dtype
-    return register if dtype == builder.dtype else builder.emit(torch.Tensor.to, register, dtype)
-
-
-def _own(builder: Builder, outputs: Sequence[Register]) -> list[Register]:
-    """Copy every result that shares memory with a value of the graph or with another result."""
-    result, taken = [], set()
-    for place, register in enumerate(outputs):
-        memory = memory_of(builder, register)
-        result.append(builder.emit(copied, register, place) if memory is None or memory in taken else register)
-        taken.add(memory)
-    return result
-
-
-def copied(tensor: torch.Tensor, _: int) -> torch.Tensor:
-    """Return a copy; the number keeps copies for different results apart."""
-    return tensor.clone(memory_format=torch.contiguous_format)
-
-
-def _placed(builder: Builder, output: int, term: Term, outputs: list[Register]) -> Term:
-    """Replace the register of a term's factor by the place that it gets among the outputs."""
-    if not term.factors:
-        return term
-    ((source, axes),) = term.factors
-    outputs.append(_cast(builder, output, source))
-    return term._replace(factors=(Factor(len(outputs) - 1, axes),))
+def _keeps_to_chunk_size(made: Blueprint, limits: Limits) -> bool:
+    if limits.chunk_size is None or made.chunks is not None:
+        return True
+    rows = number_of_rows(made.lowered.graph)
+    return rows is not None and rows <= limits.chunk_size

@@ -1,6 +1,7 @@
 """Programs: straight lines of torch calls over registers, built with common subexpressions merged."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from math import inf
 from operator import getitem
 from typing import Any, NamedTuple
 
@@ -8,7 +9,7 @@ import torch
 
 from hofunc.algebra.labels import Axes, shape_of
 from hofunc.errors import InternalError
-from hofunc.graph.node import Call, Ref, call_of, fill, refs
+from hofunc.graph.node import Call, Graph, Ref, call_of, fill, refs
 from hofunc.rules.lower import Lowered
 from hofunc.views import Labelled, read
 
@@ -60,17 +61,23 @@ class Program(NamedTuple):
     outputs: tuple[int, ...]
 
 
+class TooManyStepsError(Exception):
+    """A program has more steps than it was given leave for; it is caught where the plan is made."""
+
+
 class Builder:
     """Builds a program over the values of a lowered graph.
 
     Args:
         lowered: The graph.
         dtype: Dtype in which everything is computed; values of other floating dtypes are converted.
+        most_steps: How many steps it may take, those included that turn out not to be needed.
     """
 
-    def __init__(self, lowered: Lowered, dtype: torch.dtype):
+    def __init__(self, lowered: Lowered, dtype: torch.dtype, most_steps: float = inf):
         self.lowered = lowered
         self.dtype = dtype
+        self._most_steps = most_steps
         self._steps: list[Step] = []
         self._producers: dict[Register, Step] = {}
         self._known: dict[Hashable, Register] = {}
@@ -79,9 +86,15 @@ class Builder:
         self._count = 0
 
     def emit(self, function: Callable | Call, *args: Any) -> Register:
-        """Return the register of function(*args), which is computed once however often it is asked for."""
+        """Return the register of function(*args), which is computed once however often it is asked for.
+
+        Raises:
+            TooManyStepsError: There is no leave for another step.
+        """
         key = (function, args)
         if key not in self._known:
+            if len(self._steps) >= self._most_steps:
+                raise TooManyStepsError
             self._known[key] = register = self._new()
             self._producers[register] = step = Step(register.index, function, args)
             self._steps.append(step)
@@ -156,8 +169,7 @@ class Builder:
     @property
     def device(self) -> torch.device:
         """Device of the first input."""
-        graph = self.lowered.graph
-        return (graph.inputs and graph.nodes[graph.inputs[0]].device) or torch.device("cpu")
+        return device_of(self.lowered.graph)
 
     def like(self) -> Register:
         """Return some register of the program's dtype and device, from which to make new tensors."""
@@ -174,6 +186,11 @@ class Builder:
     def _new(self) -> Register:
         self._count += 1
         return Register(self._count - 1)
+
+
+def device_of(graph: Graph) -> torch.device:
+    """Return the device of the first input of a graph."""
+    return (graph.inputs and graph.nodes[graph.inputs[0]].device) or torch.device("cpu")
 
 
 def finished(

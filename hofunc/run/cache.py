@@ -12,7 +12,8 @@ from typing import NamedTuple
 import torch
 
 from hofunc.graph.node import Graph
-from hofunc.plan.planner import Limits, Plan, plan
+from hofunc.plan.blueprint import Blueprint, Limits
+from hofunc.plan.planner import plan
 from hofunc.rules.lower import lower
 from hofunc.rules.registry import RULES
 from hofunc.run.executor import Runner, runner
@@ -26,7 +27,7 @@ _lock = Lock()
 class Planned(NamedTuple):
     """A plan and the function that runs it."""
 
-    plan: Plan
+    plan: Blueprint
     run: Runner
 
 

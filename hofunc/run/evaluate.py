@@ -9,7 +9,7 @@ from hofunc.algebra.term import Factor, Term
 from hofunc.derivative import Derivative
 from hofunc.graph.node import CONSTANT
 from hofunc.graph.record import Recording, replay
-from hofunc.plan.planner import Limits, Plan
+from hofunc.plan.blueprint import Blueprint, Limits
 from hofunc.plan.primal import zeros
 from hofunc.rules.lower import Lowered
 from hofunc.run.cache import planned
@@ -27,7 +27,7 @@ class Evaluation(NamedTuple):
         emit: Runs what arranges results, or appends it to a program of which results are registers.
     """
 
-    plan: Plan
+    plan: Blueprint
     results: Sequence[Any]
     tensors: Sequence[torch.Tensor]
     inputs: Sequence[torch.Tensor]

@@ -6,14 +6,14 @@ from typing import Any
 import torch
 
 from hofunc.graph.node import Call, Ref
+from hofunc.plan.blueprint import Blueprint
 from hofunc.plan.chunks import Chunks
-from hofunc.plan.planner import Plan
 from hofunc.plan.program import Program, Register
 
 Runner = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
 
 
-def runner(plan: Plan) -> Runner:
+def runner(plan: Blueprint) -> Runner:
     """Return a function from the values of the recorded nodes to the results of a plan."""
     return compiled(plan.program) if plan.chunks is None else in_chunks(plan.chunks)
 

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from hofunc.graph.node import Call
 from hofunc.graph.record import Recording
-from hofunc.plan.planner import Limits, Plan, plan
+from hofunc.plan.blueprint import Blueprint, Limits
+from hofunc.plan.planner import plan
 from hofunc.plan.program import Builder, Program
 from hofunc.rules.lower import lower
 from tests.graph.recordings import recorded
@@ -21,7 +22,7 @@ def lowered_plan(
     compact: bool = False,
     strategy: str = "reverse",
     **limits: int,
-) -> Plan:
+) -> Blueprint:
     """Plan the derivatives of f by all its inputs."""
     recording = recorded(f, *inputs)
     return plan(

@@ -12,8 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from hofunc import views
 from hofunc.plan.cost import RATES, Cost, cost_of
 from hofunc.plan.packing import collected, scaled_rows
-from hofunc.plan.planner import STRATEGIES
 from hofunc.plan.program import Builder, Register
+from hofunc.plan.strategies import STRATEGIES
 from hofunc.run.executor import compiled
 from tests.cases import rand
 from tests.graph.recordings import recorded

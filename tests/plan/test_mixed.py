@@ -9,17 +9,18 @@ import torch
 from torch import Tensor
 
 import hofunc
-from hofunc.plan.planner import STRATEGIES, Plan
+from hofunc.plan.blueprint import Blueprint
+from hofunc.plan.strategies import STRATEGIES
 from tests.cases import rand
 from tests.plan.plans import lowered_plan, names
 from verification.oracles import relative_error
 
 
-def plan(f: Callable[..., Any], *inputs: Tensor, orders: tuple[int, ...] = (2,), compact: bool = True) -> Plan:
+def plan(f: Callable[..., Any], *inputs: Tensor, orders: tuple[int, ...] = (2,), compact: bool = True) -> Blueprint:
     return lowered_plan(f, *inputs, orders=orders, compact=compact, strategy="mixed")
 
 
-def products(made: Plan) -> int:
+def products(made: Blueprint) -> int:
     """Return how many steps are matrix products."""
     return sum("mm" in name for name in names(made.program))
 

@@ -1,6 +1,7 @@
-"""Plans: the dtype to compute in, where results are, whose memory they have, and which strategy is taken."""
+"""Planning: which strategy is taken, and which are given up."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -8,99 +9,22 @@ import pytest
 import torch
 from torch import Tensor
 
-import hofunc
 from hofunc.plan import packing, planner
-from hofunc.plan.planner import STRATEGIES, Plan, computing_dtype, copied, plan
+from hofunc.plan.blueprint import Blueprint, Limits
+from hofunc.plan.cost import Cost, StepCost
+from hofunc.plan.planner import plan, rival
+from hofunc.plan.program import TooManyStepsError
+from hofunc.plan.strategies import STRATEGIES
 from hofunc.rules.lower import lower
 from tests.cases import mixed, rand
 from tests.graph.recordings import recorded
-from tests.plan.plans import lowered_plan, names
-
-
-@pytest.mark.parametrize(
-    ("dtype", "f", "expected"),
-    [
-        (torch.float64, torch.sin, torch.float64),
-        (torch.float32, torch.sin, torch.float32),
-        (torch.float16, torch.sin, torch.float32),
-        (torch.bfloat16, torch.sin, torch.float32),
-        (torch.float32, lambda x: x.double().sin().float(), torch.float64),
-        (torch.float16, lambda x: x.bfloat16() * 2, torch.float32),
-    ],
-)
-def test_the_dtype_to_compute_in(
-    dtype: torch.dtype, f: Callable[..., Any], expected: torch.dtype, device: torch.device
-) -> None:
-    recording = recorded(f, rand(device, 3).to(dtype))
-    lowered = lower(recording.graph, recording.values)
-    assert computing_dtype(lowered) == expected
-
-
-@pytest.mark.parametrize("compact", [True, False])
-def test_results_are_cast_to_the_dtype_of_the_output(compact: bool, device: torch.device) -> None:
-    x = rand(device, 3).half()
-    plan = lowered_plan(lambda x: x.exp(), x, orders=(1,), compact=compact)
-    assert names(plan.program)[-1] in {"to", "copied", "clone"}
-    got = hofunc.hod(torch.exp, 1, layout="compact" if compact else "dense")(x)
-    assert got.dtype == torch.float16
-
-
-def test_every_block_has_a_place(device: torch.device) -> None:
-    def f(x: Tensor, y: Tensor) -> Tensor:
-        return (x.exp() * y.sin()).sum()
-
-    inputs = rand(device, 3), rand(device, 3, seed=1)
-    dense = lowered_plan(f, *inputs, orders=(1, 2))
-    assert sorted(dense.dense.values()) == list(range(5))
-    assert len(dense.program.outputs) == 5
-    assert dense.terms == {}
-    compact = lowered_plan(f, *inputs, orders=(1, 2), compact=True)
-    sources = [factor.source for terms in compact.terms.values() for term in terms for factor in term.factors]
-    assert sorted(sources) == list(range(len(compact.program.outputs)))
-    assert compact.dense == {}
-
-
-def _and_a_view(x: Tensor) -> tuple[Tensor, Tensor]:
-    return x, x[None]
-
-
-@pytest.mark.parametrize(
-    "f",
-    [
-        lambda x, w: w @ x,  # a recorded value
-        lambda x, w: w.t() @ x,
-        lambda x, w: x.sum() * x.new_ones(()),  # a broadcast
-        lambda x, w: (x.exp(), x.exp()),  # one value twice
-        lambda x, w: _and_a_view(x.exp()),
-        lambda x, w: (w @ x, (w @ x) * 1, w @ x + 1),
-        lambda x, w: x,
-        lambda x, w: x * w[0],
-        lambda x, w: (x * x).sum(),
-    ],
-)
-def test_dense_results_share_memory_with_nothing(f: Callable[..., Any], device: torch.device) -> None:
-    x, w = rand(device, 3), rand(device, 3, 3, seed=1)
-    results = hofunc.jacobian(lambda x: f(x, w))(x)
-    tensors = [x, w, *(results if isinstance(results, tuple) else (results,))]
-    assert len({tensor.untyped_storage().data_ptr() for tensor in tensors}) == len(tensors)
-    for tensor in tensors[2:]:
-        assert tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
-
-
-def test_copies_for_different_results_are_different_steps(device: torch.device) -> None:
-    x = rand(device, 2, 3).t()
-    assert copied(x, 0).is_contiguous()
-    w = rand(device, 3, 3)
-    plan = lowered_plan(lambda x: (w @ x, w @ x), rand(device, 3), orders=(1,))
-    assert names(plan.program) == ["copied", "copied"]
-
 
 # The choice of a strategy; another device may choose otherwise.
 
 CPU = torch.device("cpu")
 
 
-def plans(f: Callable[..., Any], *inputs: Tensor, order: int = 2, strategy: str = "auto") -> dict[str, Plan]:
+def plans(f: Callable[..., Any], *inputs: Tensor, order: int = 2, strategy: str = "auto") -> dict[str, Blueprint]:
     """Plan the derivatives of f by all its inputs; by strategy, the one that is chosen first."""
     recording = recorded(f, *inputs)
     made = plan(lower(recording.graph, recording.values), (order,), compact=True, strategy=strategy)
@@ -171,60 +95,53 @@ def test_a_strategy_that_does_not_apply_is_left_out(device: torch.device, monkey
             plans(f, rand(device, 3), order=3, strategy=strategy)
 
 
-# Which axes are a batch.
+# Strategies that take no end of steps.
 
 
-def tried(
-    f: Callable[..., Any], *inputs: Tensor, strategy: str, monkeypatch: pytest.MonkeyPatch
-) -> list[list[list[int]]]:
-    """Return the batch axes of every input that a strategy was tried with, in turn."""
-    found: list[list[list[int]]] = []
-    original = getattr(planner, strategy)
-
-    def noting(builder: Any, local: Any, variables: dict[int, packing.Variable], orders: Any) -> Any:
-        found.append([sorted(variable.batch) for variable in variables.values()])
-        return original(builder, local, variables, orders)
-
-    monkeypatch.setattr(planner, strategy, noting)
-    plans(f, *inputs, order=3, strategy=strategy)
-    return found
+def endless(x: Tensor, a: Tensor) -> Tensor:
+    """Mix two inputs of four directions each, so that polynomials of order 4 have thousands of coefficients."""
+    v = (a * x).view(4, 1)
+    return torch.logsumexp(v @ v.t(), 1)
 
 
-@pytest.mark.parametrize("strategy", ["forward", "mixed"])
+ENDLESS = rand(CPU, 2, 2, 1), rand(CPU, 2, 2, 1, seed=1)
+
+
+def test_a_strategy_of_endless_steps_is_given_up() -> None:
+    assert {*plans(endless, *ENDLESS, order=4)} == {"reverse"}
+    mixed = plans(endless, *ENDLESS, order=4, strategy="mixed")["mixed"]
+    best = plans(endless, *ENDLESS, order=4, strategy="reverse")["reverse"]
+    assert mixed.cost.seconds > best.cost.seconds
+
+
+@pytest.mark.parametrize("first", [1, 10, 10**9])
+def test_how_many_steps_are_allowed_at_first_does_not_decide(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    f, weights = tanh_network(2, 64, 64, 1)
+    expected, *_ = plans(lambda x: f(x, *weights), rand(CPU, 256, 2), order=3)
+    monkeypatch.setattr(planner, "FIRST_LEAVE", first)
+    chosen, *_ = plans(lambda x: f(x, *weights), rand(CPU, 256, 2), order=3)
+    assert chosen == expected
+
+
 @pytest.mark.parametrize(
-    ("f", "expected"),
-    [
-        (lambda x: x.sin().exp(), [[[0, 1]]]),
-        (lambda x: (x.sin() * x).sum(), [[[0, 1]]]),
-        (lambda x: (x @ x.new_ones(3, 2)).tanh(), [[[0, 1]], [[0]]]),
-        (lambda x: (x.new_ones(2, 4) @ x).tanh(), [[[0, 1]], [[1]]]),
-        (lambda x: x.prod(1).sum(), [[[0, 1]], [[0]]]),
-        (lambda x: x.sum().sin() + x.sin().sum(), [[[0, 1]], [[1]], [[]]]),
-        (lambda x: (x @ x.t()).tanh(), [[[0, 1]], [[1]], [[]]]),
-    ],
+    ("max_bytes", "expected"), [(None, {"reverse"}), (100, {"reverse"}), (99, {"reverse", "mixed"})]
 )
-def test_an_axis_is_a_batch_until_rows_mix(
-    f: Callable[..., Any],
-    expected: list[list[list[int]]],
-    strategy: str,
-    device: torch.device,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    assert tried(f, rand(device, 4, 3), strategy=strategy, monkeypatch=monkeypatch) == expected
+def test_a_plan_beyond_the_limits_makes_no_other_give_up(max_bytes: int | None, expected: set[str]) -> None:
+    """One strategy takes 1 ms and 100 bytes, the other 5000 steps, of which one takes a microsecond at least."""
+    real = plans(torch.sin, rand(CPU, 1), strategy="reverse")["reverse"]
+
+    def make(name: str, most_steps: float) -> Blueprint:
+        if most_steps < {"reverse": 1, "mixed": 5000}[name]:
+            raise TooManyStepsError
+        return replace(real, strategy=name, cost=Cost((StepCost(0, 0, (), 1e-3),), 100 if name == "reverse" else 10))
+
+    made = planner._in_turns(make, ("reverse", "mixed"), CPU, Limits(max_bytes=max_bytes))
+    assert {one.strategy for one in made} == expected
 
 
-@pytest.mark.parametrize("strategy", ["forward", "mixed"])
-def test_each_input_has_batch_axes_of_its_own(
-    strategy: str, device: torch.device, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def f(x: Tensor, w: Tensor) -> Tensor:
-        return (x.sin() @ w).exp()
-
-    inputs = rand(device, 4, 3), rand(device, 3, seed=1)
-    sequence = tried(f, *inputs, strategy=strategy, monkeypatch=monkeypatch)
-    assert sequence[0] == [[0, 1], [0]]
-    assert sequence[-1] == [[0], []]
-    assert len(sequence) == 3
-    x, y = rand(device, 4), rand(device, 4, seed=1)
-    field = tried(lambda x, y: (x * y).sin().sum(), x, y, strategy=strategy, monkeypatch=monkeypatch)
-    assert field == [[[0], [0]]], "two inputs may share a batch"
+def test_a_rival_says_why_it_is_none() -> None:
+    recording = recorded(endless, *ENDLESS)
+    best, *_ = plan(lower(recording.graph, recording.values), (4,), compact=True)
+    with pytest.raises(TooManyStepsError):
+        rival(best, (4,), compact=True, strategy="mixed", limits=Limits())
+    assert rival(best, (4,), compact=True, strategy="reverse", limits=Limits()).cost == best.cost

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import hofunc
-from hofunc.plan.planner import Plan
+from hofunc.plan.blueprint import Blueprint
 from hofunc.run.executor import compiled
 from tests.cases import rand
 from tests.checks import check_hod
@@ -19,7 +19,7 @@ from tests.plan.plans import lowered_plan, names
 VIEWS = {"transpose", "permute", "unsqueeze", "reshape", "diagonal", "select", "narrow", "expand"}
 
 
-def work(plan: Plan) -> list[str]:
+def work(plan: Blueprint) -> list[str]:
     """Return the names of the steps that are no views, sorted; those of derivatives as f."""
     return sorted("f" if "lambda" in name else name for name in names(plan.program) if name not in VIEWS)
 

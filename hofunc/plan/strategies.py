@@ -1,0 +1,57 @@
+"""The strategies by name, each from a lowered graph to the blocks wanted and the builder that has their steps."""
+
+from collections.abc import Sequence
+from functools import reduce
+from math import inf
+
+import torch
+
+from hofunc.plan.blocks import Blocks, Local
+from hofunc.plan.forward import forward
+from hofunc.plan.mixed import mixed
+from hofunc.plan.packing import RowsMixError, Variable
+from hofunc.plan.program import Builder
+from hofunc.plan.reverse import reverse
+from hofunc.rules.lower import Lowered
+
+STRATEGIES = ("reverse", "forward", "mixed")
+
+
+def propagated(
+    lowered: Lowered, local: dict[int, Local], orders: Sequence[int], strategy: str, most_steps: float = inf
+) -> tuple[Builder, Blocks]:
+    """Return the blocks of a strategy and the builder that has their steps.
+
+    Args:
+        lowered: The graph.
+        local: The local derivatives of its nodes.
+        orders: The orders wanted.
+        strategy: One of STRATEGIES.
+        most_steps: How many steps it may take.
+
+    Raises:
+        DirectionsError: It does not apply.
+        TooManyStepsError: It takes more steps.
+    """
+    dtype = computing_dtype(lowered)
+    if strategy == "reverse":
+        builder = Builder(lowered, dtype, most_steps)
+        return builder, reverse(builder, local, orders)
+    packed = forward if strategy == "forward" else mixed
+    nodes = lowered.graph.nodes
+    variables = {number: Variable.of(nodes[number].shape) for number in lowered.graph.inputs if nodes[number].active}
+    while True:
+        builder = Builder(lowered, dtype, most_steps)
+        try:
+            return builder, packed(builder, local, variables, orders)
+        except RowsMixError as error:
+            variables[error.variable] = variables[error.variable].without(error.axis)
+
+
+def computing_dtype(lowered: Lowered) -> torch.dtype:
+    """Return the dtype to compute in: the widest of the graph, and float32 at least.
+
+    In half precision a sum of many terms would lose more than the values themselves have lost.
+    """
+    dtypes = {node.dtype for node in lowered.graph.nodes if node.active and node.dtype.is_floating_point}
+    return reduce(torch.promote_types, dtypes, torch.float32)
