@@ -10,6 +10,7 @@ from hofunc.errors import ArgumentError
 
 LAYOUTS = ("dense", "compact")
 STRATEGIES = ("auto", "reverse", "forward", "mixed")
+ABLATIONS = ("reverse-without-batch", "reverse-without-schwarz", "reverse-without-either")
 
 
 class Arguments(NamedTuple):
@@ -57,7 +58,7 @@ def check_transform(name: str, f: Any, order: Any, argnums: Any, layout: Any, st
         _refuse(name, "argnums", repr(argnums), "an int or a tuple of ints", "Name positional arguments by number.")
     if layout not in LAYOUTS:
         _refuse(name, "layout", repr(layout), f"one of {LAYOUTS}", "Use 'dense' for plain tensors.")
-    if strategy not in STRATEGIES:
+    if strategy not in STRATEGIES + ABLATIONS:
         _refuse(name, "strategy", repr(strategy), f"one of {STRATEGIES}", "Leave it at 'auto' if in doubt.")
 
 

@@ -45,6 +45,9 @@ def hod(
         strategy: The direction in which derivatives are propagated: ``"reverse"`` eliminates nodes from the output to
             the input, ``"forward"`` propagates Taylor polynomials from the input to the output, ``"mixed"`` does so up
             to the order below and takes the highest by one adjoint pass; ``"auto"`` plans all and takes the cheapest.
+            To measure what optimisations are worth, there is ``"reverse-without-batch"``, which makes every block
+            dense, ``"reverse-without-schwarz"``, which computes every order of the slots, and
+            ``"reverse-without-either"``; no other use is served by them.
         chunk_size: How many rows, along the first axis of the input, to run at a time, for a compact layout of a
             function that treats rows independently; None for as many as are fastest.
         max_bytes: How much memory the plan may hold at once, beyond what f itself holds; rows are run in chunks that

@@ -107,13 +107,13 @@ def thesis_whole(batch: int, width: int, depth: int = 3) -> Workload:
     return Workload(name, 2, rows.function, rows.constants, rows.args, rows=False, independent=True)
 
 
-def thesis_parameters(width: int, batch: int = 10, depth: int = 3) -> Workload:
-    """The thesis's network: the dense Hessian by its input and all its layers, as blocks."""
+def thesis_parameters(width: int, batch: int = 10, depth: int = 3, order: int = 2) -> Workload:
+    """The thesis's network: the dense derivative by its input and all its layers, as blocks."""
     random = _Random()
     layers = [random(width, width) / width**0.5 for _ in range(depth)]
     constants = (random(width), _activations(depth))
-    name = f"T input+parameters Hessian, {batch}x{width}, depth {depth}"
-    return Workload(name, 2, thesis, constants, (random(batch, width), *layers), rows=False)
+    name = f"T input+parameters order {order}, {batch}x{width}, depth {depth}"
+    return Workload(name, order, thesis, constants, (random(batch, width), *layers), rows=False)
 
 
 def perceptron_rows(

@@ -1,8 +1,10 @@
 """The figures of chapter 8 of the THOAD thesis (Montes Lorenzo, 2025), redrawn with hofunc.
 
-Figure 8.3 shows how the time of a derivative grows with the batch size and with the depth, for orders 1 to 3; figure
-8.4 how many times as long torch takes for the Hessian, by batch size and by width. The network is the thesis's, but
-for two things: its softmax is summed with weights, because the plain sum is constant and all its derivatives are zero,
+Figure 8.3 shows how many times as long a derivative takes without batch unification, by batch size, and without
+Schwarz's theorem, by depth and by all parameters, for orders 1 to 3; a figure beside it how its time grows with both.
+Figure 8.4 shows how many times as long torch takes for the Hessian, by batch size and by width. The network is the
+thesis's, but for two things: its softmax is summed with weights, because the plain sum is constant and all its
+derivatives are zero,
 and tanh takes turns with relu, which is linear wherever it has derivatives.
 
 Run it with `make thesis`, or `python -m docs.examples.thesis_figures --folder somewhere`.
@@ -21,9 +23,9 @@ from matplotlib.figure import Figure
 from tqdm import tqdm
 
 from asv_benchmarks.benchmarks.nests import naive, nested
-from asv_benchmarks.benchmarks.peers import ours
+from asv_benchmarks.benchmarks.peers import derivative, ours
 from asv_benchmarks.benchmarks.timing import interleaved, keep_memory
-from asv_benchmarks.benchmarks.workloads import Workload, thesis_rows, thesis_whole
+from asv_benchmarks.benchmarks.workloads import Workload, thesis_parameters, thesis_rows, thesis_whole
 
 ORDERS = (1, 2, 3)
 WIDTHS = {1: 10, 2: 5, 3: 3}  # the thesis's: 10 over the order
@@ -31,6 +33,7 @@ BATCHES = tuple(range(10, 81, 10))
 DEPTHS = tuple(range(2, 7))
 SIZES = tuple(range(10, 101, 10))
 ROUNDS = 60
+ABLATION_ROUNDS = 9  # what is left out takes seconds
 TICKS = tuple(factor * 10.0**power for power in range(-2, 4) for factor in (1, 2, 5))
 BURST = 1e-3  # seconds of one turn
 CONDITIONS = "one thread, float32"
@@ -64,15 +67,21 @@ def hod(workload: Workload) -> Call:
     return ours(workload)[0].prepare()
 
 
+def by_strategy(workload: Workload, strategy: str) -> Call:
+    """Return hofunc's way by a strategy, its result left as it is."""
+    function = derivative(workload, strategy)
+    return lambda: function(*workload.args)
+
+
 def expert(workload: Workload) -> Call:
     """Return the Hessian of every row by nested torch.func, written for a row and mapped."""
     function, x = nested(workload, ("jacrev", "jacrev"))
     return lambda: function(x)
 
 
-def timed(calls: Mapping[str, Call]) -> dict[str, list[float]]:
+def timed(calls: Mapping[str, Call], rounds: int = ROUNDS) -> dict[str, list[float]]:
     """Return the milliseconds that a call takes, in turn with the others."""
-    seconds = interleaved(calls, ROUNDS, BURST)
+    seconds = interleaved(calls, rounds, BURST)
     return {name: [1e3 * value for value in taken] for name, taken in seconds.items()}
 
 
@@ -100,6 +109,32 @@ def growth_by_batch() -> list[Series]:
 def growth_by_depth() -> list[Series]:
     """Return the milliseconds of batches of 10."""
     return growth(lambda depth, order: thesis_rows(10, WIDTHS[order], order, depth), DEPTHS, "layers")
+
+
+def worth(make: Callable[[int, int], Workload], positions: Sequence[int], without: str) -> list[Series]:
+    """Return the time of a strategy without an optimisation over the median of reverse, by make(position, order)."""
+    lines = []
+    for order in ORDERS:
+        values = []
+        for position in tqdm(positions, desc=f"{without}, order {order}"):
+            workload = make(position, order)
+            calls = {name: by_strategy(workload, name) for name in ("reverse", without)}
+            taken = timed(calls, ABLATION_ROUNDS)
+            values.append(spread([value / median(taken["reverse"]) for value in taken[without]]))
+        lines.append(Series(f"order {order}, width {WIDTHS[order]}", positions, values))
+    return lines
+
+
+def worth_of_batch() -> list[Series]:
+    """Return what batch unification is worth: three layers, by the input."""
+    return worth(lambda batch, order: thesis_rows(batch, WIDTHS[order], order), BATCHES, "reverse-without-batch")
+
+
+def worth_of_schwarz() -> list[Series]:
+    """Return what Schwarz's theorem is worth: batches of 10, by the input and all layers."""
+    return worth(
+        lambda depth, order: thesis_parameters(WIDTHS[order], 10, depth, order), DEPTHS, "reverse-without-schwarz"
+    )
 
 
 def ratios(shapes: Mapping[int, tuple[int, int]], name: str) -> list[Series]:
@@ -167,6 +202,11 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
     keep_memory()
+    without = "time without / time with"
+    worths = (
+        Panel("batch size", without, "batch unification, 3 layers", worth_of_batch()),
+        Panel("layers", without, "Schwarz, batch size 10, by all layers too", worth_of_schwarz()),
+    )
     growths = (
         Panel("batch size", "milliseconds", "3 layers", growth_by_batch()),
         Panel("layers", "milliseconds", "batch size 10", growth_by_depth()),
@@ -176,16 +216,20 @@ def main() -> None:
         Panel("batch size", ratio, "width 10", ratios({size: (size, 10) for size in SIZES}, "batch size, torch.func")),
         Panel("width", ratio, "batch size 10", ratios({size: (10, size) for size in SIZES}, "width, torch.func")),
     )
-    first = "Derivatives of every row by hofunc"
+    first = "What the optimisations are worth"
+    between = "Derivatives of every row by hofunc"
     second = "Hessian by the input, torch.func beside hofunc"
-    save(folder / "figure-8-3.png", f"{first}; {CONDITIONS}", growths)
+    save(folder / "figure-8-3.png", f"{first}; {CONDITIONS}", worths)
+    save(folder / "growth.png", f"{between}; {CONDITIONS}", growths)
     save(folder / "figure-8-4.png", f"{second}; {CONDITIONS}", comparisons)
     pages = [
         "# The figures of the thesis, redrawn",
         "\nWritten by `make thesis`: see [thesis_figures.py](../examples/thesis_figures.py) for what is measured.",
-        f"Medians, with quartiles in brackets, of {ROUNDS} rounds of all contenders in turn: {CONDITIONS},",
-        f"torch {torch.__version__}.",
-        f"\n## Figure 8.3: {first}\n\n![Time by batch size and by depth](figure-8-3.png)",
+        f"Medians, with quartiles in brackets, of {ROUNDS} rounds of all contenders in turn, of {ABLATION_ROUNDS} for",
+        f"figure 8.3: {CONDITIONS}, torch {torch.__version__}.",
+        f"\n## Figure 8.3: {first}\n\n![Ratio by batch size and by depth](figure-8-3.png)",
+        *map(table, worths),
+        f"\n## Growth: {between}\n\n![Time by batch size and by depth](growth.png)",
         *map(table, growths),
         f"\n## Figure 8.4: {second}\n\n![Ratio by batch size and by width](figure-8-4.png)",
         *map(table, comparisons),

@@ -6,7 +6,7 @@ a block's slots; by Schwarz's theorem one block per key is enough.
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import product
+from itertools import combinations, product
 
 Key = tuple[int, ...]
 
@@ -36,6 +36,20 @@ def set_partitions(count: int) -> list[tuple[tuple[int, ...], ...]]:
         result.append((*blocks, (last,)))
         result.extend((*blocks[:i], (*block, last), *blocks[i + 1 :]) for i, block in enumerate(blocks))
     return result
+
+
+def ordered_partitions(sizes: Sequence[int]) -> Iterator[tuple[tuple[int, ...], ...]]:
+    """Yield all ways to part range(sum(sizes)) into blocks of these sizes, ordered by the least element of each."""
+
+    def extend(left: tuple[int, ...], sizes: Sequence[int]) -> Iterator[tuple[tuple[int, ...], ...]]:
+        if not sizes:
+            yield ()
+            return
+        for others in combinations(left[1:], sizes[0] - 1):
+            rest = tuple(slot for slot in left[1:] if slot not in others)
+            yield from (((left[0], *others), *blocks) for blocks in extend(rest, sizes[1:]))
+
+    return extend(tuple(range(sum(sizes))), sizes)
 
 
 def arrangements(rest: Key, groups: Sequence[Key]) -> tuple[Key, list[tuple[int, ...]]]:

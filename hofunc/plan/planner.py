@@ -34,7 +34,7 @@ def plan(
         lowered: The graph.
         orders: The orders wanted.
         compact: Whether to return terms rather than dense tensors.
-        strategy: One of STRATEGIES, or "auto" for all that apply and that could be the fastest.
+        strategy: One of STRATEGIES or of ABLATIONS, or "auto" for all that apply and that could be the fastest.
         limits: Rows at a time, and memory.
 
     Returns:

@@ -6,6 +6,7 @@ from math import inf
 
 import torch
 
+from hofunc.plan.ablation import ABLATIONS
 from hofunc.plan.blocks import Blocks, Local
 from hofunc.plan.forward import forward
 from hofunc.plan.mixed import mixed
@@ -26,7 +27,7 @@ def propagated(
         lowered: The graph.
         local: The local derivatives of its nodes.
         orders: The orders wanted.
-        strategy: One of STRATEGIES.
+        strategy: One of STRATEGIES or of ABLATIONS.
         most_steps: How many steps it may take.
 
     Raises:
@@ -34,9 +35,9 @@ def propagated(
         TooManyStepsError: It takes more steps.
     """
     dtype = computing_dtype(lowered)
-    if strategy == "reverse":
+    if strategy not in ("forward", "mixed"):
         builder = Builder(lowered, dtype, most_steps)
-        return builder, reverse(builder, local, orders)
+        return builder, ABLATIONS.get(strategy, reverse)(builder, local, orders)
     packed = forward if strategy == "forward" else mixed
     nodes = lowered.graph.nodes
     variables = {number: Variable.of(nodes[number].shape) for number in lowered.graph.inputs if nodes[number].active}

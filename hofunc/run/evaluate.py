@@ -1,10 +1,11 @@
 """Evaluating a recorded call: its plan, run on its values or on a replay of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
+from hofunc.algebra.partitions import Key
 from hofunc.algebra.term import Factor, Term
 from hofunc.derivative import Derivative
 from hofunc.graph.node import CONSTANT
@@ -35,9 +36,8 @@ class Evaluation(NamedTuple):
 
     def dense(self, output: int, inputs: Sequence[int]) -> Any:
         """Return the derivative of an output by inputs, one per slot, as a tensor of shape (*output, *input, ...)."""
-        node, variables = self._nodes(output, inputs)
-        order = sorted(range(len(variables)), key=variables.__getitem__)
-        place = self.plan.dense.get((node, tuple(variables[slot] for slot in order)))
+        block, order = self._block(self.plan.dense, output, inputs)
+        place = self.plan.dense.get(block)
         y = self.tensors[output]
         if place is None:
             shape = (*y.shape, *(size for number in inputs for size in self.inputs[number].shape))
@@ -56,16 +56,25 @@ class Evaluation(NamedTuple):
 
     def compact(self, output: int, inputs: Sequence[int]) -> Derivative:
         """Return the derivative of an output by inputs, one per slot, as terms."""
-        node, variables = self._nodes(output, inputs)
-        order = sorted(range(len(variables)), key=variables.__getitem__)
+        block, order = self._block(self.plan.terms, output, inputs)
         y = self.tensors[output]
-        terms = self.plan.terms.get((node, tuple(variables[slot] for slot in order)), ())
+        terms = self.plan.terms.get(block, ())
         shapes = (tuple(y.shape), *(tuple(self.inputs[number].shape) for number in inputs))
         return Derivative(tuple(self._real(term, order) for term in terms), shapes, y.dtype, y.device)
 
-    def _nodes(self, output: int, inputs: Sequence[int]) -> tuple[int, list[int]]:
+    def _block(
+        self, blocks: Mapping[tuple[int, Key], Any], output: int, inputs: Sequence[int]
+    ) -> tuple[tuple[int, Key], list[int]]:
+        """Return the block that holds a derivative, and which of the slots each of its slots is.
+
+        It is that of the sorted variables, unless there is one for the very order of the slots.
+        """
         graph = self.plan.lowered.graph
-        return graph.outputs[output], [graph.inputs[number] for number in inputs]
+        node, variables = graph.outputs[output], tuple(graph.inputs[number] for number in inputs)
+        order = list(range(len(variables)))
+        if (node, variables) not in blocks:
+            order.sort(key=variables.__getitem__)
+        return (node, tuple(variables[slot] for slot in order)), order
 
     def _real(self, term: Term, order: Sequence[int]) -> Term:
         """Put tensors in place of the places in a term, and its slots in the order asked for."""

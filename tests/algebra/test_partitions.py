@@ -1,11 +1,11 @@
 """Counts for the rule of Faa di Bruno, by hand and by going through all permutations."""
 
-from itertools import combinations_with_replacement, permutations
+from itertools import combinations_with_replacement, permutations, product
 from math import comb, factorial
 
 import pytest
 
-from hofunc.algebra.partitions import Key, arrangements, choices, set_partitions
+from hofunc.algebra.partitions import Key, arrangements, choices, ordered_partitions, set_partitions
 
 BELL = (1, 1, 2, 5, 15, 52, 203, 877)
 
@@ -37,11 +37,18 @@ def test_choices_are_all_that_fit(sizes: tuple[int, ...], count: int, total: int
     assert list(choices(sizes, count, total)) == [c for c in every if sum(sizes[place] for place in c) <= total]
 
 
+@pytest.mark.parametrize("count", range(6))
+def test_partitions_of_all_sizes_are_all_set_partitions(count: int) -> None:
+    sizes = [chosen for length in range(count + 1) for chosen in product(range(1, count + 1), repeat=length)]
+    found = [blocks for chosen in sizes if sum(chosen) == count for blocks in ordered_partitions(chosen)]
+    assert sorted(found) == sorted(tuple(sorted(blocks)) for blocks in set_partitions(count))
+
+
 # Arrangements: one variable 0, or two, 0 and 1.
 
 X: Key = (0,)
-XX: Key = (0, 0)
-XXX: Key = (0, 0, 0)
+X2: Key = (0, 0)
+X3: Key = (0, 0, 0)
 XY: Key = (0, 1)
 Y: Key = (1,)
 
@@ -51,21 +58,21 @@ Y: Key = (1,)
     [
         ((), [], 1),
         ((), [X], 1),
-        ((), [XXX], 1),
+        ((), [X3], 1),
         ((), [X, X], 1),  # f''(g', g'): the two are alike
-        ((), [X, XX], 3),  # f''(g', g''): which slot goes to g'
-        ((), [XX, XX], 3),  # pairs of pairs
-        ((), [X, XXX], 4),
-        ((), [X, X, XX], 6),
+        ((), [X, X2], 3),  # f''(g', g''): which slot goes to g'
+        ((), [X2, X2], 3),  # pairs of pairs
+        ((), [X, X3], 4),
+        ((), [X, X, X2], 6),
         ((), [X, X, X, X], 1),
-        ((), [XXX, XXX], 10),
-        ((), [XX, XX, XX], 15),
+        ((), [X3, X3], 10),
+        ((), [X2, X2, X2], 15),
         (X, [X], 2),  # a slot that the block has already is shuffled with the new one
-        (X, [XX], 3),
-        (XX, [X], 3),
-        (XX, [XX], 6),
+        (X, [X2], 3),
+        (X2, [X], 3),
+        (X2, [X2], 6),
         (X, [X, X], 3),
-        (X, [X, XX], 12),
+        (X, [X, X2], 12),
         ((), [X, Y], 1),  # distinct variables stand at places of their own
         ((), [XY], 1),
         ((), [XY, XY], 2),
@@ -96,9 +103,9 @@ def test_the_terms_of_faa_di_bruno_sum_to_bell_numbers() -> None:
 @pytest.mark.parametrize(
     ("rest", "groups"),
     [
-        ((), [X, XX]),
+        ((), [X, X2]),
         (X, [X, X]),
-        (XX, [XX]),
+        (X2, [X2]),
         (XY, [XY]),
         ((1, 1), [XY, X]),
         ((), [XY, XY]),
