@@ -7,6 +7,8 @@ from hofunc.errors import (
     BranchError,
     CompilerError,
     FallbackWarning,
+    GoldenError,
+    HodcheckError,
     HofuncError,
     InternalError,
     MutationError,
@@ -14,6 +16,7 @@ from hofunc.errors import (
     UntracedError,
 )
 from hofunc.frozen import Plan
+from hofunc.testing import hodcheck
 from hofunc.transforms import derivatives, hessian, hod, jacobian
 
 __version__ = "0.1.0.dev0"
@@ -24,6 +27,8 @@ __all__ = [
     "CompilerError",
     "Derivative",
     "FallbackWarning",
+    "GoldenError",
+    "HodcheckError",
     "HofuncError",
     "InternalError",
     "MutationError",
@@ -33,6 +38,7 @@ __all__ = [
     "derivatives",
     "hessian",
     "hod",
+    "hodcheck",
     "jacobian",
 ]
 

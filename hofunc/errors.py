@@ -71,6 +71,14 @@ class CompilerError(HofuncError, RuntimeError):
     """What torch.compile needs to generate code is missing."""
 
 
+class HodcheckError(HofuncError, AssertionError):
+    """A derivative is not what the oracles of hodcheck say, or they cannot tell."""
+
+
+class GoldenError(HofuncError, AssertionError):
+    """A derivative is not what its golden file says, or the file cannot be used."""
+
+
 class InternalError(HofuncError, AssertionError):
     """An invariant of hofunc is broken: a bug, never the caller's fault."""
 

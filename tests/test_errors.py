@@ -17,6 +17,8 @@ ERRORS = [
     hofunc.BranchError,
     hofunc.UntracedError,
     hofunc.UnsupportedOpError,
+    hofunc.HodcheckError,
+    hofunc.GoldenError,
 ]
 
 
@@ -48,6 +50,8 @@ def test_an_internal_error_asks_for_a_report() -> None:
         (hofunc.BranchError, RuntimeError),
         (hofunc.UntracedError, RuntimeError),
         (hofunc.UnsupportedOpError, RuntimeError),
+        (hofunc.HodcheckError, AssertionError),
+        (hofunc.GoldenError, AssertionError),
         (hofunc.InternalError, AssertionError),
     ],
 )

@@ -21,7 +21,10 @@ LAYERS = [
     {"frozen"},
     {"freeze"},
     {"transforms"},
-    {"operators", "testing"},
+    {"operators", "differences", "entries"},
+    {"oracles", "repeated"},
+    {"judgement", "golden_file"},
+    {"testing", "golden"},
     {"__init__"},
 ]
 

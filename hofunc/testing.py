@@ -1,0 +1,126 @@
+"""hodcheck: a check of hod on one's own function, by what shares no rule with it."""
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from hofunc.arguments import check_transform, split
+from hofunc.entries import largest
+from hofunc.errors import ArgumentError, HodcheckError
+from hofunc.judgement import Tolerances, check
+from hofunc.oracles import Subject
+from hofunc.repeated import repeated
+
+
+def hodcheck(
+    f: Callable[..., Any],
+    args: torch.Tensor | Sequence[Any],
+    order: int = 2,
+    argnums: int | Sequence[int] = 0,
+    *,
+    rtol: float | None = None,
+    atol: float | None = None,
+    strategy: str = "auto",
+    max_entries: int = 1_000_000,
+    raise_exception: bool = True,
+) -> bool:
+    """Check the derivatives of f by `hod`, of every order up to the given one, as gradcheck checks gradients.
+
+    Each order is compared, entry by entry, with ``torch.func.jacrev``, nested, and along one direction with
+    differences of the order below, which has been checked before it. Where one of them does not agree, or torch
+    cannot differentiate f that often, differences for every entry decide, each with an estimate of its error: torch's
+    own formulas are not always right.
+
+    Args:
+        f: Pure function, as for `hod`. Differences judge it only if it is smooth near args, to within about 0.01; to
+            them, as to gradcheck, what ``.detach()`` or ``.item()`` returns is no constant.
+        args: Its positional arguments, or its only one if that is a tensor. Those to differentiate by are float64, or
+            float32, in which tolerances are looser and differences often cannot judge.
+        order: The highest order to check, at least 1.
+        argnums: As for `hod`.
+        rtol: How far off an entry may be, relative to the largest of its tensor. Unless given, the square root of the
+            resolution of the least precise dtype of inputs and outputs: 1.5e-8 for float64, 3.5e-4 for float32.
+        atol: How far off it may be besides. Unless given, the largest entry of f(*args) and of its derivatives so far
+            times 100 times the resolution, 2.2e-14 for float64 and 1.2e-5 for float32.
+        strategy: As for `hod`.
+        max_entries: The most entries that the derivative of the highest order may have.
+        raise_exception: Whether to raise a HodcheckError, rather than to return False.
+
+    Returns:
+        True if the derivatives are right; False, unless raise_exception, if one is not or cannot be judged.
+
+    Raises:
+        HodcheckError: An entry is off, or torch does not confirm it and differences cannot tell.
+        ArgumentError: An argument is not as described, f is not finite at args or returns another value when it is
+            called again, or the derivative has too many entries. This and the errors of `hod` are always raised.
+        MutationError: f writes to an argument.
+
+    Cost:
+        For each order, ``jacrev`` nested, and 25 calls of `hod` of the order below; where differences decide, as
+        many for each element of the inputs.
+
+    Example:
+        >>> x = torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64)
+        >>> hofunc.hodcheck(lambda x: x.sin().prod(), x, order=3)
+        True
+    """
+    check_transform("hodcheck", f, order, argnums, "dense", strategy)
+    args = (args,) if isinstance(args, torch.Tensor) else tuple(args)
+    arguments = split("hodcheck", args, {}, argnums)
+    _check_precise("an input to differentiate by", arguments.leaves)
+    output = repeated("hodcheck", f, args)
+    _check_precise("an output of f", tree_leaves(output))
+    _check_finite(tree_leaves(output))
+    subject = Subject.at("hodcheck", f, args, argnums, output, strategy)
+    _check_size(subject, order, max_entries)
+    eps = max((torch.finfo(leaf.dtype).eps for leaf in (*arguments.leaves, *tree_leaves(output))), default=0.0)
+    below = subject.derivative(0)
+    scale = largest(below)
+    try:
+        for k in range(1, order + 1):
+            found = subject.derivative(k)
+            scale = max(scale, largest(found))
+            tolerances = Tolerances(eps**0.5 if rtol is None else rtol, 100 * eps * scale if atol is None else atol)
+            check(subject, k, below, found, tolerances)
+            below = found
+    except HodcheckError:
+        if raise_exception:
+            raise
+        return False
+    return True
+
+
+def _check_precise(what: str, leaves: Sequence[torch.Tensor]) -> None:
+    for leaf in leaves:
+        if leaf.dtype not in {torch.float64, torch.float32}:
+            raise ArgumentError(
+                f"hodcheck: {what}",
+                got=f"dtype {leaf.dtype}",
+                expected="torch.float64, or torch.float32",
+                remedy="Check f in double precision: convert its arguments, and what it captured, with .double().",
+            )
+
+
+def _check_finite(outputs: Sequence[torch.Tensor]) -> None:
+    if not all(leaf.isfinite().all() for leaf in outputs):
+        raise ArgumentError(
+            "hodcheck: f(*args)",
+            got="an entry that is not finite",
+            expected="a point at which f has derivatives",
+            remedy="Pass other args.",
+        )
+
+
+def _check_size(subject: Subject, order: int, max_entries: int) -> None:
+    inputs, outputs = (sum(prod(entry.shape) for entry in entries) for entries in (subject.inputs, subject.outputs))
+    entries = outputs * inputs**order
+    if entries > max_entries:
+        raise ArgumentError(
+            "hodcheck: order",
+            got=f"{order}, at which the derivative has {outputs} x {inputs}^{order} = {entries} entries",
+            expected=f"at most max_entries={max_entries}, since the oracles need all of them",
+            remedy="Check a lower order or smaller arguments, or raise max_entries.",
+        )
