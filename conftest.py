@@ -7,6 +7,8 @@ import torch
 
 import hofunc
 
+pytest_plugins = ["pytester"]
+
 torch.set_num_threads(1)  # pytest-xdist runs one process a core
 
 
