@@ -37,10 +37,10 @@ def subscripted(subscripts: str, shapes: Sequence[Shape]) -> tuple[list[Axes], A
 
 
 def dims_of(dims: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
-    """Return dimension numbers counted from the front; all of them for None or an empty list."""
+    """Return dimension numbers counted from the front; all of them for None or an empty list, none of a scalar."""
     if dims is None or (not isinstance(dims, int) and not dims):
         return tuple(range(rank))
-    return tuple(dim % rank if rank else 0 for dim in ((dims,) if isinstance(dims, int) else dims))
+    return tuple(dim % rank for dim in ((dims,) if isinstance(dims, int) else dims) if rank)
 
 
 def replaced(axes: Axes, dim: int, *new: Axis) -> Axes:

@@ -1,4 +1,4 @@
-"""Arithmetic, products and softmax: ops in place of which a short function of other ops is differentiated.
+"""Arithmetic and softmax: ops in place of which a short function of other ops is differentiated.
 
 The function computes what the op computes, up to rounding, from ops whose derivatives are known at every order.
 """
@@ -45,24 +45,6 @@ def _clamped(x: Tensor, low: Tensor | None, high: Tensor | None) -> Tensor:
     if low is not None:
         x = torch.where(x < low, low, x)
     return x if high is None else torch.where(x > high, high, x)
-
-
-# Products over an axis: in a tree, so that no derivative divides by an element, which may be zero.
-
-
-def product(x: Tensor, dim: int, keepdim: bool = False) -> Tensor:
-    """Multiply the elements along an axis, in pairs of halves."""
-    while (size := x.shape[dim]) > 1:
-        half = size // 2
-        pairs = x.narrow(dim, 0, half) * x.narrow(dim, half, half)
-        x = pairs if size % 2 == 0 else torch.cat([pairs, x.narrow(dim, size - 1, 1)], dim)
-    if x.shape[dim] == 0:
-        x = x.sum(dim, keepdim=True) + 1
-    return x if keepdim else x.squeeze(dim)
-
-
-define_composite(aten.prod.default, lambda x, **_: product(x.reshape(-1), 0))
-define_composite(aten.prod.dim_int, lambda x, dim, keepdim=False, **_: product(x, dim, keepdim))
 
 
 # Softmax: what torch's own backward passes call, and the logarithm of a sum of two exponentials.
