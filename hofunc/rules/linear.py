@@ -103,7 +103,7 @@ define_masked(aten.tril.default, lambda x, k=0, *, out: (Call(lower_triangle, (o
 define_masked(aten.triu.default, lambda x, k=0, *, out: (Call(upper_triangle, (out, k)),))
 
 
-# The largest and smallest elements: piecewise linear, a choice of elements that the values make.
+# The largest and smallest elements: piecewise linear, with weights that the values make.
 
 
 def extreme(x: torch.Tensor, out: torch.Tensor, dims: tuple[int, ...], keepdim: bool) -> torch.Tensor:
@@ -115,11 +115,6 @@ def extreme(x: torch.Tensor, out: torch.Tensor, dims: tuple[int, ...], keepdim: 
     return hits / hits.sum(dims, keepdim=True)
 
 
-def first_of(op: Any, x: torch.Tensor, dim: int) -> torch.Tensor:
-    """Return one at the element of each row that op, called with a dim, names, and zero elsewhere."""
-    return torch.zeros_like(x).scatter(dim, op(x, dim, True)[1], 1)
-
-
 def _define_extreme(op: Any) -> None:
     @define_linear(op)
     def _terms(site: Site, x: Axes, dims: Dims = None, keepdim: bool = False) -> dict[int, list[Term]]:
@@ -128,14 +123,5 @@ def _define_extreme(op: Any) -> None:
         return {0: [Term(1, (Factor(weights, x),), reduced(x, dims, keepdim), (x,))]}
 
 
-def _define_choice(op: Any) -> None:
-    @define_linear(op)
-    def _terms(site: Site, x: Axes, dim: int, keepdim: bool = False) -> dict[int, list[Term]]:
-        hits = Call(first_of, (op, site.ref(0), dim))
-        return {0: [Term(1, (Factor(hits, x),), reduced(x, dim, keepdim), (x,))]}
-
-
 for _op in (aten.amax.default, aten.amin.default, aten.max.default, aten.min.default):
     _define_extreme(_op)
-for _op in (aten.max.dim, aten.min.dim, aten.median.dim):
-    _define_choice(_op)
