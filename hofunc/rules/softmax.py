@@ -1,4 +1,4 @@
-"""Softmax, its logarithm, and logsumexp: cumulants of a categorical distribution, at every order in closed form.
+"""Softmax, its logarithm, and logsumexp, whole and running: cumulants of a categorical distribution, at every order.
 
 The derivatives of logsumexp are the joint cumulants of the indicator of a category,
 
@@ -100,6 +100,38 @@ def _logsumexp(site: Site, dims: tuple[int, ...], order: int, p: Ref | Call) -> 
     return [term._replace(out=reduced(term.slots[0], dims, keepdim)) for term in terms]
 
 
+def _logcumsumexp(site: Site, dims: tuple[int, ...], order: int, p: Ref | Call) -> list[Term]:
+    if not site.node.shape:
+        axes = fresh_axes(site.node.shape)
+        return [Term(1, (), axes, (axes,))] if order == 1 else []
+    (dim,) = dims
+    *rest, length = _at_end(site.node.shape, dim)
+
+    def own(axes: Axes, place: int) -> Axes:
+        """Put the axis of the row, which is at a place, where it belongs, and leave its other copy out."""
+        return (*axes[:dim], axes[place], *axes[dim : len(rest)])
+
+    terms = cumulants((*rest, length, length), (len(rest) + 1,), order, p)
+    return [
+        term._replace(out=own(term.slots[0], len(rest)), slots=tuple(own(slot, len(rest) + 1) for slot in term.slots))
+        for term in terms
+    ]
+
+
+def _at_end(items: Sequence[int], place: int) -> tuple[int, ...]:
+    return (*items[:place], *items[place + 1 :], items[place])
+
+
+def running_softmax(x: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
+    """Return the softmax of the first element of every row, of the first two, and so on, with zeros for the others."""
+    rows = x.movedim(dims, (-1,)).unsqueeze(-2)
+    length = rows.shape[-1]
+    seen = torch.ones(length, length, dtype=torch.bool, device=x.device).tril()
+    # the softmax of one element is one, whatever it is
+    rows = torch.where(torch.arange(length, device=x.device)[:, None] == 0, 0, rows)
+    return torch.where(seen, rows, -torch.inf).softmax(-1)
+
+
 def softmax_over(x: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
     """Return the softmax over several axes together."""
     return (x - x.logsumexp(dims, keepdim=True)).exp()
@@ -108,3 +140,4 @@ def softmax_over(x: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
 define(aten._softmax.default, Softmax(lambda site, dims: Ref(site.node.number), _softmax))
 define(aten._log_softmax.default, Softmax(lambda site, dims: Call(torch.exp, (Ref(site.node.number),)), _log_softmax))
 define(aten.logsumexp.default, Softmax(lambda site, dims: Call(softmax_over, (site.ref(0), dims)), _logsumexp))
+define(aten.logcumsumexp.default, Softmax(lambda site, dims: Call(running_softmax, (site.ref(0), dims)), _logcumsumexp))

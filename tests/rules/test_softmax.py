@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import Tensor
 
 import hofunc
 from tests.cases import rand
@@ -9,6 +10,12 @@ from tests.rules.opcase import ORACLE_WARNINGS, OpCase, every_row, use
 
 pytestmark = ORACLE_WARNINGS
 TO_FOUR = (1, 2, 3, 4)
+
+
+def running(x: Tensor, dim: int) -> Tensor:
+    """Return logcumsumexp, of which torch differentiates the backward wrongly, as a logsumexp for each place."""
+    return torch.stack([x.narrow(dim, 0, size).logsumexp(dim) for size in range(1, x.shape[dim] + 1)], dim)
+
 
 CASES: list[OpCase] = [
     use("softmax", lambda x: x.softmax(0), (3,), orders=TO_FOUR),
@@ -28,6 +35,11 @@ CASES: list[OpCase] = [
     use("logsumexp over several dims", lambda x: x.logsumexp((0, 2)), (2, 2, 2), orders=(1, 2)),
     use("logsumexp over all dims, kept", lambda x: x.logsumexp((-1, 0), keepdim=True), (2, 2)),
     use("logsumexp of a scalar", lambda x: x.logsumexp(0), ()),
+    use("logcumsumexp", lambda x: x.logcumsumexp(0), (3,), orders=TO_FOUR, reference=lambda x: running(x, 0)),
+    use("logcumsumexp over the first dim", lambda x: x.logcumsumexp(0), (3, 2), reference=lambda x: running(x, 0)),
+    use("logcumsumexp over a negative dim", lambda x: x.logcumsumexp(-2), (2, 3, 1), reference=lambda x: running(x, 1)),
+    use("logcumsumexp of a scalar", lambda x: x.logcumsumexp(0), ()),
+    use("logcumsumexp of an empty tensor", lambda x: x.logcumsumexp(1), (2, 0), orders=(1,)),
 ]
 
 
@@ -54,3 +66,16 @@ def test_large_inputs_do_not_overflow(device: torch.device) -> None:
 def test_rows_are_kept_apart(f, device: torch.device) -> None:  # type: ignore[no-untyped-def]
     got = hofunc.hod(lambda x: f(x, 1), 3, layout="compact")(rand(device, 4, 3))
     assert got.dense(keep_batch=True).shape == (4, *(3,) * (3 if f is torch.logsumexp else 4))
+
+
+def test_running_sums_start_from_nothing_and_spread_far(device: torch.device) -> None:
+    x = torch.tensor([-torch.inf, 0.0, 1000.0, -1000.0, 1000.0], dtype=torch.float64, device=device)
+    got = hofunc.jacobian(lambda x: x.logcumsumexp(0))(x)
+    expected = [[1, 0, 0, 0, 0], [0, 1, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 1, 0, 0], [0, 0, 0.5, 0, 0.5]]
+    torch.testing.assert_close(got, torch.tensor(expected, dtype=x.dtype, device=device))
+    assert hofunc.hod(lambda x: x.logcumsumexp(0), 3)(x).isfinite().all()
+
+
+def test_running_sums_of_rows_are_kept_apart(device: torch.device) -> None:
+    got = hofunc.hod(lambda x: x.logcumsumexp(1), 2, layout="compact")(rand(device, 4, 3))
+    assert got.dense(keep_batch=True).shape == (4, 3, 3, 3)
