@@ -112,7 +112,8 @@ def _index_select(site: Site, x: Axes, dim: int, index: Axes) -> Terms:
 
 def gathered(tensor: torch.Tensor, index: torch.Tensor, dim: int, extent: int) -> torch.Tensor:
     """Take elements of the last axis, along each of the separate axes at indices of its own."""
-    return torch.gather(tensor, -1, _last(index, dim).expand(*tensor.shape[: -index.dim()], *_last(index, dim).shape))
+    index = _last(index, dim)
+    return torch.gather(tensor, -1, index.expand(*tensor.shape[: -index.dim()], *index.shape))
 
 
 def gathered_back(tensor: torch.Tensor, index: torch.Tensor, dim: int, extent: int) -> torch.Tensor:
@@ -122,24 +123,24 @@ def gathered_back(tensor: torch.Tensor, index: torch.Tensor, dim: int, extent: i
 
 
 def _last(index: torch.Tensor, dim: int) -> torch.Tensor:
-    return index.movedim(dim, -1)
+    return index.movedim(dim, -1) if index.dim() else index.reshape(1)
 
 
 @define_linear(aten.gather.default)
 def _gather(site: Site, x: Axes, dim: int, index: Axes, sparse_grad: bool = False) -> Terms:
     if not x:
-        return {0: [Term(1, (), x, (x,))]}
+        return {0: [Term(1, (), fresh_axes(site.node.shape), (x,))]}
     dim %= len(x)
     extent = x[dim][0].extent
     # Along the other axes the index may be shorter than the tensor: those are parts of the tensor's axes.
-    separate = [(full(Label(size)),) for size in site.node.shape]
+    shape = site.node.shape or (1,)  # an index without axes is one of a vector
+    separate = [(full(Label(size)),) for size in shape]
     slot = tuple((axis[0]._replace(extent=size),) for axis, size in zip(separate, site.shapes[0], strict=True))
-    taken, out = (full(Label(extent)),), (full(Label(site.node.shape[dim])),)
+    taken, out = (full(Label(extent)),), (full(Label(shape[dim])),)
     others = tuple(axis for place, axis in enumerate(separate) if place != dim)
     gather = Map(gathered, gathered_back, (site.ref(1), dim, extent), selects=True)
-    return {
-        0: [by_map(gather, replaced(tuple(separate), dim, out), replaced(slot, dim, taken), (out,), (taken,), others)]
-    }
+    result = replaced(tuple(separate), dim, out) if site.node.shape else ()
+    return {0: [by_map(gather, result, replaced(slot, dim, taken), (out,), (taken,), others)]}
 
 
 # Their transposes: adding into places.

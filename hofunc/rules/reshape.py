@@ -66,7 +66,7 @@ define_relabelling(aten.permute.default, _moved)
 
 
 def _squeezed(x: Axes, dims: int | Shape | None = None) -> Axes:
-    dropped = dims_of(dims, len(x)) if dims is not None else range(len(x))
+    dropped = range(len(x)) if dims is None else dims_of(dims, len(x)) if dims != () else ()
     return tuple(axis for dim, axis in enumerate(x) if dim not in dropped or axis[0].extent != 1)
 
 

@@ -47,6 +47,8 @@ SELECTED = [
     use("gather of fewer rows", lambda x: x.gather(1, ints(x, [2, 0, 0])), (2, 3)),
     use("gather along the first dim, fewer columns", lambda x: x.gather(0, ints(x, [1], [1], [0])), (2, 3)),
     use("gather of a scalar", lambda x: x.gather(0, ints(x, 0)[0]), ()),
+    use("gather of a scalar by a vector", lambda x: x.gather(0, ints(x, 0)), ()),
+    use("gather of a vector by a scalar", lambda x: x.gather(0, ints(x, 2)[0]), (3,)),
     use("gather times itself", lambda x: x.gather(0, ints(x, 1, 0, 1)) * x, (3,)),
     use("take_along_dim", lambda x: x.take_along_dim(ints(x, [0], [2]), 1), (2, 3)),
 ]
