@@ -102,14 +102,19 @@ define_composite(aten._unsafe_index.Tensor, _index)
 define_composite(aten.index_put.default, _index_put)
 define_composite(aten._unsafe_index_put.default, _index_put)
 define_composite(aten.masked_select.default, lambda x, at: _index(*_broadcast(x, at)))
-define_composite(
-    aten.take.default, lambda x, index: x.reshape(-1).index_select(0, index.reshape(-1)).reshape(index.shape)
-)
+
+
+def _take(x: Tensor, index: Tensor) -> Tensor:
+    places = torch.where(index < 0, index + x.numel(), index)
+    return x.reshape(-1).index_select(0, places.reshape(-1)).reshape(index.shape)
+
+
+define_composite(aten.take.default, _take)
 
 
 def _broadcast(x: Tensor, at: Tensor) -> tuple[Tensor, list[Tensor]]:
     x, at = torch.broadcast_tensors(x, at)
-    return x, [at]
+    return x.reshape(-1), [at.reshape(-1)]
 
 
 def _embedding(
