@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+from torch._ops import OpOverload
 
 from hofunc.algebra.term import Term
 from hofunc.errors import FallbackWarning, UnsupportedOpError, warn
@@ -20,9 +21,17 @@ def opaque_rule(node: Node, operands: Sequence[torch.Tensor]) -> Opaque:
     """Return the fallback rule of the op of a node, warning once for each op.
 
     Raises:
-        UnsupportedOpError: torch takes the op for a constant, so that its derivatives would silently be zero.
+        UnsupportedOpError: torch takes the op for a constant, so that its derivatives would silently be zero; or the op
+            draws random numbers, of which its derivative would see others than its value did.
     """
     op = node.op
+    if isinstance(op, OpOverload) and torch.Tag.nondeterministic_seeded in op.tags:
+        raise UnsupportedOpError(
+            f"hofunc: no rule for {op}",
+            got="an op that draws random numbers at every call, of which its result is a function",
+            expected="an op that returns the same at every call",
+            remedy="Draw the numbers by an op that takes no tensor to differentiate by, and compute with them.",
+        )
     if not _has_gradient(node, operands):
         raise UnsupportedOpError(
             f"hofunc: no rule for {op}",

@@ -105,6 +105,14 @@ def test_what_torch_takes_for_a_constant_is_refused(device: torch.device) -> Non
     )
 
 
+def test_an_op_that_draws_random_numbers_is_refused(device: torch.device) -> None:
+    """Its derivative would be taken at other numbers than its value."""
+    with pytest.raises(
+        hofunc.UnsupportedOpError, match=r"no rule for aten._standard_gamma.default: got an op that draws random"
+    ):
+        hofunc.jacobian(torch._standard_gamma)(rand(device, 3) + 1)
+
+
 def test_the_warning_comes_once_and_names_the_line_of_the_call(device: torch.device) -> None:
     def f(x: Tensor) -> Tensor:
         return x.cumprod(0)
