@@ -136,6 +136,12 @@ def _completed(op: OpOverload, form: OpOverload, args: tuple, kwargs: dict) -> d
     return {**{argument.name: argument.default_value for argument in left_out}, **kwargs}
 
 
+def returned_beside(op: OpOverload, out: Any) -> list[torch.Tensor]:
+    """Return the new tensors that an op returned beside those that it wrote to: batch_norm writes to its statistics."""
+    outputs = out if isinstance(out, list | tuple) else (out,)
+    return [value for value, returns in zip(outputs, op._schema.returns, strict=True) if returns.alias_info is None]
+
+
 class _Write(NamedTuple):
     """One write to a storage: where, the node of what was written, and the node of all contents after it."""
 
@@ -267,10 +273,13 @@ class Storages:
         self._kept += [value for value in self._ledger.values if storage_key(value) in keys]
         self._ledger.values = [v.clone() if storage_key(v) in keys else v for v in self._ledger.values]
         out = op(*args, **kwargs)
-        for place, tensor in enumerate(written):
+        returned = returned_beside(op, out)  # the functional form returns it first
+        for place, tensor in enumerate([*returned, *written]):
             output = place if len(form._schema.returns) > 1 else None
-            result = self._ledger.add(tensor.clone(), form, template, tuple(operands), keywords, output)
-            self._put(tensor, result)
+            value = tensor if place < len(returned) else tensor.clone()
+            result = self._ledger.add(value, form, template, tuple(operands), keywords, output)
+            if place >= len(returned):
+                self._put(tensor, result)
         return out
 
     def _open(self, tensor: torch.Tensor) -> None:

@@ -201,6 +201,13 @@ def empty_writes(x: Tensor) -> Any:
     return y
 
 
+@in_place
+def what_an_op_returns_beside_what_it_writes(x: Tensor) -> Any:
+    mean, variance = x[0].clone(), torch.ones_like(x[1])
+    y, save_mean, _ = aten._native_batch_norm_legit(x * 2, None, None, mean, variance, True, 0.1, 1e-5)
+    return y, mean, save_mean * variance
+
+
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 @pytest.mark.parametrize("f", IN_PLACE, ids=lambda f: f.__name__)
 def test_in_place_code_replays(f: Callable[[Tensor], Any], device: torch.device) -> None:
