@@ -15,6 +15,7 @@ from hofunc.plan.primal import Guard, same_shape
 from hofunc.plan.program import Program
 from hofunc.rules.lower import isolated
 from hofunc.run.executor import compiled
+from hofunc.run.fuse import fuse_small_products
 
 Tensors = Sequence[torch.Tensor]
 
@@ -106,9 +107,10 @@ def through_compiler(program: Program, inputs: Sequence[tuple], options: dict[st
     Raises:
         CompilerError: The compiler that inductor needs is missing.
     """
+    module, own = traced(program, inputs)
     if options.get("backend", "inductor") == "inductor":
         check_compiler()
-    module, own = traced(program, inputs)
+        fuse_small_products(module)
     general = torch.compile(module, **{"dynamic": False, "fullgraph": True, **options})
     if options:
         return lambda tensors: general(*tensors, *own)
