@@ -1,0 +1,82 @@
+"""Closed forms of functions of one number, differentiated in forty digits."""
+
+from collections.abc import Callable
+from typing import Any
+
+import mpmath
+import torch
+from torch import Tensor
+
+DIGITS = 40
+
+
+def _gelu_by_tanh(x: Any) -> Any:
+    inner = mpmath.sqrt(2 / mpmath.pi) * (x + mpmath.mpf("0.044715") * x**3)
+    return x * (1 + mpmath.tanh(inner)) / 2
+
+
+def _sigmoid(x: Any) -> Any:
+    return 1 / (1 + mpmath.exp(-x))
+
+
+def _softplus(x: Any) -> Any:
+    return mpmath.log1p(mpmath.exp(x))
+
+
+# By the name of torch's function.
+FORTY_DIGITS: dict[str, Callable[[Any], Any]] = {
+    "acos": mpmath.acos,
+    "acosh": mpmath.acosh,
+    "asin": mpmath.asin,
+    "asinh": mpmath.asinh,
+    "atan": mpmath.atan,
+    "atanh": mpmath.atanh,
+    "cos": mpmath.cos,
+    "cosh": mpmath.cosh,
+    "digamma": mpmath.digamma,
+    "erf": mpmath.erf,
+    "erfc": mpmath.erfc,
+    "erfinv": mpmath.erfinv,
+    "exp": mpmath.exp,
+    "exp2": lambda x: mpmath.mpf(2) ** x,
+    "expm1": mpmath.expm1,
+    "gelu": lambda x: x * mpmath.ncdf(x),
+    "gelu by tanh": _gelu_by_tanh,
+    "lgamma": mpmath.loggamma,
+    "log": mpmath.log,
+    "log10": mpmath.log10,
+    "log1p": mpmath.log1p,
+    "log2": lambda x: mpmath.log(x, 2),
+    "logit": lambda x: mpmath.log(x / (1 - x)),
+    "mish": lambda x: x * mpmath.tanh(_softplus(x)),
+    "reciprocal": lambda x: 1 / x,
+    "rsqrt": lambda x: 1 / mpmath.sqrt(x),
+    "sigmoid": _sigmoid,
+    "silu": lambda x: x * _sigmoid(x),
+    "sin": mpmath.sin,
+    "sinc": mpmath.sincpi,
+    "sinh": mpmath.sinh,
+    "softplus": _softplus,
+    "sqrt": mpmath.sqrt,
+    "tan": mpmath.tan,
+    "tanh": mpmath.tanh,
+}
+
+
+def derivatives_of_numbers(function: Callable[[Any], Any], points: Tensor, order: int) -> Tensor:
+    """Differentiate a closed form at every element, in forty digits.
+
+    Cannot judge: how a function is composed with others; points closer to a singularity than mpmath's steps, which
+    are of the size of its precision.
+
+    Args:
+        function: One of `FORTY_DIGITS`, or another function of mpmath's numbers.
+        points: Where, of any shape.
+        order: Of the derivative, up to about six.
+
+    Returns:
+        The derivative, rounded to the dtype of the points, in their shape.
+    """
+    with mpmath.workdps(DIGITS):
+        values = [float(mpmath.diff(function, mpmath.mpf(point), order)) for point in points.reshape(-1).tolist()]
+    return torch.tensor(values, dtype=points.dtype, device=points.device).reshape(points.shape)
