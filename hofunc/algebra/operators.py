@@ -25,6 +25,8 @@ class Map(NamedTuple):
         outs: Number of output axes.
         ins: Number of input axes.
         selects: Whether every element of the output is one element of the input.
+        parts: ``parts(axes, *args)`` returns factors of which the map is the product, given the axes of its own, for
+            where it cannot be applied; None if there is no such product.
     """
 
     forward: Callable
@@ -33,6 +35,7 @@ class Map(NamedTuple):
     outs: int = 1
     ins: int = 1
     selects: bool = False
+    parts: Callable[..., tuple[Factor, ...]] | None = None
 
 
 DELTA = Delta()

@@ -10,7 +10,7 @@ import torch
 from hofunc.algebra.labels import Label, labels_of
 from hofunc.algebra.operators import Delta, Map, with_merged_selections
 from hofunc.algebra.term import Factor, Term, visible
-from hofunc.plan.operators import resolved
+from hofunc.plan.operators import applied, matrix
 from hofunc.plan.program import Builder, Register
 from hofunc.views import Labelled, aligned, each, permuted
 
@@ -24,16 +24,28 @@ def contract(builder: Builder, term: Term) -> Term:
     term = with_merged_selections(term)
     if not term.factors:
         return term
-    operators = [factor for factor in term.factors if isinstance(factor.source, Delta | Map)]
-    tensors = [factor for factor in term.factors if not isinstance(factor.source, Delta | Map)]
-    operands = [builder.read(factor.source, factor.axes) for factor in tensors]
+    operators, operands = _parted(builder, term.factors)
     shown = visible(term)
     while operators:
         operator = operators.pop()
         needed = {*shown, *labels_of(*(other.axes for other in operators))}
-        operands = resolved(builder, operator, operands, needed)
+        transformed = applied(builder, operator, operands, needed)
+        if transformed is not None:
+            operands = transformed
+        elif isinstance(operator.source, Map) and operator.source.parts and not {*labels_of(operator.axes)} <= {*shown}:
+            inner, others = _parted(builder, operator.source.parts(operator.axes, *operator.source.args))
+            operators, operands = operators + inner, operands + others
+        else:
+            operands = [*operands, matrix(builder, operator)]
     result = product(builder, operands, shown)
     return term._replace(factors=(Factor(result.tensor, each(result.labels)),))
+
+
+def _parted(builder: Builder, factors: Sequence[Factor]) -> tuple[list[Factor], list[Labelled]]:
+    """Part factors into operators and tensors, and read the latter."""
+    operators = [factor for factor in factors if isinstance(factor.source, Delta | Map)]
+    tensors = [factor for factor in factors if not isinstance(factor.source, Delta | Map)]
+    return operators, [builder.read(factor.source, factor.axes) for factor in tensors]
 
 
 def product(builder: Builder, operands: Sequence[Labelled], keep: dict[Label, None] | set[Label]) -> Labelled:

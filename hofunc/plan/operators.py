@@ -12,7 +12,9 @@ from hofunc.plan.program import Builder
 from hofunc.views import Labelled, each, read, spread
 
 
-def resolved(builder: Builder, operator: Factor, operands: Sequence[Labelled], needed: set[Label]) -> list[Labelled]:
+def applied(
+    builder: Builder, operator: Factor, operands: Sequence[Labelled], needed: set[Label]
+) -> list[Labelled] | None:
     """Apply an operator to the operand that it is contracted with.
 
     Args:
@@ -22,8 +24,8 @@ def resolved(builder: Builder, operator: Factor, operands: Sequence[Labelled], n
         needed: Labels that are visible in the term or that other operators have.
 
     Returns:
-        The operands, one of them transformed; or, where no single operand has all that is contracted and nothing
-        else has any of it, all of them and the operator's matrix.
+        The operands, one of them transformed; None unless a single operand has all that is contracted and nothing
+        else has any of it.
     """
     for transposed in (True, False):
         taken, given, _ = _ends(operator, transposed)
@@ -32,8 +34,8 @@ def resolved(builder: Builder, operator: Factor, operands: Sequence[Labelled], n
         if len(hosts) <= 1 and not contracted & {*needed, *labels_of(given)}:
             host = hosts[0] if hosts else Labelled(builder.emit(one_like, builder.like()), ())
             others = [operand for operand in operands if operand is not host]
-            return [*others, _applied(builder, operator, host, transposed)]
-    return [*operands, _matrix(builder, operator)]
+            return [*others, _transformed(builder, operator, host, transposed)]
+    return None
 
 
 def _ends(operator: Factor, transposed: bool) -> tuple[Axes, Axes, Axes]:
@@ -43,7 +45,7 @@ def _ends(operator: Factor, transposed: bool) -> tuple[Axes, Axes, Axes]:
     return (*(ends if transposed else ends[::-1]), operator.axes[outs + ins :])
 
 
-def _applied(builder: Builder, operator: Factor, host: Labelled, transposed: bool) -> Labelled:
+def _transformed(builder: Builder, operator: Factor, host: Labelled, transposed: bool) -> Labelled:
     taken, given, separate = _ends(operator, transposed)
     rest = each([label for label in host.labels if label not in {*labels_of(taken, separate)}])
     tensor = spread(builder.emit, host, (*rest, *separate, *taken))
@@ -58,14 +60,16 @@ def _apply(builder: Builder, operator: Factor, tensor: Any, transposed: bool, ax
     return read(builder.emit, tensor, axes)
 
 
-def _matrix(builder: Builder, operator: Factor) -> Labelled:
-    """Build the operator's matrix, by applying it to the identity."""
-    taken, given, separate = _ends(operator, transposed=True)
+def matrix(builder: Builder, operator: Factor) -> Labelled:
+    """Build the operator's matrix, by applying it to the identity of its smaller end."""
+    taken, given, _ = _ends(operator, transposed=True)
+    transposed = extent(_merged(taken)) <= extent(_merged(given))
+    taken, given, separate = _ends(operator, transposed)
     rows, columns = fresh_axes(shape_of(taken)), fresh_axes(shape_of(taken))
     eye = builder.emit(eye_like, builder.like(), extent(_merged(rows)))
     identity = read(builder.emit, eye, (_merged(rows), _merged(columns)))
     tensor = spread(builder.emit, identity, (*rows, *fresh_axes(shape_of(separate)), *columns))
-    return _apply(builder, operator, tensor, True, (*taken, *separate, *given))
+    return _apply(builder, operator, tensor, transposed, (*taken, *separate, *given))
 
 
 def _merged(axes: Axes) -> Axis:

@@ -4,9 +4,9 @@ import numpy as np
 import torch
 
 from hofunc.algebra.labels import Axes, Label, full
-from hofunc.algebra.operators import DELTA
+from hofunc.algebra.operators import DELTA, Map
 from hofunc.algebra.term import Factor
-from hofunc.plan.operators import eye_like, one_like, resolved
+from hofunc.plan.operators import applied, eye_like, matrix, one_like
 from tests.algebra.dense import RandomTerms
 from tests.plan.plans import names
 from tests.plan.workbench import Workbench
@@ -31,7 +31,8 @@ def test_an_operand_that_the_delta_does_not_touch_is_passed_on(device: torch.dev
     builder = bench.builder
     operands = [builder.read(bench.named_source(source), axes) for source, axes in (host, bystander)]
     delta = Factor(DELTA, ((full(c),), (full(a), full(b))))
-    got = resolved(builder, delta, operands, {c, other})
+    got = applied(builder, delta, operands, {c, other})
+    assert got is not None
     assert got[0] is operands[1]
     assert got[1].labels == (c,)
     assert names(builder.program([got[1].tensor])) == ["reshape"]
@@ -42,6 +43,28 @@ def test_a_matrix_is_built_where_both_ends_are_needed(device: torch.device) -> N
     draw = RandomTerms(0)
     bench = Workbench(draw, device)
     a, b, c = Label(2), Label(3), Label(6)
-    (matrix,) = resolved(bench.builder, Factor(DELTA, ((full(c),), (full(a), full(b)))), [], {a, b, c})
-    order = [matrix.labels.index(label) for label in (c, a, b)]
-    np.testing.assert_array_equal(bench.run([matrix.tensor])[0].transpose(order).reshape(6, 6), np.eye(6))
+    delta = Factor(DELTA, ((full(c),), (full(a), full(b))))
+    assert applied(bench.builder, delta, [], {a, b, c}) is None
+    built = matrix(bench.builder, delta)
+    order = [built.labels.index(label) for label in (c, a, b)]
+    np.testing.assert_array_equal(bench.run([built.tensor])[0].transpose(order).reshape(6, 6), np.eye(6))
+
+
+def test_the_matrix_of_a_map_is_made_from_its_smaller_end(device: torch.device) -> None:
+    draw = RandomTerms(0)
+    bench = Workbench(draw, device)
+    short, long = Label(2), Label(5)
+    sizes = []
+    for outs, ins in ((short, long), (long, short)):
+        built = matrix(bench.builder, Factor(Map(stretched, stretched, (), outs=1), axes(outs, ins)))
+        step = bench.builder.step_of(built.tensor)
+        sizes.append([label.size for label in built.labels])
+        assert step is not None
+        np.testing.assert_array_equal(bench.run([built.tensor])[0], np.eye(2, 5))
+    assert sizes == [[2, 5], [2, 5]]
+
+
+def stretched(tensor: torch.Tensor) -> torch.Tensor:
+    """Append three zeros; fails for what is longer than two."""
+    assert tensor.shape[-1] == 2
+    return torch.constant_pad_nd(tensor, (0, 3))
