@@ -13,6 +13,7 @@ from hofunc import views
 from hofunc.graph.node import Call
 from hofunc.plan import operators, packing
 from hofunc.plan.program import Program, Register, Step
+from hofunc.rules.convolution import products_of
 from hofunc.rules.lower import isolated
 
 _PRODUCTS = (torch.mm, torch.bmm, torch.addmm)
@@ -56,7 +57,8 @@ class StepCost(NamedTuple):
     """What one step costs.
 
     Attributes:
-        flops: Floating-point operations: of a matrix product two for each product, of any other op one an element.
+        flops: Floating-point operations: of a matrix product or a convolution two for each product, of any other op one
+            an element.
         bytes: Bytes that it reads and writes; zero for a view.
         shape: Shape of the result.
         seconds: Estimated time.
@@ -241,4 +243,6 @@ def _step_cost(step: Step, operands: Sequence[torch.Tensor], result: Any, rates:
         flops = 2 * result.numel() * operands[-2].shape[-1]  # a sum with a product has the product last
         items = prod(result.shape[:-2])
         return StepCost(flops, moved, tuple(result.shape), seconds + rates.item * items + flops / rates.flops)
+    if isinstance(step.function, Call) and (products := products_of(step.function, operands, result)):
+        return StepCost(2 * products, moved, tuple(result.shape), seconds + 2 * products / rates.flops)
     return StepCost(result.numel(), moved, tuple(result.shape), seconds + moved / rates.bytes)

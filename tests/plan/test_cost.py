@@ -7,13 +7,17 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 - the name that everyone gives it
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hofunc import views
+from hofunc.graph.node import Ref
 from hofunc.plan.cost import RATES, Cost, cost_of
 from hofunc.plan.packing import collected, scaled_rows
 from hofunc.plan.program import Builder, Register
 from hofunc.plan.strategies import STRATEGIES
+from hofunc.rules.convolution import Kernel, convolved, convolved_back
+from hofunc.rules.windows import Windows
 from hofunc.run.executor import compiled
 from tests.cases import rand
 from tests.graph.recordings import recorded
@@ -67,6 +71,23 @@ def test_a_batch_of_products_takes_as_many_as_it_has_items(builder: Builder) -> 
     assert got.peak_bytes == FLOAT * 4 * 2 * 5
     rates = RATES["cpu"]
     assert got.seconds == pytest.approx(rates.call + 4 * rates.item + got.flops / rates.flops)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_convolution_takes_two_operations_for_each_product(transposed: bool) -> None:
+    f = F.conv_transpose1d if transposed else F.conv1d
+    channels, length = (3, 6) if transposed else (2, 7)
+    weight = rand(CPU, 3, 2, 2)
+    builder = builder_of(recorded(lambda x: f(x, weight, stride=2), rand(CPU, 5, channels, length)))
+    products = 5 * 3 * 2 * (6 if transposed else 3) * 2  # of what is on the shorter side, with its part of the weight
+    (node,) = [node for node in builder.lowered.graph.nodes if node.number in builder.lowered.rules]
+    value = builder.value(builder.lowered.graph.inputs[0])
+    assert cost(builder, builder.apply(node.op, value, node.args[1:], node.shape)).flops == 2 * products
+    kernel = Kernel((Windows(6, 2, 12, 2, 0, 1) if transposed else Windows(3, 2, 7, 2, 0, 1),), transposed, 1)
+    applied = builder.apply(convolved, value, (Ref(node.operands[1]), kernel), node.shape)
+    assert cost(builder, applied).flops == 2 * products
+    back = builder.apply(convolved_back, applied, (Ref(node.operands[1]), kernel), (5, channels, length))
+    assert cost(builder, back).flops == 2 * 2 * products
 
 
 def test_other_ops_take_one_operation_for_each_element_of_the_result(builder: Builder) -> None:

@@ -1,0 +1,243 @@
+"""Convolutions of any number of axes, plain and transposed: products of their input, their weight and windows.
+
+With windows as constant factors a convolution is multilinear, and every derivative leaves what is not differentiated
+by. The first derivative by the input is not multiplied out, but applied by torch's own kernels where it meets one
+tensor only.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from hofunc.algebra.labels import Axes, Axis, Label, fresh_axes, full
+from hofunc.algebra.operators import Map
+from hofunc.algebra.term import Factor, Term
+from hofunc.graph.node import Call, Ref
+from hofunc.rules.kinds import Positions, Site
+from hofunc.rules.registry import define
+from hofunc.rules.windows import Windows, along_windows
+
+aten = torch.ops.aten
+
+
+class Kernel(NamedTuple):
+    """How a weight is applied, without its values.
+
+    Attributes:
+        windows: Along each axis, between the shorter side and the longer one: a convolution goes from the latter to
+            the former, a transposed one back.
+        transposed: Whether it is a transposed one.
+        groups: Number of groups of channels.
+    """
+
+    windows: tuple[Windows, ...]
+    transposed: bool
+    groups: int
+
+    @property
+    def rank(self) -> int:
+        """Number of axes, of which those of batch and channels are none."""
+        return len(self.windows)
+
+    @property
+    def channel_axes(self) -> int:
+        """Number of axes for channels: one, and one for groups if there are several."""
+        return 1 if self.groups == 1 else 2
+
+
+# The map from input to output, by torch's own kernels.
+
+
+def convolved(tensor: Tensor, weight: Tensor, kernel: Kernel) -> Tensor:
+    """Convolve what lies in the last axes of a tensor: channels, with groups as an axis of their own, and places."""
+    return _to_large(tensor, weight, kernel) if kernel.transposed else _to_small(tensor, weight, kernel)
+
+
+def convolved_back(tensor: Tensor, weight: Tensor, kernel: Kernel) -> Tensor:
+    """Apply the transpose of `convolved`."""
+    return _to_small(tensor, weight, kernel) if kernel.transposed else _to_large(tensor, weight, kernel)
+
+
+def _to_small(tensor: Tensor, weight: Tensor, kernel: Kernel) -> Tensor:
+    strides, dilations, paddings = _numbers(kernel)
+    flat, lead = _flattened(tensor, kernel)
+    result = torch.convolution(
+        flat, weight, None, strides, paddings, dilations, False, [0] * kernel.rank, kernel.groups
+    )
+    for dim, windows in enumerate(kernel.windows, 2):
+        result = result.narrow(dim, 0, windows.number)
+    return _unflattened(result, lead, kernel)
+
+
+def _to_large(tensor: Tensor, weight: Tensor, kernel: Kernel) -> Tensor:
+    strides, dilations, paddings = _numbers(kernel)
+    behind = [w.length + 2 * w.padding - w.reach for w in kernel.windows]
+    flat, lead = _flattened(tensor, kernel)
+    result = torch.convolution(flat, weight, None, strides, paddings, dilations, True, behind, kernel.groups)
+    return _unflattened(result, lead, kernel)
+
+
+def _numbers(kernel: Kernel) -> tuple[list[int], list[int], list[int]]:
+    """Return the strides, dilations and paddings."""
+    return tuple(map(list, zip(*((w.stride, w.dilation, w.padding) for w in kernel.windows), strict=True)))  # type: ignore[return-value]
+
+
+def _flattened(tensor: Tensor, kernel: Kernel) -> tuple[Tensor, tuple[int, ...]]:
+    """Merge the axes before the channels into one, and those of the channels; returns the former's shape too."""
+    start = tensor.dim() - kernel.rank
+    channels, places = tensor.shape[start - kernel.channel_axes : start].numel(), tensor.shape[start:]
+    lead = tuple(tensor.shape[: start - kernel.channel_axes])
+    return tensor.reshape(torch.Size(lead).numel(), channels, *places), lead
+
+
+def _unflattened(tensor: Tensor, lead: tuple[int, ...], kernel: Kernel) -> Tensor:
+    channels = (tensor.shape[1],) if kernel.groups == 1 else (kernel.groups, tensor.shape[1] // kernel.groups)
+    return tensor.reshape(*lead, *channels, *tensor.shape[2:])
+
+
+def products_of(call: Call, operands: Sequence[Tensor], result: Tensor) -> int:
+    """Return how many products a call of a kernel of convolutions sums up; 0 for another call."""
+    if call.op is convolved or call.op is convolved_back:
+        transposed = call.args[-1].transposed is (call.op is convolved)
+    elif call.op is aten.convolution.default:
+        transposed = call.args[6]
+    else:
+        return 0
+    weight = operands[1]  # each place on the shorter side meets all of it that is for one channel
+    return (operands[0] if transposed else result).numel() * weight[:1].numel()
+
+
+# The rule.
+
+
+class Labelling(NamedTuple):
+    """The axes of a convolution: of its groups and channels, and along each of its axes of the three tensors."""
+
+    group: Axis
+    inner: Axis
+    outer: Axis
+    inputs: Axes
+    places: Axes
+    outputs: Axes
+
+    def windows(self, kernel: Kernel) -> tuple[Factor, ...]:
+        """Return the factor of the windows along each axis."""
+        small, large = (self.inputs, self.outputs) if kernel.transposed else (self.outputs, self.inputs)
+        return tuple(map(along_windows, kernel.windows, small, self.places, large))
+
+    def weight(self, kernel: Kernel) -> Axes:
+        """Return the axes of the weight."""
+        first, second = (self.inner, self.outer) if kernel.transposed else (self.outer, self.inner)
+        return (self.group + first, second, *self.places)
+
+    def applied(self, weight: Ref, kernel: Kernel) -> Factor:
+        """Return the factor of the map between input and output."""
+        sides = (self.outer, *self.outputs, self.inner, *self.inputs)
+        count = 1 + kernel.rank
+        source = Map(convolved, convolved_back, (weight, kernel), outs=count, ins=count, parts=parts)
+        return Factor(source, (*sides, self.group) if kernel.groups > 1 else sides)
+
+
+def parts(axes: Axes, weight: Ref, kernel: Kernel) -> tuple[Factor, ...]:
+    """Return the factors of which the map between input and output is the product."""
+    side = 1 + kernel.rank
+    (outer, *outputs), (inner, *inputs), separate = axes[:side], axes[side : 2 * side], axes[2 * side :]
+    places = fresh_axes(windows.width for windows in kernel.windows)
+    labelling = Labelling(sum(separate, ()), inner, outer, tuple(inputs), places, tuple(outputs))
+    return (Factor(weight, labelling.weight(kernel)), *labelling.windows(kernel))
+
+
+class Options(NamedTuple):
+    """The arguments of a convolution that are no tensors."""
+
+    stride: Sequence[int]
+    padding: Sequence[int]
+    dilation: Sequence[int]
+    transposed: bool
+    output_padding: Sequence[int]
+    groups: int
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """One of three tensors from the others: input, weight and output, of which the product is summed over windows.
+
+    A convolution takes its input and weight, and its backward pass takes what stands for the output and one of them.
+
+    Attributes:
+        operands: What the op's tensors are. A bias is added to each channel of the output.
+        results: What its outputs are; that for a bias is the sum over each channel of the output.
+        options: Given the op's arguments, those that say how.
+    """
+
+    operands: tuple[str, ...]
+    results: tuple[str, ...]
+    options: Callable[..., Options]
+
+    def positions(self, site: Site, order: int) -> Iterable[Positions]:
+        """See `Rule`."""
+        result = self.results[site.node.output or 0]
+        linear = {"input", "weight", "output"} - {result} if result != "bias" else {"output"}
+        taken = [place for place, _ in enumerate(site.operands) if self.operands[place] in linear]
+        if order == 1 and result == "output":
+            taken.extend(range(len(taken), len(site.operands)))  # the bias
+        return combinations(taken, order)
+
+    def terms(self, site: Site, positions: Positions) -> Sequence[Term]:
+        """See `Rule`."""
+        result = self.results[site.node.output or 0]
+        refs = dict(zip(self.operands, map(site.ref, range(len(site.operands))), strict=False))
+        shapes = {**dict(zip(self.operands, site.shapes, strict=False)), result: site.node.shape}
+        options = site.bind(self.options, site.operands)
+        kernel, axes = _kernel(options, shapes), _labelling(options.groups, shapes)
+        batch = (full(Label(shapes["input"][0])),)
+        sides = {
+            "input": (batch, axes.group + axes.inner, *axes.inputs),
+            "weight": axes.weight(kernel),
+            "output": (batch, axes.group + axes.outer, *axes.outputs),
+            "bias": (axes.group + axes.outer,),
+        }
+        slots = [self.operands[position] for position in positions]
+        shown = {result, *slots}
+        if "bias" in shown:
+            factors: tuple[Factor, ...] = ()
+        elif shown == {"input", "output"}:
+            factors = (axes.applied(refs["weight"], kernel),)
+        else:
+            given = [Factor(refs[side], sides[side]) for side in ("input", "output") if side not in shown]
+            factors = (*given, *axes.windows(kernel))
+        return [Term(1, factors, sides[result], tuple(sides[slot] for slot in slots))]
+
+
+def _kernel(options: Options, shapes: dict[str, tuple[int, ...]]) -> Kernel:
+    small, large = ("input", "output") if options.transposed else ("output", "input")
+    sizes = shapes[small][2:], shapes["weight"][2:], shapes[large][2:]
+    rank = len(sizes[0])
+    numbers = (tuple(option) * (rank // len(option)) for option in options[:3])
+    return Kernel(tuple(map(Windows, *sizes, *numbers)), options.transposed, options.groups)
+
+
+def _labelling(groups: int, shapes: dict[str, tuple[int, ...]]) -> Labelling:
+    x, weight, out = shapes["input"], shapes["weight"], shapes["output"]
+    group: Axis = () if groups == 1 else (full(Label(groups)),)
+    inner, outer = fresh_axes((x[1] // groups, out[1] // groups))
+    return Labelling(group, inner, outer, fresh_axes(x[2:]), fresh_axes(weight[2:]), fresh_axes(out[2:]))
+
+
+def _options(x: Any, weight: Any, bias: Any, *options: Any) -> Options:
+    return Options(*options)
+
+
+def _backward_options(grad: Any, x: Any, weight: Any, bias_sizes: Any, *options: Any) -> Options:
+    return Options(*options[:-1])
+
+
+define(aten.convolution.default, Convolution(("input", "weight", "bias"), ("output",), _options))
+define(
+    aten.convolution_backward.default,
+    Convolution(("output", "input", "weight"), ("input", "weight", "bias"), _backward_options),
+)

@@ -1,0 +1,267 @@
+"""Convolutions against nested torch.func, the labels that they keep, and what their derivatives hold in memory."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 - the name that everyone gives it
+
+import hofunc
+from hofunc.rules.kinds import Opaque
+from tests.cases import rand
+from tests.checks import check_hod
+from tests.graph.recordings import recorded
+from tests.plan.plans import lowered_plan
+from tests.rules.opcase import ORACLE_WARNINGS, OpCase, between, every_row, use
+from verification.oracles import nested_reverse
+
+pytestmark = ORACLE_WARNINGS
+
+
+def related(length: int, width: int, step: int, pad: Any, apart: int, more: int, *, transposed: bool) -> Tensor:
+    """Return one where a place of the result and one of the kernel meet a place of the input, by place."""
+    reach = (width - 1) * apart
+    before, both = (reach // 2, reach) if pad == "same" else (0, 0) if pad == "valid" else (pad, 2 * pad)
+    result = (length - 1) * step - both + reach + more + 1 if transposed else (length + both - reach - 1) // step + 1
+    small, large = (length, result) if transposed else (result, length)
+    places = torch.arange(small)[:, None] * step + torch.arange(width) * apart - before
+    meets = places[..., None] == torch.arange(large)
+    return meets.movedim(2, 0).transpose(1, 2) if transposed else meets
+
+
+def written_out(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    output_padding: Any = 0,
+    groups: int = 1,
+    transposed: bool = False,
+) -> Tensor:
+    """Convolve in one einsum. Three derivatives of torch's own take gigabytes."""
+    rank = weight.dim() - 2
+    batch = x if x.dim() > rank + 1 else x[None]
+    options = [p if isinstance(p, tuple) else (p,) * rank for p in (stride, padding, dilation, output_padding)]
+    sizes = zip(batch.shape[2:], weight.shape[2:], *options, strict=True)
+    relations = [related(*numbers, transposed=transposed).to(x) for numbers in sizes]
+    ins, places, outs = "pqr"[:rank], "stu"[:rank], "xyz"[:rank]
+    meets = ",".join(map("".join, zip(outs, places, ins, strict=True)))
+    kernel = "gcd" if transposed else "gdc"
+    operands = batch.unflatten(1, (groups, -1)), weight.unflatten(0, (groups, -1)), *relations
+    y = torch.einsum(f"ngc{ins},{kernel}{places},{meets}->ngd{outs}", *operands).flatten(1, 2)
+    y = y if bias is None else y + bias.reshape(-1, *[1] * rank)
+    return y if x.dim() > rank + 1 else y[0]
+
+
+class Row(NamedTuple):
+    """A convolution of tensors of these shapes, with options of the call."""
+
+    name: str
+    f: Callable[..., Tensor]
+    shapes: tuple[tuple[int, ...], ...]
+    options: dict[str, Any]
+
+    def native(self, *args: Tensor) -> Tensor:
+        """Call torch's own."""
+        return self.f(*args, **self.options)
+
+    def reference(self, *args: Tensor) -> Tensor:
+        """Return the same, written out."""
+        return written_out(*args, **self.options, transposed="transpose" in self.f.__name__)
+
+    def arguments(self, device: torch.device) -> tuple[Tensor, ...]:
+        """Return arguments of the shapes."""
+        return tuple(rand(device, *shape, seed=seed) for seed, shape in enumerate(self.shapes))
+
+
+def conv(name: str, f: Callable[..., Tensor], *shapes: tuple[int, ...], **options: Any) -> Row:
+    """Return a row of a table."""
+    return Row(name, f, shapes, options)
+
+
+PLAIN = [
+    conv("conv1d", F.conv1d, (2, 2, 4), (2, 2, 2)),
+    conv("conv1d with a bias", F.conv1d, (1, 2, 3), (2, 2, 2), (2,)),
+    conv("conv1d with a stride", F.conv1d, (1, 2, 5), (1, 2, 2), stride=2),
+    conv("conv1d with a stride that leaves a rest", F.conv1d, (1, 1, 6), (2, 1, 3), stride=2),
+    conv("conv1d with a stride beyond the kernel", F.conv1d, (1, 1, 6), (2, 1, 1), stride=3),
+    conv("conv1d with padding", F.conv1d, (1, 2, 2), (1, 2, 3), padding=1),
+    conv("conv1d with more padding than kernel", F.conv1d, (1, 1, 2), (1, 1, 2), padding=3),
+    conv("conv1d with dilation", F.conv1d, (1, 2, 5), (1, 2, 2), dilation=3),
+    conv("conv1d with all of them", F.conv1d, (1, 1, 6), (2, 1, 3), stride=3, padding=2, dilation=2),
+    conv("conv1d in groups", F.conv1d, (1, 4, 3), (2, 2, 2), groups=2),
+    conv("conv1d of each channel", F.conv1d, (1, 2, 3), (4, 1, 2), groups=2),
+    conv("conv1d of the same length", F.conv1d, (1, 1, 4), (1, 1, 3), padding="same"),
+    conv("conv1d without padding", F.conv1d, (1, 1, 3), (1, 1, 2), padding="valid"),
+    conv("conv1d without a batch", F.conv1d, (2, 4), (1, 2, 2)),
+    conv("conv2d", F.conv2d, (1, 2, 3, 3), (1, 2, 2, 2)),
+    conv("conv2d with all of them", F.conv2d, (1, 2, 3, 4), (2, 1, 2, 2), stride=(2, 1), padding=(1, 0), groups=2),
+    conv("conv2d with dilation", F.conv2d, (1, 1, 3, 4), (1, 1, 2, 2), dilation=(1, 2)),
+    conv("conv2d of the same size", F.conv2d, (1, 1, 2, 3), (1, 1, 1, 3), padding="same"),
+    conv("conv2d without a batch", F.conv2d, (1, 3, 3), (1, 1, 2, 2)),
+    conv("conv3d", F.conv3d, (1, 1, 2, 3, 2), (1, 1, 2, 2, 1)),
+    conv("conv3d with padding and stride", F.conv3d, (1, 1, 2, 2, 3), (1, 1, 1, 2, 2), padding=(0, 1, 0), stride=2),
+]
+
+TRANSPOSED = [
+    conv("conv_transpose1d", F.conv_transpose1d, (2, 2, 2), (2, 1, 2)),
+    conv("conv_transpose1d with a bias", F.conv_transpose1d, (1, 1, 2), (1, 2, 2), (2,)),
+    conv("conv_transpose1d with a stride", F.conv_transpose1d, (1, 1, 3), (1, 2, 2), stride=3),
+    conv("conv_transpose1d with padding", F.conv_transpose1d, (1, 2, 3), (2, 1, 3), padding=1),
+    conv("conv_transpose1d with more at the end", F.conv_transpose1d, (1, 1, 2), (1, 1, 2), stride=2, output_padding=1),
+    conv("conv_transpose1d with dilation", F.conv_transpose1d, (1, 1, 2), (1, 1, 2), dilation=3, output_padding=2),
+    conv("conv_transpose1d in groups", F.conv_transpose1d, (1, 4, 2), (4, 1, 2), groups=2),
+    conv("conv_transpose1d without a batch", F.conv_transpose1d, (1, 2), (1, 1, 2)),
+    conv("conv_transpose2d", F.conv_transpose2d, (1, 2, 2, 2), (2, 1, 2, 1)),
+    conv(
+        "conv_transpose2d with all of them",
+        F.conv_transpose2d,
+        (1, 2, 2, 2),
+        (2, 1, 3, 2),
+        stride=(2, 3),
+        padding=1,
+        output_padding=(0, 1),
+        groups=2,
+    ),
+    conv("conv_transpose3d", F.conv_transpose3d, (1, 1, 2, 1, 2), (1, 1, 1, 2, 2), stride=(1, 2, 1)),
+]
+
+USES = [
+    use("a convolution of an empty batch", F.conv1d, (0, 2, 3), (1, 2, 2), orders=(1, 2), reference=written_out),
+    use("a convolution that is not taken apart", F.conv2d, (1, 1, 2, 3), (1, 1, 1, 2), inference=True),
+    use("a convolution with itself", lambda x: F.conv1d(x, x), (2, 2, 2)),
+    use("a transposed convolution with itself", lambda x: F.conv_transpose1d(x, x), (2, 2, 2)),
+    use("a convolution beside its input", lambda x: F.conv1d(x, x[:, :1, :2], padding=1)[..., :3] * x, (1, 1, 3)),
+    use("a weight made from the input", lambda x: F.conv1d(x, x[:, :1, :2].sin()), (1, 1, 3)),
+]
+
+
+def every(rows: Sequence[Row]) -> pytest.MarkDecorator:
+    """Parametrise a test by rows."""
+    return pytest.mark.parametrize("row", [pytest.param(row, id=row.name) for row in rows])
+
+
+@pytest.mark.parametrize("order", [1, 2])
+@every([*PLAIN, *TRANSPOSED])
+def test_first_and_second_derivatives_against_those_of_torch(row: Row, order: int, device: torch.device) -> None:
+    args = row.arguments(device)
+    check_hod(between(row.native), args, order, argnums=tuple(range(len(args))))
+
+
+@every([*PLAIN, *TRANSPOSED])
+def test_third_derivatives_against_those_of_a_written_out_one(row: Row, device: torch.device) -> None:
+    def number(f: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        return lambda *args: between(f)(*args).cos().sum()
+
+    args = row.arguments(device)
+    argnums = tuple(range(len(args)))
+    check_hod(number(row.native), args, 3, argnums=argnums, reference=number(row.reference))
+
+
+@every_row(USES)
+def test_uses(case: OpCase, order: int, device: torch.device) -> None:
+    case.check(order, device)
+
+
+STRATEGIES = ("reverse", "forward", "mixed")
+KINDS: dict[str, dict[str, Any]] = {
+    "plain": {"padding": 1, "stride": 2},
+    "grouped": {"groups": 2},
+    "transposed": {"padding": 1, "stride": 2, "transposed": True},
+    "transposed and grouped": {"groups": 2, "transposed": True},
+}
+
+
+@pytest.mark.parametrize("order", [1, 2, 3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_strategy_takes_convolutions(kind: str, order: int, device: torch.device) -> None:
+    options = dict(KINDS[kind])
+    native = F.conv_transpose1d if options.pop("transposed", False) else F.conv1d
+
+    def loss(first: Tensor, second: Tensor) -> Tensor:
+        return first.exp().sum((1, 2)) + (second * second.sin()).sum((1, 2))
+
+    def f(x: Tensor, weight: Tensor) -> Tensor:
+        y = native(x.sin(), weight, **options)
+        return loss(y, native(y.tanh(), weight, **options))
+
+    def reference(x: Tensor, weight: Tensor) -> Tensor:
+        y = written_out(x.sin(), weight, **KINDS[kind])
+        return loss(y, written_out(y.tanh(), weight, **KINDS[kind]))
+
+    args = rand(device, 1, 2, 3), rand(device, 2, 2 // options.get("groups", 1), 2, seed=1)
+    check_hod(f, args, order, argnums=(0, 1), strategies=STRATEGIES, reference=reference)
+
+
+def network(x: Tensor) -> Tensor:
+    """Return a number for each image, by a small convolutional network."""
+    first, second = rand(x.device, 2, 1, 2, 2, seed=1), rand(x.device, 2, 1, 2, 2, seed=2)
+    hidden = F.conv2d(x, first, padding=1, stride=2).tanh()
+    return F.conv2d(hidden, second, groups=2).tanh().sum((1, 2, 3))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_the_batch_is_kept(order: int, strategy: str, device: torch.device) -> None:
+    x = rand(device, 3, 1, 3, 2)
+    derivative = hofunc.hod(network, order, layout="compact", strategy=strategy)(x)
+    slots = ["b c d e"] if order == 1 else ["b i j k", "b l m n", "b o p q"]
+    assert derivative.pattern == ", ".join(["b", *slots[:order]])
+    expected = torch.stack([hofunc.hod(lambda row: network(row[None])[0], order)(row) for row in x])
+    torch.testing.assert_close(derivative.dense(keep_batch=True), expected)
+
+
+def test_groups_are_kept(device: torch.device) -> None:
+    weight = rand(device, 4, 1, 2)
+    x = rand(device, 1, 4, 3)
+    compact = hofunc.hod(lambda x: F.conv1d(x, weight, groups=4).sin().sum(2)[0], 2, layout="compact")(x)
+    assert compact.nbytes == 4 * 3 * 3 * x.element_size()
+    check_hod(lambda x: F.conv1d(x, weight, groups=4).sin().sum(2)[0], (x,), 2)
+
+
+def test_rows_of_a_batch_are_taken_apart(device: torch.device) -> None:
+    x = rand(device, 5, 1, 3, 2)
+    whole = hofunc.hod(network, 2, layout="compact")(x).dense(keep_batch=True)
+    parts = hofunc.hod(network, 2, layout="compact", chunk_size=2)(x).dense(keep_batch=True)
+    torch.testing.assert_close(parts, whole)
+
+
+def test_under_transforms(device: torch.device) -> None:
+    x, weight = rand(device, 3, 1, 4), rand(device, 2, 1, 2, seed=1)
+
+    def f(row: Tensor, weight: Tensor) -> Tensor:
+        return F.conv1d(row, weight, padding=1).tanh().sum()
+
+    mapped = torch.func.vmap(hofunc.hod(f, 2, (0, 1)), in_dims=(0, None))(x, weight)
+    expected = torch.func.vmap(nested_reverse(f, 2, (0, 1)), in_dims=(0, None))(x, weight)
+    torch.testing.assert_close(mapped, expected)
+    third = torch.func.jacrev(hofunc.hod(f, 2))(x[0], weight)
+    torch.testing.assert_close(third, nested_reverse(f, 3)(x[0], weight))
+    again = hofunc.hod(hofunc.hod(f, 1), 2)(x[0], weight)
+    torch.testing.assert_close(again, nested_reverse(f, 3)(x[0], weight))
+    inner = hofunc.hod(torch.func.grad(f, 1), 2, 1)(x[0], weight)
+    torch.testing.assert_close(inner, nested_reverse(f, 3, 1)(x[0], weight))
+
+
+def test_the_matrix_of_a_convolution_is_not_built(device: torch.device) -> None:
+    """Of 64 x 64 pixels it would take 16.7 million numbers, and the second derivative by input and weight more."""
+    x, weight = rand(device, 1, 1, 64, 64), rand(device, 2, 1, 3, 3, seed=1)
+
+    def loss(x: Tensor, weight: Tensor) -> Tensor:
+        return (F.conv2d(x, weight, padding=1).tanh() * F.conv2d(x, weight.flip(2), padding=1)).sum()
+
+    peak = hofunc.hod(loss, 2, (1,)).plan(x, weight).peak_bytes
+    assert peak < 100 * x.nbytes
+    number = hofunc.hod(lambda t, weight: loss(x * t, weight), 2, (0, 1)).plan(rand(device), weight)
+    assert number.peak_bytes < 100 * x.nbytes
+
+
+def test_convolutions_are_not_opaque(device: torch.device) -> None:
+    plan = lowered_plan(network, rand(device, 1, 1, 3, 2))
+    assert not any(isinstance(rule, Opaque) for rule in plan.lowered.rules.values())
+    assert recorded(network, rand(device, 1, 1, 3, 2)).graph.outputs
