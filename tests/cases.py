@@ -364,6 +364,13 @@ simple("nested grad", lambda x: torch.func.grad(lambda y: mixed(y.tanh()))(x), 3
 simple("nested vmap", lambda x: torch.func.vmap(lambda row: mixed(row) * row)(x), 2, 3, orders=(1, 2))
 simple("nested hessian", lambda x: torch.func.hessian(mixed)(x).diagonal(), 3, orders=(1, 2))
 simple("nested jvp", lambda x: torch.func.jvp(torch.sin, (x,), (x * x,))[1], 3, orders=(1, 2))
+simple(
+    "nested jvp along what is laid out otherwise",
+    lambda x: torch.func.jvp(torch.tanh, (x.t() * x.sin().t(),), (x * x,))[1],
+    2,
+    2,
+    orders=(1, 2),
+)
 simple("einsum", lambda x: torch.einsum("ij,kj,jk->ik", x, x, x), 2, 2, orders=(1, 2, 3))
 
 

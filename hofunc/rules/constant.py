@@ -14,6 +14,7 @@ STEPS = ("sign", "sgn", "ceil", "floor", "round", "trunc", "floor_divide", "heav
 NEW_TENSORS = (
     *("zeros_like", "ones_like", "empty_like", "full_like"),
     *("new_zeros", "new_ones", "new_empty", "new_full", "new_empty_strided"),
+    "_new_zeros_with_same_feature_meta",  # of forward mode, for a tangent that is laid out unlike its primal
 )
 RANDOM_NUMBERS = (
     *("rand_like", "randn_like", "randint_like", "bernoulli", "normal", "normal_functional", "poisson"),
