@@ -3,6 +3,7 @@
 from hofunc.rules import (
     activations,
     attention,
+    bessel,
     composite,
     constant,
     convolution,
@@ -15,6 +16,7 @@ from hofunc.rules import (
     norms,
     order,
     pairs,
+    polynomials,
     products,
     reshape,
     scatter,
@@ -27,6 +29,7 @@ from hofunc.rules import (
 __all__ = [
     "activations",
     "attention",
+    "bessel",
     "composite",
     "constant",
     "convolution",
@@ -39,6 +42,7 @@ __all__ = [
     "norms",
     "order",
     "pairs",
+    "polynomials",
     "products",
     "reshape",
     "scatter",

@@ -7,6 +7,7 @@ from math import comb, perm
 from operator import add
 from typing import Any
 
+import torch
 from torch import Tensor
 
 Polynomial = tuple[float, ...]  # coefficients, of the constant first
@@ -94,3 +95,19 @@ def chained(outer: Callable[[int], Tensor], inner: Callable[[int], Tensor | floa
         }
         total = total + outer(k) * bell[r]
     return total
+
+
+def near_and_far(x: Tensor, r: int, coefficient: Callable[[int], float], far: Callable[[Tensor], Tensor]) -> Tensor:
+    """Differentiate a function r times: by its Taylor series near zero, where other formulas divide by zero.
+
+    Args:
+        x: Where.
+        r: The order.
+        coefficient: Returns the n-th coefficient of the Taylor series, which converges at least as that of exp.
+        far: Returns the derivative of that order at points that are more than r + 2 away from zero.
+    """
+    bound = r + 2
+    near = x.abs() < bound
+    series = [coefficient(n + r) * perm(n + r, r) for n in range(8 * bound + 24 - r)]
+    inside, outside = torch.where(near, x, 0), torch.where(near, bound, x)
+    return torch.where(near, torch.as_tensor(evaluated(series, inside)), far(outside))

@@ -5,9 +5,9 @@ import math
 import torch
 from torch import Tensor
 
-from hofunc.rules.calculus import differentiated, evaluated, falling, plus, recurrence, scaled, times
+from hofunc.rules.calculus import differentiated, evaluated, falling, near_and_far, plus, recurrence, scaled, times
 from hofunc.rules.elementwise import log
-from hofunc.rules.registry import POSITIVE, UNIT, define_elementwise
+from hofunc.rules.registry import POSITIVE, UNIT, define_composite, define_elementwise
 
 aten = torch.ops.aten
 
@@ -16,6 +16,7 @@ aten = torch.ops.aten
 
 _hermite = recurrence((1,), lambda p, r: plus(scaled(times(p, (0, 1)), -2), differentiated(p)))
 _inverse = recurrence((1,), lambda p, r: plus(scaled(times(p, (0, 1)), 2 * r), differentiated(p)))
+_quantile = recurrence((1,), lambda p, r: plus(scaled(times(p, (0, 1)), r), differentiated(p)))
 
 
 def gaussian(x: Tensor, r: int) -> Tensor:
@@ -31,7 +32,43 @@ def erfinv(x: Tensor, y: Tensor, r: int) -> Tensor:
 
 define_elementwise(aten.erf.default, lambda x, y, r: 2 / math.sqrt(math.pi) * gaussian(x, r - 1))
 define_elementwise(aten.erfc.default, lambda x, y, r: -2 / math.sqrt(math.pi) * gaussian(x, r - 1))
+
+
+def ndtri(x: Tensor, y: Tensor, r: int) -> Tensor:
+    """Differentiate the inverse of the normal distribution function, of which y' = sqrt(2 pi) exp(y^2 / 2)."""
+    return evaluated(_quantile(r), y) * (math.sqrt(2 * math.pi) * (y * y / 2).exp()) ** r
+
+
+def erfcx(x: Tensor, y: Tensor, r: int) -> Tensor:
+    """Differentiate exp(x^2) erfc(x).
+
+    Each order follows from the two before it, which loses digits to the right, where all orders tend to zero. There
+    the quotients q(n) = y(n) / y(n - 1) are taken in turn from high orders down, as -2 n / (2 x - q(n + 1)).
+    """
+    right = x > 1.5
+    below, last = y, 2 * x * y - 2 / math.sqrt(math.pi)
+    for k in range(1, r):
+        below, last = last, 2 * x * last + 2 * k * below
+    safe = torch.where(right, x, 1.5)
+    quotient, product = torch.zeros_like(safe), torch.where(right, y, 1)
+    for n in range(r + 120, 0, -1):
+        quotient = -2 * n / (2 * safe - quotient)
+        product = product * quotient if n <= r else product
+    return torch.where(right, product, last)
+
+
 define_elementwise(aten.erfinv.default, erfinv, domain=UNIT)
+define_elementwise(aten.special_ndtri.default, ndtri, domain=(0.1, 0.9))
+define_elementwise(aten.special_erfcx.default, erfcx)
+
+
+def _log_ndtr(x: Tensor) -> Tensor:
+    left = x < -1
+    low, high = (torch.where(at, x, -1.0) * math.sqrt(0.5) for at in (left, ~left))
+    return torch.where(left, (torch.special.erfcx(-low) / 2).log() - low * low, torch.log1p(-torch.erfc(high) / 2))
+
+
+define_composite(aten.special_log_ndtr.default, _log_ndtr)
 
 
 # The gamma function.
@@ -53,27 +90,35 @@ define_elementwise(
 # The cardinal sine.
 
 
-def sinc(x: Tensor, y: Tensor, r: int) -> Tensor:
-    """Differentiate sin(z) / z at z = pi x: its Taylor series near zero, where the quotient loses all digits.
+def cardinal(z: Tensor, r: int) -> Tensor:
+    """Differentiate sin(z) / z: its Taylor series near zero, where the quotient loses all digits.
 
     Further out, z s(z) = sin(z) differentiated k times gives each order from the one before.
     """
-    z, bound = math.pi * x, r + 2
-    near = z.abs() < bound
-    series = [0.0] * (8 * bound + 24 - r)
-    for power in range(r + r % 2, len(series) + r, 2):
-        series[power - r] = (-1) ** (power // 2) / ((power + 1) * math.factorial(power - r))
-    far = torch.where(near, 1, z)
-    quotient = far.sin() / far
-    for k in range(1, r + 1):
-        quotient = ((far + k * math.pi / 2).sin() - k * quotient) / far
-    return math.pi**r * torch.where(near, evaluated(series, torch.where(near, z, 0)), quotient)
+
+    def far(z: Tensor) -> Tensor:
+        quotient = z.sin() / z
+        for k in range(1, r + 1):
+            quotient = ((z + k * math.pi / 2).sin() - k * quotient) / z
+        return quotient
+
+    return near_and_far(z, r, lambda n: 0 if n % 2 else (-1) ** (n // 2) / math.factorial(n + 1), far)
 
 
-define_elementwise(aten.sinc.default, sinc)
+define_elementwise(aten.sinc.default, lambda x, y, r: math.pi**r * cardinal(math.pi * x, r))
+define_elementwise(aten.special_spherical_bessel_j0.default, lambda x, y, r: cardinal(x, r))
 
 
-# The logit.
+# The entropy and the logit.
+
+
+def entr(x: Tensor, y: Tensor, r: int) -> Tensor:
+    """Differentiate -x log(x), which is infinite below zero and has an infinite slope there."""
+    derivative = -x.log() - 1 if r == 1 else -log(x, y, r - 1)
+    return torch.where(x < 0, torch.nan, derivative)
+
+
+define_elementwise(aten.special_entr.default, entr, domain=POSITIVE)
 
 
 def logit(x: Tensor, y: Tensor, r: int, eps: float | None = None) -> Tensor:

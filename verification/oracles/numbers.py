@@ -1,6 +1,7 @@
 """Closed forms of functions of one number, differentiated in forty digits."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import mpmath
@@ -34,14 +35,20 @@ FORTY_DIGITS: dict[str, Callable[[Any], Any]] = {
     "cos": mpmath.cos,
     "cosh": mpmath.cosh,
     "digamma": mpmath.digamma,
+    "entr": lambda x: -x * mpmath.log(x),
     "erf": mpmath.erf,
     "erfc": mpmath.erfc,
+    "erfcx": lambda x: mpmath.exp(x * x) * mpmath.erfc(x),
     "erfinv": mpmath.erfinv,
     "exp": mpmath.exp,
     "exp2": lambda x: mpmath.mpf(2) ** x,
     "expm1": mpmath.expm1,
     "gelu": lambda x: x * mpmath.ncdf(x),
     "gelu by tanh": _gelu_by_tanh,
+    "i0": partial(mpmath.besseli, 0),
+    "i0e": lambda x: mpmath.exp(-abs(x)) * mpmath.besseli(0, x),
+    "i1": partial(mpmath.besseli, 1),
+    "i1e": lambda x: mpmath.exp(-abs(x)) * mpmath.besseli(1, x),
     "lgamma": mpmath.loggamma,
     "log": mpmath.log,
     "log10": mpmath.log10,
@@ -49,6 +56,9 @@ FORTY_DIGITS: dict[str, Callable[[Any], Any]] = {
     "log2": lambda x: mpmath.log(x, 2),
     "logit": lambda x: mpmath.log(x / (1 - x)),
     "mish": lambda x: x * mpmath.tanh(_softplus(x)),
+    "modified_bessel_i0": partial(mpmath.besseli, 0),
+    "modified_bessel_i1": partial(mpmath.besseli, 1),
+    "ndtri": lambda x: mpmath.sqrt(2) * mpmath.erfinv(2 * x - 1),
     "reciprocal": lambda x: 1 / x,
     "rsqrt": lambda x: 1 / mpmath.sqrt(x),
     "sigmoid": _sigmoid,
@@ -57,6 +67,7 @@ FORTY_DIGITS: dict[str, Callable[[Any], Any]] = {
     "sinc": mpmath.sincpi,
     "sinh": mpmath.sinh,
     "softplus": _softplus,
+    "spherical_bessel_j0": mpmath.sinc,
     "sqrt": mpmath.sqrt,
     "tan": mpmath.tan,
     "tanh": mpmath.tanh,
