@@ -17,13 +17,16 @@ from hofunc.rules import (
     order,
     pairs,
     polynomials,
+    pooling,
     products,
+    resampling,
     reshape,
     scatter,
     slices,
     softmax,
     special,
     strided,
+    windows,
 )
 
 __all__ = [
@@ -43,11 +46,14 @@ __all__ = [
     "order",
     "pairs",
     "polynomials",
+    "pooling",
     "products",
+    "resampling",
     "reshape",
     "scatter",
     "slices",
     "softmax",
     "special",
     "strided",
+    "windows",
 ]

@@ -127,17 +127,3 @@ def _embedding(
 
 
 define_composite(aten.embedding.default, _embedding)
-
-
-def _unfold(x: Tensor, dim: int, size: int, step: int) -> Tensor:
-    """Take windows along an axis; the places within a window go last."""
-    if x.dim() == 0:
-        return x.reshape(1)
-    dim %= x.dim()
-    starts = torch.arange(0, x.shape[dim] - size + 1, step, device=x.device)
-    places = starts[:, None] + torch.arange(size, device=x.device)
-    windows = x.index_select(dim, places.reshape(-1)).unflatten(dim, tuple(places.shape))
-    return windows.movedim(dim + 1, -1)
-
-
-define_composite(aten.unfold.default, _unfold)

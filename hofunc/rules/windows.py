@@ -4,14 +4,22 @@ Convolutions and poolings are sums over windows. One map for each axis is all th
 their derivatives needs more: the matrix of a convolution is never built.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from hofunc.algebra.labels import Axis
+from hofunc.algebra.labels import Axes, Axis, Label, fresh_axes, full
 from hofunc.algebra.operators import Map
-from hofunc.algebra.term import Factor
+from hofunc.algebra.term import Factor, Term
+from hofunc.rules.axes import replaced
+from hofunc.rules.kinds import Site
+from hofunc.rules.registry import define_linear
+
+aten = torch.ops.aten
+
+Shape = Sequence[int]
 
 
 class Windows(NamedTuple):
@@ -63,3 +71,44 @@ def unwindowed(tensor: Tensor, windows: Windows) -> Tensor:
 def along_windows(windows: Windows, window: Axis, place: Axis, axis: Axis) -> Factor:
     """Return the factor of a map between the windows of an axis, with the place in each, and the axis."""
     return Factor(Map(windowed, unwindowed, (windows,), outs=2), (window, place, axis))
+
+
+# Windows as they stand.
+
+
+@define_linear(aten.unfold.default)
+def _unfold(site: Site, x: Axes, dim: int, size: int, step: int) -> dict[int, list[Term]]:
+    if not x:
+        return {0: [Term(1, (), ((full(Label(1)),),), (x,))]}
+    dim %= len(x)
+    window, place = fresh_axes((site.node.shape[dim], size))
+    windows = Windows(site.node.shape[dim], size, site.shapes[0][dim], step, 0, 1)
+    out = (*replaced(x, dim, window), place)
+    return {0: [Term(1, (along_windows(windows, window, place, x[dim]),), out, (x,))]}
+
+
+def _columned(
+    image: tuple[int, ...], kernel: Shape, dilation: Shape, padding: Shape, stride: Shape
+) -> tuple[Axes, Axes, tuple[Factor, ...]]:
+    """Return the axes of an image of some shape and of its windows as columns, and the factors between them."""
+    options = [tuple(option) * (2 // len(option)) for option in (kernel, stride, padding, dilation)]
+    windows = [
+        Windows((length + 2 * before - (width - 1) * apart - 1) // step + 1, width, length, step, before, apart)
+        for length, width, step, before, apart in zip(image[-2:], *options, strict=True)
+    ]
+    axes = fresh_axes(image)
+    numbers, places = (fresh_axes(sizes) for sizes in zip(*((w.number, w.width) for w in windows), strict=True))
+    columns = (*axes[:-3], axes[-3] + sum(places, ()), sum(numbers, ()))
+    return axes, columns, tuple(map(along_windows, windows, numbers, places, axes[-2:]))
+
+
+@define_linear(aten.im2col.default)
+def _im2col(site: Site, x: Axes, *options: Shape) -> dict[int, list[Term]]:
+    image, columns, factors = _columned(site.shapes[0], *options)
+    return {0: [Term(1, factors, columns, (image,))]}
+
+
+@define_linear(aten.col2im.default)
+def _col2im(site: Site, x: Axes, size: Shape, *options: Shape) -> dict[int, list[Term]]:
+    image, columns, factors = _columned(site.node.shape, *options)
+    return {0: [Term(1, factors, image, (columns,))]}
