@@ -7,6 +7,7 @@ import torch
 
 from .peers import peer_of_kind, plan
 from .points import heavy, tracked
+from .shown import shown
 from .timing import keep_memory
 
 TRACKED = {workload.name: workload for workload in tracked()}
@@ -29,6 +30,7 @@ class Time:
         self.call = peer_of_kind(TRACKED[name], kind).prepare()
         self.call()
 
+    @shown("Time of a call")
     def time_derivative(self, name: str, kind: str) -> None:
         """Time one call."""
         del name, kind
@@ -48,6 +50,7 @@ class Memory:
         torch.set_grad_enabled(False)
         self.peer = peer_of_kind(HEAVY[name], kind)
 
+    @shown("Peak memory of a process")
     def peakmem_derivative(self, name: str, kind: str) -> None:
         """Prepare and call once."""
         del name, kind
@@ -64,16 +67,19 @@ class Plan:
         """Make the plan."""
         self.plan = plan(TRACKED[name])
 
+    @shown("Plans: floating-point operations of a call", "flops")
     def track_flops(self, name: str) -> int:
         """Return the floating-point operations of a call."""
         del name
         return self.plan.flops
 
+    @shown("Plans: torch calls of a call", "torch calls")
     def track_steps(self, name: str) -> int:
         """Return the torch calls of a call."""
         del name
         return self.plan.steps
 
+    @shown("Plans: memory held at once", "bytes")
     def track_peak_bytes(self, name: str) -> int:
         """Return the most that a call holds at once of what it allocates."""
         del name

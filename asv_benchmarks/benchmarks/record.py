@@ -9,6 +9,7 @@ from torch import Tensor
 
 from hofunc.graph.record import record
 
+from .shown import shown
 from .timing import interleaved
 
 OPS, ROUNDS = 100, 200
@@ -33,6 +34,7 @@ class Overhead:
         torch.set_num_threads(1)
         self.inputs = [torch.randn(10, 10, generator=torch.Generator().manual_seed(0))]
 
+    @shown("Recording: time for each op, beyond running it")
     def track_per_op(self) -> float:
         """Return the difference of the medians of recorded and of plain calls, for one op."""
         functions = {"plain": lambda: chain(self.inputs), "recorded": lambda: record(chain, self.inputs)}
