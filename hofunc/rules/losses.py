@@ -43,6 +43,24 @@ _define_loss(aten.huber_loss.default, _huber)
 _define_loss(aten.smooth_l1_loss.default, _smooth_l1)
 
 
+SMALL = 1e-12  # where torch stops to divide by x (1 - x)
+LEAST = -100  # where torch stops logarithms
+
+
+def binary_cross_entropy(x: Tensor, t: Tensor, weight: Tensor | None = None, reduction: int = MEAN) -> Tensor:
+    """Return the cross-entropy of probabilities; at zero and one it is a straight line with torch's slope."""
+    inside = (x * (1 - x)).detach() > SMALL
+    safe = torch.where(inside, x, 0.5)
+    curved = (t - 1) * torch.log1p(-safe) - t * safe.log()
+    end, slope = x.detach(), (x - t).detach() / SMALL
+    straight = (t - 1) * torch.log1p(-end).clamp(min=LEAST) - t * end.log().clamp(min=LEAST) + (x - end) * slope
+    losses = torch.where(inside, curved, straight)
+    return reduced_by(losses if weight is None else losses * weight, reduction)
+
+
+define_composite(aten.binary_cross_entropy.default, binary_cross_entropy)
+
+
 def nll_loss(
     x: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int
 ) -> tuple[Tensor, Tensor]:

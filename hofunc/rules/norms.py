@@ -42,12 +42,12 @@ def _var_mean(x: Tensor, dim: Dims = None, *, correction: float | None = None, k
 
 
 def _std(x: Tensor, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False) -> Tensor:
-    return _var(x, dim, correction=correction, keepdim=keepdim).sqrt()
+    return root(_var(x, dim, correction=correction, keepdim=keepdim))
 
 
 def _std_mean(x: Tensor, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False) -> list[Tensor]:
     variance, mean = _var_mean(x, dim, correction=correction, keepdim=keepdim)
-    return [variance.sqrt(), mean]
+    return [root(variance), mean]
 
 
 def vector_norm(x: Tensor, order: float = 2, dim: Dims = None, keepdim: bool = False, **_: Any) -> Tensor:
@@ -63,7 +63,12 @@ def vector_norm(x: Tensor, order: float = 2, dim: Dims = None, keepdim: bool = F
         return x.abs().sum(dims, keepdim=keepdim)
     if order == 0:
         return (x.detach() != 0).to(x.dtype).sum(dims, keepdim=keepdim)
-    return root(x.abs().pow(order).sum(dims, keepdim=keepdim), order)
+    magnitude = x.abs()
+    if 0 < order < 1:  # no slope at zero, as in torch
+        powers = torch.where(magnitude > 0, torch.where(magnitude > 0, magnitude, 1).pow(order), 0)
+    else:
+        powers = magnitude.pow(order)
+    return root(powers.sum(dims, keepdim=keepdim), order)
 
 
 def root(x: Tensor, degree: float = 2) -> Tensor:
