@@ -47,6 +47,21 @@ def _clamped(x: Tensor, low: Tensor | None, high: Tensor | None) -> Tensor:
     return x if high is None else torch.where(x > high, high, x)
 
 
+define_composite(aten.angle.default, lambda x: x.detach().angle())
+
+
+def _trilinear(
+    a: Tensor, b: Tensor, c: Tensor, new_a: list[int], new_b: list[int], new_c: list[int], summed: list[int], *_: int
+) -> Tensor:
+    for dims, place in ((new_a, 0), (new_b, 1), (new_c, 2)):
+        for dim in dims:
+            a, b, c = (x.unsqueeze(dim) if which == place else x for which, x in enumerate((a, b, c)))
+    return (a * b * c).sum(tuple(summed))
+
+
+define_composite(aten._trilinear.default, _trilinear)
+
+
 # Softmax: what torch's own backward passes call, and the logarithm of a sum of two exponentials.
 
 define_composite(

@@ -101,6 +101,23 @@ define_composite(aten.index.Tensor, _index)
 define_composite(aten._unsafe_index.Tensor, _index)
 define_composite(aten.index_put.default, _index_put)
 define_composite(aten._unsafe_index_put.default, _index_put)
+
+
+def _unsafe_masked_index(x: Tensor, mask: Tensor, indices: Indices, fill: float) -> Tensor:
+    return torch.where(mask, _index(x, _clamped(indices, x.shape)), fill)
+
+
+def _unsafe_masked_index_put(x: Tensor, mask: Tensor, indices: Indices, values: Tensor) -> Tensor:
+    return _index_put(x, _clamped(indices, x.shape), torch.where(mask, values, 0), accumulate=True)
+
+
+def _clamped(indices: Indices, shape: Sequence[int]) -> list[Tensor | None]:
+    """Move indices into range, each of one axis."""
+    return [None if index is None else index.clamp(0, size - 1) for index, size in zip(indices, shape, strict=False)]
+
+
+define_composite(aten._unsafe_masked_index.default, _unsafe_masked_index)
+define_composite(aten._unsafe_masked_index_put_accumulate.default, _unsafe_masked_index_put)
 define_composite(aten.masked_select.default, lambda x, at: _index(*_broadcast(x, at)))
 
 
@@ -115,15 +132,3 @@ define_composite(aten.take.default, _take)
 def _broadcast(x: Tensor, at: Tensor) -> tuple[Tensor, list[Tensor]]:
     x, at = torch.broadcast_tensors(x, at)
     return x.reshape(-1), [at.reshape(-1)]
-
-
-def _embedding(
-    weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
-) -> Tensor:
-    rows = weight.index_select(0, indices.reshape(-1)).reshape(*indices.shape, weight.shape[1])
-    if padding_idx < 0:
-        return rows
-    return torch.where((indices == padding_idx).unsqueeze(-1), rows.detach(), rows)
-
-
-define_composite(aten.embedding.default, _embedding)

@@ -37,6 +37,8 @@ ARITHMETIC = [
     use("addcdiv", lambda c, a, b: torch.addcdiv(c, a, away(b), value=-2), (2,), (2, 1), (1,)),
     use("lerp.Tensor", torch.lerp, (2, 2), (2,), (2, 1)),
     use("lerp of one tensor", lambda x: torch.lerp(x, x * x, x), (3,)),
+    use("bilinear", torch.nn.functional.bilinear, (2, 2), (2, 1), (2, 2, 1), (2,)),
+    use("bilinear of no batch", torch.nn.functional.bilinear, (2,), (2,), (1, 2, 2)),
     use("logaddexp", torch.logaddexp, (2, 2), (2,)),
     use("logaddexp with itself", lambda x: torch.logaddexp(x, x), (3,)),
     use("clamp between tensors", lambda x, y: torch.clamp(x, y - 1, y + 0.5), (4,), (4,)),

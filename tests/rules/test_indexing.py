@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor
 
 import hofunc
@@ -41,8 +40,20 @@ READ = [
     ),
     use("_unsafe_index", lambda x: aten._unsafe_index.Tensor(x, [None, ints(x, 1, 1)]), (2, 2)),
     use("take", lambda x: x.take(ints(x, [5, 0], [0, 2])), (2, 3)),
-    use("embedding", lambda x: F.embedding(ints(x, [0, 2], [2, 1]), x), (3, 2)),
-    use("embedding of a single index", lambda x: F.embedding(ints(x, 1)[0], x), (3, 2)),
+    use("take of negative indices", lambda x: x.take(ints(x, -1, 2)), (2, 2)),
+    use(
+        "_unsafe_masked_index",
+        lambda x: aten._unsafe_masked_index(x, ints(x, [1], [0]) > 0, [ints(x, 1, 7), None], 0.5),
+        (2, 2),
+        reference=lambda x: torch.stack([x[1], torch.full_like(x[1], 0.5)]),
+    ),
+    use(
+        "_unsafe_masked_index_put_accumulate",
+        lambda x, y: aten._unsafe_masked_index_put_accumulate(x, ints(x, 1, 1, 0) > 0, [ints(x, 1, 1, -9)], y),
+        (2,),
+        (3,),
+        reference=lambda x, y: torch.stack([x[0], x[1] + y[0] + y[1]]),
+    ),
     use("unfold", lambda x: x.unfold(0, 2, 1), (4,)),
     use("unfold of a negative dim with a step", lambda x: x.unfold(-2, 2, 2), (5, 2), orders=(1, 2)),
     use("unfold of everything", lambda x: x.unfold(0, 3, 1), (3,)),
@@ -82,6 +93,7 @@ CASES: list[OpCase] = [
         inputs=lambda device: [torch.tensor([1.0, -0.4, 2.0], dtype=torch.float64, device=device)],
         reference=lambda x: torch.stack([x[0], x[2]]),
     ),
+    use("masked_select of a scalar", lambda x: x.masked_select(x.detach() != 0), ()),
     use(
         "masked_select broadcasts",
         lambda x: x.masked_select(torch.tensor([[True], [False]], device=x.device)),
@@ -94,15 +106,6 @@ CASES: list[OpCase] = [
 @every_row(CASES)
 def test_indexing(case: OpCase, order: int, device: torch.device) -> None:
     case.check(order, device)
-
-
-def test_a_padded_row_of_an_embedding_is_a_constant(device: torch.device) -> None:
-    weight = rand(device, 3, 2)
-    got = hofunc.hessian(lambda w: (F.embedding(ints(w, 1, 2, 1), w, padding_idx=1) ** 3).sum())(weight)
-    expected = torch.zeros(3, 2, 3, 2, dtype=weight.dtype, device=device)
-    for column in range(2):
-        expected[2, column, 2, column] = 6 * weight[2, column]
-    torch.testing.assert_close(got, expected)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ WITHOUT_A_RULE = [
     aten.sort.default,
     aten._cdist_forward.default,
     aten.histc.default,
+    aten._embedding_bag_forward_only.default,
 ]
 CONVOLUTION = (torch.nn.functional.conv1d, [(1, 1, 4), (1, 1, 2)])
 

@@ -53,6 +53,7 @@ PERMUTATIONS = [
 ]
 
 UNITS = [
+    use("squeeze of no dim", lambda x: aten.squeeze.dims(x, []), (1, 2)),
     use("squeeze", torch.squeeze, (1, 3, 1)),
     use("squeeze of a dim", lambda x: x.squeeze(-1), (1, 3, 1)),
     use("squeeze of a dim that is not one", lambda x: x.squeeze(1), (1, 3, 1)),
