@@ -82,7 +82,7 @@ def hod(
                 [0., 1.]])
     """
     options = _checked("hod", f, order, argnums, has_aux, layout, strategy, Limits(chunk_size, max_bytes))
-    return Transform(f, options, (order,), lambda _, computed: computed[0])
+    return Transform(f, options, (order,), _highest)
 
 
 def derivatives(
@@ -144,16 +144,8 @@ def jacobian(
         tensor([[2., 0.],
                 [0., 4.]])
     """
-    return hod(
-        f,
-        1,
-        argnums,
-        has_aux=has_aux,
-        layout=layout,
-        strategy=strategy,
-        chunk_size=chunk_size,
-        max_bytes=max_bytes,
-    )
+    options = _checked("jacobian", f, 1, argnums, has_aux, layout, strategy, Limits(chunk_size, max_bytes))
+    return Transform(f, options, (1,), _highest)
 
 
 def hessian(
@@ -174,16 +166,13 @@ def hessian(
                 [3., 0., 1.],
                 [2., 1., 0.]])
     """
-    return hod(
-        f,
-        2,
-        argnums,
-        has_aux=has_aux,
-        layout=layout,
-        strategy=strategy,
-        chunk_size=chunk_size,
-        max_bytes=max_bytes,
-    )
+    options = _checked("hessian", f, 2, argnums, has_aux, layout, strategy, Limits(chunk_size, max_bytes))
+    return Transform(f, options, (2,), _highest)
+
+
+def _highest(_: Any, computed: list) -> Any:
+    """Return the derivative of the highest order alone."""
+    return computed[-1]
 
 
 class Options(NamedTuple):

@@ -498,7 +498,7 @@ def test_figures(device: torch.device) -> None:
     assert plan.peak_bytes >= 8 * 2 * 5 * 2 * 3
     assert plan.bytes > plan.peak_bytes
     assert repr(plan) == (
-        f"Plan(hod(<lambda>), strategy={plan.strategy!r}, steps={plan.steps}, flops={plan.flops}, "
+        f"Plan(jacobian(<lambda>), strategy={plan.strategy!r}, steps={plan.steps}, flops={plan.flops}, "
         f"bytes={plan.bytes}, peak_bytes={plan.peak_bytes})"
     )
     with pytest.raises(AttributeError):
