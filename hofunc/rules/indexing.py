@@ -1,6 +1,7 @@
 """Indexing by tensors, in terms of selections along one axis."""
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import torch
@@ -40,7 +41,8 @@ class _Indexed:
 
     def merged(self, x: Tensor) -> Tensor:
         """Bring the indexed axes of a tensor to the front, as one."""
-        return x.permute(self.front + self.rest).reshape(-1, *(self.extents[dim] for dim in self.rest))
+        length = prod(self.extents[dim] for dim in self.front)
+        return x.permute(self.front + self.rest).reshape(length, *(self.extents[dim] for dim in self.rest))
 
     def parted(self, x: Tensor) -> Tensor:
         """Undo `merged`."""
@@ -61,7 +63,7 @@ class _Indexed:
         values = values.expand(after + self.shape + shape[len(self.shape) + self.start :])
         moved = list(range(self.start, self.start + len(self.shape)))
         values = values.permute(moved + [dim for dim in range(values.dim()) if dim not in moved])
-        return values.reshape(-1, *(self.extents[dim] for dim in self.rest))
+        return values.reshape(len(self.flat), *(self.extents[dim] for dim in self.rest))
 
 
 def _integers(indices: Indices) -> list[Tensor | None]:

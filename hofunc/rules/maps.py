@@ -7,7 +7,7 @@ import torch
 from hofunc.algebra.labels import Axes, Label, fresh_axes, full
 from hofunc.algebra.operators import Map
 from hofunc.algebra.term import Factor, Term
-from hofunc.rules.axes import replaced
+from hofunc.rules.axes import dims_of, replaced
 from hofunc.rules.kinds import Site
 from hofunc.rules.registry import by_map, define_linear
 
@@ -73,7 +73,7 @@ def _rearranged(x: Axes, maps: dict[int, Map]) -> Terms:
 @define_linear(aten.flip.default)
 def _flip(site: Site, x: Axes, dims: Sequence[int]) -> Terms:
     flip = Map(flipped, flipped, (), selects=True)
-    return _rearranged(x, {dim % len(x): flip for dim in dims})
+    return _rearranged(x, dict.fromkeys(dims_of(dims, len(x)) if dims else (), flip))
 
 
 @define_linear(aten.roll.default)

@@ -32,6 +32,13 @@ READ = [
     use("index of nothing", lambda x: x[ints(x).long()], (3,), orders=(1,)),
     use("index by a mask", lambda x: x[torch.tensor([True, False, True], device=x.device)], (3, 2)),
     use("index by a mask of two dims", lambda x: x[above(x) | True], (2, 2)),
+    use("index of an empty tensor", lambda x: x[:, [0, 2]], (0, 3), orders=(1,)),
+    use(
+        "padding of an empty batch",
+        lambda x: torch.nn.functional.pad(x, (1, 1), mode="reflect"),
+        (0, 1, 3),
+        orders=(1,),
+    ),
     use("index by an empty mask", lambda x: x[above(x) & False], (3,), orders=(1,)),
     use(
         "index by a mask beside indices",

@@ -26,6 +26,7 @@ REARRANGED = [
     use("flip", lambda x: x.flip(0), (3,)),
     use("flip of several dims", lambda x: x.flip(0, -1), (2, 3)),
     use("flip times itself", lambda x: x.flip(0) * x, (3,)),
+    use("flip of a scalar", lambda x: x.flip(0), (), reference=lambda x: x * 1),
     use("flip of nothing", lambda x: x.flip(()), (3,)),
     use("roll", lambda x: x.roll(1), (3,)),
     use("roll of a flattened tensor", lambda x: x.roll(2), (2, 3)),
