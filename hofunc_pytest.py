@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from hofunc.golden import Goldens
+    from hofunc.testing.golden import Goldens
 
 _OWNERS = pytest.StashKey[dict[Path, str]]()
 
@@ -26,8 +26,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def hofunc_golden(request: pytest.FixtureRequest) -> "Goldens":
-    """Golden derivatives, kept in ``golden/<test file>/`` beside the test file: see `hofunc.golden.Goldens`."""
-    from hofunc.golden import Goldens  # noqa: PLC0415 - see above
+    """Golden derivatives, kept in ``golden/<test file>/`` beside the test file: see `hofunc.testing.golden.Goldens`."""
+    from hofunc.testing.golden import Goldens  # noqa: PLC0415 - see above
 
     folder = request.path.parent / "golden" / request.path.stem
     owners = request.config.stash.setdefault(_OWNERS, {})

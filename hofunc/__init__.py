@@ -16,7 +16,7 @@ from hofunc.errors import (
     UntracedError,
 )
 from hofunc.frozen import Plan
-from hofunc.testing import hodcheck
+from hofunc.testing.check import hodcheck
 from hofunc.transforms import derivatives, hessian, hod, jacobian
 
 __version__ = "0.1.0.dev0"

@@ -29,7 +29,7 @@ def test_the_life_of_a_golden(pytester: pytest.Pytester, golden: Path) -> None:
     changed = pytester.runpytest_inprocess(*IN_PROCESS)
     changed.assert_outcomes(failed=1)
     changed.stdout.fnmatch_lines(["*entry * of d^2 f(*args) / d args?0? d args?0? is * off, *: got *, expected *"])
-    changed.stdout.no_fnmatch_line("*hofunc/golden.py*")  # the traceback ends in the test
+    changed.stdout.no_fnmatch_line("*hofunc/testing/golden.py*")  # the traceback ends in the test
     pytester.runpytest_inprocess(*IN_PROCESS, "--hofunc-golden-update").assert_outcomes(passed=1)
     pytester.runpytest_inprocess(*IN_PROCESS).assert_outcomes(passed=1)
 

@@ -9,7 +9,7 @@ import torch
 from torch.utils._pytree import keystr, tree_flatten_with_path, tree_leaves
 
 from hofunc.arguments import Arguments, check_outputs, split
-from hofunc.differences import Estimate, slope
+from hofunc.testing.differences import Estimate, slope
 from hofunc.transforms import hod
 
 Function = Callable[..., Any]

@@ -10,10 +10,10 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from hofunc.arguments import check_transform
-from hofunc.entries import largest, worst
 from hofunc.errors import ArgumentError, GoldenError
-from hofunc.golden_file import UPDATE, Golden, Kept, load, save
-from hofunc.oracles import Subject
+from hofunc.testing.entries import largest, worst
+from hofunc.testing.golden_file import UPDATE, Golden, Kept, load, save
+from hofunc.testing.oracles import Subject
 
 
 class Goldens:

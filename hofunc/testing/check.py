@@ -8,11 +8,11 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from hofunc.arguments import check_transform, split
-from hofunc.entries import largest
 from hofunc.errors import ArgumentError, HodcheckError
-from hofunc.judgement import Tolerances, check
-from hofunc.oracles import Subject
-from hofunc.repeated import repeated
+from hofunc.testing.entries import largest
+from hofunc.testing.judgement import Tolerances, check
+from hofunc.testing.oracles import Subject
+from hofunc.testing.repeated import repeated
 
 
 def hodcheck(

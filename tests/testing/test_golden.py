@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import hofunc
-from hofunc.golden import Goldens
+from hofunc.testing.golden import Goldens
 
 X = torch.tensor([0.5, 1.0], dtype=torch.float64)
 

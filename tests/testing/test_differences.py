@@ -6,7 +6,7 @@ from math import cos, exp, inf
 import pytest
 import torch
 
-from hofunc.differences import slope
+from hofunc.testing.differences import slope
 
 
 @pytest.mark.parametrize(

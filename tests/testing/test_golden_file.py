@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import hofunc
-from hofunc.golden_file import Golden, Kept, load, save
+from hofunc.testing.golden_file import Golden, Kept, load, save
 
 VALUES = [0.1, -0.0, 1e-320, 1.7e308, float("inf"), float("-inf"), float("nan")]
 

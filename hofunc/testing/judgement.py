@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import torch
 
-from hofunc.differences import Estimate
-from hofunc.entries import Mismatch, largest, worst
 from hofunc.errors import HodcheckError
-from hofunc.oracles import Leaves, Subject
+from hofunc.testing.differences import Estimate
+from hofunc.testing.entries import Mismatch, largest, worst
+from hofunc.testing.oracles import Leaves, Subject
 
 
 class Tolerances(NamedTuple):

@@ -11,10 +11,11 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
 import hofunc
-from hofunc import hodcheck, oracles
+from hofunc import hodcheck
 from hofunc.rules.kinds import Elementwise
 from hofunc.rules.registry import RULES
 from hofunc.run import cache
+from hofunc.testing import oracles
 from tests.cases import mixed, rand
 
 CPU = torch.device("cpu")
@@ -132,7 +133,7 @@ def test_a_wrong_rule_is_found_and_the_entry_named(monkeypatch: pytest.MonkeyPat
     pattern = (
         r"hodcheck: d\^3 f\(\*args\)\[0\] / d args\[0\]\[0\] d args\[0\]\[0\] d args\[0\]\[0\] is 2 off, \S+ allowed; "
         r"2 of 16 entries differ: got 1, expected -(1|0\.9999\d+) by differences of order 2, which are good to \S+; "
-        r"nested torch.func.jacrev has -1 \(called at test_testing.py:\d+\)\. If f is smooth there .*report it\."
+        r"nested torch.func.jacrev has -1 \(called at test_check\.py:\d+\)\. If f is smooth there .*report it\."
     )
     assert re.fullmatch(pattern, str(caught.value)), str(caught.value)
     assert hodcheck(torch.sin, point, 3, raise_exception=False) is False
@@ -222,7 +223,7 @@ def test_what_no_oracle_can_confirm() -> None:
     pattern = (
         r"hodcheck: no oracle confirms d\^1 f\(\*args\) / d args\[0\]\[0\]: got 0, expected a second opinion, but "
         r"nested torch\.func\.jacrev fails with \w+ \(.*\), and differences of order 0 have \S+, good to 0\.8 only "
-        r"\(called at test_testing.py:\d+\)\. Pass float64, and args .*\."
+        r"\(called at test_check\.py:\d+\)\. Pass float64, and args .*\."
     )
     assert re.fullmatch(pattern, str(caught.value)), str(caught.value)
     assert hodcheck(f, point, 1, raise_exception=False) is False

@@ -7,8 +7,8 @@ import torch
 from torch.utils._pytree import keystr, tree_flatten, tree_flatten_with_path, tree_leaves, tree_map_only
 
 from hofunc.arguments import check_outputs
-from hofunc.entries import identical, largest, worst
 from hofunc.errors import ArgumentError, MutationError
+from hofunc.testing.entries import identical, largest, worst
 
 
 def repeated(name: str, f: Callable[..., Any], args: tuple) -> Any:

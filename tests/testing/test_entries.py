@@ -2,7 +2,7 @@
 
 import torch
 
-from hofunc.entries import largest, worst
+from hofunc.testing.entries import largest, worst
 
 INF, NAN = float("inf"), float("nan")
 

@@ -1,0 +1,1 @@
+"""Checks of derivatives on users' own functions: hodcheck, and golden derivatives."""
