@@ -131,7 +131,42 @@ TRANSPOSED = [
     conv("conv_transpose3d", F.conv_transpose3d, (1, 1, 2, 1, 2), (1, 1, 1, 2, 2), stride=(1, 2, 1)),
 ]
 
-USES = [
+
+def gradients(f: Callable[..., Tensor], **options: Any) -> Callable[..., tuple[Tensor, ...]]:
+    """Return the function that returns the gradients of a convolution, cubed and summed, by all that it takes."""
+
+    def loss(*args: Tensor) -> Tensor:
+        return (f(*args, **options) ** 3).sum()
+
+    return lambda *args: torch.func.grad(loss, tuple(range(len(args))))(*args)
+
+
+CASES = [
+    use(
+        "gradients of a convolution",
+        gradients(F.conv1d, stride=2, padding=1),
+        (1, 1, 3),
+        (1, 1, 2),
+        (1,),
+        orders=(1, 2),
+        reference=gradients(written_out, stride=2, padding=1),
+    ),
+    use(
+        "gradients of a convolution in groups",
+        gradients(F.conv1d, groups=2),
+        (1, 2, 2),
+        (2, 1, 2),
+        reference=gradients(written_out, groups=2),
+    ),
+    use(
+        "gradients of a transposed convolution",
+        gradients(F.conv_transpose1d, stride=2),
+        (1, 1, 2),
+        (1, 1, 2),
+        (1,),
+        orders=(1, 2),
+        reference=gradients(written_out, stride=2, transposed=True),
+    ),
     use("a convolution of an empty batch", F.conv1d, (0, 2, 3), (1, 2, 2), orders=(1, 2), reference=written_out),
     use("a convolution that is not taken apart", F.conv2d, (1, 1, 2, 3), (1, 1, 1, 2), inference=True),
     use("a convolution with itself", lambda x: F.conv1d(x, x), (2, 2, 2)),
@@ -163,7 +198,7 @@ def test_third_derivatives_against_those_of_a_written_out_one(row: Row, device: 
     check_hod(number(row.native), args, 3, argnums=argnums, reference=number(row.reference))
 
 
-@every_row(USES)
+@every_row(CASES)
 def test_uses(case: OpCase, order: int, device: torch.device) -> None:
     case.check(order, device)
 

@@ -79,7 +79,10 @@ LARGEST = [
 ]
 
 
-@every_row([*AVERAGES, *LARGEST])
+CASES: list[OpCase] = [*AVERAGES, *LARGEST]
+
+
+@every_row(CASES)
 def test_pooling(case: OpCase, order: int, device: torch.device) -> None:
     case.check(order, device)
 

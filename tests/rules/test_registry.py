@@ -68,6 +68,7 @@ def is_of_numbers(rule: Any) -> bool:
 MODULES_OF_NUMBERS = {f"hofunc.rules.{name}" for name in ("elementwise", "activations", "special", "pairs", "constant")}
 
 
+@pytest.mark.filterwarnings("ignore:The reduce argument:UserWarning", "ignore:index_reduce:UserWarning")  # torch's own
 def test_every_op_is_in_a_table() -> None:
     recorded = {str(op) for case in every_case() for op in recorded_ops(case)}
     with_rules = {str(op) for op, rule in RULES.items() if not is_of_numbers(rule)}

@@ -28,6 +28,7 @@ SMOOTH = [
     use("bicubic", lambda x: F.interpolate(x, (3, 4), mode="bicubic"), (1, 1, 2, 3)),
     use("bicubic with corners", lambda x: F.interpolate(x, (3, 4), mode="bicubic", align_corners=True), (1, 1, 2, 3)),
     use("bicubic, smoothed", lambda x: F.interpolate(x, (2, 2), mode="bicubic", antialias=True), (1, 1, 3, 4)),
+    use("lanczos, smoothed", lambda x: F.interpolate(x, (2, 2), mode="lanczos", antialias=True), (1, 1, 3, 4)),
     use("trilinear", lambda x: F.interpolate(x, (3, 1, 2), mode="trilinear"), (1, 1, 2, 2, 1)),
     use("area", lambda x: F.interpolate(x, (2, 3), mode="area"), (1, 1, 3, 3)),
     use("linear in inference mode", lambda x: F.interpolate(x, 5, mode="linear"), (1, 2, 3), inference=True),
@@ -46,7 +47,10 @@ NEAREST = [
 ]
 
 
-@every_row([*SMOOTH, *NEAREST])
+CASES: list[OpCase] = [*SMOOTH, *NEAREST]
+
+
+@every_row(CASES)
 def test_interpolation(case: OpCase, order: int, device: torch.device) -> None:
     case.check(order, device)
 
