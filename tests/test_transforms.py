@@ -127,6 +127,37 @@ def test_in_place_code_under_vmap(x: Tensor) -> None:
 # Composition with autograd.
 
 
+@pytest.mark.parametrize("strategy", ["auto", "reverse"])
+def test_autograd_goes_through_code_that_writes_in_place(strategy: str, x: Tensor, device: torch.device) -> None:
+    """Autograd's own history of a tensor that was written to below it ends there."""
+
+    def summed(w: Tensor, is_in_place: bool) -> Tensor:
+        def in_place(x: Tensor) -> Tensor:
+            y, z = w.sin(), torch.zeros_like(w)
+            y.mul_(x)
+            z[1:] = w[1:] * x[1:]
+            z[0] = (w * w).sum()
+            top = z[:2]
+            top *= w[:2]
+            return (z.exp_() * y).sum()
+
+        def functional(x: Tensor) -> Tensor:
+            z = torch.cat([(w * w).sum()[None], w[1:] * x[1:]])
+            return (torch.cat([z[:2] * w[:2], z[2:]]).exp() * (w.sin() * x)).sum()
+
+        parts = hofunc.derivatives(in_place if is_in_place else functional, 2, strategy=strategy)(x[0] + w)
+        return sum((part.sin().sum() for part in parts), w.new_zeros(()))
+
+    weight = rand(device, 3, seed=5).requires_grad_()
+    (expected,) = torch.autograd.grad(summed(weight, False), weight)
+    assert_equal(torch.autograd.grad(summed(weight, True), weight)[0], expected)
+    assert_equal(grad(lambda w: summed(w, True))(weight.detach()), expected)
+    assert_equal(hofunc.jacobian(lambda w: summed(w, True))(weight.detach()), expected)
+    with torch.autograd.forward_ad.dual_level():
+        dual = summed(torch.autograd.forward_ad.make_dual(weight.detach(), x[1]), True)
+        assert_equal(torch.autograd.forward_ad.unpack_dual(dual).tangent, expected @ x[1])
+
+
 def test_backward_to_the_parameters_of_a_module(x: Tensor, device: torch.device) -> None:
     net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1)).double().to(device)
     parameters = dict(net.named_parameters())

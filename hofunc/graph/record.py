@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch.autograd import forward_ad
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_map
 
 from hofunc.graph.node import Call, Graph, call_of
@@ -48,14 +49,19 @@ def record(f: Function, inputs: Sequence[torch.Tensor], others: Any = ()) -> Rec
 
 
 def _record_values(f: Function, inputs: Sequence[torch.Tensor], others: Any) -> Recording:
-    tape = Tape()
+    tape, has_grad = Tape(), torch.is_grad_enabled()
     with torch.enable_grad():
         aliases = [tensor.view_as(tensor) for tensor in inputs]
         for alias in aliases:
             tape.ledger.add_input(alias, active=True)
         with tape:
             result = f(aliases, others)
-    return _recording(tape, result, None)
+    recording = _recording(tape, result, None)
+    has_history = has_grad and any(value.requires_grad for value in recording.values)
+    if tape.wrote and (has_history or forward_ad._current_level >= 0):
+        # what autograd knows of a tensor that was written to is not what the graph does, so the values have no history
+        recording = recording._replace(wrappers=[*inputs])
+    return recording
 
 
 def _record_stand_ins(f: Function, inputs: Sequence[torch.Tensor], others: Any) -> Recording:

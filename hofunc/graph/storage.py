@@ -19,6 +19,12 @@ from hofunc.graph.ledger import Ledger
 from hofunc.graph.node import Ref
 
 
+def copied(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a copy that has the autograd history of a tensor, which copies made below autograd do not have."""
+    with torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.AutogradFunctionality, False):
+        return tensor.clone()
+
+
 class Layout(NamedTuple):
     """Where the elements of a tensor lie in a vector."""
 
@@ -40,6 +46,15 @@ def read_strided(contents: torch.Tensor, layout: Layout) -> torch.Tensor:
 def write_strided(contents: torch.Tensor, value: torch.Tensor, layout: Layout) -> torch.Tensor:
     """Return the vector with a tensor written into it at a layout."""
     return contents.index_copy(0, places(layout, contents.device), value.reshape(-1))
+
+
+def overwritten(
+    tensor: torch.Tensor,
+    source: torch.Tensor,
+    non_blocking: bool = False,  # noqa: ARG001 - as of copy_
+) -> torch.Tensor:
+    """Return what a tensor is once another was copied into it: aten.copy, which autograd cannot differentiate."""
+    return source.to(tensor).expand(tensor.shape)
 
 
 def in_memory_order(tensor: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
@@ -271,13 +286,14 @@ class Storages:
         keywords = tuple(zip(passed, self._ledger.encode(passed.values(), operands), strict=True))
         keys = {storage_key(tensor) for tensor in written}
         self._kept += [value for value in self._ledger.values if storage_key(value) in keys]
-        self._ledger.values = [v.clone() if storage_key(v) in keys else v for v in self._ledger.values]
+        self._ledger.values = [copied(v) if storage_key(v) in keys else v for v in self._ledger.values]
         out = op(*args, **kwargs)
         returned = returned_beside(op, out)  # the functional form returns it first
         for place, tensor in enumerate([*returned, *written]):
             output = place if len(form._schema.returns) > 1 else None
             value = tensor if place < len(returned) else tensor.clone()
-            result = self._ledger.add(value, form, template, tuple(operands), keywords, output)
+            recorded = overwritten if form is torch.ops.aten.copy.default else form
+            result = self._ledger.add(value, recorded, template, tuple(operands), keywords, output)
             if place >= len(returned):
                 self._put(tensor, result)
         return out
@@ -289,7 +305,7 @@ class Storages:
             owner = self.allocated()[key]
             index = self._ledger.tracked.get(id(owner))
             if index is None:
-                index = self._ledger.index_of(owner.clone())
+                index = self._ledger.index_of(copied(owner))
             self.exist = True
             storage = self._storages[key] = _Storage(owner, -1)
             storage.first = self._ledger.add(storage.vector(), in_memory_order, (Ref(index), storage.order), (index,))

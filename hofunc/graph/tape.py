@@ -49,6 +49,11 @@ class Tape(TorchDispatchMode):
     def _should_skip_dynamo(cls) -> bool:
         return False  # the wrapper that True asks for costs an import of dynamo, and time at every op
 
+    @property
+    def wrote(self) -> bool:
+        """Whether the function wrote to a storage that the graph knows."""
+        return self._storages.exist
+
     def graph(self, outputs: Sequence[torch.Tensor]) -> Graph:
         """Return what was recorded, as the graph of the given outputs."""
         self._flush()

@@ -12,11 +12,12 @@ from hofunc.algebra.labels import Axes, Axis, Label, Segment, fresh_axes, full
 from hofunc.algebra.operators import Map
 from hofunc.algebra.term import Factor, Term
 from hofunc.graph.node import Call, Ref
-from hofunc.graph.storage import Layout, in_memory_order, places, read_strided, write_strided
+from hofunc.graph.storage import Layout, in_memory_order, overwritten, places, read_strided, write_strided
 from hofunc.rules.kinds import Site
 from hofunc.rules.registry import by_map, define_composite, define_linear
 
 define_composite(in_memory_order, in_memory_order)
+define_composite(overwritten, overwritten)
 
 
 def digits(layout: Layout, length: int) -> tuple[Axis, Axes] | None:
