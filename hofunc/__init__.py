@@ -16,6 +16,7 @@ from hofunc.errors import (
     UntracedError,
 )
 from hofunc.frozen import Plan
+from hofunc.options import options
 from hofunc.testing.check import hodcheck
 from hofunc.transforms import derivatives, hessian, hod, jacobian
 
@@ -40,6 +41,7 @@ __all__ = [
     "hod",
     "hodcheck",
     "jacobian",
+    "options",
 ]
 
 del _rules

@@ -12,19 +12,27 @@ from hofunc.algebra.term import Term
 from hofunc.errors import FallbackWarning, UnsupportedOpError, warn
 from hofunc.graph.node import Call, Node, Ref, call_of
 from hofunc.graph.standin import in_transform
+from hofunc.options import fallback
 from hofunc.rules.kinds import Opaque, Positions, Site
 
 _WARNED: set[str] = set()
 
 
 def opaque_rule(node: Node, operands: Sequence[torch.Tensor]) -> Opaque:
-    """Return the fallback rule of the op of a node, warning once for each op.
+    """Return the fallback rule of the op of a node, warning once for each op unless options say otherwise.
 
     Raises:
-        UnsupportedOpError: torch takes the op for a constant, so that its derivatives would silently be zero; or the op
-            draws random numbers, of which its derivative would see others than its value did.
+        UnsupportedOpError: Options rule the fallback out; torch takes the op for a constant, so that its derivatives
+            would silently be zero; or it draws random numbers, of which its derivative would see others than its value.
     """
     op = node.op
+    if fallback() == "error":
+        raise UnsupportedOpError(
+            f"hofunc: no rule for {op}",
+            got="an op that only nested torch.func could differentiate, with the option fallback='error'",
+            expected="an op with a rule",
+            remedy="Write f with other ops, add a rule (docs/adding-an-op.md), or allow the fallback.",
+        )
     if isinstance(op, OpOverload) and torch.Tag.nondeterministic_seeded in op.tags:
         raise UnsupportedOpError(
             f"hofunc: no rule for {op}",
@@ -39,7 +47,7 @@ def opaque_rule(node: Node, operands: Sequence[torch.Tensor]) -> Opaque:
             expected="an op that torch can differentiate",
             remedy="Detach its input if it is to be a constant, or add a rule (docs/adding-an-op.md).",
         )
-    if str(op) not in _WARNED:
+    if fallback() == "warn" and str(op) not in _WARNED:
         _WARNED.add(str(op))
         warn(
             f"hofunc: no rule for {op}; its derivatives are taken by nested torch.func, which is exact but slow. "

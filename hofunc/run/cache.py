@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 
 from hofunc.graph.node import Graph
+from hofunc.options import fallback
 from hofunc.plan.blueprint import Blueprint, Limits
 from hofunc.plan.planner import plan
 from hofunc.rules.lower import lower
@@ -59,8 +60,9 @@ def planned(
         strategy,
         limits,
         replayed,
-        len(RULES),
-    )  # a rule that is added later makes other plans
+        len(RULES),  # a rule that is added later makes other plans
+        fallback() == "error",  # what was planned with the fallback is refused
+    )
     with _lock:
         found = _plans.get(key)
         if found is not None:
