@@ -1,4 +1,4 @@
-"""The rules of all known ops; importing this package enters them into the registry."""
+"""The rules of all known ops, which importing this package enters, and the functions that enter more of them."""
 
 from hofunc.rules import (
     activations,
@@ -30,14 +30,40 @@ from hofunc.rules import (
     strided,
     windows,
 )
+from hofunc.rules.registry import (
+    POSITIVE,
+    REAL,
+    UNIT,
+    define_composite,
+    define_constant,
+    define_elementwise,
+    define_elementwise_pair,
+    define_linear,
+    define_masked,
+    define_multilinear,
+    define_relabelling,
+    define_sum,
+)
 
 __all__ = [
+    "POSITIVE",
+    "REAL",
+    "UNIT",
     "activations",
     "attention",
     "bessel",
     "composite",
     "constant",
     "convolution",
+    "define_composite",
+    "define_constant",
+    "define_elementwise",
+    "define_elementwise_pair",
+    "define_linear",
+    "define_masked",
+    "define_multilinear",
+    "define_relabelling",
+    "define_sum",
     "distances",
     "elementwise",
     "embedding",

@@ -5,10 +5,12 @@ from functools import partial
 from math import prod
 from typing import Any
 
+from torch._ops import OpOverload
+
 from hofunc.algebra.labels import Axes, fresh_axes
 from hofunc.algebra.operators import Map
 from hofunc.algebra.term import Factor, Term
-from hofunc.errors import InternalError
+from hofunc.errors import ArgumentError
 from hofunc.graph.node import Call, Ref
 from hofunc.rules.axes import broadcast, subscripted
 from hofunc.rules.kinds import Composite, Constant, Elementwise, ElementwisePair, Linear, Multilinear, Rule, Site
@@ -23,12 +25,36 @@ UNIT = (-0.8, 0.8)
 def define(op: Any, rule: Rule | Composite | Constant) -> None:
     """Enter the rule of an op.
 
+    Args:
+        op: The op, as ``torch.ops.aten.exp.default`` or what ``torch.library.custom_op`` returns.
+        rule: Its rule.
+
     Raises:
-        InternalError: The op has a rule already.
+        ArgumentError: It is no op, or has a rule already.
     """
-    if op in RULES:
-        raise InternalError(f"hofunc.rules: two rules for {op}", got=f"{rule}", expected="one rule for each op")
-    RULES[op] = rule
+    overload = _overload(op)
+    if overload in RULES:
+        raise ArgumentError(
+            f"hofunc.rules: a rule for {overload}",
+            got="a second one",
+            expected="one rule for each op",
+            remedy="Change the rule that there is, or write f with an op of your own.",
+        )
+    RULES[overload] = rule
+
+
+def _overload(op: Any) -> Any:
+    """Return the overload that recording will see."""
+    overload = getattr(op, "_opoverload", op)  # of a custom op
+    is_own = getattr(overload, "__module__", "").partition(".")[0] == "hofunc"  # recorded in place of what writes
+    if not isinstance(overload, OpOverload) and not is_own:
+        raise ArgumentError(
+            "hofunc.rules: op",
+            got=f"{op!r} of type {type(op).__name__}",
+            expected="an overload of an op, or a custom op",
+            remedy="Name it as torch.ops.aten.exp.default; a FallbackWarning has the name of what f calls.",
+        )
+    return overload
 
 
 def define_constant(op: Any) -> None:

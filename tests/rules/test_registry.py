@@ -82,9 +82,20 @@ def test_what_need_not_be_recorded_has_a_rule() -> None:
 def test_two_rules_for_one_op_are_refused() -> None:
     op = torch.ops.aten.mm.default
     before = RULES[op]
-    with pytest.raises(hofunc.InternalError, match=r"two rules for aten\.mm\.default.*expected one rule for each op"):
+    message = r"hofunc\.rules: a rule for aten\.mm\.default: got a second one, expected one rule for each op"
+    with pytest.raises(hofunc.ArgumentError, match=message):
         define_constant(op)
     assert RULES[op] is before
+
+
+@pytest.mark.parametrize("wrong", [torch.exp, torch.ops.aten.exp, "aten.exp.default", lambda x: x, None])
+def test_a_rule_is_of_an_op(wrong: Any) -> None:
+    count = len(RULES)
+    with pytest.raises(
+        hofunc.ArgumentError, match=r"hofunc\.rules: op: got .*, expected an overload of an op, or a cus"
+    ):
+        define_constant(wrong)
+    assert len(RULES) == count
 
 
 @pytest.mark.parametrize(
@@ -100,9 +111,8 @@ def test_two_rules_for_one_op_are_refused() -> None:
     ],
 )
 def test_one_line_enters_a_rule(enter: Any, kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
-    op = object()
-    monkeypatch.setitem(RULES, op, Constant())  # so that it is taken out at the end
-    del RULES[op]
+    op = torch.ops.aten.cumprod.default
+    monkeypatch.delitem(RULES, op)  # which is put back at the end
     enter(op)
     assert isinstance(RULES[op], kind)
 
