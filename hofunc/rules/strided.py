@@ -5,12 +5,14 @@ of its digit. So writing to a slice keeps the labels of all other axes.
 """
 
 from math import prod
+from typing import Any, NoReturn
 
 import torch
 
 from hofunc.algebra.labels import Axes, Axis, Label, Segment, fresh_axes, full
 from hofunc.algebra.operators import Map
 from hofunc.algebra.term import Factor, Term
+from hofunc.errors import UnsupportedOpError
 from hofunc.graph.node import Call, Ref
 from hofunc.graph.storage import Layout, in_memory_order, overwritten, places, read_strided, write_strided
 from hofunc.rules.kinds import Site
@@ -67,6 +69,18 @@ def _write(site: Site, contents: Axes, value: Axes, layout: Layout) -> dict[int,
         writing = Map(_add_last, _read_last, (layout, length), ins=len(value))
         terms[1] = [by_map(writing, contents, value, contents, value)]
     return terms
+
+
+def _refused(*_: Any, **__: Any) -> NoReturn:
+    raise UnsupportedOpError(
+        "hofunc: no rule for aten.as_strided_scatter.default",
+        got="an op of which torch's own gradient is wrong, and whose result depends on the strides of its input",
+        expected="an op of shapes and values",
+        remedy="Write in place instead: y = x.clone(); y.as_strided(size, stride).copy_(source).",
+    )
+
+
+define_composite(torch.ops.aten.as_strided_scatter.default, _refused)
 
 
 def outside(contents: torch.Tensor, layout: Layout) -> torch.Tensor:

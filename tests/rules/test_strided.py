@@ -125,3 +125,19 @@ def test_digits_of_nested_strides() -> None:
 )
 def test_digits_of_strides_that_do_not_nest(layout: Layout, length: int) -> None:
     assert digits(layout, length) is None
+
+
+@pytest.mark.filterwarnings("ignore::hofunc.FallbackWarning")
+def test_scattering_by_strides_is_refused_and_in_place_code_is_right(device: torch.device) -> None:
+    source = torch.zeros(2, dtype=torch.float64, device=device)
+
+    def in_place(x: Tensor) -> Tensor:
+        y = x.clone()
+        y.as_strided((2,), (1,), 1).copy_(source)
+        return y
+
+    x = rand(device, 4)
+    with pytest.raises(hofunc.UnsupportedOpError, match=r"torch's own gradient is wrong.*y\.as_strided"):
+        hofunc.jacobian(lambda x: torch.as_strided_scatter(x, source, (2,), (1,), 1))(x)
+    kept = torch.tensor([1.0, 0.0, 0.0, 1.0], dtype=torch.float64, device=device)
+    assert torch.equal(hofunc.jacobian(in_place)(x), kept.diag())
