@@ -83,3 +83,9 @@ def planned(
         while len(_plans) > MAX_PLANS:
             _plans.popitem(last=False)
     return result
+
+
+def forget() -> None:
+    """Drop all plans, so that the next call of any function plans anew."""
+    with _lock:
+        _plans.clear()

@@ -13,7 +13,7 @@ from torch import Tensor
 
 import hofunc
 from hofunc.run import cache
-from hofunc.run.cache import Planned, planned
+from hofunc.run.cache import Planned, forget, planned
 from tests.cases import mixed, rand
 from tests.graph.recordings import recorded
 from verification.oracles import nested_reverse, relative_error
@@ -164,3 +164,14 @@ def test_threads_share_the_cache(device: torch.device, plans: OrderedDict, monke
     assert len(errors) == 80
     assert max(errors) < 1e-12
     assert len(plans) == 2
+
+
+def test_forgotten_plans_are_made_anew(device: torch.device, plans: OrderedDict) -> None:
+    x = rand(device, 3)
+    expected = hofunc.hessian(mixed)(x)
+    (made,) = plans.values()
+    forget()
+    assert not plans
+    assert torch.equal(hofunc.hessian(mixed)(x), expected)
+    (anew,) = plans.values()
+    assert anew is not made
