@@ -25,6 +25,7 @@ define_sum(aten.sub.Scalar, lambda x, y, alpha=1: (1, -alpha))
 define_sum(aten.rsub.Tensor, lambda x, y, *, alpha=1: (-alpha, 1))
 define_sum(aten.rsub.Scalar, lambda x, y, alpha=1: (-alpha, 1))
 define_sum(aten.neg.default, lambda x: (-1,))
+define_sum(aten._neg_view.default, lambda x: (-1,))
 define_sum(aten.mul.Scalar, lambda x, factor: (factor,))
 define_sum(aten.lerp.Scalar, lambda x, y, weight: (1 - weight, weight))
 

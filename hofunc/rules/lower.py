@@ -7,16 +7,18 @@ values the program computes only those that a derivative asks for.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch._decomp import decomposition_table
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import _disable_current_modes
 
-from hofunc.graph.node import CONSTANT, Call, Graph, Node, call_of, renumbered
+from hofunc.graph.node import CONSTANT, Call, Graph, Node, Ref, call_of, renumbered
 from hofunc.graph.standin import outside_transforms
 from hofunc.graph.tape import Tape
+from hofunc.rules.complex import AT_ONCE, in_parts
+from hofunc.rules.fourier import as_pairs
 from hofunc.rules.kinds import Composite, Constant, Rule
 from hofunc.rules.opaque import Complex, opaque_rule
 from hofunc.rules.registry import RULES
@@ -83,20 +85,78 @@ class _Lowering:
         self.dynamic = False
         self._values = values
         self._expansions: dict[tuple, list[int | None]] = {}
+        self._pairs: dict[int, int] = {}  # from recorded complex nodes to real ones with the parts of their values
 
     def lower(self, node: Node) -> None:
         """Append what a recorded node, of which all operands are lowered, becomes."""
         operands = tuple(self.numbers[operand] for operand in node.operands)
-        depends = any(self.nodes[operand].active for operand in operands)
-        rule = rule_of(node, self._values) if depends else Constant()
+        depends = any(self.nodes[self._pairs.get(operand, self.numbers[operand])].active for operand in node.operands)
+        if depends and self._in_pairs(node):
+            return
+        rule = (self._refused(node) or rule_of(node, self._values)) if depends else Constant()
         if isinstance(rule, Composite):
-            number = self._expanded(node, operands, rule)
+            number = self._expanded(node, operands, rule, [self._values[operand] for operand in node.operands])
         else:
             active = node.active if node.is_given else not isinstance(rule, Constant)
             number = self._append(node, operands, active, node.number)
             if not isinstance(rule, Constant):
                 self.rules[number] = rule
         self.numbers[node.number] = number
+
+    def _in_pairs(self, node: Node) -> bool:
+        """Append what a node that has to do with complex numbers becomes, as a function of real ones.
+
+        The complex value stays, as a constant, for what only takes the value. See `hofunc.rules.complex`.
+
+        Returns:
+            Whether there is such a function.
+        """
+        are_complex = [self._values[operand].dtype.is_complex for operand in node.operands]
+        if not (node.dtype.is_complex or any(are_complex)) or self._refused(node):
+            return False
+        function = in_parts(node.op, are_complex, node.dtype.is_complex)
+        if node.op not in AT_ONCE and function is None:
+            return False
+        operands = tuple(self._real(operand) for operand in node.operands)
+        if function is None:
+            number = self._transformed(node, operands)
+        else:
+            number = self._expanded(node, operands, Composite(function), [self._real_value(o) for o in node.operands])
+        if node.dtype.is_complex:
+            self._pairs[node.number] = number
+            number = self._append(node, tuple(self.numbers[operand] for operand in node.operands), False, node.number)
+        self.numbers[node.number] = number
+        return True
+
+    def _refused(self, node: Node) -> Rule | None:
+        """Return the rule of a complex operand through which no derivative goes, if there is one."""
+        numbers = [self.numbers[operand] for operand in node.operands if self._values[operand].dtype.is_complex]
+        return next((self.rules[number] for number in numbers if self.nodes[number].active), None)
+
+    def _transformed(self, node: Node, operands: tuple[int, ...]) -> int:
+        """Append the node that computes an op on complex numbers at once, from real ones."""
+        op = AT_ONCE[node.op]
+        origin = None if node.dtype.is_complex else node.number
+        if node.dtype.is_complex:
+            node = node._replace(dtype=node.dtype.to_real(), shape=(*node.shape, 2))
+        number = self._append(node._replace(op=op), operands, True, origin)
+        self.rules[number] = cast(Rule, RULES[op])
+        return number
+
+    def _real(self, number: int) -> int:
+        """Return the lowered node with the value of a recorded one, or with its parts if that is complex."""
+        if not self._values[number].dtype.is_complex:
+            return self.numbers[number]
+        if number not in self._pairs:
+            value = self._real_value(number)
+            shape, dtype = tuple(value.shape), value.dtype
+            node = Node(0, as_pairs, (Ref(number),), (), None, (number,), shape, dtype, None, False)
+            self._pairs[number] = self._append(node, (self.numbers[number],), False, None)
+        return self._pairs[number]
+
+    def _real_value(self, number: int) -> torch.Tensor:
+        value = self._values[number]
+        return as_pairs(value) if value.dtype.is_complex else value
 
     def _append(self, node: Node, operands: tuple[int, ...], active: bool, origin: Origin) -> int:
         number = len(self.nodes)
@@ -106,22 +166,23 @@ class _Lowering:
         self.origins.append(origin)
         return number
 
-    def _expanded(self, node: Node, operands: tuple[int, ...], rule: Composite) -> int:
+    def _expanded(self, node: Node, operands: tuple[int, ...], rule: Composite, values: Sequence[torch.Tensor]) -> int:
         """Put the nodes of a composite, once for all its outputs, and return the one that has the value of a node."""
         key = (call_of(node), node.operands)
         if key not in self._expansions:
-            self._expansions[key] = self._expand(node, operands, rule)
+            self._expansions[key] = self._expand(node, operands, rule, values)
         numbers, place = self._expansions[key], node.output or 0
         number = numbers[place] if place < len(numbers) else None
         if number is None:  # an output that the composite leaves out: no derivative is taken of it
             return self._append(node, operands, False, node.number)
-        if self.origins[number] is None:
+        if self.origins[number] is None and not node.dtype.is_complex:
             self.origins[number] = node.number
         return number
 
-    def _expand(self, node: Node, operands: tuple[int, ...], rule: Composite) -> list[int | None]:
+    def _expand(
+        self, node: Node, operands: tuple[int, ...], rule: Composite, values: Sequence[torch.Tensor]
+    ) -> list[int | None]:
         """Append the nodes of a composite; returns those of its outputs, None for one that is not a tensor."""
-        values = [self._values[operand] for operand in node.operands]
         inner, outputs = expansion(rule.function, node, values, [self.nodes[operand].active for operand in operands])
         self.dynamic |= inner.dynamic or any(_has_dynamic_shape(part.op) for part in inner.graph.nodes)
         numbers = dict(zip(inner.graph.inputs, operands, strict=True))
@@ -190,7 +251,7 @@ def rule_of(node: Node, values: Sequence[torch.Tensor]) -> Rule | Composite | Co
     """
     rule = RULES.get(node.op)
     if node.dtype.is_complex and not isinstance(rule, Constant):
-        return Complex()
+        return Complex(node)
     if not node.dtype.is_floating_point:
         return Constant()
     if rule is not None:

@@ -1,6 +1,7 @@
 """The fallback: the local derivative of one op by nested torch.func."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any, NoReturn
 
@@ -150,8 +151,15 @@ def _emptied(template: Any, tensors: list[torch.Tensor]) -> Any:
     return template
 
 
+@dataclass(frozen=True, slots=True)
 class Complex:
-    """An op with a complex result, which raises when a derivative is to go through it."""
+    """An op with a complex result, which raises when a derivative is to go through it.
+
+    Attributes:
+        node: The node of the op, which later ones may have the rule of.
+    """
+
+    node: Node
 
     def positions(self, site: Site, order: int) -> NoReturn:
         """Refuse.
@@ -161,8 +169,8 @@ class Complex:
         """
         raise UnsupportedOpError(
             "hofunc: f computes its output by way of complex numbers",
-            got=f"{site.node.op} with a result of {site.node.dtype}",
-            expected="real intermediate results",
+            got=f"{self.node.op} with a result of {self.node.dtype}",
+            expected="real numbers, or complex ones by transforms, arithmetic and views",
             remedy="Write the real and the imaginary part out.",
         )
 
