@@ -7,6 +7,7 @@ whole, and its intermediates take as much less memory.
 """
 
 from collections.abc import Iterable, Sequence
+from operator import getitem
 from typing import Any, NamedTuple
 
 import torch
@@ -75,7 +76,7 @@ def _parts(program: Program, cores: Iterable[Register]) -> tuple[list[Step], lis
         if step.target not in needed:
             late.append(step)
         elif (reads <= whole and not _has_rows(step.args)) or (
-            reads <= prepared and (isinstance(step.function, Call) or step.function in _MAKERS)
+            reads <= prepared and (isinstance(step.function, Call) or step.function in (getitem, *_MAKERS))
         ):
             early.append(step)
             prepared.add(step.target)

@@ -68,6 +68,7 @@ APART: dict[str, Callable[[Tensor], Tensor]] = {
     "a constant of every row": lambda x: (x.prod(1) * SCALES.to(x.device)).sin(),
     "a softmax": lambda x: (x @ WEIGHT.to(x.device)).softmax(1)[:, 0],
     "rows last": lambda x: (x.t() * x.t().sin()).sum(0),
+    "one of several results": lambda x: torch.nn.functional.glu(torch.cat([x, x[:, :1]], 1)).prod(1),
     "a view that splits": lambda x: (x.reshape(23, 3, 1) * x.reshape(23, 1, 3)).flatten(1).exp().sum(1),
 }
 MIXED: dict[str, Callable[[Tensor], Tensor]] = {
