@@ -4,7 +4,7 @@ A packed slot of order m of a variable has the variable's batch axes, each once,
 other axes. Two slots of a variable can be packed only if they share their batch axes, that is if rows do not mix.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import factorial, prod
 
@@ -37,9 +37,9 @@ class Variable:
         """Take all axes for a batch, until one turns out to be none."""
         return cls(tuple(shape), frozenset(range(len(shape))))
 
-    def without(self, axis: int) -> "Variable":
-        """Take one axis for a batch no longer."""
-        return Variable(self.shape, self.batch - {axis})
+    def without(self, axes: Iterable[int]) -> "Variable":
+        """Take some axes for a batch no longer."""
+        return Variable(self.shape, self.batch.difference(axes))
 
     @property
     def directions(self) -> tuple[int, ...]:
@@ -82,18 +82,18 @@ class DirectionsError(ArgumentError):
 
 
 class RowsMixError(Exception):
-    """An axis that was taken for a batch has two different indices in the slots of one variable.
+    """Axes that were taken for a batch have two different indices in the slots of one variable.
 
     It is caught where the plan is made, and never reaches a user.
 
     Args:
         variable: The variable.
-        axis: The number of its axis.
+        axes: The numbers of its axes.
     """
 
-    def __init__(self, variable: int, axis: int):
-        super().__init__(variable, axis)
-        self.variable, self.axis = variable, axis
+    def __init__(self, variable: int, axes: tuple[int, ...]):
+        super().__init__(variable, axes)
+        self.variable, self.axes = variable, axes
 
 
 def seed(variable: Variable, axes: Axes) -> Term:
@@ -135,9 +135,10 @@ def joined(builder: Builder, variables: Variables, term: Term, orders: Sequence[
 
 
 def _check_batch(variable: Variable, number: int, left: Axes, right: Axes) -> None:
-    for axis, *ends in zip(sorted(variable.batch), left[:-1], right[:-1], strict=True):
-        if ends[0] != ends[1]:
-            raise RowsMixError(number, axis)
+    ends = zip(sorted(variable.batch), left[:-1], right[:-1], strict=True)
+    mixed = tuple(axis for axis, one, other in ends if one != other)
+    if mixed:
+        raise RowsMixError(number, mixed)
 
 
 def _merged(builder: Builder, n: int, term: Term, left: tuple[int, int], right: tuple[int, int]) -> Term:

@@ -46,7 +46,7 @@ def propagated(
         try:
             return builder, packed(builder, local, variables, orders)
         except RowsMixError as error:
-            variables[error.variable] = variables[error.variable].without(error.axis)
+            variables[error.variable] = variables[error.variable].without(error.axes)
 
 
 def computing_dtype(lowered: Lowered) -> torch.dtype:

@@ -82,11 +82,11 @@ def test_all_axes_are_a_batch_until_one_is_taken_out() -> None:
     variable = Variable.of([2, 3, 4])
     assert variable == Variable((2, 3, 4), frozenset({0, 1, 2}))
     assert (variable.directions, variable.count) == ((), 1)
-    fewer = variable.without(1)
+    fewer = variable.without((1,))
     assert fewer == Variable((2, 3, 4), frozenset({0, 2}))
     assert (fewer.directions, fewer.count) == ((3,), 3)
-    assert fewer.without(2).directions == (3, 4)
-    assert fewer.without(2).count == 12
+    assert fewer.without((2,)).directions == (3, 4)
+    assert fewer.without((2,)).count == 12
     assert variable.batch == {0, 1, 2}, "it is a value"
 
 
@@ -200,7 +200,7 @@ def test_slots_of_different_rows_cannot_be_joined(device: torch.device) -> None:
     mixed = Term(1, (), (), ((*axes(a), *axes(b), *axes(i)), (*axes(a), *axes(c), *axes(j))))
     with pytest.raises(RowsMixError) as caught:
         joined(bench.builder, {5: variable}, mixed, [(5,), (5,)])
-    assert (caught.value.variable, caught.value.axis) == (5, 2)
+    assert (caught.value.variable, caught.value.axes) == (5, (2,))
     alone = mixed._replace(slots=mixed.slots[:1])
     assert joined(bench.builder, {5: variable}, alone, [(5,)]) == alone
 
