@@ -3,6 +3,7 @@
 from hofunc.rules import (
     activations,
     attention,
+    batch_norm,
     bessel,
     composite,
     constant,
@@ -53,6 +54,7 @@ __all__ = [
     "UNIT",
     "activations",
     "attention",
+    "batch_norm",
     "bessel",
     "composite",
     "constant",
