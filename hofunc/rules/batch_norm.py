@@ -65,7 +65,6 @@ def _with_reserve(function: Callable[..., list[Statistic]]) -> Callable[..., lis
 
 
 define_composite(aten.native_batch_norm.default, _batch_norm)
-define_composite(aten._native_batch_norm_legit.default, _batch_norm)
 define_composite(aten._native_batch_norm_legit_functional.default, _batch_norm)
 define_composite(
     aten._native_batch_norm_legit.no_stats,
@@ -73,6 +72,5 @@ define_composite(
 )
 define_composite(aten._native_batch_norm_legit_no_training.default, evaluated)
 define_composite(aten.cudnn_batch_norm.default, _with_reserve(_batch_norm))
-define_composite(aten._batch_norm_with_update.default, _with_reserve(trained))
 define_composite(aten._batch_norm_with_update_functional.default, _with_reserve(trained))
 define_composite(aten._batch_norm_no_update.default, _with_reserve(evaluated))

@@ -63,6 +63,24 @@ TRAINING: list[OpCase] = [
     ),
     use("_native_batch_norm_legit", legit, (3, 2), reference=written_out),
     use(
+        "_native_batch_norm_legit without statistics",
+        lambda x: aten._native_batch_norm_legit.no_stats(x, None, None, True, 0.1, 1e-5)[0],
+        (3, 2),
+        reference=written_out,
+    ),
+    use(
+        "_batch_norm_with_update",
+        lambda x: aten._batch_norm_with_update(x, None, None, *map(torch.clone, statistics(x)), 0.1, 1e-5)[0],
+        (3, 2),
+        reference=written_out,
+    ),
+    use(
+        "_batch_norm_with_update_functional",
+        lambda x: aten._batch_norm_with_update_functional(x, None, None, *statistics(x), 0.1, 1e-5)[0],
+        (3, 2),
+        reference=written_out,
+    ),
+    use(
         "running statistics",
         lambda x: tuple(aten._native_batch_norm_legit_functional(x, None, None, *statistics(x), True, 0.1, 1e-5)[3:]),
         (3, 2),
@@ -93,16 +111,19 @@ EVALUATION: list[OpCase] = [
         (2, 2),
         reference=lambda x: scaled(x, *statistics(x)),
     ),
+    use(
+        "_native_batch_norm_legit_no_training",
+        lambda x: aten._native_batch_norm_legit_no_training(x, None, None, *statistics(x), 0.1, 1e-5)[0],
+        (2, 2),
+        reference=lambda x: scaled(x, *statistics(x)),
+    ),
 ]
 
-
-@every_row(TRAINING)
-def test_training(case: OpCase, order: int, device: torch.device) -> None:
-    case.check(order, device)
+CASES = [*TRAINING, *EVALUATION]
 
 
-@every_row(EVALUATION)
-def test_evaluation(case: OpCase, order: int, device: torch.device) -> None:
+@every_row(CASES)
+def test_batch_norm(case: OpCase, order: int, device: torch.device) -> None:
     case.check(order, device)
 
 

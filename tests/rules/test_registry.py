@@ -39,6 +39,7 @@ NOT_RECORDED_HERE = {
     "aten._scaled_dot_product_efficient_attention.default",
     "aten._scaled_dot_product_cudnn_attention.default",
     "aten._conj.default",
+    "aten.cudnn_batch_norm.default",
 }
 
 # Layers that only modules of torch.nn call, tested as those in test_attention.py.
