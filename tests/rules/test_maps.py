@@ -50,6 +50,7 @@ SELECTED = [
     use("gather of a scalar", lambda x: x.gather(0, ints(x, 0)[0]), ()),
     use("gather of a scalar by a vector", lambda x: x.gather(0, ints(x, 0)), ()),
     use("gather of a vector by a scalar", lambda x: x.gather(0, ints(x, 2)[0]), (3,)),
+    use("gather of nothing", lambda x: x.gather(0, torch.zeros(2, 0).to(x).long()), (3,), orders=(1,)),
     use("gather times itself", lambda x: x.gather(0, ints(x, 1, 0, 1)) * x, (3,)),
     use("take_along_dim", lambda x: x.take_along_dim(ints(x, [0], [2]), 1), (2, 3)),
 ]
