@@ -100,6 +100,7 @@ define_composite(
     aten.copysign.Tensor, lambda x, z: x * (x.detach().sign() * torch.copysign(torch.ones_like(x), z.detach()))
 )
 define_composite(aten.copysign.Scalar, lambda x, z: x * (x.detach().sign() * math.copysign(1, z)))
+define_composite(aten.nextafter.default, lambda x, y: x + (torch.nextafter(x.detach(), y.detach()) - x.detach()))
 define_composite(aten.frexp.Tensor, lambda x: (x * torch.exp2(-x.detach().frexp().exponent.to(x.dtype)), None))
 define_composite(aten.fmod.Tensor, lambda x, z: x - z * torch.div(x.detach(), z.detach(), rounding_mode="trunc"))
 define_composite(aten.remainder.Tensor, lambda x, z: x - z * torch.div(x.detach(), z.detach(), rounding_mode="floor"))

@@ -326,6 +326,7 @@ BY_TWO: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "remainder": torch.remainder,
     "copysign of a number": lambda x, z: torch.copysign(x, -1.0) * z,
     "frexp": lambda x, z: torch.frexp(x).mantissa * z,
+    "nextafter": lambda x, z: torch.nextafter(x, z) * z,
     "entr": lambda x, z: torch.special.entr(x) * z,
     "fmax": torch.fmax,
     "fmin": torch.fmin,
