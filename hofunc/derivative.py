@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils import _pytree as pytree
 
-from hofunc.algebra.labels import Axes, Axis, Label, Segment, full, labels_of
+from hofunc.algebra.labels import Axes, Axis, Label, Segment, extent, full, labels_of
 from hofunc.algebra.term import Factor, Term
 from hofunc.errors import ArgumentError
 from hofunc.views import Labelled, Part, assembled
@@ -208,12 +208,11 @@ def _places(term: Term, batch: list[tuple]) -> Axes:
     """Return the axes of the dense tensor of a term, the batch labels once in front."""
     table = _batch_places(term)
     labels = [table[place] for place in batch]
-    rest = [
-        tuple(segment for segment in axis if segment.label not in labels)
-        for axes in (term.out, *term.slots)
-        for axis in axes
-        if not axis or any(segment.label not in labels for segment in axis)
-    ]
+    rest = []
+    for axis in (axis for axes in (term.out, *term.slots) for axis in axes):
+        left = tuple(segment for segment in axis if segment.label not in labels)
+        if left == axis or extent(left) > 1:  # an axis that a batch fills goes, whatever of size one is beside it
+            rest.append(left)
     return (*((full(label),) for label in labels), *rest)
 
 

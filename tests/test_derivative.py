@@ -190,6 +190,15 @@ def test_keep_batch_of_merged_axes(device: torch.device) -> None:
     assert_equal(got, vmap(vmap(nested_reverse(lambda x: network(x).sum(), 2)))(x.reshape(2, 4, 3)))
 
 
+def test_keep_batch_of_terms_that_have_axes_of_size_one_beside_it(device: torch.device) -> None:
+    def f(x: Tensor) -> Tensor:
+        return vmap(lambda row: (row * x).sin())(x).mean(-1, keepdim=True)
+
+    x = rand(device, 2, 2)
+    got = hod(f, 2, layout="compact", strategy="reverse")(x).dense(keep_batch=True)
+    assert_equal(got, nested_reverse(f, 2)(x).diagonal(0, 4, 6).movedim(-1, 0))
+
+
 def test_keep_batch_of_order_one_keeps_what_the_output_shares(device: torch.device) -> None:
     x = rand(device, 4, 3)
     assert_equal(compact(torch.sin, 1, x).dense(keep_batch=True), x.cos())
