@@ -7,6 +7,9 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten
 
+from verification.oracles.measure import contracted
+from verification.oracles.nested import nested_autograd
+
 Function = Callable[..., Any]
 
 EPSILON = torch.finfo(torch.float64).eps
@@ -82,7 +85,7 @@ def along(
     *,
     of_first: bool = True,
     step: float = 0.03,
-    levels: int = 4,
+    levels: int = 3,
 ) -> Estimate:
     """Differentiate f once along each direction, by nested central differences of its values or first derivatives.
 
@@ -94,7 +97,7 @@ def along(
         f: Function of tensors to a tensor or to several, in float64.
         inputs: The point.
         directions: For each differentiation one tensor for every input, of its shape.
-        of_first: Whether the first one is done by ``torch.func.jvp``.
+        of_first: Whether the first one is done by ``torch.autograd.grad``, element by element.
         step: The largest step; each level halves it.
         levels: How many steps are combined.
 
@@ -106,7 +109,7 @@ def along(
 
     def derivative(point: Sequence[Tensor], left: Sequence[Sequence[Tensor]]) -> Estimate:
         if not left:
-            return _exact(_vector(torch.func.jvp(f, tuple(point), tuple(last))[1] if of_first else f(*point)))
+            return _exact(_slope(f, point, last) if of_first else _vector(f(*point)))
 
         def line(t: float) -> Estimate:
             return derivative([x + t * v for x, v in zip(point, left[0], strict=True)], left[1:])
@@ -119,6 +122,12 @@ def along(
 def _exact(value: Tensor) -> Estimate:
     """Return a value that is exact to rounding."""
     return Estimate(value, EPSILON * value.abs().max().item() if value.numel() else 0.0)
+
+
+def _slope(f: Function, point: Sequence[Tensor], direction: Sequence[Tensor]) -> Tensor:
+    """Differentiate f once along a direction."""
+    derivative = nested_autograd(f, 1, tuple(range(len(point))))(*point)
+    return contracted(derivative, [direction], tuple(range(len(point))))
 
 
 def _vector(outputs: Any) -> Tensor:

@@ -66,7 +66,7 @@ def _jacobian(f: Function, places: Sequence[int], single: bool, *args: Tensor) -
         def of_one(y: Tensor) -> Any:
             rows = [_gradient(element, variables) for element in y.reshape(-1)]
             blocks = [
-                torch.stack(column).reshape(*y.shape, *x.shape)
+                torch.stack(column).reshape((*y.shape, *x.shape))
                 for column, x in zip(zip(*rows, strict=True), variables, strict=True)
             ]
             return blocks[0] if single else tuple(blocks)

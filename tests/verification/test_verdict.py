@@ -1,0 +1,95 @@
+"""Verdicts: who is right where a derivative and an oracle disagree."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, Phase, find, settings
+from torch import Tensor
+from torch.nn import functional
+
+from verification.oracles import nested_autograd, nested_forward, nested_reverse
+from verification.oracles.measure import error_over_all
+from verification.programs import Program, programs
+from verification.verdict import AGREED, ORACLE_WRONG, UNDECIDED, WRONG, judge
+
+# torch's forward mode compiles a helper with what it deprecates itself
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+
+X = torch.tensor([0.3, -0.8, 1.1], dtype=torch.float64)
+
+
+def cube(x: Tensor) -> Tensor:
+    return (x.sin() * x * x).sum()
+
+
+def off_by(factor: float) -> Callable[..., Any]:
+    def oracle(f: Callable[..., Any], order: int, argnums: Any) -> Callable[..., Any]:
+        return lambda *args: nested_reverse(f, order, argnums)(*args) * factor
+
+    return oracle
+
+
+@pytest.mark.parametrize("order", [1, 2, 3])
+@pytest.mark.parametrize("factor", [-1, 2, 1 + 1e-6])
+def test_a_third_decides(order: int, factor: float) -> None:
+    right = nested_reverse(cube, order)(X)
+    assert judge(right, cube, [X], order, tolerance=1e-9).kind == AGREED
+    assert judge(factor * right, cube, [X], order, tolerance=1e-9).kind == WRONG
+    assert judge(right, cube, [X], order, tolerance=1e-9, oracles=[off_by(factor)]).kind == ORACLE_WRONG
+    assert judge(5 * right, cube, [X], order, tolerance=1e-9, oracles=[off_by(-3)]).kind == UNDECIDED
+
+
+def test_torch_is_wrong_about_layer_norm() -> None:
+    def f(x: Tensor) -> Tensor:
+        return functional.layer_norm(x, (3,)).tanh()
+
+    def written_out(x: Tensor) -> Tensor:
+        centred = x - x.mean()
+        return (centred / ((centred**2).mean() + 1e-5).sqrt()).tanh()
+
+    verdict = judge(nested_reverse(written_out, 3)(X), f, [X], 3, tolerance=1e-9)
+    assert verdict.kind == ORACLE_WRONG
+    assert verdict.reason.startswith("differences")
+
+
+def test_differences_judge_where_no_oracle_can() -> None:
+    zeta = torch.special.zeta
+    got = torch.zeros(3, 3, 3, dtype=torch.float64)
+    got[range(3), range(3), range(3)] = 2.5 * 3.5 * zeta(torch.tensor(4.5, dtype=torch.float64), X + 2)
+    verdict = judge(got, lambda x: zeta(2.5, x + 2), [X], 2, tolerance=1e-9, oracles=[nested_forward])
+    assert (verdict.kind, verdict.oracle) == (AGREED, "differences")
+    verdict = judge(-got, lambda x: zeta(2.5, x + 2), [X], 2, tolerance=1e-9, oracles=[nested_forward])
+    assert verdict.kind == UNDECIDED
+
+
+def wrong_tanh(program: Program) -> bool:
+    """Tell whether hofunc would fail, if its tanh were wrong: a planted bug."""
+    broken = torch.nn.functional.tanhshrink
+
+    class Planted(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return (broken if function is Tensor.tanh else function)(*args, **(kwargs or {}))
+
+    with Planted():
+        got = nested_autograd(program, 1, program.argnums)(*program.inputs)
+    return error_over_all(got, nested_autograd(program, 1, program.argnums)(*program.inputs)) > 1e-9
+
+
+def test_a_planted_bug_shrinks_to_few_statements() -> None:
+    found = find(
+        programs(),
+        wrong_tanh,
+        settings=settings(
+            max_examples=2000,
+            deadline=None,
+            database=None,
+            derandomize=True,
+            suppress_health_check=list(HealthCheck),
+            phases=[Phase.generate, Phase.shrink],
+        ),
+    )
+    assert len(found.statements) <= 3
+    assert sum(x.numel() for x in found.inputs) <= 4
+    assert "tanh" in str(found)

@@ -1,0 +1,154 @@
+"""Who is right: a derivative is compared with an oracle, and where they disagree others decide."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from verification.oracles import Estimate, along, contracted, nested_autograd, nested_reverse
+from verification.oracles.measure import error_over_all
+
+Argnums = int | tuple[int, ...]
+Oracle = Callable[..., Any]
+
+AGREED = "both agree"
+ORACLE_WRONG = "the oracle is wrong"
+WRONG = "what is judged is wrong"
+UNDECIDED = "undecided"
+
+TRUSTED = 1e-2  # differences that are not this exact, relative to the derivative, decide nothing
+STEPS = (0.03, 0.004)  # the smaller one where the larger is across a kink
+
+
+class Verdict(NamedTuple):
+    """What has been found.
+
+    Attributes:
+        kind: One of AGREED, ORACLE_WRONG, WRONG and UNDECIDED.
+        error: The largest difference from the oracle, relative to its largest entry; from finite differences, if no
+            oracle could differentiate f.
+        oracle: Name of the oracle.
+        reason: What decided.
+    """
+
+    kind: str
+    error: float
+    oracle: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Question:
+    """A derivative to be judged.
+
+    Attributes:
+        got: The derivative of f, nested as by `nested_reverse`.
+        f: The function, smooth around the inputs, in float64.
+        inputs: Its arguments.
+        order: Order of the derivative.
+        argnums: What it was differentiated by.
+        tolerance: How far it may be from what is right, relative to the largest entry.
+    """
+
+    got: Any
+    f: Callable[..., Any]
+    inputs: Sequence[Tensor]
+    order: int
+    argnums: Argnums
+    tolerance: float
+
+    def by(self, oracle: Oracle) -> Any:
+        """Return what an oracle says, or None if it cannot differentiate f so often."""
+        try:
+            return oracle(self.f, self.order, self.argnums)(*self.inputs)
+        except RuntimeError:
+            return None
+
+    @cached_property
+    def directions(self) -> list[list[Tensor]]:
+        """For each slot a random direction of length one in all inputs that f is differentiated by."""
+        generator = torch.Generator().manual_seed(0)
+        return [self._direction(generator) for _ in range(self.order)]
+
+    def _direction(self, generator: torch.Generator) -> list[Tensor]:
+        places = (self.argnums,) if isinstance(self.argnums, int) else self.argnums
+        drawn = [torch.randn(x.shape, dtype=x.dtype, generator=generator) for x in self.inputs]
+        parts = [part * (place in places) for place, part in enumerate(drawn)]
+        length = torch.cat([part.reshape(-1) for part in parts]).norm()
+        return [(part / length).to(x.device) for part, x in zip(parts, self.inputs, strict=True)]
+
+    @cached_property
+    def estimate(self) -> Estimate:
+        """What finite differences say along the directions; with an infinite error where they say nothing."""
+        for step in STEPS:
+            found = along(self.f, self.inputs, self.directions, step=step)
+            scale = max(1.0, found.value.abs().max().item()) if found.value.numel() else 1.0
+            if found.error <= TRUSTED * scale:
+                return found._replace(error=10 * found.error + self.tolerance * scale)
+        return found._replace(error=math.inf)
+
+    def distance(self, derivative: Any) -> float:
+        """Return how far a derivative is from the estimate."""
+        difference = contracted(derivative, self.directions, self.argnums) - self.estimate.value
+        return difference.abs().max().item() if difference.numel() else 0.0
+
+    def agrees(self, one: Any, other: Any) -> bool:
+        """Tell whether two derivatives are the same."""
+        return error_over_all(one, other) <= self.tolerance
+
+
+def judge(
+    got: Any,
+    f: Callable[..., Any],
+    inputs: Sequence[Tensor],
+    order: int,
+    argnums: Argnums = 0,
+    *,
+    tolerance: float,
+    oracles: Sequence[Oracle] = (nested_reverse,),
+) -> Verdict:
+    """Compare a derivative with an oracle, and let finite differences decide where they disagree.
+
+    Args:
+        got: The derivative of f, nested as by `nested_reverse`.
+        f: The function, smooth around the inputs, in float64.
+        inputs: Its arguments.
+        order: Order of the derivative.
+        argnums: What it was differentiated by.
+        tolerance: How far they may be apart, relative to the largest entry.
+        oracles: Some that nest torch; the first that can differentiate f so often is asked.
+
+    Raises:
+        AssertionError: The derivative has not the shapes, dtypes or structure of the oracle's.
+    """
+    question = Question(got, f, inputs, order, argnums, tolerance)
+    for oracle in oracles:
+        expected = question.by(oracle)
+        if expected is not None:
+            error = error_over_all(got, expected)
+            kind, reason = (AGREED, "") if error <= tolerance else _decided(question, expected)
+            return Verdict(kind, error, oracle.__name__, reason)
+    error = question.distance(got)
+    kind = AGREED if error <= question.estimate.error < math.inf else UNDECIDED
+    return Verdict(kind, error, "differences", "no oracle can differentiate f so often")
+
+
+def _decided(question: Question, expected: Any) -> tuple[str, str]:
+    """Decide between a derivative and an oracle that disagree; return the kind of the verdict and the reason."""
+    bound = question.estimate.error
+    if bound < math.inf:
+        ours, theirs = question.distance(question.got) <= bound, question.distance(expected) <= bound
+        if ours != theirs:
+            return ORACLE_WRONG if ours else WRONG, f"differences, to {bound:.0e}"
+        if not ours:
+            return UNDECIDED, f"differences are near neither, to {bound:.0e}"
+    third = question.by(nested_autograd)
+    if third is None:
+        return UNDECIDED, "differences do not decide, and autograd cannot"
+    ours, theirs = question.agrees(question.got, third), question.agrees(expected, third)
+    kind = UNDECIDED if ours == theirs else ORACLE_WRONG if ours else WRONG
+    return kind, "autograd in loops, where differences do not decide"
