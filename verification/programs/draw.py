@@ -72,7 +72,11 @@ def programs(*, max_ops: int = 8, max_elements: int = 12, max_outputs: int = 2) 
             max_elements=2 * max_elements,
         )
 
-    return st.binary(min_size=size, max_size=size).map(read)
+    @st.composite  # where a mapped strategy would print the bytes
+    def program(draw: st.DrawFn) -> Program:
+        return read(draw(st.binary(min_size=size, max_size=size)))
+
+    return program()
 
 
 def _within(shapes: list[Shape], room: int) -> list[Shape]:

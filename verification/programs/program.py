@@ -104,6 +104,10 @@ class Program:
     def __repr__(self) -> str:
         return self.source(order=2)
 
+    def _repr_pretty_(self, printer: Any, _: bool) -> None:
+        """Print the program in the report of hypothesis, which would print what it was made of."""
+        printer.text("\n" + repr(self) + "\n")
+
     def to(self, *target: Any) -> "Program":
         """Return the program with its tensors on another device, or of another dtype."""
         captured = {

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from verification.programs.domain import NONZERO
 from verification.programs.row import Shape, broadcastable, equal, expandable, row, shaped
 
 
@@ -44,6 +45,7 @@ def _second(x: Shape) -> Iterator[str]:
         yield "torch.func.jacfwd(lambda t: t * t.sum())({0}) @ {0}"
 
 
+# torch's own derivatives of a product divide by its elements, so that those of a transform are not finite at zero.
 WRITTEN = (
     shaped("in-place code", _in_place),
     row(
@@ -53,9 +55,9 @@ WRITTEN = (
         "{out} = {0}.clone()\n{out}.sub_({1}).tanh_()",
         where=lambda x, y: expandable(y, x),
     ),
-    shaped("vmap", _mapped),
+    shaped("vmap", _mapped, domain=NONZERO),
     shaped("grad and jvp", _differentiated),
-    shaped("hessian and jacobian", _second),
+    shaped("hessian and jacobian", _second, domain=NONZERO),
     row("jvp along another", "torch.func.jvp(torch.tanh, ({0},), ({1},))[1]", where=equal),
     row(
         "vmap over one of two",
