@@ -1,0 +1,90 @@
+"""Profiles of how much is verified, and the report of what the programs of a run were made of.
+
+The environment variable HOFUNC_PROFILE chooses among
+
+- ``ci``, the default: the same programs in every run, at least 2,000 of them, in a few minutes;
+- ``dev``: a few new ones at every run, to try something out;
+- ``nightly``: new ones, 50 times as many as ``ci``; what failed is kept in verification/.examples and tried first.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.database import DirectoryBasedExampleDatabase
+
+from verification.coverage import COVERAGE, complaints, report
+from verification.profiles import PER_PROPERTY, PROFILE
+
+COMPLETE = pytest.StashKey[bool]()
+EXAMPLES = Path(__file__).parent / ".examples"
+
+# Programs are large draws and slow to compare; what is slow is bounded by their size.
+_COMMON: dict[str, Any] = {
+    "deadline": None,
+    "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
+}
+settings.register_profile("ci", max_examples=PER_PROPERTY["ci"], derandomize=True, database=None, **_COMMON)
+settings.register_profile("dev", max_examples=PER_PROPERTY["dev"], database=None, **_COMMON)
+settings.register_profile(
+    "nightly",
+    max_examples=PER_PROPERTY["nightly"],
+    database=DirectoryBasedExampleDatabase(EXAMPLES),
+    print_blob=True,
+    **_COMMON,
+)
+settings.load_profile(PROFILE)
+
+# torch's own: its forward mode compiles a helper with what it deprecates, and vmap lacks some rules or resizes.
+IGNORED = (
+    "ignore:.*torch.jit:DeprecationWarning",
+    "ignore:There is a performance drop:UserWarning",
+    "ignore:An output with one or more elements was resized:UserWarning",
+    "ignore::hofunc.FallbackWarning",
+)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Let torch warn of itself, and hofunc of the ops that it leaves to torch."""
+    for warning in IGNORED:
+        item.add_marker(pytest.mark.filterwarnings(warning))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Note whether all random programs that there are will be compared, and not only a selection."""
+    from verification import test_agreement  # noqa: PLC0415 - a test module, imported when it has been collected
+
+    names = [item.name for item in session.items if item.path == Path(test_agreement.__file__)]
+    session.config.stash[COMPLETE] = len(names) >= test_agreement.NUMBER_OF_TESTS
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Send what a worker of pytest-xdist has counted to its controller, and fail a run that was dull."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["coverage"] = COVERAGE.packed()
+        output["complete"] = session.config.stash.get(COMPLETE, False)
+    elif session.exitstatus == 0 and session.config.stash.get(COMPLETE, False) and complaints(COVERAGE, PROFILE):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Add the counts of a worker."""
+    output = getattr(node, "workeroutput", {})
+    if "coverage" in output:
+        COVERAGE.merge(output["coverage"])
+        node.config.stash[COMPLETE] = output["complete"]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print what programs there were, and what is missing."""
+    if not COVERAGE.programs:
+        return
+    terminalreporter.section(f"programs by order of derivative (profile {PROFILE})")
+    for line in report(COVERAGE):
+        terminalreporter.line(line)
+    if config.stash.get(COMPLETE, False):
+        for complaint in complaints(COVERAGE, PROFILE):
+            terminalreporter.line(f"FAILED: {complaint}", red=True)
