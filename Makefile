@@ -7,7 +7,7 @@ ASV := $(BIN)/asv
 ASV_CONFIG := --config asv_benchmarks/asv.conf.json
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench bench-compare bench-site thesis clean
+.PHONY: help demo test verify verify-nightly lint format bench bench-compare bench-site thesis clean
 .DELETE_ON_ERROR:
 
 help: ## Say what there is to make
@@ -18,6 +18,12 @@ demo: $(VENV)/demo.stamp ## Train a network on real data and print what drives i
 
 test: $(VENV)/test.stamp ## Run the tests and the examples in the docstrings
 	$(BIN)/python -m pytest $(ARGS)
+
+verify: $(VENV)/test.stamp ## Compare random programs with oracles, and try the properties of derivatives on them
+	$(BIN)/python -m pytest verification $(ARGS)
+
+verify-nightly: $(VENV)/test.stamp ## The same with 50 times as many programs, other ones every time
+	HOFUNC_PROFILE=nightly $(BIN)/python -m pytest verification $(ARGS)
 
 lint: $(VENV)/lint.stamp $(VENV)/test.stamp $(VENV)/demo.stamp ## Check style, format and types
 	$(BIN)/ruff check
