@@ -80,7 +80,8 @@ def _parts(program: Program, cores: Iterable[Register]) -> tuple[list[Step], lis
         ):
             early.append(step)
             prepared.add(step.target)
-            if reads <= whole or step.function in _MAKERS:
+            shape, _ = program.shapes.get(step.target, ((), None))
+            if (reads <= whole or step.function in _MAKERS) and not _has_rows(tuple(shape)):
                 whole.add(step.target)
         else:
             body.append(step)
