@@ -97,20 +97,35 @@ def nested_derivative(op: Any, output: int | None, positions: Positions, args: t
         # NOTE [loops]: jacrev maps a backward pass over all its rows, and some of torch's batching rules are wrong
         # (that of cdist). So the result is checked by one pass that maps nothing. Where it fails, or where it cannot be
         # looked at because the values are batches themselves, jacrev loops over the rows.
-        if not in_transform():
-            derivative = _nested(function, positions, None)(*tensors)
-            if derivative.is_meta or _agrees(
-                derivative.detach(), function, positions, [tensor.detach() for tensor in tensors]
-            ):
-                return derivative
-        return _nested(function, positions, 1)(*tensors)
+        derivative = None if in_transform() else _nested(function, positions, None)(*tensors)
+        detached = [tensor.detach() for tensor in tensors]
+        if derivative is None or not (
+            derivative.is_meta or _agrees(derivative.detach(), function, positions, detached)
+        ):
+            derivative = _nested(function, positions, 1)(*tensors)
     except (RuntimeError, NotImplementedError) as error:
-        raise UnsupportedOpError(
-            f"hofunc: no rule for {op}",
+        raise _unsupported(
+            op,
             got=f"a failure of torch.func at order {len(positions)} ({str(error).splitlines()[0]})",
             expected="an op that torch can differentiate that often",
-            remedy="Write f with other ops, or add a rule (docs/adding-an-op.md).",
         ) from error
+    if not (in_transform() or derivative.is_meta) and _is_undefined(derivative.detach(), function, detached):
+        raise _unsupported(
+            op,
+            got=f"nan from torch's own derivative of order {len(positions)}, where the op and its inputs have none",
+            expected="a derivative of torch that is defined at these inputs",
+        )
+    return derivative
+
+
+def _unsupported(op: Any, got: str, expected: str) -> UnsupportedOpError:
+    remedy = "Write f with other ops, or add a rule (docs/adding-an-op.md)."
+    return UnsupportedOpError(f"hofunc: no rule for {op}", got=got, expected=expected, remedy=remedy)
+
+
+def _is_undefined(derivative: torch.Tensor, function: Callable, tensors: Sequence[torch.Tensor]) -> bool:
+    """Tell whether a derivative has a nan although neither the tensors nor the function of them have any."""
+    return bool(derivative.isnan().any()) and not any(t.isnan().any() for t in (*tensors, function(*tensors)))
 
 
 def _nested(function: Callable, positions: Positions, chunk_size: int | None) -> Callable:
@@ -131,7 +146,8 @@ def _agrees(
         function = _contracted(function, position, vector)
     got = torch.func.grad(function, argnums=positions[-1])(*tensors)
     tolerance = torch.finfo(derivative.dtype).eps ** 0.5
-    scale = derivative.abs().max().item() if derivative.numel() else 0
+    finite = derivative[derivative.isfinite()]
+    scale = finite.abs().max().item() if finite.numel() else 0
     return torch.allclose(got, expected, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
 
 
@@ -153,7 +169,7 @@ def _emptied(template: Any, tensors: list[torch.Tensor]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Complex:
-    """An op with a complex result, which raises when a derivative is to go through it.
+    """An op with a complex result or operand, which raises when a derivative is to go through it.
 
     Attributes:
         node: The node of the op, which later ones may have the rule of.
@@ -167,9 +183,11 @@ class Complex:
         Raises:
             UnsupportedOpError: Always.
         """
+        dtype = self.node.dtype
+        taken = f"with a result of {dtype}" if dtype.is_complex else "of complex numbers"
         raise UnsupportedOpError(
             "hofunc: f computes its output by way of complex numbers",
-            got=f"{self.node.op} with a result of {self.node.dtype}",
+            got=f"{self.node.op} {taken}",
             expected="real numbers, or complex ones by transforms, arithmetic and views",
             remedy="Write the real and the imaginary part out.",
         )

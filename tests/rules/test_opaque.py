@@ -18,6 +18,7 @@ aten = torch.ops.aten
 pytestmark = ORACLE_WARNINGS
 
 WITHOUT_A_RULE = [
+    aten._linalg_det.default,
     aten.convolution.default,
     aten.cumprod.default,
     aten.linalg_inv_ex.default,
@@ -142,6 +143,23 @@ def test_what_torch_cannot_differentiate_twice_is_refused(device: torch.device) 
     assert "expected an op that torch can differentiate that often (called at test_opaque.py:" in message
     assert message.endswith("Write f with other ops, or add a rule (docs/adding-an-op.md).")
     assert isinstance(caught.value.__cause__, RuntimeError)
+
+
+def test_a_derivative_that_torch_leaves_undefined_is_refused(device: torch.device) -> None:
+    x = torch.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=torch.float64, device=device)
+    with pytest.warns(hofunc.FallbackWarning), pytest.raises(hofunc.UnsupportedOpError) as caught:
+        hofunc.hod(lambda x: torch.linalg.det(torch.stack([x, x * 0 + 1])), 3)(x)
+    message = str(caught.value)
+    assert "no rule for aten._linalg_det.default: got nan from torch's own derivative of order 3" in message
+    assert "expected a derivative of torch that is defined at these inputs (called at test_opaque.py:" in message
+    assert message.endswith("Write f with other ops, or add a rule (docs/adding-an-op.md).")
+
+
+def test_what_is_not_a_number_to_begin_with_stays_so(device: torch.device) -> None:
+    x = torch.tensor([1.0, float("nan"), 2.0], dtype=torch.float64, device=device)
+    with pytest.warns(hofunc.FallbackWarning):
+        got = hofunc.hessian(lambda x: x.cumprod(0).sum())(x)
+    assert got.isnan().any()
 
 
 def test_a_wrong_batching_rule_of_torch_is_noticed(device: torch.device) -> None:
