@@ -69,7 +69,7 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
             remedy="Make the plan first; calling it inside a transform is fine.",
         )
     taken = _taken(request, args, kwargs)
-    lowered = lower(taken.graph, taken.recording.values)
+    lowered = lower(taken.graph, taken.recording.values, max(request.orders))
     chosen, *others = plan(
         lowered, request.orders, compact=request.compact, strategy=request.strategy, limits=request.limits
     )

@@ -7,6 +7,7 @@ values the program computes only those that a derivative asks for.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -14,16 +15,19 @@ from torch._decomp import decomposition_table
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import _disable_current_modes
 
+from hofunc.errors import HofuncError
 from hofunc.graph.node import CONSTANT, Call, Graph, Node, Ref, call_of, renumbered
 from hofunc.graph.standin import outside_transforms
 from hofunc.graph.tape import Tape
 from hofunc.rules.complex import AT_ONCE, in_parts
+from hofunc.rules.expansion import CHANGE, Expansion, Vanishing, itself, unchanged, vanishes
 from hofunc.rules.fourier import as_pairs
 from hofunc.rules.kinds import Composite, Constant, Rule
 from hofunc.rules.opaque import Complex, opaque_rule
 from hofunc.rules.registry import RULES
 
 Origin = int | torch.Tensor | None
+Output = int | HofuncError | None  # of a composite: a node, an error to raise if it is asked for, or a constant
 
 
 class Lowered(NamedTuple):
@@ -45,14 +49,16 @@ class Lowered(NamedTuple):
     dynamic: bool
 
 
-def lower(graph: Graph, values: Sequence[torch.Tensor]) -> Lowered:
+def lower(graph: Graph, values: Sequence[torch.Tensor], order: int, zeros: Iterable[int] = ()) -> Lowered:
     """Expand every composite op of a recorded graph.
 
     Args:
         graph: The recorded graph.
         values: The value of each of its nodes.
+        order: The highest order of derivatives that is wanted.
+        zeros: Those of its inputs that are changes of operands, and so zero.
     """
-    lowering = _Lowering(values)
+    lowering = _Lowering(graph, values, order, zeros)
     live = _live(graph)
     with isolated():
         for node in graph.nodes:
@@ -77,14 +83,17 @@ def _live(graph: Graph) -> set[int]:
 class _Lowering:
     """The lowered graph so far; ``numbers`` leads from recorded nodes to lowered ones."""
 
-    def __init__(self, values: Sequence[torch.Tensor]):
+    def __init__(self, graph: Graph, values: Sequence[torch.Tensor], order: int, zeros: Iterable[int]):
         self.nodes: list[Node] = []
         self.origins: list[Origin] = []
         self.rules: dict[int, Rule] = {}
         self.numbers: dict[int, int] = {}
         self.dynamic = False
+        self._graph = graph
         self._values = values
-        self._expansions: dict[tuple, list[int | None]] = {}
+        self._order = order
+        self._zeros = {*zeros}
+        self._expansions: dict[tuple, list[Output]] = {}
         self._pairs: dict[int, int] = {}  # from recorded complex nodes to real ones with the parts of their values
 
     def lower(self, node: Node) -> None:
@@ -93,15 +102,24 @@ class _Lowering:
         depends = any(self.nodes[self._pairs.get(operand, self.numbers[operand])].active for operand in node.operands)
         if depends and self._in_pairs(node):
             return
-        rule = (self._refused(node) or rule_of(node, self._values)) if depends else Constant()
-        if isinstance(rule, Composite):
+        rule = (self._refused(node) or self._rule_of(node)) if depends else Constant()
+        if isinstance(rule, Composite | Expansion):
             number = self._expanded(node, operands, rule, [self._values[operand] for operand in node.operands])
         else:
             active = node.active if node.is_given else not isinstance(rule, Constant)
             number = self._append(node, operands, active, node.number)
             if not isinstance(rule, Constant):
-                self.rules[number] = rule
+                self.rules[number] = self._without_zeros(node, rule)
         self.numbers[node.number] = number
+
+    def _without_zeros(self, node: Node, rule: Rule) -> Rule:
+        """Return the rule of a node less the terms that vanish, and note whether the node itself does."""
+        zeros = [operand in self._zeros for operand in node.operands]
+        if not any(zeros):
+            return rule
+        if vanishes(rule, zeros, self._values[node.number]):
+            self._zeros.add(node.number)
+        return Vanishing(rule, tuple(place for place, is_zero in enumerate(zeros) if is_zero))
 
     def _in_pairs(self, node: Node) -> bool:
         """Append what a node that has to do with complex numbers becomes, as a function of real ones.
@@ -132,6 +150,12 @@ class _Lowering:
         """Return the rule of a complex operand through which no derivative goes, if there is one."""
         numbers = [self.numbers[operand] for operand in node.operands if self._values[operand].dtype.is_complex]
         return next((self.rules[number] for number in numbers if self.nodes[number].active), None)
+
+    def _rule_of(self, node: Node) -> Rule | Composite | Expansion | Constant:
+        """Return the rule of a node; that of real numbers is of no use to what reads complex ones."""
+        rule = rule_of(node, self._values)
+        reads = any(self.nodes[self._pairs[number]].active for number in node.operands if number in self._pairs)
+        return Complex(node) if reads and not isinstance(rule, Constant) else rule
 
     def _transformed(self, node: Node, operands: tuple[int, ...]) -> int:
         """Append the node that computes an op on complex numbers at once, from real ones."""
@@ -166,34 +190,67 @@ class _Lowering:
         self.origins.append(origin)
         return number
 
-    def _expanded(self, node: Node, operands: tuple[int, ...], rule: Composite, values: Sequence[torch.Tensor]) -> int:
+    def _expanded(
+        self, node: Node, operands: tuple[int, ...], rule: Composite | Expansion, values: Sequence[torch.Tensor]
+    ) -> int:
         """Put the nodes of a composite, once for all its outputs, and return the one that has the value of a node."""
         key = (call_of(node), node.operands)
         if key not in self._expansions:
-            self._expansions[key] = self._expand(node, operands, rule, values)
+            if isinstance(rule, Expansion):
+                self._expansions[key] = self._expand_about(node, operands, rule)
+            else:
+                function = Call(rule.function, node.args, node.kwargs).__call__
+                self._expansions[key] = self._expand(function, operands, values)
         numbers, place = self._expansions[key], node.output or 0
         number = numbers[place] if place < len(numbers) else None
+        if isinstance(number, HofuncError):
+            raise number
         if number is None:  # an output that the composite leaves out: no derivative is taken of it
             return self._append(node, operands, False, node.number)
         if self.origins[number] is None and not node.dtype.is_complex:
             self.origins[number] = node.number
         return number
 
+    def _expand_about(self, node: Node, operands: tuple[int, ...], rule: Expansion) -> list[Output]:
+        """Append the nodes of an expansion about the values of a node's op and its operands; see NOTE [expansions]."""
+        call = call_of(node)
+        outputs = [other for other in self._graph.nodes if other.operands == node.operands and call_of(other) == call]
+        points = [self._append(output, operands, False, output.number) for output in outputs]
+        points += [self._same(operand, itself, False) for operand in operands]
+        changes = [self._same(operand, unchanged, self.nodes[operand].active) for operand in operands]
+        self.rules.update({number: CHANGE for number in changes if self.nodes[number].active})
+        values = [self._values[place] for place in (*(output.number for output in outputs), *node.operands)]
+        values += [torch.zeros_like(self._values[place]) for place in node.operands]
+        function = partial(rule.changed, self._order, node, len(outputs))
+        return self._expand(function, (*points, *changes), values, zeros=len(changes))
+
+    def _same(self, operand: int, function: Callable, active: bool) -> int:
+        """Append a node of a function of one operand that has its shape."""
+        node = self.nodes[operand]._replace(op=function, args=(Ref(operand),), kwargs=(), output=None, device=None)
+        origin = self.origins[operand] if function is itself else None
+        return self._append(node._replace(operands=(operand,)), (operand,), active, origin)
+
     def _expand(
-        self, node: Node, operands: tuple[int, ...], rule: Composite, values: Sequence[torch.Tensor]
-    ) -> list[int | None]:
-        """Append the nodes of a composite; returns those of its outputs, None for one that is not a tensor."""
-        inner, outputs = expansion(rule.function, node, values, [self.nodes[operand].active for operand in operands])
+        self, function: Callable, operands: Sequence[int], values: Sequence[torch.Tensor], zeros: int = 0
+    ) -> list[Output]:
+        """Append the nodes of a function of some nodes, the last of which are zero; returns those of its outputs."""
+        inner, outputs = expansion(function, values, self._activity(operands, zeros), self._order, zeros)
         self.dynamic |= inner.dynamic or any(_has_dynamic_shape(part.op) for part in inner.graph.nodes)
         numbers = dict(zip(inner.graph.inputs, operands, strict=True))
         for part, origin in zip(inner.graph.nodes, inner.origins, strict=True):
             if part.number not in numbers:
                 inner_operands = tuple(numbers[operand] for operand in part.operands)
                 literal = origin if isinstance(origin, torch.Tensor) else None
-                numbers[part.number] = self._append(part, inner_operands, part.active, literal)
-                if part.number in inner.rules:
+                active = part.active and any(self.nodes[operand].active for operand in inner_operands)
+                numbers[part.number] = self._append(part, inner_operands, active, literal)
+                if active:
                     self.rules[numbers[part.number]] = inner.rules[part.number]
-        return [None if output is None else numbers[output] for output in outputs]
+        return [numbers[output] if isinstance(output, int) else output for output in outputs]
+
+    def _activity(self, operands: Sequence[int], zeros: int) -> list[bool]:
+        """Tell which inputs of a function are active; changes count as such, so that what vanishes is found."""
+        count = len(operands) - zeros
+        return [place >= count or self.nodes[operand].active for place, operand in enumerate(operands)]
 
 
 def _has_dynamic_shape(op: Any) -> bool:
@@ -201,37 +258,35 @@ def _has_dynamic_shape(op: Any) -> bool:
 
 
 def expansion(
-    function: Callable, node: Node, values: Sequence[torch.Tensor], activity: Iterable[bool]
-) -> tuple[Lowered, list[int | None]]:
-    """Record and lower the function of a composite.
+    function: Callable, values: Sequence[torch.Tensor], activity: Iterable[bool], order: int, zeros: int = 0
+) -> tuple[Lowered, list[Output]]:
+    """Record and lower a function of tensors, the last of which are zero.
 
     Returns:
-        The lowered graph, of which the inputs are the operands of the node in order and constants are literal, and
-        for each output of the function the node that has its value, None where it is not a tensor.
+        The lowered graph, of which the inputs are the tensors in order and constants are literal, and for each output
+        of the function the node that has its value, or what it is if it is not a tensor.
     """
-    tape, outputs = _recorded(function, node, values, activity)
+    tape, outputs = _recorded(function, values, activity)
     graph = tape.graph([output for output in outputs if isinstance(output, torch.Tensor)])
     inner_values = tape.ledger.values
-    lowered = lower(graph, inner_values)
+    lowered = lower(graph, inner_values, order, graph.inputs[len(graph.inputs) - zeros :])
     origins = tuple(
         inner_values[origin] if isinstance(origin, int) and graph.nodes[origin].op is CONSTANT else origin
         for origin in lowered.origins
     )
     supply = iter(lowered.graph.outputs)
-    ends = [next(supply) if isinstance(output, torch.Tensor) else None for output in outputs]
+    ends = [next(supply) if isinstance(output, torch.Tensor) else output for output in outputs]
     return lowered._replace(origins=origins), ends
 
 
-def _recorded(
-    function: Callable, node: Node, values: Sequence[torch.Tensor], activity: Iterable[bool]
-) -> tuple[Tape, list[Any]]:
-    """Record a function in place of a node's op; returns its outputs too, a single one as a list."""
+def _recorded(function: Callable, values: Sequence[torch.Tensor], activity: Iterable[bool]) -> tuple[Tape, list[Any]]:
+    """Record a function of tensors; returns its outputs too, a single one as a list."""
     tape = Tape()
     operands = [value.detach() for value in values]
     for operand, active in zip(operands, activity, strict=True):
         tape.ledger.add_input(operand, active=active)
     with tape:
-        result = Call(function, node.args, node.kwargs)(*operands)
+        result = function(*operands)
     return tape, list(result) if isinstance(result, tuple | list) else [result]
 
 
@@ -242,7 +297,7 @@ def isolated() -> Iterator[None]:
         yield
 
 
-def rule_of(node: Node, values: Sequence[torch.Tensor]) -> Rule | Composite | Constant:
+def rule_of(node: Node, values: Sequence[torch.Tensor]) -> Rule | Composite | Expansion | Constant:
     """Find the rule of a node: its own, torch's decomposition of the op, or the opaque fallback.
 
     Args:
@@ -275,9 +330,8 @@ def _is_usable(function: Callable, node: Node, values: Sequence[torch.Tensor]) -
     Some draw random numbers, are meant for other devices or decline with NotImplemented, and some go by internal ops
     without derivatives.
     """
-    tape, outputs = _recorded(
-        function, node, [values[operand] for operand in node.operands], [True] * len(node.operands)
-    )
+    operands = [values[operand] for operand in node.operands]
+    tape, outputs = _recorded(Call(function, node.args, node.kwargs).__call__, operands, [True] * len(operands))
     if node.output is not None and node.output >= len(outputs):
         return False
     part, value = outputs[node.output or 0], values[node.number].detach()

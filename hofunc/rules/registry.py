@@ -13,16 +13,17 @@ from hofunc.algebra.term import Factor, Term
 from hofunc.errors import ArgumentError
 from hofunc.graph.node import Call, Ref
 from hofunc.rules.axes import broadcast, subscripted
+from hofunc.rules.expansion import Expansion
 from hofunc.rules.kinds import Composite, Constant, Elementwise, ElementwisePair, Linear, Multilinear, Rule, Site
 
-RULES: dict[Any, Rule | Composite | Constant] = {}
+RULES: dict[Any, Rule | Composite | Expansion | Constant] = {}
 
 REAL = (-2.0, 2.0)
 POSITIVE = (0.3, 3.0)
 UNIT = (-0.8, 0.8)
 
 
-def define(op: Any, rule: Rule | Composite | Constant) -> None:
+def define(op: Any, rule: Rule | Composite | Expansion | Constant) -> None:
     """Enter the rule of an op.
 
     Args:
@@ -133,6 +134,16 @@ def define_sum(op: Any, weights: Callable[..., Sequence[float]]) -> None:
 def define_composite(op: Any, function: Callable) -> None:
     """Enter a short function of other ops that computes the same."""
     define(op, Composite(function))
+
+
+def define_expansion(op: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Enter an op by the series of its change, as a decorator; see `Expansion`."""
+
+    def decorate(function: Callable[..., Any]) -> Callable:
+        define(op, Expansion(function))
+        return function
+
+    return decorate
 
 
 def define_linear(op: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -68,7 +68,7 @@ def planned(
         if found is not None:
             _plans.move_to_end(key)
             return found
-    lowered = lower(graph, values)
+    lowered = lower(graph, values, max(orders))
     if replayed:
         origins = tuple(
             origin if isinstance(origin, torch.Tensor) else index for index, origin in enumerate(lowered.origins)

@@ -26,13 +26,17 @@ def lowered_plan(
     """Plan the derivatives of f by all its inputs."""
     recording = recorded(f, *inputs)
     return plan(
-        lower(recording.graph, recording.values), orders, compact=compact, strategy=strategy, limits=Limits(**limits)
+        lower(recording.graph, recording.values, max(orders)),
+        orders,
+        compact=compact,
+        strategy=strategy,
+        limits=Limits(**limits),
     )[0]
 
 
 def builder_of(recording: Recording) -> Builder:
     """Return an empty builder over a recording."""
-    return Builder(lower(recording.graph, recording.values), torch.float64)
+    return Builder(lower(recording.graph, recording.values, 1), torch.float64)
 
 
 def names(program: Program) -> list[str]:

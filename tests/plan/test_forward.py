@@ -88,7 +88,7 @@ def polynomials_of_exp(device: torch.device) -> tuple[Polynomials, list[Tensor]]
     """Return the polynomials of x -> exp(x), of which x is node 0 and the value node 1, in one direction."""
     recording = recorded(torch.exp, torch.tensor(0.3, dtype=torch.float64, device=device))
     builder = builder_of(recording)
-    local = local_blocks(lower(recording.graph, recording.values), 5)
+    local = local_blocks(lower(recording.graph, recording.values, 5), 5)
     return Polynomials(builder, local, {0: Variable((), frozenset())}), list(recording.values)
 
 

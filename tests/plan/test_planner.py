@@ -27,7 +27,7 @@ CPU = torch.device("cpu")
 def plans(f: Callable[..., Any], *inputs: Tensor, order: int = 2, strategy: str = "auto") -> dict[str, Blueprint]:
     """Plan the derivatives of f by all its inputs; by strategy, the one that is chosen first."""
     recording = recorded(f, *inputs)
-    made = plan(lower(recording.graph, recording.values), (order,), compact=True, strategy=strategy)
+    made = plan(lower(recording.graph, recording.values, order), (order,), compact=True, strategy=strategy)
     return {one.strategy: one for one in made}
 
 
@@ -141,7 +141,7 @@ def test_a_plan_beyond_the_limits_makes_no_other_give_up(max_bytes: int | None, 
 
 def test_a_rival_says_why_it_is_none() -> None:
     recording = recorded(endless, *ENDLESS)
-    best, *_ = plan(lower(recording.graph, recording.values), (4,), compact=True)
+    best, *_ = plan(lower(recording.graph, recording.values, 4), (4,), compact=True)
     with pytest.raises(TooManyStepsError):
         rival(best, (4,), compact=True, strategy="mixed", limits=Limits())
     assert rival(best, (4,), compact=True, strategy="reverse", limits=Limits()).cost == best.cost

@@ -30,7 +30,7 @@ def test_the_dtype_to_compute_in(
     dtype: torch.dtype, f: Callable[..., Any], expected: torch.dtype, device: torch.device
 ) -> None:
     recording = recorded(f, rand(device, 3).to(dtype))
-    lowered = lower(recording.graph, recording.values)
+    lowered = lower(recording.graph, recording.values, 1)
     assert computing_dtype(lowered) == expected
 
 

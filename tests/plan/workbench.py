@@ -31,7 +31,7 @@ class Workbench:
         ledger = Ledger()
         for value in self._values:
             ledger.add_input(value, active=True)
-        self.builder = Builder(lower(ledger.graph(self._values[:1]), self._values), torch.float64)
+        self.builder = Builder(lower(ledger.graph(self._values[:1]), self._values, 1), torch.float64)
 
     def named(self, term: Term) -> Term:
         """Return a drawn term with the builder's names for its tensors."""

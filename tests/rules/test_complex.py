@@ -175,3 +175,11 @@ def test_the_absolute_value_of_zero(device: torch.device) -> None:
 def test_other_ops_are_refused(f: Any, device: torch.device) -> None:
     with pytest.raises(hofunc.UnsupportedOpError, match="by way of complex numbers"):
         hofunc.hessian(lambda x: f(half(x)))(rand(device, 2, 2))
+
+
+@pytest.mark.parametrize(
+    "f", [torch.var, torch.linalg.svdvals, lambda z: torch.linalg.slogdet(z)[1], torch.linalg.vector_norm]
+)
+def test_rules_of_real_numbers_do_not_do_for_complex_ones(f: Any, device: torch.device) -> None:
+    with pytest.raises(hofunc.UnsupportedOpError, match=r"by way of complex numbers: got aten.* of complex numbers"):
+        hofunc.jacobian(lambda x: f(half(x)))(rand(device, 2, 2))

@@ -32,7 +32,7 @@ def _no_plans(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def lowered(f: Callable[..., Any], *inputs: Tensor) -> tuple[Recording, Lowered]:
     recording = record(lambda leaves, _: f(*leaves), inputs)
-    return recording, lower(recording.graph, recording.values)
+    return recording, lower(recording.graph, recording.values, 1)
 
 
 def ops(nodes: Sequence[Node]) -> list[Any]:
