@@ -1,0 +1,77 @@
+"""Pseudo-inverses and least squares, by the series of their change: see NOTE [expansions]."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hofunc.rules.expansion import Operand
+from hofunc.rules.inverse import takes_vector
+from hofunc.rules.registry import define_expansion
+from hofunc.rules.series import (
+    Series,
+    inverse_change,
+    joined,
+    lengths,
+    mapped,
+    summed,
+    times,
+    times_one_plus,
+    transposed,
+)
+
+aten = torch.ops.aten
+
+
+def pseudo_inverse(order: int, result: Tensor, a: Operand) -> Series:
+    """Return the series of the pseudo-inverse of a matrix that keeps its rank.
+
+    Of that rank is a = c k^-1 r with c = a v / s, k = u^T a v / s^2 and r = u^T a / s, of the singular vectors that the
+    result has not taken for zero; r and c have full rank, and so the pseudo-inverse is that of r times k times that of
+    c. In these coordinates c^T c and r r^T are identities, whatever the condition of a.
+
+    Args:
+        order: The highest degree.
+        result: The pseudo-inverse.
+        a: The matrix.
+    """
+    u, s, vh = torch.linalg.svd(a.value, full_matrices=False)
+    kept = (vh @ result @ u).diagonal(0, -2, -1) * s > 0.5
+    over = (torch.where(kept, s, 1).reciprocal() * kept).unsqueeze(-2)
+    u, v = u * kept.unsqueeze(-2), vh.mT * kept.unsqueeze(-2)
+    columns, rows = {0: u, 1: a.change @ (v * over)}, {0: v, 1: a.change.mT @ (u * over)}
+    core = {0: torch.diag_embed(over.squeeze(-2)), 1: (u * over).mT @ columns[1]}
+    left, right = _orthonormal(order, rows), _orthonormal(order, columns)
+    return times(order, times(order, left, core), mapped(transposed, right))
+
+
+def _orthonormal(order: int, columns: Series) -> Series:
+    """Return c (c^T c)^-1 for a series c of degree 1 that starts with orthonormal columns, or zeros."""
+    both = columns[0].mT @ columns[1]
+    change = {1: both + both.mT, 2: columns[1].mT @ columns[1]}
+    return times_one_plus(order, columns, inverse_change(order, change))
+
+
+@define_expansion(aten.linalg_pinv.atol_rtol_tensor)
+def _pinv(order: int, outputs: tuple[Tensor, ...], a: Operand, **_: Any) -> Tensor:
+    return summed(pseudo_inverse(order, outputs[0], a))
+
+
+@define_expansion(aten.linalg_lstsq.default)
+def _lstsq(
+    order: int, outputs: tuple[Tensor, ...], a: Operand, b: Operand, *_: Any, **__: Any
+) -> tuple[Tensor, Tensor | None]:
+    is_vector = takes_vector(a.value, b.value)
+    right = {0: b.value, 1: b.change}
+    right = mapped(as_column, right) if is_vector else right
+    x = times(order, pseudo_inverse(order, torch.linalg.pinv(a.value), a), right)
+    change = summed(x).squeeze(-1) if is_vector else summed(x)
+    if not outputs[1].numel():
+        return change, None
+    missed = joined(times(order, {0: a.value, 1: a.change}, x), mapped(torch.neg, right))
+    return change, summed(lengths(order, missed)).squeeze(-2)
+
+
+def as_column(x: Tensor) -> Tensor:
+    """Turn vectors into matrices of one column."""
+    return x.unsqueeze(-1)
