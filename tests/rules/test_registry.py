@@ -69,7 +69,11 @@ def is_of_numbers(rule: Any) -> bool:
 MODULES_OF_NUMBERS = {f"hofunc.rules.{name}" for name in ("elementwise", "activations", "special", "pairs", "constant")}
 
 
-@pytest.mark.filterwarnings("ignore:The reduce argument:UserWarning", "ignore:index_reduce:UserWarning")  # torch's own
+@pytest.mark.filterwarnings(  # torch's own
+    "ignore:The reduce argument:UserWarning",
+    "ignore:index_reduce:UserWarning",
+    "ignore:torch.(triangular_solve|cholesky) is deprecated:UserWarning",
+)
 def test_every_op_is_in_a_table() -> None:
     recorded = {str(op) for case in every_case() for op in recorded_ops(case)}
     with_rules = {str(op) for op, rule in RULES.items() if not is_of_numbers(rule)}
