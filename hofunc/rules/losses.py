@@ -43,6 +43,19 @@ _define_loss(aten.huber_loss.default, _huber)
 _define_loss(aten.smooth_l1_loss.default, _smooth_l1)
 
 
+def multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, None]:
+    """Return how far every class that is no label comes within one of every label; labels end at one below zero."""
+    rows, labels = torch.atleast_2d(x), torch.atleast_2d(target)
+    counts = (labels >= 0).to(x.dtype).cumprod(1)
+    labels = labels.clamp(min=0)
+    other = 1 - torch.zeros_like(rows).scatter_reduce(1, labels, counts, "amax")
+    short = (1 - rows.gather(1, labels).unsqueeze(2) + rows.unsqueeze(1)).clamp(min=0)
+    losses = (short * counts.unsqueeze(2) * other.unsqueeze(1)).sum((1, 2)) * (1 / rows.shape[1])
+    return reduced_by(losses if x.dim() == 2 else losses.squeeze(0), reduction), None
+
+
+define_composite(aten.multilabel_margin_loss_forward.default, multilabel_margin_loss)
+
 SMALL = 1e-12  # where torch stops to divide by x (1 - x)
 LEAST = -100  # where torch stops logarithms
 

@@ -36,7 +36,89 @@ def _nll(name: str, shape: tuple[int, ...], *targets: Any, **options: Any) -> li
     ]
 
 
+def _signs(x: Tensor) -> Tensor:
+    return ints(x, [1, -1], [-1, 1]).to(x)
+
+
+def _multi_margin(x: Tensor, target: Tensor, p: int, margin: float) -> Tensor:
+    """Write out, for every row, the mean of what the other classes come too close to the target's."""
+    rows = []
+    for row, label in zip(x, target.tolist(), strict=True):
+        short = [(margin - row[label] + row[other]).clamp(min=0) ** p for other in range(len(row)) if other != label]
+        rows.append(torch.stack(short).sum() / len(row))
+    return torch.stack(rows)
+
+
+def _multilabel_margin(x: Tensor, labels: list[list[int]]) -> Tensor:
+    rows = []
+    for row, own in zip(x, labels, strict=True):
+        others = [place for place in range(len(row)) if place not in own]
+        short = [(1 - row[label] + row[other]).clamp(min=0) for label in own for other in others]
+        rows.append(torch.stack(short).sum() / len(row))
+    return torch.stack(rows)
+
+
+MARGINS: list[OpCase] = [
+    use(
+        "soft margin",
+        lambda x: F.soft_margin_loss(x, _signs(x), reduction="sum"),
+        (2, 2),
+        reference=lambda x: (-_signs(x) * x).exp().log1p().sum(),
+    ),
+    *(
+        use(
+            f"multi margin, p = {p}",
+            lambda x, p=p: F.multi_margin_loss(x, ints(x, 2, 0), p=p, margin=0.7, reduction="none"),
+            (2, 3),
+            reference=lambda x, p=p: _multi_margin(x, ints(x, 2, 0), p, 0.7),
+        )
+        for p in (1, 2)
+    ),
+    use(
+        "multilabel margin",
+        lambda x: F.multilabel_margin_loss(x, ints(x, [2, 0, -1], [1, -1, 0]), reduction="none"),
+        (2, 3),
+        reference=lambda x: _multilabel_margin(x, [[2, 0], [1]]),
+    ),
+    use(
+        "multilabel margin of one row, with all labels and with none",
+        lambda x: (
+            F.multilabel_margin_loss(x, ints(x, 1, 0)) + x[0] * F.multilabel_margin_loss(x, ints(x, -1, 0)),
+            F.multilabel_margin_loss(x, ints(x, 0, -1)),
+        ),
+        (2,),
+        reference=lambda x: (0 * x.sum(), (1 - x[0] + x[1]).clamp(min=0) / 2),
+    ),
+    use("multilabel soft margin", lambda x: F.multilabel_soft_margin_loss(x, (_signs(x) + 1) / 2), (2, 2)),
+    use("margin ranking", lambda x, y: F.margin_ranking_loss(x, y, _signs(x)[0], margin=0.3), (2,), (2,)),
+    use("hinge embedding", lambda x: F.hinge_embedding_loss(x, _signs(x), margin=0.9, reduction="sum"), (2, 2)),
+    use("cosine embedding", lambda x, y: F.cosine_embedding_loss(x, y, _signs(x)[0], margin=-0.5), (2, 2), (2, 2)),
+    use("triplet margin", F.triplet_margin_loss, (1, 2), (1, 2), (1, 2)),
+    use("triplet margin, p = 3, swapped", lambda a, b, c: F.triplet_margin_loss(a, b, c, 5, 3, swap=True), *[(2,)] * 3),
+]
+
+LIKELIHOODS: list[OpCase] = [
+    use("poisson", lambda x, t: F.poisson_nll_loss(x, t.exp(), full=True), (2, 2), (2, 2)),
+    use("poisson of a rate", lambda x: F.poisson_nll_loss(x.exp(), x.detach().cos() + 2, log_input=False), (3,)),
+    use("gaussian", lambda x, t, v: F.gaussian_nll_loss(x, t, v.exp(), full=True), (2, 1), (2, 1), (2, 1)),
+    use("kl divergence", lambda x, t: F.kl_div(x, t.exp(), reduction="batchmean"), (2, 2), (2, 2)),
+    use("kl divergence of logarithms", lambda x, t: F.kl_div(x, t, log_target=True, reduction="sum"), (2, 2), (2, 2)),
+    use("l1", lambda x, t: F.l1_loss(x, t, reduction="none"), (3,), (3,)),
+    use(
+        "binary cross-entropy",
+        lambda x, t: F.binary_cross_entropy(x.sigmoid(), t.sigmoid(), t.detach().exp()),
+        (2, 2),
+        (2, 2),
+        reference=lambda x, t: (t.detach().exp() * (F.softplus(x) - t.sigmoid() * x)).mean(),
+    ),
+    use(
+        "binary cross-entropy with logits", lambda x, t: F.binary_cross_entropy_with_logits(x, t.sigmoid()), (3,), (3,)
+    ),
+]
+
 CASES: list[OpCase] = [
+    *MARGINS,
+    *LIKELIHOODS,
     *_pairs("mse", F.mse_loss),
     *_pairs("huber", F.huber_loss, delta=0.8),
     *_pairs("smooth l1", F.smooth_l1_loss, beta=0.8),
