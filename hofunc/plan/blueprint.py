@@ -18,7 +18,7 @@ from hofunc.plan.rows import number_of_rows
 from hofunc.rules.lower import Lowered
 
 CHUNK_BYTES = 4 << 20  # what a chunk may hold at once, about the cache of a core
-SMALLEST_CHUNK = 32
+SMALLEST_CHUNK = 4
 
 
 @dataclass(frozen=True, slots=True)
