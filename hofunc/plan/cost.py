@@ -13,7 +13,7 @@ from hofunc import views
 from hofunc.graph.node import Call
 from hofunc.plan import operators, packing
 from hofunc.plan.program import Program, Register, Step
-from hofunc.rules.convolution import products_of
+from hofunc.rules.convolution import work_of
 from hofunc.rules.lower import isolated
 
 _PRODUCTS = (torch.mm, torch.bmm, torch.addmm)
@@ -129,8 +129,11 @@ def _registers(step: Step) -> list[int]:
 
 
 def _scratch(step: Step, operands: Sequence[torch.Tensor], result: Any) -> int:
-    """Return the bytes that a step may allocate for itself and give back: zeros to add to, and a merged copy."""
-    return _nbytes(result) + _nbytes(operands[0]) if step.function is packing.collected else 0
+    """Return the bytes that a step may allocate for itself and give back: zeros to add to, merged copies, columns."""
+    if step.function is packing.collected:
+        return _nbytes(result) + _nbytes(operands[0])
+    work = work_of(step.function, operands, result) if isinstance(step.function, Call) else None
+    return work.columns * result.element_size() if work else 0
 
 
 def _nbytes(tensor: torch.Tensor) -> int:
@@ -243,6 +246,9 @@ def _step_cost(step: Step, operands: Sequence[torch.Tensor], result: Any, rates:
         flops = 2 * result.numel() * operands[-2].shape[-1]  # a sum with a product has the product last
         items = prod(result.shape[:-2])
         return StepCost(flops, moved, tuple(result.shape), seconds + rates.item * items + flops / rates.flops)
-    if isinstance(step.function, Call) and (products := products_of(step.function, operands, result)):
-        return StepCost(2 * products, moved, tuple(result.shape), seconds + 2 * products / rates.flops)
+    work = work_of(step.function, operands, result) if isinstance(step.function, Call) else None
+    if work:
+        columns = work.columns * result.element_size()
+        seconds += columns / rates.bytes + (columns / rates.fresh if columns >= rates.large else 0)
+        return StepCost(2 * work.products, moved, tuple(result.shape), seconds + 2 * work.products / rates.flops)
     return StepCost(result.numel(), moved, tuple(result.shape), seconds + moved / rates.bytes)

@@ -99,16 +99,31 @@ def _unflattened(tensor: Tensor, lead: tuple[int, ...], kernel: Kernel) -> Tenso
     return tensor.reshape(*lead, *channels, *tensor.shape[2:])
 
 
-def products_of(call: Call, operands: Sequence[Tensor], result: Tensor) -> int:
-    """Return how many products a call of a kernel of convolutions sums up; 0 for another call."""
+class Work(NamedTuple):
+    """What a call of a kernel of convolutions takes.
+
+    Attributes:
+        products: How many products it sums up.
+        columns: How many numbers it lays out in columns: in double precision all windows of all images.
+    """
+
+    products: int
+    columns: int
+
+
+def work_of(call: Call, operands: Sequence[Tensor], result: Tensor) -> Work | None:
+    """Return what a call takes; None if it is no convolution."""
     if call.op is convolved or call.op is convolved_back:
-        transposed = call.args[-1].transposed is (call.op is convolved)
+        kernel: Kernel = call.args[-1]
+        transposed, groups = kernel.transposed is (call.op is convolved), kernel.groups
     elif call.op is aten.convolution.default:
-        transposed = call.args[6]
+        transposed, groups = call.args[6], call.args[8]
     else:
-        return 0
+        return None
     weight = operands[1]  # each place on the shorter side meets all of it that is for one channel
-    return (operands[0] if transposed else result).numel() * weight[:1].numel()
+    products = (operands[0] if transposed else result).numel() * weight[:1].numel()
+    in_columns = result.dtype == torch.float64 and not transposed and weight.numel()
+    return Work(products, products // weight.shape[0] * groups if in_columns else 0)
 
 
 # The rule.

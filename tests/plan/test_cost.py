@@ -90,6 +90,18 @@ def test_a_convolution_takes_two_operations_for_each_product(transposed: bool) -
     assert cost(builder, back).flops == 2 * 2 * products
 
 
+def test_a_convolution_in_double_precision_holds_its_windows_too() -> None:
+    weight = rand(CPU, 3, 2, 2)
+    builder = builder_of(recorded(lambda x: F.conv1d(x, weight), rand(CPU, 5, 2, 7)))
+    value, (_, number) = builder.value(0), builder.lowered.graph.nodes[-1].operands
+    args = (Ref(number), Kernel((Windows(6, 2, 7, 1, 0, 1),), False, 1))
+    windows = 5 * 6 * 2 * 2
+    assert cost(builder, builder.apply(convolved, value, args, (5, 3, 6))).peak_bytes == FLOAT * (5 * 3 * 6 + windows)
+    half = Builder(builder.lowered, torch.float32)
+    applied = half.apply(convolved, half.value(0), args, (5, 3, 6))
+    assert cost(half, applied).peak_bytes == FLOAT // 2 * (5 * 3 * 6 + 5 * 2 * 7 + weight.numel())
+
+
 def test_other_ops_take_one_operation_for_each_element_of_the_result(builder: Builder) -> None:
     x = given(builder, 4, 2, 3)
     assert cost(builder, builder.emit(torch.mul, x, x)).flops == 24
