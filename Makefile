@@ -7,7 +7,7 @@ ASV := $(BIN)/asv
 ASV_CONFIG := --config asv_benchmarks/asv.conf.json
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test verify verify-nightly lint format bench bench-compare bench-site thesis clean
+.PHONY: help demo test verify verify-nightly lint format bench bench-compare bench-site mutation thesis clean
 .DELETE_ON_ERROR:
 
 help: ## Say what there is to make
@@ -43,6 +43,9 @@ bench-compare: $(VENV)/peers.stamp ## Time hofunc beside all its peers, in one r
 
 bench-site: $(VENV)/bench.stamp ## Build the pages of the history of the figures, in build/asv/html
 	$(ASV) publish $(ASV_CONFIG)
+
+mutation: $(VENV)/mutation.stamp ## Put small faults into hofunc and count those that its tests notice: ARGS="--run 20"
+	$(BIN)/python -m verification.mutation $(ARGS)
 
 thesis: $(VENV)/demo.stamp ## Redraw the figures of the THOAD thesis, into docs/thesis
 	$(BIN)/python -m docs.examples.thesis_figures

@@ -1,0 +1,155 @@
+"""Mutation testing: which mutants count and are drawn, which tests they meet, and what is said of them."""
+
+from pathlib import Path
+
+import pytest
+
+from verification.mutation.choice import watchers
+from verification.mutation.counting import differs
+from verification.mutation.explained import Explanation, read, stale
+from verification.mutation.mutant import Mutant, Place, sample
+from verification.mutation.report import survivors, table, unexplained
+from verification.mutation.session import Session
+
+ROOT = Path(__file__).parent.parent.parent
+
+PLACES = [Place("hofunc/algebra/term.py", f"operator{number % 3}", number, number + 1) for number in range(30)]
+
+
+def mutant(line: int, package: str = "algebra") -> Mutant:
+    before = "".join(f"a{number} =  {number}\n" for number in range(10))
+    after = before.replace(f"a{line} =  {line}\n", f"a{line} =  {line + 1}\n")
+    return Mutant(Place(f"hofunc/{package}/term.py", "NumberReplacer", line, line + 1), before, after)
+
+
+def drawn(size: int, seed: int = 0, places: list[Place] = PLACES) -> list[int]:
+    def make(place: Place) -> Mutant:
+        return Mutant(place, "", str(place.occurrence))
+
+    return [m.place.occurrence for m in sample(places, size, seed, make, lambda m: m.place.occurrence % 2 == 0)]
+
+
+def test_a_sample_is_the_same_whatever_the_order_of_what_it_is_drawn_from() -> None:
+    assert drawn(10) == drawn(10, places=PLACES[::-1])
+    assert drawn(10) != drawn(10, seed=1)
+
+
+def test_a_smaller_sample_is_the_start_of_a_larger_one() -> None:
+    assert drawn(12)[:5] == drawn(5)
+
+
+def test_a_sample_has_only_what_counts_and_nothing_twice() -> None:
+    assert sorted(drawn(1000)) == list(range(0, 30, 2))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("def f(x: int | None): pass", "def f(x: int + None): pass"),
+        ("def f() -> int | None: pass", "def f() -> int & None: pass"),
+        ("x: int | None = 1", "x: int ^ None = 1"),
+        ("def f():\n    'one'\n    return 1", "def f():\n    'two'\n    return 1"),
+        ("@lru_cache(maxsize=8)\ndef f(): pass", "@lru_cache(maxsize=9)\ndef f(): pass"),
+        ("@functools.cache\ndef f(): pass", "def f(): pass"),
+        ("raise ValueError(f'{x + 1}')", "raise ValueError(f'{x - 1}')"),
+        ("if x > 1:\n    raise InternalError('no')", "if x >= 1:\n    raise InternalError('no')"),
+        ("zip(x, y, strict=True)", "zip(x, y, strict=False)"),
+        ("@dataclass(slots=True)\nclass A: pass", "@dataclass(slots=False)\nclass A: pass"),
+        ("def f(x, *, y): pass", "def f(x, /, *, y): pass ("),
+    ],
+)
+def test_what_no_test_could_see_does_not_count(before: str, after: str) -> None:
+    assert not differs(before, after)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("def f(x: int = 1): pass", "def f(x: int = 2): pass"),
+        ("x: int = 1", "x: int = 2"),
+        ("raise ValueError('no')", "raise TypeError('no')"),
+        ("if x > 1:\n    raise ValueError('no')", "if x >= 1:\n    raise ValueError('no')"),
+        (
+            "if x > 1:\n    raise InternalError\nelse:\n    y = 1",
+            "if x > 1:\n    raise InternalError\nelse:\n    y = 2",
+        ),
+        ("@staticmethod\ndef f(): pass", "def f(): pass"),
+        ("@lru_cache\ndef f(): return 1", "@lru_cache\ndef f(): return 2"),
+        ("sorted(x, reverse=True)", "sorted(x, reverse=False)"),
+        ("@dataclass(frozen=True)\nclass A: pass", "@dataclass(frozen=False)\nclass A: pass"),
+    ],
+)
+def test_what_changes_a_result_counts(before: str, after: str) -> None:
+    assert differs(before, after)
+
+
+def test_the_mirrored_tests_come_first_and_whole_derivatives_last() -> None:
+    tests = watchers(ROOT, "hofunc/plan/reverse.py")
+    assert tests[0] == "tests/plan/test_reverse.py"
+    assert tests[-1] == "tests/test_exactness.py"
+    assert len(tests) == len({*tests}) > 5
+    assert all((ROOT / test).exists() for test in tests)
+
+
+def test_a_file_without_a_mirror_has_the_watchers_its_package() -> None:
+    tests = watchers(ROOT, "hofunc/rules/bessel.py")
+    assert "tests/rules/test_bessel.py" not in tests
+    assert "tests/rules/test_special.py" in tests
+
+
+def test_a_mutant_says_what_it_changes() -> None:
+    assert (mutant(3).was, mutant(3).becomes) == ("a3 = 3", "a3 = 4")
+    assert mutant(3).diff == "-a3 =  3\n+a3 =  4"
+
+
+def test_a_mutant_of_a_file_that_has_changed_is_another_one() -> None:
+    one = mutant(3)
+    assert one.key == mutant(3).key
+    assert one.key != Mutant(one.place, one.before + "\n", one.after + "\n").key
+
+
+EXPLAINED = Explanation("hofunc/algebra/term.py", "a2 = 2", "a2 = 3", "nobody reads it")
+
+
+def test_the_score_leaves_out_what_was_not_run_and_what_is_explained() -> None:
+    mutants = [mutant(line) for line in range(6)] + [mutant(0, "plan")]
+    said = ["killed", "timeout", "survived", "survived", "killed"]
+    verdicts = {m.key: verdict for m, verdict in zip(mutants, said, strict=False)}
+    assert unexplained(mutants, verdicts, [EXPLAINED]) == [mutants[3]]
+    _, algebra, plan, total = (line.split() for line in table(mutants, verdicts, [EXPLAINED]).splitlines())
+    assert algebra == ["algebra", "6", "5", "3", "1", "1", "1", "75.0", "%"]
+    assert plan == ["plan", "1", "0", "0", "0", "0", "0", "-"]
+    assert total == ["all", "7", "5", "3", "1", "1", "1", "75.0", "%"]
+
+
+def test_survivors_are_shown_with_file_and_line() -> None:
+    assert survivors([mutant(3)]) == "hofunc/algebra/term.py:4 NumberReplacer\n-a3 =  3\n+a3 =  4"
+
+
+def test_an_explanation_of_a_line_that_is_gone_or_of_a_killed_mutant_is_stale(tmp_path: Path) -> None:
+    assert stale([EXPLAINED], tmp_path, []) == [EXPLAINED]
+    file = tmp_path / EXPLAINED.file
+    file.parent.mkdir(parents=True)
+    file.write_text(mutant(2).before)
+    assert not stale([EXPLAINED], tmp_path, [mutant(3)])
+    assert stale([EXPLAINED], tmp_path, [mutant(2)]) == [EXPLAINED]
+
+
+def test_the_list_of_explanations_is_whole() -> None:
+    entries = read()
+    assert len(entries) == len({(entry.file, entry.was, entry.becomes) for entry in entries})
+    assert all(entry.reason for entry in entries)
+    assert not stale(entries, ROOT, [])
+
+
+def test_a_session_goes_on_where_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "build" / "session.sqlite"
+    session = Session(path)
+    session.keep("one", "killed")
+    session.keep("two", "survived")
+    session.close()
+    again = Session(path)
+    assert again.verdicts() == {"one": "killed", "two": "survived"}
+    again.forget_survivors()
+    assert again.verdicts() == {"one": "killed"}
+    again.close()

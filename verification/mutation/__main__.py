@@ -1,0 +1,85 @@
+"""``python -m verification.mutation``: run a sample of mutants and print the score."""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from verification.mutation.counting import differs
+from verification.mutation.explained import read, stale
+from verification.mutation.mutant import Mutant, sample
+from verification.mutation.operators import find, make
+from verification.mutation.report import survivors, table, unexplained
+from verification.mutation.session import Session
+from verification.mutation.trial import Outcome, copy_checkout, try_mutant, try_original
+
+ROOT = Path(__file__).parent.parent.parent
+FOLDER = ROOT / "build" / "mutation"
+PACKAGES = ("algebra", "rules", "plan")
+
+
+def arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="python -m verification.mutation", description=__doc__)
+    parser.add_argument("--size", type=int, default=500, help="mutants in the sample (500)")
+    parser.add_argument("--seed", type=int, default=0, help="of the sample (0)")
+    parser.add_argument("--packages", nargs="+", choices=PACKAGES, default=PACKAGES, help="run those of the sample in")
+    parser.add_argument("--run", type=int, help="run at most so many that were not run yet, and leave the others")
+    parser.add_argument("--slack", type=float, default=4.0, help="limit of a mutant: times what its tests take (4)")
+    parser.add_argument("--again", action="store_true", help="try survivors again, after tests have changed")
+    return parser.parse_args()
+
+
+def counts(mutant: Mutant) -> bool:
+    """Tell whether a mutant is one that the tests could see."""
+    return differs(mutant.before, mutant.after)
+
+
+def chosen(options: argparse.Namespace) -> list[Mutant]:
+    """Draw as many mutants from one package as from another, although the rules are most of the code."""
+    share, rest = divmod(options.size, len(PACKAGES))
+    sizes = {package: share + (number < rest) for number, package in enumerate(PACKAGES)}
+    return [
+        mutant
+        for package in options.packages
+        for mutant in sample(list(find(ROOT, (package,))), sizes[package], options.seed, partial(make, ROOT), counts)
+    ]
+
+
+def trials(waiting: Sequence[Mutant], slack: float) -> Iterator[tuple[Mutant, Outcome]]:
+    """Try mutants in a copy of the checkout, and yield what came of each."""
+    copy = FOLDER / "checkout"
+    copy_checkout(ROOT, copy)
+    limits: dict[str, float] = {}
+    for mutant in waiting:
+        package = mutant.place.package
+        if package not in limits:
+            limits[package] = 30 + slack * try_original(copy, mutant.place.path)
+        yield mutant, try_mutant(copy, mutant, limits[package])
+
+
+def main() -> int:
+    """Run what was not run yet, print the report, and return 1 for stale explanations."""
+    options = arguments()
+    mutants = chosen(options)
+    session, explanations = Session(FOLDER / "session.sqlite"), read()
+    if options.again:
+        session.forget_survivors()
+    known = session.verdicts()
+    waiting = [mutant for mutant in mutants if mutant.key not in known][: options.run]
+    for number, (mutant, outcome) in enumerate(trials(waiting, options.slack), 1):
+        session.keep(mutant.key, outcome.verdict)
+        print(f"{number}/{len(waiting)} {mutant.place.path}:{mutant.place.line} {outcome}", flush=True)
+    verdicts = session.verdicts()
+    session.close()
+    killed = [mutant for mutant in mutants if verdicts.get(mutant.key, "survived") != "survived"]
+    outdated = stale(explanations, ROOT, killed)
+    print(survivors(unexplained(mutants, verdicts, explanations)), table(mutants, verdicts, explanations), sep="\n\n")
+    for entry in outdated:
+        print(f"stale explanation, remove it: {entry}")
+    return bool(outdated)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
