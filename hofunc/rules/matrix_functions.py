@@ -1,0 +1,78 @@
+"""The matrix exponential, and products of Householder's reflections."""
+
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from itertools import permutations
+from operator import add
+
+import torch
+from torch import Tensor
+
+from hofunc.algebra.labels import fresh_axes
+from hofunc.algebra.term import Factor, Term
+from hofunc.graph.node import Call
+from hofunc.rules.kinds import Positions, Site
+from hofunc.rules.registry import define, define_composite
+
+aten = torch.ops.aten
+
+
+class MatrixExponential:
+    """The rule of the exponential of every matrix of a batch: dense in a matrix, diagonal in the batch."""
+
+    def positions(self, site: Site, order: int) -> Iterable[Positions]:
+        """See `Rule`."""
+        return [(0,) * order]
+
+    def terms(self, site: Site, positions: Positions) -> Sequence[Term]:
+        """See `Rule`."""
+        *batch, rows, columns = site.shapes[0]
+        out = fresh_axes(batch)
+        matrices = [fresh_axes([rows, columns]) for _ in range(len(positions) + 1)]
+        core = Factor(Call(exponential, (site.ref(0), len(positions))), sum(matrices, out))
+        first, *slots = ((*out, *matrix) for matrix in matrices)
+        return [Term(1, (core,), first, tuple(slots))]
+
+
+def exponential(x: Tensor, order: int) -> Tensor:
+    """Return a derivative of the exponential of matrices, of shape (*x, *matrix, ... order times).
+
+    The corner of the exponential of a matrix of blocks, with x on the diagonal and directions h above it, is the part
+    of exp(x + h) in which the directions stand in that order (Van Loan, 1978); the derivative is the sum of all orders.
+    """
+    *batch, size, _ = x.shape
+    basis = torch.eye(size * size, dtype=x.dtype, device=x.device).reshape(size * size, size, size)
+    counts = [size * size] * order
+    shape = (*batch, *counts, size, size)
+    diagonal = x.reshape(*batch, *[1] * order, size, size).expand(shape)
+    zeros = torch.zeros((), dtype=x.dtype, device=x.device).expand(shape)
+    rows = []
+    for place in range(order + 1):
+        row = [zeros] * place + [diagonal]
+        if place < order:
+            direction = basis.reshape(*[1] * place, size * size, *[1] * (order - 1 - place), size, size)
+            row += [direction.expand(shape)] + [zeros] * (order - 1 - place)
+        rows.append(torch.cat(row, -1))
+    corner = torch.matrix_exp(torch.cat(rows, -2))[..., :size, order * size :]
+    front = len(batch)
+    places = list(range(front, front + order))
+    orders = (
+        torch.movedim(corner, places, [places[place] for place in chosen]) for chosen in permutations(range(order))
+    )
+    total = torch.movedim(reduce(add, orders), (-2, -1), (front, front + 1))
+    return total.reshape(*batch, size, size, *[size] * (2 * order))
+
+
+def _householder_product(vectors: Tensor, scales: Tensor) -> Tensor:
+    size, columns = vectors.shape[-2:]
+    eye = torch.eye(size, columns, dtype=vectors.dtype, device=vectors.device)
+    below = vectors.tril(-1) + eye
+    result = eye.expand(vectors.shape)
+    for place in reversed(range(scales.shape[-1])):
+        vector = below[..., place : place + 1]
+        result = result - scales[..., place, None, None] * (vector @ (vector.mT @ result))
+    return result
+
+
+define(aten.linalg_matrix_exp.default, MatrixExponential())
+define_composite(aten.linalg_householder_product.default, _householder_product)

@@ -1,0 +1,79 @@
+"""The matrix exponential against its power series, and reflections against products of matrices."""
+
+import pytest
+import torch
+from torch import Tensor
+
+import hofunc
+from tests.cases import rand
+from tests.rules.opcase import ORACLE_WARNINGS, OpCase, every_row, use
+from verification.oracles import nested_reverse, relative_error
+
+linalg = torch.linalg
+pytestmark = ORACLE_WARNINGS
+
+
+def series(a: Tensor) -> Tensor:
+    """Add up the powers of a small matrix over their factorials."""
+    total = part = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device).expand(a.shape)
+    for power in range(1, 30):
+        part = part @ a / power
+        total = total + part
+    return total
+
+
+def reflections(vectors: Tensor, scales: Tensor) -> Tensor:
+    """Multiply reflections, each a whole matrix."""
+    rows, columns = vectors.shape
+    eye = torch.eye(rows, dtype=vectors.dtype, device=vectors.device)
+    result = eye
+    for place in range(scales.shape[0]):
+        vector = torch.cat([eye[place, : place + 1], vectors[place + 1 :, place]])
+        result = result @ (eye - scales[place] * torch.outer(vector, vector))
+    return result[:, :columns]
+
+
+CASES: list[OpCase] = [
+    use("matrix_exp", lambda a: torch.matrix_exp(a * 0.3), (2, 2), reference=lambda a: series(a * 0.3)),
+    use(
+        "matrix_exp of a batch",
+        lambda a: linalg.matrix_exp(a * 0.3),
+        (2, 2, 2),
+        orders=(1, 2),
+        reference=lambda a: series(a * 0.3),
+    ),
+    use("householder_product", linalg.householder_product, (2, 2), (2,), reference=reflections),
+    use("householder_product, tall", linalg.householder_product, (3, 2), (1,), orders=(1, 2), reference=reflections),
+    use("householder_product of a batch", linalg.householder_product, (2, 2, 2), (2, 2), orders=(1, 2)),
+]
+
+
+@every_row(CASES)
+def test_matrix_functions(case: OpCase, order: int, device: torch.device) -> None:
+    case.check(order, device)
+
+
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_a_matrix_without_eigenvectors(order: int, device: torch.device) -> None:
+    a = torch.tensor([[1.0, 1.0], [0.0, 1.0]], dtype=torch.float64, device=device)
+    for strategy in ("reverse", "forward"):
+        got = hofunc.hod(torch.matrix_exp, order, strategy=strategy)(a)
+        assert relative_error(got, nested_reverse(series, order)(a)) < 1e-12
+
+
+def test_exponentials_keep_the_batch(device: torch.device) -> None:
+    assert hofunc.hod(torch.matrix_exp, 2, layout="compact")(rand(device, 3, 2, 2)).pattern == "b i j, b k l, b m n"
+
+
+def test_under_vmap_and_through_autograd(device: torch.device) -> None:
+    a = rand(device, 2, 2, 2)
+    mapped = torch.func.vmap(hofunc.hessian(torch.matrix_exp))(a)
+    assert relative_error(mapped, torch.stack([hofunc.hessian(torch.matrix_exp)(one) for one in a])) < 1e-10
+    again = torch.func.jacrev(hofunc.hessian(torch.matrix_exp))(a[0])
+    assert relative_error(again, hofunc.hod(torch.matrix_exp, 3)(a[0])) < 1e-10
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (0, 2, 2), (2, 0, 0), (1, 1)])
+def test_matrices_of_few_elements(shape: tuple[int, ...], device: torch.device) -> None:
+    a = rand(device, *shape)
+    assert hofunc.hessian(torch.matrix_exp)(a).shape == shape * 3
