@@ -11,19 +11,18 @@ from functools import partial
 from typing import Any, NamedTuple, cast
 
 import torch
-from torch._decomp import decomposition_table
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import _disable_current_modes
 
 from hofunc.errors import HofuncError
 from hofunc.graph.node import CONSTANT, Call, Graph, Node, Ref, call_of, renumbered
 from hofunc.graph.standin import outside_transforms
-from hofunc.graph.tape import Tape
+from hofunc.rules.choice import recorded, rule_of
 from hofunc.rules.complex import AT_ONCE, in_parts
 from hofunc.rules.expansion import CHANGE, Expansion, Vanishing, itself, unchanged, vanishes
 from hofunc.rules.fourier import as_pairs
 from hofunc.rules.kinds import Composite, Constant, Rule
-from hofunc.rules.opaque import Complex, opaque_rule
+from hofunc.rules.opaque import Complex
 from hofunc.rules.registry import RULES
 
 Origin = int | torch.Tensor | None
@@ -266,7 +265,7 @@ def expansion(
         The lowered graph, of which the inputs are the tensors in order and constants are literal, and for each output
         of the function the node that has its value, or what it is if it is not a tensor.
     """
-    tape, outputs = _recorded(function, values, activity)
+    tape, outputs = recorded(function, values, activity)
     graph = tape.graph([output for output in outputs if isinstance(output, torch.Tensor)])
     inner_values = tape.ledger.values
     lowered = lower(graph, inner_values, order, graph.inputs[len(graph.inputs) - zeros :])
@@ -279,66 +278,8 @@ def expansion(
     return lowered._replace(origins=origins), ends
 
 
-def _recorded(function: Callable, values: Sequence[torch.Tensor], activity: Iterable[bool]) -> tuple[Tape, list[Any]]:
-    """Record a function of tensors; returns its outputs too, a single one as a list."""
-    tape = Tape()
-    operands = [value.detach() for value in values]
-    for operand, active in zip(operands, activity, strict=True):
-        tape.ledger.add_input(operand, active=active)
-    with tape:
-        result = function(*operands)
-    return tape, list(result) if isinstance(result, tuple | list) else [result]
-
-
 @contextmanager
 def isolated() -> Iterator[None]:
     """Set running transforms and modes aside."""
     with _disable_current_modes(), outside_transforms(), torch.enable_grad():
         yield
-
-
-def rule_of(node: Node, values: Sequence[torch.Tensor]) -> Rule | Composite | Expansion | Constant:
-    """Find the rule of a node: its own, torch's decomposition of the op, or the opaque fallback.
-
-    Args:
-        node: A node of a recorded graph.
-        values: The values of the graph's nodes.
-    """
-    rule = RULES.get(node.op)
-    if node.dtype.is_complex and not isinstance(rule, Constant):
-        return Complex(node)
-    if not node.dtype.is_floating_point:
-        return Constant()
-    if rule is not None:
-        return rule
-    if isinstance(node.op, OpOverload):
-        for decomposition in (decomposition_table.get(node.op), _implicit_decomposition(node.op)):
-            if decomposition is not None and _is_usable(decomposition, node, values):
-                return Composite(decomposition)
-    return opaque_rule(node, [values[operand] for operand in node.operands])
-
-
-def _implicit_decomposition(op: OpOverload) -> Callable | None:
-    """Return torch's own definition of an op by other ops, if it has one."""
-    has_one = torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd")
-    return op.decompose if has_one else None
-
-
-def _is_usable(function: Callable, node: Node, values: Sequence[torch.Tensor]) -> bool:
-    """Tell whether a decomposition of torch consists of aten ops and computes the recorded value.
-
-    Some draw random numbers, are meant for other devices or decline with NotImplemented, and some go by internal ops
-    without derivatives.
-    """
-    operands = [values[operand] for operand in node.operands]
-    tape, outputs = _recorded(Call(function, node.args, node.kwargs).__call__, operands, [True] * len(operands))
-    if node.output is not None and node.output >= len(outputs):
-        return False
-    part, value = outputs[node.output or 0], values[node.number].detach()
-    tolerance = torch.finfo(value.dtype).eps ** 0.5
-    return (
-        all(getattr(inner.op, "namespace", "aten") == "aten" for inner in tape.graph(()).nodes)
-        and isinstance(part, torch.Tensor)
-        and part.shape == value.shape
-        and torch.allclose(part.detach(), value, rtol=tolerance, atol=tolerance, equal_nan=True)
-    )

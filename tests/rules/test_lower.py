@@ -13,8 +13,9 @@ from torch._decomp import decomposition_table
 import hofunc
 from hofunc.graph.node import CONSTANT, Node
 from hofunc.graph.record import Recording, record
+from hofunc.rules.choice import rule_of
 from hofunc.rules.kinds import Composite, Constant, Linear, Opaque
-from hofunc.rules.lower import Lowered, lower, rule_of
+from hofunc.rules.lower import Lowered, lower
 from hofunc.rules.registry import RULES
 from tests.cases import rand
 from tests.rules.opcase import ORACLE_WARNINGS, between

@@ -1,0 +1,73 @@
+"""The choice of a rule: that of the op, torch's decomposition of it, or the opaque fallback."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch._decomp import decomposition_table
+from torch._ops import OpOverload
+
+from hofunc.graph.node import Call, Node
+from hofunc.graph.tape import Tape
+from hofunc.rules.expansion import Expansion
+from hofunc.rules.kinds import Composite, Constant, Rule
+from hofunc.rules.opaque import Complex, opaque_rule
+from hofunc.rules.registry import RULES
+
+
+def rule_of(node: Node, values: Sequence[torch.Tensor]) -> Rule | Composite | Expansion | Constant:
+    """Find the rule of a node: its own, torch's decomposition of the op, or the opaque fallback.
+
+    Args:
+        node: A node of a recorded graph.
+        values: The values of the graph's nodes.
+    """
+    rule = RULES.get(node.op)
+    if node.dtype.is_complex and not isinstance(rule, Constant):
+        return Complex(node)
+    if not node.dtype.is_floating_point:
+        return Constant()
+    if rule is not None:
+        return rule
+    if isinstance(node.op, OpOverload):
+        for decomposition in (decomposition_table.get(node.op), _implicit_decomposition(node.op)):
+            if decomposition is not None and _is_usable(decomposition, node, values):
+                return Composite(decomposition)
+    return opaque_rule(node, [values[operand] for operand in node.operands])
+
+
+def _implicit_decomposition(op: OpOverload) -> Callable | None:
+    """Return torch's own definition of an op by other ops, if it has one."""
+    has_one = torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd")
+    return op.decompose if has_one else None
+
+
+def _is_usable(function: Callable, node: Node, values: Sequence[torch.Tensor]) -> bool:
+    """Tell whether a decomposition of torch consists of aten ops and computes the recorded value.
+
+    Some draw random numbers, are meant for other devices or decline with NotImplemented, and some go by internal ops
+    without derivatives.
+    """
+    operands = [values[operand] for operand in node.operands]
+    tape, outputs = recorded(Call(function, node.args, node.kwargs).__call__, operands, [True] * len(operands))
+    if node.output is not None and node.output >= len(outputs):
+        return False
+    part, value = outputs[node.output or 0], values[node.number].detach()
+    tolerance = torch.finfo(value.dtype).eps ** 0.5
+    return (
+        all(getattr(inner.op, "namespace", "aten") == "aten" for inner in tape.graph(()).nodes)
+        and isinstance(part, torch.Tensor)
+        and part.shape == value.shape
+        and torch.allclose(part.detach(), value, rtol=tolerance, atol=tolerance, equal_nan=True)
+    )
+
+
+def recorded(function: Callable, values: Sequence[torch.Tensor], activity: Iterable[bool]) -> tuple[Tape, list[Any]]:
+    """Record a function of tensors; returns its outputs too, a single one as a list."""
+    tape = Tape()
+    operands = [value.detach() for value in values]
+    for operand, active in zip(operands, activity, strict=True):
+        tape.ledger.add_input(operand, active=active)
+    with tape:
+        result = function(*operands)
+    return tape, list(result) if isinstance(result, tuple | list) else [result]
