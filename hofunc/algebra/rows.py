@@ -93,6 +93,15 @@ class Rows(int):
             return NotImplemented
         return Rows(int(other) // int(self), None)
 
+    def __rmod__(self, other: int) -> int:
+        if not isinstance(other, int):
+            return NotImplemented
+        remainder = int(other) % int(self)
+        return remainder if remainder == 0 else Rows(remainder, None)
+
+    def __rdivmod__(self, other: int) -> tuple[int, int]:
+        return other // self, other % self
+
 
 def sized(value: Any, rows: int) -> Any:
     """Replace every extent of nested tuples by what it is for another number of rows.

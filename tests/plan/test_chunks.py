@@ -7,54 +7,10 @@ import torch
 from torch import Tensor
 
 import hofunc
-from hofunc.algebra.rows import Rows, UnevenError, plain, sized
 from hofunc.plan.rows import number_of_rows
 from tests.cases import rand
 from tests.plan.plans import lowered_plan
 from verification.oracles import nested_reverse, relative_error
-
-# Rows as extents.
-
-
-def test_products_of_rows_stay_proportional() -> None:
-    merged = Rows(6) * 4
-    assert merged == 24
-    assert sized((merged, (4 * Rows(6), 5)), 2) == (8, (8, 5))
-    assert sized(merged // 4, 2) == 2
-    assert plain((merged, 3)) == (24, 3)
-    assert type(plain(merged)) is int
-
-
-def test_rows_times_what_is_no_extent_are_a_number() -> None:
-    assert Rows(6) * 0.25 == 0.25 * Rows(6) == 1.5
-    assert type(Rows(6) * 0.25) is float
-
-
-@pytest.mark.parametrize(
-    "uneven",
-    [
-        lambda rows: rows * rows,
-        lambda rows: rows + 1,
-        lambda rows: rows - 1,
-        lambda rows: 7 - rows,
-        lambda rows: rows // 5,
-        lambda rows: 12 // rows,
-        lambda rows: rows % 5,
-        lambda rows: (rows + 1) * 2,
-    ],
-)
-def test_what_is_not_proportional_is_an_int_that_cannot_be_sized(uneven: Callable[[Rows], int]) -> None:
-    assert uneven(Rows(6)) == uneven(6)  # type: ignore[arg-type]
-    with pytest.raises(UnevenError):
-        sized(uneven(Rows(6)), 3)
-
-
-def test_differences_and_quotients_that_rows_drop_out_of() -> None:
-    assert type(Rows(6) - Rows(6)) is int
-    assert Rows(6) - Rows(6) == 0
-    assert (Rows(6) + 0).of(2) == 2  # type: ignore[attr-defined]
-    assert divmod(Rows(6) * 4, Rows(6)) == (4, 0)
-
 
 # Functions of rows.
 
@@ -209,25 +165,3 @@ def test_what_cannot_keep_to_it_raises_before_anything_is_computed(device: torch
 def test_limits_are_checked(limit: str, value: object) -> None:
     with pytest.raises(hofunc.ArgumentError, match=f"hod: {limit}: got .*expected an int of at least 1, or None"):
         hofunc.hod(torch.sin, **{limit: value})  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    "fraction",
-    [
-        lambda rows: rows + 0.5,
-        lambda rows: 0.5 + rows,
-        lambda rows: rows - 0.5,
-        lambda rows: 0.5 - rows,
-        lambda rows: rows * 0.5,
-        lambda rows: 0.5 * rows,
-        lambda rows: rows / 4,
-        lambda rows: 1 / rows,
-        lambda rows: rows // 0.4,
-        lambda rows: 9.5 // rows,
-        lambda rows: rows % 0.7,
-        lambda rows: rows**0.5,
-    ],
-)
-def test_with_fractions_rows_are_numbers(fraction: Callable[[Rows], float]) -> None:
-    assert fraction(Rows(6)) == fraction(6)  # type: ignore[arg-type]
-    assert type(fraction(Rows(6))) is float
