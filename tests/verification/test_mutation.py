@@ -38,6 +38,11 @@ def test_a_smaller_sample_is_the_start_of_a_larger_one() -> None:
     assert drawn(12)[:5] == drawn(5)
 
 
+def test_a_sample_of_one_file_does_not_depend_on_others() -> None:
+    others = [Place("hofunc/algebra/labels.py", "operator", 2 * number + 101, 1) for number in range(7)]
+    assert drawn(1000, places=[*others, *PLACES]) == drawn(1000)
+
+
 def test_a_sample_has_only_what_counts_and_nothing_twice() -> None:
     assert sorted(drawn(1000)) == list(range(0, 30, 2))
 
