@@ -191,10 +191,13 @@ def test_a_split_goes_through_every_factor() -> None:
     assert_composes(outer, Term(1, (draw.factor(axes(i)),), (axis(b, i),), (axes(b),)), draw=draw)
 
 
-@pytest.mark.parametrize(
-    ("left", "right"), [((2, 6), (4, 3)), ((3, 4), (2, 2, 3)), ((2, 2, 3), (4, 3)), ((4, 3), (12,))]
-)
-def test_nested_splits(left: tuple[int, ...], right: tuple[int, ...]) -> None:
+TWELVE = [(12,), (2, 6), (6, 2), (3, 4), (4, 3), (2, 2, 3), (2, 3, 2), (3, 2, 2)]
+
+
+@pytest.mark.parametrize("left", TWELVE)
+@pytest.mark.parametrize("right", TWELVE)
+def test_axes_made_up_in_any_two_ways(left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    """Labels of either side are split, at the end of the axis and before it, or a delta ties the axes."""
     old, new = labels(*left), labels(*right)
     outer = Term(1, (), axes(*old), ((axis(*old),),))
     assert_composes(outer, Term(1, (), (axis(*new),), (axes(*new),)))
