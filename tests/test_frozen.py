@@ -413,7 +413,7 @@ def test_graphs_of_functions_that_look_at_values(f: Callable[[Tensor], Tensor], 
             "hofunc: a plan as a graph",
             got,
             "expected a function whose ops and shapes are the same for all values",
-            "Call the plan as it is, or write f with torch.where.",
+            "Call the plan as it is, or write f with ops that do without.",
         )
 
 

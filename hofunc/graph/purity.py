@@ -112,6 +112,6 @@ def check_custom_function(op: Any) -> None:
                 "hofunc: f uses a custom torch.autograd.Function",
                 got=f"{name}.apply, of which only the forward ({op}) can be recorded",
                 expected="ops whose derivatives are known",
-                remedy="Write the function with plain torch ops; its own backward is not used by hofunc.",
+                remedy="Write the function with plain torch ops, or enter a rule for it (docs/adding-an-op.md).",
             )
         frame = frame.f_back

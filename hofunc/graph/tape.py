@@ -5,9 +5,10 @@ transforms inside the function arrive as the plain ops they are made of, and bra
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import torch
+from torch._C._functorch import maybe_current_level
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -36,14 +37,21 @@ class Tape(TorchDispatchMode):
 
     Attributes:
         ledger: The graph so far.
+        level: The level of torch.func's transforms at which the function runs, None outside of all.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.ledger = Ledger()
+        self.level: int | None = None
         self._log: list[tuple[Any, tuple, dict, Any]] = []
         self._storages = Storages(self.ledger)
         self._backward_pass = BackwardPass()
+
+    def __enter__(self) -> Self:
+        self.level = maybe_current_level()
+        super().__enter__()
+        return self
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -70,6 +78,16 @@ class Tape(TorchDispatchMode):
             return self._dispatch_with_care(func, args, kwargs)
         out = func(*args, **kwargs)
         self._log.append((func, args, kwargs, out))
+        return out
+
+    def enter(self, op: Any, args: tuple, out: Any) -> Any:
+        """Log a call that was executed elsewhere, and return what it returned."""
+        self._flush()
+        self._storages.refresh(args)
+        before = len(self.ledger.nodes)
+        self.ledger.enter([(op, args, {}, out)])
+        for node in [node for node in self.ledger.nodes[before:] if not node.is_given]:
+            self._storages.adopt(self.ledger.values[node.number])
         return out
 
     def _flush(self) -> None:

@@ -23,7 +23,7 @@ RANDOM_NUMBERS = (
 
 for _name in (*CUTS, *STEPS, *NEW_TENSORS, *RANDOM_NUMBERS):
     _packet = getattr(aten, _name)
-    for _overload in map(_packet.__getattr__, _packet.overloads()):
+    for _overload in (getattr(_packet, _key) for _key in _packet.overloads()):  # __getattr__ would make another
         if not _overload._schema.is_mutable and "Tensor" in str(_overload._schema):
             define_constant(_overload)
 

@@ -5,12 +5,14 @@ from functools import partial
 from math import prod
 from typing import Any
 
+import torch
 from torch._ops import OpOverload
 
 from hofunc.algebra.labels import Axes, fresh_axes
 from hofunc.algebra.operators import Map
 from hofunc.algebra.term import Factor, Term
 from hofunc.errors import ArgumentError
+from hofunc.graph.functions import as_op
 from hofunc.graph.node import Call, Ref
 from hofunc.rules.axes import broadcast, subscripted
 from hofunc.rules.expansion import Expansion
@@ -27,7 +29,8 @@ def define(op: Any, rule: Rule | Composite | Expansion | Constant) -> None:
     """Enter the rule of an op.
 
     Args:
-        op: The op, as ``torch.ops.aten.exp.default`` or what ``torch.library.custom_op`` returns.
+        op: The op, as ``torch.ops.aten.exp.default``, what ``torch.library.custom_op`` returns, or a subclass of
+            ``torch.autograd.Function``, the ``apply`` of which is then recorded as one op.
         rule: Its rule.
 
     Raises:
@@ -46,13 +49,15 @@ def define(op: Any, rule: Rule | Composite | Expansion | Constant) -> None:
 
 def _overload(op: Any) -> Any:
     """Return the overload that recording will see."""
+    if isinstance(op, type) and issubclass(op, torch.autograd.Function):
+        return as_op(op)
     overload = getattr(op, "_opoverload", op)  # of a custom op
     is_own = getattr(overload, "__module__", "").partition(".")[0] == "hofunc"  # recorded in place of what writes
     if not isinstance(overload, OpOverload) and not is_own:
         raise ArgumentError(
             "hofunc.rules: op",
             got=f"{op!r} of type {type(op).__name__}",
-            expected="an overload of an op, or a custom op",
+            expected="an overload of an op, a custom op, or a torch.autograd.Function",
             remedy="Name it as torch.ops.aten.exp.default; a FallbackWarning has the name of what f calls.",
         )
     return overload

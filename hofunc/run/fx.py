@@ -9,6 +9,7 @@ from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from hofunc.errors import CompilerError, UnsupportedOpError
+from hofunc.graph.functions import FunctionOp
 from hofunc.graph.node import Call
 from hofunc.graph.standin import in_transform
 from hofunc.plan.primal import Guard, same_shape
@@ -61,12 +62,14 @@ def _check_static(program: Program) -> None:
             reason = f"{step.args[2]}, where values decide a shape"
         elif isinstance(op, Guard):
             reason = f"{op.call.op}, where a value of a tensor is read"
+        elif isinstance(op, FunctionOp):
+            reason = f"{op}, a custom Function, which graphs do not take"
         if reason is not None:
             raise UnsupportedOpError(
                 "hofunc: a plan as a graph",
                 got=reason,
                 expected="a function whose ops and shapes are the same for all values",
-                remedy="Call the plan as it is, or write f with torch.where.",
+                remedy="Call the plan as it is, or write f with ops that do without.",
             )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._ops import OpOverload
 
 import hofunc
 import tests.rules
@@ -97,7 +98,7 @@ def test_two_rules_for_one_op_are_refused() -> None:
 def test_a_rule_is_of_an_op(wrong: Any) -> None:
     count = len(RULES)
     with pytest.raises(
-        hofunc.ArgumentError, match=r"hofunc\.rules: op: got .*, expected an overload of an op, or a cus"
+        hofunc.ArgumentError, match=r"hofunc\.rules: op: got .*, expected an overload of an op, a custom "
     ):
         define_constant(wrong)
     assert len(RULES) == count
@@ -131,3 +132,10 @@ def test_an_op_of_ones_own(device: torch.device, monkeypatch: pytest.MonkeyPatch
     got = hofunc.hod(lambda x: x.cumprod(0)[2], 3)(x)
     assert got[0, 1, 2] == 1
     assert got.sum() == 6
+
+
+def test_ops_are_the_objects_that_torch_has() -> None:
+    """An overload asked for anew, past the cache of its packet, would be another object than modules hold already."""
+    for op in RULES:
+        if isinstance(op, OpOverload) and op.namespace == "aten":
+            assert getattr(getattr(torch.ops.aten, op._schema.name.removeprefix("aten::")), op._overloadname) is op

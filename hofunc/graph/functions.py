@@ -1,0 +1,58 @@
+"""Custom autograd Functions that have a rule: each call is recorded as one node, rather than as the ops inside."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._C._functorch import maybe_current_level
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+from torch.utils._python_dispatch import _get_current_dispatch_mode, _pop_mode_temporarily
+
+from hofunc.graph.tape import Tape
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionOp:
+    """A custom Function as an op of the graph.
+
+    Attributes:
+        apply: Its ``apply``, as it was.
+        __name__: Its name.
+    """
+
+    apply: Callable[..., Any]
+    __name__: str
+
+    def __call__(self, *args: Any) -> Any:
+        """Apply the Function."""
+        return self.apply(*args)
+
+    def __str__(self) -> str:
+        return self.__name__
+
+
+def as_op(function: type[torch.autograd.Function]) -> FunctionOp:
+    """Return the op that a Function is recorded as; from now on its ``apply`` is recorded whole.
+
+    Where f itself runs a transform of torch.func, this is torch's, and takes the Function's own backward.
+
+    Args:
+        function: The Function.
+    """
+    known = vars(function).get("_hofunc_op")
+    if known is not None:
+        return known
+    op = FunctionOp(function.apply, function.__name__)
+
+    def apply(*args: Any) -> Any:
+        tape = _get_current_dispatch_mode()
+        if not isinstance(tape, Tape) or maybe_current_level() != tape.level:
+            return op(*args)
+        with _pop_mode_temporarily(), temporarily_clear_interpreter_stack():
+            out = apply(*args)  # for the next tape, if there is one
+        return tape.enter(op, args, out)
+
+    function._hofunc_op = op  # type: ignore[attr-defined]
+    function.apply = staticmethod(apply)  # type: ignore[method-assign]
+    return op
