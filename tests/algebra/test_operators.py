@@ -1,9 +1,11 @@
 """Selections of one index, merged where that leaves the term as it is."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
-from hofunc.algebra.labels import Axes, Label, full
+from hofunc.algebra.labels import Axes, Axis, Label, Segment, extent, full
 from hofunc.algebra.operators import Map, with_merged_selections
 from hofunc.algebra.term import Factor, Term
 from tests.algebra.dense import RandomTerms, materialised
@@ -105,3 +107,21 @@ def test_separate_axes_have_to_agree(draw: RandomTerms) -> None:
         selected = tuple(Factor(selection("rows"), axes(m, column, label)) for column, label in pairs)
         factor = draw.factor(axes(m, *dict.fromkeys(labels)))
         assert_merged(Term(1, (factor, *selected), (), slots), draw, left=left)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        lambda: (),
+        lambda: (full(Label(2)), full(Label(2))),
+        lambda: (Segment(Label(2), 1, 4),),
+        lambda: (Segment(None, 1, 4),),
+    ],
+    ids=["of size one", "merged", "in part", "a single index"],
+)
+def test_only_whole_labels_merge(draw: RandomTerms, column: Callable[[], Axis]) -> None:
+    m, first, second = Label(3), column(), column()
+    source = selection(f"of {extent(first)}")
+    draw.tensors[source] = np.eye(extent(first))[[0, 0, extent(first) - 1]]
+    selected = tuple(Factor(source, (*axes(m), axis)) for axis in (first, second))
+    assert_merged(Term(1, (draw.factor(axes(m)), *selected), (), ((first,), (second,))), draw, left=3)
