@@ -6,10 +6,11 @@ it, a sum over rows, is not followed further.
 
 from collections.abc import Sequence
 
-from hofunc.algebra.labels import Axes, Label
+from hofunc.algebra.labels import Axes, Label, labels_of
+from hofunc.algebra.operators import Map
 from hofunc.algebra.rows import Rows
 from hofunc.algebra.term import Term
-from hofunc.graph.node import Graph, Ref
+from hofunc.graph.node import Graph, Ref, refs
 from hofunc.plan.blocks import reached_nodes
 from hofunc.rules.kinds import site_of
 from hofunc.rules.lower import Lowered
@@ -60,14 +61,23 @@ def _followed(graph: Graph, dims: dict[int, int], term: Term, dim: int) -> int |
     """Return the axis of the output that runs over the rows of the slot, and mark those of constant factors."""
     label = _whole(term.slots[0], dim)
     place = None if label is None else _place(term.out, label)
-    if place is None:
+    if place is None or label is None:
         return None
     for source, axes in term.factors:
+        if isinstance(source, Map) and _reads_rows(graph, dims, source, axes, label):
+            return None
         if isinstance(source, Ref) and source.node not in dims and not graph.nodes[source.node].active:
             constant = _place(axes, label)
             if constant is not None:
                 dims[source.node] = constant
     return place
+
+
+def _reads_rows(graph: Graph, dims: dict[int, int], source: Map, axes: Axes, label: Label) -> bool:
+    """Tell whether a map that acts separately along rows takes a tensor that may be of those rows, as indices are."""
+    return label in labels_of(axes) and any(
+        ref.node not in dims and label.size in graph.nodes[ref.node].shape for ref in refs(source.args)
+    )
 
 
 def _whole(axes: Axes, dim: int) -> Label | None:

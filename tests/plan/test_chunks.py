@@ -33,6 +33,8 @@ MIXED: dict[str, Callable[[Tensor], Tensor]] = {
     "rows beside their neighbours": lambda x: (x[1:] * x[:-1]).sum(),
     "a Gram matrix": lambda x: (x @ x.t()).sin().sum(),
     "a norm over rows": lambda x: x / x.norm(dim=0),
+    "picks of every row by indices of its own": lambda x: x.sin().gather(1, x.argsort(1)).prod(1),
+    "picks of every row by given indices": lambda x: x.sin().gather(1, torch.zeros_like(x[:, :2]).long()).prod(1),
     "a softmax over rows": lambda x: (x * x.softmax(0)).sum(1),
 }
 
