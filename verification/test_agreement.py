@@ -73,7 +73,8 @@ def test_programs(order: int, part: int) -> None:
         got = densely(hofunc.hod(program, order, by, strategy=strategy, layout=layout)(*at))
         verdict = judge(got, program, at, order, by, tolerance=program.tolerance, oracles=oracles)
         COVERAGE.add(program, order)
-        COVERAGE.verdicts[f"{verdict.oracle} was wrong at order {order}"] += verdict.kind == ORACLE_WRONG
+        if verdict.kind == ORACLE_WRONG:
+            COVERAGE.verdicts[f"{verdict.oracle} was wrong at order {order}"] += 1
         source = program.source(order=order, strategy=strategy, layout=layout)
         assert verdict.kind in {AGREED, ORACLE_WRONG}, f"{verdict}\n{source}"
 
