@@ -231,7 +231,7 @@ IN_PARTS |= {
     aten.log.default: _logarithm,
     aten.sqrt.default: lambda z: _power(z, 0.5),
     aten.polar.default: _polar,
-    aten.complex.default: Pair,
+    aten.complex.default: lambda real, imaginary: Pair(*torch.broadcast_tensors(real, imaginary)),
     aten._conj.default: _conjugate,
     aten.conj_physical.default: _conjugate,
     aten._conj_physical.default: _conjugate,

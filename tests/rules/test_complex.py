@@ -32,6 +32,7 @@ TRANSFORMS = [
     use("rfft along the first dim, padded", lambda x: torch.fft.rfft(x, 4, 0, norm="forward").imag, (3, 2)),
     use("fft, cut", lambda x: torch.fft.fft(x, 2).real, (3,)),
     use("power spectrum", lambda x: torch.fft.rfft(x, norm="ortho").abs().square(), (2, 3)),
+    use("complex of a scalar", lambda x, y: torch.view_as_real(torch.complex(x, y)), (3,), (), orders=(1, 2)),
     use("irfft", lambda x: torch.fft.irfft(torch.view_as_complex(x)), (3, 2), orders=(1, 2)),
     use("irfft to an odd length", lambda x: torch.fft.irfft(torch.view_as_complex(x), 3), (2, 2)),
     use("irfft of a product", lambda x: torch.fft.irfft(torch.fft.rfft(x) * numbers(x, 3), 4), (4,)),
