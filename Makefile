@@ -2,12 +2,13 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+CONFORMANCE := verification/test_conformance.py
 DEMO_PICTURE := build/diabetes.png
 ASV := $(BIN)/asv
 ASV_CONFIG := --config asv_benchmarks/asv.conf.json
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test verify verify-nightly lint format bench bench-compare bench-site mutation thesis clean
+.PHONY: help demo test verify verify-nightly conformance lint format bench bench-compare bench-site mutation thesis clean
 .DELETE_ON_ERROR:
 
 help: ## Say what there is to make
@@ -33,6 +34,10 @@ lint: $(VENV)/lint.stamp $(VENV)/test.stamp $(VENV)/demo.stamp ## Check style, f
 format: $(VENV)/lint.stamp ## Format the code, and mend what can be mended of its style
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
+
+conformance: $(VENV)/test.stamp ## Judge all of torch's ops at orders 1 to 3, an hour or two, and write docs/conformance.md
+	status=0; HOFUNC_SAMPLES=all $(BIN)/python -m pytest $(CONFORMANCE) $(ARGS) || status=$$?; \
+	$(BIN)/python -m verification.conformance.table && exit $$status
 
 bench: $(VENV)/bench.stamp ## Run the asv suite once on what is checked out, and keep the figures
 	$(ASV) machine $(ASV_CONFIG) --yes

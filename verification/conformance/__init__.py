@@ -1,0 +1,1 @@
+"""hofunc against torch's own database of ops, torch.testing's OpInfo."""

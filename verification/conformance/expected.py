@@ -1,0 +1,35 @@
+"""What is known not to pass, with reasons: the only list of it."""
+
+# Derivatives that are by definition not those of the function, so that differences have no say.
+CONVENTIONS: dict[str, str] = {
+    "nn.functional.cosine_embedding_loss": "the target, which chooses between two losses, is among the inputs",
+    "nn.functional.hinge_embedding_loss": "the target, which chooses between two losses, is among the inputs",
+    "normal": "torch takes what is drawn for a constant, whatever its mean and deviation",
+    "normal.number_mean": "torch takes what is drawn for a constant, whatever its mean and deviation",
+    "round.decimals_3": "a stair, with steps that are narrower than those of the differences",
+}
+_FAILURES: dict[str, tuple[str, ...]] = {
+    "torch's gradient of it is wrong, so that hofunc refuses it": ("as_strided_scatter",),
+    "what it returns depends on random numbers that it draws itself": ("nn.functional.rrelu",),
+    "a sparse tensor on the way": ("to_sparse",),
+    "complex numbers without a rule on the way": ("linalg.eig", "linalg.eigvals"),
+    "torch's derivative of as_strided, which the fallback takes, is dense": ("stft",),
+    "planned or computed for longer than the limit at order 3, or 2": (
+        "linalg.cond",
+        "linalg.lstsq.grad_oriented",
+        "linalg.pinv",
+        "linalg.pinv.singular",
+        "matrix_exp",
+        "nn.functional.ctc_loss",
+        "nn.functional.multi_head_attention_forward",
+        "ormqr",
+        "pca_lowrank",
+        "svd_lowrank",
+    ),
+    "an op with a custom autograd.Function, which torch.func cannot transform": (
+        "nn.functional.linear_cross_entropy.chunked",
+        "nn.functional.linear_cross_entropy.chunked_none",
+    ),
+}
+
+EXPECTED: dict[str, str] = {name: reason for reason, names in _FAILURES.items() for name in names}
