@@ -3,6 +3,8 @@
 import importlib
 import pkgutil
 from contextlib import nullcontext
+from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -43,8 +45,25 @@ NOT_RECORDED_HERE = {
     "aten.cudnn_batch_norm.default",
 }
 
-# Layers that only modules of torch.nn call, tested as those in test_attention.py.
-TESTED_AS_MODULES = {"aten._native_multi_head_attention.default", "aten._transformer_encoder_layer_fwd.default"}
+# What no row of a table can record, since it is a layer, takes lengths, is refused or made of complex numbers: the file
+# that tests it, and a word of it that calls it.
+TESTED_ELSEWHERE = {
+    "aten._native_multi_head_attention.default": ("rules/test_attention.py", "MultiheadAttention"),
+    "aten._transformer_encoder_layer_fwd.default": ("rules/test_attention.py", "TransformerEncoderLayer"),
+    "aten._ctc_loss.default": ("rules/test_ctc.py", "F.ctc_loss"),
+    "aten._ctc_loss.Tensor": ("rules/test_ctc.py", "F.ctc_loss"),
+    "aten._embedding_bag.default": ("rules/test_embedding.py", "F.embedding_bag"),
+    "aten._safe_softmax.default": ("test_edges.py", "aten._safe_softmax"),
+    "aten.as_strided_scatter.default": ("rules/test_strided.py", "torch.as_strided_scatter"),
+    "real_to_complex": ("rules/test_complex.py", "rfft"),
+    "complex_to_real": ("rules/test_complex.py", "irfft"),
+    "complex_to_complex": ("rules/test_complex.py", "fft.fft"),
+}
+
+
+def name_of(op: Any) -> str:
+    """Return the name of an op, or of one of hofunc's functions that stand for one."""
+    return op.__name__ if isinstance(op, FunctionType) else str(op)
 
 
 def every_case() -> list[OpCase]:
@@ -76,9 +95,16 @@ MODULES_OF_NUMBERS = {f"hofunc.rules.{name}" for name in ("elementwise", "activa
     "ignore:torch.(triangular_solve|cholesky) is deprecated:UserWarning",
 )
 def test_every_op_is_in_a_table() -> None:
-    recorded = {str(op) for case in every_case() for op in recorded_ops(case)}
-    with_rules = {str(op) for op, rule in RULES.items() if not is_of_numbers(rule)}
-    assert with_rules - recorded - NOT_RECORDED_HERE - TESTED_AS_MODULES == set()
+    recorded = {name_of(op) for case in every_case() for op in recorded_ops(case)}
+    with_rules = {name_of(op) for op, rule in RULES.items() if not is_of_numbers(rule)}
+    assert with_rules - recorded - NOT_RECORDED_HERE - {*TESTED_ELSEWHERE} == set()
+
+
+@pytest.mark.parametrize("name", TESTED_ELSEWHERE)
+def test_what_is_tested_elsewhere_is(name: str) -> None:
+    file, call = TESTED_ELSEWHERE[name]
+    assert call in (Path(tests.__file__).parent / file).read_text(encoding="utf-8")
+    assert name in map(name_of, RULES)
 
 
 def test_what_need_not_be_recorded_has_a_rule() -> None:
