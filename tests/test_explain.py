@@ -1,5 +1,6 @@
 """What a plan says of itself: strategies, rules, patterns, lost batches, steps."""
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -11,12 +12,19 @@ from torch.nn import functional
 import hofunc
 from hofunc import hod
 from hofunc.plan import packing
+from hofunc.rules.registry import RULES
 from tests.cases import CASES, Case, mixed, rand
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::hofunc.FallbackWarning"),
     pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning"),
 ]
+
+
+@pytest.fixture
+def _no_rule_for_cumprod(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(RULES, torch.ops.aten.cumprod.default)
+    monkeypatch.setattr("hofunc.run.cache._plans", OrderedDict())
 
 
 def explained(f: Callable[..., Any], *args: Any, order: int = 2, **options: Any) -> str:
@@ -103,6 +111,7 @@ def test_inputs_have_the_names_of_arguments(x: Tensor) -> None:
     ]
 
 
+@pytest.mark.usefixtures("_no_rule_for_cumprod")
 def test_composites_are_named_and_fallbacks_too(x: Tensor) -> None:
     text = explained(lambda x: functional.layer_norm(x, (3,)).cumprod(0).sum(), x)
     assert "aten.native_layer_norm.default" in text
@@ -144,6 +153,7 @@ def test_constants_multilinear_and_softmax(x: Tensor) -> None:
         ),
     ],
 )
+@pytest.mark.usefixtures("_no_rule_for_cumprod")
 def test_where_the_batch_is_lost(f: Callable[[Tensor], Tensor], order: int, pattern: str, loss: str, x: Tensor) -> None:
     text = explained(f, x, order=order)
     assert f"{row(text, 'axis 0 of args[0] is first lost')} {row(text, 'which')}".endswith(loss)

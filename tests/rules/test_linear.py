@@ -90,7 +90,7 @@ MASKS = [
     use("minimum at ties", lambda x: torch.minimum(x, x.detach().clone()), (3,)),
     use("tril", torch.tril, (3, 3)),
     use("tril above the diagonal", lambda x: x.tril(1), (2, 3)),
-    use("tril of a batch", torch.tril, (3, 2, 3)),
+    use("tril of a batch", torch.tril, (3, 2, 3), orders=(1, 2)),  # at order 3 torch itself takes 10 GB
     use("tril of a batch of rows", torch.tril, (2, 1, 2)),
     use("triu of a batch", lambda x: x.triu(-1), (2, 2, 2)),
     use("triu of a batch of batches", torch.triu, (2, 1, 2, 2)),
