@@ -91,6 +91,23 @@ def test_a_transform_inside_f_captures_a_tensor_of_a_transform_outside(x: Tensor
     assert_equal(vmap(rows(hod))(x), vmap(rows(nested_reverse))(x))
 
 
+@pytest.mark.parametrize(
+    "inner",
+    [
+        lambda x: torch.func.vjp(torch.sigmoid, x)[1](x.sin())[0],
+        lambda x: torch.func.hessian(lambda t: t.sin().prod() * t.sum())(x) @ x,
+        lambda x: torch.func.jacrev(lambda t: t.exp() * t.sum())(x).sum(0),
+    ],
+)
+def test_backward_passes_inside_f_under_a_transform_outside(inner: Callable, x: Tensor) -> None:
+    """A vjp inside runs its backward pass after its level has ended, on wrappers that are not those of the outside."""
+    for order in (1, 2):
+        above = nested_reverse(inner, order + 1)(x[0])
+        assert_equal(vmap(hod(inner, order))(x), vmap(nested_reverse(inner, order))(x))
+        assert_equal(grad(lambda x, order=order: hod(inner, order)(x).sum())(x[0]), above.flatten(0, -2).sum(0))
+        assert_equal(torch.func.jvp(hod(inner, order), (x[0],), (x[1],))[1], above @ x[1])
+
+
 def test_wrappers_of_a_transform_inside_f_over_one_outside_are_refused(x: Tensor) -> None:
     def g(w: Tensor) -> Tensor:
         return hod(lambda x: vmap(lambda a, b: a * b)(x, w).sum(), 1)(x[0])

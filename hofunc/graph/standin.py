@@ -89,6 +89,8 @@ class Lift(TorchFunctionMode):
         """Return the stand-in of an outer wrapper, and anything else as it is."""
         if not is_wrapper(value):
             return value
+        if functorch.unwrap_if_dead(value) is not value:
+            return value  # of a vjp inside the function, whose backward pass runs when its level has ended
         if functorch.maybe_get_level(value) > self.depth:
             self._check_inside(value)
             return value
