@@ -97,6 +97,7 @@ def test_a_transform_inside_f_captures_a_tensor_of_a_transform_outside(x: Tensor
         lambda x: torch.func.vjp(torch.sigmoid, x)[1](x.sin())[0],
         lambda x: torch.func.hessian(lambda t: t.sin().prod() * t.sum())(x) @ x,
         lambda x: torch.func.jacrev(lambda t: t.exp() * t.sum())(x).sum(0),
+        lambda x: torch.func.jvp(torch.tanh, (x,), (x,))[1],
     ],
 )
 def test_backward_passes_inside_f_under_a_transform_outside(inner: Callable, x: Tensor) -> None:

@@ -13,6 +13,7 @@ from hofunc.graph.ledger import Ledger
 from hofunc.graph.storage import effects, storage_key
 
 _INDEX = torch.ops.aten.index.Tensor
+_OF_SHAPES = (torch.ops.aten.is_same_size.default, torch.ops.aten._has_same_storage_numel.default)  # not of values
 _FUNCTION_APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
 
 
@@ -50,7 +51,8 @@ def check_branch(ledger: Ledger, op: Any, args: tuple, kwargs: dict, out: Any) -
     Raises:
         BranchError: The op depends on an input that stands for a batch.
     """
-    asked = (args, kwargs) if isinstance(out, bool | int | float | complex) else shape_givers(op, args, kwargs)
+    is_value = isinstance(out, bool | int | float | complex) and op not in _OF_SHAPES
+    asked = (args, kwargs) if is_value else shape_givers(op, args, kwargs)
     reached, seen = [ledger.tracked[id(leaf)] for leaf in tree_leaves(asked) if id(leaf) in ledger.tracked], set()
     while reached:
         index = reached.pop()
