@@ -4,8 +4,7 @@ Figure 8.3 shows how many times as long a derivative takes without batch unifica
 Schwarz's theorem, by depth and by all parameters, for orders 1 to 3; a figure beside it how its time grows with both.
 Figure 8.4 shows how many times as long torch takes for the Hessian, by batch size and by width. The network is the
 thesis's, but for two things: its softmax is summed with weights, because the plain sum is constant and all its
-derivatives are zero,
-and tanh takes turns with relu, which is linear wherever it has derivatives.
+derivatives are zero, and tanh takes turns with relu, which is linear wherever it has derivatives.
 
 Run it with `make thesis`, or `python -m docs.examples.thesis_figures --folder somewhere`.
 """
