@@ -7,10 +7,11 @@ import torch
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from hofunc.errors import ArgumentError
+from hofunc.plan import strategies as planned
+from hofunc.plan.ablation import ABLATIONS
 
 LAYOUTS = ("dense", "compact")
-STRATEGIES = ("auto", "reverse", "forward", "mixed")
-ABLATIONS = ("reverse-without-batch", "reverse-without-schwarz", "reverse-without-either")
+STRATEGIES = ("auto", *planned.STRATEGIES)
 
 
 class Arguments(NamedTuple):
@@ -58,7 +59,7 @@ def check_transform(name: str, f: Any, order: Any, argnums: Any, layout: Any, st
         _refuse(name, "argnums", repr(argnums), "an int or a tuple of ints", "Name positional arguments by number.")
     if layout not in LAYOUTS:
         _refuse(name, "layout", repr(layout), f"one of {LAYOUTS}", "Use 'dense' for plain tensors.")
-    if strategy not in STRATEGIES + ABLATIONS:
+    if strategy not in (*STRATEGIES, *ABLATIONS):
         _refuse(name, "strategy", repr(strategy), f"one of {STRATEGIES}", "Leave it at 'auto' if in doubt.")
 
 

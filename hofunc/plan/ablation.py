@@ -11,15 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import permutations, product
 
-from hofunc.algebra.compose import compose
 from hofunc.algebra.labels import fresh_axes, shape_of
 from hofunc.algebra.partitions import Key, ordered_partitions
 from hofunc.algebra.term import Factor, Term, with_slots
 from hofunc.plan.accumulate import dense
 from hofunc.plan.blocks import Blocks, Local
-from hofunc.plan.contract import contract
 from hofunc.plan.program import Builder
-from hofunc.plan.reverse import reverse
+from hofunc.plan.reverse import reverse, substituted
 from hofunc.views import each
 
 
@@ -45,12 +43,7 @@ def _in_order(
         parts = [next(supply) if variable == index else (variable,) for variable in key]
         if sum(map(len, parts)) > highest:
             continue
-        composed = []
-        for outer, *inners in product(terms, *(local[group] for group in groups)):
-            chosen = iter(inners)
-            term = compose(outer, [next(chosen) if variable == index else None for variable in key])
-            if term is not None:
-                composed.append(contract(builder, term))
+        composed = substituted(builder, index, key, terms, [local[group] for group in groups])
         for target, order in _deals(parts, [variable == index for variable in key]):
             yield target, [with_slots(term, order) for term in composed]
 

@@ -34,14 +34,22 @@ def eliminated(
     inner_keys = sorted(local)
     for chosen in choices([len(inner) for inner in inner_keys], count, highest - len(rest)):
         groups = [inner_keys[place] for place in chosen]
-        composed = []
-        for outer, *inners in product(terms, *(local[group] for group in groups)):
-            supply = iter(inners)
-            term = compose(outer, [next(supply) if variable == index else None for variable in key])
-            if term is not None:
-                composed.append(contract(builder, term))
+        composed = substituted(builder, index, key, terms, [local[group] for group in groups])
         target, orders = arrangements(rest, groups)
         yield target, [with_slots(term, order) for order in orders for term in composed]
+
+
+def substituted(
+    builder: Builder, index: int, key: Key, terms: Sequence[Term], inners: Sequence[Sequence[Term]]
+) -> list[Term]:
+    """Put inner derivatives into the slots of a block that a node has, one for each; the other slots come first."""
+    composed = []
+    for outer, *chosen in product(terms, *inners):
+        supply = iter(chosen)
+        term = compose(outer, [next(supply) if variable == index else None for variable in key])
+        if term is not None:
+            composed.append(contract(builder, term))
+    return composed
 
 
 def reverse(
