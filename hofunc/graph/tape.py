@@ -84,11 +84,7 @@ class Tape(TorchDispatchMode):
         """Log a call that was executed elsewhere, and return what it returned."""
         self._flush()
         self._storages.refresh(args)
-        before = len(self.ledger.nodes)
-        self.ledger.enter([(op, args, {}, out)])
-        for node in [node for node in self.ledger.nodes[before:] if not node.is_given]:
-            self._storages.adopt(self.ledger.values[node.number])
-        return out
+        return self._entered(op, args, {}, out)
 
     def _flush(self) -> None:
         log, self._log = self._log, []
@@ -107,13 +103,18 @@ class Tape(TorchDispatchMode):
             return self._write(op, args, kwargs, bool(operands))
         out = op(*args, **kwargs)
         check_branch(ledger, op, args, kwargs, out)
+        return self._entered(op, args, kwargs, out)
+
+    def _entered(self, op: Any, args: tuple, kwargs: dict, out: Any) -> Any:
+        """Enter a call that writes nothing, the log being empty, and return what it returned."""
+        ledger = self.ledger
         before = len(ledger.nodes)
         ledger.enter([(op, args, kwargs, out)])
         for node in [node for node in ledger.nodes[before:] if not node.is_given]:
             value = ledger.values[node.number]
             if op is _DETACH:
                 self._backward_pass.note(value)
-            elif not records:
+            elif not torch.is_grad_enabled():
                 ledger.add(value, _DETACH, (Ref(node.number),), (node.number,))
             self._storages.adopt(value)
         return out

@@ -112,6 +112,17 @@ def test_several_results_and_other_arguments(device: torch.device) -> None:
 
 
 @pytest.mark.usefixtures("_with_rules")
+def test_without_gradients_it_is_a_constant(device: torch.device) -> None:
+    def f(x: Tensor) -> Tensor:
+        with torch.no_grad():
+            y = Cube.apply(x)
+        return (x * y).sum()
+
+    x = rand(device, 3)
+    assert torch.equal(hofunc.jacobian(f)(x), torch.func.jacrev(f)(x))
+
+
+@pytest.mark.usefixtures("_with_rules")
 def test_it_is_one_node(device: torch.device) -> None:
     graph = recorded(cubes, rand(device, 3)).graph
     assert [str(node.op) for node in graph.nodes][1:] == [
