@@ -1,11 +1,13 @@
 """What all tests share, the examples in docstrings included."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 
 import hofunc
+from hofunc.rules.registry import RULES
 
 pytest_plugins = ["pytester"]
 
@@ -16,3 +18,12 @@ torch.set_num_threads(1)  # pytest-xdist runs one process a core
 def _doctest_names(doctest_namespace: dict[str, Any]) -> None:
     """Give every example in a docstring the names hofunc and torch."""
     doctest_namespace.update(hofunc=hofunc, torch=torch)
+
+
+@pytest.fixture(autouse=True)
+def _same_rules() -> Iterator[None]:
+    """Take out what an example or a test enters into the registry."""
+    before = dict(RULES)
+    yield
+    for op in RULES.keys() - before.keys():
+        del RULES[op]

@@ -64,7 +64,19 @@ def _overload(op: Any) -> Any:
 
 
 def define_constant(op: Any) -> None:
-    """Enter an op whose derivative is zero wherever it has one."""
+    """Enter an op whose derivative is zero wherever it has one.
+
+    Raises:
+        ArgumentError: It is no op, or has a rule already.
+
+    Example:
+        >>> @torch.library.custom_op("docs::steps", mutates_args=())
+        ... def steps(x: torch.Tensor) -> torch.Tensor:
+        ...     return x.floor()
+        >>> hofunc.rules.define_constant(steps)
+        >>> hofunc.jacobian(lambda x: x * steps(x))(torch.tensor(2.5))
+        tensor(2.)
+    """
     define(op, Constant())
 
 
@@ -75,12 +87,51 @@ def define_elementwise(
     degree: int | Callable[..., int | None] | None = None,
     domain: tuple[float, float] = REAL,
 ) -> None:
-    """Enter a function of one number: ``derivative(x, y, r, *params)`` is its r-th derivative, y its value."""
+    """Enter a function of one number, applied to every element of a tensor of any shape.
+
+    Args:
+        op: The op.
+        derivative: ``derivative(x, y, r, *params)`` is its r-th derivative at x, of the shape of x, y its value.
+        degree: The order from which on all derivatives vanish, less one; or a function of params that returns it.
+        domain: The numbers between which tests evaluate it.
+
+    Raises:
+        ArgumentError: It is no op, or has a rule already.
+
+    Example:
+        >>> @torch.library.custom_op("docs::cube", mutates_args=())
+        ... def cube(x: torch.Tensor) -> torch.Tensor:
+        ...     return x**3
+        >>> hofunc.rules.define_elementwise(
+        ...     cube, lambda x, y, r: [y, 3 * x * x, 6 * x, torch.full_like(x, 6)][r], degree=3
+        ... )
+        >>> hofunc.hessian(cube)(torch.tensor(2.0))
+        tensor(12.)
+    """
     define(op, Elementwise(derivative, degree if callable(degree) else lambda *_, **__: degree, domain))
 
 
 def define_elementwise_pair(op: Any, derivative: Callable, *, domain: tuple[float, float] = REAL) -> None:
-    """Enter a function of two numbers: ``derivative(x, z, r, s)`` is its derivative of orders r and s."""
+    """Enter a function of two numbers, applied to the elements of two tensors that are broadcast.
+
+    Args:
+        op: The op.
+        derivative: ``derivative(x, z, r, s)`` is its derivative of order r by x and s by z, of their common shape.
+        domain: The numbers between which tests evaluate it.
+
+    Raises:
+        ArgumentError: It is no op, or has a rule already.
+
+    Example:
+        >>> @torch.library.custom_op("docs::grown", mutates_args=())
+        ... def grown(x: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        ...     return x * z.exp()
+        >>> hofunc.rules.define_elementwise_pair(
+        ...     grown, lambda x, z, r, s: [x, torch.ones_like(x), torch.zeros_like(x)][min(r, 2)] * z.exp()
+        ... )
+        >>> hofunc.hessian(grown, argnums=(0, 1))(torch.tensor(3.0), torch.tensor(0.0))
+        ((tensor(0.), tensor(1.)), (tensor(1.), tensor(3.)))
+    """
     define(op, ElementwisePair(derivative, domain))
 
 
@@ -88,6 +139,18 @@ def define_multilinear(op: Any, subscripts: str) -> None:
     """Enter a product of all the op's tensors, by its einsum subscripts; ``"...,...->..."`` broadcasts.
 
     Numbers among the positional arguments are factors too.
+
+    Raises:
+        ArgumentError: It is no op, or has a rule already.
+
+    Example:
+        >>> @torch.library.custom_op("docs::products", mutates_args=())
+        ... def products(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        ...     return x[:, None] * y
+        >>> hofunc.rules.define_multilinear(products, "i,j->ij")
+        >>> hofunc.hod(lambda x: products(x, x).sum(), order=2)(torch.ones(2))
+        tensor([[2., 2.],
+                [2., 2.]])
     """
 
     def scale(site: Site) -> float:
@@ -106,6 +169,18 @@ def define_relabelling(
         relabel: Called with the op's arguments, the axes of the input in place of the tensor; returns the axes of
             the result. A label that it drops is summed, one that it adds is a broadcast.
         scale: Called likewise; returns the factor on every element.
+
+    Raises:
+        ArgumentError: It is no op, or has a rule already.
+
+    Example:
+        >>> @torch.library.custom_op("docs::turned", mutates_args=())
+        ... def turned(x: torch.Tensor) -> torch.Tensor:
+        ...     return 2 * x.t()
+        >>> hofunc.rules.define_relabelling(turned, lambda axes: axes[::-1], scale=lambda axes: 2)
+        >>> hofunc.jacobian(lambda x: turned(x)[0, 1])(torch.ones(2, 2))
+        tensor([[0., 0.],
+                [2., 0.]])
     """
 
     def parts(site: Site) -> dict[int, list[Term]]:
@@ -122,6 +197,17 @@ def define_sum(op: Any, weights: Callable[..., Sequence[float]]) -> None:
     Args:
         op: The op. An argument that is a number rather than a tensor has no derivative.
         weights: Called with the op's arguments; returns the weight of each of the arguments that are added.
+
+    Raises:
+        ArgumentError: It is no op, or has a rule already.
+
+    Example:
+        >>> @torch.library.custom_op("docs::mixed", mutates_args=())
+        ... def mixed(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        ...     return 2 * x - y
+        >>> hofunc.rules.define_sum(mixed, lambda x, y: (2, -1))
+        >>> hofunc.jacobian(mixed, argnums=(0, 1))(torch.tensor(1.0), torch.tensor(1.0))
+        (tensor(2.), tensor(-1.))
     """
 
     def parts(site: Site) -> dict[int, list[Term]]:
@@ -137,7 +223,20 @@ def define_sum(op: Any, weights: Callable[..., Sequence[float]]) -> None:
 
 
 def define_composite(op: Any, function: Callable) -> None:
-    """Enter a short function of other ops that computes the same."""
+    """Enter a short function of other ops that computes the same, tensors of any shapes to one or several.
+
+    Raises:
+        ArgumentError: It is no op, or has a rule already.
+
+    Example:
+        >>> @torch.library.custom_op("docs::energy", mutates_args=())
+        ... def energy(x: torch.Tensor) -> torch.Tensor:
+        ...     return (x * x).sum()
+        >>> hofunc.rules.define_composite(energy, lambda x: (x * x).sum())
+        >>> hofunc.hessian(energy)(torch.ones(2))
+        tensor([[2., 0.],
+                [0., 2.]])
+    """
     define(op, Composite(function))
 
 
