@@ -22,6 +22,7 @@ class Ledger:
         tracked: The node of every tracked tensor, by its id.
         untracked: What the ops that depend on no input returned, each with its op.
         batched: Nodes of the inputs that stand for a batch of values.
+        detached: Nodes of aliases that autograd does not relate to what they share a storage with.
     """
 
     def __init__(self) -> None:
@@ -30,6 +31,7 @@ class Ledger:
         self.tracked: dict[int, int] = {}
         self.untracked: list[tuple[Any, Any]] = []
         self.batched: set[int] = set()
+        self.detached: set[int] = set()
         self._inputs: list[int] = []
         self._constants: dict[int, int] = {}
 

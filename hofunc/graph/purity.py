@@ -77,21 +77,16 @@ class BackwardPass:
 
     def __init__(self) -> None:
         self._outer = torch._C._current_graph_task_id()
-        self._detached: set[int] = set()
 
-    def note(self, value: torch.Tensor) -> None:
-        """Note a tensor, kept alive elsewhere, that `detach` returned."""
-        self._detached.add(id(value))
-
-    def check(self, args: tuple) -> None:
-        """Check an op that detaches a tracked tensor, or that runs while autograd is off.
+    def check(self, *, of_detached: bool) -> None:
+        """Check an op that detaches a tracked tensor, one that is detached already or not, or runs with autograd off.
 
         Raises:
             UntracedError: It belongs to a backward pass that f started.
         """
         if torch._C._current_graph_task_id() == self._outer:
             return
-        if not torch.is_grad_enabled() or id(args[0]) in self._detached:
+        if not torch.is_grad_enabled() or of_detached:
             raise UntracedError(
                 "hofunc: f calls torch.autograd.grad or backward",
                 got="a backward pass that detaches the recorded values",

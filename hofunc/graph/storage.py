@@ -15,6 +15,16 @@ from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves
 
 from hofunc.errors import UntracedError
+from hofunc.graph.layout import (
+    Layout,
+    disjoint,
+    in_memory_order,
+    layout_of,
+    overwritten,
+    read_strided,
+    unseen,
+    write_strided,
+)
 from hofunc.graph.ledger import Ledger
 from hofunc.graph.node import Ref
 
@@ -25,84 +35,9 @@ def copied(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.clone()
 
 
-class Layout(NamedTuple):
-    """Where the elements of a tensor lie in a vector."""
-
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-    offset: int
-
-
-def layout_of(tensor: torch.Tensor) -> Layout:
-    """Return where the elements of a tensor lie in its storage."""
-    return Layout(tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
-
-
-def read_strided(contents: torch.Tensor, layout: Layout) -> torch.Tensor:
-    """Return the tensor that lies in a vector at a layout."""
-    return contents.index_select(0, places(layout, contents.device)).reshape(layout.size)
-
-
-def write_strided(contents: torch.Tensor, value: torch.Tensor, layout: Layout) -> torch.Tensor:
-    """Return the vector with a tensor written into it at a layout."""
-    return contents.index_copy(0, places(layout, contents.device), value.reshape(-1))
-
-
-def overwritten(
-    tensor: torch.Tensor,
-    source: torch.Tensor,
-    non_blocking: bool = False,  # noqa: ARG001 - as of copy_
-) -> torch.Tensor:
-    """Return what a tensor is once another was copied into it: aten.copy, which autograd cannot differentiate."""
-    return source.to(tensor).expand(tensor.shape)
-
-
-def in_memory_order(tensor: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
-    """Return the elements of a tensor as a vector, the axes taken in the given order."""
-    return tensor.permute(order).reshape(-1)
-
-
-def places(layout: Layout, device: torch.device) -> torch.Tensor:
-    """Return the places of a tensor's elements in the vector, in the order of its own elements."""
-    places = torch.tensor(layout.offset, device=device)
-    for size, stride in zip(layout.size, layout.stride, strict=True):
-        places = places[..., None] + stride * torch.arange(size, device=device)
-    return places.reshape(-1)
-
-
 def storage_key(tensor: torch.Tensor) -> int:
     """Return what identifies the storage of a tensor while it is alive."""
     return tensor.untyped_storage()._cdata
-
-
-def disjoint(one: Layout, other: Layout) -> bool:
-    """Tell whether two layouts surely have no place in common: some digit of the places differs for all of them."""
-    dims = [dim for layout in (one, other) for dim in zip(layout.stride, layout.size, strict=True)]
-    strides = sorted({stride for stride, size in dims if stride and size > 1})
-    if 0 in one.size or 0 in other.size:
-        return True
-    spans, other_spans = _digits(one, strides), _digits(other, strides)
-    if spans is None or other_spans is None:
-        return False
-    return any(a.stop <= b.start or b.stop <= a.start for a, b in zip(spans, other_spans, strict=True))
-
-
-def _digits(layout: Layout, strides: Sequence[int]) -> list[range] | None:
-    """Return the range of each digit of a layout's places, in the mixed radix of the strides; None if they carry."""
-    steps = dict.fromkeys(strides, 0)
-    for stride, size in zip(layout.stride, layout.size, strict=True):
-        if stride and size > 1:
-            steps[stride] += size - 1
-    digits, rest = [], layout.offset
-    for place in reversed(range(len(strides))):
-        stride = strides[place]
-        above = strides[place + 1] if place + 1 < len(strides) else None
-        start, rest = divmod(rest, stride)
-        stop = start + steps[stride] + 1
-        if above is not None and (above % stride or stop > above // stride):
-            return None
-        digits.append(range(start, stop))
-    return [*digits, range(rest, rest + 1)]
 
 
 class Effects(NamedTuple):
@@ -151,6 +86,14 @@ def _completed(op: OpOverload, form: OpOverload, args: tuple, kwargs: dict) -> d
     return {**{argument.name: argument.default_value for argument in left_out}, **kwargs}
 
 
+_UNRELATED = -1  # the family of what ``.data`` returned, which no op returns
+
+
+def is_view(op: Any) -> bool:
+    """Tell whether an op returns a tensor that shares the storage of the one it takes."""
+    return isinstance(op, OpOverload) and effects(op).aliases
+
+
 def returned_beside(op: OpOverload, out: Any) -> list[torch.Tensor]:
     """Return the new tensors that an op returned beside those that it wrote to: batch_norm writes to its statistics."""
     outputs = out if isinstance(out, list | tuple) else (out,)
@@ -158,27 +101,34 @@ def returned_beside(op: OpOverload, out: Any) -> list[torch.Tensor]:
 
 
 class _Write(NamedTuple):
-    """One write to a storage: where, the node of what was written, and the node of all contents after it."""
+    """One write to a storage: where, through which family of aliases, and the node of what was written."""
 
     layout: Layout
+    family: int | None
     result: int
-    contents: int
 
 
 class _Storage:
-    """A storage that was written to: the tensor that owns it, its contents at first, and the writes in order."""
+    """A storage that was written to.
 
-    def __init__(self, owner: torch.Tensor, contents: int):
-        self.owner = owner
+    Autograd relates a tensor to its views, but not to what ``detach`` returned. So each such alias, with its own
+    views, is a family, which has the values in common with the others, and its derivatives for itself.
+
+    Attributes:
+        owner: The tensor that the storage was allocated for.
+        recorded: Whether it was a node before the first write.
+        order: Its axes in the order of memory.
+        contents: The node of all that the storage now holds, by family: that of the owner is None, another is the
+            node that detached it.
+        writes: What was written, in order.
+    """
+
+    def __init__(self, owner: torch.Tensor, *, recorded: bool):
+        self.owner, self.recorded = owner, recorded
         stride = owner.stride()
         self.order = tuple(sorted(range(owner.dim()), key=lambda dim: -stride[dim]))
-        self.first = contents
+        self.contents: dict[int | None, int] = {}
         self.writes: list[_Write] = []
-
-    @property
-    def contents(self) -> int:
-        """Node of the latest contents."""
-        return self.writes[-1].contents if self.writes else self.first
 
     def vector(self) -> torch.Tensor:
         """Return a copy of what the storage now holds."""
@@ -209,6 +159,7 @@ class Storages:
         self._ledger = ledger
         self._storages: dict[int, _Storage] = {}
         self._known: dict[int, int] = {}  # how many writes there had been when the node of a tensor was recorded
+        self._families: dict[int, int | None] = {}  # of the nodes that writes left, which are no views any more
         self._kept: list[torch.Tensor] = []  # so that no id is used again
 
     def allocated(self) -> dict[int, torch.Tensor]:
@@ -234,30 +185,33 @@ class Storages:
         storage, layout = self._storages[storage_key(tensor)], layout_of(tensor)
         _check_dtype(tensor, storage.owner)
         known = self._known.get(id(tensor), 0)
+        family = self._family(tensor)
         for write in reversed(storage.writes[known:]):
-            if write.layout == layout:
-                self._know(tensor, write.result, len(storage.writes))
+            if write.layout == layout and write.family == family:
+                self._know(tensor, write.result, len(storage.writes), family)
                 return
             if not disjoint(write.layout, layout):
                 break
         else:
             if id(tensor) in self._ledger.tracked:
                 return
-        contents = storage.contents
+        contents = self._contents(storage, family)
         index = self._ledger.add(tensor, read_strided, (Ref(contents), layout), (contents,))
-        self._know(tensor, index, len(storage.writes))
+        self._know(tensor, index, len(storage.writes), family)
 
     def adopt(self, tensor: torch.Tensor) -> None:
         """Note that a tensor, just recorded, was computed from what its storage now holds."""
         if storage_key(tensor) in self._storages:
-            self._know(tensor, self._ledger.tracked[id(tensor)], len(self._storages[storage_key(tensor)].writes))
+            writes = len(self._storages[storage_key(tensor)].writes)
+            self._know(tensor, self._ledger.tracked[id(tensor)], writes, self._family(tensor))
 
     def reshape_in_place(self, op: Any, args: tuple, kwargs: dict) -> Any:
         """Execute an op that changes the shape of its tensor but writes no element, and record it as a view."""
         tensor = args[0]
         operands: list[int] = []
         template = self._ledger.encode(args, operands)
-        self._ledger.values = [value.view_as(value) if value is tensor else value for value in self._ledger.values]
+        with torch.enable_grad():
+            self._ledger.values = [value.view_as(value) if value is tensor else value for value in self._ledger.values]
         out = op(*args, **kwargs)
         self._ledger.add(tensor, functional_form(op), template, tuple(operands), tuple(kwargs.items()))
         self.adopt(tensor)
@@ -277,26 +231,49 @@ class Storages:
                 expected="an in-place op with a counterpart that returns its result",
                 remedy="Compute a new tensor instead.",
             )
-        for tensor in written:
-            self._open(tensor)
-        operands: list[int] = []
-        completed = _completed(op, form, args, kwargs)
-        passed = {name: value for name, value in completed.items() if name not in effects(op).writes}
-        template = self._ledger.encode(args, operands)
-        keywords = tuple(zip(passed, self._ledger.encode(passed.values(), operands), strict=True))
-        keys = {storage_key(tensor) for tensor in written}
-        self._kept += [value for value in self._ledger.values if storage_key(value) in keys]
-        self._ledger.values = [copied(v) if storage_key(v) in keys else v for v in self._ledger.values]
-        out = op(*args, **kwargs)
-        returned = returned_beside(op, out)  # the functional form returns it first
-        for place, tensor in enumerate([*returned, *written]):
-            output = place if len(form._schema.returns) > 1 else None
-            value = tensor if place < len(returned) else tensor.clone()
+        seen = torch.is_grad_enabled()
+        with torch.enable_grad():  # the copies made here are no steps of f
+            for tensor in written:
+                self._open(tensor)
+            before = [self._ledger.tracked.get(id(tensor)) for tensor in written]
+            operands: list[int] = []
+            completed = _completed(op, form, args, kwargs)
+            passed = {name: value for name, value in completed.items() if name not in effects(op).writes}
+            template = self._ledger.encode(args, operands)
+            keywords = tuple(zip(passed, self._ledger.encode(passed.values(), operands), strict=True))
+            keys = {storage_key(tensor) for tensor in written}
+            self._kept += [value for value in self._ledger.values if storage_key(value) in keys]
+            self._ledger.values = [copied(v) if storage_key(v) in keys else v for v in self._ledger.values]
+            with torch.set_grad_enabled(seen):
+                out = op(*args, **kwargs)
+            returned = returned_beside(op, out)  # the functional form returns it first
             recorded = overwritten if form is torch.ops.aten.copy.default else form
-            result = self._ledger.add(value, recorded, template, tuple(operands), keywords, output)
-            if place >= len(returned):
-                self._put(tensor, result)
+            for place, (tensor, old) in enumerate([*((t, None) for t in returned), *zip(written, before, strict=True)]):
+                output = place if len(form._schema.returns) > 1 else None
+                value = tensor if place < len(returned) else tensor.clone()
+                result = self._ledger.add(value, recorded, template, tuple(operands), keywords, output)
+                if not seen:
+                    result = self._unseen(old, result)
+                if place >= len(returned):
+                    self._put(tensor, result)
         return out
+
+    def _family(self, tensor: torch.Tensor) -> int | None:
+        """Return the family of a tensor among those that share its storage."""
+        index = self._ledger.tracked.get(id(tensor))
+        if index is None:
+            return _UNRELATED if self._storages[storage_key(tensor)].recorded else None
+        nodes, detached = self._ledger.nodes, self._ledger.detached
+        while index not in self._families and index not in detached and is_view(nodes[index].op):
+            index = nodes[index].operands[0]
+        return self._families.get(index, index if index in detached else None)
+
+    def _unseen(self, before: int | None, result: int) -> int:
+        """Record that autograd did not see how a tensor became what it is; returns the node."""
+        value = self._ledger.values[result]
+        if before is None or not (value.dtype.is_floating_point or value.dtype.is_complex):
+            return self._ledger.add(value, torch.ops.aten.detach.default, (Ref(result),), (result,))
+        return self._ledger.add(value, unseen, (Ref(before), Ref(result)), (before, result))
 
     def _open(self, tensor: torch.Tensor) -> None:
         """Give the storage of a tensor a node for its contents, if it has none yet."""
@@ -304,23 +281,35 @@ class Storages:
         if key not in self._storages:
             owner = self.allocated()[key]
             index = self._ledger.tracked.get(id(owner))
+            storage = self._storages[key] = _Storage(owner, recorded=index is not None)
             if index is None:
                 index = self._ledger.index_of(copied(owner))
             self.exist = True
-            storage = self._storages[key] = _Storage(owner, -1)
-            storage.first = self._ledger.add(storage.vector(), in_memory_order, (Ref(index), storage.order), (index,))
+            args = (Ref(index), storage.order)
+            storage.contents[None] = self._ledger.add(storage.vector(), in_memory_order, args, (index,))
         _check_dtype(tensor, self._storages[key].owner)
 
     def _put(self, tensor: torch.Tensor, result: int) -> None:
         """Write a result into the contents of a storage."""
-        storage, layout = self._storages[storage_key(tensor)], layout_of(tensor)
-        before = storage.contents
+        storage, layout, family = self._storages[storage_key(tensor)], layout_of(tensor), self._family(tensor)
+        before = self._contents(storage, family)
         args = (Ref(before), Ref(result), layout)
         contents = self._ledger.add(storage.vector(), write_strided, args, (before, result))
-        storage.writes.append(_Write(layout, result, contents))
-        self._know(tensor, result, len(storage.writes))
+        storage.contents = {
+            other: contents if other == family else self._unseen(node, contents)
+            for other, node in storage.contents.items()
+        }
+        storage.writes.append(_Write(layout, family, result))
+        self._know(tensor, result, len(storage.writes), family)
 
-    def _know(self, tensor: torch.Tensor, index: int, writes: int) -> None:
+    def _contents(self, storage: _Storage, family: int | None) -> int:
+        """Return the node of the contents for a family, which are a constant for a new one."""
+        if family not in storage.contents:
+            storage.contents[family] = self._unseen(None, next(iter(storage.contents.values())))
+        return storage.contents[family]
+
+    def _know(self, tensor: torch.Tensor, index: int, writes: int, family: int | None) -> None:
+        self._families[index] = family
         self._ledger.tracked[id(tensor)] = index
         self._known[id(tensor)] = writes
         self._kept.append(tensor)

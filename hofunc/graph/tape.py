@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 from hofunc.graph.ledger import Ledger
 from hofunc.graph.node import Graph, Ref
 from hofunc.graph.purity import BackwardPass, check_branch, check_custom_function, check_written
-from hofunc.graph.storage import Storages, effects, storage_key
+from hofunc.graph.storage import Storages, effects, is_view, storage_key
 
 _DETACH = torch.ops.aten.detach.default
 _NATIVE_DROPOUT = torch.ops.aten.native_dropout.default
@@ -96,7 +96,7 @@ class Tape(TorchDispatchMode):
         self._storages.refresh((args, kwargs))
         operands = [ledger.tracked[id(leaf)] for leaf in tree_leaves((args, kwargs)) if id(leaf) in ledger.tracked]
         if operands and (op is _DETACH or not records):
-            self._backward_pass.check(args)
+            self._backward_pass.check(of_detached=operands[0] in ledger.detached)
         if operands and not records:
             check_custom_function(op)
         if effects(op).writes:
@@ -113,9 +113,11 @@ class Tape(TorchDispatchMode):
         for node in [node for node in ledger.nodes[before:] if not node.is_given]:
             value = ledger.values[node.number]
             if op is _DETACH:
-                self._backward_pass.note(value)
+                ledger.detached.add(node.number)
             elif not torch.is_grad_enabled():
-                ledger.add(value, _DETACH, (Ref(node.number),), (node.number,))
+                cut = ledger.add(value, _DETACH, (Ref(node.number),), (node.number,))
+                if is_view(op):
+                    ledger.detached.add(cut)
             self._storages.adopt(value)
         return out
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from hofunc.errors import UnsupportedOpError
-from hofunc.graph.storage import in_memory_order, overwritten, read_strided, write_strided
+from hofunc.graph.layout import in_memory_order, overwritten, read_strided, write_strided
 from hofunc.rules.fourier import complex_to_complex, complex_to_real, real_to_complex
 from hofunc.rules.norms import root
 

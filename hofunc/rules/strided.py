@@ -13,13 +13,14 @@ from hofunc.algebra.labels import Axes, Axis, Label, Segment, fresh_axes, full
 from hofunc.algebra.operators import Map
 from hofunc.algebra.term import Factor, Term
 from hofunc.errors import UnsupportedOpError
+from hofunc.graph.layout import Layout, in_memory_order, overwritten, places, read_strided, unseen, write_strided
 from hofunc.graph.node import Call, Ref
-from hofunc.graph.storage import Layout, in_memory_order, overwritten, places, read_strided, write_strided
 from hofunc.rules.kinds import Site
 from hofunc.rules.registry import by_map, define_composite, define_linear
 
 define_composite(in_memory_order, in_memory_order)
 define_composite(overwritten, overwritten)
+define_composite(unseen, unseen)
 
 
 def digits(layout: Layout, length: int) -> tuple[Axis, Axes] | None:

@@ -6,7 +6,7 @@ from torch import Tensor
 
 import hofunc
 from hofunc.algebra.labels import shape_of
-from hofunc.graph.storage import Layout
+from hofunc.graph.layout import Layout
 from hofunc.rules.strided import digits
 from tests.cases import rand
 from tests.rules.opcase import ORACLE_WARNINGS, OpCase, every_row, use

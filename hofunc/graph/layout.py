@@ -1,0 +1,87 @@
+"""Tensors in a vector of memory: where their elements lie, and the ops by which a graph reads and writes them."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+
+class Layout(NamedTuple):
+    """Where the elements of a tensor lie in a vector."""
+
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+
+def layout_of(tensor: torch.Tensor) -> Layout:
+    """Return where the elements of a tensor lie in its storage."""
+    return Layout(tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
+
+
+def read_strided(contents: torch.Tensor, layout: Layout) -> torch.Tensor:
+    """Return the tensor that lies in a vector at a layout."""
+    return contents.index_select(0, places(layout, contents.device)).reshape(layout.size)
+
+
+def write_strided(contents: torch.Tensor, value: torch.Tensor, layout: Layout) -> torch.Tensor:
+    """Return the vector with a tensor written into it at a layout."""
+    return contents.index_copy(0, places(layout, contents.device), value.reshape(-1))
+
+
+def overwritten(
+    tensor: torch.Tensor,
+    source: torch.Tensor,
+    non_blocking: bool = False,  # noqa: ARG001 - as of copy_
+) -> torch.Tensor:
+    """Return what a tensor is once another was copied into it: aten.copy, which autograd cannot differentiate."""
+    return source.to(tensor).expand(tensor.shape)
+
+
+def unseen(before: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """Return what a tensor is after a write that autograd did not see: the value written, the derivative of before."""
+    finite = torch.where(before.isfinite(), before, 0)  # where it is not, the difference would be nan
+    return value.detach() + (finite - finite.detach())
+
+
+def in_memory_order(tensor: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
+    """Return the elements of a tensor as a vector, the axes taken in the given order."""
+    return tensor.permute(order).reshape(-1)
+
+
+def places(layout: Layout, device: torch.device) -> torch.Tensor:
+    """Return the places of a tensor's elements in the vector, in the order of its own elements."""
+    places = torch.tensor(layout.offset, device=device)
+    for size, stride in zip(layout.size, layout.stride, strict=True):
+        places = places[..., None] + stride * torch.arange(size, device=device)
+    return places.reshape(-1)
+
+
+def disjoint(one: Layout, other: Layout) -> bool:
+    """Tell whether two layouts surely have no place in common: some digit of the places differs for all of them."""
+    dims = [dim for layout in (one, other) for dim in zip(layout.stride, layout.size, strict=True)]
+    strides = sorted({stride for stride, size in dims if stride and size > 1})
+    if 0 in one.size or 0 in other.size:
+        return True
+    spans, other_spans = _digits(one, strides), _digits(other, strides)
+    if spans is None or other_spans is None:
+        return False
+    return any(a.stop <= b.start or b.stop <= a.start for a, b in zip(spans, other_spans, strict=True))
+
+
+def _digits(layout: Layout, strides: Sequence[int]) -> list[range] | None:
+    """Return the range of each digit of a layout's places, in the mixed radix of the strides; None if they carry."""
+    steps = dict.fromkeys(strides, 0)
+    for stride, size in zip(layout.stride, layout.size, strict=True):
+        if stride and size > 1:
+            steps[stride] += size - 1
+    digits, rest = [], layout.offset
+    for place in reversed(range(len(strides))):
+        stride = strides[place]
+        above = strides[place + 1] if place + 1 < len(strides) else None
+        start, rest = divmod(rest, stride)
+        stop = start + steps[stride] + 1
+        if above is not None and (above % stride or stop > above // stride):
+            return None
+        digits.append(range(start, stop))
+    return [*digits, range(rest, rest + 1)]

@@ -1,0 +1,148 @@
+"""Writes that autograd does not see, under torch.no_grad or through a detached alias, change a value and no more."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.func import jacrev, jvp, vmap
+from torch.nn import functional
+
+from hofunc import hod
+from tests.cases import rand
+from tests.graph.recordings import check_replay
+from verification.oracles import nested_autograd, nested_reverse, relative_error
+
+TOLERANCE = 1e-10
+UNSEEN: list[Callable[[Tensor], Tensor]] = []
+
+
+def unseen(f: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """Enter a function of a tensor of shape (3,)."""
+    UNSEEN.append(f)
+    return f
+
+
+@unseen
+def clamped(x: Tensor) -> Tensor:
+    y = x.sin()
+    with torch.no_grad():
+        y.clamp_min_(0.2)
+    return x / (y + 2)
+
+
+@unseen
+def a_constant_filled(x: Tensor) -> Tensor:
+    y = torch.zeros_like(x)
+    with torch.no_grad():
+        y.copy_(x)
+    return x * y * x
+
+
+@unseen
+def through_views(x: Tensor) -> Tensor:
+    y = x * x
+    before = y[1:]
+    with torch.no_grad():
+        y[:2].mul_(x[1:])
+    y[1:].mul_(x[1:])
+    return (y * y).sum() + (before * x[:2]).sum()
+
+
+@unseen
+def read_between_writes(x: Tensor) -> Tensor:
+    y = x * x
+    with torch.no_grad():
+        y[0] = y[1] * 3
+    z = y + x
+    y.mul_(2)
+    with torch.no_grad():
+        y.neg_()
+    return y * z
+
+
+@unseen
+def similarity(x: Tensor) -> Tensor:
+    return functional.cosine_similarity(x, x.sin().flip(0), dim=0, eps=0.5)  # torch clamps the norms under no_grad
+
+
+@unseen
+def through_a_detached_alias(x: Tensor) -> Tensor:
+    y = x * x
+    y.detach().mul_(2)
+    return y * y
+
+
+@unseen
+def a_detached_alias_that_becomes_active(x: Tensor) -> Tensor:
+    y = x * x
+    alias = y.detach()
+    row = alias[1:]
+    alias[:2].mul_(x[1:])
+    z = y + x
+    y.add_(x)
+    return (z * z).sum() + (alias * x).sum() + (row * row).sum() + (y * y).sum()
+
+
+@unseen
+def through_data(x: Tensor) -> Tensor:
+    y = x * x
+    y.data[1:].mul_(2)
+    return y * y
+
+
+@unseen
+def integers(x: Tensor) -> Tensor:
+    order = (x * 10).long()
+    with torch.no_grad():
+        order.clamp_(0, 2)
+    return x[order] * x
+
+
+each = pytest.mark.parametrize("f", UNSEEN, ids=lambda f: f.__name__)
+
+
+@each
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_it_is_what_autograd_takes_it_for(f: Callable, order: int, device: torch.device) -> None:
+    x = rand(device, 3)
+    got = hod(f, order)(x)
+    assert relative_error(got, nested_autograd(f, order)(x)) < TOLERANCE
+    if f is not through_data:  # torch.func's wrappers leave .data alone
+        assert relative_error(got, nested_reverse(f, order)(x)) < TOLERANCE
+
+
+@each
+def test_the_graph_computes_what_f_does(f: Callable, device: torch.device) -> None:
+    check_replay(f, [rand(device, 3)], [rand(device, 3, seed=1)])
+
+
+def test_a_value_that_was_not_finite_leaves_no_trace(device: torch.device) -> None:
+    def f(x: Tensor) -> Tensor:
+        y = 1 / x
+        with torch.no_grad():
+            y[1] = 3
+        return y
+
+    check_replay(f, [rand(device, 3)], [torch.tensor([1.0, 0.0, 2.0], dtype=torch.float64, device=device)])
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:hofunc. no rule for aten.as_strided")  # a backward pass through a written view
+@each
+def test_it_does_so_inside_of_transforms_and_around_them(f: Callable, device: torch.device) -> None:
+    def once(f: Callable[..., Any]) -> Callable[..., Any]:
+        return hod(f, 1)
+
+    x, v = rand(device, 3), rand(device, 3, seed=2)
+    expected = nested_autograd(f, 2)(x)
+    nestings = [once(once(f)), jacrev(once(f)), lambda x: vmap(hod(f, 2))(x[None])[0]]
+    if f is not through_data:
+        nestings.append(once(jacrev(f)))
+    for nested in nestings:
+        assert relative_error(nested(x), expected) < TOLERANCE
+    assert relative_error(jvp(once(f), (x,), (v,))[1], expected @ v) < TOLERANCE
+    leaf = x.clone().requires_grad_()
+    (by_autograd,) = torch.autograd.grad(hod(f, 1)(leaf).sum(), leaf)
+    assert relative_error(by_autograd, expected.reshape(-1, 3).sum(0)) < TOLERANCE
