@@ -7,6 +7,8 @@ The environment variable HOFUNC_PROFILE chooses among
 - ``nightly``: new ones, 50 times as many as ``ci``; what failed is kept in verification/.examples and tried first.
 """
 
+import importlib
+import pkgutil
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
+import hofunc
+import verification
 from verification.coverage import COVERAGE, complaints, report
 from verification.profiles import PER_PROPERTY, PROFILE
 
@@ -35,6 +39,12 @@ settings.register_profile(
     **_COMMON,
 )
 settings.load_profile(PROFILE)
+
+# Hypothesis draws numbers from the modules that are loaded, which must not depend on the tests that ran before.
+for package in (hofunc, verification):
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        if "mutation" not in module.name and "test_" not in module.name:
+            importlib.import_module(module.name)
 
 # torch's own: its forward mode compiles a helper with what it deprecates, and vmap lacks some rules or resizes.
 IGNORED = (
