@@ -35,7 +35,7 @@ format: $(VENV)/lint.stamp ## Format the code, and mend what can be mended of it
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 
-conformance: $(VENV)/test.stamp ## Judge all of torch's ops at orders 1 to 3, an hour or two, and write docs/conformance.md
+conformance: $(VENV)/test.stamp ## Judge all of torch's ops at orders 1 to 3, and write docs/conformance.md
 	status=0; HOFUNC_SAMPLES=all $(BIN)/python -m pytest $(CONFORMANCE) $(ARGS) || status=$$?; \
 	$(BIN)/python -m verification.conformance.table && exit $$status
 

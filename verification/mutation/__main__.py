@@ -1,9 +1,12 @@
 """``python -m verification.mutation``: run a sample of mutants and print the score."""
 
 import argparse
+import os
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from functools import partial
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache, partial
 from pathlib import Path
 
 from verification.mutation.counting import differs
@@ -16,6 +19,7 @@ from verification.mutation.trial import Outcome, copy_checkout, try_mutant, try_
 
 ROOT = Path(__file__).parent.parent.parent
 FOLDER = ROOT / "build" / "mutation"
+COPIES = FOLDER / "checkouts"
 PACKAGES = ("algebra", "rules", "plan")
 
 
@@ -26,7 +30,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="of the sample (0)")
     parser.add_argument("--packages", nargs="+", choices=PACKAGES, default=PACKAGES, help="run those of the sample in")
     parser.add_argument("--run", type=int, help="run at most so many that were not run yet, and leave the others")
-    parser.add_argument("--slack", type=float, default=4.0, help="limit of a mutant: times what its tests take (4)")
+    parser.add_argument("--limit", type=float, default=300.0, metavar="SECONDS", help="a mutant's tests may take (300)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes (one a core)")
     parser.add_argument("--again", action="store_true", help="try survivors again, after tests have changed")
     return parser.parse_args()
 
@@ -47,16 +52,23 @@ def chosen(options: argparse.Namespace) -> list[Mutant]:
     ]
 
 
-def trials(waiting: Sequence[Mutant], slack: float) -> Iterator[tuple[Mutant, Outcome]]:
-    """Try mutants in a copy of the checkout, and yield what came of each."""
-    copy = FOLDER / "checkout"
-    copy_checkout(ROOT, copy)
-    limits: dict[str, float] = {}
-    for mutant in waiting:
-        package = mutant.place.package
-        if package not in limits:
-            limits[package] = 30 + slack * try_original(copy, mutant.place.path)
-        yield mutant, try_mutant(copy, mutant, limits[package])
+def trials(waiting: Sequence[Mutant], limit: float, jobs: int) -> Iterator[tuple[Mutant, Outcome]]:
+    """Try mutants, each process in a copy of the checkout of its own, and yield what came of each."""
+    with ProcessPoolExecutor(jobs) as pool:
+        yield from zip(waiting, pool.map(partial(trial, limit), waiting), strict=True)
+
+
+def trial(limit: float, mutant: Mutant) -> Outcome:
+    """Try a mutant in the copy of this process."""
+    return try_mutant(copy(), mutant, limit)
+
+
+@cache
+def copy() -> Path:
+    """Copy the checkout, once a process."""
+    folder = COPIES / str(os.getpid())
+    copy_checkout(ROOT, folder)
+    return folder
 
 
 def main() -> int:
@@ -68,7 +80,10 @@ def main() -> int:
         session.forget_survivors()
     known = session.verdicts()
     waiting = [mutant for mutant in mutants if mutant.key not in known][: options.run]
-    for number, (mutant, outcome) in enumerate(trials(waiting, options.slack), 1):
+    shutil.rmtree(COPIES, ignore_errors=True)
+    if waiting:
+        try_original(copy(), {mutant.place.path for mutant in waiting}, options.jobs)
+    for number, (mutant, outcome) in enumerate(trials(waiting, options.limit, options.jobs), 1):
         session.keep(mutant.key, outcome.verdict)
         print(f"{number}/{len(waiting)} {mutant.place.path}:{mutant.place.line} {outcome}", flush=True)
     verdicts = session.verdicts()

@@ -5,6 +5,7 @@ import shlex
 import shutil
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,20 +49,19 @@ def try_mutant(copy: Path, mutant: Mutant, limit: float) -> Outcome:
         file.write_text(mutant.before, encoding="utf-8")
 
 
-def try_original(copy: Path, path: str) -> float:
-    """Return how many seconds the tests of a file take on hofunc as it is.
+def try_original(copy: Path, paths: Iterable[str], jobs: int) -> None:
+    """Run all tests that mutants of some files will meet, on hofunc as it is.
 
     Raises:
         RuntimeError: They fail, so that they would kill every mutant.
     """
-    outcome = _tested(copy, watchers(copy, path), NO_LIMIT)
-    if outcome.verdict != "survived":
-        raise RuntimeError(f"mutation: the tests of {path} fail without a mutant: run `make test` first")
-    return outcome.seconds
+    tests = sorted({test for path in paths for test in watchers(copy, path)})
+    if _tested(copy, tests, NO_LIMIT, jobs).verdict != "survived":
+        raise RuntimeError("mutation: tests fail without a mutant: run `make test` first")
 
 
-def _tested(copy: Path, tests: list[str], limit: float) -> Outcome:
-    options = ["-n", "0", "-x", "-q", "-p", "no:cacheprovider", "--no-header"]
+def _tested(copy: Path, tests: list[str], limit: float, jobs: int = 0) -> Outcome:
+    options = ["-n", str(jobs), "-x", "-q", "-p", "no:cacheprovider", "--no-header"]
     started, here = time.monotonic(), Path.cwd()
     os.chdir(copy)
     try:
