@@ -118,6 +118,7 @@ class _Storage:
         owner: The tensor that the storage was allocated for.
         recorded: Whether it was a node before the first write.
         order: Its axes in the order of memory.
+        is_filled: Whether every place of the storage is an element of the owner.
         contents: The node of all that the storage now holds, by family: that of the owner is None, another is the
             node that detached it.
         writes: What was written, in order.
@@ -127,22 +128,28 @@ class _Storage:
         self.owner, self.recorded = owner, recorded
         stride = owner.stride()
         self.order = tuple(sorted(range(owner.dim()), key=lambda dim: -stride[dim]))
+        self.is_filled = owner.numel() * owner.element_size() == owner.untyped_storage().nbytes()
         self.contents: dict[int | None, int] = {}
         self.writes: list[_Write] = []
 
     def vector(self) -> torch.Tensor:
-        """Return a copy of what the storage now holds."""
-        return in_memory_order(self.owner, self.order).clone()
+        """Return a copy of what the storage now holds, with zeros where the owner has no element."""
+        if self.is_filled:
+            return in_memory_order(self.owner, self.order).clone()
+        return write_strided(self.zeros(), self.owner, layout_of(self.owner))
+
+    def zeros(self) -> torch.Tensor:
+        """Return a vector of the size of the storage."""
+        return self.owner.new_zeros(self.owner.untyped_storage().nbytes() // self.owner.element_size())
 
 
 def _check_dtype(tensor: torch.Tensor, owner: torch.Tensor) -> None:
-    """Refuse a storage that is seen in two dtypes, or of which the tensor that owns it is only a part."""
-    size = owner.untyped_storage().nbytes()
-    if tensor.dtype != owner.dtype or owner.numel() * owner.element_size() != size:
+    """Refuse a storage that is seen in two dtypes."""
+    if tensor.dtype != owner.dtype:
         raise UntracedError(
-            "hofunc: f writes in place to a storage that its tensor does not fill",
-            got=f"{tensor.dtype} in {size} bytes of {owner.dtype}",
-            expected="a tensor of the dtype and size that its storage was allocated for",
+            "hofunc: f writes in place to a storage that it sees in two dtypes",
+            got=f"{tensor.dtype} in a storage of {owner.dtype}",
+            expected="the dtype that the storage was allocated for",
             remedy="Write to a clone.",
         )
 
@@ -285,8 +292,14 @@ class Storages:
             if index is None:
                 index = self._ledger.index_of(copied(owner))
             self.exist = True
-            args = (Ref(index), storage.order)
-            storage.contents[None] = self._ledger.add(storage.vector(), in_memory_order, args, (index,))
+            if storage.is_filled:
+                args: tuple = (Ref(index), storage.order)
+                first = self._ledger.add(storage.vector(), in_memory_order, args, (index,))
+            else:
+                zeros = self._ledger.index_of(storage.zeros())
+                args = (Ref(zeros), Ref(index), layout_of(owner))
+                first = self._ledger.add(storage.vector(), write_strided, args, (zeros, index))
+            storage.contents[None] = first
         _check_dtype(tensor, self._storages[key].owner)
 
     def _put(self, tensor: torch.Tensor, result: int) -> None:

@@ -82,7 +82,10 @@ class Builder:
             return False
         text = self._filled(uses[step.use % len(uses)], guarded, captured)
         text = text if "{out}" in text else f"{{out}} = {text}"
-        value = self._run(text, operands, captured)
+        try:
+            value = self._run(text, operands, captured)
+        except RuntimeError:  # torch cannot: vmap has no rule for it, or jvp no way to write to an expanded tensor
+            return False
         if value.numel() > self.max_elements:
             return False
         self.captured = captured

@@ -14,6 +14,7 @@ from verification.programs.domain import (
 from verification.programs.row import equal, row
 
 GAMMA = 1e-6  # torch has the trigamma function to nine digits, and what is made of it to fewer
+BESSEL = 1e-6  # torch divides by x, and loses digits near zero
 SINGLE = 1e-6  # torch has their constants in single precision
 
 INSIDE = between(-2.5, 2.5, "(2 * {0}.sin())")
@@ -63,6 +64,13 @@ ELEMENTWISE = (
     row("erfinv", "{0}.erfinv()", domain=UNIT),
     row("logit", "torch.logit(0.5 + 0.4 * {0})", domain=UNIT),
     row("acosh", "{0}.acosh()", domain=BEYOND_ONE),
+    row("normal distribution", "torch.special.ndtr({0})", "torch.special.log_ndtr({0})"),
+    row("erfcx", "torch.special.erfcx({0})"),
+    row("entropy", "torch.special.entr({0})", domain=POSITIVE),
+    row("Bessel", "torch.special.i0({0})", "torch.special.i1({0})", domain=POSITIVE, tolerance=BESSEL),
+    row("multigammaln", "torch.special.multigammaln({0} + 1, 2)", domain=POSITIVE, tolerance=GAMMA),
+    row("softsign", "F.softsign({0})", domain=NONZERO),
+    row("tanhshrink", "F.tanhshrink({0})"),
     # Smooth away from kinks.
     row("relu", "F.relu({0})", "F.leaky_relu({0}, 0.2)", domain=NONZERO),
     row("elu", "F.elu({0})", "F.celu({0})", "F.selu({0})", domain=NONZERO),
@@ -71,6 +79,7 @@ ELEMENTWISE = (
     row("hardtanh", "F.hardtanh({0})", "{0}.clamp(-1, 1)", domain=off(-1, 1)),
     row("hardsigmoid", "F.hardsigmoid({0})", domain=INSIDE, tolerance=SINGLE),
     row("hardswish", "F.hardswish({0})", domain=INSIDE),
+    row("relu6", "F.relu6({0})", domain=off(0.0, 6.0)),
     row("shrink", "F.softshrink({0})", "F.hardshrink({0})", domain=off(-0.5, 0.5)),
     row("clamp", "{0}.clamp(min=0.1)", "{0}.clamp(max=0.1)", "F.threshold({0}, 0.1, 0.3)", domain=off(0.1)),
     row("clamp_min", "torch.clamp_min({0}, 0.1)", "torch.clamp_max({0}, 0.1)", domain=off(0.1)),

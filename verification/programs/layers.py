@@ -35,6 +35,37 @@ def _normalised(x: Shape) -> Iterator[str]:
         yield "F.instance_norm({0})"
 
 
+def _normalised_by_batch(x: Shape) -> Iterator[str]:
+    if len(x) > 1 and x[0] * (x[2] if len(x) > 2 else 1) > 1:
+        yield "F.batch_norm({0}, None, None, training=True)"
+        yield f"F.batch_norm({{0}}, None, None, {{w:{x[1]}}}, {{w:{x[1]}}}, training=True, eps=0.1)"
+        yield f"F.batch_norm({{0}}, {{w:{x[1]}}}, {{w:{x[1]}}}.exp())"
+    if len(x) == 3:
+        yield "F.local_response_norm({0}, 2)"
+
+
+def _cells(x: Shape) -> Iterator[str]:
+    if len(x) == 2:
+        rows, size = x
+        yield f"torch.gru_cell({{0}}, {{w:{rows},2}}, {{w:6,{size}}}, {{w:6,2}})"
+        yield f"torch.lstm_cell({{0}}, [{{w:{rows},1}}, {{w:{rows},1}}], {{w:4,{size}}}, {{w:4,1}})[0]"
+        yield f"torch.rnn_tanh_cell({{0}}, {{w:{rows},2}}, {{w:2,{size}}}, {{w:2,2}})"
+
+
+def _bags(x: Shape) -> Iterator[str]:
+    if len(x) == 2:
+        for mode in ("sum", "mean"):
+            yield f"F.embedding_bag({{i:0,{x[0] - 1},0}}, {{0}}, {{i:0,1}}, mode='{mode}')"
+
+
+def _spectrum(x: Shape) -> Iterator[str]:
+    if x and x[-1] > 1:
+        yield "torch.fft.rfft({0}).real"
+        yield "torch.fft.rfft({0}).imag"
+        yield f"torch.fft.irfft(torch.fft.rfft({{0}}) * {{w:{x[-1] // 2 + 1}}}, n={x[-1]})"
+        yield "torch.fft.fft({0}.sin()).abs().square()"
+
+
 def _unit(x: Shape) -> Iterator[str]:
     for dim in dims(x, 2):
         yield f"F.normalize({{0}}, dim={dim})"
@@ -82,9 +113,14 @@ LAYERS = (
     shaped("normalisation", _normalised, domain=APART),
     shaped("unit vectors", _unit, domain=NONZERO),
     shaped("attention", _attention),
+    shaped("batch norm", _normalised_by_batch, domain=APART),
+    shaped("recurrent cells", _cells),
+    shaped("embedding bag", _bags),
+    shaped("Fourier transform", _spectrum, domain=NONZERO),
     shaped("losses of classes", _classified),
     shaped("losses of numbers", _compared),
     _loss("losses with a kink", "huber_loss", "smooth_l1_loss", "l1_loss"),
+    row("likelihoods", "F.poisson_nll_loss({0}, {1}.exp())", "F.gaussian_nll_loss({0}, {1}, {1}.exp())", where=equal),
     row("mse", "F.mse_loss({0}, {1})", "F.mse_loss({0}, {1}, reduction='none')", where=equal),
     row("distance", "F.l1_loss({0}, {1})", "torch.dist({0}, {1})", where=equal, domain=DIFFERENT),
 )
