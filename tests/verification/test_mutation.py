@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from verification.mutation.choice import watchers
+from verification.mutation.choice import TESTED_IN, watchers
 from verification.mutation.counting import differs
 from verification.mutation.explained import Explanation, read, stale
 from verification.mutation.mutant import Mutant, Place, sample
@@ -94,11 +94,19 @@ def test_a_file_is_watched_by_its_mirror_and_by_whole_derivatives() -> None:
     assert all((ROOT / test).exists() for test in tests)
 
 
-def test_a_file_without_a_mirror_is_watched_by_its_package() -> None:
-    tests = watchers(ROOT, "hofunc/rules/bessel.py")
-    assert "tests/rules/test_special.py" in tests
-    assert "tests/plan/test_reverse.py" not in tests
-    assert tests[-1] == "tests/test_exactness.py"
+def test_a_file_without_a_mirror_is_watched_by_those_it_is_part_of_or_by_its_package() -> None:
+    assert watchers(ROOT, "hofunc/rules/pairs.py") == ["tests/rules/test_elementwise.py", "tests/test_exactness.py"]
+    package = watchers(ROOT, "hofunc/plan/rows.py")
+    assert len(package) == len({*package}) > 10
+    assert package[-1] == "tests/test_exactness.py"
+    assert all(test.startswith("tests/plan/") for test in package[:-1])
+
+
+def test_every_entry_names_a_file_without_a_mirror_and_tests_that_there_are() -> None:
+    for module, names in TESTED_IN.items():
+        assert (ROOT / "hofunc" / "rules" / f"{module}.py").exists()
+        assert not (ROOT / "tests" / "rules" / f"test_{module}.py").exists()
+        assert all((ROOT / "tests" / "rules" / f"test_{name}.py").exists() for name in names)
 
 
 def test_a_mutant_says_what_it_changes() -> None:
