@@ -16,7 +16,7 @@ from hofunc.plan.primal import Guard, same_shape
 from hofunc.plan.program import Program
 from hofunc.rules.lower import isolated
 from hofunc.run.executor import compiled
-from hofunc.run.fuse import fuse_small_products
+from hofunc.run.fuse import INDUCTOR, fuse_small_products
 
 Tensors = Sequence[torch.Tensor]
 
@@ -114,7 +114,7 @@ def through_compiler(program: Program, inputs: Sequence[tuple], options: dict[st
     if options.get("backend", "inductor") == "inductor":
         check_compiler()
         fuse_small_products(module)
-    general = torch.compile(module, **{"dynamic": False, "fullgraph": True, **options})
+    general = torch.compile(module, **{"dynamic": False, "fullgraph": True, **(options or {"options": INDUCTOR})})
     if options:
         return lambda tensors: general(*tensors, *own)
     return _Compiled(module, general, own)
@@ -146,7 +146,7 @@ class _Compiled:
             from torch._inductor import compile as compiled_by_inductor  # noqa: PLC0415 - slow to import
 
             with torch.no_grad():
-                self._direct = compiled_by_inductor(self._module, list(taken))
+                self._direct = compiled_by_inductor(self._module, list(taken), options=INDUCTOR)
             self._strides = strides
         return self._direct(*taken) if strides == self._strides else self._general(*taken)
 

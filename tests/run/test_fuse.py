@@ -62,3 +62,11 @@ def test_small_products_are_replaced(f: Callable[..., Any], shapes: list[tuple[i
 )
 def test_others_are_left_to_the_library(f: Callable[..., Any], args: tuple[Tensor, ...]) -> None:
     assert len(fused(f, *args)[1]) == 1
+
+
+def test_a_loop_that_threads_would_share_is_left_to_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    few, many = ([rand(CPU, count, 4, 3), rand(CPU, count, 3, 5)] for count in (500, 1000))
+    assert fused(torch.bmm, *many)[1] == []
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    assert fused(torch.bmm, *few)[1] == []
+    assert fused(torch.bmm, *many)[1] == ["bmm.default"]
