@@ -80,8 +80,8 @@ def main() -> int:
         session.forget_survivors()
     known = session.verdicts()
     waiting = [mutant for mutant in mutants if mutant.key not in known][: options.run]
-    shutil.rmtree(COPIES, ignore_errors=True)
     if waiting:
+        shutil.rmtree(COPIES, ignore_errors=True)
         try_original(copy(), {mutant.place.path for mutant in waiting}, options.jobs)
     for number, (mutant, outcome) in enumerate(trials(waiting, options.limit, options.jobs), 1):
         session.keep(mutant.key, outcome.verdict)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-# The tests of those files of the rules that have none of their own, as they are parts of several.
+# Where files of the rules are tested, beside their mirrors; all the tests of rules would take minutes for each mutant.
 TESTED_IN = {
     "activations": ("elementwise", "losses"),
     "axes": ("multilinear", "linear"),
@@ -15,17 +15,18 @@ TESTED_IN = {
     "pairs": ("elementwise",),
     "polynomials": ("elementwise", "special"),
     "series": ("matrix_functions", "inverse", "spectral"),
+    "special": ("elementwise",),
 }
 
 
 def watchers(root: Path, path: str) -> list[str]:
-    """List the test files for a file of hofunc: its mirror, and derivatives as a whole.
+    """List the test files for a file of hofunc: its mirror, the others of its package, and derivatives as a whole.
 
-    A file that has neither a mirror nor an entry above has all tests of its package. The score is a lower bound, as
-    other tests are not asked.
+    Of the many tests of rules only those are asked that the table above names. The score is a lower bound.
     """
     package, module = Path(path).parts[-2:]
-    folder = root / "tests" / package
-    named = [folder / f"test_{name}.py" for name in (Path(module).stem, *TESTED_IN.get(Path(module).stem, ()))]
-    files = [file for file in named if file.exists()] or sorted(folder.glob("test_*.py"))
-    return [*[file.relative_to(root).as_posix() for file in files], "tests/test_exactness.py"]
+    folder, name = root / "tests" / package, Path(module).stem
+    others = TESTED_IN.get(name, ()) if package == "rules" else [f.stem[5:] for f in sorted(folder.glob("test_*.py"))]
+    files = [folder / f"test_{other}.py" for other in dict.fromkeys((name, *others))]
+    found = [file for file in files if file.exists()] or sorted(folder.glob("test_*.py"))
+    return [*[file.relative_to(root).as_posix() for file in found], "tests/test_exactness.py"]
