@@ -183,6 +183,26 @@ def test_a_label_is_split_where_the_other_axis_has_a_boundary() -> None:
     assert [len(x) for x in (*got.out, *got.slots[0])] == [2, 1, 1]
 
 
+@pytest.mark.parametrize("sizes", [(2, 3), (2, 2, 3)])
+def test_either_axis_is_split_without_a_factor(sizes: tuple[int, ...]) -> None:
+    """The last of the labels that stand before another boundary is split as well."""
+    parts, (n,) = labels(*sizes, 4), labels(4 * np.prod(sizes).item())
+    for whole, split in ((axis(n), axis(*parts)), (axis(*parts), axis(n))):
+        outer = Term(1, (), (whole,), ((whole,),))
+        got = assert_composes(outer, Term(1, (), (split,), ((split,),)))
+        assert got is not None
+        assert not got.factors
+
+
+def test_a_label_after_others_is_split() -> None:
+    a, b, n = labels(2, 3, 6)
+    c, d, i, j = labels(2, 3, 2, 3)
+    for left, right in ((axis(a, b, n), axis(c, d, i, j)), (axis(c, d, i, j), axis(a, b, n))):
+        got = assert_composes(Term(1, (), (left,), ((left,),)), Term(1, (), (right,), ((right,),)))
+        assert got is not None
+        assert not got.factors
+
+
 def test_a_split_goes_through_every_factor() -> None:
     draw = RandomTerms(0)
     (n,) = labels(6)

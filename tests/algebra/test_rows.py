@@ -112,8 +112,14 @@ def test_what_is_not_proportional_is_an_int_that_cannot_be_sized(uneven: Callabl
 
 
 def test_extents_of_different_numbers_of_rows_have_no_quotient_that_is_known() -> None:
-    with pytest.raises(UnevenError):
-        sized(Rows(6) * 2 // Rows(4), 3)
+    for one, other in ((6, 4), (4, 6)):
+        with pytest.raises(UnevenError):
+            sized(Rows(one) * 12 // Rows(other), 3)
+
+
+def test_a_quotient_of_many_rows_is_known() -> None:
+    """Numbers beyond 256 are equal without being the same object."""
+    assert sized(Rows(int("1000")) * 12 // (Rows(int("1000")) * 3), 7) == 4
 
 
 def test_differences_and_quotients_that_rows_drop_out_of() -> None:

@@ -34,6 +34,7 @@ AVERAGES = [
     use("adaptive_avg_pool1d", lambda x: F.adaptive_avg_pool1d(x, 2), (1, 2, 3)),
     use("adaptive_avg_pool2d", lambda x: F.adaptive_avg_pool2d(x, (2, 1)), (1, 1, 3, 2)),
     use("adaptive_avg_pool2d that divides", lambda x: F.adaptive_avg_pool2d(x, (2, 1)), (1, 1, 4, 2)),
+    use("adaptive_avg_pool2d of three each", lambda x: F.adaptive_avg_pool2d(x, (2, 1)), (1, 1, 6, 1)),
     use("adaptive_avg_pool2d to more", lambda x: F.adaptive_avg_pool2d(x, (3, None)), (1, 1, 2, 2)),
     use("adaptive_avg_pool2d to one", lambda x: F.adaptive_avg_pool2d(x, 1), (2, 1, 2, 2)),
     use("adaptive_avg_pool3d", lambda x: F.adaptive_avg_pool3d(x, (2, 1, 1)), (1, 1, 3, 2, 1)),
