@@ -13,6 +13,7 @@ each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
 @pytest.mark.filterwarnings("ignore::hofunc.FallbackWarning")  # a page shows what it comes before
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # of torch's own forward mode
 @each_page
 def test_the_python_blocks_run(page: Path) -> None:
     """Run all blocks of a page in order in one namespace, as a reader would type them."""
