@@ -22,7 +22,7 @@ def peak(call: Call) -> int:
     """Return the bytes that a call holds at most, beyond those held before."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         call()
-    events = [e for e in profiled.profiler.kineto_results.events() if e.name() == "[memory]"]  # type: ignore[union-attr]
+    events = [e for e in profiled.profiler.kineto_results.events() if e.name() == "[memory]"]
     held = highest = 0
     for event in sorted(events, key=lambda event: event.start_ns()):
         held += event.nbytes()

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 
 import hofunc
+from hofunc.plan.blueprint import CHUNK_BYTES, SMALLEST_CHUNK
+from hofunc.plan.cost import cost_of
 from hofunc.plan.rows import number_of_rows
 from tests.cases import rand
 from tests.plan.plans import lowered_plan
@@ -151,6 +153,38 @@ def test_a_plan_keeps_to_the_memory_that_it_may_hold(device: torch.device) -> No
         relative_error(got.dense(keep_batch=True), hofunc.hessian(network, layout="compact")(x).dense(keep_batch=True))
         < 1e-13
     )
+
+
+def _wide(x: Tensor) -> Tensor:
+    return ((x @ rand(x.device, 3, 64)).tanh() @ rand(x.device, 64, 64)).sin().sum(1)
+
+
+@pytest.mark.parametrize(("part", "least", "most"), [(1.01, 256, 256), (2.5, 65, 204)])
+def test_chunks_are_larger_than_halves_of_halves_where_memory_allows(
+    part: float, least: int, most: int, device: torch.device
+) -> None:
+    x = rand(device, 512, 3)
+    peak = lowered_plan(_wide, x, orders=(3,), compact=True, strategy="mixed").cost.peak_bytes
+    bound = int(peak / part)
+    plan = lowered_plan(_wide, x, orders=(3,), compact=True, strategy="mixed", max_bytes=bound)
+    assert plan.chunks is not None
+    assert least <= plan.chunks.sizes[0] <= most
+    assert sum(plan.chunks.sizes) == 512
+    bodies = [cost_of(body, device).peak_bytes for body in plan.chunks.bodies.values()]
+    assert max(bodies) <= plan.chunks.cost.peak_bytes <= bound
+
+
+def test_rows_that_a_size_divides_leave_no_chunk_over(device: torch.device) -> None:
+    plan = lowered_plan(_wide, rand(device, 20, 3), orders=(2,), compact=True, strategy="mixed", chunk_size=5)
+    assert plan.chunks is not None
+    assert plan.chunks.sizes == (5, 5, 5, 5)
+
+
+def test_what_is_large_is_run_in_chunks_that_fit_the_cache() -> None:
+    x = rand(torch.device("cpu"), 20_000, 3)
+    plan = lowered_plan(_wide, x, orders=(2,), compact=True, strategy="mixed")
+    assert plan.chunks is not None
+    assert plan.chunks.sizes[0] == 20_000 * CHUNK_BYTES // plan.cost.peak_bytes > SMALLEST_CHUNK
 
 
 def test_what_cannot_keep_to_it_raises_before_anything_is_computed(device: torch.device) -> None:

@@ -291,6 +291,31 @@ def test_another_kind_of_device_has_other_rates() -> None:
     assert (cpu.flops, cpu.bytes, cpu.peak_bytes) == (cuda.flops, cuda.bytes, cuda.peak_bytes)
 
 
+@pytest.mark.parametrize("size", [100, 1000])
+def test_a_large_new_tensor_takes_time_to_be_had(size: int) -> None:
+    x = builder_of(recorded(torch.sin, rand(CPU, size, size)))
+    got, rates = cost(x, x.emit(torch.neg, x.value(0))), RATES["cpu"]
+    fresh = FLOAT * size**2 / rates.fresh if size == 1000 else 0
+    assert (FLOAT * size**2 > rates.large) == (size == 1000)
+    assert got.seconds == pytest.approx(rates.call + fresh + got.bytes / rates.bytes)
+
+
+def test_the_windows_of_a_convolution_take_time_to_be_written() -> None:
+    weight = rand(CPU, 3, 2, 2)
+    builder = builder_of(recorded(lambda x: F.conv1d(x, weight), rand(CPU, 5, 2, 7)))
+    args = (Ref(builder.lowered.graph.nodes[-1].operands[1]), Kernel((Windows(6, 2, 7, 1, 0, 1),), False, 1))
+    got = cost(builder, builder.apply(convolved, builder.value(0), args, (5, 3, 6)))
+    windows, rates = FLOAT * 5 * 6 * 2 * 2, RATES["cpu"]
+    assert got.seconds == pytest.approx(rates.call + windows / rates.bytes + got.flops / rates.flops)
+
+
+def test_rates_are_such_as_devices_have() -> None:
+    for rates in RATES.values():
+        assert 0 < rates.view <= rates.call < 1e-4
+        assert rates.flops > rates.bytes >= rates.fresh > 1e9
+        assert rates.large >= 1 << 20
+
+
 def test_scaled_rows_cost_a_product(builder: Builder) -> None:
     got = cost(builder, builder.emit(scaled_rows, given(builder, 2, 3), builder.constant((1.0, 2.0))))
     assert (got.flops, got.bytes, got.peak_bytes) == (6, FLOAT * (6 + 2 + 6), FLOAT * 6)
