@@ -1,5 +1,7 @@
 """Distances between rows, against the norm of their differences."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
@@ -8,6 +10,7 @@ import hofunc
 from tests.cases import rand
 from tests.checks import check_hod
 from tests.rules.opcase import ORACLE_WARNINGS, OpCase, between, every_row, use
+from verification.oracles import nested_reverse, relative_error
 
 pytestmark = ORACLE_WARNINGS
 
@@ -79,3 +82,26 @@ def test_rows_are_kept_apart(device: torch.device) -> None:
     y = rand(device, 3, 2, seed=1)
     got = hofunc.hod(lambda x: torch.cdist(x, y), 2, layout="compact")(rand(device, 4, 2))
     assert got.dense(keep_batch=True).shape == (4, 3, 2, 2)
+
+
+@pytest.mark.parametrize("p", [1.0, 2.0, 3.0, 2.5, torch.inf])
+@pytest.mark.parametrize("among", [False, True])
+def test_gradients_inside_the_function(p: float, among: bool, device: torch.device) -> None:
+    """torch itself cannot differentiate the backward ops."""
+    x, y = rand(device, 3, 2), rand(device, 2, 2, seed=1)
+    first, second = torch.triu_indices(3, 3, 1, device=device)
+
+    def distances(x: Tensor) -> Tensor:
+        return torch.nn.functional.pdist(x, p) if among else torch.cdist(x, y, p)
+
+    def by_hand(x: Tensor) -> Tensor:
+        if among:
+            return written_out(x[first, None], x[second, None], p)[:, 0, 0]
+        return written_out(x, y, p)
+
+    def gradient_of(f: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+        return torch.func.grad(lambda x: (f(x).sin() * (x * x).sum()).sum())
+
+    for order in (1, 2):
+        expected = nested_reverse(gradient_of(by_hand), order)(x)
+        assert relative_error(hofunc.hod(gradient_of(distances), order)(x), expected) < 1e-10
