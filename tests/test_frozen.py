@@ -263,6 +263,24 @@ def test_a_tensor_that_takes_the_place_of_a_captured_one_is_not_seen(x: Tensor) 
     assert_equal(plan(x[0]), before)
 
 
+@pytest.mark.parametrize("used", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_random_numbers_are_drawn_in_the_order_of_the_function(used: tuple[int, ...], device: torch.device) -> None:
+    def f(x: Tensor) -> Tensor:
+        draws = [torch.rand_like(x) for _ in used]
+        y = x.sum()
+        for number in used:
+            y = (y + number) * ((draws[number] * x).sin() + 2).prod()
+        return y
+
+    x = rand(device, 3)
+    for strategy in ("reverse", "mixed"):
+        plan = hod(f, 2, strategy=strategy).plan(x)
+        torch.manual_seed(1)
+        expected = hod(f, 2, strategy=strategy)(x)
+        torch.manual_seed(1)
+        assert relative_error(plan(x), expected) < 1e-12
+
+
 def test_random_numbers_are_drawn_anew(device: torch.device) -> None:
     x = rand(device, 50)
     plan = hofunc.derivatives(lambda x: torch.native_dropout(x, 0.5, True)[0], 1).plan(x)

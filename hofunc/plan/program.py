@@ -1,6 +1,6 @@
 """Programs: straight lines of torch calls over registers, built with common subexpressions merged."""
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from math import inf
 from operator import getitem
 from typing import Any, NamedTuple
@@ -199,24 +199,54 @@ def finished(
     steps: Sequence[Step],
     outputs: Sequence[Register],
 ) -> Program:
-    """Return the program that computes the outputs, without steps that they do not need."""
+    """Return the program that computes the outputs, without steps that they do not need.
+
+    A step comes right before the first that takes its result, so that little is held at once; but what draws random
+    numbers comes first, in the order given.
+    """
+    makers, wanted = {step.target: step for step in steps}, [register.index for register in outputs]
+    kept = _depth_first(makers, wanted)
+    drawn = [step.target for step in kept if _is_random(step)]
+    if drawn:
+        places = {step.target: place for place, step in enumerate(steps)}
+        kept = _depth_first(makers, [*sorted(drawn, key=places.__getitem__), *wanted])
     live = {register.index for register in outputs}
-    kept: list[Step] = []
     frees: list[tuple[int, ...]] = []
-    for step in reversed(steps):
-        if step.target not in live:
-            continue
+    for step in reversed(kept):
         reads = {arg.index for arg in step.args if isinstance(arg, Register)}
         frees.append(tuple(sorted(reads - live)))
-        kept.append(step)
         live |= reads
     return Program(
         {register: origin for register, origin in given.items() if register in live},
         {register: shape for register, shape in shapes.items() if register in live},
-        tuple(reversed(kept)),
+        tuple(kept),
         tuple(reversed(frees)),
         tuple(register.index for register in outputs),
     )
+
+
+def _is_random(step: Step) -> bool:
+    op = step.function.op if isinstance(step.function, Call) else None
+    return torch.Tag.nondeterministic_seeded in getattr(op, "tags", ())
+
+
+def _depth_first(makers: Mapping[int, Step], outputs: Iterable[int]) -> list[Step]:
+    """Return the steps that outputs need, those of each argument together and before the step that takes it."""
+    order: list[Step] = []
+    seen: set[int] = set()
+    waiting = [*reversed([*outputs])]
+    while waiting:
+        step = makers.get(waiting[-1])
+        missing = [arg.index for arg in step.args if isinstance(arg, Register)] if step is not None else []
+        missing = [index for index in missing if index in makers and index not in seen]
+        if missing:
+            waiting.extend(reversed(missing))
+            continue
+        target = waiting.pop()
+        if step is not None and target not in seen:
+            seen.add(target)
+            order.append(step)
+    return order
 
 
 _VIEWS = (torch.permute, torch.reshape, torch.select, torch.narrow, torch.diagonal, torch.unsqueeze, torch.transpose)
