@@ -63,6 +63,7 @@ ARITHMETIC = [
     use("product with real numbers", lambda x: (x * half(x) * 2.0 * numbers(x, 2)).real, (2,)),
     use("product with an imaginary number", lambda x: (half(x) * 1j).real, (2,)),
     use("quotient", lambda x: (numbers(x, 2) / half(x)).real + (half(x) / x.exp()).imag, (2,)),
+    use("quotient by real numbers", lambda x: (half(x) / x.exp()).real + (half(x) / 1.5).imag, (2,)),
     use("reciprocal", lambda x: half(x).reciprocal().imag, (2,)),
     use("sum with real numbers", lambda x: (half(x) + x - 2 * half(x.cos())).abs(), (2,)),
     use("conjugate", lambda x: _product(torch.conj, x), (2,), reference=lambda x: _product(torch.conj_physical, x)),

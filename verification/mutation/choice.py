@@ -11,7 +11,7 @@ TESTED_IN = {
     "choice": ("lower", "composite"),
     "constant": ("elementwise", "registry"),
     "fourier": ("complex",),
-    "kinds": ("registry", "multilinear", "linear"),
+    "kinds": ("registry", "multilinear", "linear", "elementwise"),
     "pairs": ("elementwise",),
     "polynomials": ("elementwise", "special"),
     "series": ("matrix_functions", "inverse", "spectral"),
