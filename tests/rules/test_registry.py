@@ -52,6 +52,8 @@ TESTED_ELSEWHERE = {
     "aten._transformer_encoder_layer_fwd.default": ("rules/test_attention.py", "TransformerEncoderLayer"),
     "aten._ctc_loss.default": ("rules/test_ctc.py", "F.ctc_loss"),
     "aten._ctc_loss.Tensor": ("rules/test_ctc.py", "F.ctc_loss"),
+    "aten._cdist_backward.default": ("rules/test_distances.py", "gradient_of(distances)"),
+    "aten._pdist_backward.default": ("rules/test_distances.py", "gradient_of(distances)"),
     "aten._embedding_bag.default": ("rules/test_embedding.py", "F.embedding_bag"),
     "aten._safe_softmax.default": ("test_edges.py", "aten._safe_softmax"),
     "aten.as_strided_scatter.default": ("rules/test_strided.py", "torch.as_strided_scatter"),
