@@ -101,7 +101,7 @@ def record_for_replay(
     """
     tape = CapturingTape()
     with torch.inference_mode(False), torch.enable_grad():
-        aliases = [tensor.view_as(tensor) for tensor in (*active, *others)]
+        aliases = [tensor[...] for tensor in (*active, *others)]
         for place, alias in enumerate(aliases):
             tape.ledger.add_input(alias, active=place < len(active))
         with tape:

@@ -51,7 +51,7 @@ def record(f: Function, inputs: Sequence[torch.Tensor], others: Any = ()) -> Rec
 def _record_values(f: Function, inputs: Sequence[torch.Tensor], others: Any) -> Recording:
     tape, has_grad = Tape(), torch.is_grad_enabled()
     with torch.enable_grad():
-        aliases = [tensor.view_as(tensor) for tensor in inputs]
+        aliases = [tensor[...] for tensor in inputs]
         for alias in aliases:
             tape.ledger.add_input(alias, active=True)
         with tape:

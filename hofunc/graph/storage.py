@@ -218,7 +218,7 @@ class Storages:
         operands: list[int] = []
         template = self._ledger.encode(args, operands)
         with torch.enable_grad():
-            self._ledger.values = [value.view_as(value) if value is tensor else value for value in self._ledger.values]
+            self._ledger.values = [value[...] if value is tensor else value for value in self._ledger.values]
         out = op(*args, **kwargs)
         self._ledger.add(tensor, functional_form(op), template, tuple(operands), tuple(kwargs.items()))
         self.adopt(tensor)

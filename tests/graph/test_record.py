@@ -119,6 +119,19 @@ def test_gradients_are_on_while_recording(device: torch.device) -> None:
     assert seen == [True]
 
 
+def test_the_function_sees_the_layout_of_its_inputs(device: torch.device) -> None:
+    seen: list[tuple[int, ...]] = []
+
+    def f(x: Tensor) -> Tensor:
+        seen.append(x.stride())
+        return torch.kron(x.mT.contiguous(), constant)  # which fails in torch for other strides of axes of one element
+
+    x, constant = rand(device, 1, 2, 1).mT, rand(device, 2, 2, 2)
+    recorded(f, x)
+    hofunc.hessian(f).plan(x)
+    assert seen == [x.stride()] * 2
+
+
 # Replay.
 
 
