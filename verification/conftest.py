@@ -24,8 +24,17 @@ from verification.profiles import PER_PROPERTY, PROFILE
 COMPLETE = pytest.StashKey[bool]()
 EXAMPLES = Path(__file__).parent / ".examples"
 
+# Hypothesis draws numbers from the modules that are loaded, which must not depend on the tests that ran before. And
+# torch's own helpers for tests, which are among them, load a profile of their own, which is replaced below.
+for package in (hofunc, verification):
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        if "mutation" not in module.name and "test_" not in module.name:
+            importlib.import_module(module.name)
+
 # Programs are large draws and slow to compare; what is slow is bounded by their size.
 _COMMON: dict[str, Any] = {
+    "parent": settings.get_profile("default"),
+    "print_blob": True,
     "deadline": None,
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
 }
@@ -35,16 +44,9 @@ settings.register_profile(
     "nightly",
     max_examples=PER_PROPERTY["nightly"],
     database=DirectoryBasedExampleDatabase(EXAMPLES),
-    print_blob=True,
     **_COMMON,
 )
 settings.load_profile(PROFILE)
-
-# Hypothesis draws numbers from the modules that are loaded, which must not depend on the tests that ran before.
-for package in (hofunc, verification):
-    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-        if "mutation" not in module.name and "test_" not in module.name:
-            importlib.import_module(module.name)
 
 # torch's own: its forward mode compiles a helper with what it deprecates, and vmap lacks some rules or resizes.
 IGNORED = (
