@@ -60,13 +60,13 @@ def trials(waiting: Sequence[Mutant], limit: float, jobs: int) -> Iterator[tuple
 
 def trial(limit: float, mutant: Mutant) -> Outcome:
     """Try a mutant in the copy of this process."""
-    return try_mutant(copy(), mutant, limit)
+    return try_mutant(copy_for(os.getpid()), mutant, limit)
 
 
 @cache
-def copy() -> Path:
-    """Copy the checkout, once a process."""
-    folder = COPIES / str(os.getpid())
+def copy_for(process: int) -> Path:
+    """Copy the checkout, once for a process: a forked one has this cache too."""
+    folder = COPIES / str(process)
     copy_checkout(ROOT, folder)
     return folder
 
@@ -82,7 +82,7 @@ def main() -> int:
     waiting = [mutant for mutant in mutants if mutant.key not in known][: options.run]
     if waiting:
         shutil.rmtree(COPIES, ignore_errors=True)
-        try_original(copy(), {mutant.place.path for mutant in waiting}, options.jobs)
+        try_original(copy_for(os.getpid()), {mutant.place.path for mutant in waiting}, options.jobs)
     for number, (mutant, outcome) in enumerate(trials(waiting, options.limit, options.jobs), 1):
         session.keep(mutant.key, outcome.verdict)
         print(f"{number}/{len(waiting)} {mutant.place.path}:{mutant.place.line} {outcome}", flush=True)
