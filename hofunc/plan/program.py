@@ -1,6 +1,6 @@
 """Programs: straight lines of torch calls over registers, built with common subexpressions merged."""
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from math import inf
 from operator import getitem
 from typing import Any, NamedTuple
@@ -206,10 +206,10 @@ def finished(
     """
     makers, wanted = {step.target: step for step in steps}, [register.index for register in outputs]
     kept = _depth_first(makers, wanted)
-    drawn = [step.target for step in kept if _is_random(step)]
-    if drawn:
-        places = {step.target: place for place, step in enumerate(steps)}
-        kept = _depth_first(makers, [*sorted(drawn, key=places.__getitem__), *wanted])
+    if any(map(_is_random, kept)):
+        needed = {step.target for step in kept}
+        drawn = [step.target for step in steps if step.target in needed and _is_random(step)]
+        kept = _depth_first(makers, [*drawn, *wanted])
     live = {register.index for register in outputs}
     frees: list[tuple[int, ...]] = []
     for step in reversed(kept):
@@ -230,11 +230,11 @@ def _is_random(step: Step) -> bool:
     return torch.Tag.nondeterministic_seeded in getattr(op, "tags", ())
 
 
-def _depth_first(makers: Mapping[int, Step], outputs: Iterable[int]) -> list[Step]:
+def _depth_first(makers: Mapping[int, Step], outputs: Sequence[int]) -> list[Step]:
     """Return the steps that outputs need, those of each argument together and before the step that takes it."""
     order: list[Step] = []
     seen: set[int] = set()
-    waiting = [*reversed([*outputs])]
+    waiting = [*reversed(outputs)]
     while waiting:
         step = makers.get(waiting[-1])
         missing = [arg.index for arg in step.args if isinstance(arg, Register)] if step is not None else []

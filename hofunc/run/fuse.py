@@ -17,8 +17,8 @@ SMALL_PRODUCT = 16384  # multiplications in all
 SMALL_ITEM = 8192  # multiplications of one product of a batch ...
 SMALL_INNER = 16  # ... over an inner dimension of at most this size
 
-# Inductor shares out a loop among threads that has so many steps for each, by itself from 512 on, which costs tens of
-# microseconds and more. Measured on two threads, on networks of small layers: 2 to 12 times as fast.
+# Inductor shares out a loop among threads that has so many steps for each, by itself from 512 on. Measured on two
+# threads, on networks of small layers: 2 to 12 times as fast.
 STEPS_OF_A_THREAD = 16384
 INDUCTOR: dict[str, Any] = {"cpp.min_chunk_size": STEPS_OF_A_THREAD}
 
