@@ -11,13 +11,29 @@ from hofunc.rules.registry import define_composite
 aten = torch.ops.aten
 
 
+def _across(x: Tensor, y: Tensor) -> Tensor:
+    """Return the differences of all rows of x from all of y."""
+    return x.unsqueeze(-2) - y.unsqueeze(-3)
+
+
+def _pairs(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the numbers of the rows of every pair."""
+    first, second = torch.triu_indices(len(x), len(x), 1, device=x.device)
+    return first, second
+
+
+def _among(x: Tensor) -> Tensor:
+    """Return the differences of the rows of every pair."""
+    first, second = _pairs(x)
+    return x.index_select(0, first) - x.index_select(0, second)
+
+
 def _cdist(x: Tensor, y: Tensor, p: float, compute_mode: int | None = None) -> Tensor:
-    return vector_norm(x.unsqueeze(-2) - y.unsqueeze(-3), p, -1)
+    return vector_norm(_across(x, y), p, -1)
 
 
 def _pdist(x: Tensor, p: float = 2) -> Tensor:
-    first, second = torch.triu_indices(len(x), len(x), 1, device=x.device)
-    return vector_norm(x.index_select(0, first) - x.index_select(0, second), p, -1)
+    return vector_norm(_among(x), p, -1)
 
 
 def _slope(difference: Tensor, distance: Tensor, p: float) -> Tensor:
@@ -26,8 +42,6 @@ def _slope(difference: Tensor, distance: Tensor, p: float) -> Tensor:
     inverse = torch.where(distance == 0, 0, 1 / torch.where(distance == 0, 1, distance))
     if p == 0:
         return torch.zeros_like(difference)
-    if p == 1:
-        return difference.sign()
     if p == 2:
         return difference * inverse
     if p == math.inf:
@@ -36,12 +50,12 @@ def _slope(difference: Tensor, distance: Tensor, p: float) -> Tensor:
 
 
 def _cdist_backward(grad: Tensor, x: Tensor, y: Tensor, p: float, distance: Tensor) -> Tensor:
-    return (grad.unsqueeze(-1) * _slope(x.unsqueeze(-2) - y.unsqueeze(-3), distance, p)).sum(-2)
+    return (grad.unsqueeze(-1) * _slope(_across(x, y), distance, p)).sum(-2)
 
 
 def _pdist_backward(grad: Tensor, x: Tensor, p: float, distance: Tensor) -> Tensor:
-    first, second = torch.triu_indices(len(x), len(x), 1, device=x.device)
-    part = grad.unsqueeze(-1) * _slope(x.index_select(0, first) - x.index_select(0, second), distance, p)
+    first, second = _pairs(x)
+    part = grad.unsqueeze(-1) * _slope(_among(x), distance, p)
     return torch.zeros_like(x).index_add(0, first, part).index_add(0, second, -part)
 
 
