@@ -241,7 +241,22 @@ def define_composite(op: Any, function: Callable) -> None:
 
 
 def define_expansion(op: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Enter an op by the series of its change, as a decorator; see `Expansion`."""
+    """Enter an op by the series of its change, as a decorator; see `Expansion`.
+
+    Raises:
+        ArgumentError: It is no op, or has a rule already.
+
+    Example:
+        >>> @torch.library.custom_op("docs::squared", mutates_args=())
+        ... def squared(x: torch.Tensor) -> torch.Tensor:
+        ...     return x @ x
+        >>> @hofunc.rules.define_expansion(squared)
+        ... def squared_change(order, outputs, x):
+        ...     return x.value @ x.change + x.change @ x.value + x.change @ x.change
+        >>> hofunc.hod(lambda x: squared(x)[0, 0], order=2)(torch.ones(2, 2))[0, 1]
+        tensor([[0., 0.],
+                [1., 0.]])
+    """
 
     def decorate(function: Callable[..., Any]) -> Callable:
         define(op, Expansion(function))
@@ -255,6 +270,21 @@ def define_linear(op: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]
 
     The decorated function takes the site and then the op's arguments, with the axes of every operand in place of the
     tensor; it returns the terms by position.
+
+    Raises:
+        ArgumentError: It is no op, or has a rule already.
+
+    Example:
+        >>> from hofunc.algebra.term import Term
+        >>> @torch.library.custom_op("docs::tripled", mutates_args=())
+        ... def tripled(x: torch.Tensor) -> torch.Tensor:
+        ...     return 3 * x
+        >>> @hofunc.rules.define_linear(tripled)
+        ... def tripled_terms(site, x):
+        ...     return {0: [Term(3, (), x, (x,))]}  # every label of the result is that of the operand
+        >>> hofunc.jacobian(tripled)(torch.ones(2))
+        tensor([[3., 0.],
+                [0., 3.]])
     """
 
     def decorate(function: Callable[..., dict[int, list[Term]]]) -> Callable:
@@ -276,6 +306,21 @@ def define_masked(op: Any, masks: Callable[..., Sequence[Call | None]]) -> None:
         masks: Called with the op's arguments, Refs in place of tensors, and a Ref to the result as ``out``; returns
             the call that computes the mask of each tensor, broadcast to the result, or None for one without a
             derivative.
+
+    Raises:
+        ArgumentError: It is no op, or has a rule already.
+
+    Example:
+        >>> from hofunc.graph.node import Call
+        >>> @torch.library.custom_op("docs::ramp", mutates_args=())
+        ... def ramp(x: torch.Tensor) -> torch.Tensor:
+        ...     return x.clamp(min=0)
+        >>> def is_positive(x: torch.Tensor) -> torch.Tensor:
+        ...     return (x > 0).to(x.dtype)
+        >>> hofunc.rules.define_masked(ramp, lambda x, out: [Call(is_positive, (x,))])
+        >>> hofunc.jacobian(ramp)(torch.tensor([-1.0, 2.0]))
+        tensor([[0., 0.],
+                [0., 1.]])
     """
 
     def parts(site: Site) -> dict[int, list[Term]]:
