@@ -3,14 +3,7 @@
 from collections.abc import Iterator
 
 from verification.programs.domain import APART, DIFFERENT, NONZERO, off
-from verification.programs.row import Row, Shape, dims, equal, listed, row, shaped
-
-
-def _softmax(x: Shape) -> Iterator[str]:
-    for dim in dims(x, 2):
-        yield f"{{0}}.softmax({dim})"
-        yield f"{{0}}.log_softmax({dim})"
-        yield f"F.softmin({{0}}, {dim})"
+from verification.programs.row import Row, Shape, along, dims, equal, listed, row, shaped
 
 
 def _gates(x: Shape) -> Iterator[str]:
@@ -108,7 +101,7 @@ def _loss(name: str, *calls: str) -> Row:
 
 
 LAYERS = (
-    shaped("softmax", _softmax),
+    along("softmax", "{{0}}.softmax({})", "{{0}}.log_softmax({})", "F.softmin({{0}}, {})", least=2),
     shaped("glu and prelu", _gates, domain=NONZERO),
     shaped("normalisation", _normalised, domain=APART),
     shaped("unit vectors", _unit, domain=NONZERO),

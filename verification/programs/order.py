@@ -3,22 +3,7 @@
 from collections.abc import Iterator
 
 from verification.programs.domain import APART, NONZERO
-from verification.programs.row import Shape, dims, shaped
-
-
-def _sorted(x: Shape) -> Iterator[str]:
-    for dim in dims(x):
-        yield f"{{0}}.sort({dim})[0]"
-        yield f"{{0}}.sort({dim}, descending=True)[0]"
-        yield f"{{0}}.topk(1, {dim})[0]"
-        yield f"{{0}}.kthvalue(1, {dim})[0]"
-        yield f"{{0}}.quantile(0.3, {dim})"
-
-
-def _running(x: Shape) -> Iterator[str]:
-    for dim in dims(x):
-        yield f"{{0}}.cummax({dim})[0]"
-        yield f"{{0}}.cummin({dim})[0]"
+from verification.programs.row import Shape, along, dims, shaped
 
 
 def _multiplied(x: Shape) -> Iterator[str]:
@@ -28,11 +13,6 @@ def _multiplied(x: Shape) -> Iterator[str]:
         yield f"{{0}}.diff(dim={dim})"
         yield f"torch.trapezoid({{0}}, dim={dim})"
         yield f"torch.cumulative_trapezoid({{0}}, dim={dim})"
-
-
-def _summed(x: Shape) -> Iterator[str]:
-    for dim in dims(x):
-        yield f"{{0}}.logcumsumexp({dim})"
 
 
 def _scattered(x: Shape) -> Iterator[str]:
@@ -57,10 +37,18 @@ def _reduced(x: Shape) -> Iterator[str]:
 
 
 ORDER = (
-    shaped("sort", _sorted, domain=APART),
-    shaped("running extreme", _running, domain=APART),
+    along(
+        "sort",
+        "{{0}}.sort({})[0]",
+        "{{0}}.sort({}, descending=True)[0]",
+        "{{0}}.topk(1, {})[0]",
+        "{{0}}.kthvalue(1, {})[0]",
+        "{{0}}.quantile(0.3, {})",
+        domain=APART,
+    ),
+    along("running extreme", "{{0}}.cummax({})[0]", "{{0}}.cummin({})[0]", domain=APART),
     shaped("running product", _multiplied, domain=NONZERO),
-    shaped("logcumsumexp", _summed),
+    along("logcumsumexp", "{{0}}.logcumsumexp({})"),
     shaped("scatter of one", _scattered, domain=APART),
     shaped("scatter with a reduction", _reduced, domain=APART),
 )

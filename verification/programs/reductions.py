@@ -1,17 +1,9 @@
 """Sums, moments, norms, extremes and running sums."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from verification.programs.domain import APART, EVERYWHERE, NONZERO, Domain
-from verification.programs.row import Row, Shape, dims, row, shaped
-
-
-def _over_axes(calls: Sequence[str], least: int, x: Shape) -> Iterator[str]:
-    axes = dims(x, least)
-    for call in calls:
-        for dim in axes:
-            yield f"{call.format(dim)}"
-            yield f"{call.format(f'{dim}, keepdim=True')}"
+from verification.programs.row import Row, Shape, along, dims, row, shaped
 
 
 def reduction(name: str, *calls: str, domain: Domain = EVERYWHERE, least: int = 1) -> Row:
@@ -23,7 +15,8 @@ def reduction(name: str, *calls: str, domain: Domain = EVERYWHERE, least: int = 
         domain: Where they are smooth.
         least: Size of the smallest axis that can be reduced.
     """
-    return Row(name, 1, lambda x: tuple(_over_axes(calls, least, x)), domain)
+    kept = [call.replace("{}", "{}, keepdim=True") for call in calls]
+    return along(name, *calls, *kept, domain=domain, least=least)
 
 
 def _over_two(x: Shape) -> Iterator[str]:
@@ -53,11 +46,6 @@ def _norms(x: Shape) -> Iterator[str]:
         yield f"torch.linalg.vector_norm({{0}}, dim={dim})"
 
 
-def _running(x: Shape) -> Iterator[str]:
-    for dim in dims(x):
-        yield f"{{0}}.cumsum({dim})"
-
-
 REDUCTIONS = (
     row("sum", "{0}.sum()"),
     row("mean", "{0}.mean()"),
@@ -74,6 +62,6 @@ REDUCTIONS = (
     row("variance of all", "{0}.var()", "{0}.std()", domain=APART, where=lambda x: max(x, default=1) > 1),
     shaped("variance", _variance, domain=APART),
     shaped("norm", _norms, domain=NONZERO),
-    shaped("cumsum", _running),
+    along("cumsum", "{{0}}.cumsum({})"),
     row("trace", "{0}.trace()", where=lambda x: len(x) == 2),
 )

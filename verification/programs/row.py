@@ -65,6 +65,18 @@ def shaped(name: str, uses: Callable[..., Sequence[str] | Iterator[str]], *, dom
     return Row(name, uses.__code__.co_argcount, lambda *shapes: tuple(uses(*shapes)), domain)
 
 
+def along(name: str, *calls: str, domain: Domain = EVERYWHERE, least: int = 1) -> Row:
+    """Return a row of ops along one axis, whichever it is.
+
+    Args:
+        name: Its name.
+        calls: Each with ``{}`` in place of the axis, and ``{{0}}`` for the operand.
+        domain: Where they are smooth.
+        least: Size of the smallest axis that they can be applied to.
+    """
+    return Row(name, 1, lambda x: tuple(call.format(dim) for call in calls for dim in dims(x, least)), domain)
+
+
 def operands_of(use: str) -> int:
     """Return how many operands an expression has."""
     fields = {field for _, field, _, _ in string.Formatter().parse(use) if field is not None and field.isdigit()}

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import permutations
 
-from verification.programs.row import Shape, dims, equal, expandable, listed, row, same_size, shaped
+from verification.programs.row import Shape, along, dims, equal, expandable, listed, row, same_size, shaped
 
 
 def _numel(x: Shape) -> int:
@@ -130,11 +130,6 @@ def _diagonals(x: Shape) -> Iterator[str]:
         yield "torch.diag_embed({0}, 1)"
 
 
-def _windows(x: Shape) -> Iterator[str]:
-    for dim in dims(x, 2):
-        yield f"{{0}}.unfold({dim}, 2, 1)"
-
-
 # Other places.
 
 
@@ -231,7 +226,7 @@ SHAPES = (
     shaped("select", _selected),
     shaped("split", _taken_apart),
     shaped("diagonal", _diagonals),
-    shaped("unfold", _windows),
+    along("unfold", "{{0}}.unfold({}, 2, 1)", least=2),
     shaped("flip and roll", _turned),
     shaped("triangle", _triangles),
     shaped("pad", _padded),
