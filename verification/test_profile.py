@@ -14,4 +14,4 @@ def test_number_of_examples() -> None:
         drawn.append(x)
 
     example()
-    assert len(drawn) == settings.default.max_examples == PER_PROPERTY[PROFILE]
+    assert len(drawn) == settings().max_examples == PER_PROPERTY[PROFILE]
