@@ -117,8 +117,8 @@ def _within(plans: Sequence[Blueprint], limits: Limits) -> list[Blueprint]:
     if not in_chunks:
         raise ArgumentError(
             "hofunc: chunk_size for rows that cannot be taken apart",
-            got=f"chunk_size={limits.chunk_size} for a function that mixes the rows of its input",
-            expected="a function that treats them independently, and a compact layout",
+            got=f"chunk_size={limits.chunk_size} for derivatives that are no products along the rows of the input",
+            expected="those of a function that treats rows independently, in a compact layout",
             remedy="Leave chunk_size out, or take layout='compact'.",
         )
     fitting = [made for made in in_chunks if _fits(made, limits)]
