@@ -6,8 +6,12 @@ from verification.programs.domain import APART
 from verification.programs.row import Shape, row, shaped
 
 
-def _shifted(size: int, shift: float = 4.0) -> str:
-    return f"({{0}} + {shift} * torch.eye({size}, dtype=torch.float64))"
+def _eye(size: int) -> str:
+    return f"torch.eye({size}).to({{0}})"
+
+
+def _shifted(size: int) -> str:
+    return f"({{0}} + 4 * {_eye(size)})"
 
 
 def _is_square(x: Shape) -> bool:
@@ -31,8 +35,7 @@ def _determinants(x: Shape) -> Iterator[str]:
 
 def _factors(x: Shape) -> Iterator[str]:
     if _is_square(x):
-        eye = f"torch.eye({x[-1]}, dtype=torch.float64)"
-        yield f"torch.linalg.cholesky({{0}} @ {{0}}.mT + 2 * {eye})"
+        yield f"torch.linalg.cholesky({{0}} @ {{0}}.mT + 2 * {_eye(x[-1])})"
         yield f"torch.linalg.qr({_shifted(x[-1])})[1]"
         yield f"torch.linalg.lu({_shifted(x[-1])})[2]"
 
@@ -41,7 +44,7 @@ def _spectra(x: Shape) -> Iterator[str]:
     if _is_square(x):
         apart = f"0.05 * ({{0}} + {{0}}.mT) + torch.diag({{r:{x[-1]}}})"
         yield f"torch.linalg.eigvalsh({apart})"
-        yield f"torch.linalg.svdvals({apart} + torch.eye({x[-1]}, dtype=torch.float64))"
+        yield f"torch.linalg.svdvals({apart} + {_eye(x[-1])})"
 
 
 def _distances(x: Shape) -> Iterator[str]:
