@@ -17,6 +17,7 @@ from hofunc.plan.program import Program
 from hofunc.rules.lower import isolated
 from hofunc.run.executor import compiled
 from hofunc.run.fuse import INDUCTOR, fuse_small_products
+from hofunc.run.onednn import by_onednn
 
 Tensors = Sequence[torch.Tensor]
 
@@ -146,7 +147,7 @@ class _Compiled:
             from torch._inductor import compile as compiled_by_inductor  # noqa: PLC0415 - slow to import
 
             with torch.no_grad():
-                self._direct = compiled_by_inductor(self._module, list(taken), options=INDUCTOR)
+                self._direct = compiled_by_inductor(by_onednn(self._module), list(taken), options=INDUCTOR)
             self._strides = strides
         return self._direct(*taken) if strides == self._strides else self._general(*taken)
 
