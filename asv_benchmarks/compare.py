@@ -8,11 +8,10 @@ from pathlib import Path
 import torch
 
 from asv_benchmarks import results, table
-from asv_benchmarks.benchmarks import jaxed
 from asv_benchmarks.benchmarks.peers import KINDS, Peer
 from asv_benchmarks.benchmarks.points import grid, points
 from asv_benchmarks.benchmarks.record import OPS, Overhead
-from asv_benchmarks.benchmarks.timing import keep_memory
+from asv_benchmarks.benchmarks.timing import keep_memory, keep_to_processors
 from asv_benchmarks.contest import BURST, Budget, contest, limit_memory
 
 
@@ -39,8 +38,7 @@ def main() -> None:
     torch.set_num_threads(chosen.threads)
     torch.set_grad_enabled(False)
     keep_memory()
-    if jaxed.AVAILABLE:
-        jaxed.start(chosen.threads)
+    keep_to_processors(chosen.threads)
     limit_memory(chosen.memory)
     print(f"torch {torch.__version__}, Python {platform.python_version()}, float32, {chosen.threads} thread(s) each.")
     print(f"{chosen.rounds} rounds of all in turn, each turn {1e3 * BURST:g} ms of calls.")

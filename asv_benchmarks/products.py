@@ -10,8 +10,7 @@ from typing import Any
 
 import torch
 
-from asv_benchmarks.benchmarks import jaxed
-from asv_benchmarks.benchmarks.timing import interleaved, keep_memory
+from asv_benchmarks.benchmarks.timing import interleaved, keep_memory, keep_to_processors
 
 ROUNDS = 50
 CHAIN = 16  # products of a call
@@ -40,7 +39,7 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
     keep_memory()
-    jaxed.start(1)
+    keep_to_processors(1)
     print("| product | torch, GFLOP/s | JAX, GFLOP/s |")
     print("| --- | --- | --- |")
     for rows in ROWS:

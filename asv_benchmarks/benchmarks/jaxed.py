@@ -1,6 +1,5 @@
 """Peers in JAX, jitted, where it is installed (`pip install .[peers]`): nests, and Taylor mode with polarisation."""
 
-import os
 from collections.abc import Callable
 from functools import reduce
 from importlib import import_module
@@ -14,19 +13,6 @@ from .symmetric import positions
 from .workloads import Workload
 
 AVAILABLE = find_spec("jax") is not None
-
-
-def start(threads: int) -> None:
-    """Start JAX with so many threads: it takes as many as there are processors for the process at that time.
-
-    Its flags for this are ignored (JAX 0.10).
-    """
-    processors = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, sorted(processors)[:threads])
-    try:
-        import_module("jax").devices()
-    finally:
-        os.sched_setaffinity(0, processors)
 
 
 def _ops(jax: Any) -> Ops:
