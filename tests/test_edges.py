@@ -190,6 +190,39 @@ def test_tensors_of_few_elements(name: str, shape: tuple[int, ...], device: torc
             check_hod(SHAPES[name], (x,), order)
 
 
+# Batches without rows, of ops that look at shapes: the op, and the shape of a row.
+
+OF_NO_ROWS: dict[str, tuple[Callable[[Tensor], Tensor], tuple[int, ...]]] = {
+    "linear": (lambda x: F.linear(x, x.new_ones(4, 3)).tanh(), (3,)),
+    "layer norm": (lambda x: F.layer_norm(x, (3,)), (3,)),
+    "group norm": (lambda x: F.group_norm(x, 2), (4, 3)),
+    "instance norm": (F.instance_norm, (2, 5)),
+    "convolution": (lambda x: F.conv1d(x, x.new_ones(2, 4, 2)), (4, 5)),
+    "maximum over windows": (lambda x: F.max_pool1d(x, 2), (4, 6)),
+    "mean over windows": (lambda x: F.avg_pool1d(x, 2), (4, 6)),
+    "windows": (lambda x: F.unfold(x, 2), (2, 4, 4)),
+    "interpolation": (lambda x: F.interpolate(x, scale_factor=2), (2, 4)),
+    "attention": (lambda x: F.scaled_dot_product_attention(x, x, x), (2, 4, 3)),
+    "cross-entropy": (lambda x: F.cross_entropy(x, x.new_zeros(0, dtype=torch.long), reduction="sum"), (3,)),
+    "inverse": (torch.linalg.inv, (3, 3)),
+    "determinant": (torch.linalg.det, (3, 3)),
+    "factors": (torch.linalg.cholesky, (3, 3)),
+    "eigenvalues": (torch.linalg.eigvalsh, (3, 3)),
+    "exponential of matrices": (torch.matrix_exp, (3, 3)),
+    "distances": (lambda x: torch.cdist(x, x.sin()), (3,)),
+    "the largest": (lambda x: x.topk(2)[0], (3,)),
+}
+
+
+@pytest.mark.parametrize("strategy", ["reverse", "forward", "mixed"])
+@pytest.mark.parametrize("name", OF_NO_ROWS)
+def test_batches_without_rows(name: str, strategy: str, device: torch.device) -> None:
+    f, row = OF_NO_ROWS[name]
+    x = rand(device, 0, *row)
+    for order in (1, 2):
+        assert hofunc.hod(f, order, strategy=strategy)(x).shape == (*f(x).shape, *x.shape * order)
+
+
 # Layouts in memory.
 
 LAYOUTS: dict[str, Callable[[torch.device], Tensor]] = {

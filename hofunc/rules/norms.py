@@ -112,7 +112,7 @@ def _group_norm(
     groups: int,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    grouped = x.reshape(samples, groups, -1)
+    grouped = x.reshape(samples, groups, channels // groups * size)
     variance, mean = moments(grouped, -1, correction=0)
     scale = (variance + eps).rsqrt()
     y = ((grouped - mean) * scale).reshape(samples, channels, size)
