@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.func import jacfwd
 
-from asv_benchmarks import baseline, compare, contest, markdown, results, table
+from asv_benchmarks import baseline, compare, contest, markdown, memory, results, table
 from asv_benchmarks.benchmarks import columns, derivatives, jets, symmetric
 from asv_benchmarks.benchmarks.captured import captured
 from asv_benchmarks.benchmarks.nests import NESTS, nested
@@ -214,3 +214,25 @@ def test_functions_take_turns() -> None:
 def test_the_command_line() -> None:
     chosen = compare.options(["--threads", "2", "--workload", "T", "--rounds", "5", "--kinds", "eager"])
     assert (chosen.threads, chosen.workload, chosen.rounds, chosen.kinds) == (2, "T", 5, ["eager"])
+
+
+# Memory.
+
+
+def test_peak_of_a_call() -> None:
+    kilobyte = torch.ones(256)
+
+    def call() -> Tensor:
+        both = kilobyte + 1, kilobyte + 2  # freed at the end, with a third held
+        return both[0] + both[1]
+
+    assert memory.peak(call) == 3 * 1024
+
+
+def test_row_of_peaks() -> None:
+    workload = thesis_whole(2, 3)
+    name, result, eager, plan, least = memory.row(workload).strip("| ").split(" | ")
+    assert name == workload.name
+    assert result == table.size(workload.nbytes)
+    assert 1 <= float(plan) <= float(eager)
+    assert float(least.split()[0]) >= 1
