@@ -134,11 +134,11 @@ def _define_bilinear(op: Any, conjugate: bool = False) -> None:
 
     def function(x: Any, y: Any) -> Pair:
         (a, b), (c, d) = _parts(x), _parts(y)
+        b = -b if conjugate else b
         if not isinstance(y, Pair | complex):
-            return Pair(op(a, c), op(-b if conjugate else b, c))
+            return Pair(op(a, c), op(b, c))
         if not isinstance(x, Pair | complex):
             return Pair(op(a, c), op(a, d))
-        b = -b if conjugate else b
         return Pair(op(a, c) - op(b, d), op(a, d) + op(b, c))
 
     IN_PARTS[op] = function

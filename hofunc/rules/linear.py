@@ -76,12 +76,12 @@ def larger(x: torch.Tensor, y: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
     return mask(x > y, out) + mask(x == y, out) / 2
 
 
-def lower_triangle(out: torch.Tensor, diagonal: int = 0) -> torch.Tensor:
+def lower_triangle(out: torch.Tensor, diagonal: int) -> torch.Tensor:
     """Return ones on and below a diagonal of every matrix, in the shape of out."""
     return out.new_ones(out.shape[-2:]).tril(diagonal).expand_as(out)
 
 
-def upper_triangle(out: torch.Tensor, diagonal: int = 0) -> torch.Tensor:
+def upper_triangle(out: torch.Tensor, diagonal: int) -> torch.Tensor:
     """Return ones on and above a diagonal of every matrix, in the shape of out."""
     return out.new_ones(out.shape[-2:]).triu(diagonal).expand_as(out)
 

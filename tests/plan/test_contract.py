@@ -10,7 +10,7 @@ from hofunc.algebra.compose import compose
 from hofunc.algebra.labels import Axes, Label, full, labels_of
 from hofunc.algebra.operators import DELTA, Map
 from hofunc.algebra.term import Factor, Term, visible
-from hofunc.plan.contract import contract
+from hofunc.plan.contract import _around, contract
 from tests.algebra.dense import RandomTerms
 from tests.plan.plans import names
 from tests.plan.workbench import Workbench
@@ -106,6 +106,24 @@ def test_steps_that_are_no_views(build: Build, steps: list[str], device: torch.d
     assert [name for name in got if name not in views] == steps
 
 
+@pytest.mark.parametrize(
+    ("summed", "around"),
+    [
+        ([1], ([0], [2, 3, 4])),
+        ([2, 1], ([0], [3, 4])),
+        ([2, 3], ([0, 1], [4])),
+        ([0, 1], None),
+        ([4], None),
+        ([1, 3], None),
+        ([0, 1, 2, 3, 4], None),
+    ],
+)
+def test_labels_around_those_that_are_summed(summed: list[int], around: tuple[list[int], list[int]] | None) -> None:
+    own = labels(2, 3, 4, 5, 6)
+    expected = None if around is None else tuple(tuple(own[place] for place in side) for side in around)
+    assert _around(tuple(own), tuple(own[place] for place in summed)) == expected
+
+
 def test_a_batch_is_neither_summed_nor_doubled(device: torch.device) -> None:
     """W^T diag(d_b) W for every b: one product by rows and one matrix product over (b, i), no bmm of full size."""
     draw = RandomTerms(0)
@@ -195,3 +213,16 @@ def test_a_map_is_applied_where_one_end_is_contracted(shown: str, device: torch.
     np.testing.assert_allclose(bench.meaning([got]), bench.expected([term]), rtol=1e-12, atol=1e-12)
     steps = names(bench.builder.program([factor.source for factor in got.factors]))
     assert ("eye_like" in steps) == (shown == "both")
+
+
+def test_a_map_that_cannot_be_applied_is_replaced_by_its_parts(device: torch.device) -> None:
+    draw = RandomTerms(0)
+    out, into = labels(4, 3)
+    ends = [draw.factor(axes(label)) for label in (out, out, into, into)]
+    term = Term(1, (*ends, draw.factor(axes(out, into))), (), ((),))
+    bench = Workbench(draw, device)
+    *operands, matrix = bench.named(term).factors
+    source = SUMS._replace(parts=lambda _: (matrix,))
+    got = contract(bench.builder, term._replace(factors=(*operands, Factor(source, axes(out, into)))))
+    np.testing.assert_allclose(bench.meaning([got]), bench.expected([term]), rtol=1e-12, atol=1e-12)
+    assert "eye_like" not in names(bench.builder.program([factor.source for factor in got.factors]))

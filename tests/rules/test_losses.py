@@ -8,6 +8,7 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor
 
 import hofunc
+from hofunc.rules.losses import binary_cross_entropy
 from tests.cases import rand
 from tests.rules.opcase import ORACLE_WARNINGS, OpCase, every_row, ints, use
 
@@ -154,3 +155,10 @@ def test_a_loss_without_reduction_keeps_the_batch(device: torch.device) -> None:
 
     got = hofunc.hod(loss, 2, layout="compact")(rand(device, 4, 3))
     assert got.dense(keep_batch=True).shape == (4, 3, 3)
+
+
+def test_the_rule_of_a_cross_entropy_has_its_value_at_the_ends(device: torch.device) -> None:
+    x, t = torch.tensor([[0.0, 1.0, 0.25], [1.0, 0.0, 1.0]], dtype=torch.float64, device=device)
+    torch.testing.assert_close(
+        binary_cross_entropy(x, t, reduction=0), F.binary_cross_entropy(x, t, reduction="none"), rtol=1e-15, atol=0
+    )

@@ -114,8 +114,10 @@ def test_pooling_keeps_the_batch(kind: str, device: torch.device) -> None:
     assert all(axes.startswith("b") for axes in derivative.pattern.split(", "))
 
 
-def test_pools_side_by_side_keep_what_lies_in_each_apart(device: torch.device) -> None:
-    derivative = hofunc.hod(lambda x: F.avg_pool1d(x, 2).sin().sum(2), 2, layout="compact")(rand(device, 3, 1, 8))
+@pytest.mark.parametrize("ceil_mode", [False, True])
+def test_pools_side_by_side_keep_what_lies_in_each_apart(ceil_mode: bool, device: torch.device) -> None:
+    transform = hofunc.hod(lambda x: F.avg_pool1d(x, 2, ceil_mode=ceil_mode).sin().sum(2), 2, layout="compact")
+    derivative = transform(rand(device, 3, 1, 8))
     assert derivative.nbytes == 8 * 3 * 4, "a number for each pool, and not for each pair of elements"
 
 

@@ -15,7 +15,7 @@ from cosmic_ray.work_item import TestOutcome
 from verification.mutation.choice import watchers
 from verification.mutation.mutant import Mutant
 
-COPIED = ("hofunc", "tests", "verification", "conftest.py", "hofunc_pytest.py", "pyproject.toml")
+COPIED = ("hofunc", "tests", "verification", "asv_benchmarks", "conftest.py", "hofunc_pytest.py", "pyproject.toml")
 NO_LIMIT = 3600.0
 
 

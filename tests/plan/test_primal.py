@@ -1,0 +1,41 @@
+"""Programs from a function's inputs to its derivatives: which shapes are checked when they run."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from hofunc.plan.primal import Whole
+from tests.cases import rand
+from tests.plan.plans import lowered_plan, names
+
+
+def whole(f: Callable[[Tensor], Tensor], x: Tensor) -> list[str]:
+    """Return the names of the steps from x to the second derivative of f by it."""
+    made = lowered_plan(f, x)
+    graph = made.lowered.graph
+    (given,) = graph.inputs
+    constants = {node.number: rand(x.device, 1) for node in graph.nodes if node.is_given and node.number != given}
+    program = Whole(made.program, graph, {given: 0, **constants})
+    return names(program.program(program.outputs))
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: x[x > 0].sin(),
+        lambda x: x.masked_select(x > 0).sin(),
+        lambda x: x[(x > 0).nonzero()[:, 0]].sin(),
+        lambda x: (x * x.detach()[x > 0].sum()).sin(),
+    ],
+)
+def test_shapes_that_values_decide_are_checked(f: Callable[[Tensor], Tensor], device: torch.device) -> None:
+    assert "same_shape" in whole(f, rand(device, 4))
+
+
+@pytest.mark.parametrize(
+    "f", [torch.sin, lambda x: x[x.argsort()].sin(), lambda x: (x * x.detach()[x.argsort()].sum()).sin()]
+)
+def test_others_are_not(f: Callable[[Tensor], Tensor], device: torch.device) -> None:
+    assert "same_shape" not in whole(f, rand(device, 4))
