@@ -14,7 +14,7 @@ TESTED_IN = {
     "kinds": ("registry", "multilinear", "linear", "elementwise"),
     "pairs": ("elementwise",),
     "polynomials": ("elementwise", "special"),
-    "series": ("matrix_functions", "inverse", "spectral"),
+    "series": ("matrix_functions", "inverse", "spectral", "factorisations"),
     "special": ("elementwise",),
 }
 
