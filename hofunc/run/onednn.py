@@ -39,8 +39,10 @@ LIBRARY.impl("product", _like_product, "Meta")
 def by_onednn(module: GraphModule) -> GraphModule:
     """Return a graph of aten ops with its large products by oneDNN where that is faster, which has no gradients.
 
+    Some products of each size are done both ways, to time them.
+
     Args:
-        module: The graph, which stays as it is. Cost: some products of each size, to time both ways.
+        module: The graph, which stays as it is.
     """
     result, measured = GraphModule(module, deepcopy(module.graph)), cache(ratio)
     for node in list(result.graph.nodes):
