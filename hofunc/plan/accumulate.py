@@ -94,7 +94,7 @@ def _sum(builder: Builder, terms: Sequence[Term]) -> Term:
     common = next(iter(weights.values()))
     if constant or any(weight != common for weight in weights.values()):
         common = 1
-    cores = sorted(weights, key=lambda labelled: (weights[labelled] != common, -len(labelled.labels)))
+    cores = sorted(weights, key=lambda labelled: (weights[labelled] != common, len(labelled.labels)))
     labels = tuple(
         dict.fromkeys(label for labelled in sorted(cores, key=lambda c: -len(c.labels)) for label in labelled.labels)
     )

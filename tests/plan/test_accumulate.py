@@ -8,6 +8,7 @@ from hofunc.algebra.labels import Axes, Axis, Label, Segment, full
 from hofunc.algebra.term import Term, relabelled
 from hofunc.plan.accumulate import accumulated, dense
 from hofunc.plan.contract import contract
+from hofunc.plan.cost import cost_of
 from tests.algebra.dense import RandomTerms
 from tests.plan.plans import names
 from tests.plan.workbench import Workbench
@@ -83,6 +84,16 @@ def test_cores_with_fewer_labels_are_broadcast(device: torch.device) -> None:
     shape = (axes(i), (axes(j),))
     terms = [Term(2, (draw.factor(axes(*own)),), *shape) for own in ((i,), (j,), (i, j), (j, i), ())]
     assert_adds_up([*terms, Term(5, (), *shape)], draw, device, 1)
+
+
+def test_cores_with_fewer_labels_are_added_up_first(device: torch.device) -> None:
+    draw = RandomTerms(0)
+    i, j = Label(2), Label(3)
+    terms = [Term(1, (draw.factor(axes(*own)),), axes(i), (axes(j),)) for own in ((i, j), (i,), (i,))]
+    bench = Workbench(draw, device)
+    (got,) = accumulated(bench.builder, [contract(bench.builder, bench.named(term)) for term in terms])
+    program = bench.builder.program([factor.source for factor in got.factors])
+    assert cost_of(program, device).flops == 2 + 6
 
 
 def test_a_diagonal_is_folded_into_a_dense_term(device: torch.device) -> None:

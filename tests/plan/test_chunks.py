@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import hofunc
-from hofunc.plan.blueprint import CHUNK_BYTES, SMALLEST_CHUNK
+from hofunc.plan.blueprint import CHUNK_BYTES, SMALLEST_CHUNK, Blueprint
 from hofunc.plan.cost import cost_of
 from hofunc.plan.rows import number_of_rows
 from tests.cases import rand
@@ -195,6 +195,31 @@ def test_what_cannot_keep_to_it_raises_before_anything_is_computed(device: torch
     message = str(caught.value)
     assert "expected at most max_bytes=10000 (called at test_chunks.py:" in message
     assert message.endswith("Raise max_bytes, take layout='compact', or pass fewer rows at a time.")
+
+
+@pytest.mark.parametrize(("percent", "size"), [(70, 32), (40, 10), (30, 5), (20, 2), (15, 1)])
+def test_chunks_are_as_large_as_memory_allows(percent: int, size: int, device: torch.device) -> None:
+    """No more than half of what was too large, and no more than its share, until what is common to all fits too."""
+    weight = rand(device, 3, 40, seed=5)
+
+    def planned(**limits: int) -> Blueprint:
+        x = rand(device, 64, 3)
+        f = lambda x: ((x @ weight).tanh() ** 2).sum(1)  # noqa: E731 - as short as it can be
+        return lowered_plan(f, x, orders=(2,), compact=True, strategy="forward", **limits)
+
+    bound = planned().cost.peak_bytes * percent // 100
+    made = planned(max_bytes=bound)
+    assert made.chunks is not None
+    assert made.chunks.sizes[0] == size
+    assert made.run_cost.peak_bytes <= bound
+
+
+def test_a_plan_in_chunks_returns_values_too(device: torch.device) -> None:
+    x = rand(device, 23, 3)
+    value, first, second = hofunc.derivatives(APART["a network"], 2, layout="compact", chunk_size=5).plan(x)(x)
+    assert relative_error(value, APART["a network"](x)) < 1e-14
+    for order, got in enumerate((first, second), 1):
+        assert relative_error(got.dense(), hofunc.hod(APART["a network"], order)(x)) < 1e-14
 
 
 @pytest.mark.parametrize("limit", ["chunk_size", "max_bytes"])

@@ -50,6 +50,14 @@ def test_a_matrix_is_built_where_both_ends_are_needed(device: torch.device) -> N
     np.testing.assert_array_equal(bench.run([built.tensor])[0].transpose(order).reshape(6, 6), np.eye(6))
 
 
+def test_ends_of_one_element_need_no_matrix(device: torch.device) -> None:
+    draw = RandomTerms(0)
+    bench = Workbench(draw, device)
+    a, b = Label(1), Label(1)
+    (got,) = applied(bench.builder, Factor(DELTA, axes(a, b)), [], {a, b}) or ()
+    assert bench.run([got.tensor])[0] == 1
+
+
 def test_the_matrix_of_a_map_is_made_from_its_smaller_end(device: torch.device) -> None:
     draw = RandomTerms(0)
     bench = Workbench(draw, device)
