@@ -193,6 +193,18 @@ def test_one_direction_takes_no_step(device: torch.device) -> None:
     )
 
 
+@pytest.mark.parametrize("shape", [(3,), (3, 1), (1, 3)])
+def test_opening_an_axis_of_the_first_order_takes_no_step(shape: tuple[int, ...], device: torch.device) -> None:
+    draw = RandomTerms(0)
+    i = Label(3)
+    term = Term(1, (draw.factor(axes(i)),), (), (axes(i),))
+    bench = Workbench(draw, device)
+    given = contract(bench.builder, bench.named(term))
+    (slot,) = (got := opened(bench.builder, {0: Variable(shape, frozenset())}, given, [(0,)])).slots
+    assert got.factors == given.factors
+    assert slot == tuple((full(i),) if size > 1 else () for size in shape)
+
+
 def test_slots_of_different_rows_cannot_be_joined(device: torch.device) -> None:
     bench = Workbench(RandomTerms(0), device)
     a, b, c, i, j = Label(2), Label(3), Label(3), Label(4), Label(4)
