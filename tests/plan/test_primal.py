@@ -39,3 +39,21 @@ def test_shapes_that_values_decide_are_checked(f: Callable[[Tensor], Tensor], de
 )
 def test_others_are_not(f: Callable[[Tensor], Tensor], device: torch.device) -> None:
     assert "same_shape" not in whole(f, rand(device, 4))
+
+
+def test_an_op_with_several_results_runs_once(device: torch.device) -> None:
+    def f(x: Tensor) -> Tensor:
+        first, second = x.sin().split(2)
+        return (first * second).exp()
+
+    assert whole(f, rand(device, 4)).count("split.Tensor") == 1
+
+
+def test_the_same_op_called_twice_runs_twice(device: torch.device) -> None:
+    """It may draw random numbers."""
+
+    def f(x: Tensor) -> Tensor:
+        (first, second), (third, fourth) = x.sin().split(2), x.sin().split(2)
+        return (first * second * third * fourth).exp()
+
+    assert whole(f, rand(device, 4)).count("split.Tensor") == 2
