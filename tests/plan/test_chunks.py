@@ -7,7 +7,9 @@ import torch
 from torch import Tensor
 
 import hofunc
+from hofunc.algebra.rows import UnevenError
 from hofunc.plan.blueprint import CHUNK_BYTES, SMALLEST_CHUNK, Blueprint
+from hofunc.plan.chunks import _row_dim
 from hofunc.plan.cost import cost_of
 from hofunc.plan.rows import number_of_rows
 from tests.cases import rand
@@ -212,6 +214,18 @@ def test_chunks_are_as_large_as_memory_allows(percent: int, size: int, device: t
     assert made.chunks is not None
     assert made.chunks.sizes[0] == size
     assert made.run_cost.peak_bytes <= bound
+
+
+@pytest.mark.parametrize(
+    ("whole", "part", "dim"),
+    [((10, 3), (20, 3), 0), ((3, 10), (3, 20), 1), ((30, 10), (60, 10), 0), ((10,), (19,), None), ((10,), (21,), None)],
+)
+def test_the_rows_of_a_result_are_in_proportion(whole: tuple[int, ...], part: tuple[int, ...], dim: int | None) -> None:
+    if dim is not None:
+        assert _row_dim(whole, part, 10, 20) == dim
+        return
+    with pytest.raises(UnevenError):
+        _row_dim(whole, part, 10, 20)
 
 
 def test_a_plan_in_chunks_returns_values_too(device: torch.device) -> None:

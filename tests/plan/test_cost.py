@@ -90,6 +90,20 @@ def test_a_convolution_takes_two_operations_for_each_product(transposed: bool) -
     assert cost(builder, back).flops == 2 * 2 * products
 
 
+@pytest.mark.parametrize("length", [7, 70_000])
+def test_the_windows_of_a_convolution_are_written_and_read(length: int) -> None:
+    """Where they are large, to memory that is new."""
+    weight, rates = rand(CPU, 3, 2, 2), RATES["cpu"]
+    builder = builder_of(recorded(lambda x: F.conv1d(x, weight), rand(CPU, 1, 2, length)))
+    value, (_, number) = builder.value(0), builder.lowered.graph.nodes[-1].operands
+    places = length - 1
+    args = (Ref(number), Kernel((Windows(places, 2, length, 1, 0, 1),), False, 1))
+    (step,) = cost(builder, builder.apply(convolved, value, args, (1, 3, places))).steps
+    windows, result = FLOAT * 4 * places, FLOAT * 3 * places
+    fresh = sum(size / rates.fresh for size in (windows, result) if size >= rates.large)
+    assert step.seconds == pytest.approx(rates.call + windows / rates.bytes + fresh + step.flops / rates.flops)
+
+
 def test_a_convolution_in_double_precision_holds_its_windows_too() -> None:
     weight = rand(CPU, 3, 2, 2)
     builder = builder_of(recorded(lambda x: F.conv1d(x, weight), rand(CPU, 5, 2, 7)))
