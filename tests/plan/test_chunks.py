@@ -228,6 +228,12 @@ def test_the_rows_of_a_result_are_in_proportion(whole: tuple[int, ...], part: tu
         _row_dim(whole, part, 10, 20)
 
 
+@pytest.mark.parametrize("size", [23, 24, 100])
+def test_chunks_of_all_rows_are_none(size: int, device: torch.device) -> None:
+    made = lowered_plan(APART["a network"], rand(device, 23, 3), compact=True, strategy="mixed", chunk_size=size)
+    assert made.chunks is None
+
+
 def test_a_plan_in_chunks_returns_values_too(device: torch.device) -> None:
     x = rand(device, 23, 3)
     value, first, second = hofunc.derivatives(APART["a network"], 2, layout="compact", chunk_size=5).plan(x)(x)

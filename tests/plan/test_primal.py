@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from hofunc.plan.primal import Whole
+import hofunc
+from hofunc.plan.primal import Whole, same_shape
 from tests.cases import rand
 from tests.plan.plans import lowered_plan, names
 
@@ -57,3 +58,11 @@ def test_the_same_op_called_twice_runs_twice(device: torch.device) -> None:
         return (first * second * third * fourth).exp()
 
     assert whole(f, rand(device, 4)).count("split.Tensor") == 2
+
+
+def test_only_the_shape_that_was_planned_for_passes(device: torch.device) -> None:
+    x = rand(device, 2)
+    assert same_shape(x, (2,), "aten.nonzero.default") is x
+    for shape in ((1,), (3,), (2, 1)):
+        with pytest.raises(hofunc.ArgumentError, match=r"got shape \(2,\), expected shape .*, as planned"):
+            same_shape(x, shape, "aten.nonzero.default")
