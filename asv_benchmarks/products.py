@@ -20,7 +20,7 @@ ROWS = (128, 1024, 11264)  # of P: points, times the directions that are propaga
 
 def rates(rows: int) -> dict[str, float]:
     """Return the rate of each library at products of a matrix (rows, WIDTH) with square ones, one after another."""
-    jax = import_module("jax")  # started with a number of threads by now
+    jax = import_module("jax")  # which takes as many threads as there are processors by now
     x, weight = torch.randn(rows, WIDTH), torch.randn(WIDTH, WIDTH) / WIDTH**0.5
 
     def chain(x: Any, weight: Any) -> Any:

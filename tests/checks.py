@@ -1,4 +1,4 @@
-"""The check that most tests come down to."""
+"""The check that most tests come down to, and one of what the machine has."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -32,3 +32,13 @@ def check_hod(
     results = {strategy: hofunc.hod(f, order, argnums, strategy=strategy)(*args) for strategy in strategies}
     errors = {strategy: relative_error(got, expected) for strategy, got in results.items()}
     assert max(errors.values()) < TOLERANCE, errors
+
+
+def has_compiler() -> bool:
+    """Tell whether torch finds a C++ compiler, without which plans cannot be compiled."""
+    from torch._inductor import cpp_builder  # noqa: PLC0415 - slow to import
+
+    try:
+        return bool(cpp_builder.get_cpp_compiler())
+    except RuntimeError:
+        return False

@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 import hofunc
 from hofunc import hod
 from tests.cases import CASES, Case, mixed, rand
+from tests.checks import has_compiler
 from verification.oracles import nested_reverse, relative_error
 
 pytestmark = [
@@ -568,7 +569,7 @@ def test_compile_passes_options_to_torch(x: Tensor) -> None:
 def test_compile(x: Tensor) -> None:
     weight = x.clone()
     plan = hod(lambda x: mixed(x * weight), 2).plan(x)
-    if not _has_compiler():
+    if not has_compiler():
         with pytest.raises(hofunc.CompilerError):
             plan.compile()
         return
@@ -581,15 +582,6 @@ def test_compile(x: Tensor) -> None:
     leaf = x.clone().requires_grad_()
     (got,) = torch.autograd.grad(compiled(leaf).sin().sum(), leaf)
     assert_equal(got, torch.autograd.grad(plan(leaf).sin().sum(), leaf)[0])
-
-
-def _has_compiler() -> bool:
-    from torch._inductor import cpp_builder  # noqa: PLC0415 - slow to import
-
-    try:
-        return bool(cpp_builder.get_cpp_compiler())
-    except RuntimeError:
-        return False
 
 
 def test_no_compiler(x: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:

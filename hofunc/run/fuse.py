@@ -4,6 +4,7 @@ Inductor leaves a matrix product to the library as a call of its own, whose oper
 products of a few numbers the call costs more than the product.
 """
 
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -27,7 +28,7 @@ def fuse_small_products(module: GraphModule) -> None:
     """Replace the small matrix products of a graph of aten ops, in place, by multiplications and sums."""
     for node in list(module.graph.nodes):
         if node.op == "call_function" and node.target in _OPERANDS and _is_small(node):
-            _replace(module, node)
+            substitute(node, _fused)
     module.graph.lint()
     module.recompile()
 
@@ -59,14 +60,19 @@ def _is_small(node: Node) -> bool:
     return bool(on_cpu and is_small and not is_shared and not node.kwargs)
 
 
-def _replace(module: GraphModule, node: Node) -> None:
+def _fused(node: Node) -> Node:
+    """Write a product as a multiplication and a sum."""
     left, right = _operands(node)
-    call = module.graph.call_function
-    with module.graph.inserting_before(node):
-        factors = call(aten.unsqueeze.default, (left, -1)), call(aten.unsqueeze.default, (right, -3))
-        result = call(aten.sum.dim_IntList, (call(aten.mul.Tensor, factors), [-2]))
-        if node.target is aten.addmm.default:
-            result = call(aten.add.Tensor, (node.args[0], result))
+    call = node.graph.call_function
+    factors = call(aten.unsqueeze.default, (left, -1)), call(aten.unsqueeze.default, (right, -3))
+    result = call(aten.sum.dim_IntList, (call(aten.mul.Tensor, factors), [-2]))
+    return call(aten.add.Tensor, (node.args[0], result)) if node.target is aten.addmm.default else result
+
+
+def substitute(node: Node, written: Callable[[Node], Node]) -> None:
+    """Put in place of a node what a function writes, which is given the node and returns the new one."""
+    with node.graph.inserting_before(node):
+        result = written(node)
     result.meta.update(node.meta)
     node.replace_all_uses_with(result)
-    module.graph.erase_node(node)
+    node.graph.erase_node(node)

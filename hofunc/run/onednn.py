@@ -14,6 +14,9 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule, Node
 
+from hofunc.graph.layout import Layout, layout_of
+from hofunc.run.fuse import substitute
+
 aten = torch.ops.aten
 
 LARGE_PRODUCT = 1 << 20  # multiplications; below, calling oneDNN takes longer than the product
@@ -46,19 +49,15 @@ def by_onednn(module: GraphModule) -> GraphModule:
     """
     result, measured = GraphModule(module, deepcopy(module.graph)), cache(ratio)
     for node in list(result.graph.nodes):
-        if not _is_for_onednn(node):
-            continue
-        *bias, left, right = node.args
-        if measured(*_layout(left), *_layout(right)) > GAIN:
-            with result.graph.inserting_before(node):
-                product = result.graph.call_function(
-                    torch.ops.hofunc.product.default, (left, right, bias[0] if bias else None)
-                )
-            product.meta.update(node.meta)
-            node.replace_all_uses_with(product)
-            result.graph.erase_node(node)
+        if _is_for_onednn(node) and measured(*map(_layout, node.args[-2:])) > GAIN:
+            substitute(node, _call)
     result.recompile()
     return result
+
+
+def _call(node: Node) -> Node:
+    *bias, left, right = node.args
+    return node.graph.call_function(torch.ops.hofunc.product.default, (left, right, bias[0] if bias else None))
 
 
 def _is_for_onednn(node: Node) -> bool:
@@ -76,36 +75,30 @@ def _is_for_onednn(node: Node) -> bool:
     )
 
 
-def _layout(node: Any) -> tuple[Any, Any]:
-    """Return the shape and the strides of what a node stands for."""
-    return node.meta["val"].shape, node.meta["val"].stride()
+def _layout(node: Any) -> Layout:
+    """Return how what a node stands for lies in memory."""
+    return layout_of(node.meta["val"])
 
 
-def ratio(
-    left_shape: tuple[int, int],
-    left_stride: tuple[int, int],
-    right_shape: tuple[int, int],
-    right_stride: tuple[int, int],
-) -> float:
+def ratio(left: Layout, right: Layout) -> float:
     """Measure the time of a product by BLAS over that by oneDNN, the least of several rounds each.
 
     Args:
-        left_shape: Shape of the left matrix.
-        left_stride: Its strides, in elements.
-        right_shape: Shape of the right one.
-        right_stride: Its strides.
+        left: How the left matrix lies in memory.
+        right: How the right one does.
     """
-    left, right = _zeros(left_shape, left_stride), _zeros(right_shape, right_stride)
+    operands = _zeros(left), _zeros(right)
     with torch.no_grad():
         times = [
-            (_seconds(torch.mm, left, right), _seconds(torch.ops.hofunc.product.default, left, right, None))
+            (_seconds(torch.mm, *operands), _seconds(torch.ops.hofunc.product.default, *operands, None))
             for _ in range(ROUNDS)
         ]
     return min(blas for blas, _ in times) / min(onednn for _, onednn in times)
 
 
-def _zeros(shape: tuple[int, int], stride: tuple[int, int]) -> Tensor:
-    return torch.zeros(1 + sum((n - 1) * step for n, step in zip(shape, stride, strict=True))).as_strided(shape, stride)
+def _zeros(layout: Layout) -> Tensor:
+    last = layout.offset + sum((n - 1) * step for n, step in zip(layout.size, layout.stride, strict=True))
+    return torch.zeros(last + 1).as_strided(*layout)
 
 
 def _seconds(product: Callable[..., Tensor], *operands: Tensor | None) -> float:

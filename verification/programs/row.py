@@ -60,9 +60,15 @@ def row(
     return Row(name, operands_of(uses[0]), lambda *shapes: uses if fits(*shapes) else (), domain, tolerance)
 
 
-def shaped(name: str, uses: Callable[..., Sequence[str] | Iterator[str]], *, domain: Domain = EVERYWHERE) -> Row:
+def shaped(
+    name: str,
+    uses: Callable[..., Sequence[str] | Iterator[str]],
+    *,
+    domain: Domain = EVERYWHERE,
+    tolerance: float = TOLERANCE,
+) -> Row:
     """Return a row of expressions made from the shapes of the operands, which are the arguments of the function."""
-    return Row(name, uses.__code__.co_argcount, lambda *shapes: tuple(uses(*shapes)), domain)
+    return Row(name, uses.__code__.co_argcount, lambda *shapes: tuple(uses(*shapes)), domain, tolerance)
 
 
 def along(name: str, *calls: str, domain: Domain = EVERYWHERE, least: int = 1) -> Row:
