@@ -25,7 +25,7 @@ from verification.coverage import COVERAGE
 from verification.oracles import nested_autograd, nested_forward, nested_forward_over_reverse, nested_reverse
 from verification.profiles import PER_PROPERTY, PROFILE
 from verification.programs import Program, programs
-from verification.verdict import AGREED, ORACLE_WRONG, Verdict, judge
+from verification.verdict import AGREED, NOT_JUDGED, ORACLE_WRONG, judge
 
 # Loops over autograd take a call an element, and nested reverse memory that grows as the product of all orders.
 ORACLES: dict[int, tuple[Any, ...]] = {
@@ -58,11 +58,6 @@ def densely(derivative: Any) -> Any:
     )
 
 
-def decided(verdict: Verdict, program: Program) -> bool:
-    """Tell whether an oracle could judge: differences, where they are the only one, cannot where f detaches."""
-    return verdict.oracle != "differences" or "detach" not in program.definition
-
-
 @each_part
 def test_programs(order: int, part: int) -> None:
     max_ops, max_elements = SIZES[order]
@@ -76,8 +71,10 @@ def test_programs(order: int, part: int) -> None:
         oracles = sorted(ORACLES[order], key=lambda oracle: oracle is not first)
         at, by = program.inputs, program.argnums
         got = densely(hofunc.hod(program, order, by, strategy=strategy, layout=layout)(*at))
-        verdict = judge(got, program, at, order, by, tolerance=program.tolerance, oracles=oracles)
-        assume(decided(verdict, program))
+        verdict = judge(
+            got, program, at, order, by, oracles=oracles, tolerance=program.tolerance, detaches=program.detaches
+        )
+        assume(verdict.kind != NOT_JUDGED)
         COVERAGE.add(program, order)
         if verdict.kind == ORACLE_WRONG:
             COVERAGE.verdicts[f"{verdict.oracle} was wrong at order {order}"] += 1
@@ -120,8 +117,10 @@ def test_programs_in_chunks_of_rows(order: int, chunk_size: int) -> None:
             if "rows that cannot be taken apart" not in str(refused):
                 raise
             got = transform()(*rows)
-        verdict = judge(densely(got), f, rows, order, by, tolerance=program.tolerance, oracles=oracles)
-        assume(decided(verdict, program))
+        verdict = judge(
+            densely(got), f, rows, order, by, oracles=oracles, tolerance=program.tolerance, detaches=program.detaches
+        )
+        assume(verdict.kind != NOT_JUDGED)
         assert verdict.kind in {AGREED, ORACLE_WRONG}, f"{verdict}\nfor vmap of\n{program.source(order=order)}"
 
     check()

@@ -12,7 +12,7 @@ from torch.nn import functional
 from verification.oracles import nested_autograd, nested_forward, nested_reverse
 from verification.oracles.measure import error_over_all
 from verification.programs import Program, programs
-from verification.verdict import AGREED, ORACLE_WRONG, UNDECIDED, WRONG, judge
+from verification.verdict import AGREED, NOT_JUDGED, ORACLE_WRONG, UNDECIDED, WRONG, judge
 
 # torch's forward mode compiles a helper with what it deprecates itself
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
@@ -93,3 +93,13 @@ def test_a_planted_bug_shrinks_to_few_statements() -> None:
     assert len(found.statements) <= 3
     assert sum(x.numel() for x in found.inputs) <= 4
     assert "tanh" in str(found)
+
+
+def test_differences_judge_nothing_that_detaches() -> None:
+    def f(x: Tensor) -> Tensor:
+        return (x.detach() * cube(x)).sum()
+
+    right = X.sum() * nested_reverse(cube, 2)(X)
+    assert judge(right, f, [X], 2, tolerance=1e-9, detaches=True).kind == AGREED
+    assert judge(right, f, [X], 2, tolerance=1e-9, detaches=True, oracles=[off_by(3)]).kind == ORACLE_WRONG
+    assert judge(right, f, [X], 2, tolerance=1e-9, detaches=True, oracles=[]).kind == NOT_JUDGED

@@ -60,7 +60,8 @@ def central_differences(f: Function, x: Tensor, *, step: float = 0.02, levels: i
     It is exact to about 1e-9 relative in float64 for a function that is smooth within the largest step of x. Given a
     derivative of order k as f it judges order k + 1, independently of any formula for that order.
 
-    Cannot judge: points within the largest step of a kink; functions that vary on a shorter scale than the step.
+    Cannot judge: points within the largest step of a kink; functions that vary on a shorter scale than the step, or
+    that detach a value, which changes all the same.
 
     Args:
         f: Function of a tensor of shape (*in) to one of shape (*out).
@@ -89,9 +90,10 @@ def along(
 ) -> Estimate:
     """Differentiate f once along each direction, by nested central differences of its values or first derivatives.
 
-    Cannot judge: points within the largest step of a kink; what vanishes along the directions, which random ones do
-    not let pass; with ``of_first`` what torch's first derivatives have wrong. The error grows by a factor of about a
-    hundred with every difference, of which ``of_first`` takes one less.
+    Cannot judge: points within the largest step of a kink; functions that detach a value, which changes all the same;
+    what vanishes along the directions, which random ones do not let pass; with ``of_first`` what torch's first
+    derivatives have wrong. The error grows by a factor of about a hundred with every difference, of which ``of_first``
+    takes one less.
 
     Args:
         f: Function of tensors to a tensor or to several, in float64.

@@ -90,9 +90,12 @@ def _classified(x: Shape) -> Iterator[str]:
 def _compared(x: Shape) -> Iterator[str]:
     sizes = ",".join(map(str, x))
     yield f"F.binary_cross_entropy_with_logits({{0}}, {{w:{sizes}}}.sigmoid())"
-    yield f"F.binary_cross_entropy({{0}}.sigmoid(), {{w:{sizes}}}.sigmoid(), reduction='sum')"
     yield f"F.mse_loss({{0}}, {{w:{sizes}}}, reduction='sum')"
     yield f"F.soft_margin_loss({{0}}, {{w:{sizes}}}.sign())"
+
+
+def _probable(x: Shape) -> Iterator[str]:
+    yield f"F.binary_cross_entropy({{0}}.sigmoid(), {{w:{','.join(map(str, x))}}}.sigmoid(), reduction='sum')"
 
 
 CROSS_ENTROPY = 1e-7  # of probabilities: torch's third derivative is off by 3e-9 at 0.95
@@ -114,7 +117,8 @@ LAYERS = (
     shaped("embedding bag", _bags),
     shaped("Fourier transform", _spectrum, domain=NONZERO),
     shaped("losses of classes", _classified),
-    shaped("losses of numbers", _compared, tolerance=CROSS_ENTROPY),
+    shaped("losses of numbers", _compared),
+    shaped("losses of probabilities", _probable, tolerance=CROSS_ENTROPY),
     _loss("losses with a kink", "huber_loss", "smooth_l1_loss", "l1_loss"),
     row("likelihoods", "F.poisson_nll_loss({0}, {1}.exp())", "F.gaussian_nll_loss({0}, {1}, {1}.exp())", where=equal),
     row("mse", "F.mse_loss({0}, {1})", "F.mse_loss({0}, {1}, reduction='none')", where=equal),
