@@ -66,13 +66,32 @@ def exponential(x: Tensor, order: int) -> Tensor:
 def _householder_product(vectors: Tensor, scales: Tensor) -> Tensor:
     size, columns = vectors.shape[-2:]
     eye = torch.eye(size, columns, dtype=vectors.dtype, device=vectors.device)
-    below = vectors.tril(-1) + eye
-    result = eye.expand(vectors.shape)
-    for place in reversed(range(scales.shape[-1])):
+    return _reflected(vectors, scales, eye.expand(vectors.shape))
+
+
+def _ormqr(vectors: Tensor, scales: Tensor, other: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
+    if left:
+        return _reflected(vectors, scales, other, transpose=transpose)
+    return _reflected(vectors, scales, other.mT, transpose=not transpose).mT
+
+
+def _reflected(vectors: Tensor, scales: Tensor, x: Tensor, *, transpose: bool = False) -> Tensor:
+    """Multiply from the left by the product of Householder's reflections, which are symmetric, or by its transpose.
+
+    Args:
+        vectors: Those of the reflections, as columns below the diagonal, on which there is a one.
+        scales: How much of each is taken away, twice for a reflection of a vector of length one.
+        x: What is multiplied.
+        transpose: Whether by the transpose: the reflections in the opposite order.
+    """
+    below = vectors.tril(-1) + torch.eye(*vectors.shape[-2:], dtype=vectors.dtype, device=vectors.device)
+    places = range(scales.shape[-1])
+    for place in places if transpose else reversed(places):
         vector = below[..., place : place + 1]
-        result = result - scales[..., place, None, None] * (vector @ (vector.mT @ result))
-    return result
+        x = x - scales[..., place, None, None] * (vector @ (vector.mT @ x))
+    return x
 
 
 define(aten.linalg_matrix_exp.default, MatrixExponential())
 define_composite(aten.linalg_householder_product.default, _householder_product)
+define_composite(aten.ormqr.default, _ormqr)

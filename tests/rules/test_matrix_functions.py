@@ -1,5 +1,8 @@
 """The matrix exponential against its power series, and reflections against products of matrices."""
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor
@@ -33,6 +36,19 @@ def reflections(vectors: Tensor, scales: Tensor) -> Tensor:
     return result[:, :columns]
 
 
+def by_reflections(*, left: bool = True, transpose: bool = False) -> Callable[..., Tensor]:
+    """Return a function that multiplies a matrix by the whole matrix of all reflections."""
+
+    def f(vectors: Tensor, scales: Tensor, other: Tensor) -> Tensor:
+        rows, columns = vectors.shape
+        square = torch.cat([vectors, vectors.new_zeros(rows, rows - columns)], 1)
+        matrix = reflections(square, scales)
+        matrix = matrix.T if transpose else matrix
+        return matrix @ other if left else other @ matrix
+
+    return f
+
+
 CASES: list[OpCase] = [
     use("matrix_exp", lambda a: torch.matrix_exp(a * 0.3), (2, 2), reference=lambda a: series(a * 0.3)),
     use(
@@ -45,6 +61,33 @@ CASES: list[OpCase] = [
     use("householder_product", linalg.householder_product, (2, 2), (2,), reference=reflections),
     use("householder_product, tall", linalg.householder_product, (3, 2), (1,), orders=(1, 2), reference=reflections),
     use("householder_product of a batch", linalg.householder_product, (2, 2, 2), (2, 2), orders=(1, 2)),
+    use("ormqr", torch.ormqr, (3, 2), (2,), (3, 2), orders=(1, 2), reference=by_reflections()),
+    use(
+        "ormqr from the right",
+        partial(torch.ormqr, left=False),
+        (2, 2),
+        (2,),
+        (1, 2),
+        reference=by_reflections(left=False),
+    ),
+    use(
+        "ormqr, transposed",
+        partial(torch.ormqr, transpose=True),
+        (2, 2),
+        (2,),
+        (2, 1),
+        reference=by_reflections(transpose=True),
+    ),
+    use(
+        "ormqr from the right, transposed",
+        partial(torch.ormqr, left=False, transpose=True),
+        (3, 2),
+        (2,),
+        (2, 3),
+        orders=(1, 2),
+        reference=by_reflections(left=False, transpose=True),
+    ),
+    use("ormqr of a batch", torch.ormqr, (2, 2, 2), (2, 2), (2, 2, 1), orders=(1, 2)),
 ]
 
 

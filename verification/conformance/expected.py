@@ -22,7 +22,6 @@ _FAILURES: dict[str, tuple[str, ...]] = {
         "matrix_exp",
         "nn.functional.ctc_loss",
         "nn.functional.multi_head_attention_forward",
-        "ormqr",
         "pca_lowrank",
         "svd_lowrank",
     ),
