@@ -11,8 +11,7 @@ def grouped(terms: Iterable[Term]) -> list[list[Term]]:
     groups: dict = {}
     for term in terms:
         group = groups.setdefault(pattern(term), [])
-        names = zip(visible(term), visible(group[0] if group else term), strict=True)
-        group.append(renamed(term, dict(names)))
+        group.append(renamed(term, dict(zip(visible(term), visible(group[0]), strict=True))) if group else term)
     return list(groups.values())
 
 

@@ -30,7 +30,7 @@ class _Unifier:
         """
         if extent(left) == 0:
             return False
-        while True:
+        while left != right:
             left, right = self._drop_ones(rebind(left, self.bindings), rebind(right, self.bindings))
             if not left or not right:
                 return True
@@ -46,6 +46,7 @@ class _Unifier:
             else:
                 self.deltas.append(Factor(DELTA, (left, right)))
                 return True
+        return True
 
     @staticmethod
     def _drop_ones(left: Axis, right: Axis) -> tuple[Axis, Axis]:
@@ -108,7 +109,8 @@ def compose(outer: Term, inners: Sequence[Term | None]) -> Term | None:
         The composed term, its slots being those that stayed and then those of the inner terms, in order. A label
         that nothing bears any more was summed over ones, so that its size becomes part of the coefficient.
     """
-    fresh = [inner and relabelled(inner) for inner in inners]
+    filled = zip(inners, outer.slots, strict=True)
+    fresh = [inner and relabelled(inner, _common_names(inner.out, slot)) for inner, slot in filled]
     present = [inner for inner in fresh if inner is not None]
     product = Term(
         outer.coefficient,
@@ -132,6 +134,17 @@ def compose(outer: Term, inners: Sequence[Term | None]) -> Term | None:
     lost = {*labels_of(rebind_all(unifier.axes, unifier.bindings))} - {*labels_of(_all_axes(product))}
     count = prod(int(label.size) for label in lost)  # of all rows, also where they are taken apart
     return product._replace(coefficient=product.coefficient * count)
+
+
+def _common_names(axes: Axes, slot: Axes) -> dict[Label, Label]:
+    """Return the names that labels of some axes can take from those of a slot, so that nothing is left to unify."""
+    wholes = [(_whole(axis), _whole(other)) for axis, other in zip(axes, slot, strict=True)]
+    return {one: other for one, other in wholes if one is not None and other is not None and one.size == other.size}
+
+
+def _whole(axis: Axis) -> Label | None:
+    """Return the label that an axis is, None if it is made of several or of a part of a range."""
+    return axis[0].label if len(axis) == 1 and axis[0].is_full else None
 
 
 def _all_axes(term: Term) -> Axes:

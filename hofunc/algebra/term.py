@@ -9,7 +9,8 @@ one that several axes bear is a Kronecker delta; one that no axis bears is hidde
 Terms hold no tensor data: the source of a factor only names a tensor.
 """
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from hofunc.algebra.labels import Axes, Bindings, Label, Segment, labels_of, rebind_all
@@ -55,13 +56,13 @@ def _with_axes(term: Term, change: Callable[[Axes], Axes]) -> Term:
     return Term(term.coefficient, factors, change(term.out), tuple([change(slot) for slot in term.slots]))
 
 
-def relabelled(term: Term) -> Term:
-    """Return the term with fresh labels throughout.
+def relabelled(term: Term, names: Mapping[Label, Label] = MappingProxyType({})) -> Term:
+    """Return the term with the labels that are named, and fresh ones in place of all others.
 
     A term used for two slots needs this, or both slots would become one diagonal.
     """
     labels = dict.fromkeys(labels_of(term.out, *term.slots, *(factor.axes for factor in term.factors)))
-    return renamed(term, {label: Label(label.size) for label in labels})
+    return renamed(term, {label: names.get(label) or Label(label.size) for label in labels})
 
 
 def with_slots(term: Term, order: Iterable[int]) -> Term:

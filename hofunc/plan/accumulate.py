@@ -38,6 +38,8 @@ def _covered(builder: Builder, terms: Sequence[Term]) -> list[Term]:
 
     The parts of a tensor that was cut into chunks come back together here, and cost one contraction further on.
     """
+    if sum(map(is_partial, terms)) < 2:
+        return list(terms)
     result: list[Term] = []
     by_cover: dict[Hashable, list[Term]] = {}
     for term in terms:
