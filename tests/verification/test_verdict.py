@@ -9,10 +9,11 @@ from hypothesis import HealthCheck, Phase, find, settings
 from torch import Tensor
 from torch.nn import functional
 
+import hofunc
 from verification.oracles import nested_autograd, nested_forward, nested_reverse
 from verification.oracles.measure import error_over_all
 from verification.programs import Program, programs
-from verification.verdict import AGREED, NOT_JUDGED, ORACLE_WRONG, UNDECIDED, WRONG, judge
+from verification.verdict import AGREED, ORACLE_WRONG, UNDECIDED, WRONG, judge
 
 # torch's forward mode compiles a helper with what it deprecates itself
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
@@ -95,11 +96,25 @@ def test_a_planted_bug_shrinks_to_few_statements() -> None:
     assert "tanh" in str(found)
 
 
-def test_differences_judge_nothing_that_detaches() -> None:
+def test_differences_take_what_is_detached_for_constant() -> None:
     def f(x: Tensor) -> Tensor:
         return (x.detach() * cube(x)).sum()
 
-    right = X.sum() * nested_reverse(cube, 2)(X)
-    assert judge(right, f, [X], 2, tolerance=1e-9, detaches=True).kind == AGREED
-    assert judge(right, f, [X], 2, tolerance=1e-9, detaches=True, oracles=[off_by(3)]).kind == ORACLE_WRONG
-    assert judge(right, f, [X], 2, tolerance=1e-9, detaches=True, oracles=[]).kind == NOT_JUDGED
+    for order in (1, 2, 3):
+        right = X.sum() * nested_reverse(cube, order)(X)
+        verdict = judge(right, f, [X], order, tolerance=1e-9, oracles=[off_by(3)])
+        assert (verdict.kind, verdict.reason[:11]) == (ORACLE_WRONG, "differences")
+
+
+def test_a_smaller_step_decides_where_f_varies_fast() -> None:
+    """The error is relative to another output, of which the derivative is 3,000 times as large."""
+
+    def f(x: Tensor) -> tuple[Tensor, Tensor]:
+        v = torch.special.erfcx(x) * 0.25
+        batch = 0.1 * torch.cat([v, x]).sin() + torch.arange(8, dtype=x.dtype).reshape(4, 2) * 0.3
+        mixed = functional.poisson_nll_loss(torch.linalg.cholesky(v @ v.mT + 2 * torch.eye(2).to(v)), v.exp())
+        return functional.batch_norm(batch, None, None, training=True), mixed
+
+    x = torch.tensor([[0.18, -1.3], [-1.29, -1.17]], dtype=torch.float64)
+    verdict = judge(hofunc.hod(f, 3)(x), f, [x], 3, tolerance=1e-9)
+    assert (verdict.kind, verdict.reason[:11]) == (ORACLE_WRONG, "differences")

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten
 
 from verification.oracles.measure import contracted
@@ -54,14 +55,43 @@ def richardson(g: Callable[[float], Estimate], step: float, levels: int) -> Esti
     return Estimate(value, max(changed, noise))
 
 
+class _Held(TorchFunctionMode):
+    """Has what is detached within it be what that was before: the calls are the same each time, in one order."""
+
+    def __init__(self, kept: list[Tensor]):
+        super().__init__()
+        self._kept = kept
+        self._count = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func not in (Tensor.detach, torch.detach):
+            return func(*args, **(kwargs or {}))
+        if self._count == len(self._kept):
+            self._kept.append(func(*args).clone())
+        self._count += 1
+        return self._kept[self._count - 1].clone()
+
+
+def held(f: Function, inputs: Sequence[Tensor]) -> Function:
+    """Return f with what it detaches held at what that is for the inputs, as derivatives of any order there take it."""
+    kept: list[Tensor] = []
+
+    def g(*args: Tensor) -> Any:
+        with _Held(kept):
+            return f(*args)
+
+    g(*inputs)
+    return g
+
+
 def central_differences(f: Function, x: Tensor, *, step: float = 0.02, levels: int = 5) -> Tensor:
     """Differentiate a function of one tensor by central differences, extrapolated to step zero (Richardson).
 
     It is exact to about 1e-9 relative in float64 for a function that is smooth within the largest step of x. Given a
     derivative of order k as f it judges order k + 1, independently of any formula for that order.
 
-    Cannot judge: points within the largest step of a kink; functions that vary on a shorter scale than the step, or
-    that detach a value, which changes all the same.
+    Cannot judge: points within the largest step of a kink; functions that vary on a shorter scale than the step. What f
+    detaches is a constant, as to a derivative.
 
     Args:
         f: Function of a tensor of shape (*in) to one of shape (*out).
@@ -72,6 +102,7 @@ def central_differences(f: Function, x: Tensor, *, step: float = 0.02, levels: i
     Returns:
         Tensor of shape (*out, *in).
     """
+    f = held(f, [x])
     columns = [
         richardson(lambda t, along=direction: _exact(f(x + t * along)), step, levels).value  # type: ignore[misc]
         for direction in torch.eye(x.numel(), dtype=x.dtype, device=x.device).reshape(-1, *x.shape)
@@ -90,10 +121,9 @@ def along(
 ) -> Estimate:
     """Differentiate f once along each direction, by nested central differences of its values or first derivatives.
 
-    Cannot judge: points within the largest step of a kink; functions that detach a value, which changes all the same;
-    what vanishes along the directions, which random ones do not let pass; with ``of_first`` what torch's first
-    derivatives have wrong. The error grows by a factor of about a hundred with every difference, of which ``of_first``
-    takes one less.
+    Cannot judge: points within the largest step of a kink; what vanishes along the directions, which random ones do
+    not let pass; with ``of_first`` what torch's first derivatives have wrong. The error grows by a factor of about a
+    hundred with every difference, of which ``of_first`` takes one less. What f detaches is a constant.
 
     Args:
         f: Function of tensors to a tensor or to several, in float64.
@@ -108,6 +138,7 @@ def along(
         flattened into one vector.
     """
     *others, last = directions
+    f = held(f, inputs)
 
     def derivative(point: Sequence[Tensor], left: Sequence[Sequence[Tensor]]) -> Estimate:
         if not left:

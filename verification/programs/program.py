@@ -77,11 +77,6 @@ class Program:
         returned = ", ".join(names[number] for number in self.outputs)
         return "\n    ".join([f"def f({', '.join(arguments)}):", *lines, f"return {returned}"])
 
-    @property
-    def detaches(self) -> bool:
-        """Whether the function takes a value that changes as a constant."""
-        return "detach" in self.definition
-
     def _names(self) -> dict[int, str]:
         count = len(self.inputs)
         results = {statement.out: f"v{place}" for place, statement in enumerate(self.statements)}
