@@ -21,6 +21,7 @@ from asv_benchmarks.benchmarks.workloads import (
     Workload,
     attention_whole,
     classifier_parameters,
+    convolutional_whole,
     perceptron_rows,
     thesis_parameters,
     thesis_rows,
@@ -43,6 +44,8 @@ SMALL = [
     perceptron_rows(1, 4, rows=3, activation="sin", width=4, depth=2),
     attention_whole(3, 2),
     classifier_parameters(3, inputs=2, classes=2, batch=4),
+    convolutional_whole("input", 3, (1, 2, 1)),
+    convolutional_whole("parameters", 3, (1, 2, 1)),
 ]
 each_small = pytest.mark.parametrize("workload", SMALL, ids=lambda workload: workload.name)
 
@@ -115,7 +118,7 @@ def test_points_are_in_the_grid_and_within_the_limit() -> None:
     for workload in (*points(), *tracked()):
         assert workload.nbytes <= RESULT_LIMIT
         assert workload.name in names
-    assert {workload.family for workload in points()} == {"T", "P", "A", "C"}
+    assert {workload.family for workload in points()} == {"T", "P", "A", "C", "N"}
 
 
 @pytest.mark.parametrize("kind", derivatives.KINDS)

@@ -5,6 +5,7 @@ weighted here.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -22,6 +23,7 @@ class Ops(NamedTuple):
     sin: Callable[[Array], Array]
     softmax: Callable[[Array], Array]
     cross_entropy: Callable[[Array, Array], Array]
+    convolve: Callable[[Array, Array], Array]
 
 
 TORCH = Ops(
@@ -31,6 +33,7 @@ TORCH = Ops(
     torch.sin,
     lambda x: torch.softmax(x, -1),
     functional.cross_entropy,
+    partial(functional.conv2d, padding="same"),
 )
 
 
@@ -68,3 +71,21 @@ def classifier(ops: Ops, constants: tuple[Array, Array], parameters: dict[str, A
     inputs, targets = constants
     hidden = ops.tanh(inputs @ parameters["weight1"] + parameters["bias1"])
     return ops.cross_entropy(hidden @ parameters["weight2"] + parameters["bias2"], targets)
+
+
+def convolutional(ops: Ops, constants: Array, x: Array, parameters: dict[str, Array]) -> Array:
+    """Return the weighted sum of a tanh network of two convolutions of x (N, channels, height, width)."""
+    inner = ops.tanh(ops.convolve(x, parameters["weight1"]) + parameters["bias1"])
+    return (ops.tanh(ops.convolve(inner, parameters["weight2"]) + parameters["bias2"]) * constants).sum()
+
+
+def convolutional_by_input(ops: Ops, constants: tuple[Array, dict[str, Array]], x: Array) -> Array:
+    """Return the network of convolutions with its parameters among the constants."""
+    weights, parameters = constants
+    return convolutional(ops, weights, x, parameters)
+
+
+def convolutional_by_parameters(ops: Ops, constants: tuple[Array, Array], parameters: dict[str, Array]) -> Array:
+    """Return the network of convolutions with its input among the constants."""
+    weights, x = constants
+    return convolutional(ops, weights, x, parameters)

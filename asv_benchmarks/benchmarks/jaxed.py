@@ -1,7 +1,7 @@
 """Peers in JAX, jitted, where it is installed (`pip install .[peers]`): nests, and Taylor mode with polarisation."""
 
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -20,7 +20,8 @@ def _ops(jax: Any) -> Ops:
         return -jax.nn.log_softmax(logits)[jax.numpy.arange(len(targets)), targets].mean()
 
     numpy, neural = jax.numpy, jax.nn
-    return Ops(neural.relu, numpy.tanh, neural.silu, numpy.sin, neural.softmax, cross_entropy)
+    convolve = partial(jax.lax.conv, window_strides=(1, 1), padding="SAME")
+    return Ops(neural.relu, numpy.tanh, neural.silu, numpy.sin, neural.softmax, cross_entropy, convolve)
 
 
 def _call(jax: Any, function: Callable[..., Any], args: tuple[Any, ...]) -> Call:

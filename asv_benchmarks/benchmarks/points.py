@@ -11,6 +11,7 @@ from .workloads import (
     Workload,
     attention_whole,
     classifier_parameters,
+    convolutional_whole,
     perceptron_rows,
     thesis_parameters,
     thesis_rows,
@@ -40,6 +41,7 @@ def points() -> Iterator[Workload]:
         yield perceptron_rows(inputs, order, rows, activation)
     yield from (attention_whole(length, width) for length, width in ((8, 8), (32, 16)))
     yield from (classifier_parameters(hidden) for hidden in (20, 70))
+    yield from map(convolutional_whole, ("input", "parameters"))
 
 
 def grid() -> Iterator[Workload]:
@@ -60,6 +62,7 @@ def grid() -> Iterator[Workload]:
         ),
         *(attention_whole(*shape) for shape in ((8, 8), (16, 8), (16, 16), (32, 16))),
         *(classifier_parameters(hidden) for hidden in (20, 70)),
+        *(convolutional_whole(by, side) for side in (8, 16) for by in ("input", "parameters")),
     ]
     yield from (workload for workload in everything if workload.nbytes <= RESULT_LIMIT)
 
@@ -74,6 +77,7 @@ def tracked() -> Iterator[Workload]:
     yield perceptron_rows(2, 3)
     yield attention_whole(8, 8)
     yield classifier_parameters(20)
+    yield convolutional_whole("input")
 
 
 def heavy() -> Iterator[Workload]:

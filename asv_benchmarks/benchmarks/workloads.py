@@ -1,7 +1,7 @@
 """What is measured: functions with inputs in float32, and which derivative of each is asked for.
 
-T is the network of the thesis of THOAD, P a network with few inputs and one output a row, A attention, and C a
-classifier by its parameters.
+T is the network of the thesis of THOAD, P a network with few inputs and one output a row, A attention, C a classifier
+by its parameters, and N a network of two convolutions.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,18 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from .functions import TORCH, Array, Ops, attention, classifier, perceptron, thesis, thesis_by_input
+from .functions import (
+    TORCH,
+    Array,
+    Ops,
+    attention,
+    classifier,
+    convolutional_by_input,
+    convolutional_by_parameters,
+    perceptron,
+    thesis,
+    thesis_by_input,
+)
 
 Function = Callable[..., Tensor]
 RESULT_LIMIT = 512 * 2**20  # bytes of a result; larger ones are no points of the suite
@@ -149,3 +160,20 @@ def classifier_parameters(hidden: int, inputs: int = 10, classes: int = 10, batc
     count = sum(leaf.numel() for leaf in parameters.values())
     name = f"C Hessian, {inputs}-{hidden}-{classes}, {count} parameters"
     return Workload(name, 2, classifier, (random(batch, inputs), targets), (parameters,), rows=False)
+
+
+def convolutional_whole(by: str, side: int = 8, channels: tuple[int, int, int] = (1, 4, 8)) -> Workload:
+    """A network of two convolutions by windows of 3 x 3: the dense Hessian by its "input" or its "parameters"."""
+    random = _Random()
+    first, second, third = channels
+    parameters = {
+        "bias1": random(second, 1, 1) / 2,  # sorted by name, as JAX sorts them
+        "bias2": random(third, 1, 1) / 2,
+        "weight1": random(second, first, 3, 3) / (9 * first) ** 0.5,
+        "weight2": random(third, second, 3, 3) / (9 * second) ** 0.5,
+    }
+    x, weights = random(1, first, side, side), random(third, side, side)
+    name = f"N Hessian by {by}, {first}x{side}x{side}, channels {second} and {third}"
+    if by == "input":
+        return Workload(name, 2, convolutional_by_input, (weights, parameters), (x,), rows=False)
+    return Workload(name, 2, convolutional_by_parameters, (weights, x), (parameters,), rows=False)
