@@ -25,6 +25,7 @@ LOOPS = 3  # the highest order at which loops over autograd decide: they keep ev
 STEPS = (0.03, 0.008, 0.002)  # the smaller ones where f varies fast, or the larger are across a kink
 LEVELS = 4
 SAFETY = 100  # times the error that differences say they have, which rounding within f can exceed
+ROUGH = 1e-5  # relative to the derivative, how exact they are where f cancels digits, and still tell two apart
 
 
 class Verdict(NamedTuple):
@@ -92,9 +93,10 @@ class Question:
         return best._replace(error=SAFETY * best.error if best.error <= TRUSTED * _scale(best) else math.inf)
 
     @property
-    def bounds(self) -> tuple[float, float]:
-        """How far from the estimate a derivative may be: by the error of that alone, and by the tolerance as well."""
-        return self.estimate.error, self.estimate.error + self.tolerance * _scale(self.estimate)
+    def bounds(self) -> tuple[float, float, float]:
+        """How far from the estimate a derivative may be: by its error, the tolerance as well, and roughly."""
+        error, scale = self.estimate.error, _scale(self.estimate)
+        return error, error + self.tolerance * scale, error + ROUGH * scale
 
     def distance(self, derivative: Any) -> float:
         """Return how far a derivative is from the estimate."""

@@ -118,3 +118,15 @@ def test_a_smaller_step_decides_where_f_varies_fast() -> None:
     x = torch.tensor([[0.18, -1.3], [-1.29, -1.17]], dtype=torch.float64)
     verdict = judge(hofunc.hod(f, 3)(x), f, [x], 3, tolerance=1e-9)
     assert (verdict.kind, verdict.reason[:11]) == (ORACLE_WRONG, "differences")
+
+
+def test_differences_tell_two_apart_that_are_far_from_each_other_where_f_cancels_digits() -> None:
+    c = torch.tensor([[[0.86]], [[1.34]]], dtype=torch.float64)
+
+    def f(x: Tensor) -> Tensor:
+        return functional.batch_norm(torch.baddbmm(c, x, x.mT) * 0.5, None, None, training=True)
+
+    x = torch.tensor([[[-1.4, -1.29]], [[1.14, -1.08]]], dtype=torch.float64)
+    right = hofunc.hod(f, 3)(x)
+    assert judge(right, f, [x], 3, tolerance=1e-9).kind == ORACLE_WRONG
+    assert judge(1.001 * right, f, [x], 3, tolerance=1e-9).kind == UNDECIDED
