@@ -10,6 +10,7 @@ from hofunc.errors import ArgumentError
 from hofunc.explain import Subject
 from hofunc.frozen import PLACE, Plan, Result
 from hofunc.graph.capture import record_for_replay
+from hofunc.graph.layout import restrided
 from hofunc.graph.node import Graph
 from hofunc.graph.record import Recording
 from hofunc.graph.standin import in_transform
@@ -77,7 +78,7 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
     device = device_of(taken.graph)
     at_once = cost_of(program, device)
     cost = at_once if chunks is None else cost_of_chunks(chunks, device)
-    strides = any("as_strided" in str(node.op) for node in taken.graph.nodes)
+    strides = any(node.op is restrided or "as_strided" in str(node.op) for node in taken.graph.nodes)
     signature = Signature(request.transform, args, kwargs, strides=strides)
     subject = Subject(
         name,

@@ -19,9 +19,39 @@ def layout_of(tensor: torch.Tensor) -> Layout:
     return Layout(tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
 
 
+def memory_order(stride: Sequence[int]) -> tuple[int, ...]:
+    """Return the axes in the order of memory, the one with the largest stride first."""
+    return tuple(sorted(range(len(stride)), key=lambda dim: -stride[dim]))
+
+
+def within(layout: Layout, memory: Layout) -> Layout | None:
+    """Return where a tensor lies in the vector of the elements of another.
+
+    Args:
+        layout: Where it lies in a storage.
+        memory: Where the other one lies in the same storage.
+
+    Returns:
+        None if the other one has gaps or overlaps itself, or if the tensor lies in part outside of it.
+    """
+    count = 1
+    for dim in reversed(memory_order(memory.stride)):
+        if memory.size[dim] != 1 and memory.stride[dim] != count:
+            return None
+        count *= memory.size[dim]
+    start = layout.offset - memory.offset
+    last = start + sum((size - 1) * stride for size, stride in zip(layout.size, layout.stride, strict=True))
+    return layout._replace(offset=start) if start >= 0 and last < count and 0 not in layout.size else None
+
+
 def read_strided(contents: torch.Tensor, layout: Layout) -> torch.Tensor:
     """Return the tensor that lies in a vector at a layout."""
     return contents.index_select(0, places(layout, contents.device)).reshape(layout.size)
+
+
+def restrided(contents: torch.Tensor, layout: Layout) -> torch.Tensor:
+    """Return the tensor that lies in a vector at a layout, for which f itself asked by its strides."""
+    return read_strided(contents, layout)
 
 
 def write_strided(contents: torch.Tensor, value: torch.Tensor, layout: Layout) -> torch.Tensor:

@@ -5,8 +5,10 @@ from typing import Any
 
 import torch
 
+from hofunc.graph.layout import in_memory_order, layout_of, memory_order, restrided, within
 from hofunc.graph.node import CONSTANT, INPUT, NEGATIVE_ZERO, Graph, Node, Ref
 
+_AS_STRIDED = torch.ops.aten.as_strided.default
 _SEQUENCES = (list, tuple)
 _new: Any = tuple.__new__  # a NamedTuple from a tuple, at a third of the cost of calling it; this is the hot path
 
@@ -87,6 +89,8 @@ class Ledger:
             if not self._takes_tracked(args) and not (kwargs and self._takes_tracked(kwargs.values())):
                 self.untracked.append((op, out))
                 continue
+            if op is _AS_STRIDED and self._enter_restrided(args[0], out):
+                continue
             template = self.encode(args, operands)
             keywords = tuple(zip(kwargs, self.encode(kwargs.values(), operands), strict=True)) if kwargs else ()
             if type(out) is torch.Tensor and id(out) not in tracked:
@@ -96,6 +100,19 @@ class Ledger:
             for place, value in enumerate(out if several else (out,)):
                 if isinstance(value, torch.Tensor) and id(value) not in tracked:  # an op may return its argument
                     self.add(value, op, template, tuple(operands), keywords, place if several else None)
+
+    def _enter_restrided(self, tensor: torch.Tensor, out: torch.Tensor) -> bool:
+        """Append nodes that read a tensor by strides from the memory of another, if it lies in that."""
+        memory = layout_of(tensor)
+        layout = within(layout_of(out), memory)
+        if layout is None or id(out) in self.tracked:
+            return False
+        index, order = self.index_of(tensor), memory_order(memory.stride)
+        with torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.AutogradFunctionality, False):
+            vector = in_memory_order(tensor, order)  # with the history of the tensor, also from below autograd
+        contents = self.add(vector, in_memory_order, (Ref(index), order), (index,))
+        self.add(out, restrided, (Ref(contents), layout), (contents,))
+        return True
 
     def _takes_tracked(self, args: Iterable) -> bool:
         tracked = self.tracked

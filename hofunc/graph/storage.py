@@ -20,8 +20,10 @@ from hofunc.graph.layout import (
     disjoint,
     in_memory_order,
     layout_of,
+    memory_order,
     overwritten,
     read_strided,
+    restrided,
     unseen,
     write_strided,
 )
@@ -91,7 +93,7 @@ _UNRELATED = -1  # the family of what ``.data`` returned, which no op returns
 
 def is_view(op: Any) -> bool:
     """Tell whether an op returns a tensor that shares the storage of the one it takes."""
-    return isinstance(op, OpOverload) and effects(op).aliases
+    return effects(op).aliases if isinstance(op, OpOverload) else op in (in_memory_order, restrided)
 
 
 def returned_beside(op: OpOverload, out: Any) -> list[torch.Tensor]:
@@ -126,8 +128,7 @@ class _Storage:
 
     def __init__(self, owner: torch.Tensor, *, recorded: bool):
         self.owner, self.recorded = owner, recorded
-        stride = owner.stride()
-        self.order = tuple(sorted(range(owner.dim()), key=lambda dim: -stride[dim]))
+        self.order = memory_order(owner.stride())
         self.is_filled = owner.numel() * owner.element_size() == owner.untyped_storage().nbytes()
         self.contents: dict[int | None, int] = {}
         self.writes: list[_Write] = []

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from hofunc.errors import UnsupportedOpError
-from hofunc.graph.layout import in_memory_order, overwritten, read_strided, write_strided
+from hofunc.graph.layout import in_memory_order, overwritten, read_strided, restrided, write_strided
 from hofunc.rules.fourier import complex_to_complex, complex_to_real, real_to_complex
 from hofunc.rules.norms import root
 
@@ -121,7 +121,7 @@ for _op in (
     *(aten.gather.default, aten.tril.default, aten.triu.default, aten.diag_embed.default, aten.cumsum.default),
     *(aten.sum.default, aten.sum.dim_IntList, aten.mean.default, aten.mean.dim, aten.neg.default),
     *(aten.add.Tensor, aten.sub.Tensor, aten.where.self, aten.unfold.default, aten.copy.default),
-    *(in_memory_order, read_strided, write_strided, overwritten),
+    *(in_memory_order, read_strided, restrided, write_strided, overwritten),
 ):
     _define_linear(_op)
 

@@ -13,7 +13,16 @@ from hofunc.algebra.labels import Axes, Axis, Label, Segment, fresh_axes, full
 from hofunc.algebra.operators import Map
 from hofunc.algebra.term import Factor, Term
 from hofunc.errors import UnsupportedOpError
-from hofunc.graph.layout import Layout, in_memory_order, overwritten, places, read_strided, unseen, write_strided
+from hofunc.graph.layout import (
+    Layout,
+    in_memory_order,
+    overwritten,
+    places,
+    read_strided,
+    restrided,
+    unseen,
+    write_strided,
+)
 from hofunc.graph.node import Call, Ref
 from hofunc.rules.kinds import Site
 from hofunc.rules.registry import by_map, define_composite, define_linear
@@ -49,6 +58,7 @@ def digits(layout: Layout, length: int) -> tuple[Axis, Axes] | None:
     return tuple(vector), tuple(axes)
 
 
+@define_linear(restrided)
 @define_linear(read_strided)
 def _read(site: Site, contents: Axes, layout: Layout) -> dict[int, list[Term]]:
     length = site.shapes[0][0]

@@ -10,6 +10,7 @@ from hofunc.graph.layout import Layout
 from hofunc.rules.strided import digits
 from tests.cases import rand
 from tests.rules.opcase import ORACLE_WARNINGS, OpCase, every_row, use
+from verification.oracles import relative_error
 
 pytestmark = ORACLE_WARNINGS
 
@@ -77,6 +78,31 @@ def _zeroed(x: Tensor) -> Tensor:
     return y
 
 
+def _windows(x: Tensor) -> Tensor:
+    return torch.stack([x[1:4], x[2:5], x[3:6]]).sin()
+
+
+def _written_by_strides(x: Tensor) -> Tensor:
+    y = x.clone()
+    y.as_strided((2, 2), (3, 1), 1).mul_(x[:, :2])
+    return y * x
+
+
+def _written_by_slices(x: Tensor) -> Tensor:
+    return torch.cat([x[:, :1], x[:, 1:] * x[:, :2]], 1) * x
+
+
+def _read_after_writing(x: Tensor) -> Tensor:
+    y = x.clone()
+    y[1:3].mul_(x[:2])
+    return y.as_strided((2, 2), (1, 1), 1)
+
+
+def _read_by_slices(x: Tensor) -> Tensor:
+    y = torch.cat([x[:1], x[1:3] * x[:2], x[3:]])
+    return torch.stack([y[1:3], y[2:4]])
+
+
 CASES: list[OpCase] = [
     use("a row is written", _row, (2, 3), reference=lambda x: torch.stack([x[1] * x[0], x[1]])),
     use("every second element is scaled", _steps, (4,)),
@@ -88,12 +114,39 @@ CASES: list[OpCase] = [
     use("memory in the order of a transpose", _transposed_memory, (2, 3)),
     use("all is overwritten", _overwritten, (2, 2)),
     use("constants are written", _zeroed, (2, 2)),
+    use("windows by strides", lambda x: x.sin().as_strided((3, 3), (1, 1), 1), (6,), reference=_windows),
+    use(
+        "a part by strides of a transpose",
+        lambda x: x.sin().t().as_strided((2, 2), (1, 3)),
+        (2, 3),
+        reference=lambda x: x[:, :2].sin().t(),
+    ),
+    use("a product by strides", lambda x: x.as_strided((2, 2), (2, 1)) * x.as_strided((2, 1), (1, 1), 2), (4,)),
+    use("a view by strides is written", _written_by_strides, (2, 3), reference=_written_by_slices),
+    use("by strides from what was written", _read_after_writing, (4,), reference=_read_by_slices),
 ]
 
 
 @every_row(CASES)
 def test_in_place(case: OpCase, order: int, device: torch.device) -> None:
     case.check(order, device)
+
+
+def test_strides_beyond_a_tensor_are_refused(device: torch.device) -> None:
+    """What lies between the elements of a slice is no part of it."""
+    with pytest.raises(hofunc.UnsupportedOpError, match=r"as_strided"):
+        hofunc.jacobian(lambda x: x.sin()[::2].as_strided((2,), (2,)))(rand(device, 4))
+
+
+def test_one_shape_in_two_memories(device: torch.device) -> None:
+    """The plan of the one is not that of the other."""
+    x = rand(device, 3, 3)
+    for memory in (x, x.t()):
+        got = hofunc.hod(lambda y: y.as_strided((3,), (1,)).exp(), 1)(memory)
+        expected = torch.zeros(3, 3, 3, dtype=x.dtype, device=device)
+        for place in range(3):
+            expected[(place, 0, place) if memory is x else (place, place, 0)] = x[0, place].exp()
+        assert relative_error(got, expected) < 1e-12
 
 
 def test_writing_keeps_the_batch(device: torch.device) -> None:

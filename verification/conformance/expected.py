@@ -13,7 +13,6 @@ _FAILURES: dict[str, tuple[str, ...]] = {
     "what it returns depends on random numbers that it draws itself": ("nn.functional.rrelu",),
     "a sparse tensor on the way": ("to_sparse",),
     "complex numbers without a rule on the way": ("linalg.eig", "linalg.eigvals"),
-    "torch's derivative of as_strided, which the fallback takes, is dense": ("stft",),
     "planned or computed for longer than the limit at order 3, or 2": (
         "linalg.cond",
         "linalg.lstsq.grad_oriented",
