@@ -127,13 +127,14 @@ def compose(outer: Term, inners: Sequence[Term | None]) -> Term | None:
         if inner is not None
         for pair in zip(slot, inner.out, strict=True)
     ]
-    unifier = _Unifier((*_all_axes(product), *(axis for pair in pairs for axis in pair)))
+    joined = tuple([axis for pair in pairs for axis in pair])
+    unifier = _Unifier((*_all_axes(product), *joined))
     if not all(unifier.unify(left, right) for left, right in pairs):
         return None
     product = rebound(product._replace(factors=product.factors + tuple(unifier.deltas)), unifier.bindings)
-    lost = {*labels_of(rebind_all(unifier.axes, unifier.bindings))} - {*labels_of(_all_axes(product))}
+    lost = {*labels_of(rebind_all(joined, unifier.bindings))} - {*labels_of(_all_axes(product))}
     count = prod(int(label.size) for label in lost)  # of all rows, also where they are taken apart
-    return product._replace(coefficient=product.coefficient * count)
+    return product._replace(coefficient=product.coefficient * count) if lost else product
 
 
 def _common_names(axes: Axes, slot: Axes) -> dict[Label, Label]:

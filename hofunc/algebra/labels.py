@@ -8,7 +8,7 @@ A segment lays a label into part of a longer range, which is what slicing, selec
 index = start + label. Outside the segment everything is zero.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from math import prod
 from typing import NamedTuple
 
@@ -63,13 +63,9 @@ def shape_of(axes: Axes) -> tuple[int, ...]:
     return tuple(extent(axis) for axis in axes)
 
 
-def labels_of(*groups: Axes) -> Iterator[Label]:
-    """Yield every label of the axes, in order of appearance, repeated labels repeatedly."""
-    for axes in groups:
-        for axis in axes:
-            for segment in axis:
-                if segment.label is not None:
-                    yield segment.label
+def labels_of(*groups: Axes) -> list[Label]:
+    """Return every label of the axes, in order of appearance, repeated labels repeatedly."""
+    return [s.label for axes in groups for axis in axes for s in axis if s.label is not None]
 
 
 def rebind(axis: Axis, bindings: Bindings) -> Axis:
@@ -77,7 +73,10 @@ def rebind(axis: Axis, bindings: Bindings) -> Axis:
 
     A label bound to several segments (a split) must fill its own segment; `unify` only binds such labels.
     """
-    if not any(segment.label in bindings for segment in axis):
+    for segment in axis:
+        if segment.label in bindings:
+            break
+    else:
         return axis
     result: list[Segment] = []
     for segment in axis:
@@ -95,4 +94,4 @@ def rebind(axis: Axis, bindings: Bindings) -> Axis:
 
 def rebind_all(axes: Axes, bindings: Bindings) -> Axes:
     """Apply `rebind` to every axis."""
-    return tuple(rebind(axis, bindings) for axis in axes)
+    return tuple([rebind(axis, bindings) for axis in axes])
