@@ -11,7 +11,8 @@ def _eye(size: int) -> str:
 
 
 def _shifted(size: int) -> str:
-    return f"({{0}} + 4 * {_eye(size)})"
+    """Return a matrix whose diagonal outweighs the rest of each row and column, whatever the operand is."""
+    return f"({{0}}.sin() + {size + 1} * {_eye(size)})"
 
 
 def _is_square(x: Shape) -> bool:
@@ -42,7 +43,7 @@ def _factors(x: Shape) -> Iterator[str]:
 
 def _spectra(x: Shape) -> Iterator[str]:
     if _is_square(x):
-        apart = f"0.05 * ({{0}} + {{0}}.mT) + torch.diag({{r:{x[-1]}}})"
+        apart = f"0.03 * ({{0}} + {{0}}.mT).sin() + torch.diag({{r:{x[-1]}}})"
         yield f"torch.linalg.eigvalsh({apart})"
         yield f"torch.linalg.svdvals({apart} + {_eye(x[-1])})"
 
