@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from verification.programs.domain import NONZERO
+from verification.programs.domain import NONZERO, Domain
 from verification.programs.row import Shape, broadcastable, equal, expandable, row, shaped
 
 
@@ -45,6 +45,8 @@ def _second(x: Shape) -> Iterator[str]:
         yield "torch.func.jacfwd(lambda t: t * t.sum())({0}) @ {0}"
 
 
+DECIDED = Domain(lambda x: abs(x.sum().item()) >= 0.5, lambda _: (("({0} + 0.57)",), ("({0} * {0} + 0.5)",)))
+
 # torch's own derivatives of a product divide by its elements, so that those of a transform are not finite at zero.
 WRITTEN = (
     shaped("in-place code", _in_place),
@@ -64,6 +66,6 @@ WRITTEN = (
         "torch.func.vmap(lambda row: (row * {1}).sin())({0})",
         where=lambda x, y: bool(x) and broadcastable(x[1:], y),
     ),
-    row("branch", "{0}.sin() if {0}.sum() > 0 else {0} * {0}"),
+    row("branch", "{0}.sin() if {0}.sum() > 0 else {0} * {0}", domain=DECIDED),
     row("loop", "{out} = {0}\nfor _ in range(2):\n    {out} = ({out} * {0}).sin()"),
 )
