@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
@@ -74,7 +73,7 @@ def examine(op: Any, samples: int | None = None, seconds: float = SECONDS) -> Ex
     rules: list[Rules] = []
     findings: list[Finding] = []
     skipped: Counter[str] = Counter()
-    for number, sample in enumerate(islice(samples_of(op), samples)):
+    for number, sample in enumerate(samples_of(op, samples)):
         if isinstance(sample, str):
             skipped[sample] += 1
         elif sum(finding.verdict == SLOW for finding in findings) >= PATIENCE:

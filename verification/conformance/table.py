@@ -19,7 +19,8 @@ TEXT = """\
 # Conformance
 
 hofunc on torch's own database of ops (`torch.testing`'s OpInfo): every entry that torch says it differentiates twice in
-float64, by all real inputs of its samples, at orders 1 to 3. `make conformance` makes this page, from all samples.
+float64, by all real inputs of its samples, at orders 1 to 3. `make conformance` makes this page, from all samples, or
+from the first of each entry as `make conformance SAMPLES=20`.
 
 Each derivative is contracted with random weights of the outputs and one random direction for each order, which leaves a
 number that is wrong if any entry of the derivative is. Three oracles, none of which uses hofunc, say what it should be:
@@ -121,7 +122,12 @@ def _fallback(entries: Sequence[Examined]) -> str:
     count = sum(bool(entry.fallback) for entry in usable)
     share = f"{count} ({100 * count / max(1, len(usable)):.1f} %)"
     samples = sum(len({finding.sample for finding in entry.findings}) for entry in entries)
-    return f"Of {len(entries)} entries, {len(usable)} have samples, {samples} in all; {share} use the fallback."
+    skipped = sum((Counter(entry.skipped) for entry in entries), Counter())
+    left_out = "; ".join(f"{number} {reason}" for reason, number in sorted(skipped.items())) or "none"
+    return (
+        f"Of {len(entries)} entries, {len(usable)} have samples that can be differentiated; {share} use the fallback.\n"
+        f"Samples examined: {samples}. Left out: {left_out}."
+    )
 
 
 def _torch_errors(entries: Sequence[Examined]) -> Iterator[str]:
