@@ -24,6 +24,8 @@ TRUSTED = 1e-2  # differences that are not this exact, relative to the derivativ
 LOOPS = 3  # the highest order at which loops over autograd decide: they keep every graph of a lower order
 STEPS = (0.03, 0.008, 0.002)  # the smaller ones where f varies fast, or the larger are across a kink
 LEVELS = 4
+ROUNDING = 10  # times as far as two oracles are from each other a derivative may be from one of them
+MOST_ROUNDING = 1e-6  # if they are no further apart than this
 SAFETY = 100  # times the error that differences say they have, which rounding within f can exceed
 ROUGH = 1e-5  # relative to the derivative, how exact they are where f cancels digits, and still tell two apart
 
@@ -137,15 +139,23 @@ def judge(
         AssertionError: The derivative has not the shapes, dtypes or structure of the oracle's.
     """
     question = Question(got, f, inputs, order, argnums, tolerance)
-    for oracle in oracles:
+    for place, oracle in enumerate(oracles):
         expected = question.by(oracle)
         if expected is not None:
             error = error_over_all(got, expected)
-            kind, reason = (AGREED, "") if error <= tolerance else _decided(question, expected)
+            agrees = error <= tolerance or error <= ROUNDING * _apart(question, expected, oracles[place + 1 :])
+            kind, reason = (AGREED, "") if agrees else _decided(question, expected)
             return Verdict(kind, error, oracle.__name__, reason)
     error = question.distance(got)
     kind = AGREED if error <= question.bounds[1] < math.inf else UNDECIDED
     return Verdict(kind, error, "differences", "no oracle can differentiate f so often")
+
+
+def _apart(question: Question, expected: Any, others: Sequence[Oracle]) -> float:
+    """Return how far another oracle is from the first, 0 if there is none or it is more than rounding."""
+    found = (question.by(other) for other in others)
+    apart = next((error_over_all(expected, other) for other in found if other is not None), 0.0)
+    return apart if apart <= MOST_ROUNDING else 0.0
 
 
 def _decided(question: Question, expected: Any) -> tuple[str, str]:

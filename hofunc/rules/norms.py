@@ -53,14 +53,14 @@ def _std_mean(x: Tensor, dim: Dims = None, *, correction: float | None = None, k
 def vector_norm(x: Tensor, order: float = 2, dim: Dims = None, keepdim: bool = False, **_: Any) -> Tensor:
     """Return the p-norm over some axes; where it is zero its derivatives are, as in torch."""
     dims = dims_of(dim, x.dim())
+    if order == 1 or (order != 0 and prod(x.shape[dim] for dim in dims) == 1):  # any norm of a number is its modulus
+        return x.abs().sum(dims, keepdim=keepdim)
     if order == 2:
         return root((x * x).sum(dims, keepdim=keepdim))
     if order == float("inf"):
         return x.abs().amax(dims, keepdim=keepdim)
     if order == float("-inf"):
         return x.abs().amin(dims, keepdim=keepdim)
-    if order == 1:
-        return x.abs().sum(dims, keepdim=keepdim)
     if order == 0:
         return (x.detach() != 0).to(x.dtype).sum(dims, keepdim=keepdim)
     magnitude = x.abs()

@@ -134,6 +134,14 @@ def test_the_derivatives_of_a_norm_of_zeros_are_zero(order: int, device: torch.d
     assert not hofunc.jacobian(lambda x: torch.linalg.vector_norm(x, order))(x).any()
 
 
+@pytest.mark.parametrize("order", [0.5, 2, 3])
+def test_the_norm_of_a_number_loses_no_digits_near_zero(order: float, device: torch.device) -> None:
+    """By the root of a power, terms as large as 1 / 0.03 ** 3 would have to cancel."""
+    x = torch.tensor([[1.77]], dtype=torch.float64, device=device)
+    got = hofunc.hod(lambda x: torch.linalg.vector_norm(x - x.cos() - 2, order, dim=1), 4)(x)
+    assert abs(got.item() - x.cos().item()) < 1e-14
+
+
 def test_norms_keep_the_batch(device: torch.device) -> None:
     derivative = hofunc.hod(lambda x: F.layer_norm(x, (3,)).norm(dim=1), 2, layout="compact")(rand(device, 4, 3))
     assert derivative.dense(keep_batch=True).shape == (4, 3, 3)

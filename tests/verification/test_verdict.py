@@ -130,3 +130,13 @@ def test_differences_tell_two_apart_that_are_far_from_each_other_where_f_cancels
     right = hofunc.hod(f, 3)(x)
     assert judge(right, f, [x], 3, tolerance=1e-9).kind == ORACLE_WRONG
     assert judge(1.001 * right, f, [x], 3, tolerance=1e-9).kind == UNDECIDED
+
+
+def test_rounding_is_how_far_two_oracles_are_from_each_other() -> None:
+    right = nested_reverse(cube, 4)(X)
+    near, far = (1 + 3e-9) * right, (1 + 1e-6) * right
+    pair = [nested_reverse, off_by(1 + 1e-9)]
+    assert judge(near, cube, [X], 4, tolerance=1e-10, oracles=pair).kind == AGREED
+    assert judge(near, cube, [X], 4, tolerance=1e-10, oracles=pair[:1]).kind != AGREED
+    assert judge(far, cube, [X], 4, tolerance=1e-10, oracles=pair).kind != AGREED
+    assert judge(-right, cube, [X], 4, tolerance=1e-10, oracles=[nested_reverse, off_by(5)]).kind == WRONG
