@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from verification.oracles import Estimate, along, contracted, nested_autograd, nested_reverse
+from verification.oracles import Estimate, along, contracted, nested_autograd, nested_reverse, nested_written_out
 from verification.oracles.measure import error_over_all
 
 Argnums = int | tuple[int, ...]
@@ -144,7 +144,7 @@ def judge(
         if expected is not None:
             error = error_over_all(got, expected)
             agrees = error <= tolerance or error <= ROUNDING * _apart(question, expected, oracles[place + 1 :])
-            kind, reason = (AGREED, "") if agrees else _decided(question, expected)
+            kind, reason = (AGREED, "") if agrees else _decided(question, expected, oracles[place + 1 :])
             return Verdict(kind, error, oracle.__name__, reason)
     error = question.distance(got)
     kind = AGREED if error <= question.bounds[1] < math.inf else UNDECIDED
@@ -158,8 +158,15 @@ def _apart(question: Question, expected: Any, others: Sequence[Oracle]) -> float
     return apart if apart <= MOST_ROUNDING else 0.0
 
 
-def _decided(question: Question, expected: Any) -> tuple[str, str]:
-    """Decide between a derivative and an oracle that disagree; return the kind of the verdict and the reason."""
+def _decided(question: Question, expected: Any, others: Sequence[Oracle]) -> tuple[str, str]:
+    """Decide between a derivative and an oracle that disagree; return the kind of the verdict and the reason.
+
+    Who agrees with another oracle is right: two formulas are not wrong in the same digits. That the oracle does proves
+    nothing, since torch's own share theirs.
+    """
+    for other in (nested_written_out, *others):
+        if (third := question.by(other)) is not None and question.agrees(question.got, third):
+            return ORACLE_WRONG, other.__name__
     if question.estimate.error < math.inf:
         for bound in question.bounds:
             ours, theirs = question.distance(question.got) <= bound, question.distance(expected) <= bound

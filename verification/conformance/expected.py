@@ -20,7 +20,6 @@ _FAILURES: dict[str, tuple[str, ...]] = {
         "linalg.pinv.singular",
         "matrix_exp",
         "nn.functional.ctc_loss",
-        "nn.functional.multi_head_attention_forward",
         "pca_lowrank",
         "svd_lowrank",
     ),

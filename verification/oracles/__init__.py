@@ -7,6 +7,7 @@ from verification.oracles.differences import Estimate, along, central_difference
 from verification.oracles.measure import contracted, relative_error
 from verification.oracles.nested import nested_autograd, nested_forward, nested_forward_over_reverse, nested_reverse
 from verification.oracles.numbers import FORTY_DIGITS, derivatives_of_numbers
+from verification.oracles.written import nested_written_out
 
 __all__ = [
     "FORTY_DIGITS",
@@ -19,5 +20,6 @@ __all__ = [
     "nested_forward",
     "nested_forward_over_reverse",
     "nested_reverse",
+    "nested_written_out",
     "relative_error",
 ]
