@@ -6,16 +6,20 @@ The derivatives of logsumexp are the joint cumulants of the indicator of a categ
 
 where all slots of a block have one index. Softmax is its first derivative, so that its own derivatives are the same
 sum with the output as one more slot. Source: the derivative of p[i] is p[i] (delta[i, j] - p[j]), by induction.
+
+Cumulants of three variables or more are those of the variables less their means, of which every block has two or more.
+Where one probability is nearly one, the sum above is of terms that cancel: along a slope of 1e4, of three factors,
+which leaves 1e-4 of rounding where the cumulant is zero. What has no mean is zero there itself.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import factorial
-from typing import Any
 
 import torch
 
 from hofunc.algebra.labels import Axes, fresh_axes
+from hofunc.algebra.operators import Map
 from hofunc.algebra.partitions import set_partitions
 from hofunc.algebra.term import Factor, Term
 from hofunc.graph.node import Call, Ref
@@ -49,8 +53,10 @@ class Softmax:
         return self.terms_of(site, dims, len(positions), self.probabilities(site, dims))
 
 
-def cumulants(shape: Sequence[int], dims: Sequence[int], count: int, probabilities: Any) -> list[Term]:
+def cumulants(shape: Sequence[int], dims: Sequence[int], count: int, probabilities: Ref | Call) -> list[Term]:
     """Return the joint cumulants over the axes at dims, separate along all others.
+
+    Those of three slots or more are of the centred indicator, see above.
 
     Args:
         shape: Shape of the probabilities.
@@ -61,19 +67,63 @@ def cumulants(shape: Sequence[int], dims: Sequence[int], count: int, probabiliti
     Returns:
         Terms whose slots are the cumulant's, and whose output is empty.
     """
+    centred = count > 2
     separate = fresh_axes(shape)
+    kept = [dim for dim in range(len(shape)) if dim not in dims]
+    summed = [dim for dim in range(len(shape)) if dim in dims]
+    if not summed and count > 1:  # of a scalar: there is one category
+        return []
+    centre = _centre(probabilities, (*kept, *summed), len(summed))
+    apart = [separate[dim] for dim in kept]
+
+    def laid(own: Axes) -> Axes:
+        return tuple(own[dim] if dim in dims else separate[dim] for dim in range(len(shape)))
+
+    def over(axes: Axes) -> Axes:
+        return tuple(axes[dim] for dim in summed)
+
     terms = []
     for blocks in set_partitions(count):
+        if centred and min(map(len, blocks)) == 1:  # the mean of what has no mean
+            continue
         axes_of: dict[int, Axes] = {}
         factors = []
         for block in blocks:
-            own = fresh_axes(shape)
-            axes = tuple(own[dim] if dim in dims else separate[dim] for dim in range(len(shape)))
+            axes = laid(fresh_axes(shape))
             factors.append(Factor(probabilities, axes))
-            axes_of.update(dict.fromkeys(block, axes))
+            for slot in block:
+                axes_of[slot] = laid(fresh_axes(shape)) if centred else axes
+                if centred:
+                    factors.append(Factor(centre, (*over(axes), *over(axes_of[slot]), *apart)))
         weight = (-1) ** (len(blocks) - 1) * factorial(len(blocks) - 1)
         terms.append(Term(weight, tuple(factors), (), tuple(axes_of[slot] for slot in range(count))))
     return terms
+
+
+def _centre(probabilities: Ref | Call, order: tuple[int, ...], count: int) -> Map:
+    """Return the map that takes the mean from a tensor, given the axes of the probabilities: separate ones first."""
+    call = probabilities if isinstance(probabilities, Call) else Call(_itself, (probabilities,))
+    return Map(_centred, _centred_back, (call.args[0], call.op, call.args[1:], order, count), outs=count, ins=count)
+
+
+def _itself(x: torch.Tensor) -> torch.Tensor:
+    return x
+
+
+def _centred(
+    tensor: torch.Tensor, x: torch.Tensor, function: Callable, args: tuple, order: tuple[int, ...], count: int
+) -> torch.Tensor:
+    """Take its mean from a tensor, of which the last axes are those of the probabilities."""
+    p = function(x, *args).permute(order)
+    return tensor - (tensor * p).sum(tuple(range(-count, 0)), keepdim=True)
+
+
+def _centred_back(
+    tensor: torch.Tensor, x: torch.Tensor, function: Callable, args: tuple, order: tuple[int, ...], count: int
+) -> torch.Tensor:
+    """Apply the transpose of `_centred`."""
+    p = function(x, *args).permute(order)
+    return tensor - p * tensor.sum(tuple(range(-count, 0)), keepdim=True)
 
 
 def _softmax(site: Site, dims: tuple[int, ...], order: int, p: Ref | Call) -> list[Term]:

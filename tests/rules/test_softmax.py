@@ -23,6 +23,7 @@ CASES: list[OpCase] = [
     use("softmax over a negative dim", lambda x: x.softmax(-2), (2, 3)),
     use("softmax over a dim of one", lambda x: x.softmax(0) * x, (1, 2)),
     use("softmax of a scalar", lambda x: x.softmax(0) * x, ()),
+    use("softmax of a sum", lambda x: (x * x).sum().softmax(0) * x + (x * x).sum().logsumexp(0), (3,)),
     use("softmax of a broadcast", lambda x: x.expand(2, 3).softmax(0) * x, (3,)),
     use("softmax of an empty tensor", lambda x: x.softmax(1), (0, 2), orders=(1,)),
     use("softmax of a softmax", lambda x: x.softmax(0).softmax(0), (3,)),
@@ -66,6 +67,28 @@ def test_large_inputs_do_not_overflow(device: torch.device) -> None:
 def test_rows_are_kept_apart(f, device: torch.device) -> None:  # type: ignore[no-untyped-def]
     got = hofunc.hod(lambda x: f(x, 1), 3, layout="compact")(rand(device, 4, 3))
     assert got.dense(keep_batch=True).shape == (4, *(3,) * (3 if f is torch.logsumexp else 4))
+
+
+@pytest.mark.parametrize("strategy", ["reverse", "forward", "mixed"])
+@pytest.mark.parametrize("order", [2, 3, 4])
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: x.softmax(1),
+        lambda x: x.log_softmax(1),
+        lambda x: x.logsumexp(1),
+        lambda x: x.logsumexp((0, 1)),
+        lambda x: x.logcumsumexp(1),
+    ],
+)
+def test_no_rounding_is_left_where_one_category_has_all_probability(  # type: ignore[no-untyped-def]
+    f, order: int, strategy: str, device: torch.device
+) -> None:
+    """Along slopes of 1e4 it would be 1e-16 of their power: 1 at order 4."""
+    slopes = torch.tensor([[1.0, 0.3, -0.5], [0.7, 0.2, 2.0]], dtype=torch.float64, device=device)
+    at = torch.ones((), dtype=torch.float64, device=device)
+    got = hofunc.hod(lambda t: f(1e4 * slopes * t), order, strategy=strategy)(at)
+    assert got.abs().max() < 1e-20
 
 
 def test_running_sums_start_from_nothing_and_spread_far(device: torch.device) -> None:
