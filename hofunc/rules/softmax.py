@@ -183,8 +183,9 @@ def running_softmax(x: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
 
 
 def softmax_over(x: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
-    """Return the softmax over several axes together."""
-    return (x - x.logsumexp(dims, keepdim=True)).exp()
+    """Return the softmax over several axes together; zeros of minus infinity alone, for which torch has no number."""
+    total = x.logsumexp(dims, keepdim=True)
+    return (x - torch.where(total == -torch.inf, 0, total)).exp()
 
 
 define(aten._softmax.default, Softmax(lambda site, dims: Ref(site.node.number), _softmax))

@@ -91,6 +91,17 @@ def test_no_rounding_is_left_where_one_category_has_all_probability(  # type: ig
     assert got.abs().max() < 1e-20
 
 
+@pytest.mark.parametrize("order", [1, 2, 3])
+@pytest.mark.parametrize("f", [lambda x: x.logsumexp(1), lambda x: torch.logaddexp(x, x.flip(1))])
+def test_nothing_but_minus_infinity_has_no_slope(f, order: int, device: torch.device) -> None:  # type: ignore[no-untyped-def]
+    """The other row is as without it."""
+    x = torch.tensor([[0.3, -0.8], [-torch.inf, -torch.inf]], dtype=torch.float64, device=device)
+    got = hofunc.hod(lambda x: f(x).nan_to_num(neginf=0.0), order)(x)
+    alone = hofunc.hod(f, order)(x[:1])
+    assert got.isfinite().all()
+    assert got.abs().sum().item() == pytest.approx(alone.abs().sum().item())
+
+
 def test_running_sums_start_from_nothing_and_spread_far(device: torch.device) -> None:
     x = torch.tensor([-torch.inf, 0.0, 1000.0, -1000.0, 1000.0], dtype=torch.float64, device=device)
     got = hofunc.jacobian(lambda x: x.logcumsumexp(0))(x)

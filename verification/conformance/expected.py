@@ -13,12 +13,7 @@ _FAILURES: dict[str, tuple[str, ...]] = {
     "what it returns depends on random numbers that it draws itself": ("nn.functional.rrelu",),
     "a sparse tensor on the way": ("to_sparse",),
     "complex numbers without a rule on the way": ("linalg.eig", "linalg.eigvals"),
-    "planned or computed for longer than the limit at order 3, or 2": (
-        "linalg.cond",
-        "linalg.lstsq.grad_oriented",
-        "linalg.pinv",
-        "linalg.pinv.singular",
-        "matrix_exp",
+    "planned for about as long as the limit at order 3": (
         "nn.functional.ctc_loss",
         "pca_lowrank",
         "svd_lowrank",
