@@ -1,12 +1,16 @@
 """The graph under construction: its nodes, their values, and which tensor is the value of which node."""
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
 from hofunc.graph.layout import in_memory_order, layout_of, memory_order, restrided, within
 from hofunc.graph.node import CONSTANT, INPUT, NEGATIVE_ZERO, Graph, Node, Ref
+
+# Gives what is computed within it, from below autograd, the autograd history of what it is computed from.
+with_history = partial(torch._C._SetExcludeDispatchKeyGuard, torch._C.DispatchKey.AutogradFunctionality, False)
 
 _AS_STRIDED = torch.ops.aten.as_strided.default
 _SEQUENCES = (list, tuple)
@@ -108,8 +112,8 @@ class Ledger:
         if layout is None or id(out) in self.tracked:
             return False
         index, order = self.index_of(tensor), memory_order(memory.stride)
-        with torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.AutogradFunctionality, False):
-            vector = in_memory_order(tensor, order)  # with the history of the tensor, also from below autograd
+        with with_history():
+            vector = in_memory_order(tensor, order)
         contents = self.add(vector, in_memory_order, (Ref(index), order), (index,))
         self.add(out, restrided, (Ref(contents), layout), (contents,))
         return True

@@ -27,13 +27,13 @@ from hofunc.graph.layout import (
     unseen,
     write_strided,
 )
-from hofunc.graph.ledger import Ledger
+from hofunc.graph.ledger import Ledger, with_history
 from hofunc.graph.node import Ref
 
 
 def copied(tensor: torch.Tensor) -> torch.Tensor:
     """Return a copy that has the autograd history of a tensor, which copies made below autograd do not have."""
-    with torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.AutogradFunctionality, False):
+    with with_history():
         return tensor.clone()
 
 
