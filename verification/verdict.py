@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -66,13 +66,16 @@ class Question:
     order: int
     argnums: Argnums
     tolerance: float
+    _said: dict[Oracle, Any] = field(default_factory=dict, init=False)
 
     def by(self, oracle: Oracle) -> Any:
-        """Return what an oracle says, or None if it cannot differentiate f so often."""
-        try:
-            return oracle(self.f, self.order, self.argnums)(*self.inputs)
-        except RuntimeError:
-            return None
+        """Return what an oracle says, asked once, or None if it cannot differentiate f so often."""
+        if oracle not in self._said:
+            try:
+                self._said[oracle] = oracle(self.f, self.order, self.argnums)(*self.inputs)
+            except RuntimeError:
+                self._said[oracle] = None
+        return self._said[oracle]
 
     @cached_property
     def directions(self) -> list[list[Tensor]]:

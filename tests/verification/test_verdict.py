@@ -32,6 +32,13 @@ def off_by(factor: float) -> Callable[..., Any]:
     return oracle
 
 
+def tells_apart(right: Tensor, wrong: Tensor, f: Callable[..., Any], x: Tensor, order: int) -> bool:
+    """Tell whether differences are near the one and not near the other."""
+    questions = [Question(got, f, [x], order, 0, 1e-9) for got in (right, wrong)]
+    distances = [question.distance(question.got) for question in questions]
+    return any(distances[0] <= bound < distances[1] for bound in questions[0].bounds)
+
+
 @pytest.mark.parametrize("order", [1, 2, 3])
 @pytest.mark.parametrize("factor", [-1, 2, 1 + 1e-6])
 def test_a_third_decides(order: int, factor: float) -> None:
@@ -94,13 +101,6 @@ def test_a_planted_bug_shrinks_to_few_statements() -> None:
     assert len(found.statements) <= 3
     assert sum(x.numel() for x in found.inputs) <= 4
     assert "tanh" in str(found)
-
-
-def tells_apart(right: Tensor, wrong: Tensor, f: Callable[..., Any], x: Tensor, order: int) -> bool:
-    """Tell whether differences are near the one and not near the other."""
-    questions = [Question(got, f, [x], order, 0, 1e-9) for got in (right, wrong)]
-    distances = [question.distance(question.got) for question in questions]
-    return any(distances[0] <= bound < distances[1] for bound in questions[0].bounds)
 
 
 @pytest.mark.parametrize("order", [1, 2, 3])

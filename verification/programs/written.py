@@ -45,6 +45,7 @@ def _second(x: Shape) -> Iterator[str]:
         yield "torch.func.jacfwd(lambda t: t * t.sum())({0}) @ {0}"
 
 
+# Where it is clear on which side of zero the sum of an operand is.
 DECIDED = Domain(lambda x: abs(x.sum().item()) >= 0.5, lambda _: (("({0} + 0.57)",), ("({0} * {0} + 0.5)",)))
 
 # torch's own derivatives of a product divide by its elements, so that those of a transform are not finite at zero.
