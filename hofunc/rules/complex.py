@@ -90,10 +90,16 @@ def _parts(x: Any) -> tuple[Any, Any]:
 # Ops that are linear with real coefficients, applied to both parts.
 
 
-def _define_linear(op: Any) -> None:
+def _define_linear(op: Any, but: int | None = None) -> None:
+    """Enter an op that is linear in all its tensors, but for what stands at one place."""
+
     def function(*args: Any, **kwargs: Any) -> Any:
         results = [
-            op(*_part(args, place), **{name: _part(value, place) for name, value in kwargs.items()}) for place in (0, 1)
+            op(
+                *(arg if at == but else _part(arg, place) for at, arg in enumerate(args)),
+                **{name: _part(value, place) for name, value in kwargs.items()},
+            )
+            for place in (0, 1)
         ]
         if isinstance(results[0], list | tuple):
             return [Pair(*parts) for parts in zip(*results, strict=True)]
@@ -103,8 +109,8 @@ def _define_linear(op: Any) -> None:
 
 
 def _part(template: Any, place: int) -> Any:
-    """Replace every tensor of floating-point numbers by one of its parts."""
-    if isinstance(template, Pair | complex) or (isinstance(template, Tensor) and template.is_floating_point()):
+    """Replace every tensor by one of its parts."""
+    if isinstance(template, Pair | Tensor):
         return _parts(template)[place]
     if isinstance(template, torch.dtype) and template.is_complex:
         return template.to_real()
@@ -117,13 +123,20 @@ for _op in (
     *(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.alias.default, aten.clone.default),
     *(aten.contiguous.default, aten.select.int, aten.slice.Tensor, aten.diagonal.default, aten.unbind.int),
     *(aten.split.Tensor, aten.split_with_sizes.default, aten.cat.default, aten.stack.default, aten.flip.default),
-    *(aten.roll.default, aten.index.Tensor, aten.index_select.default),
-    *(aten.gather.default, aten.tril.default, aten.triu.default, aten.diag_embed.default, aten.cumsum.default),
+    *(aten.roll.default, aten.tril.default, aten.triu.default, aten.diag_embed.default, aten.cumsum.default),
     *(aten.sum.default, aten.sum.dim_IntList, aten.mean.default, aten.mean.dim, aten.neg.default),
-    *(aten.add.Tensor, aten.sub.Tensor, aten.where.self, aten.unfold.default, aten.copy.default),
+    *(aten.unfold.default, aten.copy.default),
     *(in_memory_order, read_strided, restrided, write_strided, overwritten),
 ):
     _define_linear(_op)
+
+for _op, _place in (
+    (aten.where.self, 0),
+    (aten.index.Tensor, 1),
+    (aten.index_select.default, 2),
+    (aten.gather.default, 2),
+):
+    _define_linear(_op, but=_place)
 
 
 # Products.
@@ -149,6 +162,16 @@ for _op in (aten.mul.Tensor, aten.mul.Scalar, aten.mm.default, aten.bmm.default,
 _define_bilinear(aten.vdot.default, conjugate=True)
 
 _times: Callable[[Any, Any], Pair] = IN_PARTS[aten.mul.Tensor]
+
+
+def _sum(x: Any, y: Any, alpha: complex = 1) -> Pair:
+    """Add a multiple; a number, or real numbers, have an imaginary part of zero."""
+    (a, b), (c, d) = _parts(x), _parts(y if alpha == 1 else _times(y, alpha))
+    return Pair(a + c, b + d)
+
+
+def _difference(x: Any, y: Any, alpha: complex = 1) -> Pair:
+    return _sum(x, y, -alpha)
 
 
 def _reciprocal(z: Any) -> Pair:
@@ -218,6 +241,12 @@ def _conjugate(z: Pair) -> Pair:
 
 
 IN_PARTS |= {
+    aten.add.Tensor: _sum,
+    aten.add.Scalar: _sum,
+    aten.sub.Tensor: _difference,
+    aten.sub.Scalar: _difference,
+    aten.rsub.Scalar: lambda x, y, alpha=1: _difference(y, x, alpha),
+    aten.rsub.Tensor: lambda x, y, alpha=1: _difference(y, x, alpha),
     aten.div.Tensor: _quotient,
     aten.div.Scalar: _quotient,
     aten.reciprocal.default: _reciprocal,

@@ -66,6 +66,13 @@ ARITHMETIC = [
     use("quotient by real numbers", lambda x: (half(x) / x.exp()).real + (half(x) / 1.5).imag, (2,)),
     use("reciprocal", lambda x: half(x).reciprocal().imag, (2,)),
     use("sum with real numbers", lambda x: (half(x) + x - 2 * half(x.cos())).abs(), (2,)),
+    use("sum with a number", lambda x: (half(x) + 2).abs() + (1.5 + half(x)).angle(), (2,)),
+    use("difference with a number", lambda x: (3.0 - half(x)).abs() + (half(x) - (1 + 2j)).abs(), (2,)),
+    use("sum of real and imaginary", lambda x: ((x + 1j) * (2j - x.cos())).real, (2,)),
+    use("sum with integers", lambda x: (half(x) + torch.tensor([1, 2], device=x.device)).abs(), (2,)),
+    use("sum with truth values", lambda x: (half(x) + (x.detach() > 0) - 3).abs(), (2,)),
+    use("multiples", lambda x: torch.add(half(x), half(x.cos()), alpha=2j).abs() + (half(x) - 3 * x).abs(), (2,)),
+    use("rsub", lambda x: torch.rsub(half(x), x, alpha=2).abs(), (2,)),
     use("conjugate", lambda x: _product(torch.conj, x), (2,), reference=lambda x: _product(torch.conj_physical, x)),
     use("exp", lambda x: half(x).exp().real, (2,)),
     use("log", lambda x: torch.view_as_real(half(x).log()), (2,)),
@@ -90,6 +97,9 @@ SHAPES = [
     use("padding", lambda x: torch.nn.functional.pad(half(x), (1, 0), value=2.0).square().imag, (2,)),
     use("sums", lambda x: half(x).sum(0).abs() + half(x).mean().abs(), (2, 2)),
     use("where", lambda x: torch.where(x.detach() > 0, half(x), half(x.cos())).square().imag, (3,)),
+    use("where, of integers", lambda x: torch.where(x.detach() > 0, half(x), 2).square().imag, (3,)),
+    use("joining integers", lambda x: torch.cat([half(x), torch.tensor([3], device=x.device)]).square().imag, (2,)),
+    use("gather", lambda x: half(x).gather(0, torch.tensor([0, 0], device=x.device)).square().imag, (2,)),
     use("writing", lambda x: _written(x).square().imag, (3,)),
 ]
 
