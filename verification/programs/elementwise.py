@@ -95,7 +95,15 @@ ELEMENTWISE = (
     row("rounding", "{0} * {0}.floor()", "{0} + {0}.ceil()", "{0} * {0}.trunc()", domain=off(0.0, period=1.0)),
     row("round", "{0} * {0}.round()", domain=off(0.5, period=1.0)),
     row("detach", "{0} * {0}.detach()", "{0} + torch.ones_like({0})", "{0} * torch.full_like({0}, 0.5)"),
+    row(
+        "complex numbers",
+        "(3 - torch.complex({0}.cos(), {0}.sin())).abs()",
+        "torch.complex({0}.exp(), {0}).angle()",
+        "(torch.exp(1j * {0}) + 0.5).square().real",
+        "(torch.polar({0}.cos() + 2, {0}) / (1 + 2j)).imag",
+    ),
     # Of two numbers.
+    row("complex", "(torch.complex({0}, {1}) - {0}).square().imag", "((1 + {0} * 1j) * ({1} - 2j)).real"),
     row("div", "{0} / {1}", "torch.addcdiv({0}, {0}, {1})", domain=of_each(EVERYWHERE, POSITIVE)),
     row("pow", "{0} ** {1}", domain=of_each(POSITIVE, EVERYWHERE)),
     row("atan2", "torch.atan2({0}, {1})", domain=of_each(EVERYWHERE, POSITIVE)),
