@@ -313,6 +313,29 @@ def test_another_dtype_of_the_storage_is_refused(device: torch.device) -> None:
         assert part in str(caught.value)
 
 
+@pytest.mark.parametrize("write_first", [False, True])
+def test_conjugated_numbers_of_a_storage_that_is_written_to_are_refused(
+    write_first: bool, device: torch.device
+) -> None:
+    def f(x: Tensor) -> Tensor:
+        z = torch.complex(x, x)
+        conjugate = z.conj()
+        (z if write_first else conjugate).mul_(2j)
+        return conjugate.abs()
+
+    with pytest.raises(UntracedError, match=r"got torch.complex128, conjugated in a storage of torch.complex128"):
+        recorded(f, rand(device, 3))
+
+
+def test_views_of_complex_numbers_that_were_written_before_are_read(device: torch.device) -> None:
+    def f(x: Tensor) -> Tensor:
+        z = torch.zeros(3, dtype=torch.complex128, device=device)
+        z[:] = torch.complex(x, x * x)
+        return z.imag * z.conj().imag + z.real
+
+    check_replay(f, [rand(device, 3)], [rand(device, 3, seed=1)])
+
+
 def test_an_op_without_a_functional_form_is_refused(device: torch.device) -> None:
     with pytest.raises(UntracedError) as caught:
         recorded(lambda x: torch.zeros(3, dtype=x.dtype, device=device, out=x * 1), rand(device, 3))
