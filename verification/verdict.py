@@ -94,7 +94,7 @@ class Question:
     def estimate(self) -> Estimate:
         """What finite differences say along the directions; with an infinite error where they say nothing."""
         tried = [along(self.f, self.inputs, self.directions, step=step, levels=LEVELS) for step in STEPS]
-        best = min(tried, key=lambda found: found.error)
+        best = min(tried, key=lambda found: math.inf if math.isnan(found.error) else found.error)
         return best._replace(error=SAFETY * best.error if best.error <= TRUSTED * _scale(best) else math.inf)
 
     @property

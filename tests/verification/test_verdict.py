@@ -122,6 +122,16 @@ def test_a_smaller_step_decides_where_f_varies_fast() -> None:
     assert tells_apart(hofunc.hod(f, 3)(x), nested_reverse(f, 3)(x), f, x, 3)
 
 
+def test_a_smaller_step_decides_where_the_largest_leaves_the_domain() -> None:
+    """To the fourth order torch cannot differentiate zeta forward, and at zero it is infinite."""
+
+    def f(x: Tensor) -> Tensor:
+        return torch.special.zeta(2.5, x * x.trunc())
+
+    x = torch.tensor(-1.06, dtype=torch.float64)
+    assert judge(hofunc.hod(f, 4)(x), f, [x], 4, tolerance=1e-9, oracles=[nested_forward]).kind == AGREED
+
+
 def test_differences_tell_two_apart_that_are_far_from_each_other_where_f_cancels_digits() -> None:
     c = torch.tensor([[[0.86]], [[1.34]]], dtype=torch.float64)
 
