@@ -8,6 +8,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from hofunc.errors import ArgumentError
+from hofunc.graph.layout import memory_order
 
 
 class Signature:
@@ -35,10 +36,14 @@ class Signature:
             _with_strides if strides else attrgetter("shape", "dtype", "device")
         )
         self.facts = tuple(self._fact(leaf) for _, leaf in tensors)
+        self._strides = tuple(leaf.stride() for _, leaf in tensors)
         self._is_flat = not kwargs and all(isinstance(arg, torch.Tensor) for arg in args)
 
     def tensors(self, args: tuple, kwargs: dict) -> Sequence[torch.Tensor]:
         """Return the tensors of a call, in the order in which pytrees are flattened, arguments first.
+
+        One of other strides is copied into those of the plan: some ops, of which fused attention is one, were chosen
+        for these, and compute something else from others.
 
         Raises:
             ArgumentError: The call has another structure, a tensor of another shape, dtype or device, or another value
@@ -58,7 +63,10 @@ class Signature:
         for tensor, expected in zip(tensors, self.facts, strict=True):
             if not isinstance(tensor, torch.Tensor) or fact(tensor) != expected:
                 self._check(tensors)
-        return tensors
+        return [
+            tensor if tensor.stride() == strides else _laid_out(tensor, strides)
+            for tensor, strides in zip(tensors, self._strides, strict=True)
+        ]
 
     def _check(self, tensors: Sequence[Any]) -> None:
         for name, tensor, expected in zip(self.names, tensors, self.facts, strict=True):
@@ -78,6 +86,12 @@ class Signature:
             expected=f"{expected}, as planned",
             remedy="Make another plan for such arguments, or call the transform itself.",
         )
+
+
+def _laid_out(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+    """Return a tensor without gaps in memory, its axes in the order in which strides have them."""
+    order = memory_order(strides)
+    return tensor.permute(order).contiguous().permute([order.index(dim) for dim in range(len(order))])
 
 
 def _with_strides(tensor: torch.Tensor) -> tuple:

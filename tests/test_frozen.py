@@ -153,6 +153,19 @@ def test_inputs_that_lie_in_memory_in_another_way(x: Tensor) -> None:
     assert_equal(plan(other), hod(f, 2)(other.contiguous()))
 
 
+def test_fused_attention_of_inputs_that_lie_in_memory_in_another_way(device: torch.device) -> None:
+    """Its kernel, which torch calls only where the last axis has no gaps, computes something else where it has."""
+
+    def f(x: Tensor) -> Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(x, x, x.sin())
+
+    x, other = rand(device, 1, 1, 2, 3), rand(device, 1, 1, 2, 3, seed=1)
+    plan = hofunc.derivatives(f, 2).plan(x)
+    apart = torch.stack([other, other], -1)[..., 0]
+    for same in (other.mT.contiguous().mT, apart):
+        assert_equal(plan(same), plan(other))
+
+
 def test_results_of_two_calls_share_no_memory(x: Tensor) -> None:
     weight = x.clone()
     plan = hofunc.jacobian(lambda x: (weight @ x, x * 1)).plan(x[0])

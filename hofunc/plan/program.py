@@ -13,6 +13,14 @@ from hofunc.graph.node import Call, Graph, Ref, call_of, fill, refs
 from hofunc.rules.lower import Lowered
 from hofunc.views import Labelled, read
 
+aten = torch.ops.aten
+
+# An op that needs the strides of the recorded values: those of a later call may be others.
+_OF_ANY_STRIDES: dict[Any, Callable] = {
+    aten.view.default: torch.reshape,
+    aten._unsafe_view.default: torch.reshape,
+}
+
 
 class Register:
     """Names a tensor that a program computes or is given; equal only to itself."""
@@ -107,7 +115,8 @@ class Builder:
             node = self.lowered.graph.nodes[index]
             origin = self.lowered.origins[index]
             if origin is None:
-                register = self.call(call_of(node))
+                call = call_of(node)
+                register = self.call(call._replace(op=_OF_ANY_STRIDES.get(call.op, call.op)))
                 if node.output is not None:
                     register = self.emit(getitem, register, node.output)
                 dtype = self.dtype if node.dtype.is_floating_point else node.dtype

@@ -58,6 +58,20 @@ def test_captured_tensors_are_no_part_of_the_structure(device: torch.device) -> 
         assert relative_error(hofunc.hod(network(seed), 2)(x), nested_reverse(network(seed), 2)(x)) < 1e-12
 
 
+def test_a_plan_is_of_any_strides(device: torch.device, plans: OrderedDict) -> None:
+    """The flat places of max_unpool2d are views, which other strides do not allow."""
+    x, index = rand(device, 2, 3, 2, 2), torch.arange(0, 16, 4, device=device).reshape(2, 2).expand(2, 3, 2, 2)
+
+    def f(x: Tensor) -> Tensor:
+        return torch.nn.functional.max_unpool2d(x, index.contiguous(memory_format=layout), [2, 2]).square()
+
+    layout = torch.contiguous_format
+    expected = hofunc.hod(f, 2)(x)
+    layout = torch.channels_last
+    assert torch.equal(hofunc.hod(f, 2)(x.contiguous(memory_format=layout)), expected)
+    assert len(plans) == 1
+
+
 def test_another_structure_is_another_plan(device: torch.device, plans: OrderedDict) -> None:
     x = rand(device, 3).abs()
     others = [
