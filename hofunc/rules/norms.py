@@ -5,7 +5,7 @@ torch's own formula for the second derivative of layer_norm is itself not differ
 """
 
 from collections.abc import Sequence
-from math import prod
+from math import isinf, prod
 from typing import Any
 
 import torch
@@ -57,13 +57,15 @@ def vector_norm(x: Tensor, order: float = 2, dim: Dims = None, keepdim: bool = F
         return x.abs().sum(dims, keepdim=keepdim)
     if order == 2:
         return root((x * x).sum(dims, keepdim=keepdim))
-    if order == float("inf"):
-        return x.abs().amax(dims, keepdim=keepdim)
-    if order == float("-inf"):
-        return x.abs().amin(dims, keepdim=keepdim)
+    if isinf(order):
+        return (x.abs().amax if order > 0 else x.abs().amin)(dims, keepdim=keepdim)
     if order == 0:
         return (x.detach() != 0).to(x.dtype).sum(dims, keepdim=keepdim)
     magnitude = x.abs()
+    if order < 0:  # zero where any element is, without a slope, as in torch
+        vanishes = magnitude.detach().amin(dims, keepdim=True) == 0
+        norm = torch.where(vanishes, 1, magnitude).pow(order).sum(dims, keepdim=True).pow(1 / order)
+        return _without(torch.where(vanishes, 0, norm), dim, keepdim)
     if 0 < order < 1:  # no slope at zero, as in torch
         powers = torch.where(magnitude > 0, torch.where(magnitude > 0, magnitude, 1).pow(order), 0)
     else:

@@ -8,7 +8,7 @@ from torch import Tensor
 import hofunc
 from tests.cases import rand
 from tests.rules.opcase import ORACLE_WARNINGS, OpCase, every_row, use
-from verification.oracles import central_differences, relative_error
+from verification.oracles import central_differences, nested_reverse, relative_error
 
 aten = torch.ops.aten
 pytestmark = ORACLE_WARNINGS
@@ -145,3 +145,18 @@ def test_the_norm_of_a_number_loses_no_digits_near_zero(order: float, device: to
 def test_norms_keep_the_batch(device: torch.device) -> None:
     derivative = hofunc.hod(lambda x: F.layer_norm(x, (3,)).norm(dim=1), 2, layout="compact")(rand(device, 4, 3))
     assert derivative.dense(keep_batch=True).shape == (4, 3, 3)
+
+
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize("order", [-0.5, -1, -2])
+def test_a_norm_of_negative_order_has_no_slope_at_zero(order: float, keepdim: bool, device: torch.device) -> None:
+    x = torch.tensor([[1.0, 0.0], [2.0, 3.0]], dtype=torch.float64, device=device)
+
+    def f(x: Tensor) -> Tensor:
+        return torch.linalg.vector_norm(x, order, dim=1, keepdim=keepdim)
+
+    _, first, second = hofunc.derivatives(f, 2)(x)
+    assert not first[0].any()
+    assert not second[0].any()
+    assert relative_error(first[1:, ..., 1:, :], nested_reverse(f, 1)(x[1:])) < 1e-10
+    assert relative_error(second[1:, ..., 1:, :, 1:, :], nested_reverse(f, 2)(x[1:])) < 1e-10
