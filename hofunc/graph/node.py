@@ -104,6 +104,12 @@ class Call(NamedTuple):
         return self.op(*fill(self.args, supply), **{name: fill(value, supply) for name, value in self.kwargs})
 
 
+class Mask(Call):
+    """A call that tells which elements are passed on: others become zero, also what is nan, which a product keeps."""
+
+    __slots__ = ()
+
+
 def fill(template: Any, supply: Iterator) -> Any:
     """Replace every Ref of a nested tuple by the next item of supply."""
     if type(template) is Ref:

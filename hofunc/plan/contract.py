@@ -10,7 +10,8 @@ import torch
 from hofunc.algebra.labels import Label, labels_of
 from hofunc.algebra.operators import Delta, Map, with_merged_selections
 from hofunc.algebra.term import Factor, Term, visible
-from hofunc.plan.operators import applied, matrix
+from hofunc.graph.node import Mask
+from hofunc.plan.operators import applied, masked, matrix
 from hofunc.plan.program import Builder, Register
 from hofunc.views import Labelled, aligned, each, permuted
 
@@ -29,6 +30,9 @@ def contract(builder: Builder, term: Term) -> Term:
     while operators:
         operator = operators.pop()
         needed = {*shown, *labels_of(*(other.axes for other in operators))}
+        if isinstance(operator.source, Mask):
+            operands = masked(builder, operator, operands)
+            continue
         transformed = applied(builder, operator, operands, needed)
         if transformed is not None:
             operands = transformed
@@ -43,8 +47,8 @@ def contract(builder: Builder, term: Term) -> Term:
 
 def _parted(builder: Builder, factors: Sequence[Factor]) -> tuple[list[Factor], list[Labelled]]:
     """Part factors into operators and tensors, and read the latter."""
-    operators = [factor for factor in factors if isinstance(factor.source, Delta | Map)]
-    tensors = [factor for factor in factors if not isinstance(factor.source, Delta | Map)]
+    operators = [factor for factor in factors if isinstance(factor.source, Delta | Map | Mask)]
+    tensors = [factor for factor in factors if not isinstance(factor.source, Delta | Map | Mask)]
     return operators, [builder.read(factor.source, factor.axes) for factor in tensors]
 
 

@@ -212,6 +212,7 @@ _SHAPES: dict[Callable, Callable[..., Sequence[int]]] = {
     torch.mul: _broadcast,
     torch.add: _broadcast,
     views.add_scaled: _broadcast,
+    operators.passed_on: _broadcast,
     torch.neg: _first,
     torch.sum: lambda tensor, dims: [size for dim, size in enumerate(tensor.shape) if dim not in dims],
     torch.index_select: lambda tensor, dim, index: (*tensor.shape[:dim], len(index), *tensor.shape[dim + 1 :]),

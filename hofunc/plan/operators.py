@@ -9,7 +9,7 @@ from hofunc.algebra.labels import Axes, Axis, Label, extent, fresh_axes, labels_
 from hofunc.algebra.operators import Delta
 from hofunc.algebra.term import Factor
 from hofunc.plan.program import Builder
-from hofunc.views import Labelled, each, read, spread
+from hofunc.views import Labelled, aligned, each, read, spread
 
 
 def applied(
@@ -84,3 +84,20 @@ def eye_like(tensor: torch.Tensor, size: int) -> torch.Tensor:
 def one_like(tensor: torch.Tensor) -> torch.Tensor:
     """Return the number one as a tensor of a tensor's dtype and device."""
     return torch.ones((), dtype=tensor.dtype, device=tensor.device)
+
+
+def masked(builder: Builder, factor: Factor, operands: Sequence[Labelled]) -> list[Labelled]:
+    """Apply a mask to the operand that has most of its labels; where there is none it is an operand itself."""
+    mask = builder.read(factor.source, factor.axes)
+    if not operands:
+        return [Labelled(builder.emit(torch.Tensor.to, mask.tensor, builder.dtype), mask.labels)]
+    place = max(range(len(operands)), key=lambda place: len({*mask.labels} & {*operands[place].labels}))
+    operand = operands[place]
+    labels = (*operand.labels, *(label for label in mask.labels if label not in operand.labels))
+    kept = builder.emit(passed_on, *(aligned(builder.emit, one, labels) for one in (operand, mask)))
+    return [*operands[:place], Labelled(kept, labels), *operands[place + 1 :]]
+
+
+def passed_on(tensor: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Return a tensor with zeros where a mask is false."""
+    return torch.where(mask, tensor, 0)

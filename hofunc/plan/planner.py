@@ -6,7 +6,8 @@ from math import inf
 import torch
 
 from hofunc.errors import ArgumentError
-from hofunc.plan.blocks import local_blocks
+from hofunc.graph.node import Mask
+from hofunc.plan.blocks import Local, local_blocks
 from hofunc.plan.blueprint import Blueprint, Limits, drawn
 from hofunc.plan.cost import rates_of
 from hofunc.plan.packing import DirectionsError
@@ -44,11 +45,12 @@ def plan(
         DirectionsError: The strategy asked for does not apply; it is an ArgumentError.
         ArgumentError: No plan keeps to max_bytes, or rows mix so that chunk_size cannot be kept to.
     """
-    make = _maker(lowered, orders, compact, limits)
+    lowered = with_rows(lowered)
+    local = local_blocks(lowered, max(orders))
+    make = _maker(lowered, local, orders, compact, limits)
     if strategy != "auto":
         return tuple(_within([make(strategy, inf)], limits))
-    names = STRATEGIES if max(orders) > 1 else STRATEGIES[:2]
-    plans = _in_turns(make, names, device_of(lowered.graph), limits)
+    plans = _in_turns(make, _candidates(lowered, local, orders), device_of(lowered.graph), limits)
     return tuple(sorted(_within(plans, limits), key=lambda plan: plan.run_cost.seconds))
 
 
@@ -61,17 +63,36 @@ def rival(best: Blueprint, orders: Sequence[int], *, compact: bool, strategy: st
         ArgumentError: It does not keep to the limits.
     """
     most = _most_steps(best.run_cost.seconds, device_of(best.lowered.graph))
-    (made,) = _within([_maker(best.lowered, orders, compact, limits)(strategy, max(FIRST_LEAVE, most))], limits)
+    lowered = with_rows(best.lowered)
+    make = _maker(lowered, local_blocks(lowered, max(orders)), orders, compact, limits)
+    (made,) = _within([make(strategy, max(FIRST_LEAVE, most))], limits)
     return made
+
+
+def _candidates(lowered: Lowered, local: dict[int, Local], orders: Sequence[int]) -> Sequence[str]:
+    """Return the strategies of which the fastest is to be taken.
+
+    The mixed one multiplies second derivatives by directions, of which a mask before may have left zeros: where the
+    former are infinite, as torch lets them be since its own masks come last, that is nan.
+    """
+    if max(orders) == 1:
+        return STRATEGIES[:2]
+    masked: set[int] = set()
+    for number in sorted(local):
+        is_behind = not masked.isdisjoint(lowered.graph.nodes[number].operands)
+        if is_behind and any(len(key) > 1 for key in local[number]):
+            return STRATEGIES[:2]
+        factors = (factor for terms in local[number].values() for term in terms for factor in term.factors)
+        if is_behind or any(isinstance(factor.source, Mask) for factor in factors):
+            masked.add(number)
+    return STRATEGIES
 
 
 _Maker = Callable[[str, float], Blueprint]
 
 
-def _maker(lowered: Lowered, orders: Sequence[int], compact: bool, limits: Limits) -> _Maker:
+def _maker(lowered: Lowered, local: dict[int, Local], orders: Sequence[int], compact: bool, limits: Limits) -> _Maker:
     """Return the function that plans by the strategy of a name, in at most so many steps."""
-    lowered = with_rows(lowered)
-    local = local_blocks(lowered, max(orders))
 
     def made(name: str, most_steps: float) -> Blueprint:
         builder, blocks = propagated(lowered, local, orders, name, most_steps)

@@ -9,7 +9,7 @@ import torch
 
 from hofunc.algebra.labels import Axes, shape_of
 from hofunc.errors import InternalError
-from hofunc.graph.node import Call, Graph, Ref, call_of, fill, refs
+from hofunc.graph.node import Call, Graph, Mask, Ref, call_of, fill, refs
 from hofunc.rules.lower import Lowered
 from hofunc.views import Labelled, read
 
@@ -161,7 +161,7 @@ class Builder:
                 register = self.emit(torch.Tensor.to, register, self.dtype)
         elif isinstance(source, Call):
             register = self.call(source)
-            self._shapes[register.index] = (shape_of(axes), self.dtype)
+            self._shapes[register.index] = (shape_of(axes), torch.bool if isinstance(source, Mask) else self.dtype)
         else:
             raise InternalError(f"hofunc.plan: unknown source {source}", got=str(type(source)), expected="a tensor")
         return read(self.emit, register, axes)

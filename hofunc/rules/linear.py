@@ -7,7 +7,7 @@ import torch
 
 from hofunc.algebra.labels import Axes, Label, full
 from hofunc.algebra.term import Factor, Term
-from hofunc.graph.node import Call, Ref
+from hofunc.graph.node import Call, Mask, Ref
 from hofunc.rules.axes import dims_of
 from hofunc.rules.kinds import Site
 from hofunc.rules.registry import define_linear, define_masked, define_relabelling, define_sum
@@ -61,14 +61,19 @@ def _trace(site: Site, x: Axes) -> dict[int, list[Term]]:
 # Masks. Where a condition holds, the tensor is passed on.
 
 
+def holds(condition: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    """Return a condition in the shape of out."""
+    return condition.to(torch.bool).expand_as(out)
+
+
+def fails(condition: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    """Return where a condition does not hold, in the shape of out."""
+    return ~holds(condition, out)
+
+
 def mask(condition: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
     """Return one where a condition holds and zero elsewhere, in the shape and dtype of out."""
     return condition.to(out.dtype).expand_as(out)
-
-
-def unmasked(condition: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    """Return one where a condition does not hold and zero elsewhere, in the shape and dtype of out."""
-    return mask(~condition, out)
 
 
 def larger(x: torch.Tensor, y: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
@@ -87,17 +92,15 @@ def upper_triangle(out: torch.Tensor, diagonal: int) -> torch.Tensor:
 
 
 def _where(condition: Ref, x: Any, y: Any, out: Ref) -> tuple[Call | None, ...]:
-    calls = (Call(mask, (condition, out)), Call(unmasked, (condition, out)))
+    calls = (Mask(holds, (condition, out)), Mask(fails, (condition, out)))
     return (None, *(call for call, tensor in zip(calls, (x, y), strict=True) if isinstance(tensor, Ref)))
 
 
 define_masked(aten.where.self, _where)
 define_masked(aten.where.ScalarSelf, _where)
 define_masked(aten.where.ScalarOther, _where)
-define_masked(aten.masked_fill.Scalar, lambda x, at, value, out: (Call(unmasked, (at, out)), None))
-define_masked(
-    aten.masked_fill.Tensor, lambda x, at, value, out: (Call(unmasked, (at, out)), None, Call(mask, (at, out)))
-)
+define_masked(aten.masked_fill.Scalar, lambda x, at, value, out: (Mask(fails, (at, out)), None))
+define_masked(aten.masked_fill.Tensor, lambda x, at, value, out: (Mask(fails, (at, out)), None, Mask(holds, (at, out))))
 define_masked(aten.maximum.default, lambda x, y, out: (Call(larger, (x, y, out)), Call(larger, (y, x, out))))
 define_masked(aten.minimum.default, lambda x, y, out: (Call(larger, (y, x, out)), Call(larger, (x, y, out))))
 define_masked(aten.tril.default, lambda x, k=0, *, out: (Call(lower_triangle, (out, k)),))

@@ -7,6 +7,7 @@ from torch import Tensor
 import hofunc
 from tests.cases import rand
 from tests.rules.opcase import ORACLE_WARNINGS, OpCase, every_row, use
+from verification.oracles import nested_reverse, relative_error
 
 aten = torch.ops.aten
 pytestmark = ORACLE_WARNINGS
@@ -138,3 +139,30 @@ def test_a_tie_of_two_arguments_is_shared(op, slope: float, device: torch.device
 def test_a_sum_over_rows_keeps_the_batch(device: torch.device) -> None:
     derivative = hofunc.hod(lambda x: x.tanh().sum(1), 2, layout="compact")(rand(device, 3, 2))
     assert derivative.pattern == "b, b c, b c"
+
+
+HIDDEN = torch.tensor([[True, False, True], [False, False, False]]).logical_not()
+
+
+@pytest.mark.parametrize("order", [1, 2, 3])
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x, hidden: x.masked_fill(hidden, -torch.inf).softmax(1).masked_fill(hidden, 0),
+        lambda x, hidden: torch.where(hidden, 0, torch.where(hidden, torch.nan, x).sin()),
+        lambda x, hidden: torch.where(hidden.all(1), 0, torch.where(hidden, 0, x**3).sum(1) / (~hidden).sum(1)),
+    ],
+)
+def test_what_a_mask_leaves_out_is_zero_whatever_it_is(f, order: int, device: torch.device) -> None:  # type: ignore[no-untyped-def]
+    """Rows that are masked whole, or what is nan or divided by zero where it is masked: torch selects likewise."""
+    x, hidden = rand(device, 2, 3), HIDDEN.to(device)
+    expected = nested_reverse(lambda x: f(x, hidden), order)(x)
+    assert not expected.isnan().any()
+    for strategy in ("auto", "reverse", "forward"):
+        assert relative_error(hofunc.hod(lambda x: f(x, hidden), order, strategy=strategy)(x), expected) < 1e-12
+
+
+def test_a_mask_of_a_function_that_is_linear_is_its_derivative(device: torch.device) -> None:
+    derivative = hofunc.hod(lambda x: torch.where(HIDDEN.to(device), 0, x), 1, layout="compact")(rand(device, 2, 3))
+    assert derivative.pattern == "b c, b c"
+    assert torch.equal(derivative.dense().reshape(6, 6), torch.diag((~HIDDEN.to(device)).double().flatten()))

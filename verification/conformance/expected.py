@@ -23,12 +23,6 @@ _FAILURES: dict[str, tuple[str, ...]] = {
         "linalg.svd",
         "svd",
     ),
-    "nan, where nothing of a row is left by its mask: hofunc multiplies by masks, and zero times infinity is nan": (
-        "masked.log_softmax",
-        "masked.mean",
-        "masked.softmax",
-        "masked.softmin",
-    ),
     "an op with a custom autograd.Function, which torch.func cannot transform": (
         "nn.functional.linear_cross_entropy.chunked",
         "nn.functional.linear_cross_entropy.chunked_none",

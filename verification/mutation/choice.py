@@ -7,6 +7,7 @@ TESTED_IN = {
     "activations": ("elementwise", "losses"),
     "axes": ("multilinear", "linear"),
     "bessel": ("elementwise", "special"),
+    "complex_numbers": ("complex",),
     "calculus": ("elementwise", "special"),
     "choice": ("lower", "composite"),
     "constant": ("elementwise", "registry"),
