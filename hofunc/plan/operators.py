@@ -1,4 +1,4 @@
-"""Factors that are applied rather than multiplied: Kronecker deltas and linear maps."""
+"""Factors that are applied rather than multiplied: Kronecker deltas, linear maps and masks."""
 
 from collections.abc import Sequence
 from typing import Any
