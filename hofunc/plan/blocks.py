@@ -20,6 +20,11 @@ def local_blocks(lowered: Lowered, order: int) -> dict[int, Local]:
     }
 
 
+def is_nonlinear(local: Local) -> bool:
+    """Tell whether a node has local derivatives above the first order."""
+    return any(len(key) > 1 for key in local)
+
+
 def reached_nodes(graph: Graph) -> set[int]:
     """Return the active nodes on which an output depends."""
     reached: set[int] = set()

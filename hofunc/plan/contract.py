@@ -29,10 +29,10 @@ def contract(builder: Builder, term: Term) -> Term:
     shown = visible(term)
     while operators:
         operator = operators.pop()
-        needed = {*shown, *labels_of(*(other.axes for other in operators))}
         if isinstance(operator.source, Mask):
             operands = masked(builder, operator, operands)
             continue
+        needed = {*shown, *labels_of(*(other.axes for other in operators))}
         transformed = applied(builder, operator, operands, needed)
         if transformed is not None:
             operands = transformed

@@ -18,7 +18,7 @@ from hofunc.algebra.labels import fresh_axes
 from hofunc.algebra.partitions import Key
 from hofunc.algebra.term import Term, identity, with_slots
 from hofunc.plan.accumulate import accumulated
-from hofunc.plan.blocks import Blocks, Local
+from hofunc.plan.blocks import Blocks, Local, is_nonlinear
 from hofunc.plan.contract import contract
 from hofunc.plan.forward import Group, Polynomials, grouped_slots, halves, keys_of, splits
 from hofunc.plan.packing import Variables, joined, opened
@@ -46,14 +46,10 @@ def mixed(builder: Builder, local: dict[int, Local], variables: Variables, order
     return {block: terms for block, terms in blocks.items() if terms}
 
 
-def _is_nonlinear(local: Local) -> bool:
-    return any(len(key) > 1 for key in local)
-
-
 def _before_nonlinear(builder: Builder, local: dict[int, Local], variables: Variables) -> set[int]:
     """Return the nodes whose polynomials are asked for: what nonlinear nodes take, and all before that."""
     nodes = builder.lowered.graph.nodes
-    left = [operand for node in local if _is_nonlinear(local[node]) for operand in nodes[node].operands]
+    left = [operand for node in local if is_nonlinear(local[node]) for operand in nodes[node].operands]
     found: set[int] = set()
     while left:
         node = left.pop()

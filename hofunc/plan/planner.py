@@ -7,7 +7,7 @@ import torch
 
 from hofunc.errors import ArgumentError
 from hofunc.graph.node import Mask
-from hofunc.plan.blocks import Local, local_blocks
+from hofunc.plan.blocks import Local, is_nonlinear, local_blocks
 from hofunc.plan.blueprint import Blueprint, Limits, drawn
 from hofunc.plan.cost import rates_of
 from hofunc.plan.packing import DirectionsError
@@ -80,7 +80,7 @@ def _candidates(lowered: Lowered, local: dict[int, Local], orders: Sequence[int]
     masked: set[int] = set()
     for number in sorted(local):
         is_behind = not masked.isdisjoint(lowered.graph.nodes[number].operands)
-        if is_behind and any(len(key) > 1 for key in local[number]):
+        if is_behind and is_nonlinear(local[number]):
             return STRATEGIES[:2]
         factors = (factor for terms in local[number].values() for term in terms for factor in term.factors)
         if is_behind or any(isinstance(factor.source, Mask) for factor in factors):

@@ -10,15 +10,14 @@ from torch._ops import OpOverload
 from hofunc.errors import ArgumentError, BranchError
 from hofunc.graph.node import Call, Graph, Node, Ref, call_of, fill, refs
 from hofunc.plan.chunks import Chunks
-from hofunc.plan.program import Given, Program, Register, Step, finished
+from hofunc.plan.program import OF_ANY_STRIDES, Given, Program, Register, Step, finished
 
 aten = torch.ops.aten
 
 # What computes the same as an op without the overhead of finding the op's kernel from Python, about 1 microsecond.
-# reshape takes what view refuses: an input that lies in memory in another way than the one that was recorded.
 _QUICK: dict[Any, Callable] = {
+    **OF_ANY_STRIDES,
     aten._softmax.default: torch._softmax,
-    aten._unsafe_view.default: torch.reshape,
     aten.add.Tensor: torch.add,
     aten.addmm.default: torch.addmm,
     aten.bmm.default: torch.bmm,
@@ -45,10 +44,9 @@ _QUICK: dict[Any, Callable] = {
     aten.tanh.default: torch.tanh,
     aten.transpose.int: torch.transpose,
     aten.unsqueeze.default: torch.unsqueeze,
-    aten.view.default: torch.reshape,
 }
 _VIEWS = (
-    aten._unsafe_view.default,
+    *OF_ANY_STRIDES,
     aten.expand.default,
     aten.permute.default,
     aten.select.int,
@@ -56,7 +54,6 @@ _VIEWS = (
     aten.t.default,
     aten.transpose.int,
     aten.unsqueeze.default,
-    aten.view.default,
 )
 
 

@@ -15,8 +15,8 @@ from hofunc.views import Labelled, read
 
 aten = torch.ops.aten
 
-# An op that needs the strides of the recorded values: those of a later call may be others.
-_OF_ANY_STRIDES: dict[Any, Callable] = {
+# Ops that need the strides of the recorded values, by what takes any: those of a later call may be others.
+OF_ANY_STRIDES: dict[Any, Callable] = {
     aten.view.default: torch.reshape,
     aten._unsafe_view.default: torch.reshape,
 }
@@ -116,7 +116,7 @@ class Builder:
             origin = self.lowered.origins[index]
             if origin is None:
                 call = call_of(node)
-                register = self.call(call._replace(op=_OF_ANY_STRIDES.get(call.op, call.op)))
+                register = self.call(call._replace(op=OF_ANY_STRIDES.get(call.op, call.op)))
                 if node.output is not None:
                     register = self.emit(getitem, register, node.output)
                 dtype = self.dtype if node.dtype.is_floating_point else node.dtype

@@ -1,6 +1,6 @@
 """Arithmetic and functions of complex numbers, as those of their parts. See `hofunc.rules.complex`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -194,19 +194,16 @@ def _converted(x: Any, *, dtype: torch.dtype | None = None, **options: Any) -> A
     return Pair(*(aten._to_copy(part, dtype=dtype.to_real(), **options) for part in (real, imag)))
 
 
-def _padded(z: Pair, pad: Sequence[int], value: complex = 0) -> Pair:
-    return Pair(*(aten.constant_pad_nd(part, pad, number) for part, number in zip(z, parts(value), strict=True)))
-
-
 def _define_filled(op: Any) -> None:
     """Enter an op that writes a number into some places."""
 
-    def function(z: Pair, places: Any, value: Any) -> Pair:
+    def function(z: Pair, places: Any, value: Any = 0) -> Pair:
         return Pair(*(op(part, places, number) for part, number in zip(z, parts(value), strict=True)))
 
     IN_PARTS[op] = function
 
 
+_define_filled(aten.constant_pad_nd.default)
 _define_filled(aten.masked_fill.Scalar)
 _define_filled(aten.masked_fill.Tensor)
 
@@ -231,7 +228,6 @@ IN_PARTS |= {
     aten.reciprocal.default: _reciprocal,
     aten.pow.Tensor_Scalar: _power,
     aten.square.default: lambda z: _times(z, z),
-    aten.constant_pad_nd.default: _padded,
     aten.linalg_vector_norm.default: _norm,
     aten.dist.default: lambda x, y, order=2: _norm(_difference(x, y), order),
     aten.var.correction: _variance,
