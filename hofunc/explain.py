@@ -18,7 +18,17 @@ from hofunc.plan.packing import DirectionsError
 from hofunc.plan.planner import rival
 from hofunc.plan.program import Program, TooManyStepsError
 from hofunc.plan.strategies import STRATEGIES
-from hofunc.rules.kinds import Autonomous, Elementwise, ElementwisePair, Linear, Multilinear, Opaque, Rule
+from hofunc.rules.kinds import (
+    Autonomous,
+    Elementwise,
+    ElementwisePair,
+    Linear,
+    Masked,
+    Multilinear,
+    Opaque,
+    PiecewiseLinear,
+    Rule,
+)
 from hofunc.rules.lower import Lowered
 
 MAX_STEPS = 20
@@ -155,7 +165,9 @@ def _kind(rule: Rule | None, node: Node) -> str:
         Elementwise: "elementwise",
         ElementwisePair: "elementwise",
         Linear: "linear",
+        Masked: "linear",
         Multilinear: "multilinear",
+        PiecewiseLinear: "elementwise",
         Opaque: "fallback: nested torch.func",
     }
     return kinds.get(type(rule), type(rule).__name__.lower())

@@ -1,9 +1,15 @@
 """Tensors in a vector of memory: where their elements lie, and the ops by which a graph reads and writes them."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
+
+# Ops that need the strides of the recorded values, by what takes any: those of a later call may be others.
+OF_ANY_STRIDES: dict[Any, Callable] = {
+    torch.ops.aten.view.default: torch.reshape,
+    torch.ops.aten._unsafe_view.default: torch.reshape,
+}
 
 
 class Layout(NamedTuple):

@@ -8,9 +8,10 @@ import torch
 from torch._ops import OpOverload
 
 from hofunc.errors import ArgumentError, BranchError
+from hofunc.graph.layout import OF_ANY_STRIDES
 from hofunc.graph.node import Call, Graph, Node, Ref, call_of, fill, refs
 from hofunc.plan.chunks import Chunks
-from hofunc.plan.program import OF_ANY_STRIDES, Given, Program, Register, Step, finished
+from hofunc.plan.program import Given, Program, Register, Step, finished
 
 aten = torch.ops.aten
 

@@ -9,17 +9,10 @@ import torch
 
 from hofunc.algebra.labels import Axes, shape_of
 from hofunc.errors import InternalError
+from hofunc.graph.layout import OF_ANY_STRIDES
 from hofunc.graph.node import Call, Graph, Mask, Ref, call_of, fill, refs
 from hofunc.rules.lower import Lowered
 from hofunc.views import Labelled, read
-
-aten = torch.ops.aten
-
-# Ops that need the strides of the recorded values, by what takes any: those of a later call may be others.
-OF_ANY_STRIDES: dict[Any, Callable] = {
-    aten.view.default: torch.reshape,
-    aten._unsafe_view.default: torch.reshape,
-}
 
 
 class Register:

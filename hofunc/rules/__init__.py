@@ -53,6 +53,7 @@ from hofunc.rules.registry import (
     define_linear,
     define_masked,
     define_multilinear,
+    define_piecewise_linear,
     define_relabelling,
     define_sum,
 )
@@ -78,6 +79,7 @@ __all__ = [
     "define_linear",
     "define_masked",
     "define_multilinear",
+    "define_piecewise_linear",
     "define_relabelling",
     "define_sum",
     "determinant",

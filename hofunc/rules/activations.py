@@ -8,7 +8,7 @@ from torch import Tensor
 
 from hofunc.rules.calculus import chained, differentiated, evaluated
 from hofunc.rules.elementwise import Derivative, sigmoid, tanh
-from hofunc.rules.registry import define_composite, define_elementwise
+from hofunc.rules.registry import define_composite, define_elementwise, define_piecewise_linear
 from hofunc.rules.special import gaussian
 
 aten = torch.ops.aten
@@ -84,10 +84,10 @@ def elu(x: Tensor, y: Tensor, r: int, alpha: float = 1, scale: float = 1, input_
 
 def step(where: Callable[..., Tensor], inside: float = 1, outside: float = 0) -> Callable[..., Tensor]:
     """Differentiate a function of straight pieces, of the one slope where a condition holds and the other elsewhere."""
-    return lambda x, y, r, *params: torch.where(where(x, *params), torch.full_like(x, inside), outside)
+    return lambda x, y, *params: torch.where(where(x, *params), torch.full_like(x, inside), outside)
 
 
-def leaky_relu(x: Tensor, y: Tensor, r: int, slope: float = 0.01) -> Tensor:
+def leaky_relu(x: Tensor, y: Tensor, slope: float = 0.01) -> Tensor:
     """Differentiate x, or slope times x up to zero."""
     return torch.where(x > 0, torch.ones_like(x), slope)
 
@@ -100,14 +100,14 @@ def hardswish(x: Tensor, y: Tensor, r: int) -> Tensor:
 
 define_elementwise(aten.elu.default, elu)
 define_elementwise(aten.celu.default, lambda x, y, r, alpha=1: elu(x, y, r, alpha, 1, 1 / alpha))
-define_elementwise(aten.relu.default, lambda x, y, r: y.sign(), degree=1)
-define_elementwise(aten.leaky_relu.default, leaky_relu, degree=1)
-define_elementwise(aten.hardtanh.default, step(lambda x, low=-1, high=1: (x > low) & (x < high)), degree=1)
-define_elementwise(aten.hardsigmoid.default, step(lambda x: (x > -3) & (x < 3), inside=1 / 6), degree=1)
+define_piecewise_linear(aten.relu.default, lambda x, y: y.sign())
+define_piecewise_linear(aten.leaky_relu.default, leaky_relu)
+define_piecewise_linear(aten.hardtanh.default, step(lambda x, low=-1, high=1: (x > low) & (x < high)))
+define_piecewise_linear(aten.hardsigmoid.default, step(lambda x: (x > -3) & (x < 3), inside=1 / 6))
 define_elementwise(aten.hardswish.default, hardswish, degree=2)
-define_elementwise(aten.softshrink.default, step(lambda x, lambd=0.5: (x < -lambd) | (x > lambd)), degree=1)
-define_elementwise(aten.hardshrink.default, step(lambda x, lambd=0.5: (x < -lambd) | (x > lambd)), degree=1)
-define_elementwise(aten.threshold.default, step(lambda x, threshold, value: x > threshold), degree=1)
+define_piecewise_linear(aten.softshrink.default, step(lambda x, lambd=0.5: (x < -lambd) | (x > lambd)))
+define_piecewise_linear(aten.hardshrink.default, step(lambda x, lambd=0.5: (x < -lambd) | (x > lambd)))
+define_piecewise_linear(aten.threshold.default, step(lambda x, threshold, value: x > threshold))
 define_composite(aten._prelu_kernel.default, lambda x, weight: torch.where(x > 0, x, weight * x))
 
 
@@ -119,9 +119,9 @@ def _within(x: Tensor, low: float | None = None, high: float | None = None) -> T
     return above if high is None else above & (x <= high)
 
 
-define_elementwise(aten.clamp.default, step(_within), degree=1)
-define_elementwise(aten.clamp_min.default, step(lambda x, low: x >= low), degree=1)
-define_elementwise(aten.clamp_max.default, step(lambda x, high: x <= high), degree=1)
+define_piecewise_linear(aten.clamp.default, step(_within))
+define_piecewise_linear(aten.clamp_min.default, step(lambda x, low: x >= low))
+define_piecewise_linear(aten.clamp_max.default, step(lambda x, high: x <= high))
 define_elementwise(aten.abs.default, lambda x, y, r: x.sign(), degree=1)
-define_elementwise(aten.frac.default, lambda x, y, r: torch.ones_like(x), degree=1)
-define_elementwise(aten.nan_to_num.default, step(lambda x, *_: x.isfinite()), degree=1)
+define_piecewise_linear(aten.frac.default, lambda x, y: torch.ones_like(x))
+define_piecewise_linear(aten.nan_to_num.default, step(lambda x, *_: x.isfinite()))

@@ -84,6 +84,11 @@ class Linear:
 
 
 @dataclass(frozen=True, slots=True)
+class Masked(Linear):
+    """Scales every element of a broadcast operand by a mask: the first derivative by it is a term with that factor."""
+
+
+@dataclass(frozen=True, slots=True)
 class Multilinear:
     """A product, linear in every operand: each derivative leaves the other operands as factors.
 
@@ -114,7 +119,8 @@ class Elementwise:
     Attributes:
         derivative: ``derivative(x, y, r, *params)`` returns the r-th derivative at x, where the value is y.
         degree: Highest order that does not vanish, given the op's parameters; None if all may be there.
-        domain: Interval of inputs at which the function is smooth, for tests.
+        domain: Interval of inputs at which the function is smooth. Derivatives may be infinite outside, unless it is
+            REAL.
     """
 
     derivative: Callable
@@ -123,7 +129,7 @@ class Elementwise:
 
     def positions(self, site: Site, order: int) -> Iterable[Positions]:
         """See `Rule`."""
-        degree = self.degree(*_params(site), **dict(site.node.kwargs))
+        degree = self.degree(*params_of(site), **dict(site.node.kwargs))
         return [(0,) * order] if degree is None or order <= degree else []
 
     def terms(self, site: Site, positions: Positions) -> Sequence[Term]:
@@ -135,8 +141,13 @@ class Elementwise:
 
     def product(self, site: Site, order: int) -> tuple[float, list[Ref | Call]]:
         """Return a number and what computes tensors, the product of which is the derivative of an order."""
-        args = (site.ref(0), Ref(site.node.number), order, *_params(site))
+        args = (site.ref(0), Ref(site.node.number), order, *params_of(site))
         return 1, [Call(self.derivative, args, site.node.kwargs)]
+
+
+@dataclass(frozen=True, slots=True)
+class PiecewiseLinear(Elementwise):
+    """A function of one number that is of straight pieces, and constant wherever its slope is zero."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +174,7 @@ class Autonomous(Elementwise):
         return 1, [first, Call(self.evaluated, (polynomial, y))]
 
 
-def _params(site: Site) -> tuple:
+def params_of(site: Site) -> tuple:
     """Return the positional arguments of a site's op that are not tensors."""
     return tuple(arg for arg in site.node.args if not isinstance(arg, Ref))
 

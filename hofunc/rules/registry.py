@@ -16,7 +16,18 @@ from hofunc.graph.functions import as_op
 from hofunc.graph.node import Call, Ref
 from hofunc.rules.axes import broadcast, subscripted
 from hofunc.rules.expansion import Expansion
-from hofunc.rules.kinds import Composite, Constant, Elementwise, ElementwisePair, Linear, Multilinear, Rule, Site
+from hofunc.rules.kinds import (
+    Composite,
+    Constant,
+    Elementwise,
+    ElementwisePair,
+    Linear,
+    Masked,
+    Multilinear,
+    PiecewiseLinear,
+    Rule,
+    Site,
+)
 
 RULES: dict[Any, Rule | Composite | Expansion | Constant] = {}
 
@@ -93,7 +104,7 @@ def define_elementwise(
         op: The op.
         derivative: ``derivative(x, y, r, *params)`` is its r-th derivative at x, of the shape of x, y its value.
         degree: The order from which on all derivatives vanish, less one; or a function of params that returns it.
-        domain: The numbers between which tests evaluate it.
+        domain: The numbers between which it is smooth, and tests evaluate it; REAL if it is smooth everywhere.
 
     Raises:
         ArgumentError: It is no op, or has a rule already.
@@ -109,6 +120,35 @@ def define_elementwise(
         tensor(12.)
     """
     define(op, Elementwise(derivative, degree if callable(degree) else lambda *_, **__: degree, domain))
+
+
+def define_piecewise_linear(op: Any, slope: Callable) -> None:
+    """Enter a function of one number that is of straight pieces, and constant wherever its slope is zero.
+
+    What follows is not differentiated where it is constant: ``x.clamp(-1, 1).acos()`` has a derivative of zero at 2,
+    and not zero times the infinite slope of acos. The slope of ``abs`` is zero too, at its kink, around which it is not
+    constant; it is a function of one number with ``degree=1``.
+
+    Args:
+        op: The op.
+        slope: ``slope(x, y, *params)`` is its derivative at x, of the shape of x, y its value.
+
+    Raises:
+        ArgumentError: It is no op, or has a rule already.
+
+    Example:
+        >>> @torch.library.custom_op("docs::floored", mutates_args=())
+        ... def floored(x: torch.Tensor) -> torch.Tensor:
+        ...     return x.clamp(min=0)
+        >>> hofunc.rules.define_piecewise_linear(floored, lambda x, y: (x > 0).to(x.dtype))
+        >>> hofunc.jacobian(lambda x: floored(x).sqrt())(torch.tensor(-1.0))
+        tensor(0.)
+    """
+
+    def derivative(x: torch.Tensor, y: torch.Tensor, r: int, *params: Any, **keywords: Any) -> torch.Tensor:
+        return slope(x, y, *params, **keywords)
+
+    define(op, PiecewiseLinear(derivative, lambda *_, **__: 1, REAL))
 
 
 def define_elementwise_pair(op: Any, derivative: Callable, *, domain: tuple[float, float] = REAL) -> None:
@@ -301,6 +341,8 @@ def define_linear(op: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]
 def define_masked(op: Any, masks: Callable[..., Sequence[Call | None]]) -> None:
     """Enter a linear or piecewise linear op of broadcast tensors that scales every element by a mask of its own.
 
+    Where the mask is zero the result does not depend on the tensor, nor on numbers near those that it has.
+
     Args:
         op: The op.
         masks: Called with the op's arguments, Refs in place of tensors, and a Ref to the result as ``out``; returns
@@ -332,7 +374,7 @@ def define_masked(op: Any, masks: Callable[..., Sequence[Call | None]]) -> None:
             if call is not None
         }
 
-    define(op, Linear(parts))
+    define(op, Masked(parts))
 
 
 def by_map(linear_map: Map, out: Axes, slot: Axes, outs: Axes, ins: Axes, separate: Axes = ()) -> Term:

@@ -14,7 +14,7 @@ from torch._ops import OpOverload
 import hofunc
 import tests.rules
 from hofunc.graph.record import record
-from hofunc.rules.kinds import Composite, Constant, Elementwise, ElementwisePair, Linear, Multilinear
+from hofunc.rules.kinds import Composite, Constant, Elementwise, ElementwisePair, Linear, Multilinear, PiecewiseLinear
 from hofunc.rules.registry import (
     RULES,
     define,
@@ -23,6 +23,7 @@ from hofunc.rules.registry import (
     define_elementwise,
     define_elementwise_pair,
     define_multilinear,
+    define_piecewise_linear,
     define_relabelling,
     define_sum,
 )
@@ -138,6 +139,7 @@ def test_a_rule_is_of_an_op(wrong: Any) -> None:
         (define_constant, Constant),
         (lambda op: define_elementwise(op, lambda x, y, r: y), Elementwise),
         (lambda op: define_elementwise_pair(op, lambda x, z, r, s: x), ElementwisePair),
+        (lambda op: define_piecewise_linear(op, lambda x, y: x.sign()), PiecewiseLinear),
         (lambda op: define_multilinear(op, "ik,kj->ij"), Multilinear),
         (lambda op: define_relabelling(op, lambda x: x), Linear),
         (lambda op: define_sum(op, lambda x: (1,)), Linear),
