@@ -3,7 +3,8 @@
 Where clamp returns a limit the derivative is zero, whatever acos does there. But the chain rule multiplies that zero by
 the slope of acos at 1, which is infinite, and gets nan. torch's reverse mode gets zero, since its masks come last and
 select; its forward mode gets nan. So what follows is differentiated at a number inside its domain instead: its
-derivatives are then finite, and zero times them is zero, by every strategy and at every order.
+derivatives are then finite, and zero times them is zero, by every strategy and at every order. It is the "double where"
+that one writes by hand to keep nan out of gradients of torch and JAX.
 
 What follows is a function of one number, of elements that others may have moved, added up or transformed one by one.
 """
@@ -103,7 +104,8 @@ def _followed(node: Node, rule: Rule, terms: Sequence[Term], slopes: tuple[Call,
     """Return the slopes of what an op makes of an operand that has some, given the terms of its first derivative."""
     if all(term.slots[0] == term.out for term in terms):
         return slopes
+    only_adds = isinstance(rule, Linear) and len({term.coefficient for term in terms}) == 1  # nothing cancels
     has_weights = any(not isinstance(factor.source, Delta) for term in terms for factor in term.factors)
-    if not isinstance(rule, Linear) or has_weights or [*refs(node.args)] != [node.args[0]]:
+    if not only_adds or has_weights or [*refs(node.args)] != [node.args[0]]:
         return ()
     return tuple(Call(gathered, (node.op, tuple(slope), node.args[1:]), node.kwargs) for slope in slopes)
