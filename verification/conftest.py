@@ -14,15 +14,13 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-from hypothesis.database import DirectoryBasedExampleDatabase
 
 import hofunc
 import verification
 from verification.coverage import COVERAGE, complaints, report
-from verification.profiles import PER_PROPERTY, PROFILE
+from verification.profiles import PER_PROPERTY, PROFILE, database
 
 COMPLETE = pytest.StashKey[bool]()
-EXAMPLES = Path(__file__).parent / ".examples"
 
 # Hypothesis draws numbers from the modules that are loaded, which must not depend on the tests that ran before. And
 # torch's own helpers for tests, which are among them, load a profile of their own, which is replaced below.
@@ -37,15 +35,10 @@ _COMMON: dict[str, Any] = {
     "print_blob": True,
     "deadline": None,
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
+    "database": database(),
 }
-settings.register_profile("ci", max_examples=PER_PROPERTY["ci"], derandomize=True, database=None, **_COMMON)
-settings.register_profile("dev", max_examples=PER_PROPERTY["dev"], database=None, **_COMMON)
-settings.register_profile(
-    "nightly",
-    max_examples=PER_PROPERTY["nightly"],
-    database=DirectoryBasedExampleDatabase(EXAMPLES),
-    **_COMMON,
-)
+for name, count in PER_PROPERTY.items():
+    settings.register_profile(name, max_examples=count, derandomize=name == "ci", **_COMMON)
 settings.load_profile(PROFILE)
 
 # torch's own: its forward mode compiles a helper with what it deprecates, and vmap lacks some rules or resizes.

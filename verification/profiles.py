@@ -1,6 +1,20 @@
-"""How many examples each property is tried on, by profile; see verification/conftest.py."""
+"""How many examples each property is tried on, by profile, and where those are kept; see verification/conftest.py."""
 
 import os
+from pathlib import Path
+
+from hypothesis.database import DirectoryBasedExampleDatabase
 
 PER_PROPERTY = {"ci": 30, "dev": 5, "nightly": 1500}
 PROFILE = os.environ.get("HOFUNC_PROFILE", "ci")
+EXAMPLES = Path(__file__).parent / ".examples"
+
+
+def database(part: str = "") -> DirectoryBasedExampleDatabase | None:
+    """Return where examples that failed are kept, if the profile keeps them.
+
+    Args:
+        part: Name of a place of its own. Tests that one function makes need one each: Hypothesis tells them apart by
+            their source, and deletes what another one left as soon as it does not fail any more.
+    """
+    return DirectoryBasedExampleDatabase(EXAMPLES / part) if PROFILE == "nightly" else None

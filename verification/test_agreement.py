@@ -23,7 +23,7 @@ import hofunc
 from hofunc.arguments import LAYOUTS, STRATEGIES
 from verification.coverage import COVERAGE
 from verification.oracles import nested_autograd, nested_forward, nested_forward_over_reverse, nested_reverse
-from verification.profiles import PER_PROPERTY, PROFILE
+from verification.profiles import PER_PROPERTY, PROFILE, database
 from verification.programs import Program, programs
 from verification.verdict import AGREED, ORACLE_WRONG, judge
 
@@ -67,7 +67,7 @@ def test_programs(order: int, part: int) -> None:
     ways = [(first, s, layout) for first in ORACLES[order] for s in STRATEGIES for layout in LAYOUTS]
 
     @seeded(order, part)
-    @settings(max_examples=MORE * PER_PROPERTY[PROFILE])
+    @settings(max_examples=MORE * PER_PROPERTY[PROFILE], database=database(f"order_{order}"))
     @given(programs(max_ops=max_ops, max_elements=max_elements), st.sampled_from(ways))
     def check(program: Program, way: tuple[Any, str, str]) -> None:
         first, strategy, layout = way
@@ -115,6 +115,7 @@ def test_programs_in_chunks_of_rows(order: int, chunk_size: int) -> None:
     max_ops, max_elements = SIZES[order + 1]
     oracles = (nested_forward, nested_forward_over_reverse)
 
+    @settings(database=database(f"order_{order}_chunks_of_{chunk_size}"))
     @given(programs(max_ops=max_ops, max_elements=max_elements), st.sampled_from(STRATEGIES))
     def check(program: Program, strategy: str) -> None:
         rows, by = rows_near(program), program.argnums
