@@ -40,7 +40,8 @@ class Settled(Elementwise):
         """See `Elementwise`."""
         inside = sum(self.domain) / 2
         slopes = tuple(tuple(slope) for slope in self.slopes)
-        args = (self.derivative, site.node.op, slopes, inside, site.ref(0), order, params_of(site))
+        place = site.node.args.index(site.ref(0))
+        args = (self.derivative, site.node.op, slopes, inside, site.ref(0), order, params_of(site), place)
         return 1, [Call(settled, args, site.node.kwargs)]
 
 
@@ -52,12 +53,14 @@ def settled(
     x: Tensor,
     order: int,
     params: tuple,
+    place: int,
     **keywords: Any,
 ) -> Tensor:
-    """Return a derivative of an op at x, or at a number inside its domain where one of the slopes is zero."""
+    """Return a derivative of an op at x, its argument at place; inside its domain where one of the slopes is zero."""
     for slope in slopes:
         x = torch.where(_is_nonzero(slope), x, inside)
-    return derivative(x, op(x, *params, **keywords), order, *params, **keywords)
+    y = op(*params[:place], x, *params[place:], **keywords)
+    return derivative(x, y, order, *params, **keywords)
 
 
 def gathered(op: Callable, slope: _Template, params: tuple, **keywords: Any) -> Tensor:

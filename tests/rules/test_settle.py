@@ -41,6 +41,7 @@ FOLLOWED: dict[str, Function] = {
 SINGULAR: dict[str, Function] = {
     "acos": lambda y: (1 - y / 8).acos(),
     "entropy": torch.special.entr,
+    "polygamma": lambda y: torch.special.polygamma(2, y + 1),
     "logarithm": lambda y: torch.where(y > 0, y.log(), 0),
     "power": lambda y: y**1.5,
     "sqrt": torch.sqrt,
