@@ -1,6 +1,7 @@
 """Exact higher-order derivatives of torch functions, without nesting first-order differentiation."""
 
 from hofunc import rules as _rules  # enters the rules of all known ops
+from hofunc.callable_plan import Plan
 from hofunc.derivative import Derivative
 from hofunc.errors import (
     ArgumentError,
@@ -15,7 +16,6 @@ from hofunc.errors import (
     UnsupportedOpError,
     UntracedError,
 )
-from hofunc.frozen import Plan
 from hofunc.options import options
 from hofunc.testing.check import hodcheck
 from hofunc.transforms import derivatives, hessian, hod, jacobian

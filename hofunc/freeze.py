@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
+from hofunc.callable_plan import PLACE, Plan, Result
 from hofunc.errors import ArgumentError
 from hofunc.explain import Subject
-from hofunc.frozen import PLACE, Plan, Result
 from hofunc.graph.capture import record_for_replay
 from hofunc.graph.layout import restrided
 from hofunc.graph.node import Graph

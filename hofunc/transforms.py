@@ -8,8 +8,8 @@ import torch
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from hofunc.arguments import check_aux, check_limits, check_outputs, check_transform, split
+from hofunc.callable_plan import Plan
 from hofunc.freeze import Request, freeze
-from hofunc.frozen import Plan
 from hofunc.graph.record import Recording, record
 from hofunc.plan.blueprint import Limits
 from hofunc.run.evaluate import Evaluation, evaluate

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import torch
 
+from hofunc.algebra.extents import plain
 from hofunc.algebra.partitions import Key
-from hofunc.algebra.rows import plain
 from hofunc.algebra.term import Factor, Term
 from hofunc.plan.accumulate import dense
 from hofunc.plan.blocks import Blocks

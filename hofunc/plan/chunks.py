@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from hofunc.algebra.rows import Rows, UnevenError, sized
+from hofunc.algebra.extents import Rows, UnevenError, sized
 from hofunc.graph.node import Call
 from hofunc.plan.cost import Cost, cost_of, metas_of
 from hofunc.plan.operators import eye_like, one_like

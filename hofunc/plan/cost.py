@@ -13,8 +13,8 @@ from hofunc import views
 from hofunc.graph.node import Call
 from hofunc.plan import operators, packing
 from hofunc.plan.program import Program, Register, Step
-from hofunc.rules.convolution import work_of
 from hofunc.rules.lower import isolated
+from hofunc.rules.ops.convolution import work_of
 
 _PRODUCTS = (torch.mm, torch.bmm, torch.addmm)
 

@@ -6,9 +6,9 @@ it, a sum over rows, is not followed further.
 
 from collections.abc import Sequence
 
+from hofunc.algebra.extents import Rows
 from hofunc.algebra.labels import Axes, Label, labels_of
 from hofunc.algebra.operators import Map
-from hofunc.algebra.rows import Rows
 from hofunc.algebra.term import Term
 from hofunc.graph.node import Graph, Ref, refs
 from hofunc.plan.blocks import reached_nodes

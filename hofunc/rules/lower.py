@@ -18,9 +18,8 @@ from hofunc.errors import HofuncError
 from hofunc.graph.node import CONSTANT, Call, Graph, Node, Ref, call_of, renumbered
 from hofunc.graph.standin import outside_transforms
 from hofunc.rules.choice import recorded, rule_of
-from hofunc.rules.complex import AT_ONCE, in_parts
 from hofunc.rules.expansion import CHANGE, Expansion, Vanishing, itself, unchanged, vanishes
-from hofunc.rules.fourier import as_pairs
+from hofunc.rules.in_parts import AT_ONCE, as_pairs, in_parts
 from hofunc.rules.kinds import Composite, Constant, Rule
 from hofunc.rules.opaque import Complex
 from hofunc.rules.registry import RULES
@@ -123,7 +122,7 @@ class _Lowering:
     def _in_pairs(self, node: Node) -> bool:
         """Append what a node that has to do with complex numbers becomes, as a function of real ones.
 
-        The complex value stays, as a constant, for what only takes the value. See `hofunc.rules.complex`.
+        The complex value stays, as a constant, for what only takes the value. See `hofunc.rules.in_parts`.
 
         Returns:
             Whether there is such a function.

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from hofunc.algebra.compose import compose
+from hofunc.algebra.extents import Rows
 from hofunc.algebra.labels import Axes, Axis, Label, Segment, fresh_axes, full
 from hofunc.algebra.operators import DELTA
-from hofunc.algebra.rows import Rows
 from hofunc.algebra.term import Factor, Term, identity, visible
 from tests.algebra.dense import RandomTerms, contracted, materialised
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import hofunc
-from hofunc.algebra.rows import UnevenError
+from hofunc.algebra.extents import UnevenError
 from hofunc.plan.blueprint import CHUNK_BYTES, SMALLEST_CHUNK, Blueprint
 from hofunc.plan.chunks import _row_dim
 from hofunc.plan.cost import cost_of

@@ -16,8 +16,8 @@ from hofunc.plan.cost import RATES, Cost, cost_of
 from hofunc.plan.packing import collected, scaled_rows
 from hofunc.plan.program import Builder, Register
 from hofunc.plan.strategies import STRATEGIES
-from hofunc.rules.convolution import Kernel, convolved, convolved_back
-from hofunc.rules.windows import Windows
+from hofunc.rules.ops.convolution import Kernel, convolved, convolved_back
+from hofunc.rules.ops.windows import Windows
 from hofunc.run.executor import compiled
 from tests.cases import rand
 from tests.graph.recordings import recorded

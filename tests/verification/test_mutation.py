@@ -97,15 +97,19 @@ def test_a_file_is_watched_by_its_mirror_its_package_and_whole_derivatives() -> 
 
 
 def test_a_file_of_the_rules_is_watched_by_those_it_is_part_of() -> None:
-    assert watchers(ROOT, "hofunc/rules/pairs.py") == ["tests/rules/test_elementwise.py", "tests/test_exactness.py"]
-    assert watchers(ROOT, "hofunc/rules/norms.py") == ["tests/rules/test_norms.py", "tests/test_exactness.py"]
+    assert watchers(ROOT, "hofunc/rules/ops/pairs.py") == [
+        "tests/rules/ops/test_elementwise.py",
+        "tests/test_exactness.py",
+    ]
+    assert watchers(ROOT, "hofunc/rules/ops/norms.py") == ["tests/rules/ops/test_norms.py", "tests/test_exactness.py"]
 
 
 def test_every_file_of_the_rules_has_tests_of_its_own_or_is_in_the_table() -> None:
-    for file in (ROOT / "hofunc" / "rules").glob("[!_]*.py"):
-        assert (ROOT / "tests" / "rules" / f"test_{file.stem}.py").exists() or file.stem in TESTED_IN
+    for file in (ROOT / "hofunc" / "rules").rglob("[!_]*.py"):
+        mirror = ROOT / "tests" / file.relative_to(ROOT / "hofunc").with_name(f"test_{file.name}")
+        assert mirror.exists() or file.stem in TESTED_IN
     names = {name for several in TESTED_IN.values() for name in several}
-    assert all((ROOT / "tests" / "rules" / f"test_{name}.py").exists() for name in names)
+    assert all([*(ROOT / "tests" / "rules").rglob(f"test_{name}.py")] for name in names)
 
 
 def test_a_mutant_says_what_it_changes() -> None:

@@ -9,9 +9,9 @@ TESTED_IN = {
     "bessel": ("elementwise", "special"),
     "calculus": ("elementwise", "special"),
     "choice": ("lower", "composite"),
-    "complex_numbers": ("complex",),
+    "in_parts": ("complex_numbers",),
     "constant": ("elementwise", "registry"),
-    "fourier": ("complex",),
+    "fourier": ("complex_numbers",),
     "kinds": ("registry", "multilinear", "linear", "elementwise"),
     "pairs": ("elementwise",),
     "polynomials": ("elementwise", "special"),
@@ -26,9 +26,12 @@ def watchers(root: Path, path: str) -> list[str]:
     Of the many tests of rules only those are asked that the table above names, and of plans also how large they are.
     The score is a lower bound.
     """
-    package, module = Path(path).parts[-2:]
-    folder, name = root / "tests" / package, Path(module).stem
-    others = TESTED_IN.get(name, ()) if package == "rules" else [f.stem[5:] for f in sorted(folder.glob("test_*.py"))]
-    files = [folder / f"test_{other}.py" for other in dict.fromkeys((name, *others))]
-    whole = ["tests/test_exactness.py", *(["tests/test_baseline.py"] if package == "plan" else [])]
+    _, *packages, module = Path(path).parts
+    folder, name = root.joinpath("tests", *packages), Path(module).stem
+    others = (
+        TESTED_IN.get(name, ()) if packages[0] == "rules" else [f.stem[5:] for f in sorted(folder.glob("test_*.py"))]
+    )
+    folders = [folder, *folder.glob("ops")]
+    files = [place / f"test_{other}.py" for other in dict.fromkeys((name, *others)) for place in folders]
+    whole = ["tests/test_exactness.py", *(["tests/test_baseline.py"] if packages == ["plan"] else [])]
     return [*[file.relative_to(root).as_posix() for file in files if file.exists()], *whole]

@@ -14,7 +14,7 @@ def find(root: Path, packages: tuple[str, ...]) -> Iterator[Place]:
     """Yield where operators without arguments change the files of packages of hofunc."""
     names = [name for name in operator_names() if not get_operator(name).arguments()]
     for package in packages:
-        for path in sorted((root / "hofunc" / package).glob("*.py")):
+        for path in sorted((root / "hofunc" / package).rglob("*.py")):
             yield from _places(path.relative_to(root).as_posix(), path.read_text(encoding="utf-8"), names)
 
 

@@ -16,8 +16,8 @@ from hofunc.algebra.term import Factor, Term
 from hofunc.graph.node import Call
 from hofunc.rules.expansion import Operand
 from hofunc.rules.kinds import Positions, Site
+from hofunc.rules.ops.series import identity_like
 from hofunc.rules.registry import define, define_expansion
-from hofunc.rules.series import identity_like
 
 aten = torch.ops.aten
 

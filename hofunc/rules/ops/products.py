@@ -16,7 +16,7 @@ from hofunc.algebra.labels import Axes, Axis, fresh_axes
 from hofunc.algebra.term import Factor, Term
 from hofunc.graph.node import Call
 from hofunc.rules.kinds import Positions, Site
-from hofunc.rules.linear import reduced
+from hofunc.rules.ops.linear import reduced
 from hofunc.rules.registry import define
 
 aten = torch.ops.aten

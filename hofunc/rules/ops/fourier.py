@@ -12,20 +12,11 @@ from torch import Tensor
 from hofunc.algebra.labels import Axes, fresh_axes
 from hofunc.algebra.operators import Map
 from hofunc.algebra.term import Term
+from hofunc.rules.in_parts import AT_ONCE, as_complex, as_pairs
 from hofunc.rules.kinds import Site
 from hofunc.rules.registry import by_map, define_linear
 
 aten = torch.ops.aten
-
-
-def as_pairs(z: Tensor) -> Tensor:
-    """Return the real and imaginary parts of a complex tensor along a new last axis."""
-    return torch.view_as_real(z.resolve_conj())
-
-
-def as_complex(pairs: Tensor) -> Tensor:
-    """Return the complex tensor whose parts stand along the last axis."""
-    return torch.view_as_complex(pairs.contiguous())
 
 
 # The transforms by the axes at dims, with torch's numbers for how they are normalised.
@@ -113,3 +104,8 @@ def _complex_to_real(site: Site, x: Axes, dims: Sequence[int], normalization: in
 @define_linear(complex_to_complex)
 def _complex_to_complex(site: Site, x: Axes, dims: Sequence[int], normalization: int, forward: bool) -> Terms:
     return {0: [_term(site, x, dims, (_c2c, _c2c_transposed), normalization, forward)]}
+
+
+AT_ONCE[aten._fft_r2c.default] = real_to_complex
+AT_ONCE[aten._fft_c2r.default] = complex_to_real
+AT_ONCE[aten._fft_c2c.default] = complex_to_complex

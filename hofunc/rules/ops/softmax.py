@@ -25,7 +25,7 @@ from hofunc.algebra.term import Factor, Term
 from hofunc.graph.node import Call, Ref
 from hofunc.rules.axes import dims_of
 from hofunc.rules.kinds import Positions, Site
-from hofunc.rules.linear import reduced
+from hofunc.rules.ops.linear import reduced
 from hofunc.rules.registry import define, define_composite
 
 aten = torch.ops.aten

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from hofunc.rules.expansion import Operand
+from hofunc.rules.ops.series import identity_like
 from hofunc.rules.registry import define_composite, define_expansion
-from hofunc.rules.series import identity_like
 
 aten = torch.ops.aten
 

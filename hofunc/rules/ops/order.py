@@ -13,7 +13,7 @@ from hofunc.algebra.labels import Axes
 from hofunc.algebra.term import Factor, Term
 from hofunc.graph.node import Call, Ref
 from hofunc.rules.kinds import Site
-from hofunc.rules.linear import reduced
+from hofunc.rules.ops.linear import reduced
 from hofunc.rules.registry import define_composite, define_linear
 
 aten = torch.ops.aten

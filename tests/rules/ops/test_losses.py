@@ -8,7 +8,7 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor
 
 import hofunc
-from hofunc.rules.losses import binary_cross_entropy
+from hofunc.rules.ops.losses import binary_cross_entropy
 from tests.cases import rand
 from tests.rules.opcase import ORACLE_WARNINGS, OpCase, every_row, ints, use
 

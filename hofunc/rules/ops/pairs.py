@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from hofunc.errors import UnsupportedOpError
-from hofunc.rules.calculus import differentiated, evaluated, falling, falling_polynomial
+from hofunc.rules.ops.calculus import differentiated, evaluated, falling, falling_polynomial
 from hofunc.rules.registry import POSITIVE, define_composite, define_elementwise_pair, define_piecewise_linear
 
 aten = torch.ops.aten

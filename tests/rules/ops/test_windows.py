@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F  # noqa: N812 - the name that everyone gives it
 
 import hofunc
-from hofunc.rules.windows import Windows, unwindowed, windowed
+from hofunc.rules.ops.windows import Windows, unwindowed, windowed
 from tests.cases import rand
 from tests.rules.opcase import ORACLE_WARNINGS, OpCase, every_row, use
 

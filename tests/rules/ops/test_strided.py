@@ -7,7 +7,7 @@ from torch import Tensor
 import hofunc
 from hofunc.algebra.labels import shape_of
 from hofunc.graph.layout import Layout
-from hofunc.rules.strided import digits
+from hofunc.rules.ops.strided import digits
 from tests.cases import rand
 from tests.rules.opcase import ORACLE_WARNINGS, OpCase, every_row, use
 from verification.oracles import relative_error

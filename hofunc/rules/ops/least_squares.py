@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 
 from hofunc.rules.expansion import Operand
-from hofunc.rules.inverse import takes_vector
-from hofunc.rules.registry import define_expansion
-from hofunc.rules.series import (
+from hofunc.rules.ops.inverse import takes_vector
+from hofunc.rules.ops.series import (
     Series,
     inverse_change,
     joined,
@@ -19,6 +18,7 @@ from hofunc.rules.series import (
     times_one_plus,
     transposed,
 )
+from hofunc.rules.registry import define_expansion
 
 aten = torch.ops.aten
 

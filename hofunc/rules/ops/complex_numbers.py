@@ -1,4 +1,4 @@
-"""Arithmetic and functions of complex numbers, as those of their parts. See `hofunc.rules.complex`."""
+"""Arithmetic and functions of complex numbers, as those of their parts. See `hofunc.rules.in_parts`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,11 +6,67 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hofunc.graph.layout import in_memory_order, overwritten, read_strided, restrided, write_strided
 from hofunc.rules.axes import dims_of
-from hofunc.rules.complex import IN_PARTS, Pair, parts
-from hofunc.rules.norms import root, vector_norm
+from hofunc.rules.in_parts import IN_PARTS, Pair, parts
+from hofunc.rules.ops.norms import root, vector_norm
 
 aten = torch.ops.aten
+
+# Ops that are linear with real coefficients, applied to both parts.
+
+
+def _define_linear(op: Any, but: int | None = None) -> None:
+    """Enter an op that is linear in all its tensors, but for what stands at one place."""
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        results = [
+            op(
+                *(arg if at == but else _part(arg, place) for at, arg in enumerate(args)),
+                **{name: _part(value, place) for name, value in kwargs.items()},
+            )
+            for place in (0, 1)
+        ]
+        if isinstance(results[0], list | tuple):
+            return [Pair(*parts) for parts in zip(*results, strict=True)]
+        return Pair(*results)
+
+    IN_PARTS[op] = function
+
+
+def _part(template: Any, place: int) -> Any:
+    """Replace every tensor by one of its parts."""
+    if isinstance(template, Pair | Tensor):
+        return parts(template)[place]
+    if isinstance(template, torch.dtype) and template.is_complex:
+        return template.to_real()
+    return tuple(_part(item, place) for item in template) if type(template) is tuple else template
+
+
+for _op in (
+    *(aten.view.default, aten._unsafe_view.default, aten.reshape.default, aten.expand.default, aten.repeat.default),
+    *(aten.permute.default, aten.transpose.int, aten.t.default, aten.unsqueeze.default),
+    *(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.alias.default, aten.clone.default),
+    *(aten.contiguous.default, aten.select.int, aten.slice.Tensor, aten.diagonal.default, aten.unbind.int),
+    *(aten.split.Tensor, aten.split_with_sizes.default, aten.cat.default, aten.stack.default, aten.flip.default),
+    *(aten.roll.default, aten.tril.default, aten.triu.default, aten.diag_embed.default, aten.cumsum.default),
+    *(aten.sum.default, aten.sum.dim_IntList, aten.mean.default, aten.mean.dim, aten.neg.default, aten.trace.default),
+    *(aten.unfold.default, aten.copy.default, aten.slice_scatter.default, aten.select_scatter.default),
+    *(in_memory_order, read_strided, restrided, write_strided, overwritten),
+):
+    _define_linear(_op)
+
+for _op, _place in (
+    (aten.where.self, 0),
+    (aten.index.Tensor, 1),
+    (aten.index_select.default, 2),
+    (aten.gather.default, 2),
+    (aten.index_put.default, 1),
+    (aten.scatter.src, 2),
+    (aten.scatter_add.default, 2),
+):
+    _define_linear(_op, but=_place)
+
 
 # Products.
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hofunc.rules.pooling import along_each, only
+from hofunc.rules.ops.pooling import along_each, only
 from hofunc.rules.registry import define_composite
 
 aten = torch.ops.aten

@@ -8,7 +8,7 @@ from torch import Tensor
 
 import hofunc
 from hofunc.algebra.labels import labels_of, shape_of
-from hofunc.rules.reshape import common_refinement
+from hofunc.rules.ops.reshape import common_refinement
 from tests.cases import rand
 from tests.rules.opcase import ORACLE_WARNINGS, OpCase, every_row, use
 

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from hofunc.errors import UnsupportedOpError
 from hofunc.rules.expansion import Operand
-from hofunc.rules.registry import define_expansion
-from hofunc.rules.series import (
+from hofunc.rules.ops.series import (
     Series,
     cholesky_change,
     convolved,
@@ -25,6 +24,7 @@ from hofunc.rules.series import (
     times_one_plus,
     transposed,
 )
+from hofunc.rules.registry import define_expansion
 
 aten = torch.ops.aten
 

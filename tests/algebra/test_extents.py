@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from hofunc.algebra.rows import Rows, UnevenError, plain, sized
+from hofunc.algebra.extents import Rows, UnevenError, plain, sized
 
 OPERATORS: list[Callable[[Any, Any], Any]] = [
     operator.mul,

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hofunc.rules.norms import moments
+from hofunc.rules.ops.norms import moments
 from hofunc.rules.registry import define_composite
 
 aten = torch.ops.aten

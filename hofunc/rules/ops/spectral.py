@@ -14,9 +14,19 @@ from torch import Tensor
 
 from hofunc.errors import UnsupportedOpError
 from hofunc.rules.expansion import Operand
-from hofunc.rules.factorisations import undetermined
+from hofunc.rules.ops.factorisations import undetermined
+from hofunc.rules.ops.series import (
+    Series,
+    added,
+    convolved,
+    identity_like,
+    lengths,
+    minus,
+    summed,
+    times,
+    times_one_plus,
+)
 from hofunc.rules.registry import define_expansion
-from hofunc.rules.series import Series, added, convolved, identity_like, lengths, minus, summed, times, times_one_plus
 
 aten = torch.ops.aten
 

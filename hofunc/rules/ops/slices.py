@@ -13,8 +13,8 @@ from hofunc.algebra.term import Factor, Term
 from hofunc.graph.node import Call, Ref
 from hofunc.rules.axes import replaced
 from hofunc.rules.kinds import Site
+from hofunc.rules.ops.reshape import expanded
 from hofunc.rules.registry import by_map, define_linear
-from hofunc.rules.reshape import expanded
 
 aten = torch.ops.aten
 

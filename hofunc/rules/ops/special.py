@@ -5,8 +5,8 @@ import math
 import torch
 from torch import Tensor
 
-from hofunc.rules.calculus import differentiated, evaluated, falling, near_and_far, plus, recurrence, scaled, times
-from hofunc.rules.elementwise import log
+from hofunc.rules.ops.calculus import differentiated, evaluated, falling, near_and_far, plus, recurrence, scaled, times
+from hofunc.rules.ops.elementwise import log
 from hofunc.rules.registry import POSITIVE, UNIT, define_composite, define_elementwise
 
 aten = torch.ops.aten

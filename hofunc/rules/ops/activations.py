@@ -6,10 +6,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from hofunc.rules.calculus import chained, differentiated, evaluated
-from hofunc.rules.elementwise import Derivative, sigmoid, tanh
+from hofunc.rules.ops.calculus import chained, differentiated, evaluated
+from hofunc.rules.ops.elementwise import Derivative, sigmoid, tanh
+from hofunc.rules.ops.special import gaussian
 from hofunc.rules.registry import define_composite, define_elementwise, define_piecewise_linear
-from hofunc.rules.special import gaussian
 
 aten = torch.ops.aten
 

@@ -11,7 +11,7 @@ from hofunc.algebra.operators import Map
 from hofunc.algebra.term import Term
 from hofunc.rules.axes import replaced
 from hofunc.rules.kinds import Site
-from hofunc.rules.maps import gathered, gathered_back
+from hofunc.rules.ops.maps import gathered, gathered_back
 from hofunc.rules.registry import by_map, define_composite, define_linear
 
 aten = torch.ops.aten

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from hofunc.rules.calculus import (
+from hofunc.rules.kinds import Autonomous
+from hofunc.rules.ops.calculus import (
     Polynomial,
     differentiated,
     evaluated,
@@ -21,7 +22,6 @@ from hofunc.rules.calculus import (
     scaled,
     times,
 )
-from hofunc.rules.kinds import Autonomous
 from hofunc.rules.registry import POSITIVE, REAL, UNIT, define, define_elementwise
 
 aten = torch.ops.aten

@@ -10,7 +10,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from hofunc.rules.calculus import falling, near_and_far
+from hofunc.rules.ops.calculus import falling, near_and_far
 from hofunc.rules.registry import define_elementwise
 
 aten = torch.ops.aten

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from hofunc.rules.norms import vector_norm
+from hofunc.rules.ops.norms import vector_norm
 from hofunc.rules.registry import define_composite
 
 aten = torch.ops.aten

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hofunc import hod
-from tests.rules.test_elementwise import Use, X, closed_form
+from tests.rules.ops.test_elementwise import Use, X, closed_form
 
 aten = torch.ops.aten
 

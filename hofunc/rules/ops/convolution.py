@@ -18,8 +18,8 @@ from hofunc.algebra.operators import Map
 from hofunc.algebra.term import Factor, Term
 from hofunc.graph.node import Call, Ref
 from hofunc.rules.kinds import Positions, Site
+from hofunc.rules.ops.windows import Windows, along_windows
 from hofunc.rules.registry import define
-from hofunc.rules.windows import Windows, along_windows
 
 aten = torch.ops.aten
 
