@@ -9,6 +9,8 @@ from torch.fx import GraphModule
 from torch.utils._pytree import TreeSpec, tree_unflatten
 
 from hofunc.explain import Subject, explain
+from hofunc.graph.facts import Facts
+from hofunc.graph.world import without_autocast
 from hofunc.plan.program import Program
 from hofunc.run.fx import graph_module, through_compiler
 from hofunc.signature import Signature
@@ -40,8 +42,9 @@ class Plan:
     ``if`` or ``.item()``, is compared at every call, and another one is an error.
 
     Tensors that the function captured are held by reference, and used with the values that they have when the plan
-    is called. Random numbers are drawn anew at every call, if they are drawn for a tensor that is passed or captured,
-    or depends on one; others are as they were.
+    is called. Whatever else the recording depended on is compared at every call, and is an error if it has changed:
+    their shapes and dtypes, what the function read of Python objects, autocast and defaults of torch. Random numbers are drawn anew at every call, if they are drawn for a tensor that is passed or captured,
+    or depends on one; others are as they were. A copy of a plan is the plan, which never changes.
 
     Attributes:
         name: What it was made by, and the name of the function.
@@ -72,6 +75,7 @@ class Plan:
     peak_bytes: int
     is_compiled: bool
     _signature: Signature
+    _facts: Facts
     _program: Program
     _run: Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
     _result: Result | None
@@ -81,10 +85,16 @@ class Plan:
         """Return what the transform returns for these arguments.
 
         Raises:
-            ArgumentError: They are not like those that the plan was made for, or values led to another shape.
+            ArgumentError: They are not like those that the plan was made for, values led to another shape, or something
+                else that the recording depended on has changed.
         """
-        results = self._run(self._signature.tensors(args, kwargs))
+        self._facts.check(self.name)
+        results = without_autocast(self._run, self._signature.tensors(args, kwargs))
         return results[0] if self._result is None else self._result.filled(results)
+
+    def __deepcopy__(self, _: dict) -> "Plan":
+        """Return the plan itself, which cannot change, as functions are copied."""
+        return self
 
     def explain(self) -> str:
         """Return a text about what the plan does and why, to be read in a terminal.

@@ -10,6 +10,7 @@ from hofunc.callable_plan import PLACE, Plan, Result
 from hofunc.errors import ArgumentError
 from hofunc.explain import Subject
 from hofunc.graph.capture import record_for_replay
+from hofunc.graph.facts import Facts
 from hofunc.graph.layout import restrided
 from hofunc.graph.node import Graph
 from hofunc.graph.record import Recording
@@ -31,7 +32,8 @@ class Request(NamedTuple):
 
     Attributes:
         transform: Name of the transform.
-        function: Called with the arguments; returns the pair of what is differentiated and aux.
+        user: The function that is differentiated.
+        function: Called with the arguments; returns the pair of what it returned to be differentiated and aux.
         argnums: The positions of the arguments to differentiate by, counted from the front.
         orders: The orders wanted.
         compact: Whether derivatives are kept as terms.
@@ -41,6 +43,7 @@ class Request(NamedTuple):
     """
 
     transform: str
+    user: Callable[..., Any]
     function: Callable[..., tuple[Any, Any]]
     argnums: tuple[int, ...]
     orders: tuple[int, ...]
@@ -79,12 +82,15 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
     at_once = cost_of(program, device)
     cost = at_once if chunks is None else cost_of_chunks(chunks, device)
     strides = any(node.op is restrided or "as_strided" in str(node.op) for node in taken.graph.nodes)
-    signature = Signature(request.transform, args, kwargs, strides=strides)
+    signature = Signature(request.transform, args, kwargs, strides=strides, history=taken.asked_history)
     subject = Subject(
         name,
         request.orders,
         taken.graph,
-        (*(signature.names[place] for place in taken.inputs), *(f"captured {n}" for n in range(taken.captured))),
+        (
+            *(signature.names[place] for place in taken.inputs),
+            *(f"captured {n}" for n in range(len(taken.facts.captured))),
+        ),
         chosen,
         {made.strategy: made.run_cost for made in (chosen, *others)},
         request.strategy,
@@ -104,6 +110,7 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
         cost.peak_bytes,
         False,
         signature,
+        taken.facts,
         program,
         compiled(program) if chunks is None else in_chunks(chunks),
         result,
@@ -119,16 +126,18 @@ class _Taken(NamedTuple):
         graph: Its graph, of which only what is differentiated is an output.
         inputs: For every input of the graph that is an argument, its place among the tensors of the arguments.
         active: How many of these it is differentiated by; they come first.
-        captured: How many tensors the function captured.
         readings: The values that the function read.
+        facts: What else it depends on.
+        asked_history: Whether it asked if autograd follows a tensor.
     """
 
     recording: Recording
     graph: Graph
     inputs: tuple[int, ...]
     active: int
-    captured: int
     readings: Sequence[tuple]
+    facts: Facts
+    asked_history: bool
 
 
 def _taken(request: Request, args: tuple, kwargs: dict) -> _Taken:
@@ -143,8 +152,9 @@ def _taken(request: Request, args: tuple, kwargs: dict) -> _Taken:
         args, kwargs = tree_unflatten(filled, spec)
         return request.function(*args, **kwargs)
 
-    recording, captured, readings = record_for_replay(
-        function, [leaves[place] for place in active], [leaves[place] for place in others]
+    objects = [leaf for leaf in leaves if not isinstance(leaf, torch.Tensor)]
+    recording, readings, facts, asked_history = record_for_replay(
+        function, [leaves[place] for place in active], [leaves[place] for place in others], (request.user, *objects)
     )
     output, _ = tree_unflatten(recording.leaves, recording.spec)
     count = tree_flatten(output)[1].num_leaves
@@ -152,7 +162,7 @@ def _taken(request: Request, args: tuple, kwargs: dict) -> _Taken:
     graph = recording.graph._replace(outputs=places[:count], aux=places[count:])
     tensors = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
     inputs = tuple(tensors.index(place) for place in (*active, *others))
-    return _Taken(recording, graph, inputs, len(active), len(captured), readings)
+    return _Taken(recording, graph, inputs, len(active), readings, facts, asked_history)
 
 
 def _completed(request: Request, taken: _Taken, chosen: Blueprint) -> tuple[Program, Chunks | None, Result | None]:

@@ -1,6 +1,7 @@
 """What a plan is called with: the arguments that it was made for, and the check of others against them."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import Any, NoReturn
 
@@ -19,22 +20,22 @@ class Signature:
         args: The positional arguments.
         kwargs: The keyword arguments.
         strides: Whether the strides of tensors matter too.
+        history: Whether it matters if autograd follows them.
 
     Attributes:
         names: How an error names each tensor: ``args[0]['w']``.
         facts: Shape, dtype and device of each tensor.
     """
 
-    def __init__(self, name: str, args: tuple, kwargs: dict, *, strides: bool = False):
+    def __init__(self, name: str, args: tuple, kwargs: dict, *, strides: bool = False, history: bool = False):
         self._name = name
         paths, self._spec = pytree.tree_flatten_with_path((args, kwargs))
         self._paths = tuple(_named(path) for path, _ in paths)
         self._others = {n: leaf for n, (_, leaf) in enumerate(paths) if not isinstance(leaf, torch.Tensor)}
         tensors = [(path, leaf) for path, leaf in paths if isinstance(leaf, torch.Tensor)]
         self.names = tuple(_named(path) for path, _ in tensors)
-        self._fact: Callable[[torch.Tensor], tuple] = (
-            _with_strides if strides else attrgetter("shape", "dtype", "device")
-        )
+        self._labels = (*_FORM, *(("strides",) if strides else ()), *(("requires_grad",) if history else ()))
+        self._fact: Callable[[torch.Tensor], tuple] = partial(_fact, self._labels) if self._labels != _FORM else _form
         self.facts = tuple(self._fact(leaf) for _, leaf in tensors)
         self._strides = tuple(leaf.stride() for _, leaf in tensors)
         self._is_flat = not kwargs and all(isinstance(arg, torch.Tensor) for arg in args)
@@ -72,9 +73,7 @@ class Signature:
         for name, tensor, expected in zip(self.names, tensors, self.facts, strict=True):
             if not isinstance(tensor, torch.Tensor):
                 self._refuse(name, _brief(tensor), "a tensor")
-            for label, got, planned in zip(
-                ("shape", "dtype", "device", "strides"), self._fact(tensor), expected, strict=False
-            ):
+            for label, got, planned in zip(self._labels, self._fact(tensor), expected, strict=True):
                 if got != planned:
                     as_text = tuple if label in {"shape", "strides"} else str
                     self._refuse(name, f"{label} {as_text(got)}", f"{label} {as_text(planned)}")
@@ -94,8 +93,12 @@ def _laid_out(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
     return tensor.permute(order).contiguous().permute([order.index(dim) for dim in range(len(order))])
 
 
-def _with_strides(tensor: torch.Tensor) -> tuple:
-    return tensor.shape, tensor.dtype, tensor.device, tensor.stride()
+_FORM = ("shape", "dtype", "device")
+_form = attrgetter(*_FORM)
+
+
+def _fact(labels: Sequence[str], tensor: torch.Tensor) -> tuple:
+    return tuple(tensor.stride() if label == "strides" else getattr(tensor, label) for label in labels)
 
 
 def _named(path: tuple) -> str:

@@ -264,6 +264,7 @@ class Transform:
 
         request = Request(
             options.name,
+            self._f,
             self._outputs,
             arguments.argnums,
             self._orders,

@@ -1,7 +1,10 @@
 """The check that most tests come down to, and one of what the machine has."""
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
+
+import pytest
 
 import hofunc
 from verification.oracles import nested_reverse, relative_error
@@ -32,6 +35,20 @@ def check_hod(
     results = {strategy: hofunc.hod(f, order, argnums, strategy=strategy)(*args) for strategy in strategies}
     errors = {strategy: relative_error(got, expected) for strategy, got in results.items()}
     assert max(errors.values()) < TOLERANCE, errors
+
+
+def assert_equal(got: Any, expected: Any) -> None:
+    """Compare two results in structure, shape, dtype and value."""
+    assert relative_error(got, expected) < TOLERANCE
+
+
+def refused(call: Callable[[], Any], error: type[Exception], *parts: str) -> None:
+    """Check that a call raises an error with these parts in its message, which names a line."""
+    with pytest.raises(error) as caught:
+        call()
+    message = str(caught.value)
+    assert all(part in message for part in parts), message
+    assert re.search(r"called at \w+\.py:\d+", message), message
 
 
 def has_compiler() -> bool:

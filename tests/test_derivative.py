@@ -13,13 +13,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import hofunc
 from hofunc import Derivative, hod
 from tests.cases import mixed, rand
-from verification.oracles import nested_reverse, relative_error
+from tests.checks import assert_equal
+from verification.oracles import nested_reverse
 
 vmap = torch.func.vmap
-
-
-def assert_equal(got: Any, expected: Any) -> None:
-    assert relative_error(got, expected) < 1e-10
 
 
 def network(x: Tensor, outputs: int = 2) -> Tensor:

@@ -15,6 +15,7 @@ from hofunc import hod
 from hofunc.plan.strategies import STRATEGIES
 from hofunc.rules.registry import RULES
 from tests.cases import mixed, rand
+from tests.checks import assert_equal
 from verification.oracles import nested_reverse, relative_error
 
 TOLERANCE = 1e-10
@@ -33,10 +34,6 @@ def x(device: torch.device) -> Tensor:
 def f(device: torch.device) -> Callable[[Tensor], Tensor]:
     weight = rand(device, 3, 3, seed=1)
     return lambda x: ((x @ weight).tanh() * x.sin()).sum()
-
-
-def assert_equal(got: Any, expected: Any) -> None:
-    assert relative_error(got, expected) < TOLERANCE
 
 
 # Composition.

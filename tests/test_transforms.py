@@ -11,6 +11,7 @@ from torch import Tensor
 import hofunc
 from hofunc import hod
 from tests.cases import mixed, rand
+from tests.checks import assert_equal
 from verification.oracles import nested_reverse, relative_error
 
 TOLERANCE = 1e-10
@@ -29,10 +30,6 @@ def x(device: torch.device) -> Tensor:
 def f(device: torch.device) -> Callable[[Tensor], Tensor]:
     weight = rand(device, 3, 3, seed=1)
     return lambda x: ((x @ weight).tanh() * x.sin()).sum()
-
-
-def assert_equal(got: Any, expected: Any) -> None:
-    assert relative_error(got, expected) < TOLERANCE
 
 
 # Composition with torch.func.

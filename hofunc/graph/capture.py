@@ -5,19 +5,25 @@ graph as values. A graph that is to be replayed must compute them again, since a
 meanwhile, and since autograd goes back through a value only once.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch.utils._pytree import tree_flatten, tree_leaves
 
-from hofunc.graph.node import Call
+from hofunc.errors import UntracedError
+from hofunc.graph.facts import Facts, follows_of, form_of
+from hofunc.graph.holding import quick_test
+from hofunc.graph.node import Call, Graph, Ref
+from hofunc.graph.objects import Witness
+from hofunc.graph.reads import Contents, Reads
 from hofunc.graph.record import Recording
 from hofunc.graph.tape import Tape
+from hofunc.graph.world import state, uncached_autocast
 
 
 class Reading(NamedTuple):
-    """A number or truth value that left torch, on which what was recorded may depend.
+    """What left torch of a tensor, on which what was recorded may depend: a number, a truth value or all contents.
 
     Attributes:
         call: What returned it, with Refs to nodes.
@@ -27,7 +33,7 @@ class Reading(NamedTuple):
 
     call: Call
     operands: tuple[int, ...]
-    value: bool | int | float | complex
+    value: bool | int | float | complex | torch.Tensor
 
 
 class Replayable(NamedTuple):
@@ -35,13 +41,15 @@ class Replayable(NamedTuple):
 
     Attributes:
         recording: The recording.
-        captured: The tensors that the function captured, the last inputs of the graph.
         readings: The values that the function read.
+        facts: What else it depends on, the tensors that it captured among it, which are the last inputs of the graph.
+        asked_history: Whether it asked if autograd follows a tensor.
     """
 
     recording: Recording
-    captured: list[torch.Tensor]
     readings: list[Reading]
+    facts: Facts
+    asked_history: bool
 
 
 class CapturingTape(Tape):
@@ -49,11 +57,13 @@ class CapturingTape(Tape):
 
     Attributes:
         readings: The values that the function read.
+        asked_history: Whether it asked if autograd follows a tensor.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.readings: list[Reading] = []
+        self.asked_history = False
         self._made: dict[int, torch.Tensor] = {}  # by id, which a tensor keeps while it is alive
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
@@ -75,6 +85,19 @@ class CapturingTape(Tape):
         keywords = tuple(zip(kwargs, self.ledger.encode(kwargs.values(), operands), strict=True))
         self.readings.append(Reading(Call(op, template, keywords), tuple(operands), value))
 
+    def read(self, tensors: Sequence[torch.Tensor], by: str) -> None:
+        """Note that the numbers in tensors are read past the ops."""
+        self.capture(tensors)
+        super().read(tensors, by)
+        for tensor in tensors:
+            if id(tensor) in self.ledger.tracked:
+                number = self.ledger.tracked[id(tensor)]
+                self.readings.append(Reading(Call(Contents(by), (Ref(number),)), (number,), tensor.detach().clone()))
+
+    def ask_history(self) -> None:
+        """Note that it is asked whether autograd follows a tensor."""
+        self.asked_history = True
+
     def capture(self, tree: Any) -> None:
         """Make inputs of the tensors of a tree that are known from nowhere."""
         for leaf in tree_leaves(tree):
@@ -83,7 +106,7 @@ class CapturingTape(Tape):
 
 
 def record_for_replay(
-    f: Callable[..., Any], active: Sequence[torch.Tensor], others: Sequence[torch.Tensor]
+    f: Callable[..., Any], active: Sequence[torch.Tensor], others: Sequence[torch.Tensor], roots: Iterable[Any]
 ) -> Replayable:
     """Call ``f(active, others)`` once and record it.
 
@@ -91,24 +114,53 @@ def record_for_replay(
         f: Function of two lists of tensors.
         active: The tensors by which it is differentiated.
         others: Other tensors that it takes.
+        roots: The objects from which it reaches all that it reads: the user's function, and arguments that are no
+            tensors.
 
     Returns:
         The recording, of which the graph's inputs are active, others and the captured tensors, in this order.
 
     Raises:
         MutationError: f writes to an input or to a captured tensor.
-        UntracedError: f computes in a way that cannot be followed.
+        UntracedError: f computes in a way that cannot be followed, or sets the state of a random generator.
     """
-    tape = CapturingTape()
+    tape, witness, world = CapturingTape(), Witness(), state()
     with torch.inference_mode(False), torch.enable_grad():
         aliases = [tensor[...] for tensor in (*active, *others)]
         for place, alias in enumerate(aliases):
             tape.ledger.add_input(alias, active=place < len(active))
-        with tape:
+        with tape, Reads(tape.read, tape.ask_history), uncached_autocast(), witness:
             result = f(aliases[: len(active)], aliases[len(active) :])
         tape.capture(result)
         leaves, spec = tree_flatten(result)
         graph = tape.graph([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
+    _check_unseeded(graph, witness.seeded)
     values = tape.ledger.values
-    captured = [values[number] for number in graph.inputs[len(aliases) :]]
-    return Replayable(Recording(graph, values, leaves, spec, None), captured, tape.readings)
+    captured = tuple(values[number] for number in graph.inputs[len(aliases) :])
+    follows = follows_of(captured) if tape.asked_history else ()
+    held = tuple(witness.holdings(roots))
+    facts = Facts(world, captured, tuple(map(form_of, captured)), follows, held, quick_test(held))
+    return Replayable(Recording(graph, values, leaves, spec, None), tape.readings, facts, tape.asked_history)
+
+
+def _check_unseeded(graph: Graph, seeded: Sequence[torch.Generator]) -> None:
+    """Refuse ops that draw numbers from a generator of which the function sets the state: a plan would not set it.
+
+    Raises:
+        UntracedError: There is one.
+    """
+    for node in graph.nodes:
+        if torch.Tag.nondeterministic_seeded in getattr(node.op, "tags", ()):
+            given = [arg for arg in (*node.args, *dict(node.kwargs).values()) if isinstance(arg, torch.Generator)]
+            if {*map(_identity, given or [torch.default_generator])} & {*map(_identity, seeded)}:
+                raise UntracedError(
+                    "hofunc: a plan of a function that sets the state of a random generator",
+                    got=f"{node.op}, which draws from it",
+                    expected="numbers as the generator has them when the plan is called",
+                    remedy="Set the seed before the plan is called, or draw the numbers outside and pass them to f.",
+                )
+
+
+def _identity(generator: Any) -> int:
+    """Return what tells a random generator from others, whatever Python object stands for it."""
+    return generator._cdata

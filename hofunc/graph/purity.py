@@ -52,14 +52,27 @@ def check_branch(ledger: Ledger, op: Any, args: tuple, kwargs: dict, out: Any) -
         BranchError: The op depends on an input that stands for a batch.
     """
     is_value = isinstance(out, bool | int | float | complex) and op not in _OF_SHAPES
-    asked = (args, kwargs) if is_value else shape_givers(op, args, kwargs)
+    check_unbatched(ledger, (args, kwargs) if is_value else shape_givers(op, args, kwargs), op)
+
+
+def check_unbatched(ledger: Ledger, asked: Any, by: Any) -> None:
+    """Refuse what needs the single value of a tensor that stands for a batch.
+
+    Args:
+        ledger: The graph so far.
+        asked: The tensors.
+        by: What needs their values.
+
+    Raises:
+        BranchError: One of them depends on an input that stands for a batch.
+    """
     reached, seen = [ledger.tracked[id(leaf)] for leaf in tree_leaves(asked) if id(leaf) in ledger.tracked], set()
     while reached:
         index = reached.pop()
         if index in ledger.batched:
             raise BranchError(
                 "hofunc: f depends on the value of a tensor under vmap",
-                got=f"{op}, which needs a single value",
+                got=f"{by}, which needs a single value",
                 expected="a function whose steps are the same for every member of the batch",
                 remedy="Use torch.where in place of the branch, or leave hod out of vmap and loop.",
             )

@@ -8,6 +8,7 @@ from torch.autograd import forward_ad
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_map
 
 from hofunc.graph.node import Call, Graph, call_of
+from hofunc.graph.reads import Reads
 from hofunc.graph.standin import Lift, in_transform, outside_transforms, stand_in
 from hofunc.graph.tape import Tape
 
@@ -74,7 +75,7 @@ def _record_stand_ins(f: Function, inputs: Sequence[torch.Tensor], others: Any) 
             tape.ledger.add_input(plain, active=True, batched=batched)
             plain_inputs.append(plain)
         plain_others = tree_map(lift.swap, others)
-        with tape, lift:
+        with tape, Reads(tape.read), lift:
             result = f(plain_inputs, plain_others)
         recording = _recording(tape, tree_map(lift.swap, result), None)
     return recording._replace(wrappers=[*inputs, *lift.wrappers])

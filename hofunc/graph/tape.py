@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 from hofunc.graph.ledger import Ledger
 from hofunc.graph.node import Graph, Ref
-from hofunc.graph.purity import BackwardPass, check_branch, check_custom_function, check_written
+from hofunc.graph.purity import BackwardPass, check_branch, check_custom_function, check_unbatched, check_written
 from hofunc.graph.storage import Storages, effects, is_view, storage_key
 
 _DETACH = torch.ops.aten.detach.default
@@ -85,6 +85,16 @@ class Tape(TorchDispatchMode):
         self._flush()
         self._storages.refresh(args)
         return self._entered(op, args, {}, out)
+
+    def read(self, tensors: Sequence[torch.Tensor], by: str) -> None:
+        """Note that the numbers in tensors are read past the ops.
+
+        Raises:
+            BranchError: One depends on an input that stands for a batch, and so has no single values.
+        """
+        self._flush()
+        self._storages.refresh(tensors)
+        check_unbatched(self.ledger, tensors, by)
 
     def _flush(self) -> None:
         log, self._log = self._log, []

@@ -10,6 +10,7 @@ from torch._ops import OpOverload
 from hofunc.errors import ArgumentError, BranchError
 from hofunc.graph.layout import OF_ANY_STRIDES
 from hofunc.graph.node import Call, Graph, Node, Ref, call_of, fill, refs
+from hofunc.graph.reads import identical
 from hofunc.plan.chunks import Chunks
 from hofunc.plan.program import Given, Program, Register, Step, finished
 
@@ -56,6 +57,9 @@ _VIEWS = (
     aten.transpose.int,
     aten.unsqueeze.default,
 )
+
+
+_FEW = 6  # numbers that an error shows
 
 
 class Whole:
@@ -222,6 +226,7 @@ class Guard:
         """
         try:
             got = self.call(*tensors)
+            same = identical(got, self.value)
         except RuntimeError as error:
             raise BranchError(
                 "hofunc: a plan of a function that reads values of tensors",
@@ -229,13 +234,19 @@ class Guard:
                 expected="one value",
                 remedy="Call the plan outside of vmap, or use torch.where in place of a branch.",
             ) from error
-        if repr(got) != repr(self.value):
+        if not same:
             raise ArgumentError(
                 "hofunc: a plan of a function that reads values of tensors",
-                got=f"{got!r} from {self.call.op}",
-                expected=f"{self.value!r}, as planned",
+                got=f"{_shown(got)} from {self.call.op}",
+                expected=f"{_shown(self.value)}, as planned",
                 remedy="Make another plan for these values, or call the transform itself, which records them anew.",
             )
+
+
+def _shown(value: Any) -> str:
+    if not isinstance(value, torch.Tensor):
+        return repr(value)
+    return f"{value.tolist()}" if value.numel() <= _FEW else f"a tensor of shape {tuple(value.shape)} of other numbers"
 
 
 def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:

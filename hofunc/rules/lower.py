@@ -279,6 +279,6 @@ def expansion(
 
 @contextmanager
 def isolated() -> Iterator[None]:
-    """Set running transforms and modes aside."""
-    with _disable_current_modes(), outside_transforms(), torch.enable_grad():
+    """Set running transforms, modes and autocast aside."""
+    with _disable_current_modes(), outside_transforms(), torch.enable_grad(), torch._C._DisableAutocast():
         yield

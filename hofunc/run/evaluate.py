@@ -10,6 +10,7 @@ from hofunc.algebra.term import Factor, Term
 from hofunc.derivative import Derivative
 from hofunc.graph.node import CONSTANT
 from hofunc.graph.record import Recording, replay
+from hofunc.graph.world import without_autocast
 from hofunc.plan.blueprint import Blueprint, Limits
 from hofunc.plan.primal import zeros
 from hofunc.rules.lower import Lowered
@@ -113,9 +114,11 @@ def evaluate(
     values: Sequence[torch.Tensor] = recording.values
     if recording.wrappers is not None:
         lowered = found.plan.lowered
-        values = replay(lowered.graph, recording.wrappers, _constants(lowered, recording.values))
+        constants = _constants(lowered, recording.values)
+        values = without_autocast(replay, lowered.graph, recording.wrappers, constants)
         places = [lowered.numbers[place] for place in places]
-    return Evaluation(found.plan, found.run(values), [values[place] for place in places], inputs)
+    results = without_autocast(found.run, values)
+    return Evaluation(found.plan, results, [values[place] for place in places], inputs)
 
 
 def _constants(lowered: Lowered, values: Sequence[torch.Tensor]) -> dict[int, torch.Tensor]:

@@ -1,0 +1,98 @@
+"""The facts that a recording depends on, beside its arguments: with all of them the same, it would be the same again.
+
+All that a recording depends on:
+
+- its arguments: their structure, the shape, dtype and device of tensors, the values of all else (`hofunc.signature`);
+- values of tensors that the function reads, by `.item()` or past the ops (`Reading`, in `hofunc.graph.capture`);
+- and here: tensors that it captures, of which only the values may change; whether autograd follows tensors, if it asks;
+  the state of torch (`hofunc.graph.world`); what Python objects hold (`hofunc.graph.holding`).
+
+Random numbers are drawn anew, by ops of the recording. What sets their generator cannot be recorded and is refused.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, NoReturn
+
+import torch
+
+from hofunc.errors import ArgumentError
+from hofunc.graph.holding import Holding
+from hofunc.graph.world import STATE, state
+
+
+class Facts(NamedTuple):
+    """The facts that held while a function was recorded.
+
+    Attributes:
+        state: The state of torch.
+        captured: The tensors that it captured.
+        forms: Shape, dtype, device and strides of each.
+        follows: Whether autograd follows each of them; empty if the function did not ask.
+        holdings: What the Python objects that it read held.
+        unchanged: Whether they all hold the very same things.
+    """
+
+    state: tuple
+    captured: tuple[torch.Tensor, ...]
+    forms: tuple[tuple, ...]
+    follows: tuple[bool, ...]
+    holdings: tuple[Holding, ...]
+    unchanged: Callable[[], bool]
+
+    def check(self, name: str) -> None:
+        """Check that they still hold.
+
+        Args:
+            name: Whose plan it is, for the error.
+
+        Raises:
+            ArgumentError: One does not.
+        """
+        now = state()
+        if now != self.state:
+            place = next(place for place, value in enumerate(now) if value != self.state[place])
+            _refuse(name, "the state of torch", *_named([*STATE][place], now[place], self.state[place]))
+        for number, (tensor, form) in enumerate(zip(self.captured, self.forms, strict=True)):
+            if form_of(tensor) != form:
+                _refuse_form(name, f"captured tensor {number}", form_of(tensor), form)
+        if self.follows and (now := follows_of(self.captured)) != self.follows:
+            _refuse(name, "captured tensors", f"requires_grad {now}", f"{self.follows}")
+        if not self._is_unchanged():
+            for changed in filter(None, (holding.change() for holding in self.holdings)):
+                _refuse(name, *changed)
+
+    def _is_unchanged(self) -> bool:
+        try:
+            return self.unchanged()
+        except KeyError:  # an attribute or global is gone
+            return False
+
+
+def form_of(tensor: torch.Tensor) -> tuple:
+    """Return what has to stay as it is of a captured tensor."""
+    return tensor.shape, tensor.dtype, tensor.device, tensor.stride()
+
+
+def follows_of(tensors: Sequence[torch.Tensor]) -> tuple[bool, ...]:
+    """Return whether autograd follows each of some tensors."""
+    return tuple([tensor.requires_grad for tensor in tensors])
+
+
+def _named(what: str, got: object, expected: object) -> tuple[str, str]:
+    return f"{what} as {got}", f"{expected}"
+
+
+def _refuse_form(name: str, what: str, got: tuple, expected: tuple) -> None:
+    for label, now, planned in zip(("shape", "dtype", "device", "strides"), got, expected, strict=True):
+        if now != planned:
+            as_text = tuple if label in {"shape", "strides"} else str
+            _refuse(name, what, f"{label} {as_text(now)}", f"{label} {as_text(planned)}")
+
+
+def _refuse(name: str, what: str, got: str, expected: str) -> NoReturn:
+    raise ArgumentError(
+        f"{name}: {what}",
+        got=got,
+        expected=f"{expected}, as planned",
+        remedy="Make another plan, or call the transform itself, which records the function anew.",
+    )

@@ -1,0 +1,95 @@
+"""What a function reads of its tensors past the ops: numbers that lists, arrays and new tensors are made of.
+
+A tape sees ops. `.item()` is one; `.tolist()`, `.numpy()` and `torch.tensor([x[0], 1.0])` read memory below all of
+them. But each is a torch function, and so is every attribute, which modes of torch functions see.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode, resolve_name
+from torch.utils._pytree import tree_leaves
+
+_OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+# By them the numbers in a tensor become something that is no tensor, or a tensor that no op has made.
+_CONTENTS = {
+    *(Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__dlpack__, Tensor.__deepcopy__, Tensor.__reduce_ex__),
+    *(Tensor.data_ptr, Tensor.untyped_storage, Tensor.storage, Tensor._typed_storage),
+    *(torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor, Tensor.new_tensor, Tensor.new),
+}
+# They tell whether autograd follows a tensor.
+_HISTORY = {vars(torch._C.TensorBase)[name].__get__ for name in ("requires_grad", "is_leaf", "grad_fn")}
+
+
+class Reads(TorchFunctionMode):
+    """Reports what is read of tensors, before it is read.
+
+    Args:
+        contents: Called with the tensors whose numbers are read, and the name of what reads them.
+        history: Called where it is read whether autograd follows a tensor.
+    """
+
+    def __init__(self, contents: Callable[[list[Tensor], str], None], history: Callable[[], None] = lambda: None):
+        super().__init__()
+        self._contents, self._history = contents, history
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        kwargs = kwargs or {}
+        if func in _CONTENTS and not _by_hofunc():
+            tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+            if tensors:
+                self._contents(tensors, resolve_name(func) or func.__name__)
+        elif func in _HISTORY and not _by_hofunc():
+            self._history()
+        return func(*args, **kwargs)
+
+
+def _by_hofunc() -> bool:
+    """Tell whether it is hofunc itself that reads: a transform inside the function that is recorded."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_name == "__torch_function__":  # of a mode before this one
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename.startswith(_OWN)
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """Returns a tensor, to be compared with what it held when its numbers were read.
+
+    Attributes:
+        by: The name of what read them.
+    """
+
+    by: str
+
+    def __call__(self, tensor: Tensor) -> Tensor:
+        """Return the tensor."""
+        return tensor
+
+    def __str__(self) -> str:
+        return self.by
+
+
+def identical(value: Any, expected: Any) -> bool:
+    """Tell whether two values are the same number for number, with nan as with -0.0.
+
+    Args:
+        value: A tensor, number, truth value or text.
+        expected: Another one.
+    """
+    if isinstance(value, Tensor) and isinstance(expected, Tensor):
+        return value.shape == expected.shape and torch.equal(_bytes(value), _bytes(expected))
+    if isinstance(value, float | complex):
+        return type(value) is type(expected) and repr(value) == repr(expected)
+    return type(value) is type(expected) and bool(value == expected)
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    return tensor.detach().resolve_conj().resolve_neg().reshape(-1).contiguous().view(torch.uint8)

@@ -1,0 +1,56 @@
+"""The state of torch that recording depends on beside tensors: it decides which ops a function comes to."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch._C import _is_any_autocast_enabled, _len_torch_function_stack
+
+_CPU = torch.device("cpu")
+
+
+def _autocast() -> tuple[tuple[str, torch.dtype], ...]:
+    """Return the devices for which autocast is on, each with its dtype."""
+    if not _is_any_autocast_enabled():
+        return ()
+    devices = [device for device in torch._C._autocast_supported_devices() if torch.is_autocast_enabled(device)]
+    return tuple((device, torch.get_autocast_dtype(device)) for device in devices)
+
+
+def _default_device() -> torch.device:
+    """Return where factories make tensors; only a mode makes it another one than the CPU."""
+    return torch.get_default_device() if _len_torch_function_stack() else _CPU
+
+
+# What is read, by the name that an error gives it.
+STATE: dict[str, Callable[[], Any]] = {
+    "autocast": _autocast,
+    "the default dtype": torch.get_default_dtype,
+    "the default device": _default_device,
+    "deterministic algorithms": torch.are_deterministic_algorithms_enabled,
+}
+
+
+def state() -> tuple[Any, ...]:
+    """Return the state that holds now, in the order of STATE."""
+    return tuple([read() for read in STATE.values()])
+
+
+@contextmanager
+def uncached_autocast() -> Iterator[None]:
+    """Let autocast convert a tensor at every use: a copy that it kept would be taken for a tensor of its own."""
+    before = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)
+    try:
+        yield
+    finally:
+        torch.set_autocast_cache_enabled(before)
+
+
+def without_autocast(run: Callable[..., Any], *args: Any) -> Any:
+    """Call a function with autocast off: what was recorded has its conversions, and derivatives want none."""
+    if not _is_any_autocast_enabled():
+        return run(*args)
+    with torch._C._DisableAutocast():
+        return run(*args)

@@ -1,0 +1,440 @@
+"""Plans against the world: whatever a recording depended on is changed underneath, and none may go stale.
+
+After every change a plan returns what the transform returns then, or raises an error that says what has changed.
+"""
+
+import copy
+import cProfile
+import math
+import random
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import hofunc
+import hofunc.run.cache
+import tests.settings
+from hofunc import hod
+from tests.cases import rand
+from tests.checks import assert_equal, refused
+
+Change = Callable[[], Any]
+Made = tuple[Callable[[Tensor], Tensor], Change, str]  # a function, what changes its world, and what an error names
+
+
+def stale_or_right(f: Callable[..., Tensor], change: Change, named: str, x: Tensor, *args: Any) -> None:
+    """Change the world under a plan, and check that it is not stale."""
+    transform = hod(f, 2)
+    plan = transform.plan(x, *args)
+    before = plan(x, *args)
+    assert_equal(before, transform(x, *args))
+    change()
+    after = transform(x, *args)
+    assert not torch.equal(after, before), "the change makes no difference"
+    if named:
+        refused(lambda: plan(x, *args), hofunc.ArgumentError, named, "as planned")
+    else:
+        assert_equal(plan(x, *args), after)
+
+
+@pytest.fixture
+def x(device: torch.device) -> Tensor:
+    return rand(device, 3, seed=1)
+
+
+# What is read of tensors past the ops.
+
+READS: dict[str, Callable[[Tensor], Any]] = {
+    "item": lambda s: s[1].item(),
+    "float": lambda s: float(s[1]),
+    "tolist": lambda s: s.tolist()[1],
+    "numpy": lambda s: float(s.detach().numpy()[1]),
+    "asarray": lambda s: float(np.asarray(s.detach())[1]),
+    "an array of numbers": lambda s: float(np.array([s[0], s[1]])[1]),
+    "dlpack": lambda s: float(np.from_dlpack(s.detach())[1]),
+    "torch.tensor": lambda s: torch.tensor([s[0], s[1]])[1],
+    "torch.as_tensor": lambda s: torch.as_tensor([s[1]])[0],
+    "torch.asarray": lambda s: torch.asarray([s[1]])[0],
+    "new_tensor": lambda s: s.new_tensor([s[1], 2.0])[0],
+    "scalar_tensor": lambda s: torch.scalar_tensor(s[1]),  # type: ignore[arg-type]
+    "full": lambda s: torch.full((2,), s[1])[0],  # type: ignore[call-overload]
+    "from_numpy": lambda s: torch.from_numpy(s.detach().numpy())[1],
+    "storage": lambda s: s.untyped_storage()[8],
+    "deepcopy": lambda s: copy.deepcopy(s.detach())[1],
+    "math": lambda s: math.exp(s[1]),
+    "format": lambda s: float(f"{s[1]:.6f}"),
+    "iteration": lambda s: [float(v) for v in s][1],
+    "index": lambda s: [1.0, 2.0, 3.0, 4.0][s[1].mul(3).abs().long()],
+    "a power": lambda s: 2.0 ** float(s[1]),
+    "a default of add": lambda s: torch.add(torch.ones(()), torch.ones(()), alpha=s[1].item()),
+    "map": lambda s: list(map(float, s))[1],
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+@pytest.mark.parametrize("of", ["an argument", "a captured tensor", "what is computed from it"])
+def test_numbers_that_leave_torch(read: Callable[[Tensor], Any], of: str, x: Tensor) -> None:
+    s = rand(x.device, 3, seed=2)
+
+    def f(x: Tensor, *given: Tensor) -> Tensor:
+        taken = given[0] if given else s
+        taken = taken * 2 if of == "what is computed from it" else taken
+        return (x**3).sum() * read(taken)
+
+    args = () if of == "a captured tensor" else (s,)
+    transform = hod(f, 2)
+    plan = transform.plan(x, *args)
+    assert_equal(plan(x, *args), transform(x, *args))
+    with torch.no_grad():
+        s.mul_(-1.25).sub_(0.5)
+    try:
+        got = plan(x, *args)
+    except hofunc.HofuncError as error:
+        assert "as planned" in str(error)  # noqa: PT017 - either is right
+    else:
+        assert_equal(got, transform(x, *args))
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_numbers_that_leave_torch_have_no_single_value_under_vmap(read: Callable[[Tensor], Any], x: Tensor) -> None:
+    rows = torch.stack([x, 2 * x])
+    with pytest.raises(hofunc.HofuncError):
+        torch.func.vmap(hod(lambda x: (x**3).sum() * read(x), 2))(rows)
+
+
+def test_numbers_that_are_as_they_were_are_no_change(x: Tensor) -> None:
+    s = torch.tensor([math.nan, -0.0, 2.0], dtype=x.dtype, device=x.device)
+    plan = hod(lambda x, s: (x**3).sum() * s.tolist()[2], 2).plan(x, s)
+    assert_equal(plan(x, s.clone()), plan(x, s))
+    refused(lambda: plan(x, s.nan_to_num()), hofunc.ArgumentError, "[0.0, -0.0, 2.0] from torch.Tensor.tolist")
+
+
+# The state of torch.
+
+
+@contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@contextmanager
+def deterministic() -> Iterator[None]:
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize(
+    ("world", "named"),
+    [
+        (lambda: torch.autocast("cpu", torch.bfloat16), "autocast"),
+        (lambda: torch.autocast("cpu", torch.float16), "autocast"),
+        (lambda: default_dtype(torch.float64), "the default dtype"),
+        (lambda: torch.device("meta"), "the default device"),
+        (deterministic, "deterministic algorithms"),
+    ],
+)
+def test_a_plan_is_of_the_state_of_torch(world: Callable[[], Any], named: str) -> None:
+    weight, x = torch.randn(3, 3), torch.randn(3)
+    transform = hod(lambda x: ((weight @ x) ** 3).sum(), 2)
+    plan, outside = transform.plan(x), transform(x)
+    with world():
+        refused(lambda: plan(x), hofunc.ArgumentError, f"the state of torch: got {named} as")
+    if named not in {"the default device"}:
+        with world():
+            inside = transform.plan(x)
+            assert_equal(inside(x), transform(x))
+        refused(lambda: inside(x), hofunc.ArgumentError, named)
+    assert torch.equal(plan(x), outside)
+
+
+def test_autocast_keeps_no_copy_of_a_weight_that_is_trained() -> None:
+    net = nn.Linear(3, 2)
+    x = torch.randn(3)
+    transform = hod(lambda x: (net(x) ** 3).sum(), 2)
+    with torch.autocast("cpu", torch.bfloat16):
+        net(x)  # autocast has a copy now
+        plan = transform.plan(x)
+        before = plan(x)
+        with torch.no_grad():
+            net.weight.mul_(2)
+        torch.clear_autocast_cache()
+        assert_equal(plan(x).detach(), transform(x).detach())
+        assert not torch.equal(plan(x), before)
+        assert torch.is_autocast_cache_enabled()
+
+
+def test_derivatives_are_not_rounded_by_autocast() -> None:
+    x, weight = torch.randn(4), torch.randn(4, 4)
+
+    def f(x: Tensor) -> Tensor:
+        with torch.autocast("cpu", enabled=False):
+            return (((x @ weight).softmax(-1) @ weight).sin() / x.norm()).sum()
+
+    exact = hod(f, 2)(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        hofunc.run.cache.forget()
+        assert torch.equal(hod(f, 2)(x), exact)
+        plan = hod(f, 2).plan(x)
+        assert torch.allclose(plan(x), exact, atol=1e-6)
+        assert torch.allclose(plan.compile(backend="eager")(x), exact, atol=1e-6)
+        graph = plan.to_fx()
+        assert torch.allclose(torch.func.vmap(hod(f, 2))(x[None])[0], exact, atol=1e-6)
+    assert torch.allclose(graph(x)[0], exact, atol=1e-6)
+
+
+# Captured tensors.
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda w: setattr(w, "data", w.data[:1]), "captured tensor 0: got shape (1, 3)"),
+        (lambda w: setattr(w, "data", w.data.float()), "got dtype torch.float32, expected dtype torch.float64"),
+        (lambda w: setattr(w, "data", 2 * w.data.t().contiguous().t()), "got strides (1, 3)"),
+        (lambda w: setattr(w, "data", w.data * 2), ""),
+        (lambda w: w.mul_(2), ""),
+    ],
+)
+def test_captured_tensors_change_only_their_values(change: Callable[[Tensor], Any], named: str, x: Tensor) -> None:
+    w = rand(x.device, 3, 3, seed=4)
+    stale_or_right(lambda x: ((w.to(x.dtype) @ x) ** 3).sum() + w.sum(), lambda: change(w), named, x) if named else (
+        stale_or_right(lambda x: ((w @ x) ** 3).sum(), lambda: change(w), named, x)
+    )
+
+
+def test_whether_autograd_follows_a_tensor_matters_to_who_asks(x: Tensor) -> None:
+    w = rand(x.device, 3, seed=5)
+    asking = lambda x: (x**3 * w).sum() * (2 if w.requires_grad else 1)  # noqa: E731
+    stale_or_right(asking, partial(w.requires_grad_), "captured tensors", x)
+    of_argument = lambda x: (x**3 * (2 if x.requires_grad else 1)).sum()  # noqa: E731
+    plan = hod(of_argument, 2).plan(x.detach())
+    refused(lambda: plan(x.clone().requires_grad_()), hofunc.ArgumentError, "got requires_grad True")
+    never = hod(lambda x: (x**3 * w.detach()).sum(), 2).plan(x)
+    w.requires_grad_(False)
+    assert_equal(never(x), never(x.clone().requires_grad_()).detach())
+
+
+# Python objects.
+
+SCALE = 2.0
+TABLE = {"scale": 2.0}
+
+
+class Owner:
+    """An object with all that may change."""
+
+    shared = 2.0
+
+    def __init__(self, device: torch.device):
+        self.scale, self.more, self.weight = 2.0, [2.0, 3.0], rand(device, 3, seed=6)
+        self.inner = SimpleNamespace(scale=2.0)
+        self.unread = 1
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return (x**3 * self.weight).sum() * self.scale * self.more[0] * self.inner.scale * self.shared
+
+    def method(self, x: Tensor) -> Tensor:
+        return self(x) * 2
+
+
+class Slotted:
+    __slots__ = ("scale",)
+
+
+def _of_owner(change: Callable[[Owner], Any], named: str) -> Callable[[Tensor], Made]:
+    def made(x: Tensor) -> Made:
+        owner = Owner(x.device)
+        return owner.method, lambda: change(owner), named
+
+    return made
+
+
+def _closure(x: Tensor) -> Made:  # noqa: ARG001
+    scale = 2.0
+
+    def change() -> None:
+        nonlocal scale
+        scale = 3.0
+
+    return lambda x: (x**3).sum() * scale, change, "scale of the closure of <lambda>"
+
+
+def _nested_closure(x: Tensor) -> Made:
+    f, change, _ = _closure(x)
+    return torch.func.vmap(lambda row: f(row) ** 2), change, "scale of the closure"
+
+
+def _global(_: Tensor) -> Made:
+    return lambda x: (x**3).sum() * SCALE, lambda: globals().update(SCALE=SCALE + 1), "SCALE of the globals of"
+
+
+def _constant_of_a_module(_: Tensor) -> Made:
+    change = partial(setattr, tests.settings, "SCALE", 3.0)
+    return lambda x: (x**3).sum() * tests.settings.SCALE, change, "SCALE of module tests.settings"
+
+
+def _table(_: Tensor) -> Made:
+    return lambda x: (x**3).sum() * TABLE["scale"], lambda: TABLE.update(scale=TABLE["scale"] + 1), "['scale'] of TABLE"
+
+
+def _slots(_: Tensor) -> Made:
+    held = Slotted()
+    held.scale = 2.0  # type: ignore[attr-defined]
+    return lambda x: (x**3).sum() * held.scale, partial(setattr, held, "scale", 3.0), "scale of a Slotted"  # type: ignore[attr-defined]
+
+
+def _array(_: Tensor) -> Made:
+    numbers = np.array([1.0, 2.0])
+    return lambda x: (x**3).sum() * float(numbers[1]), lambda: numbers.__imul__(2), "the contents of a ndarray"
+
+
+def _by_name(x: Tensor) -> Made:
+    owner = Owner(x.device)
+    return lambda x: (x**3).sum() * getattr(owner, "scale"), partial(setattr, owner, "scale", 3.0), "scale of a Owner"  # noqa: B009
+
+
+def _partial(x: Tensor) -> Made:
+    owner = Owner(x.device)
+    f = partial(lambda x, owner: (x**3).sum() * owner.scale, owner=owner)
+    return f, partial(setattr, owner, "scale", 3.0), "scale of a Owner"
+
+
+def _module(change: Callable[[Any], Any], named: str) -> Callable[[Tensor], Made]:
+    def made(x: Tensor) -> Made:
+        net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Dropout(0.5), nn.LayerNorm(4), nn.Linear(4, 1))
+        net = net.to(x.device, x.dtype).eval().requires_grad_(False)
+        return lambda x: net(x).sum(), lambda: change(net), named
+
+    return made
+
+
+def _hooked(net: nn.Sequential) -> None:
+    net[1].register_forward_hook(lambda module, args, out: out * 2)
+
+
+OBJECTS: dict[str, Callable[[Tensor], Made]] = {
+    "a closure": _closure,
+    "a closure of a function in a closure": _nested_closure,
+    "a global": _global,
+    "a constant of a module": _constant_of_a_module,
+    "a table": _table,
+    "slots": _slots,
+    "an array": _array,
+    "an attribute by its name": _by_name,
+    "a partial": _partial,
+    "an attribute": _of_owner(lambda owner: setattr(owner, "scale", 3.0), "scale of a Owner"),
+    "an attribute of an attribute": _of_owner(lambda owner: setattr(owner.inner, "scale", 3.0), "of a SimpleNamespace"),
+    "an item of an attribute": _of_owner(lambda owner: owner.more.__setitem__(0, 3.0), "an item of more of a Owner"),
+    "a longer list": _of_owner(lambda owner: owner.more.insert(0, 3.0), "more of a Owner"),
+    "another tensor": _of_owner(lambda owner: setattr(owner, "weight", owner.weight * 2), "weight of a Owner"),
+    "an attribute over one of the class": _of_owner(lambda owner: setattr(owner, "shared", 3.0), "shared of a Owner"),
+    "another parameter": _module(
+        lambda net: setattr(net[0], "weight", nn.Parameter(net[0].weight * 2)), "['weight'] of _parameters of a Linear"
+    ),
+    "another layer": _module(lambda net: net.__setitem__(1, nn.Sigmoid()), "['1'] of _modules of a Sequential"),
+    "a layer less": _module(lambda net: net.__delitem__(3), "_modules of a Sequential"),
+    "a number of a layer": _module(lambda net: setattr(net[3], "eps", 0.5), "eps of a LayerNorm"),
+    "a hook": _module(_hooked, "_forward_hooks of a Tanh"),
+    "a parameter in place": _module(lambda net: net[0].weight.mul_(2), ""),
+    "loaded weights": _module(lambda net: net.load_state_dict({k: v * 2 for k, v in net.state_dict().items()}), ""),
+}
+
+
+@pytest.mark.parametrize("made", OBJECTS.values(), ids=OBJECTS)
+def test_python_objects(made: Callable[[Tensor], Made], x: Tensor) -> None:
+    f, change, named = made(x)
+    stale_or_right(f, change, named, x)
+
+
+def test_an_object_that_is_an_argument(x: Tensor) -> None:
+    owner = Owner(x.device)
+    stale_or_right(lambda x, owner: owner(x), partial(setattr, owner, "scale", 3.0), "scale of a Owner", x, owner)
+    net = nn.Linear(3, 1, dtype=x.dtype).to(x.device).requires_grad_(False)
+    replace = lambda: setattr(net, "weight", nn.Parameter(net.weight * 2))  # noqa: E731
+    stale_or_right(lambda x, net: net(x).sum() ** 3, replace, "['weight'] of _parameters of a Linear", x, net)
+
+
+def test_training_and_evaluation(x: Tensor) -> None:
+    net = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5)).to(x.device, x.dtype).eval()
+    plan = hod(lambda x: (net(x) ** 3).sum(), 2).plan(x)
+    net.train()
+    refused(lambda: plan(x), hofunc.ArgumentError, "training of a", "got True, expected False, as planned")
+    net.eval()
+    plan(x)
+    net.float()
+    refused(lambda: plan(x), hofunc.ArgumentError, "captured tensor 0", "got dtype torch.float32")
+
+
+def test_what_is_not_read_may_change(x: Tensor) -> None:
+    owner = Owner(x.device)
+    plan = hod(owner.method, 2).plan(x)
+    owner.unread = 2
+    owner.scale = float("2.0")
+    assert_equal(plan(x), hod(owner.method, 2)(x))
+
+
+# Random generators, profilers and copies.
+
+
+def test_a_seed_inside_a_function_is_refused(x: Tensor) -> None:
+    def f(x: Tensor) -> Tensor:
+        torch.manual_seed(3)
+        return (x**3 * torch.rand_like(x)).sum()
+
+    refused(lambda: hod(f, 2).plan(x), hofunc.UntracedError, "sets the state of a random generator", "aten.rand_like")
+    assert_equal(hod(f, 2)(x), hod(f, 2)(x))
+    own = torch.Generator(x.device)
+    drawn = lambda x: (x**3 * torch.bernoulli(x.sigmoid(), generator=own.manual_seed(1))).sum()  # noqa: E731
+    refused(lambda: hod(drawn, 2).plan(x), hofunc.UntracedError, "aten.bernoulli")
+    constant = lambda x: (x**3 * torch.rand(3, generator=torch.Generator().manual_seed(1))).sum()  # noqa: E731
+    assert_equal(hod(constant, 2).plan(x)(x), hod(constant, 2)(x))
+
+
+def test_a_profiler_goes_on() -> None:
+    seen: list[str] = []
+
+    def profile(_: Any, event: str, __: Any) -> None:
+        seen.append(event)
+
+    before = sys.getprofile()
+    sys.setprofile(profile)
+    try:
+        hod(torch.sin, 2).plan(torch.ones(()))
+        assert sys.getprofile() is profile
+        with pytest.raises(hofunc.HofuncError):
+            hod(lambda x: x.add_(1), 2).plan(torch.ones(()))
+        assert sys.getprofile() is profile
+    finally:
+        sys.setprofile(before)
+    profiler = cProfile.Profile()
+    profiler.enable()
+    hod(torch.sin, 2).plan(torch.ones(()))
+    random.random()  # noqa: S311
+    profiler.disable()
+    assert any("random" in str(entry.code) for entry in profiler.getstats())
+
+
+def test_a_copy_of_a_plan_is_the_plan(x: Tensor) -> None:
+    w = rand(x.device, 3, seed=7)
+    plan = hod(lambda x: {"y": (x**3 * w).sum()}, 2).plan(x)
+    for copied in (copy.copy(plan), copy.deepcopy(plan), copy.deepcopy({"plan": plan})["plan"]):
+        assert_equal(copied(x)["y"], plan(x)["y"])
+        w.mul_(2)
+        (result,) = copied.to_fx()(x)
+        assert_equal(copied(x)["y"], result)
