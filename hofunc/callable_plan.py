@@ -41,10 +41,11 @@ class Plan:
     equal, and what aux holds beside tensors. Branches are those that were taken: a value that the function read, by
     ``if`` or ``.item()``, is compared at every call, and another one is an error.
 
-    Tensors that the function captured are held by reference, and used with the values that they have when the plan
-    is called. Whatever else the recording depended on is compared at every call, and is an error if it has changed:
-    their shapes and dtypes, what the function read of Python objects, autocast and defaults of torch. Random numbers are drawn anew at every call, if they are drawn for a tensor that is passed or captured,
-    or depends on one; others are as they were. A copy of a plan is the plan, which never changes.
+    Tensors that the function captured are held by reference, and used with the values that they have when the plan is
+    called. Whatever else the recording depended on is compared at every call, and is an error if it has changed: their
+    shapes and dtypes, what the function read of Python objects, autocast and defaults of torch. Random numbers are
+    drawn anew at every call, if they are drawn for a tensor that is passed or captured, or depends on one; others are
+    as they were. A copy of a plan is the plan, which never changes.
 
     Attributes:
         name: What it was made by, and the name of the function.
