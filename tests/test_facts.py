@@ -8,6 +8,7 @@ import cProfile
 import math
 import random
 import sys
+import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -360,6 +361,34 @@ OBJECTS: dict[str, Callable[[Tensor], Made]] = {
 def test_python_objects(made: Callable[[Tensor], Made], x: Tensor) -> None:
     f, change, named = made(x)
     stale_or_right(f, change, named, x)
+
+
+def test_a_long_chain_of_objects(x: Tensor) -> None:
+    head = last = SimpleNamespace(scale=2.0, then=None)
+    for _ in range(2000):
+        last.then = last = SimpleNamespace(scale=2.0, then=None)
+
+    def f(x: Tensor) -> Tensor:
+        return (x**3).sum() * head.then.then.scale
+
+    stale_or_right(f, partial(setattr, head.then.then, "scale", 3.0), "scale of a SimpleNamespace", x)
+
+
+class Switch:
+    """A setting of a library, which is kept in a class."""
+
+    on = False
+
+
+def test_a_setting_in_a_class_of_a_module(x: Tensor) -> None:
+    library = types.ModuleType("library")
+    library.__file__ = __file__
+    library.Switch = Switch  # type: ignore[attr-defined]
+
+    def f(x: Tensor) -> Tensor:
+        return (x**3).sum() * (2 if library.Switch.on else 1)
+
+    stale_or_right(f, partial(setattr, Switch, "on", True), "on of class Switch", x)
 
 
 def test_an_object_that_is_an_argument(x: Tensor) -> None:

@@ -9,9 +9,8 @@ import os
 import sys
 import sysconfig
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import cache, partial
-from inspect import getattr_static
 from types import (
     BuiltinFunctionType,
     CodeType,
@@ -21,16 +20,18 @@ from types import (
     MethodType,
     ModuleType,
 )
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
-from hofunc.graph.holding import MISSING, Holding, is_plain, of_cell, of_container, of_memory, of_names, of_slot
+from hofunc.graph.holding import Holding, is_plain, of_cell, of_container, of_memory, of_names, of_slot
 
 _STDLIB = os.path.abspath(sysconfig.get_path("stdlib")) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _OBJECTS_OF_TORCH = tuple(os.path.join(_TORCH, package) + os.sep for package in ("nn", "distributions"))
+
+_Found = tuple[Any, str]  # an object, and what an error calls it
 
 _SEEDING = frozenset({"manual_seed", "seed", "set_state", "set_offset"})  # methods of random generators
 
@@ -69,90 +70,97 @@ class Witness:
         """Return all that the code has read, from the objects that it was called with and from globals."""
         codes = {code: space for code, space in self.codes.items() if _is_watched(code.co_filename)}
         search = _Search(frozenset().union(*map(_names, codes)))
-        for root in roots:
-            search.visit(root, "an argument")
+        search.find([(root, "an argument") for root in roots])
         read: dict[int, set[str]] = {}
         for code, space in codes.items():
             if not _is_of(code.co_filename, _TORCH):
                 read.setdefault(id(space), set()).update(_names(code))
         for space in {id(space): space for space in codes.values()}.values():
-            search.hold_names(f"the globals of {space.get('__name__')}", space, read.get(id(space), ()))
+            search.find(search.within(f"the globals of {space.get('__name__')}", space, read.get(id(space), ())))
         return search.holdings
 
 
 class _Search:
-    """The search for what bears one of some names."""
+    """The search for what bears one of some names; what is found holds others, or is named in an error."""
 
     def __init__(self, names: frozenset[str]):
         self.holdings: list[Holding] = []
         self._names = names
         self._seen: dict[int, Any] = {}  # by id, which an object keeps while it is here
 
-    def visit(self, value: Any, name: str) -> None:
-        """Hold what a value holds, and visit that."""
-        if id(value) in self._seen or is_plain(value) or isinstance(value, torch.Tensor):
-            return
-        self._seen[id(value)] = value
-        self.visit(_attributes(value).get("__wrapped__"), name)
-        if isinstance(value, FunctionType):
-            self._visit_function(value)
-        elif isinstance(value, ModuleType):
-            self._visit_module(value)
-        elif isinstance(value, MethodType):
-            self.visit(value.__self__, name)
-            self.visit(value.__func__, name)
-        elif isinstance(value, partial):
-            self._visit_all((value.func, *value.args, *value.keywords.values()), name)
-        elif isinstance(value, tuple | frozenset):
-            self._visit_all(value, name)
-        elif isinstance(value, dict | list | set | deque):
-            self._hold(of_container(name, value))
-        elif isinstance(value, type):
-            self._visit_class(value)
-        else:
-            self._visit_object(value)
+    def find(self, left: list[_Found]) -> None:
+        """Hold what objects hold, and what that holds in turn."""
+        while left:
+            value, name = left.pop()
+            if id(value) not in self._seen and not is_plain(value) and not isinstance(value, torch.Tensor):
+                self._seen[id(value)] = value
+                left += self._inside(value, name)
 
-    def _visit_all(self, values: Iterable[Any], name: str) -> None:
-        for value in values:
-            self.visit(value, f"what is in {name}")
+    def _inside(self, value: Any, name: str) -> list[_Found]:
+        """Hold what an object holds; returns that."""
+        inside = next((each for kinds, each in self._KINDS.items() if isinstance(value, kinds)), _Search._in_object)
+        return [(_attributes(value).get("__wrapped__"), name), *inside(self, value, name)]
 
-    def _visit_function(self, function: FunctionType) -> None:
-        name = f"the closure of {function.__name__}"
-        self.hold_names(f"the function {function.__name__}", vars(function), self._names)
+    def _in_parts(self, parts: Iterable[Any], name: str) -> list[_Found]:
+        return [(part, f"what is in {name}") for part in parts]
+
+    def _in_method(self, method: MethodType, name: str) -> list[_Found]:
+        return [(method.__self__, name), (method.__func__, name)]
+
+    def _in_partial(self, function: partial, name: str) -> list[_Found]:
+        return self._in_parts((function.func, *function.args, *function.keywords.values()), name)
+
+    def _in_container(self, container: Any, name: str) -> list[_Found]:
+        return self._held(of_container(name, container))
+
+    def _in_function(self, function: FunctionType, _: str) -> list[_Found]:
+        name = function.__name__
+        found = self._in_parts(_defaults(function), f"the defaults of {name}")
         for label, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-            self._hold(of_cell(name, label, cell))
-        self._visit_all(_defaults(function), f"the defaults of {function.__name__}")
+            found += self._held(of_cell(f"the closure of {name}", label, cell))
+        return found + self.within(f"the function {name}", vars(function), self._names)
 
-    def _visit_module(self, module: ModuleType) -> None:
-        path = getattr(module, "__file__", None)
-        if _is_watched(path) and not _is_of(path, _TORCH):
-            numbers = [label for label in self._names if not callable(vars(module).get(label))]
-            self.hold_names(f"module {module.__name__}", vars(module), numbers)
+    def _in_module(self, module: ModuleType, _: str) -> list[_Found]:
+        """Hold what is no function of a module that is of no library; classes may hold settings."""
+        path, space = getattr(module, "__file__", None), vars(module)
+        if not _is_watched(path) or _is_of(path, _TORCH):
+            return []
+        classes = [(space[label], label) for label in self._names if isinstance(space.get(label), type)]
+        others = [label for label in self._names if not callable(space.get(label))]
+        return classes + self.within(f"module {module.__name__}", space, others)
 
-    def _visit_class(self, owner: type) -> None:
+    def _in_class(self, owner: type, _: str) -> list[_Found]:
         path = _file_of(owner)
-        if _is_watched(path) and not _is_of(path, _TORCH):
-            self.hold_names(f"class {owner.__name__}", vars(owner), self._names)
-            for base in owner.__bases__:
-                self.visit(base, owner.__name__)
+        if not _is_watched(path) or _is_of(path, _TORCH):
+            return []
+        bases = [(base, base.__name__) for base in owner.__bases__]
+        return bases + self.within(f"class {owner.__name__}", vars(owner), self._names)
 
-    def _visit_object(self, value: Any) -> None:
-        owner = type(value)
+    def _in_object(self, value: Any, _: str) -> list[_Found]:
+        owner, path = type(value), _file_of(type(value))
         name = f"a {owner.__name__}"
-        if _is_array(value):
-            self._hold(of_memory(name, value))
-        path = _file_of(owner)
+        found = self._held(of_memory(name, value)) if _is_array(value) else []
         if _is_of(path, _OWN) or (_is_of(path, _TORCH) and not _is_watched(path)):
-            return
-        of_class = {label: getattr_static(owner, label, MISSING) for label in self._names}
-        self.hold_names(name, _attributes(value), self._names, [n for n, held in of_class.items() if is_plain(held)])
-        for slot, held in of_class.items():
-            if isinstance(held, MemberDescriptorType):
-                self._hold(of_slot(name, value, slot))
-        self.visit(owner, name)
+            return found
+        of_class = {label: held for base in reversed(owner.__mro__) for label, held in vars(base).items()}
+        of_class = {label: of_class[label] for label in self._names if label in of_class}
+        for slot in [label for label, held in of_class.items() if isinstance(held, MemberDescriptorType)]:
+            found += self._held(of_slot(name, value, slot))
+        shadowed = [label for label, held in of_class.items() if is_plain(held)]
+        return [*found, (owner, name), *self.within(name, _attributes(value), self._names, shadowed)]
 
-    def hold_names(self, name: str, space: Any, names: Iterable[str], shadowed: Collection[str] = ()) -> None:
-        """Hold what some names stand for among attributes or globals, and visit that.
+    _KINDS: ClassVar[dict[Any, Callable]] = {
+        tuple | frozenset: _in_parts,
+        dict | list | set | deque: _in_container,
+        FunctionType: _in_function,
+        MethodType: _in_method,
+        partial: _in_partial,
+        ModuleType: _in_module,
+        type: _in_class,
+    }
+
+    def within(self, name: str, space: Any, names: Iterable[str], shadowed: Collection[str] = ()) -> list[_Found]:
+        """Hold what some names stand for among attributes or globals; returns that.
 
         Args:
             name: What the space is called.
@@ -161,15 +169,13 @@ class _Search:
             shadowed: Those of which it is held too that they stand for nothing there.
         """
         found = [label for label in names if label in space and not _is_fixed(space[label])]
-        self._visit_all((space[label] for label in names if isinstance(space.get(label), ModuleType)), name)
+        modules = [(space[label], label) for label in names if isinstance(space.get(label), ModuleType)]
         labels = (*sorted(found), *sorted(label for label in shadowed if label not in space))
-        if labels:
-            self._hold(of_names(name, space, labels))
+        return modules + self._held(of_names(name, space, labels)) if labels else modules
 
-    def _hold(self, holding: Holding) -> None:
+    def _held(self, holding: Holding) -> list[_Found]:
         self.holdings.append(holding)
-        for label, value in zip(holding.labels, holding.values, strict=True):
-            self.visit(value, f"{label} of {holding.name}")
+        return [(value, f"{label} of {holding.name}") for label, value in zip(*holding[1:3], strict=True)]
 
 
 def _names(code: CodeType) -> frozenset[str]:
@@ -182,7 +188,9 @@ def _is_of(path: str | None, folder: str) -> bool:
 
 
 def _file_of(owner: type) -> str | None:
-    return getattr(sys.modules.get(owner.__module__), "__file__", None)
+    """Return the file of a class; that of one which was typed in has no name, but is no library."""
+    typed = "<typed>" if owner.__module__ == "__main__" else None
+    return getattr(sys.modules.get(owner.__module__), "__file__", typed)
 
 
 @cache
