@@ -221,14 +221,34 @@ def test_captured_tensors_change_only_their_values(change: Callable[[Tensor], An
 
 def test_whether_autograd_follows_a_tensor_matters_to_who_asks(x: Tensor) -> None:
     w = rand(x.device, 3, seed=5)
-    asking = lambda x: (x**3 * w).sum() * (2 if w.requires_grad else 1)  # noqa: E731
-    stale_or_right(asking, partial(w.requires_grad_), "captured tensors", x)
+    named = "requires_grad of a captured tensor: got True, expected False"
+    used = lambda x: (x**3 * w).sum() * (2 if w.requires_grad else 1)  # noqa: E731
+    stale_or_right(used, partial(w.requires_grad_), named, x)
+    unused = lambda x: (x**3).sum() * (2 if w.requires_grad else 1)  # noqa: E731
+    stale_or_right(unused, partial(w.requires_grad_, False), "got False, expected True", x)
+    of_result = lambda x: (x**3).sum() * (2 if (w + x).grad_fn else 1)  # noqa: E731
+    stale_or_right(of_result, partial(w.requires_grad_), named, x)
     of_argument = lambda x: (x**3 * (2 if x.requires_grad else 1)).sum()  # noqa: E731
     plan = hod(of_argument, 2).plan(x.detach())
     refused(lambda: plan(x.clone().requires_grad_()), hofunc.ArgumentError, "got requires_grad True")
-    never = hod(lambda x: (x**3 * w.detach()).sum(), 2).plan(x)
-    w.requires_grad_(False)
-    assert_equal(never(x), never(x.clone().requires_grad_()).detach())
+
+
+def test_whether_autograd_follows_a_tensor_does_not_matter_to_others(x: Tensor) -> None:
+    w = rand(x.device, 3, seed=5)
+    plan = hod(lambda x: (x**3 * w).sum(), 2).plan(x)
+    expected = plan(x)
+    w.requires_grad_()
+    assert_equal(plan(x).detach(), expected)
+    assert plan(x).requires_grad
+    assert_equal(plan(x.clone().requires_grad_()).detach(), expected)
+
+
+def test_gradients_that_a_function_reads(x: Tensor) -> None:
+    w = rand(x.device, 3, seed=5).requires_grad_()
+    (w * w).sum().backward()
+    stale_or_right(
+        lambda x: (x**3 * w.grad).sum(), partial(setattr, w, "grad", w.detach() * 3), "grad of a captured", x
+    )
 
 
 # Python objects.

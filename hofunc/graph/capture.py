@@ -12,8 +12,8 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_leaves
 
 from hofunc.errors import UntracedError
-from hofunc.graph.facts import Facts, follows_of, form_of
-from hofunc.graph.holding import quick_test
+from hofunc.graph.facts import Facts, form_of
+from hofunc.graph.holding import Holding, of_slot, quick_test
 from hofunc.graph.node import Call, Graph, Ref
 from hofunc.graph.objects import Witness
 from hofunc.graph.reads import Contents, Reads
@@ -57,12 +57,14 @@ class CapturingTape(Tape):
 
     Attributes:
         readings: The values that the function read.
-        asked_history: Whether it asked if autograd follows a tensor.
+        holdings: What attributes of captured tensors held.
+        asked_history: Whether it asked if autograd follows a tensor that it was given or computed.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.readings: list[Reading] = []
+        self.holdings: list[Holding] = []
         self.asked_history = False
         self._made: dict[int, torch.Tensor] = {}  # by id, which a tensor keeps while it is alive
 
@@ -94,9 +96,13 @@ class CapturingTape(Tape):
                 number = self.ledger.tracked[id(tensor)]
                 self.readings.append(Reading(Call(Contents(by), (Ref(number),)), (number,), tensor.detach().clone()))
 
-    def ask_history(self) -> None:
-        """Note that it is asked whether autograd follows a tensor."""
-        self.asked_history = True
+    def read_attribute(self, tensor: torch.Tensor, attribute: str) -> None:
+        """Note that an attribute that tells of autograd is read."""
+        self._flush()
+        if id(tensor) in self._made or id(tensor) in self.ledger.tracked:
+            self.asked_history = True
+        else:
+            self.holdings.append(of_slot("a captured tensor", tensor, attribute))
 
     def capture(self, tree: Any) -> None:
         """Make inputs of the tensors of a tree that are known from nowhere."""
@@ -129,7 +135,7 @@ def record_for_replay(
         aliases = [tensor[...] for tensor in (*active, *others)]
         for place, alias in enumerate(aliases):
             tape.ledger.add_input(alias, active=place < len(active))
-        with tape, Reads(tape.read, tape.ask_history), uncached_autocast(), witness:
+        with tape, Reads(tape.read, tape.read_attribute), uncached_autocast(), witness:
             result = f(aliases[: len(active)], aliases[len(active) :])
         tape.capture(result)
         leaves, spec = tree_flatten(result)
@@ -137,9 +143,9 @@ def record_for_replay(
     _check_unseeded(graph, witness.seeded)
     values = tape.ledger.values
     captured = tuple(values[number] for number in graph.inputs[len(aliases) :])
-    follows = follows_of(captured) if tape.asked_history else ()
-    held = tuple(witness.holdings(roots))
-    facts = Facts(world, captured, tuple(map(form_of, captured)), follows, held, quick_test(held))
+    histories = [of_slot("a captured tensor", each, "requires_grad") for each in captured if tape.asked_history]
+    held = (*witness.holdings(roots), *tape.holdings, *histories)
+    facts = Facts(world, captured, tuple(map(form_of, captured)), held, quick_test(held))
     return Replayable(Recording(graph, values, leaves, spec, None), tape.readings, facts, tape.asked_history)
 
 

@@ -10,7 +10,7 @@ All that a recording depends on:
 Random numbers are drawn anew, by ops of the recording. What sets their generator cannot be recorded and is refused.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
 import torch
@@ -27,15 +27,13 @@ class Facts(NamedTuple):
         state: The state of torch.
         captured: The tensors that it captured.
         forms: Shape, dtype, device and strides of each.
-        follows: Whether autograd follows each of them; empty if the function did not ask.
-        holdings: What the Python objects that it read held.
+        holdings: What the Python objects that it read held, and attributes of tensors that tell of autograd.
         unchanged: Whether they all hold the very same things.
     """
 
     state: tuple
     captured: tuple[torch.Tensor, ...]
     forms: tuple[tuple, ...]
-    follows: tuple[bool, ...]
     holdings: tuple[Holding, ...]
     unchanged: Callable[[], bool]
 
@@ -55,8 +53,6 @@ class Facts(NamedTuple):
         for number, (tensor, form) in enumerate(zip(self.captured, self.forms, strict=True)):
             if form_of(tensor) != form:
                 _refuse_form(name, f"captured tensor {number}", form_of(tensor), form)
-        if self.follows and (now := follows_of(self.captured)) != self.follows:
-            _refuse(name, "captured tensors", f"requires_grad {now}", f"{self.follows}")
         if not self._is_unchanged():
             for changed in filter(None, (holding.change() for holding in self.holdings)):
                 _refuse(name, *changed)
@@ -71,11 +67,6 @@ class Facts(NamedTuple):
 def form_of(tensor: torch.Tensor) -> tuple:
     """Return what has to stay as it is of a captured tensor."""
     return tensor.shape, tensor.dtype, tensor.device, tensor.stride()
-
-
-def follows_of(tensors: Sequence[torch.Tensor]) -> tuple[bool, ...]:
-    """Return whether autograd follows each of some tensors."""
-    return tuple([tensor.requires_grad for tensor in tensors])
 
 
 def _named(what: str, got: object, expected: object) -> tuple[str, str]:

@@ -5,6 +5,7 @@ of a network above all. None of these passes through torch. But whatever is read
 the objects are searched, from the function and what it is called with, for what bears such a name.
 """
 
+import gc
 import os
 import sys
 import sysconfig
@@ -48,13 +49,17 @@ class Witness:
         self.codes: dict[CodeType, dict[str, Any]] = {}
         self.seeded: list[torch.Generator] = []
         self._before: Any = None
+        self._collects = gc.isenabled()
 
     def __enter__(self) -> "Witness":
         self._before = sys.getprofile()
+        gc.disable()  # what runs when garbage is collected is no part of the function
         sys.setprofile(self._see)
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._collects:
+            gc.enable()
         if callable(self._before) or self._before is None:
             sys.setprofile(self._before)
         else:

@@ -24,8 +24,11 @@ _CONTENTS = {
     *(Tensor.data_ptr, Tensor.untyped_storage, Tensor.storage, Tensor._typed_storage),
     *(torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor, Tensor.new_tensor, Tensor.new),
 }
-# They tell whether autograd follows a tensor.
-_HISTORY = {vars(torch._C.TensorBase)[name].__get__ for name in ("requires_grad", "is_leaf", "grad_fn")}
+# What reads an attribute that tells of autograd, and the attribute on which it depends.
+_ATTRIBUTES: dict[Any, str] = {
+    vars(torch._C.TensorBase)[name].__get__: attribute
+    for name, attribute in (("requires_grad",) * 2, ("is_leaf",) * 2, ("grad_fn", "requires_grad"), ("grad",) * 2)
+}
 
 
 class Reads(TorchFunctionMode):
@@ -33,12 +36,16 @@ class Reads(TorchFunctionMode):
 
     Args:
         contents: Called with the tensors whose numbers are read, and the name of what reads them.
-        history: Called where it is read whether autograd follows a tensor.
+        attribute: Called with a tensor and the name of an attribute that is read.
     """
 
-    def __init__(self, contents: Callable[[list[Tensor], str], None], history: Callable[[], None] = lambda: None):
+    def __init__(
+        self,
+        contents: Callable[[list[Tensor], str], None],
+        attribute: Callable[[Tensor, str], None] = lambda *_: None,
+    ):
         super().__init__()
-        self._contents, self._history = contents, history
+        self._contents, self._attribute = contents, attribute
 
     def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         kwargs = kwargs or {}
@@ -46,8 +53,8 @@ class Reads(TorchFunctionMode):
             tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
             if tensors:
                 self._contents(tensors, resolve_name(func) or func.__name__)
-        elif func in _HISTORY and not _by_hofunc():
-            self._history()
+        elif func in _ATTRIBUTES and not _by_hofunc():
+            self._attribute(args[0], _ATTRIBUTES[func])
         return func(*args, **kwargs)
 
 
