@@ -203,6 +203,14 @@ def test_nothing_has_a_history_where_gradients_are_off(f: Callable, x: Tensor) -
         assert_equal(hod(f, 2)(x[0]).clone(), nested_reverse(f, 2)(x[0]))
 
 
+def test_functions_make_tensors_in_inference_mode(x: Tensor) -> None:
+    f = lambda x: (x**3 * torch.tensor([x[0, 0], 2.0, 3.0]) + torch.tensor(2.0)).sum()  # noqa: E731
+    expected = hod(f, 2)(x)
+    with torch.inference_mode():
+        assert_equal(hod(f, 2)(x), expected)
+        assert_equal(hod(f, 2)(x * 1), expected)
+
+
 # What is returned.
 
 

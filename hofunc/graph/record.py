@@ -46,7 +46,11 @@ def record(f: Function, inputs: Sequence[torch.Tensor], others: Any = ()) -> Rec
         BranchError: f needs a single value of a tensor that vmap batches.
         UntracedError: f computes in a way that cannot be followed.
     """
-    return (_record_stand_ins if in_transform() else _record_values)(f, inputs, others)
+    recorded = _record_stand_ins if in_transform() else _record_values
+    if not torch.is_inference_mode_enabled():
+        return recorded(f, inputs, others)
+    with torch.inference_mode(False):  # in which factories would detach in place what they have made
+        return recorded(f, inputs, others)
 
 
 def _record_values(f: Function, inputs: Sequence[torch.Tensor], others: Any) -> Recording:
