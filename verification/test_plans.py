@@ -166,7 +166,7 @@ def test_autocast_of_programs(program: Program, strategy: str, planned: torch.dt
         with torch.autocast("cpu", dtype, enabled=dtype is not None):
             got, expected = or_refusal(plan, *low.inputs), derivatives(*low.inputs)
         if isinstance(got, hofunc.ArgumentError):
-            assert dtype is not planned
+            assert dtype is not planned, got
             assert "autocast" in str(got)
         else:
             assert_close(got, expected, SINGLE)
