@@ -32,6 +32,17 @@ def _with_values_read(x: Shape) -> Iterator[str]:
         yield f"{{0}}[..., {{i:0,{size - 1}}}.tolist()]"
 
 
+_SUB = "as_subclass(type('Sub', (torch.Tensor,), dict()))"  # one that overrides nothing
+
+
+def _of_subclass(x: Shape) -> Iterator[str]:
+    sizes = ",".join(map(str, x))
+    yield f"{{0}}.{_SUB}.sin().as_subclass(torch.Tensor)"
+    yield f"({{0}} * {{w:{sizes}}}.{_SUB}).as_subclass(torch.Tensor)"
+    yield f"({{0}}.{_SUB} * {{0}}).exp().as_subclass(torch.Tensor)"
+    yield f"{{out}} = {{0}}.clone().{_SUB}\n{{out}}.mul_({{0}})\n{{out}} = {{out}}.as_subclass(torch.Tensor)"
+
+
 def _mapped(x: Shape) -> Iterator[str]:
     if x:
         yield "torch.func.vmap(lambda row: row.sin() * row.sum())({0})"
@@ -73,6 +84,7 @@ WRITTEN = (
         where=lambda x, y: expandable(y, x),
     ),
     shaped("values that are read", _with_values_read),
+    shaped("tensor subclasses", _of_subclass),
     shaped("vmap", _mapped, domain=NONZERO),
     shaped("grad and jvp", _differentiated),
     shaped("hessian and jacobian", _second, domain=NONZERO),
