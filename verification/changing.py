@@ -179,7 +179,7 @@ PIECES: dict[str, Callable[..., Tensor]] = {
     "global": lambda _, x, *__: x.sin() * FACTOR,
     "single": lambda setting, x, *_: (x.float() @ setting.single).to(x.dtype) * x,
     "default dtype": lambda _, x, *__: x.sin() * torch.full((3,), 1 / 3),
-    "drawn": lambda _, x, *__: x.sin() * torch.rand_like(x),
+    "drawn": lambda _, x, *__: x.sin() * torch.rand_like(x.contiguous()),  # in an order that strides do not change
     "seeded": lambda _, x, *__: x.sin() * torch.rand_like(x, generator=torch.manual_seed(3)),
 }
 
