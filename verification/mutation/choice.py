@@ -31,7 +31,8 @@ def watchers(root: Path, path: str) -> list[str]:
     others = (
         TESTED_IN.get(name, ()) if packages[0] == "rules" else [f.stem[5:] for f in sorted(folder.glob("test_*.py"))]
     )
-    folders = [folder, *folder.glob("ops")]
+    rules = root / "tests" / "rules"  # whose catalogue and engine are tested in two folders
+    folders = [rules, rules / "ops"] if packages[0] == "rules" else [folder]
     files = [place / f"test_{other}.py" for other in dict.fromkeys((name, *others)) for place in folders]
     whole = ["tests/test_exactness.py", *(["tests/test_baseline.py"] if packages == ["plan"] else [])]
     return [*[file.relative_to(root).as_posix() for file in files if file.exists()], *whole]

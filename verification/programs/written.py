@@ -18,6 +18,31 @@ def _in_place(x: Shape) -> Iterator[str]:
         yield "{out} = {0} * 1\n{out}.diagonal().mul_(2)\n{out}.t()[0] += 1"
 
 
+def _with_values_read(x: Shape) -> Iterator[str]:
+    """Yield uses that read numbers of captured tensors past torch's ops, which a plan has to look at."""
+    size = x[-1] if x else 2
+    yield f"{{0}} * sum({{w:{size}}}.tolist())"
+    yield f"{{0}} + {{w:{size}}}.sum().item()"
+    yield f"{{0}} * float({{w:{size}}}[-1])"
+    yield f"{{0}}.sin() * torch.tensor({{w:{size}}}.tolist()).to({{0}}).sum()"
+    yield f"{{0}} - torch.from_numpy({{w:{size}}}.numpy() * 0.5).to({{0}}).sum()"
+    yield f"{{0}} * torch.tensor([*{{w:{size}}}]).to({{0}}).sum()"
+    yield f"{{0}} if {{w:{size}}}.sum() > 0 else {{0}} * {{0}}"
+    if x:
+        yield f"{{0}}[..., {{i:0,{size - 1}}}.tolist()]"
+
+
+_SUB = "as_subclass(type('Sub', (torch.Tensor,), dict()))"  # one that overrides nothing
+
+
+def _of_subclass(x: Shape) -> Iterator[str]:
+    sizes = ",".join(map(str, x))
+    yield f"{{0}}.{_SUB}.sin().as_subclass(torch.Tensor)"
+    yield f"({{0}} * {{w:{sizes}}}.{_SUB}).as_subclass(torch.Tensor)"
+    yield f"({{0}}.{_SUB} * {{0}}).exp().as_subclass(torch.Tensor)"
+    yield f"{{out}} = {{0}}.clone().{_SUB}\n{{out}}.mul_({{0}})\n{{out}} = {{out}}.as_subclass(torch.Tensor)"
+
+
 def _mapped(x: Shape) -> Iterator[str]:
     if x:
         yield "torch.func.vmap(lambda row: row.sin() * row.sum())({0})"
@@ -58,6 +83,8 @@ WRITTEN = (
         "{out} = {0}.clone()\n{out}.sub_({1}).tanh_()",
         where=lambda x, y: expandable(y, x),
     ),
+    shaped("values that are read", _with_values_read),
+    shaped("tensor subclasses", _of_subclass),
     shaped("vmap", _mapped, domain=NONZERO),
     shaped("grad and jvp", _differentiated),
     shaped("hessian and jacobian", _second, domain=NONZERO),
