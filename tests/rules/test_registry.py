@@ -89,7 +89,9 @@ def is_of_numbers(rule: Any) -> bool:
     return isinstance(rule, OF_NUMBERS) or (isinstance(rule, Composite) and module in MODULES_OF_NUMBERS)
 
 
-MODULES_OF_NUMBERS = {f"hofunc.rules.ops.{name}" for name in ("elementwise", "activations", "special", "pairs", "constant")}
+MODULES_OF_NUMBERS = {
+    f"hofunc.rules.ops.{name}" for name in ("elementwise", "activations", "special", "pairs", "constant")
+}
 
 
 @pytest.mark.filterwarnings(  # torch's own
