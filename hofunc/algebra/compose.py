@@ -25,8 +25,8 @@ class _Unifier:
         """Make two axes equal; False if they share no index.
 
         Segments are matched from the right, splitting a label where the other axis has a boundary. Where the
-        boundaries do not nest, or a label to be split also lies inside a longer range, the axes stay as they are
-        and a Kronecker delta factor ties them.
+        boundaries do not nest, or a label to be split also lies across them elsewhere, the axes stay as they are and
+        a Kronecker delta factor ties them.
         """
         if extent(left) == 0:
             return False
@@ -58,23 +58,27 @@ class _Unifier:
         return left, right
 
     def _split(self, segment: Segment, inner: int) -> Axis | None:
-        """Split a segment into an outer part and an inner part of the given extent, if that can be done."""
+        """Split a segment into an outer part and an inner part of the given extent, if that can be done.
+
+        What it reaches has to lie within one inner part, or to be made of whole ones.
+        """
         outer, remainder = divmod(segment.extent, inner)
         if remainder:
             return None
-        if segment.label is None:
-            high, low = divmod(segment.start, inner)
-            return Segment(None, high, outer), Segment(None, low, inner)
-        if not self._fills_its_segments(segment.label):
+        high, low = divmod(int(segment.start), int(inner))
+        size = 1 if segment.label is None else segment.label.size
+        if low + size <= inner:
+            return Segment(None, high, outer), Segment(segment.label, low, inner)
+        if segment.label is None or size % inner or not self._splits_evenly(segment.label, inner):
             return None
-        parts = (full(Label(outer)), full(Label(inner)))
+        parts = (full(Label(size // inner)), full(Label(inner)))
         self.bindings[segment.label] = parts
-        return parts
+        return Segment(parts[0].label, high, outer), parts[1]
 
-    def _fills_its_segments(self, label: Label) -> bool:
-        return all(
-            segment.is_full for axis in self.axes for segment in rebind(axis, self.bindings) if segment.label is label
-        )
+    def _splits_evenly(self, label: Label, inner: int) -> bool:
+        """Tell whether a label starts at a whole inner part wherever it lies."""
+        found = [s for axis in self.axes for s in rebind(axis, self.bindings) if s.label is label]
+        return not any(segment.start % inner or segment.extent % inner for segment in found)
 
     def _match(self, one: Segment, other: Segment) -> bool:
         """Restrict two segments of equal extent to the indices that both reach; False if there are none."""
@@ -135,6 +139,22 @@ def compose(outer: Term, inners: Sequence[Term | None]) -> Term | None:
     lost = {*labels_of(rebind_all(joined, unifier.bindings))} - {*labels_of(_all_axes(product))}
     count = prod(int(label.size) for label in lost)  # of all rows, also where they are taken apart
     return product._replace(coefficient=product.coefficient * count) if lost else product
+
+
+def matched(one: Axis, other: Axis, beside: Axes) -> Bindings | None:
+    """Return what labels have to be bound to so that two axes of one extent are equal.
+
+    Args:
+        one: An axis.
+        other: The other one.
+        beside: The other axes that bear their labels.
+
+    Returns:
+        The bindings; None if no labels are equal to each other, be it that the axes have no index in common.
+    """
+    unifier = _Unifier((one, other, *beside))
+    is_possible = unifier.unify(one, other)
+    return unifier.bindings if is_possible and not unifier.deltas else None
 
 
 def _common_names(axes: Axes, slot: Axes) -> dict[Label, Label]:

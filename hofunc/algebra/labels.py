@@ -71,7 +71,7 @@ def labels_of(*groups: Axes) -> list[Label]:
 def rebind(axis: Axis, bindings: Bindings) -> Axis:
     """Replace every bound label of an axis by what it is bound to, until none is left.
 
-    A label bound to several segments (a split) must fill its own segment; `unify` only binds such labels.
+    A label bound to several segments (a split) must start at a whole inner one; `unify` only binds such labels.
     """
     for segment in axis:
         if segment.label in bindings:
@@ -83,12 +83,13 @@ def rebind(axis: Axis, bindings: Bindings) -> Axis:
         if segment.label is None or segment.label not in bindings:
             result.append(segment)
             continue
-        inner = rebind(bindings[segment.label], bindings)
+        first, *rest = rebind(bindings[segment.label], bindings)
         if segment.is_full and segment.start == 0:
-            result.extend(inner)
+            result.append(first)
         else:
-            (only,) = inner
-            result.append(Segment(only.label, segment.start + only.start, segment.extent))
+            inner = extent(tuple(rest))
+            result.append(Segment(first.label, segment.start // inner + first.start, segment.extent // inner))
+        result.extend(rest)
     return tuple(result)
 
 

@@ -1,4 +1,8 @@
-"""Tensors in a vector of memory: where their elements lie, and the ops by which a graph reads and writes them."""
+"""Tensors in memory: where their elements lie, and the ops by which a graph reads and writes them.
+
+Memory is a tensor whose elements, in their order, are those of a storage. It has the axes of the tensor that the
+storage was allocated for, so that what lies along some of them still does.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -13,7 +17,7 @@ OF_ANY_STRIDES: dict[Any, Callable] = {
 
 
 class Layout(NamedTuple):
-    """Where the elements of a tensor lie in a vector."""
+    """Where the elements of a tensor lie in memory."""
 
     size: tuple[int, ...]
     stride: tuple[int, ...]
@@ -31,7 +35,7 @@ def memory_order(stride: Sequence[int]) -> tuple[int, ...]:
 
 
 def within(layout: Layout, memory: Layout) -> Layout | None:
-    """Return where a tensor lies in the vector of the elements of another.
+    """Return where a tensor lies in another one as memory.
 
     Args:
         layout: Where it lies in a storage.
@@ -50,19 +54,20 @@ def within(layout: Layout, memory: Layout) -> Layout | None:
     return layout._replace(offset=start) if start >= 0 and last < count and 0 not in layout.size else None
 
 
-def read_strided(contents: torch.Tensor, layout: Layout) -> torch.Tensor:
-    """Return the tensor that lies in a vector at a layout."""
-    return contents.index_select(0, places(layout, contents.device)).reshape(layout.size)
+def read_strided(memory: torch.Tensor, layout: Layout) -> torch.Tensor:
+    """Return the tensor that lies in memory at a layout."""
+    return memory.reshape(-1).index_select(0, places(layout, memory.device)).reshape(layout.size)
 
 
-def restrided(contents: torch.Tensor, layout: Layout) -> torch.Tensor:
-    """Return the tensor that lies in a vector at a layout, for which f itself asked by its strides."""
-    return read_strided(contents, layout)
+def restrided(memory: torch.Tensor, layout: Layout) -> torch.Tensor:
+    """Return the tensor that lies in memory at a layout, for which f itself asked by its strides."""
+    return read_strided(memory, layout)
 
 
-def write_strided(contents: torch.Tensor, value: torch.Tensor, layout: Layout) -> torch.Tensor:
-    """Return the vector with a tensor written into it at a layout."""
-    return contents.index_copy(0, places(layout, contents.device), value.reshape(-1))
+def write_strided(memory: torch.Tensor, value: torch.Tensor, layout: Layout) -> torch.Tensor:
+    """Return the memory with a tensor written into it at a layout."""
+    written = memory.reshape(-1).index_copy(0, places(layout, memory.device), value.reshape(-1))
+    return written.reshape(memory.shape)
 
 
 def overwritten(
@@ -81,12 +86,12 @@ def unseen(before: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
 
 
 def in_memory_order(tensor: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
-    """Return the elements of a tensor as a vector, the axes taken in the given order."""
-    return tensor.permute(order).reshape(-1)
+    """Return a tensor as memory: its axes in the order in which they lie there."""
+    return tensor.permute(order)
 
 
 def places(layout: Layout, device: torch.device) -> torch.Tensor:
-    """Return the places of a tensor's elements in the vector, in the order of its own elements."""
+    """Return the places of a tensor's elements in memory, in the order of its own elements."""
     places = torch.tensor(layout.offset, device=device)
     for size, stride in zip(layout.size, layout.stride, strict=True):
         places = places[..., None] + stride * torch.arange(size, device=device)

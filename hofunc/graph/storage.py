@@ -1,7 +1,7 @@
 """In-place ops: the contents of the storages that a function writes to, as nodes of the graph.
 
 While the function runs, its writes take place for real, so that every alias sees them. The graph has values only, so
-a storage that is written to gets a node for all it holds, as a vector in the order of memory. A write makes a new
+a storage that is written to gets a node for all it holds, with its axes in the order of memory. A write makes a new
 such node out of the old one, and a tensor that is used after a write is read from the newest. That needs no inverse
 of any view, no second run of the function, and it follows writes inside torch's own composite ops as well.
 """
@@ -109,6 +109,10 @@ class _Write(NamedTuple):
     family: int | None
     result: int
 
+    def is_of(self, tensor: torch.Tensor, family: int | None) -> bool:
+        """Tell whether a tensor of a family is what was written."""
+        return self.layout == layout_of(tensor) and self.family == family
+
 
 class _Storage:
     """A storage that was written to.
@@ -133,11 +137,16 @@ class _Storage:
         self.contents: dict[int | None, int] = {}
         self.writes: list[_Write] = []
 
-    def vector(self) -> torch.Tensor:
-        """Return a copy of what the storage now holds, with zeros where the owner has no element."""
+    def memory(self) -> torch.Tensor:
+        """Return a copy of what the storage now holds: the owner, or a vector with zeros where that has no element."""
         if self.is_filled:
             return in_memory_order(self.owner, self.order).clone()
         return write_strided(self.zeros(), self.owner, layout_of(self.owner))
+
+    def latest(self, tensor: torch.Tensor, known: int) -> _Write | None:
+        """Return the latest write, of those after the first so many, to some element of a tensor."""
+        layout = layout_of(tensor)
+        return next((write for write in reversed(self.writes[known:]) if not disjoint(write.layout, layout)), None)
 
     def zeros(self) -> torch.Tensor:
         """Return a vector of the size of the storage."""
@@ -196,40 +205,43 @@ class Storages:
         What was written last at the same place is the tensor; only where it was written to in part, or was not known
         before, is it read from the contents of the storage.
         """
-        storage, layout = self._storages[storage_key(tensor)], layout_of(tensor)
+        storage = self._storages[storage_key(tensor)]
         known = self._known.get(id(tensor), 0)
-        if known == len(storage.writes) and id(tensor) in self._ledger.tracked:
+        is_known = id(tensor) in self._ledger.tracked
+        if is_known and known == len(storage.writes):
             return
         _check_reading(tensor, storage.owner)
         family = self._family(tensor)
-        for write in reversed(storage.writes[known:]):
-            if write.layout == layout and write.family == family:
-                self._know(tensor, write.result, len(storage.writes), family)
-                return
-            if not disjoint(write.layout, layout):
-                break
-        else:
-            if id(tensor) in self._ledger.tracked:
-                return
-        contents = self._contents(storage, family)
-        index = self._ledger.add(tensor, read_strided, (Ref(contents), layout), (contents,))
-        self._know(tensor, index, len(storage.writes), family)
+        write = storage.latest(tensor, known)
+        if write is not None and write.is_of(tensor, family):
+            self._know(tensor, write.result, len(storage.writes), family)
+        elif write is not None or not is_known:
+            contents = self._contents(storage, family)
+            index = self._ledger.add(tensor, read_strided, (Ref(contents), layout_of(tensor)), (contents,))
+            self._know(tensor, index, len(storage.writes), family)
 
     def adopt(self, tensor: torch.Tensor) -> None:
-        """Note that a tensor, just recorded, was computed from what its storage now holds."""
-        if storage_key(tensor) in self._storages:
-            writes = len(self._storages[storage_key(tensor)].writes)
-            self._know(tensor, self._ledger.tracked[id(tensor)], writes, self._family(tensor))
+        """Note that a tensor, just recorded, is what its storage now holds, or what was written there last."""
+        storage = self._storages.get(storage_key(tensor))
+        if storage is not None:
+            family, index = self._family(tensor), self._ledger.tracked[id(tensor)]
+            write = storage.latest(tensor, 0)
+            if write is not None and write.is_of(tensor, family) and _reading(tensor) == _reading(storage.owner):
+                index = write.result
+            self._know(tensor, index, len(storage.writes), family)
 
     def reshape_in_place(self, op: Any, args: tuple, kwargs: dict) -> Any:
         """Execute an op that changes the shape of its tensor but writes no element, and record it as a view."""
-        tensor = args[0]
-        operands: list[int] = []
-        template = self._ledger.encode(args, operands)
+        tensor, ledger = args[0], self._ledger
+        index = ledger.index_of(tensor)
         with torch.enable_grad():
-            self._ledger.values = [value[...] if value is tensor else value for value in self._ledger.values]
+            before = tensor[...]
+        ledger.values = [before if value is tensor else value for value in ledger.values]
+        ledger.tracked.pop(id(tensor), None)
+        ledger.tracked[id(before)] = index
+        self._kept.append(before)
         out = op(*args, **kwargs)
-        self._ledger.add(tensor, functional_form(op), template, tuple(operands), tuple(kwargs.items()))
+        ledger.enter([(functional_form(op), (before, *args[1:]), kwargs, tensor)])
         self.adopt(tensor)
         return out
 
@@ -303,11 +315,11 @@ class Storages:
             self.exist = True
             if storage.is_filled:
                 args: tuple = (Ref(index), storage.order)
-                first = self._ledger.add(storage.vector(), in_memory_order, args, (index,))
+                first = self._ledger.add(storage.memory(), in_memory_order, args, (index,))
             else:
                 zeros = self._ledger.index_of(storage.zeros())
                 args = (Ref(zeros), Ref(index), layout_of(owner))
-                first = self._ledger.add(storage.vector(), write_strided, args, (zeros, index))
+                first = self._ledger.add(storage.memory(), write_strided, args, (zeros, index))
             storage.contents[None] = first
         _check_reading(tensor, self._storages[key].owner)
 
@@ -316,7 +328,7 @@ class Storages:
         storage, layout, family = self._storages[storage_key(tensor)], layout_of(tensor), self._family(tensor)
         before = self._contents(storage, family)
         args = (Ref(before), Ref(result), layout)
-        contents = self._ledger.add(storage.vector(), write_strided, args, (before, result))
+        contents = self._ledger.add(storage.memory(), write_strided, args, (before, result))
         storage.contents = {
             other: contents if other == family else self._unseen(node, contents)
             for other, node in storage.contents.items()

@@ -49,7 +49,7 @@ def site_of(graph: Graph, node: Node) -> Site:
 
 
 class Rule(Protocol):
-    """What the planner asks of an op that it differentiates itself."""
+    """What the planner asks of an op that it differentiates itself, and whose result has elements."""
 
     def positions(self, site: Site, order: int) -> Iterable[Positions]:
         """Yield the ascending positions at which a derivative of this order may be other than zero."""

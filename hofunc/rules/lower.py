@@ -97,7 +97,7 @@ class _Lowering:
     def lower(self, node: Node) -> None:
         """Append what a recorded node, of which all operands are lowered, becomes."""
         operands = tuple(self.numbers[operand] for operand in node.operands)
-        depends = any(self.nodes[self._pairs.get(operand, self.numbers[operand])].active for operand in node.operands)
+        depends = self._depends(node)
         if depends and self._in_pairs(node):
             return
         rule = (self._refused(node) or self._rule_of(node)) if depends else Constant()
@@ -109,6 +109,11 @@ class _Lowering:
             if not isinstance(rule, Constant):
                 self.rules[number] = self._without_zeros(node, rule)
         self.numbers[node.number] = number
+
+    def _depends(self, node: Node) -> bool:
+        """Tell whether a node depends differentiably on an input, which one without elements does not."""
+        lowered = [self._pairs.get(operand, self.numbers[operand]) for operand in node.operands]
+        return 0 not in node.shape and any(self.nodes[number].active for number in lowered)
 
     def _without_zeros(self, node: Node, rule: Rule) -> Rule:
         """Return the rule of a node less the terms that vanish, and note whether the node itself does."""

@@ -396,3 +396,34 @@ def test_a_factor_keeps_its_source() -> None:
     got = compose(outer, [identity(fresh_axes((2,)))])
     assert got is not None
     assert got.factors[0].source == "w"
+
+
+# Parts of an axis that another one splits: 12 = 3 x 4.
+
+
+def split_in_three(part: Segment, given: Segment) -> Term:
+    """Split an axis of 12 of which a part is reached, from an axis on which the same label lies as given."""
+    b, c = labels(3, 4)
+    got = assert_composes(Term(1, (), axes(b, c), ((axis(b, c),),)), Term(1, (), ((part,),), (((given,),),)))
+    assert got is not None
+    return got
+
+
+@pytest.mark.parametrize(("size", "start"), [(4, 4), (2, 5), (1, 7), (8, 4), (12, 0), (4, 0)])
+def test_a_part_of_whole_inner_parts_or_within_one_is_split(size: int, start: int) -> None:
+    label = Label(size)
+    assert not split_in_three(Segment(label, start, 12), full(label)).factors
+
+
+@pytest.mark.parametrize(("start", "elsewhere"), [(2, full(Label(8))), (4, Segment(None, 1, 12))])
+def test_a_part_across_the_inner_parts_is_tied(start: int, elsewhere: Segment) -> None:
+    label = Label(8)
+    got = split_in_three(Segment(label, start, 12), elsewhere._replace(label=label))
+    assert [factor.source for factor in got.factors] == [DELTA]
+
+
+def test_a_label_that_lies_evenly_elsewhere_is_split_there_too() -> None:
+    label = Label(8)
+    got = split_in_three(Segment(label, 4, 12), Segment(label, 8, 16))
+    assert not got.factors
+    assert [(segment.start, segment.extent) for segment in got.slots[0][0]] == [(2, 4), (0, 4)]

@@ -12,7 +12,7 @@ import torch
 from torch._ops import OpOverload
 
 import hofunc
-import tests.rules
+import tests.rules.ops
 from hofunc.graph.record import record
 from hofunc.rules.kinds import Composite, Constant, Elementwise, ElementwisePair, Linear, Multilinear, PiecewiseLinear
 from hofunc.rules.registry import (
@@ -49,18 +49,18 @@ NOT_RECORDED_HERE = {
 # What no row of a table can record, since it is a layer, takes lengths, is refused or made of complex numbers: the file
 # that tests it, and a word of it that calls it.
 TESTED_ELSEWHERE = {
-    "aten._native_multi_head_attention.default": ("rules/test_attention.py", "MultiheadAttention"),
-    "aten._transformer_encoder_layer_fwd.default": ("rules/test_attention.py", "TransformerEncoderLayer"),
-    "aten._ctc_loss.default": ("rules/test_ctc.py", "F.ctc_loss"),
-    "aten._ctc_loss.Tensor": ("rules/test_ctc.py", "F.ctc_loss"),
-    "aten._cdist_backward.default": ("rules/test_distances.py", "gradient_of(distances)"),
-    "aten._pdist_backward.default": ("rules/test_distances.py", "gradient_of(distances)"),
-    "aten._embedding_bag.default": ("rules/test_embedding.py", "F.embedding_bag"),
+    "aten._native_multi_head_attention.default": ("rules/ops/test_attention.py", "MultiheadAttention"),
+    "aten._transformer_encoder_layer_fwd.default": ("rules/ops/test_attention.py", "TransformerEncoderLayer"),
+    "aten._ctc_loss.default": ("rules/ops/test_ctc.py", "F.ctc_loss"),
+    "aten._ctc_loss.Tensor": ("rules/ops/test_ctc.py", "F.ctc_loss"),
+    "aten._cdist_backward.default": ("rules/ops/test_distances.py", "gradient_of(distances)"),
+    "aten._pdist_backward.default": ("rules/ops/test_distances.py", "gradient_of(distances)"),
+    "aten._embedding_bag.default": ("rules/ops/test_embedding.py", "F.embedding_bag"),
     "aten._safe_softmax.default": ("test_edges.py", "aten._safe_softmax"),
-    "aten.as_strided_scatter.default": ("rules/test_strided.py", "torch.as_strided_scatter"),
-    "real_to_complex": ("rules/test_complex.py", "rfft"),
-    "complex_to_real": ("rules/test_complex.py", "irfft"),
-    "complex_to_complex": ("rules/test_complex.py", "fft.fft"),
+    "aten.as_strided_scatter.default": ("rules/ops/test_strided.py", "torch.as_strided_scatter"),
+    "real_to_complex": ("rules/ops/test_complex_numbers.py", "rfft"),
+    "complex_to_real": ("rules/ops/test_complex_numbers.py", "irfft"),
+    "complex_to_complex": ("rules/ops/test_complex_numbers.py", "fft.fft"),
 }
 
 
@@ -71,8 +71,8 @@ def name_of(op: Any) -> str:
 
 def every_case() -> list[OpCase]:
     """Return the rows of all tables."""
-    names = [module.name for module in pkgutil.iter_modules(tests.rules.__path__) if module.name.startswith("test_")]
-    modules = [importlib.import_module(f"tests.rules.{name}") for name in names if name != "test_registry"]
+    names = [module.name for module in pkgutil.iter_modules(tests.rules.ops.__path__)]
+    modules = [importlib.import_module(f"tests.rules.ops.{name}") for name in names]
     return [case for module in modules for case in getattr(module, "CASES", ()) if isinstance(case, OpCase)]
 
 
@@ -89,7 +89,9 @@ def is_of_numbers(rule: Any) -> bool:
     return isinstance(rule, OF_NUMBERS) or (isinstance(rule, Composite) and module in MODULES_OF_NUMBERS)
 
 
-MODULES_OF_NUMBERS = {f"hofunc.rules.{name}" for name in ("elementwise", "activations", "special", "pairs", "constant")}
+MODULES_OF_NUMBERS = {
+    f"hofunc.rules.ops.{name}" for name in ("elementwise", "activations", "special", "pairs", "constant")
+}
 
 
 @pytest.mark.filterwarnings(  # torch's own

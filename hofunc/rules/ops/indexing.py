@@ -88,6 +88,8 @@ def _index_put(x: Tensor, indices: Indices, values: Tensor, accumulate: bool = F
         if values.dim() <= x.dim() - indices[0].dim():
             return torch.where(mask, values, x)
     indexed = _Indexed(x.shape, indices)
+    if len(indexed.flat) == 0:
+        return x.clone()
     base, rows = indexed.merged(x), indexed.rows(values)
     if accumulate:
         return indexed.parted(base.index_add(0, indexed.flat, rows))

@@ -130,8 +130,6 @@ def _last(index: torch.Tensor, dim: int) -> torch.Tensor:
 def _gather(site: Site, x: Axes, dim: int, index: Axes, sparse_grad: bool = False) -> Terms:
     if not x:
         return {0: [Term(1, (), fresh_axes(site.node.shape), (x,))]}
-    if 0 in site.node.shape:
-        return {}
     dim %= len(x)
     extent = x[dim][0].extent
     # Along the other axes the index may be shorter than the tensor: those are parts of the tensor's axes.

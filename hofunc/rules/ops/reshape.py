@@ -152,8 +152,6 @@ def _groups(old: Shape, new: Shape) -> list[tuple[Shape, Shape]]:
 
 def _reshape(site: Site, *_: object, **__: object) -> Terms:
     (old,), new = site.shapes, site.node.shape
-    if prod(new) == 0:
-        return {}
     slot: list[Axis] = []
     out: list[Axis] = []
     factors: list[Factor] = []

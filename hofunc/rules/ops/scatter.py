@@ -1,6 +1,7 @@
 """Writing, adding and reducing into places that a tensor of indices names, one for each element."""
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import torch
@@ -22,6 +23,8 @@ aten = torch.ops.aten
 
 @define_linear(aten.scatter_add.default)
 def _scatter_add(site: Site, x: Axes, dim: int, index: Axes, source: Axes) -> dict[int, list[Term]]:
+    if prod(site.shapes[1]) == 0:
+        return {0: [Term(1, (), x, (x,))]}
     if not x:
         return {0: [Term(1, (), x, (x,))], 2: [Term(1, (), x, (tuple((full(Label(1)),) for _ in source),))]}
     dim, shape = dim % len(x), site.shapes[1] or (1,)  # an index without axes is one of a vector

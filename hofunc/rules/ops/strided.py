@@ -1,17 +1,17 @@
-"""Tensors in a vector of memory: what recording makes of in-place ops.
+"""Tensors in memory: what recording makes of in-place ops.
 
-A layout whose strides nest is a relabelling: the vector is split into one digit for every axis, and each axis is part
-of its digit. So writing to a slice keeps the labels of all other axes.
+Reading and writing slices of memory are relabellings, as slices of a tensor are, and so keep the labels of all axes.
 """
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any, NoReturn
 
 import torch
 
-from hofunc.algebra.labels import Axes, Axis, Label, Segment, fresh_axes, full
+from hofunc.algebra.labels import Axes
 from hofunc.algebra.operators import Map
-from hofunc.algebra.term import Factor, Term
+from hofunc.algebra.term import Factor, Term, identity
 from hofunc.errors import UnsupportedOpError
 from hofunc.graph.layout import (
     Layout,
@@ -25,61 +25,43 @@ from hofunc.graph.layout import (
 )
 from hofunc.graph.node import Call, Ref
 from hofunc.rules.kinds import Site
-from hofunc.rules.registry import by_map, define_composite, define_linear
+from hofunc.rules.memory import Place, around, place_of
+from hofunc.rules.registry import define_composite, define_linear
 
 define_composite(in_memory_order, in_memory_order)
 define_composite(overwritten, overwritten)
 define_composite(unseen, unseen)
 
 
-def digits(layout: Layout, length: int) -> tuple[Axis, Axes] | None:
-    """Label a vector and the tensor that lies in it at a layout so that equal labels mean equal elements.
-
-    Returns:
-        The axis of the vector and the axes of the tensor; None if the strides do not nest in each other and in the
-        vector's length, or an axis runs over the end of its digit.
-    """
-    axes = [(full(Label(size)),) for size in layout.size]
-    vector: list[Segment] = []
-    above, left = length, layout.offset
-    for dim in sorted(range(len(axes)), key=lambda dim: -layout.stride[dim]):
-        size, stride = layout.size[dim], layout.stride[dim]
-        if size == 1:
-            continue
-        if stride == 0 or above % stride:
-            return None
-        start, left = divmod(left, stride)
-        if start + size > above // stride:
-            return None
-        vector.append(Segment(axes[dim][0].label, start, above // stride))
-        above = stride
-    if above > 1:
-        vector.append(Segment(None, left, above))
-    return tuple(vector), tuple(axes)
-
-
 @define_linear(restrided)
 @define_linear(read_strided)
-def _read(site: Site, contents: Axes, layout: Layout) -> dict[int, list[Term]]:
-    length = site.shapes[0][0]
-    if labelled := digits(layout, length):
-        return {0: [Term(1, (), labelled[1], ((labelled[0],),))]}
-    out = fresh_axes(layout.size)
-    reading = Map(_read_last, _add_last, (layout, length), outs=len(out))
-    return {0: [by_map(reading, out, contents, out, contents)]}
+def _read(site: Site, memory: Axes, layout: Layout) -> dict[int, list[Term]]:
+    place = place_of(layout, site.shapes[0])
+    reading: tuple[Factor, ...] = ()
+    if rest := place.rest:
+        read = Map(_read_last, _add_last, (rest.layout, rest.shape), len(rest.tensor), len(rest.memory))
+        reading = (Factor(read, (*rest.tensor, *rest.memory)),)
+    return {0: [Term(1, reading, place.tensor, (place.memory,))]}
 
 
 @define_linear(write_strided)
-def _write(site: Site, contents: Axes, value: Axes, layout: Layout) -> dict[int, list[Term]]:
-    length = site.shapes[0][0]
-    kept = Factor(Call(outside, (Ref(site.node.number), layout)), contents)
-    terms = {0: [Term(1, (kept,), contents, (contents,))]}
-    if labelled := digits(layout, length):
-        terms[1] = [Term(1, (), (labelled[0],), (labelled[1],))]
-    else:
-        writing = Map(_add_last, _read_last, (layout, length), ins=len(value))
-        terms[1] = [by_map(writing, contents, value, contents, value)]
-    return terms
+def _write(site: Site, memory: Axes, value: Axes, layout: Layout) -> dict[int, list[Term]]:
+    if 0 in layout.size:
+        return {0: [identity(memory)]}
+    place = place_of(layout, site.shapes[0])
+    writing: tuple[Factor, ...] = ()
+    if rest := place.rest:
+        write = Map(_add_last, _read_last, (rest.layout, rest.shape), len(rest.memory), len(rest.tensor))
+        writing = (Factor(write, (*rest.memory, *rest.tensor)),)
+    return {0: _kept(site, place), 1: [Term(1, writing, place.memory, (place.tensor,))]}
+
+
+def _kept(site: Site, place: Place) -> list[Term]:
+    """Return the terms of memory where a tensor is written to a place of it."""
+    if place.rest is None:
+        return [identity(axes) for axes in around(place.memory)]
+    mask = Call(outside, (Ref(site.node.number), place.rest.layout, place.rest.whole))
+    return [Term(1, (Factor(mask, place.rest.memory),), place.memory, (place.memory,))]
 
 
 def _refused(*_: Any, **__: Any) -> NoReturn:
@@ -94,19 +76,24 @@ def _refused(*_: Any, **__: Any) -> NoReturn:
 define_composite(torch.ops.aten.as_strided_scatter.default, _refused)
 
 
-def outside(contents: torch.Tensor, layout: Layout) -> torch.Tensor:
-    """Return a vector of ones, and zeros where a tensor of the layout lies."""
-    return torch.ones_like(contents).index_fill(0, places(layout, contents.device), 0)
+def outside(memory: torch.Tensor, layout: Layout, whole: Sequence[int]) -> torch.Tensor:
+    """Return zeros where a tensor of the layout lies in memory without some whole axes, and ones elsewhere."""
+    for dim in reversed(whole):
+        memory = memory.select(dim, 0)
+    ones = torch.ones_like(memory).reshape(-1)
+    return ones.index_fill(0, places(layout, memory.device), 0).reshape(memory.shape)
 
 
-def _read_last(tensor: torch.Tensor, layout: Layout, length: int) -> torch.Tensor:
-    """Take the tensors that lie in the vectors along the last axis."""
-    flat = tensor.index_select(-1, places(layout, tensor.device))
-    return flat.reshape(*tensor.shape[:-1], *layout.size)
+def _read_last(tensor: torch.Tensor, layout: Layout, shape: Sequence[int]) -> torch.Tensor:
+    """Take the tensors that lie in the memories of some shape along the last axes."""
+    lead = tensor.shape[: tensor.dim() - len(shape)]
+    flat = tensor.reshape(*lead, prod(shape)).index_select(-1, places(layout, tensor.device))
+    return flat.reshape(*lead, *layout.size)
 
 
-def _add_last(tensor: torch.Tensor, layout: Layout, length: int) -> torch.Tensor:
-    """Put tensors into vectors of zeros along a new last axis."""
+def _add_last(tensor: torch.Tensor, layout: Layout, shape: Sequence[int]) -> torch.Tensor:
+    """Put tensors into memories of zeros along new last axes."""
     lead = tensor.shape[: tensor.dim() - len(layout.size)]
     flat = tensor.reshape(*lead, prod(layout.size))
-    return torch.index_add(tensor.new_zeros(*lead, length), -1, places(layout, tensor.device), flat)
+    zeros = tensor.new_zeros(*lead, prod(shape))
+    return torch.index_add(zeros, -1, places(layout, tensor.device), flat).reshape(*lead, *shape)

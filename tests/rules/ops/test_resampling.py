@@ -2,11 +2,13 @@
 
 import pytest
 import torch
+from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - the name that everyone gives it
 
 import hofunc
 from tests.cases import rand
 from tests.rules.opcase import ORACLE_WARNINGS, OpCase, every_row, use
+from verification.oracles import relative_error
 
 pytestmark = ORACLE_WARNINGS
 
@@ -70,3 +72,20 @@ def test_elements_that_are_repeated_stay_apart(strategy: str, device: torch.devi
         lambda x: F.interpolate(x.sin(), scale_factor=2).sin().sum(2), 2, layout="compact", strategy=strategy
     )
     assert transform(rand(device, 3, 1, 8)).nbytes == 8 * 3 * 8
+
+
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "linear"])
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("factor", [2.1, 1.7, 0.6])
+def test_by_a_factor_the_jacobian_is_what_the_op_does(
+    factor: float, rank: int, mode: str, device: torch.device
+) -> None:
+    """torch's own Jacobian of the nearest element goes by the sizes, and is another map."""
+    name = {2: "bilinear", 3: "trilinear"}.get(rank, mode) if mode == "linear" else mode
+    x = rand(device, 1, 1, *[4] * rank)
+
+    def f(x: Tensor) -> Tensor:
+        return F.interpolate(x, scale_factor=factor, mode=name)
+
+    got = torch.tensordot(hofunc.jacobian(f)(x), x, x.dim())
+    assert relative_error(got, f(x)) < 1e-12

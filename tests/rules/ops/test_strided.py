@@ -1,18 +1,19 @@
 """In-place ops, which become reads and writes of memory, against nested torch.func."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
 
 import hofunc
-from hofunc.algebra.labels import shape_of
-from hofunc.graph.layout import Layout
-from hofunc.rules.ops.strided import digits
 from tests.cases import rand
 from tests.rules.opcase import ORACLE_WARNINGS, OpCase, every_row, use
-from verification.oracles import relative_error
+from verification.oracles import nested_reverse, relative_error
 
 pytestmark = ORACLE_WARNINGS
+
+Function = Callable[[Tensor], Tensor]
 
 
 def _row(x: Tensor) -> Tensor:
@@ -158,26 +159,208 @@ def test_writing_keeps_the_batch(device: torch.device) -> None:
     assert hofunc.hod(f, 2, layout="compact")(rand(device, 3, 2)).dense(keep_batch=True).shape == (3, 2, 2)
 
 
-def test_digits_of_nested_strides() -> None:
-    found = digits(Layout((3, 2), (4, 1), 1), 12)
-    assert found is not None
-    vector, axes = found
-    assert shape_of((vector,)) == (12,)
-    assert [(segment.start, segment.extent) for segment in vector] == [(0, 3), (1, 4)]
-    assert [segment.label for segment in vector] == [axis[0].label for axis in axes]
+# Buffers that are filled part by part, in which the first axis of (4, 3) is a batch.
+
+
+def _step(y: Tensor) -> Tensor:
+    return (y @ rand(y.device, 3, 3, seed=1)).tanh()
+
+
+def _rows_of_a_buffer(y: Tensor) -> Tensor:
+    s = torch.empty(3, *y.shape, dtype=y.dtype, device=y.device)
+    s[0] = y
+    s[1] = _step(y)
+    s[2] = _step(s[1].clone()) * s[0].clone()
+    return s[-1]
+
+
+def _a_solution(y: Tensor) -> Tensor:
+    """A solver of fixed steps, of Runge and Kutta's rule of three eighths."""
+    solution = torch.empty(3, *y.shape, dtype=y.dtype, device=y.device)
+    solution[0] = y
+    for step in range(2):
+        k1 = _step(y)
+        k2 = _step(y + k1 / 3)
+        k3 = _step(y + k2 - k1 / 3)
+        k4 = _step(y + k1 - k2 + k3)
+        y = y + (k1 + 3 * (k2 + k3) + k4) / 8
+        solution[step + 1] = y
+    return solution
+
+
+def _from_row_to_row(y: Tensor) -> Tensor:
+    s = y.new_zeros(3, *y.shape)
+    s[0].copy_(y)
+    for row in range(2):
+        s[row + 1] = _step(s[row].clone())
+    return s.mean(0)
+
+
+def _inner_axis(y: Tensor) -> Tensor:
+    s = y.new_zeros(len(y), 3, 3)
+    s[:, 0] = y
+    for place in range(2):
+        s[:, place + 1] = _step(s[:, place].clone())
+    return s.sum(1)
+
+
+def _last_axis(y: Tensor) -> Tensor:
+    """The stages of a solver, with the number of the stage behind."""
+    k = y.new_empty(*y.shape, 3)
+    for stage in range(3):
+        k[..., stage] = _step(y + k[..., stage - 1].clone()) if stage else _step(y)
+    return y + k @ y.new_ones(3)
+
+
+def _memory_in_another_order(y: Tensor) -> Tensor:
+    s = y.new_empty(3, 3, len(y)).permute(1, 2, 0)
+    s[0] = y
+    s[1:] = torch.stack([_step(s[0].clone()), y.sin()])
+    return s.sum(0)
+
+
+def _single_columns(y: Tensor) -> Tensor:
+    s = y.new_zeros(len(y), 2, 2)
+    s[:, 0, 0] = y[:, 0].sin()
+    s[:, 0, 1] = y[:, 1] * y[:, 0]
+    s[:, 1] = s[:, 0].clone() * y[:, 1:]
+    return s.flatten(1)
+
+
+def _a_view_of_a_view(y: Tensor) -> Tensor:
+    s = y.new_zeros(len(y), 2, 3)
+    flat = s.view(len(y), 6)
+    flat[:, 2:5] = y.sin()
+    s[:, 1] *= _step(s[:, 0].clone())
+    return flat
+
+
+def _blocks_of_a_long_axis(y: Tensor) -> Tensor:
+    s = y.new_zeros(8, 3)
+    s[4:] = y.exp()
+    s[:4] = s[4:].clone() * y
+    return s.view(2, 4, 3).prod(0)
+
+
+def _every_second_of_an_odd_number(y: Tensor) -> Tensor:
+    s = y.new_zeros(5, *y.shape)
+    s[::2] = y.sin()
+    s[1::2] = _step(s[2::2].clone())
+    return s.sum(0)
+
+
+def _every_second_column(y: Tensor) -> Tensor:
+    s = y.new_zeros(len(y), 5)
+    s[:, ::2] = y
+    s[:, 1::2] = y[:, :2] * s[:, ::2].clone()[:, 1:]
+    return s.sin()
+
+
+def _diagonals(y: Tensor) -> Tensor:
+    s = y.new_zeros(len(y), 3, 3)
+    s.diagonal(dim1=1, dim2=2).copy_(y.exp())
+    s[:, 1, 0] = y[:, 0] * y[:, 1]
+    return (s @ s.transpose(1, 2)).flatten(1)
+
+
+def _broadcast_reads(y: Tensor) -> Tensor:
+    s = y.new_zeros(2, *y.shape)
+    s[0] = y.sin()
+    wide = s[0].unsqueeze(1).expand(-1, 2, -1)
+    s[0] *= y
+    return wide.flatten(1)
+
+
+def _out_arguments(y: Tensor) -> Tensor:
+    s = y.new_empty(2, *y.shape)
+    torch.sin(y, out=s[0])
+    torch.mul(s[0], y, out=s[1])
+    return s.prod(0)
+
+
+BUFFERS = [
+    (_rows_of_a_buffer, lambda y: _step(_step(y)) * y),
+    (_a_solution, None),
+    (_from_row_to_row, None),
+    (_inner_axis, None),
+    (_last_axis, None),
+    (_memory_in_another_order, None),
+    (_single_columns, None),
+    (_a_view_of_a_view, None),
+    (_blocks_of_a_long_axis, None),
+    (_every_second_of_an_odd_number, None),
+    (_every_second_column, None),
+    (_diagonals, None),
+    (_broadcast_reads, lambda y: (y.sin() * y).unsqueeze(1).expand(-1, 2, -1).flatten(1)),
+    (_out_arguments, lambda y: y.sin() ** 2 * y),
+]
+
+
+@pytest.mark.parametrize(("f", "reference"), BUFFERS, ids=lambda f: getattr(f, "__name__", ""))
+def test_buffers_keep_the_batch(f: Function, reference: Function | None, device: torch.device) -> None:
+    y = rand(device, 4, 3)
+    for order in (1, 2):
+        got = hofunc.hod(f, order, layout="compact")(y)
+        expected = nested_reverse(reference or f, order)(y)
+        assert relative_error(got.dense(), expected) < 1e-12
+        assert got.dense(keep_batch=True).numel() <= expected.numel() // 4**order
+
+
+def test_a_buffer_costs_what_the_rows_do(device: torch.device) -> None:
+    def written_out(y: Tensor) -> Tensor:
+        return torch.stack([y, _step(y), _step(_step(y)) * y])[-1]
+
+    y = rand(device, 50, 3)
+    plan, other = hofunc.hod(_rows_of_a_buffer, 2).plan(y), hofunc.hod(written_out, 2).plan(y)
+    assert plan.flops <= 1.1 * other.flops
+    assert plan.peak_bytes <= 1.1 * other.peak_bytes
 
 
 @pytest.mark.parametrize(
-    ("layout", "length"),
+    "f",
     [
-        (Layout((2, 2), (0, 1), 0), 4),
-        (Layout((2, 2), (3, 2), 0), 6),
-        (Layout((3,), (2,), 0), 5),
-        (Layout((2, 2), (2, 1), 1), 4),
+        lambda x: x.sin().as_strided((4, 3, 1, 1), (3, 1, 3, 7)).flatten(1),
+        lambda x: x.sin().as_strided((3, 4), (1, 3)).t(),
+        lambda x: x.sin().as_strided((4, 3), (3, 1)),
+        lambda x: x.sin().as_strided((2, 2, 3), (6, 3, 1)).flatten(0, 1),
+        lambda x: (x[:, None] * x[..., None]).as_strided((4, 9), (9, 1)),
+        lambda x: (x[:, None] * x[..., None]).as_strided((4, 3), (9, 4)),
+        lambda x: x.sin().as_strided((4, 2, 2), (3, 1, 1)).flatten(1),
     ],
 )
-def test_digits_of_strides_that_do_not_nest(layout: Layout, length: int) -> None:
-    assert digits(layout, length) is None
+def test_as_strided_of_whole_rows_keeps_the_batch(f: Function, device: torch.device) -> None:
+    x = rand(device, 4, 3)
+    got = hofunc.hod(f, 2, layout="compact")(x)
+    assert relative_error(got.dense(), nested_reverse(f, 2)(x)) < 1e-12
+    assert got.dense(keep_batch=True).numel() <= got.dense().numel() // 16
+
+
+@pytest.mark.parametrize("dims", [2, 3])
+def test_pooling_of_all_places_keeps_the_batch_in_any_memory_format(dims: int, device: torch.device) -> None:
+    """Where channels come last torch sets the strides of the average in place."""
+    pool = [torch.nn.functional.adaptive_avg_pool2d, torch.nn.functional.adaptive_avg_pool3d][dims - 2]
+    x = rand(device, 2, 3, *[2] * dims)
+    last = x.contiguous(memory_format=torch.channels_last if dims == 2 else torch.channels_last_3d)
+
+    def f(x: Tensor) -> Tensor:
+        return pool(x.sin() * x, 1).flatten(1).exp().sum(1)
+
+    plain, strided = hofunc.hod(f, 2).plan(x), hofunc.hod(f, 2).plan(last)
+    assert strided.flops <= 1.1 * plain.flops
+    assert hofunc.hod(f, 2, layout="compact")(last).pattern == hofunc.hod(f, 2, layout="compact")(x).pattern
+    assert relative_error(strided(last), nested_reverse(f, 2)(x)) < 1e-12
+
+
+def test_what_is_written_in_rows_is_run_in_chunks_of_them(device: torch.device) -> None:
+    y = rand(device, 4, 3)
+    for f in (_rows_of_a_buffer, _a_solution, _inner_axis, _memory_in_another_order, _a_view_of_a_view, _diagonals):
+        got = hofunc.hod(f, 2, chunk_size=2, layout="compact")(y).dense()
+        assert relative_error(got, hofunc.hod(f, 2)(y)) < 1e-12, f
+
+
+def test_a_batch_of_one_stays_a_batch(device: torch.device) -> None:
+    got = hofunc.hod(_rows_of_a_buffer, 2, layout="compact")(rand(device, 1, 3))
+    assert got.dense(keep_batch=True).shape == (1, 3, 3, 3)
 
 
 @pytest.mark.filterwarnings("ignore::hofunc.FallbackWarning")
