@@ -3,8 +3,6 @@
 The function computes what the op computes, up to rounding, from ops whose derivatives are known at every order.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -16,20 +14,12 @@ aten = torch.ops.aten
 # Arithmetic.
 
 
-def _div(x: Any, y: Any) -> Tensor:
-    if not isinstance(y, Tensor):
-        return x * (1 / torch.as_tensor(y, dtype=torch.float64)).item()
-    return x * y.to(torch.result_type(x, y)).reciprocal()  # a number in a tensor may be of a narrower dtype
-
-
 def _weighted(y: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
     """Return beta * y + alpha * product; y does not count where beta is zero, as in BLAS."""
     product = product if alpha == 1 else product * alpha
     return product if beta == 0 else (y if beta == 1 else y * beta) + product
 
 
-define_composite(aten.div.Tensor, _div)
-define_composite(aten.div.Scalar, _div)
 define_composite(aten.addmm.default, lambda c, a, b, *, beta=1, alpha=1: _weighted(c, a.mm(b), beta, alpha))
 define_composite(aten.addmv.default, lambda c, a, b, *, beta=1, alpha=1: _weighted(c, a.mv(b), beta, alpha))
 define_composite(aten.baddbmm.default, lambda c, a, b, *, beta=1, alpha=1: _weighted(c, a.bmm(b), beta, alpha))
