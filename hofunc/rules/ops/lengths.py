@@ -14,7 +14,6 @@ As roots of sums of powers they are differences of which only rounding is left w
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from math import inf, isinf, prod
 from typing import Any, NamedTuple
 
@@ -45,7 +44,7 @@ class Vectors(NamedTuple):
         x: What names the tensor.
         shape: Its shape.
         dims: The axes.
-        p: Which norm it is; those with a second derivative have no other than zero where this is 0, 1 or infinite.
+        p: Which norm it is.
         excess: What is added to the square of a Euclidean norm.
     """
 
@@ -148,84 +147,75 @@ def _weight(x: Tensor, dims: Sequence[int], p: float, excess: float, size: int) 
     return torch.where(usable, z.sign() ** size * torch.where(usable, z, 1).abs() ** (p - size), 0)
 
 
-def _projected(tensor: Tensor, x: Tensor, order: Sequence[int], count: int, p: float, excess: float) -> Tensor:
+def _projected(tensor: Tensor, x: Tensor, order: tuple[int, ...], count: int, p: float, excess: float) -> Tensor:
     """Take from a tensor its part along vectors, the axes of which are its last ones."""
-    z, slope = _along(x.permute(order), count, p)
-    return _without(tensor, z, slope, count) + _share(tensor, x.permute(order), count, excess)
+    rows = x.permute(order)
+    z, slope = _along(rows, count, p)
+    return _without(tensor, z, slope, count) + _share(tensor, rows, count, excess)
 
 
-def _projected_back(tensor: Tensor, x: Tensor, order: Sequence[int], count: int, p: float, excess: float) -> Tensor:
+def _projected_back(tensor: Tensor, x: Tensor, order: tuple[int, ...], count: int, p: float, excess: float) -> Tensor:
     """Apply the transpose of `_projected`."""
-    z, slope = _along(x.permute(order), count, p)
-    return _without(tensor, slope, z, count) + _share(tensor, x.permute(order), count, excess)
+    rows = x.permute(order)
+    z, slope = _along(rows, count, p)
+    return _without(tensor, slope, z, count) + _share(tensor, rows, count, excess)
 
 
-def _along(x: Tensor, count: int, p: float) -> tuple[Tensor, Tensor]:
+def _along(rows: Tensor, count: int, p: float) -> tuple[Tensor, Tensor]:
     """Return vectors, along the last axes, of length one, and the gradients of their lengths."""
     dims = tuple(range(-count, 0))
-    z, usable = _scaled(x, dims, p)
-    return z, z if p == 2 else _slope(x, dims, p, 0)
+    return _scaled(rows, dims, p)[0], _slope(rows, dims, p, 0)
 
 
 def _without(tensor: Tensor, z: Tensor, slope: Tensor, count: int) -> Tensor:
     """Take away the part along z that slope sees; twice, since rounding leaves some of it that may exceed the rest."""
     dims = tuple(range(-count, 0))
-    slope = slope / (z * slope).sum(dims, keepdim=True).clamp_min(0.5)  # one but for rounding, or zero
+    slope = slope / (z * slope).sum(dims, keepdim=True).clamp_min(0.5)  # by one but for rounding, or zero
     for _ in range(2):
         tensor = tensor - z * (tensor * slope).sum(dims, keepdim=True)
     return tensor
 
 
-def _share(tensor: Tensor, x: Tensor, count: int, excess: float) -> Tensor | float:
+def _share(tensor: Tensor, rows: Tensor, count: int, excess: float) -> Tensor | float:
     """Return what the excess leaves of the part along vectors."""
     if not excess:
         return 0.0
     dims = tuple(range(-count, 0))
-    u, _ = _along(x, count, 2)
-    n = length(x, dims, 2, excess)
+    u, _ = _along(rows, count, 2)
+    n = length(rows, dims, 2, excess)
     return u * (tensor * u).sum(dims, keepdim=True) * (excess / (n * n))
 
 
-@dataclass(frozen=True, slots=True)
 class Norm:
-    """The norm of vectors.
-
-    Attributes:
-        read: Given the op's arguments but its tensor, which norm it is, over what, and whether the axes stay.
-    """
-
-    read: Callable[..., tuple[float, Dims, bool]]
+    """The rule of the norm of vectors."""
 
     def positions(self, site: Site, order: int) -> Iterable[Positions]:
         """See `Rule`."""
-        vectors, _ = self._vectors(site)
-        size = prod(vectors.shape[dim] for dim in vectors.dims)
-        highest = inf if vectors.p not in (0, 1) and not isinf(vectors.p) and size != 1 else int(vectors.p != 0)
+        vectors, _ = _vectors(site)
+        highest = {0: 0, 1: 1, inf: 1, -inf: 1}.get(vectors.p, inf)
         return [(0,) * order] if order <= highest else []
 
     def terms(self, site: Site, positions: Positions) -> Sequence[Term]:
         """See `Rule`."""
-        vectors, keepdim = self._vectors(site)
-        size = prod(vectors.shape[dim] for dim in vectors.dims)
-        vectors = vectors._replace(p=1) if size == 1 else vectors  # any norm of a number is its modulus
-        return [
-            term._replace(out=reduced(term.slots[0], vectors.dims, keepdim)) for term in vectors.terms(len(positions))
-        ]
-
-    def _vectors(self, site: Site) -> tuple[Vectors, bool]:
-        p, dim, keepdim = site.bind(lambda _, *args, **kwargs: self.read(*args, **kwargs), [None])
-        shape = site.shapes[0]
-        return Vectors(site.ref(0), shape, dims_of(dim, len(shape)), p), keepdim
+        vectors, keepdim = _vectors(site)
+        terms = vectors.terms(len(positions))
+        return [term._replace(out=reduced(term.slots[0], vectors.dims, keepdim)) for term in terms]
 
 
-def _vector_norm(
-    p: float = 2, dim: Dims = None, keepdim: bool = False, **_: Any
-) -> tuple[float, Dims, bool]:
-    return 2 if p is None else p, dim, keepdim
+def _vectors(site: Site) -> tuple[Vectors, bool]:
+    """Return what a norm is taken of, and whether the axes stay; any norm of a number is its modulus."""
+    shape = site.shapes[0]
+
+    def read(_: None, p: float | None = 2, dim: Dims = None, keepdim: bool = False, **__: Any) -> tuple[Vectors, bool]:
+        dims = dims_of(dim, len(shape))
+        of_numbers = p != 0 and prod(shape[place] for place in dims) == 1
+        return Vectors(site.ref(0), shape, dims, 1 if of_numbers else 2 if p is None else p), keepdim
+
+    return site.bind(read, [None])
 
 
 for _op in (aten.linalg_vector_norm.default, aten.norm.Scalar, aten.norm.ScalarOpt_dim):
-    define(_op, Norm(_vector_norm))
+    define(_op, Norm())
 
 
 def _direction(x: Tensor, dims: tuple[int, ...], excess: float) -> Tensor:

@@ -86,6 +86,7 @@ define_composite(aten.var_mean.correction, _var_mean)
 define_composite(aten.std.correction, _std)
 define_composite(aten.std_mean.correction, _std_mean)
 
+
 def _layer_norm(
     x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:

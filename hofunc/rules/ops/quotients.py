@@ -35,14 +35,14 @@ class Quotient:
         above, below = self._places(site)
         count = len(positions) - sum(place in above for place in positions)
         is_linear = count < len(positions)
-        powers = [Factor(Ref(site.node.number), out)] if not is_linear else []
-        power = count + is_linear
         slots = tuple(operands[place] for place in positions)
         sign = (-1) ** count * factorial(count)
         if not below:
             return [Term(sign * (1 / torch.as_tensor(site.node.args[1], dtype=torch.float64)).item(), (), out, slots)]
-        source = Call(reciprocal, (site.ref(below[0]), power))
-        return [Term(sign, (*powers, Factor(source, operands[below[0]])), out, slots)]
+        denominator = site.ref(below[0])
+        if is_linear:
+            return [Term(sign, (Factor(Call(reciprocal, (denominator, count + 1)), operands[below[0]]),), out, slots)]
+        return [Term(sign, (Factor(Call(divided, (Ref(site.node.number), denominator, count)), out),), out, slots)]
 
     def _places(self, site: Site) -> tuple[Positions, Positions]:
         """Return the place of the numerator and that of the denominator among the operands, if they are tensors."""
@@ -51,8 +51,13 @@ class Quotient:
 
 
 def reciprocal(x: Tensor, power: int) -> Tensor:
-    """Return one over a power of numbers, by as many divisions."""
-    return reduce(torch.div, [x] * (power - 1), x.reciprocal())
+    """Return one over a power of numbers."""
+    return divided(x.reciprocal(), x, power - 1)
+
+
+def divided(x: Tensor, y: Tensor, times: int) -> Tensor:
+    """Divide several times, so that no power of y has to be finite."""
+    return reduce(torch.div, [y] * times, x)
 
 
 define(aten.div.Tensor, Quotient())

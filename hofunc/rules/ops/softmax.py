@@ -31,6 +31,7 @@ from hofunc.rules.registry import define, define_composite
 
 aten = torch.ops.aten
 
+
 @dataclass(frozen=True, slots=True)
 class Softmax:
     """Softmax, log-softmax or logsumexp over some axes.
@@ -53,7 +54,9 @@ class Softmax:
         return self.terms_of(site, dims, len(positions), self.probabilities(site, dims))
 
 
-def cumulants(shape: Sequence[int], dims: Sequence[int], count: int, probabilities: Ref | Call, *, as_jacobian: bool = False) -> list[Term]:
+def cumulants(
+    shape: Sequence[int], dims: Sequence[int], count: int, probabilities: Ref | Call, *, as_jacobian: bool = False
+) -> list[Term]:
     """Return the joint cumulants over the axes at dims, separate along all others.
 
     Those of two slots or more are of the centred indicator, see above, but for the Jacobian of softmax.
