@@ -1,7 +1,8 @@
-"""Custom autograd Functions that have a rule: each call is recorded as one node, rather than as the ops inside."""
+"""Custom autograd Functions, and others, that have a rule: a call is recorded as one node, not as the ops inside."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 import torch
@@ -56,3 +57,18 @@ def as_op(function: type[torch.autograd.Function]) -> FunctionOp:
     function._hofunc_op = op  # type: ignore[attr-defined]
     function.apply = staticmethod(apply)  # type: ignore[method-assign]
     return op
+
+
+def recorded_whole(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Return a function that computes the same and is recorded as one node, the op of which is the function given."""
+
+    @wraps(function)
+    def call(*args: Any) -> torch.Tensor:
+        tape = _get_current_dispatch_mode()
+        if not isinstance(tape, Tape):
+            return function(*args)
+        with _pop_mode_temporarily():
+            out = function(*args)
+        return tape.enter(function, args, out)
+
+    return call

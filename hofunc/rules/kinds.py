@@ -184,17 +184,19 @@ class ElementwisePair:
     """A function of two numbers, applied to the broadcast of two operands.
 
     Attributes:
-        derivative: ``derivative(x, z, r, s, **params)`` returns the derivative of order r by x and s by z, or None
-            where it vanishes for all values.
+        derivative: ``derivative(x, z, r, s, **params)`` returns the derivative of order r by x and s by z.
         domain: Interval of inputs at which the function is smooth, for tests.
+        degree: Highest order by x that does not vanish; None if all may be there.
     """
 
     derivative: Callable
     domain: tuple[float, float]
+    degree: int | None = None
 
     def positions(self, site: Site, order: int) -> Iterable[Positions]:
         """See `Rule`."""
-        return combinations_with_replacement(range(len(site.operands)), order)
+        every = combinations_with_replacement(range(len(site.operands)), order)
+        return [positions for positions in every if self.degree is None or positions.count(0) <= self.degree]
 
     def terms(self, site: Site, positions: Positions) -> Sequence[Term]:
         """See `Rule`."""

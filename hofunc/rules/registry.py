@@ -151,12 +151,15 @@ def define_piecewise_linear(op: Any, slope: Callable) -> None:
     define(op, PiecewiseLinear(derivative, lambda *_, **__: 1, REAL))
 
 
-def define_elementwise_pair(op: Any, derivative: Callable, *, domain: tuple[float, float] = REAL) -> None:
+def define_elementwise_pair(
+    op: Any, derivative: Callable, *, degree: int | None = None, domain: tuple[float, float] = REAL
+) -> None:
     """Enter a function of two numbers, applied to the elements of two tensors that are broadcast.
 
     Args:
         op: The op.
         derivative: ``derivative(x, z, r, s)`` is its derivative of order r by x and s by z, of their common shape.
+        degree: The order by x from which on all derivatives vanish, less one; None if there is no such order.
         domain: The numbers between which tests evaluate it.
 
     Raises:
@@ -172,7 +175,7 @@ def define_elementwise_pair(op: Any, derivative: Callable, *, domain: tuple[floa
         >>> hofunc.hessian(grown, argnums=(0, 1))(torch.tensor(3.0), torch.tensor(0.0))
         ((tensor(0.), tensor(1.)), (tensor(1.), tensor(3.)))
     """
-    define(op, ElementwisePair(derivative, domain))
+    define(op, ElementwisePair(derivative, domain, degree))
 
 
 def define_multilinear(op: Any, subscripts: str) -> None:

@@ -54,6 +54,7 @@ def _normal(x: Tensor, r: int) -> Tensor:
 def _about_normal(x: Tensor, r: int) -> Tensor:
     """Differentiate what GELU takes for the normal distribution function where it approximates by tanh."""
     cubic = tuple(math.sqrt(2 / math.pi) * c for c in (0, 1, 0, 0.044715))
+    x = x.clamp(-30, 30)  # beyond which it is one or zero, whatever the polynomial
     t = torch.as_tensor(evaluated(cubic, x)).tanh()
     if r == 0:
         return 0.5 * (1 + t)
@@ -73,13 +74,13 @@ define_elementwise(aten.gelu.default, lambda x, y, r, approximate="none": _gelu[
 define_composite(aten.glu.default, lambda x, dim=-1: x.chunk(2, dim)[0] * x.chunk(2, dim)[1].sigmoid())
 
 
-# Ones with a kink. What holds at the kink itself is what torch's first derivative has there.
+# Ones with a kink. What holds at the kink itself, and at what is not a number, is what torch's first derivative has.
 
 
 def elu(x: Tensor, y: Tensor, r: int, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Tensor:
     """Differentiate scale times x, or alpha (exp(input_scale x) - 1) up to zero."""
     curved = scale * alpha * input_scale**r * (input_scale * x.clamp(max=0)).exp()
-    return torch.where(x > 0, scale if r == 1 else 0, curved)
+    return torch.where(x <= 0, curved, scale if r == 1 else 0)
 
 
 def step(where: Callable[..., Tensor], inside: float = 1, outside: float = 0) -> Callable[..., Tensor]:
@@ -100,14 +101,14 @@ def hardswish(x: Tensor, y: Tensor, r: int) -> Tensor:
 
 define_elementwise(aten.elu.default, elu)
 define_elementwise(aten.celu.default, lambda x, y, r, alpha=1: elu(x, y, r, alpha, 1, 1 / alpha))
-define_piecewise_linear(aten.relu.default, lambda x, y: y.sign())
+define_piecewise_linear(aten.relu.default, step(lambda x: ~(x <= 0)))
 define_piecewise_linear(aten.leaky_relu.default, leaky_relu)
-define_piecewise_linear(aten.hardtanh.default, step(lambda x, low=-1, high=1: (x > low) & (x < high)))
+define_piecewise_linear(aten.hardtanh.default, step(lambda x, low=-1, high=1: ~((x <= low) | (x >= high))))
 define_piecewise_linear(aten.hardsigmoid.default, step(lambda x: (x > -3) & (x < 3), inside=1 / 6))
 define_elementwise(aten.hardswish.default, hardswish, degree=2)
-define_piecewise_linear(aten.softshrink.default, step(lambda x, lambd=0.5: (x < -lambd) | (x > lambd)))
-define_piecewise_linear(aten.hardshrink.default, step(lambda x, lambd=0.5: (x < -lambd) | (x > lambd)))
-define_piecewise_linear(aten.threshold.default, step(lambda x, threshold, value: x > threshold))
+define_piecewise_linear(aten.softshrink.default, step(lambda x, lambd=0.5: ~((x >= -lambd) & (x <= lambd))))
+define_piecewise_linear(aten.hardshrink.default, step(lambda x, lambd=0.5: ~((x >= -lambd) & (x <= lambd))))
+define_piecewise_linear(aten.threshold.default, step(lambda x, threshold, value: ~(x <= threshold)))
 define_composite(aten._prelu_kernel.default, lambda x, weight: torch.where(x > 0, x, weight * x))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hofunc.rules.ops.norms import moments
+from hofunc.rules.ops.norms import moments, normalised
 from hofunc.rules.registry import define_composite
 
 aten = torch.ops.aten
@@ -31,21 +31,25 @@ def trained(
     now = (mean, variance * (count / max(1, count - 1)))
     pairs = zip((old_mean, old_var), now, strict=True)
     new = [None if old is None else old * (1 - momentum) + moment * momentum for old, moment in pairs]
-    return [_scaled(x, weight, bias, mean, scale), mean, scale, *new]
+    return [_in_channels(normalised(x, dims, eps), weight, bias), mean, scale, *new]
 
 
 def evaluated(
     x: Tensor, weight: Statistic, bias: Statistic, mean: Tensor, variance: Tensor, momentum: float, eps: float
 ) -> list[Statistic]:
     """Return the result; the other outputs are empty."""
-    return [_scaled(x, weight, bias, mean, (variance + eps).rsqrt()), *[None] * 4]
+    centred = x - _per_channel(mean, x)
+    return [_in_channels(centred * _per_channel((variance + eps).rsqrt(), x), weight, bias), *[None] * 4]
 
 
-def _scaled(x: Tensor, weight: Statistic, bias: Statistic, mean: Tensor, scale: Tensor) -> Tensor:
-    shape = (-1, *[1] * (x.dim() - 2))
-    y = (x - mean.reshape(shape)) * scale.reshape(shape)
-    y = y if weight is None else y * weight.reshape(shape)
-    return y if bias is None else y + bias.reshape(shape)
+def _in_channels(y: Tensor, weight: Statistic, bias: Statistic) -> Tensor:
+    """Scale and shift every channel."""
+    y = y if weight is None else y * _per_channel(weight, y)
+    return y if bias is None else y + _per_channel(bias, y)
+
+
+def _per_channel(statistic: Tensor, x: Tensor) -> Tensor:
+    return statistic.reshape(-1, *[1] * (x.dim() - 2))
 
 
 def _batch_norm(*args: Any) -> list[Statistic]:

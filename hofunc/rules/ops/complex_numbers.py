@@ -9,7 +9,7 @@ from torch import Tensor
 from hofunc.graph.layout import in_memory_order, overwritten, read_strided, restrided, write_strided
 from hofunc.rules.axes import dims_of
 from hofunc.rules.in_parts import IN_PARTS, Pair, parts
-from hofunc.rules.ops.norms import root, vector_norm
+from hofunc.rules.ops.norms import root
 
 aten = torch.ops.aten
 
@@ -203,9 +203,9 @@ def _turned_back(z: Pair) -> Pair:
 def _norm(z: Any, order: float = 2, dim: Any = None, keepdim: bool = False, **_: Any) -> Tensor:
     """Return the norm of the absolute values; one by squares is smooth where only some of them are zero."""
     if order != 2:
-        return vector_norm(_absolute(z), order, dim, keepdim)
+        return torch.linalg.vector_norm(_absolute(z), order, dim, keepdim)
     dims = [place + 1 for place in dims_of(dim, z.real.dim())]
-    norm = vector_norm(torch.stack(z), 2, [0, *dims], keepdim)
+    norm = torch.linalg.vector_norm(torch.stack(z), 2, [0, *dims], keepdim)
     return norm.squeeze(0) if keepdim else norm
 
 

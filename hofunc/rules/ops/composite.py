@@ -3,8 +3,6 @@
 The function computes what the op computes, up to rounding, from ops whose derivatives are known at every order.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -16,32 +14,25 @@ aten = torch.ops.aten
 # Arithmetic.
 
 
-def _div(x: Any, y: Any) -> Tensor:
-    if not isinstance(y, Tensor):
-        return x * (1 / torch.as_tensor(y, dtype=torch.float64)).item()
-    return x * y.to(torch.result_type(x, y)).reciprocal()  # a number in a tensor may be of a narrower dtype
-
-
 def _weighted(y: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
     """Return beta * y + alpha * product; y does not count where beta is zero, as in BLAS."""
     product = product if alpha == 1 else product * alpha
     return product if beta == 0 else (y if beta == 1 else y * beta) + product
 
 
-define_composite(aten.div.Tensor, _div)
-define_composite(aten.div.Scalar, _div)
 define_composite(aten.addmm.default, lambda c, a, b, *, beta=1, alpha=1: _weighted(c, a.mm(b), beta, alpha))
 define_composite(aten.addmv.default, lambda c, a, b, *, beta=1, alpha=1: _weighted(c, a.mv(b), beta, alpha))
 define_composite(aten.baddbmm.default, lambda c, a, b, *, beta=1, alpha=1: _weighted(c, a.bmm(b), beta, alpha))
 define_composite(aten.addbmm.default, lambda c, a, b, *, beta=1, alpha=1: _weighted(c, a.bmm(b).sum(0), beta, alpha))
 define_composite(aten.addr.default, lambda c, a, b, *, beta=1, alpha=1: _weighted(c, a[:, None] * b, beta, alpha))
 define_composite(aten.addcmul.default, lambda c, a, b, *, value=1: c + a * b * value)
-define_composite(aten.addcdiv.default, lambda c, a, b, *, value=1: c + a * b.reciprocal() * value)
+define_composite(aten.addcdiv.default, lambda c, a, b, *, value=1: c + a / b * value)
 define_composite(aten.lerp.Tensor, lambda x, y, weight: x + weight * (y - x))
 define_composite(aten.clamp.Tensor, lambda x, low=None, high=None: _clamped(x, low, high))
 
 
 def _clamped(x: Tensor, low: Tensor | None, high: Tensor | None) -> Tensor:
+    x = torch.where(x.isnan(), torch.nan, x)  # which has no slope, as in torch
     if low is not None:
         x = torch.where(x < low, low, x)
     return x if high is None else torch.where(x > high, high, x)
@@ -62,7 +53,7 @@ def _trilinear(
 define_composite(aten._trilinear.default, _trilinear)
 
 
-# Softmax: what torch's own backward passes call, and the logarithm of a sum of two exponentials.
+# Softmax: what torch's own backward passes call.
 
 define_composite(
     aten._softmax_backward_data.default,
@@ -72,4 +63,3 @@ define_composite(
     aten._log_softmax_backward_data.default,
     lambda grad, y, dim, dtype: grad - y.exp() * grad.sum(dim, keepdim=True),
 )
-define_composite(aten.logaddexp.default, lambda x, y: torch.stack(torch.broadcast_tensors(x, y)).logsumexp(0))

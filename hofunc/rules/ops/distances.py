@@ -5,7 +5,6 @@ import math
 import torch
 from torch import Tensor
 
-from hofunc.rules.ops.norms import vector_norm
 from hofunc.rules.registry import define_composite
 
 aten = torch.ops.aten
@@ -29,11 +28,11 @@ def _among(x: Tensor) -> Tensor:
 
 
 def _cdist(x: Tensor, y: Tensor, p: float, compute_mode: int | None = None) -> Tensor:
-    return vector_norm(_across(x, y), p, -1)
+    return torch.linalg.vector_norm(_across(x, y), p, -1)
 
 
 def _pdist(x: Tensor, p: float = 2) -> Tensor:
-    return vector_norm(_among(x), p, -1)
+    return torch.linalg.vector_norm(_among(x), p, -1)
 
 
 def _slope(difference: Tensor, distance: Tensor, p: float) -> Tensor:

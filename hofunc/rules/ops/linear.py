@@ -77,8 +77,8 @@ def mask(condition: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
 
 
 def larger(x: torch.Tensor, y: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    """Return one where x is larger than y, and a half where they are equal."""
-    return mask(x > y, out) + mask(x == y, out) / 2
+    """Return one where x is not smaller than y, and a half where they are equal; with nan there is no smaller one."""
+    return mask(~(x < y), out) - mask(x == y, out) / 2
 
 
 def lower_triangle(out: torch.Tensor, diagonal: int) -> torch.Tensor:

@@ -1,5 +1,6 @@
 """Loss functions: each the formula of its elements, and a reduction over them."""
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -27,20 +28,23 @@ def _define_loss(op: torch._ops.OpOverload, elements: Callable[..., Tensor]) -> 
 
 
 def _huber(x: Tensor, t: Tensor, delta: float = 1.0) -> Tensor:
-    distance = (x - t).abs()
-    return torch.where(distance <= delta, 0.5 * distance * distance, delta * (distance - 0.5 * delta))
+    difference = x - t
+    distance = difference.abs()
+    return torch.where(distance <= delta, 0.5 * difference * difference, delta * (distance - 0.5 * delta))
 
 
 def _smooth_l1(x: Tensor, t: Tensor, beta: float = 1.0) -> Tensor:
-    distance = (x - t).abs()
+    difference = x - t
+    distance = difference.abs()
     if beta == 0:
         return distance
-    return torch.where(distance < beta, distance * distance * (0.5 / beta), distance - 0.5 * beta)
+    return torch.where(distance < beta, difference * difference * (0.5 / beta), distance - 0.5 * beta)
 
 
 _define_loss(aten.mse_loss.default, lambda x, t: (x - t) * (x - t))
 _define_loss(aten.huber_loss.default, _huber)
 _define_loss(aten.smooth_l1_loss.default, _smooth_l1)
+_define_loss(aten.soft_margin_loss.default, lambda x, t: torch.nn.functional.softplus(-x * t, threshold=math.inf))
 
 
 def multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, None]:

@@ -1,32 +1,56 @@
-"""Moments and norms, from their formulas.
+"""Moments, and normalisation by them, from their formulas.
 
 torch's own formula for the second derivative of layer_norm is itself not differentiable to the right value
 (https://github.com/pytorch/pytorch/issues/186256); written out, every order is right.
 """
 
 from collections.abc import Sequence
-from math import isinf, prod
-from typing import Any
+from math import prod
 
 import torch
 from torch import Tensor
 
 from hofunc.rules.axes import dims_of
+from hofunc.rules.ops.lengths import Dims, direction
 from hofunc.rules.registry import define_composite
 
 aten = torch.ops.aten
-
-Dims = int | Sequence[int] | None
 
 
 def moments(x: Tensor, dims: Dims, correction: float | None) -> tuple[Tensor, Tensor]:
     """Return the variance and the mean over some axes, which stay with size 1."""
     dropped = dims_of(dims, x.dim())
-    count = prod(x.shape[dim] for dim in dropped)
-    mean = x.sum(dropped, keepdim=True) * (1 / max(1, count))
-    centred = x - mean
-    freedom = max(0, count - (1 if correction is None else correction))
-    return (centred * centred).sum(dropped, keepdim=True) * (1 / freedom if freedom else float("nan")), mean
+    rest = centred(x, dims)
+    return (rest * rest).sum(dropped, keepdim=True) * _share(x, dims, correction), _mean(x, dims)
+
+
+def centred(x: Tensor, dims: Dims) -> Tensor:
+    """Return numbers less their mean over some axes, from which rounding keeps them farther the larger it is.
+
+    So most of it is taken away first, as a constant.
+    """
+    near = x - _mean(x.detach(), dims)
+    return near - _mean(near, dims)
+
+
+def _mean(x: Tensor, dims: Dims) -> Tensor:
+    return x.sum(dims_of(dims, x.dim()), keepdim=True) * (1 / max(1, _count(x, dims)))
+
+
+def normalised(x: Tensor, dims: Dims, eps: float) -> Tensor:
+    """Return what is left of numbers over some axes less their mean, over the root of the variance and eps."""
+    dropped, count = dims_of(dims, x.dim()), max(1, _count(x, dims))
+    return direction(centred(x, dims), dropped, count * eps) * count**0.5
+
+
+def _count(x: Tensor, dims: Dims) -> int:
+    return prod(x.shape[dim] for dim in dims_of(dims, x.dim()))
+
+
+def _share(x: Tensor, dims: Dims, correction: float | None) -> float:
+    """Return one over the degrees of freedom."""
+    freedom = max(0, _count(x, dims) - (1 if correction is None else correction))
+    return 1 / freedom if freedom else float("nan")
 
 
 def _without(x: Tensor, dims: Dims, keepdim: bool) -> Tensor:
@@ -42,35 +66,12 @@ def _var_mean(x: Tensor, dim: Dims = None, *, correction: float | None = None, k
 
 
 def _std(x: Tensor, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False) -> Tensor:
-    return root(_var(x, dim, correction=correction, keepdim=keepdim))
+    dropped = dims_of(dim, x.dim())
+    return torch.linalg.vector_norm(centred(x, dim), 2, dropped, keepdim) * _share(x, dim, correction) ** 0.5
 
 
 def _std_mean(x: Tensor, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False) -> list[Tensor]:
-    variance, mean = _var_mean(x, dim, correction=correction, keepdim=keepdim)
-    return [root(variance), mean]
-
-
-def vector_norm(x: Tensor, order: float = 2, dim: Dims = None, keepdim: bool = False, **_: Any) -> Tensor:
-    """Return the p-norm over some axes; where it is zero its derivatives are, as in torch."""
-    dims = dims_of(dim, x.dim())
-    if order == 1 or (order != 0 and prod(x.shape[dim] for dim in dims) == 1):  # any norm of a number is its modulus
-        return x.abs().sum(dims, keepdim=keepdim)
-    if order == 2:
-        return root((x * x).sum(dims, keepdim=keepdim))
-    if isinf(order):
-        return (x.abs().amax if order > 0 else x.abs().amin)(dims, keepdim=keepdim)
-    if order == 0:
-        return (x.detach() != 0).to(x.dtype).sum(dims, keepdim=keepdim)
-    magnitude = x.abs()
-    if order < 0:  # zero where any element is, without a slope, as in torch
-        vanishes = magnitude.detach().amin(dims, keepdim=True) == 0
-        norm = torch.where(vanishes, 1, magnitude).pow(order).sum(dims, keepdim=True).pow(1 / order)
-        return _without(torch.where(vanishes, 0, norm), dim, keepdim)
-    if 0 < order < 1:  # no slope at zero, as in torch
-        powers = torch.where(magnitude > 0, torch.where(magnitude > 0, magnitude, 1).pow(order), 0)
-    else:
-        powers = magnitude.pow(order)
-    return root(powers.sum(dims, keepdim=keepdim), order)
+    return [_std(x, dim, correction=correction, keepdim=keepdim), x.mean(dims_of(dim, x.dim()), keepdim)]
 
 
 def root(x: Tensor, degree: float = 2) -> Tensor:
@@ -84,21 +85,16 @@ define_composite(aten.var.correction, _var)
 define_composite(aten.var_mean.correction, _var_mean)
 define_composite(aten.std.correction, _std)
 define_composite(aten.std_mean.correction, _std_mean)
-define_composite(aten.linalg_vector_norm.default, vector_norm)
-define_composite(aten.norm.Scalar, vector_norm)
-define_composite(
-    aten.norm.ScalarOpt_dim, lambda x, p, dim, keepdim=False: vector_norm(x, 2 if p is None else p, dim, keepdim)
-)
 
 
 def _layer_norm(
     x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    variance, mean = moments(x, range(-len(shape), 0), correction=0)
-    scale = (variance + eps).rsqrt()
-    y = (x - mean) * scale
+    dims = range(-len(shape), 0)
+    variance, mean = moments(x, dims, correction=0)
+    y = normalised(x, dims, eps)
     y = y if weight is None else y * weight
-    return (y if bias is None else y + bias), mean, scale
+    return (y if bias is None else y + bias), mean, (variance + eps).rsqrt()
 
 
 define_composite(aten.native_layer_norm.default, _layer_norm)
@@ -116,11 +112,10 @@ def _group_norm(
 ) -> tuple[Tensor, Tensor, Tensor]:
     grouped = x.reshape(samples, groups, channels // groups * size)
     variance, mean = moments(grouped, -1, correction=0)
-    scale = (variance + eps).rsqrt()
-    y = ((grouped - mean) * scale).reshape(samples, channels, size)
+    y = normalised(grouped, -1, eps).reshape(samples, channels, size)
     y = y if weight is None else y * weight[:, None]
     y = y if bias is None else y + bias[:, None]
-    return y.reshape(x.shape), mean.squeeze(-1), scale.squeeze(-1)
+    return y.reshape(x.shape), mean.squeeze(-1), (variance + eps).rsqrt().squeeze(-1)
 
 
 define_composite(aten.native_group_norm.default, _group_norm)

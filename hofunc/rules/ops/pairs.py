@@ -1,12 +1,15 @@
 """Functions of two numbers, applied to the broadcast of two tensors."""
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from hofunc.errors import UnsupportedOpError
-from hofunc.rules.ops.calculus import differentiated, evaluated, falling, falling_polynomial
+from hofunc.rules.ops.calculus import falling
+from hofunc.rules.ops.elementwise import sigmoid
+from hofunc.rules.ops.quotients import divided
 from hofunc.rules.registry import POSITIVE, define_composite, define_elementwise_pair, define_piecewise_linear
 
 aten = torch.ops.aten
@@ -20,11 +23,22 @@ def power(x: Tensor, z: Tensor, r: int, s: int) -> Tensor:
     at_zero = (x == 0) & (z >= r)
     logarithm = torch.where(at_zero, 0, torch.where(at_zero, 1, x).log()) if s else x
     total = torch.zeros_like(x * z)
-    for j in range(min(r, s) + 1):
-        factor = torch.zeros_like(z) + evaluated(differentiated(falling_polynomial(r), j), z)
-        term = math.comb(s, j) * factor * x ** torch.where((factor == 0) & (x == 0), 0, z - r)
+    for j, factor in enumerate(falling_with_slopes(z, r, min(r, s))):
+        term = math.comb(s, j) * factor * x ** torch.where(factor == 0, 0, z - r)
         total = total + (term * logarithm ** (s - j) if s > j else term)
     return total
+
+
+def falling_with_slopes(z: Tensor, count: int, order: int) -> list[Tensor]:
+    """Return the falling factorial of count factors and its derivatives up to an order.
+
+    By its factors: written out as a polynomial it loses its digits near its zeros.
+    """
+    derivatives = [torch.ones_like(z), *(torch.zeros_like(z) for _ in range(order))]
+    for k in range(count):
+        below = [torch.zeros_like(z), *derivatives]
+        derivatives = [(z - k) * part + j * below[j] if j else (z - k) * part for j, part in enumerate(derivatives)]
+    return derivatives
 
 
 def atan2(y: Tensor, x: Tensor, r: int, s: int) -> Tensor:
@@ -32,15 +46,54 @@ def atan2(y: Tensor, x: Tensor, r: int, s: int) -> Tensor:
 
     At the origin, where there is none, they are zero, as is the first one of torch.
     """
+    length, cosine, sine = _polar(x, y)
     n = r + s
-    angle, radius = n * torch.atan2(y, x), torch.hypot(x, y)
-    part = (-angle.sin(), angle.cos(), angle.sin(), -angle.cos())[r % 4]
-    return torch.where(radius > 0, falling(-1.0, n - 1) * part / torch.where(radius > 0, radius, 1) ** n, 0)
+    real, imaginary = torch.ones_like(cosine), torch.zeros_like(sine)  # of (cosine - i sine) ** n
+    for _ in range(n):
+        real, imaginary = real * cosine + imaginary * sine, imaginary * cosine - real * sine
+    part = (imaginary, real, -imaginary, -real)[r % 4]
+    return torch.where(length == math.inf, 0, divided(falling(-1.0, n - 1) * part, length, n))
+
+
+def hypot(x: Tensor, z: Tensor, r: int, s: int) -> Tensor:
+    """Differentiate the length of (x, z), which grows along it, and by the squares of changes across.
+
+    At the origin, where there are none, the derivatives are zero, as are those of a norm.
+    """
+    length, cosine, sine = _polar(x, z)
+    n, total = r + s, torch.zeros_like(cosine)
+    for across in range(0, n + 1, 2):
+        weight = falling(0.5, across // 2) / math.factorial(across // 2) * math.factorial(across)
+        weight *= falling(1 - across, n - across)
+        for i in range(max(0, across - s), min(across, r) + 1):
+            j = across - i
+            direction = (-sine) ** i * cosine ** (r - i) * cosine**j * sine ** (s - j)
+            total = total + weight * math.comb(r, i) * math.comb(s, j) * direction if weight else total
+    return total if n == 1 else torch.where(length == math.inf, 0, divided(total, length, n - 1))
+
+
+def _polar(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the length of (x, y), one at the origin, and the direction, zero there."""
+    length = torch.hypot(x, y)
+    length = torch.where(length > 0, length, 1)
+    return length, x / length, y / length
+
+
+def logaddexp(x: Tensor, z: Tensor, r: int, s: int, base: float = math.e) -> Tensor:
+    """Differentiate log(exp(x) + exp(z)), to some base: it is z more than a function of x - z."""
+    scale = math.log(base)
+    difference = torch.where(x == z, 0, x - z) * scale
+    y = (difference if r else -difference).sigmoid()
+    if r + s == 1:
+        return y
+    return (-1) ** s * scale ** (r + s - 1) * sigmoid(difference, difference.sigmoid(), r + s - 1)
 
 
 define_elementwise_pair(aten.pow.Tensor_Tensor, power, domain=POSITIVE)
 define_elementwise_pair(aten.atan2.default, atan2, domain=POSITIVE)
-define_composite(aten.hypot.default, lambda x, y: (x * x + y * y).sqrt())
+define_elementwise_pair(aten.hypot.default, hypot, domain=POSITIVE)
+define_elementwise_pair(aten.logaddexp.default, logaddexp)
+define_elementwise_pair(aten.logaddexp2.default, partial(logaddexp, base=2))
 
 
 # By the second argument only, as in torch: the derivatives by the first have no closed form.
@@ -73,7 +126,7 @@ def zeta(exponent: Tensor, x: Tensor, r: int, s: int) -> Tensor:
 
 
 def _falling(x: Tensor, count: int) -> Tensor:
-    return torch.zeros_like(x) + evaluated(falling_polynomial(count), x)
+    return falling_with_slopes(x, count, 0)[0]
 
 
 define_elementwise_pair(aten.igamma.default, igamma, domain=POSITIVE)
@@ -84,12 +137,19 @@ define_elementwise_pair(aten.special_zeta.default, zeta, domain=POSITIVE)
 # Products with a logarithm: zero where x is, even if the logarithm is not finite.
 
 
-def _logarithm(x: Tensor, z: Tensor) -> Tensor:
-    return torch.where((x == 0) & (z <= 0), 1, z).log()
+def xlogy(x: Tensor, z: Tensor, r: int, s: int) -> Tensor:
+    """Differentiate x log(z), at most once by x."""
+    if not s:
+        return torch.where((x == 0) & (z <= 0), 1, z).log()
+    if r:
+        return falling(-1.0, s - 1) * divided(torch.ones_like(x), z, s)
+    return torch.where(x == 0, 0, falling(-1.0, s - 1) * divided(x, z, s))
 
 
-define_composite(aten.xlogy.Tensor, lambda x, z: x * _logarithm(x, z))
-define_composite(aten.special_xlog1py.default, lambda x, z: x * _logarithm(x, 1 + z))
+define_elementwise_pair(aten.xlogy.Tensor, xlogy, degree=1, domain=POSITIVE)
+define_elementwise_pair(
+    aten.special_xlog1py.default, lambda x, z, r, s: xlogy(x, 1 + z, r, s), degree=1, domain=POSITIVE
+)
 
 
 # Ones of straight pieces.

@@ -7,9 +7,10 @@ The derivatives of logsumexp are the joint cumulants of the indicator of a categ
 where all slots of a block have one index. Softmax is its first derivative, so that its own derivatives are the same
 sum with the output as one more slot. Source: the derivative of p[i] is p[i] (delta[i, j] - p[j]), by induction.
 
-Cumulants of three variables or more are those of the variables less their means, of which every block has two or more.
+Cumulants of two variables or more are those of the variables less their means, of which every block has two or more.
 Where one probability is nearly one, the sum above is of terms that cancel: along a slope of 1e4, of three factors,
-which leaves 1e-4 of rounding where the cumulant is zero. What has no mean is zero there itself.
+which leaves 1e-4 of rounding where the cumulant is zero. What has no mean is zero there itself. The Jacobian of softmax
+is no more exact by it, and a diagonal less an outer product costs less.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -53,27 +54,32 @@ class Softmax:
         return self.terms_of(site, dims, len(positions), self.probabilities(site, dims))
 
 
-def cumulants(shape: Sequence[int], dims: Sequence[int], count: int, probabilities: Ref | Call) -> list[Term]:
+def cumulants(
+    shape: Sequence[int], dims: Sequence[int], count: int, probabilities: Ref | Call, *, as_jacobian: bool = False
+) -> list[Term]:
     """Return the joint cumulants over the axes at dims, separate along all others.
 
-    Those of three slots or more are of the centred indicator, see above.
+    Those of two slots or more are of the centred indicator, see above, but for the Jacobian of softmax.
 
     Args:
         shape: Shape of the probabilities.
         dims: The axes over which they sum to one.
         count: How many slots the cumulant has.
         probabilities: What names them.
+        as_jacobian: Whether the two slots that it then has are the output and the input of softmax.
 
     Returns:
         Terms whose slots are the cumulant's, and whose output is empty.
     """
-    centred = count > 2
+    centred = count > 1 and not as_jacobian
     separate = fresh_axes(shape)
     kept = [dim for dim in range(len(shape)) if dim not in dims]
     summed = [dim for dim in range(len(shape)) if dim in dims]
     if not summed and count > 1:  # of a scalar: there is one category
         return []
-    centre = _centre(probabilities, (*kept, *summed), len(summed))
+    call = probabilities if isinstance(probabilities, Call) else Call(_itself, (probabilities,))
+    known = (call.args[0], call.op, call.args[1:], (*kept, *summed), len(summed))
+    centre = Map(_centred, _centred_back, known, outs=len(summed), ins=len(summed))
     apart = [separate[dim] for dim in kept]
 
     def laid(own: Axes) -> Axes:
@@ -92,18 +98,13 @@ def cumulants(shape: Sequence[int], dims: Sequence[int], count: int, probabiliti
             axes = laid(fresh_axes(shape))
             factors.append(Factor(probabilities, axes))
             for slot in block:
-                axes_of[slot] = laid(fresh_axes(shape)) if centred else axes
-                if centred:
+                is_first_of_two = count == 2 and slot == block[0]  # to centre the other one is enough
+                axes_of[slot] = laid(fresh_axes(shape)) if centred and not is_first_of_two else axes
+                if axes_of[slot] is not axes:
                     factors.append(Factor(centre, (*over(axes), *over(axes_of[slot]), *apart)))
         weight = (-1) ** (len(blocks) - 1) * factorial(len(blocks) - 1)
         terms.append(Term(weight, tuple(factors), (), tuple(axes_of[slot] for slot in range(count))))
     return terms
-
-
-def _centre(probabilities: Ref | Call, order: tuple[int, ...], count: int) -> Map:
-    """Return the map that takes the mean from a tensor, given the axes of the probabilities: separate ones first."""
-    call = probabilities if isinstance(probabilities, Call) else Call(_itself, (probabilities,))
-    return Map(_centred, _centred_back, (call.args[0], call.op, call.args[1:], order, count), outs=count, ins=count)
 
 
 def _itself(x: torch.Tensor) -> torch.Tensor:
@@ -113,21 +114,26 @@ def _itself(x: torch.Tensor) -> torch.Tensor:
 def _centred(
     tensor: torch.Tensor, x: torch.Tensor, function: Callable, args: tuple, order: tuple[int, ...], count: int
 ) -> torch.Tensor:
-    """Take its mean from a tensor, of which the last axes are those of the probabilities."""
-    p = function(x, *args).permute(order)
-    return tensor - (tensor * p).sum(tuple(range(-count, 0)), keepdim=True)
+    """Take its mean from a tensor, of which the last axes are those of the probabilities.
+
+    It is taken twice, since what rounding leaves of it the first time may be larger than all else.
+    """
+    p, dims = function(x, *args).permute(order), tuple(range(-count, 0))
+    tensor = tensor - (tensor * p).sum(dims, keepdim=True)
+    return tensor - (tensor * p).sum(dims, keepdim=True)
 
 
 def _centred_back(
     tensor: torch.Tensor, x: torch.Tensor, function: Callable, args: tuple, order: tuple[int, ...], count: int
 ) -> torch.Tensor:
     """Apply the transpose of `_centred`."""
-    p = function(x, *args).permute(order)
-    return tensor - p * tensor.sum(tuple(range(-count, 0)), keepdim=True)
+    p, dims = function(x, *args).permute(order), tuple(range(-count, 0))
+    tensor = tensor - p * tensor.sum(dims, keepdim=True)
+    return tensor - p * tensor.sum(dims, keepdim=True)
 
 
 def _softmax(site: Site, dims: tuple[int, ...], order: int, p: Ref | Call) -> list[Term]:
-    terms = cumulants(site.node.shape, dims, order + 1, p)
+    terms = cumulants(site.node.shape, dims, order + 1, p, as_jacobian=order == 1)
     return [term._replace(out=term.slots[0], slots=term.slots[1:]) for term in terms]
 
 

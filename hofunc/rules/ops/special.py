@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from hofunc.rules.ops.calculus import differentiated, evaluated, falling, near_and_far, plus, recurrence, scaled, times
-from hofunc.rules.ops.elementwise import log
+from hofunc.rules.ops.elementwise import log, quarter
 from hofunc.rules.registry import POSITIVE, UNIT, define_composite, define_elementwise
 
 aten = torch.ops.aten
@@ -97,9 +97,10 @@ def cardinal(z: Tensor, r: int) -> Tensor:
     """
 
     def far(z: Tensor) -> Tensor:
-        quotient = z.sin() / z
+        sine, cosine = z.sin(), z.cos()
+        quotient = sine / z
         for k in range(1, r + 1):
-            quotient = ((z + k * math.pi / 2).sin() - k * quotient) / z
+            quotient = (quarter(sine, lambda: cosine, k) - k * quotient) / z
         return quotient
 
     return near_and_far(z, r, lambda n: 0 if n % 2 else (-1) ** (n // 2) / math.factorial(n + 1), far)

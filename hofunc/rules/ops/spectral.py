@@ -108,9 +108,11 @@ def _singular(order: int, u: Tensor, s: Tensor, v: Tensor, change: Tensor) -> tu
     """Return the changes of the vectors and values, where every column of v is a vector.
 
     With u (1 + x) + z and v (1 + y), a v = u (s + d) and a^T u = v (s + e); d and e differ by the squares of lengths.
+    Nothing is outside of a square u, and of what rounding would leave there a small value would make much.
     """
     across = change @ v
     core = u.mT @ across
+    is_square = u.shape[-2] == u.shape[-1]
     outside = across - u @ core
     over_gaps = off_diagonal(s[..., None, :] - s[..., :, None])
     over_sums = off_diagonal(s[..., None, :] + s[..., :, None])
@@ -122,10 +124,12 @@ def _singular(order: int, u: Tensor, s: Tensor, v: Tensor, change: Tensor) -> tu
     for degree in range(1, order + 1):
         below = degree - 1
         first = core @ y[below] if below else core
-        second = core.mT @ x[below] + outside.mT @ z[below] if below else core.mT
+        second = core.mT @ x[below] if below else core.mT
+        second = second + outside.mT @ z[below] if below in z else second
         d[degree], e[degree] = diagonal(first), diagonal(second)
-        moved = outside @ y[below] if below else outside
-        z[degree] = minus(moved, convolved(z, d, degree, torch.mul)) / s.unsqueeze(-2)
+        if not is_square:
+            moved = outside @ y[below] if below else outside
+            z[degree] = minus(moved, convolved(z, d, degree, torch.mul)) / s.unsqueeze(-2)
         first = minus(first, convolved(x, d, degree, torch.mul))
         second = minus(second, convolved(y, e, degree, torch.mul))
         both, apart = (first + second) * over_gaps * 0.5, (first - second) * over_sums * 0.5
@@ -135,7 +139,7 @@ def _singular(order: int, u: Tensor, s: Tensor, v: Tensor, change: Tensor) -> tu
     values = {0: s.unsqueeze(-2), **d}
     for factor in (u_scale, squares, v_scale):
         values = times_one_plus(order, values, factor, torch.mul)
-    us = {0: u, **{degree: u @ x[degree] + z[degree] for degree in x}}
+    us = {0: u, **{degree: added(u @ x[degree], z.get(degree)) for degree in x}}
     vs = {0: v, **{degree: v @ y[degree] for degree in y}}
     return (
         summed(times_one_plus(order, us, u_scale, torch.mul)),

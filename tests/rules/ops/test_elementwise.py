@@ -287,6 +287,8 @@ def test_pairs_have_all_mixed_orders(op: Any, device: torch.device) -> None:
     x = x if by_first else x + 1.1
 
     def derivative(x: Tensor, z: Tensor, r: int, s: int) -> Tensor:
+        if rule.degree is not None and r > rule.degree:
+            return torch.zeros_like(x)
         return rule.derivative(x, z, r, s) if r + s else op(x, z)
 
     for r in range(4 if by_first else 1):
