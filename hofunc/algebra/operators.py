@@ -25,6 +25,7 @@ class Map(NamedTuple):
         outs: Number of output axes.
         ins: Number of input axes.
         selects: Whether every element of the output is one element of the input.
+        covers: Whether every element of the output depends on some of the input, as it does if the map selects.
         parts: ``parts(axes, *args)`` returns factors of which the map is the product, given the axes of its own, for
             where it cannot be applied; None if there is no such product.
     """
@@ -36,6 +37,7 @@ class Map(NamedTuple):
     ins: int = 1
     selects: bool = False
     parts: Callable[..., tuple[Factor, ...]] | None = None
+    covers: bool = False
 
 
 DELTA = Delta()

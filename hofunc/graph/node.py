@@ -110,6 +110,12 @@ class Mask(Call):
     __slots__ = ()
 
 
+class Weights(Mask):
+    """A call that tells with what weight elements are passed on; those of weight zero become zero likewise."""
+
+    __slots__ = ()
+
+
 def fill(template: Any, supply: Iterator) -> Any:
     """Replace every Ref of a nested tuple by the next item of supply."""
     if type(template) is Ref:

@@ -5,7 +5,6 @@ from hofunc.algebra.term import Term
 from hofunc.graph.node import Graph
 from hofunc.rules.local import local_derivatives
 from hofunc.rules.lower import Lowered
-from hofunc.rules.settle import settle
 
 Blocks = dict[tuple[int, Key], list[Term]]  # contracted terms, by output node and sorted tuple of input nodes
 Local = dict[Key, list[Term]]  # derivatives of one node, by the sorted tuple of its operands
@@ -16,7 +15,7 @@ def local_blocks(lowered: Lowered, order: int) -> dict[int, Local]:
     graph, reached = lowered.graph, reached_nodes(lowered.graph)
     return {
         number: local_derivatives(graph, graph.nodes[number], rule, order)
-        for number, rule in settle(graph, lowered.rules).items()
+        for number, rule in lowered.rules.items()
         if number in reached
     }
 

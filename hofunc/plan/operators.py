@@ -8,6 +8,7 @@ import torch
 from hofunc.algebra.labels import Axes, Axis, Label, extent, fresh_axes, labels_of, shape_of
 from hofunc.algebra.operators import Delta
 from hofunc.algebra.term import Factor
+from hofunc.graph.node import Weights
 from hofunc.plan.program import Builder
 from hofunc.views import Labelled, aligned, each, read, spread
 
@@ -94,10 +95,16 @@ def masked(builder: Builder, factor: Factor, operands: Sequence[Labelled]) -> li
     place = max(range(len(operands)), key=lambda place: len({*mask.labels} & {*operands[place].labels}))
     operand = operands[place]
     labels = (*operand.labels, *(label for label in mask.labels if label not in operand.labels))
-    kept = builder.emit(passed_on, *(aligned(builder.emit, one, labels) for one in (operand, mask)))
+    apply = weighted if isinstance(factor.source, Weights) else passed_on
+    kept = builder.emit(apply, *(aligned(builder.emit, one, labels) for one in (operand, mask)))
     return [*operands[:place], Labelled(kept, labels), *operands[place + 1 :]]
 
 
 def passed_on(tensor: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Return a tensor with zeros where a mask is false."""
     return torch.where(mask, tensor, 0)
+
+
+def weighted(tensor: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Return a tensor times weights, with zeros where these are zero."""
+    return torch.where(weights == 0, 0, tensor * weights)

@@ -15,6 +15,7 @@ from hofunc.plan.program import TooManyStepsError, device_of
 from hofunc.plan.rows import number_of_rows, with_rows
 from hofunc.plan.strategies import STRATEGIES, propagated
 from hofunc.rules.lower import Lowered
+from hofunc.rules.settle import settling
 
 FIRST_LEAVE = 1000  # steps that a strategy may take before the others have their turn
 _LEAVE_GROWS = 4
@@ -72,14 +73,19 @@ def rival(best: Blueprint, orders: Sequence[int], *, compact: bool, strategy: st
 def _candidates(lowered: Lowered, local: dict[int, Local], orders: Sequence[int]) -> Sequence[str]:
     """Return the strategies of which the fastest is to be taken.
 
-    The mixed one multiplies second derivatives by directions, of which a mask before may have left zeros: where the
-    former are infinite, as torch lets them be since its own masks come last, that is nan.
+    Those by directions multiply derivatives by directions, of which a mask before may have left zeros. Where the former
+    are infinite or nan, as torch lets them be since its own masks come last, that is nan; so only those are taken whose
+    masks come last too, if there is a singularity behind a mask. The mixed strategy does so with all second
+    derivatives, which may be of what is nan already.
     """
+    graph = lowered.graph
+    if settling(graph, lowered.rules, local, masks_come_last=True).exposed:
+        return STRATEGIES[:1]
     if max(orders) == 1:
         return STRATEGIES[:2]
     masked: set[int] = set()
     for number in sorted(local):
-        is_behind = not masked.isdisjoint(lowered.graph.nodes[number].operands)
+        is_behind = not masked.isdisjoint(graph.nodes[number].operands)
         if is_behind and is_nonlinear(local[number]):
             return STRATEGIES[:2]
         factors = (factor for terms in local[number].values() for term in terms for factor in term.factors)

@@ -10,7 +10,7 @@ import torch
 from hofunc.algebra.labels import Axes, shape_of
 from hofunc.errors import InternalError
 from hofunc.graph.layout import OF_ANY_STRIDES
-from hofunc.graph.node import Call, Graph, Mask, Ref, call_of, fill, refs
+from hofunc.graph.node import Call, Graph, Mask, Ref, Weights, call_of, fill, refs
 from hofunc.rules.lower import Lowered
 from hofunc.views import Labelled, read
 
@@ -154,10 +154,17 @@ class Builder:
                 register = self.emit(torch.Tensor.to, register, self.dtype)
         elif isinstance(source, Call):
             register = self.call(source)
-            self._shapes[register.index] = (shape_of(axes), torch.bool if isinstance(source, Mask) else self.dtype)
+            is_bool = isinstance(source, Mask) and not isinstance(source, Weights)
+            self._shapes[register.index] = (shape_of(axes), torch.bool if is_bool else self.dtype)
         else:
             raise InternalError(f"hofunc.plan: unknown source {source}", got=str(type(source)), expected="a tensor")
         return read(self.emit, register, axes)
+
+    def stand_in(self, register: Register) -> Ref:
+        """Return a Ref to a register, for the arguments of a call or a map."""
+        number = len(self.lowered.graph.nodes) + register.index
+        self._known["value", number] = register
+        return Ref(number)
 
     def constant(self, numbers: tuple[float, ...]) -> Register:
         """Return the register of a vector of numbers: places if they are ints, else of the program's dtype."""

@@ -7,6 +7,7 @@ from math import inf
 import torch
 
 from hofunc.plan.ablation import ABLATIONS
+from hofunc.plan.activity import settled
 from hofunc.plan.blocks import Blocks, Local
 from hofunc.plan.forward import forward
 from hofunc.plan.mixed import mixed
@@ -37,14 +38,14 @@ def propagated(
     dtype = computing_dtype(lowered)
     if strategy not in ("forward", "mixed"):
         builder = Builder(lowered, dtype, most_steps)
-        return builder, ABLATIONS.get(strategy, reverse)(builder, local, orders)
+        return builder, ABLATIONS.get(strategy, reverse)(builder, settled(builder, local, masks_come_last=True), orders)
     packed = forward if strategy == "forward" else mixed
     nodes = lowered.graph.nodes
     variables = {number: Variable.of(nodes[number].shape) for number in lowered.graph.inputs if nodes[number].active}
     while True:
         builder = Builder(lowered, dtype, most_steps)
         try:
-            return builder, packed(builder, local, variables, orders)
+            return builder, packed(builder, settled(builder, local, masks_come_last=False), variables, orders)
         except RowsMixError as error:
             variables[error.variable] = variables[error.variable].without(error.axes)
 

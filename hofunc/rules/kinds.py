@@ -64,8 +64,14 @@ class Constant:
     """Does not depend differentiably on anything: sign, floor, comparisons, detach."""
 
 
+class KeepsZeros:
+    """Where a factor of a first derivative is zero it stays so near the operand's value, as a mask does."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
-class Linear:
+class Linear(KeepsZeros):
     """Linear in all its operands together, so that only first derivatives are left.
 
     Attributes:
@@ -88,8 +94,14 @@ class Masked(Linear):
     """Scales every element of a broadcast operand by a mask: the first derivative by it is a term with that factor."""
 
 
+class OfProducts:
+    """Sums of products of elements: a factor of a derivative is zero for good where an element that is constant is."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
-class Multilinear:
+class Multilinear(OfProducts):
     """A product, linear in every operand: each derivative leaves the other operands as factors.
 
     Attributes:
@@ -146,7 +158,7 @@ class Elementwise:
 
 
 @dataclass(frozen=True, slots=True)
-class PiecewiseLinear(Elementwise):
+class PiecewiseLinear(Elementwise, KeepsZeros):
     """A function of one number that is of straight pieces, and constant wherever its slope is zero."""
 
 

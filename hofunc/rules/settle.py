@@ -1,114 +1,218 @@
-"""Functions with a singularity behind functions that are constant somewhere, as in ``x.clamp(-1, 1).acos()``.
+"""Singularities behind what is constant, as in ``x.clamp(-1, 1).acos()``: which derivatives are to be settled, and how.
 
 Where clamp returns a limit the derivative is zero, whatever acos does there. But the chain rule multiplies that zero by
 the slope of acos at 1, which is infinite, and gets nan. torch's reverse mode gets zero, since its masks come last and
-select; its forward mode gets nan. So what follows is differentiated at a number inside its domain instead: its
-derivatives are then finite, and zero times them is zero, by every strategy and at every order. It is the "double where"
-that one writes by hand to keep nan out of gradients of torch and JAX.
+select; its forward mode gets nan. So where an operand is constant, the derivatives by it, which nobody needs, are
+taken at a number inside the domain instead: they are then finite, and zero times them is zero, by every strategy and at
+every order. It is the "double where" that one writes by hand to keep nan out of gradients of torch and JAX.
 
-What follows is a function of one number, of elements that others may have moved, added up or transformed one by one.
+NOTE [what varies]: an element of a node is constant if its derivative by every input is zero because of where masks
+are, whatever the values of the other elements: it is what linear and piecewise linear ops leave out. Everything else
+hands it on by the terms of its first derivative, so that this is a property of a term and not of an op: an element of
+the result varies if a term leads there from one that does. See `hofunc.plan.activity`, which computes it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from math import isfinite, prod
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from hofunc.algebra.operators import Delta
-from hofunc.algebra.term import Term
-from hofunc.graph.layout import OF_ANY_STRIDES
-from hofunc.graph.node import Call, Graph, Node, Ref, refs
-from hofunc.rules.kinds import Elementwise, Linear, Masked, PiecewiseLinear, Rule, Site, params_of, site_of
-from hofunc.rules.registry import REAL
+from hofunc.algebra.labels import labels_of
+from hofunc.algebra.operators import Delta, Map
+from hofunc.algebra.term import Factor, Term
+from hofunc.graph.node import Call, Graph, Mask, Node, Ref, refs
+from hofunc.rules.kinds import Elementwise, ElementwisePair, Linear, Opaque, PiecewiseLinear, Rule, Site, params_of
+from hofunc.rules.registry import POSITIVE, REAL, RULES
+from hofunc.rules.signs import Sign, signs_of
 
-_Template = tuple[Callable, tuple, tuple[tuple[str, Any], ...]]  # a Call as a plain tuple, to be an argument of another
+Terms = Mapping[tuple[int, ...], list[Term]]  # derivatives of one node, by the sorted tuple of its operands
 
 
 @dataclass(frozen=True, slots=True)
-class Settled(Elementwise):
-    """A function of one number whose derivatives matter only where its operand is not constant.
+class Settling:
+    """What of a graph is to be settled.
 
     Attributes:
-        slopes: What computes tensors of the shape of that operand, which is constant where one of them is zero.
+        limited: The nodes of which some elements may be constant.
+        settled: Those with derivatives that may be infinite, by an operand that is limited.
+        exposed: Those of them behind masks of which the derivatives may be so where nothing is constant, too.
     """
 
-    slopes: tuple[Call, ...]
-
-    def product(self, site: Site, order: int) -> tuple[float, list[Ref | Call]]:
-        """See `Elementwise`."""
-        inside = sum(self.domain) / 2
-        slopes = tuple(tuple(slope) for slope in self.slopes)
-        place = site.node.args.index(site.ref(0))
-        args = (self.derivative, site.node.op, slopes, inside, site.ref(0), order, params_of(site), place)
-        return 1, [Call(settled, args, site.node.kwargs)]
+    limited: frozenset[int]
+    settled: frozenset[int]
+    exposed: frozenset[int]
 
 
-def settled(
-    derivative: Callable,
-    op: Callable,
-    slopes: tuple[_Template, ...],
-    inside: float,
-    x: Tensor,
-    order: int,
-    params: tuple,
-    place: int,
-    **keywords: Any,
-) -> Tensor:
-    """Return a derivative of an op at x, its argument at place; inside its domain where one of the slopes is zero."""
-    for slope in slopes:
-        x = torch.where(_is_nonzero(slope), x, inside)
-    y = op(*params[:place], x, *params[place:], **keywords)
-    return derivative(x, y, order, *params, **keywords)
-
-
-def gathered(op: Callable, slope: _Template, params: tuple, **keywords: Any) -> Tensor:
-    """Return what an op that moves or adds up elements makes of those that are not constant: none of them, or some."""
-    return OF_ANY_STRIDES.get(op, op)(_is_nonzero(slope).float(), *params, **keywords)
-
-
-def _is_nonzero(slope: _Template) -> Tensor:
-    function, args, kwargs = slope
-    return function(*args, **dict(kwargs)) != 0
-
-
-def settle(graph: Graph, rules: Mapping[int, Rule]) -> dict[int, Rule]:
-    """Return the rules of a lowered graph, with those settled that need it.
+def settling(graph: Graph, rules: Mapping[int, Rule], local: Mapping[int, Terms], *, masks_come_last: bool) -> Settling:
+    """Tell which nodes of a lowered graph are to be settled.
 
     Args:
         graph: The graph.
-        rules: The rule of every active node that is not given, in order.
+        rules: The rule of every active node that is not given.
+        local: The local derivatives of those on which an output depends, in order.
+        masks_come_last: Whether derivatives meet masks after what follows those, so that nan and infinite numbers that
+            are there already, other than slopes, are left out by `hofunc.graph.node.Mask`.
     """
-    result = dict(rules)
-    slopes: dict[int, tuple[Call, ...]] = {}
-    for number, rule in rules.items():
-        node = graph.nodes[number]
-        places = [place for place, operand in enumerate(node.operands) if graph.nodes[operand].active]
-        operands = {node.operands[place] for place in places}
-        inherited = slopes.get(min(operands), ()) if len(operands) == 1 else ()
-        site = site_of(graph, node)
-        if inherited and type(rule) is Elementwise and _has_singularity(rule, site):
-            result[number] = Settled(rule.derivative, rule.degree, rule.domain, inherited)
-        is_constant_somewhere = isinstance(rule, Masked | PiecewiseLinear) and len(places) == 1
-        if inherited or is_constant_somewhere:
-            terms = [term for place in places for term in rule.terms(site, (place,))]
-            own = tuple(factor.source for term in terms for factor in term.factors) if is_constant_somewhere else ()
-            slopes[number] = own + _followed(node, rule, terms, inherited)
-    return result
+    leaving = {number for number, terms in local.items() if _leaves_out(graph.nodes[number], rules[number], terms)}
+    limited = _reached(graph, local, leaving)
+    masked = _reached(graph, local, {number for number in leaving if _is_masked(local[number])})
+    behind = {number for number in local if not limited.isdisjoint(graph.nodes[number].operands)}
+    singular = _singular(graph, rules) if behind else {}
+    settled = behind.intersection(singular)
+    exposed = {number for number in settled if singular[number] < Sign.TINY}
+    exposed = {number for number in exposed if not masked.isdisjoint(graph.nodes[number].operands)}
+    start = settled if masks_come_last else singular.keys() | _with_infinity(graph)
+    infinite = _reached(graph, range(len(graph.nodes)), start if behind else ())
+    settled |= {number for number in behind if not infinite.isdisjoint(_read(local[number]))}
+    return Settling(frozenset(limited), frozenset(settled), frozenset(exposed))
 
 
-def _has_singularity(rule: Elementwise, site: Site) -> bool:
-    is_polynomial = rule.degree(*params_of(site), **dict(site.node.kwargs)) is not None
-    return rule.domain != REAL and not is_polynomial
+def is_mask(rule: Rule) -> bool:
+    """Tell whether a factor of the first derivative, where it is zero, makes the result constant."""
+    return isinstance(rule, Linear | PiecewiseLinear)
 
 
-def _followed(node: Node, rule: Rule, terms: Sequence[Term], slopes: tuple[Call, ...]) -> tuple[Call, ...]:
-    """Return the slopes of what an op makes of an operand that has some, given the terms of its first derivative."""
-    if all(term.slots[0] == term.out for term in terms):
-        return slopes
-    only_adds = isinstance(rule, Linear) and len({term.coefficient for term in terms}) == 1  # nothing cancels
-    has_weights = any(not isinstance(factor.source, Delta) for term in terms for factor in term.factors)
-    if not only_adds or has_weights or [*refs(node.args)] != [node.args[0]]:
-        return ()
-    return tuple(Call(gathered, (node.op, tuple(slope), node.args[1:]), node.kwargs) for slope in slopes)
+def _leaves_out(node: Node, rule: Rule, local: Terms) -> bool:
+    """Tell whether some elements of a node may be constant, though those of its operands are not."""
+    if not is_mask(rule):
+        return False
+    return sum(_reach(term) for key, terms in local.items() if len(key) == 1 for term in terms) < prod(node.shape)
+
+
+def _reach(term: Term) -> int:
+    """Return how many elements of the result a term leads to for sure."""
+    if _has_mask(term) or not all(_covers(factor.source) for factor in term.factors):
+        return 0
+    return prod(label.size for label in {*labels_of(term.out)})
+
+
+def _covers(source: Hashable) -> bool:
+    return not isinstance(source, Map) or source.selects or source.covers
+
+
+def _has_mask(term: Term) -> bool:
+    """Tell whether a term has a tensor for a factor that may be zero, and is not summed: an extreme is some element."""
+    shown = {*labels_of(term.out)}
+    tensors = (factor for factor in term.factors if not isinstance(factor.source, Delta | Map))
+    return any(shown.issuperset(labels_of(factor.axes)) for factor in tensors)
+
+
+def _is_masked(local: Terms) -> bool:
+    """Tell whether first derivatives of a node have masks."""
+    return any(_has_mask(term) for key, terms in local.items() if len(key) == 1 for term in terms)
+
+
+def _singular(graph: Graph, rules: Mapping[int, Rule]) -> dict[int, Sign]:
+    """Return the nodes, constant ones too, whose derivatives may be infinite, and the signs of what they are of."""
+    found = [node for node in graph.nodes if is_singular(_rule(node, rules), node)]
+    signs = signs_of(graph, rules) if found else []
+    at_zero = [getattr(_rule(node, rules), "domain", None) == POSITIVE for node in found]
+    at_limits = {
+        node.number: signs[node.operands[0]] if is_at_zero else Sign.ANY
+        for node, is_at_zero in zip(found, at_zero, strict=True)
+    }
+    return {number: sign for number, sign in at_limits.items() if sign < Sign.POSITIVE}
+
+
+def _rule(node: Node, rules: Mapping[int, Rule]) -> object:
+    return rules.get(node.number) or (None if node.is_given else RULES.get(node.op))
+
+
+def is_singular(rule: object, node: Node) -> bool:
+    """Tell whether derivatives of an op may be infinite."""
+    if isinstance(rule, Elementwise):
+        is_polynomial = rule.degree(*params_of(Site(node, ())), **dict(node.kwargs)) is not None
+        return rule.domain != REAL and not is_polynomial
+    return isinstance(rule, Opaque) or (isinstance(rule, ElementwisePair) and rule.domain != REAL)
+
+
+def _with_infinity(graph: Graph) -> set[int]:
+    """Return the nodes of ops that are given a number that is infinite or nan."""
+    return {
+        node.number for node in graph.nodes if any(isinstance(arg, float) and not isfinite(arg) for arg in node.args)
+    }
+
+
+def _reached(graph: Graph, numbers: Iterable[int], start: Collection[int]) -> set[int]:
+    """Return some nodes, and those of the given numbers, in order, that are computed from them."""
+    found = {*start}
+    for number in numbers if found else ():
+        if not found.isdisjoint(graph.nodes[number].operands):
+            found.add(number)
+    return found
+
+
+def _read(local: Terms) -> Iterator[int]:
+    """Yield the nodes that factors of local derivatives read."""
+    for terms in local.values():
+        for term in terms:
+            for source, _ in [factor for factor in term.factors if not isinstance(factor.source, Mask)]:
+                yield from (ref.node for ref in _refs(source))
+
+
+def _refs(source: Hashable) -> Iterator[Ref]:
+    if isinstance(source, Call | Map):
+        source = (source.args, getattr(source, "kwargs", ()))
+    return refs(source)
+
+
+# Derivatives at a number inside the domain, where an operand is constant.
+
+
+def inside(rule: Rule, site: Site, factor: Factor) -> tuple[Callable, tuple] | None:
+    """Return what computes a factor of a derivative, given where its operands vary, and its further arguments.
+
+    Args:
+        rule: The rule of a node.
+        site: The node.
+        factor: A factor of one of its derivatives.
+
+    Returns:
+        ``function(varies, *args)``; None if the factor can only be put to zero.
+    """
+    if not isinstance(factor.source, Call):
+        return None
+    middle = sum(getattr(rule, "domain", ())) / 2
+    call = factor.source
+    if type(rule) is Elementwise:
+        place = site.node.args.index(site.ref(0))
+        order, *params = call.args[2:]
+        return of_one, (rule.derivative, site.node.op, middle, place, order, tuple(params), call.kwargs, site.ref(0))
+    if isinstance(rule, ElementwisePair):
+        return of_two, (rule.derivative, middle, *call.args, call.kwargs)
+    return None
+
+
+def of_one(
+    varies: Tensor,
+    derivative: Callable,
+    op: Callable,
+    middle: float,
+    place: int,
+    order: int,
+    params: tuple,
+    keywords: tuple[tuple[str, Any], ...],
+    x: Tensor,
+) -> Tensor:
+    """Return a derivative of an op at x, its argument at place; at the middle of its domain where x is constant."""
+    x = torch.where(varies != 0, x, middle)
+    y = op(*params[:place], x, *params[place:], **dict(keywords))
+    return derivative(x, y, order, *params, **dict(keywords))
+
+
+def of_two(
+    varies: Tensor,
+    derivative: Callable,
+    middle: float,
+    x: Tensor,
+    z: Tensor,
+    r: int,
+    s: int,
+    keywords: tuple[tuple[str, Any], ...],
+) -> Tensor:
+    """Return a derivative of a function of two numbers; at the middle of its domain where what it is by is constant."""
+    x, z = (torch.where(varies != 0, tensor, middle) for tensor in (x, z))
+    return derivative(x, z, r, s, **dict(keywords))

@@ -17,7 +17,7 @@ from hofunc.algebra.labels import Axes, Axis, Label, fresh_axes, full
 from hofunc.algebra.operators import Map
 from hofunc.algebra.term import Factor, Term
 from hofunc.graph.node import Call, Ref
-from hofunc.rules.kinds import Positions, Site
+from hofunc.rules.kinds import OfProducts, Positions, Site
 from hofunc.rules.ops.windows import Windows, along_windows
 from hofunc.rules.registry import define
 
@@ -153,7 +153,15 @@ class Labelling(NamedTuple):
         """Return the factor of the map between input and output."""
         sides = (self.outer, *self.outputs, self.inner, *self.inputs)
         count = 1 + kernel.rank
-        source = Map(convolved, convolved_back, (weight, kernel), outs=count, ins=count, parts=parts)
+        source = Map(
+            convolved,
+            convolved_back,
+            (weight, kernel),
+            outs=count,
+            ins=count,
+            parts=parts,
+            covers=not kernel.transposed,
+        )
         return Factor(source, (*sides, self.group) if kernel.groups > 1 else sides)
 
 
@@ -178,7 +186,7 @@ class Options(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Convolution:
+class Convolution(OfProducts):
     """One of three tensors from the others: input, weight and output, of which the product is summed over windows.
 
     A convolution takes its input and weight, and its backward pass takes what stands for the output and one of them.

@@ -84,7 +84,7 @@ def _term(site: Site, x: Axes, dims: Sequence[int], maps: tuple[Callable, Callab
     ins = (*(x[place] for place in places), *x[rank:])
     outs = (*(out[place] for place in places), *parts)
     separate = tuple(axis for place, axis in enumerate(x[:rank]) if place not in places)
-    transform = Map(*maps, (len(dims), *args), outs=len(outs), ins=len(ins))
+    transform = Map(*maps, (len(dims), *args), outs=len(outs), ins=len(ins), covers=True)
     return by_map(transform, (*out, *parts), x, outs, ins, separate)
 
 

@@ -40,7 +40,7 @@ def running_sum_transposed(tensor: torch.Tensor) -> torch.Tensor:
 def _cumsum(site: Site, x: Axes, dim: int, **_: object) -> Terms:
     if not x:
         return {0: [Term(1, (), x, (x,))]}
-    return {0: [along(x, dim, x[dim][0].extent, Map(running_sum, running_sum_transposed, ()))]}
+    return {0: [along(x, dim, x[dim][0].extent, Map(running_sum, running_sum_transposed, (), covers=True))]}
 
 
 # Rearrangements.

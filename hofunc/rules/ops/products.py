@@ -15,7 +15,7 @@ from torch import Tensor
 from hofunc.algebra.labels import Axes, Axis, fresh_axes
 from hofunc.algebra.term import Factor, Term
 from hofunc.graph.node import Call
-from hofunc.rules.kinds import Positions, Site
+from hofunc.rules.kinds import OfProducts, Positions, Site
 from hofunc.rules.ops.linear import reduced
 from hofunc.rules.registry import define
 
@@ -54,7 +54,7 @@ def _shifted(rows: Tensor, first: float) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class Product(OfProducts):
     """The product of rows.
 
     Attributes:

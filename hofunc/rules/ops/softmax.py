@@ -25,7 +25,7 @@ from hofunc.algebra.partitions import set_partitions
 from hofunc.algebra.term import Factor, Term
 from hofunc.graph.node import Call, Ref
 from hofunc.rules.axes import dims_of
-from hofunc.rules.kinds import Positions, Site
+from hofunc.rules.kinds import KeepsZeros, Positions, Site
 from hofunc.rules.ops.linear import reduced
 from hofunc.rules.registry import define, define_composite
 
@@ -33,7 +33,7 @@ aten = torch.ops.aten
 
 
 @dataclass(frozen=True, slots=True)
-class Softmax:
+class Softmax(KeepsZeros):
     """Softmax, log-softmax or logsumexp over some axes.
 
     Attributes:

@@ -1,0 +1,220 @@
+"""Activity: which elements of a node vary with an input, as steps of a program, and derivatives that are settled by it.
+
+An element that varies is marked by a positive number, one that is constant by zero. That is propagated as a tangent
+is: the terms of first derivatives lead from the marks of operands to those of results. See NOTE [what varies].
+"""
+
+from collections.abc import Callable, Collection, Sequence
+
+import torch
+from torch import Tensor
+
+from hofunc.algebra.labels import fresh_axes, shape_of
+from hofunc.algebra.operators import Delta, Map
+from hofunc.algebra.term import Factor, Term
+from hofunc.graph.node import Call, Mask, Ref, Weights, fill, refs
+from hofunc.plan.accumulate import core
+from hofunc.plan.blocks import Local
+from hofunc.plan.contract import contract
+from hofunc.plan.operators import one_like, passed_on
+from hofunc.plan.program import Builder, Register
+from hofunc.rules.kinds import KeepsZeros, OfProducts, Rule, site_of
+from hofunc.rules.settle import inside, is_mask, settling
+from hofunc.views import Labelled, Part, aligned, assembled, each, spread
+
+
+def settled(builder: Builder, local: dict[int, Local], *, masks_come_last: bool) -> dict[int, Local]:
+    """Return local derivatives that are finite where what they are by is constant.
+
+    Args:
+        builder: Takes the steps.
+        local: The local derivatives of every node, in order.
+        masks_come_last: See `hofunc.rules.settle.settling`.
+    """
+    graph, rules = builder.lowered.graph, builder.lowered.rules
+    found = settling(graph, rules, local, masks_come_last=masks_come_last)
+    if not found.settled:
+        return local
+    activity = _Activity(builder, local, found.limited)
+    result = _selecting(builder, local, found.settled) if masks_come_last else dict(local)
+    for number in found.settled:
+        result[number] = {
+            key: [activity.settled(number, key, term) for term in terms] for key, terms in result[number].items()
+        }
+    return result
+
+
+def _selecting(builder: Builder, local: dict[int, Local], settled: Collection[int]) -> dict[int, Local]:
+    """Return local derivatives in which what masks leave out before some nodes stays zero, whatever comes from these.
+
+    Where something varies, their slopes may be infinite or nan, which a mask as a factor would keep.
+    """
+    nodes, before = builder.lowered.graph.nodes, {*settled}
+    for number in sorted(local, reverse=True):
+        if number in before:
+            before.update(nodes[number].operands)
+    are_masks = {number for number in before & local.keys() if is_mask(builder.lowered.rules[number])}
+    return {
+        number: {key: [_with_weights(term) for term in terms] for key, terms in blocks.items()}
+        if number in are_masks
+        else blocks
+        for number, blocks in local.items()
+    }
+
+
+def _with_weights(term: Term) -> Term:
+    return term._replace(
+        factors=tuple(
+            factor._replace(source=Weights(*factor.source)) if type(factor.source) is Call else factor
+            for factor in term.factors
+        )
+    )
+
+
+class _Activity:
+    """Marks of the nodes of a graph, computed as they are asked for."""
+
+    def __init__(self, builder: Builder, local: dict[int, Local], limited: frozenset[int]):
+        self._builder = builder
+        self._rules = builder.lowered.rules
+        self._local = local
+        self._limited = limited
+        self._marks: dict[int, Register] = {}
+
+    def settled(self, number: int, key: Sequence[int], term: Term) -> Term:
+        """Return a term of a derivative of a node by some operands, finite where one of these is constant."""
+        slots = dict.fromkeys((o, axes) for o, axes in zip(key, term.slots, strict=True) if o in self._limited)
+        marks = tuple(Factor(self._mark(operand), axes) for operand, axes in slots)
+        return term._replace(factors=tuple(self._settled(number, factor, marks) for factor in term.factors))
+
+    def _settled(self, number: int, factor: Factor, marks: tuple[Factor, ...]) -> Factor:
+        """Return a factor of a derivative of a node, given the marks of the slots."""
+        builder, source = self._builder, factor.source
+        if not marks or isinstance(source, Delta | Mask):
+            return factor
+        if isinstance(source, Map):
+            return factor._replace(source=source._replace(args=self._replaced(source.args, {number}, varying)))
+        varies = core(builder, contract(builder, Term(1, marks, factor.axes, ())))
+        site = site_of(builder.lowered.graph, builder.lowered.graph.nodes[number])
+        if (found := inside(self._rules[number], site, factor)) is not None:
+            function, args = found
+            whole = spread(builder.emit, varies, factor.axes)
+            return factor._replace(source=builder.apply(function, whole, args, shape_of(factor.axes)))
+        value = builder.read(source, factor.axes)
+        labels = tuple(dict.fromkeys((*value.labels, *varies.labels)))
+        is_varying = varies._replace(tensor=builder.emit(is_marked, varies.tensor))
+        kept = builder.emit(passed_on, *(aligned(builder.emit, one, labels) for one in (value, is_varying)))
+        return Factor(kept, each(labels))
+
+    def _replaced(self, args: tuple, nodes: Collection[int], function: Callable) -> tuple:
+        """Replace the Refs to some limited nodes by those to what a function makes of their values and marks."""
+
+        def replaced(ref: Ref) -> Ref:
+            if ref.node not in nodes:
+                return ref
+            value = self._builder.value(ref.node)
+            return self._builder.stand_in(self._builder.emit(function, value, self._mark(ref.node)))
+
+        return fill(args, iter([replaced(ref) for ref in refs(args)]))
+
+    def _mark(self, number: int) -> Register:
+        """Return the marks of a limited node, after those of the limited nodes before it."""
+        nodes = self._builder.lowered.graph.nodes
+        waiting = [number]
+        while waiting:
+            operands = [o for o in nodes[waiting[-1]].operands if o in self._limited and o not in self._marks]
+            if operands:
+                waiting.extend(operands)
+            else:
+                ready = waiting.pop()
+                self._marks[ready] = self._marks.get(ready) or self._marked(ready)
+        return self._marks[number]
+
+    def _marked(self, number: int) -> Register:
+        """Return the marks of a node, those of its operands being known."""
+        builder = self._builder
+        first = [(key[0], term) for key, terms in self._local[number].items() for term in terms if len(key) == 1]
+        moved = [self._moved(number, operand, term) for operand, term in first]
+        if len(moved) == 1 and len(moved[0].factors) == 1 and _is_whole(moved[0]):
+            return moved[0].factors[0].source
+        parts = [Part(1, self._normalised(contract(builder, term)), term.out) for term in moved]
+        whole = fresh_axes(builder.lowered.graph.nodes[number].shape)
+        nothing = Labelled(builder.emit(torch.zeros_like, builder.emit(one_like, builder.like())), ())
+        return builder.emit(marked, assembled(builder.emit, parts or [Part(1, nothing, whole)]))
+
+    def _normalised(self, term: Term) -> Labelled:
+        """Return the tensor of a contracted term with ones where it is not zero."""
+        found = core(self._builder, term)
+        return found._replace(tensor=self._builder.emit(marked, found.tensor)) if term.factors else found
+
+    def _moved(self, number: int, operand: int, term: Term) -> Term:
+        """Return the marks to which a term of a first derivative of a node leads from those of an operand."""
+        (slot,) = term.slots
+        factors = [kept for factor in term.factors for kept in self._structure(self._rules[number], factor)]
+        marks = self._marks.get(operand)
+        if any(isinstance(factor.source, Map) for factor in factors):
+            one = Labelled(self._builder.emit(one_like, self._builder.like()), ())
+            marks = spread(self._builder.emit, one, slot) if marks is None else marks
+            marks = self._builder.emit(unlike_each_other, marks)
+        own = [] if marks is None else [Factor(marks, slot)]
+        return Term(1, (*factors, *own), term.out, ())
+
+    def _structure(self, rule: Rule, factor: Factor) -> list[Factor]:
+        """Return what is zero where a factor of a first derivative is zero for good; nothing if that is nowhere."""
+        builder, source = self._builder, factor.source
+        if isinstance(source, Delta | Map):
+            return [factor]
+        if isinstance(rule, OfProducts):
+            source = self._of_numbers(source)
+        elif not isinstance(rule, KeepsZeros):
+            source = None
+        if source is None:
+            return []
+        value = builder.read(source, factor.axes)
+        zeros = builder.emit(marked, builder.emit(torch.Tensor.to, value.tensor, builder.dtype))
+        return [Factor(zeros, each(value.labels))]
+
+    def _of_numbers(self, source: Ref | Call) -> Ref | Call | Register | None:
+        """Return a factor of a product with the number one for elements that vary; None if all do."""
+        taken = {ref.node for ref in refs((source,) if isinstance(source, Ref) else source.args)}
+        if any(self._builder.lowered.graph.nodes[number].active for number in taken - self._limited):
+            return None
+        if isinstance(source, Call):
+            return source._replace(args=self._replaced(source.args, self._limited, one_if_varying))
+        value = self._builder.value(source.node)
+        is_limited = source.node in self._limited
+        return self._builder.emit(one_if_varying, value, self._mark(source.node)) if is_limited else source
+
+
+def _is_whole(term: Term) -> bool:
+    """Tell whether the only factor of a term has the axes of the result, all of them whole and none shared."""
+    segments = [segment for axis in term.out for segment in axis]
+    return term.factors[0].axes == term.out and all(s.is_full for s in segments) and len({*segments}) == len(segments)
+
+
+def varying(tensor: Tensor, marks: Tensor) -> Tensor:
+    """Return a tensor where it varies, zero elsewhere."""
+    return torch.where(marks != 0, tensor, 0)
+
+
+def one_if_varying(tensor: Tensor, marks: Tensor) -> Tensor:
+    """Return a tensor where it is constant, one elsewhere."""
+    return torch.where(marks != 0, 1, tensor)
+
+
+def marked(tensor: Tensor) -> Tensor:
+    """Return ones where a tensor is not zero, of its dtype."""
+    return (tensor != 0).to(tensor.dtype)
+
+
+def is_marked(tensor: Tensor) -> Tensor:
+    """Tell where a tensor is not zero."""
+    return tensor != 0
+
+
+def unlike_each_other(marks: Tensor) -> Tensor:
+    """Return marks as numbers of which no simple sum or difference is zero, as maps may take them."""
+    bits = torch.arange(1, marks.numel() + 1, device=marks.device) * 2654435761
+    bits = ((bits ^ (bits >> 15)) & 0x7FFFFFFF) * 2246822519
+    bits = (bits ^ (bits >> 13)) & 0xFFFFF
+    return marks * (1 + bits / 0x100000).to(marks.dtype).reshape(marks.shape)
