@@ -7,6 +7,7 @@ import torch
 from torch.autograd import forward_ad
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_map
 
+from hofunc.graph.layout import COMPUTED_AGAIN
 from hofunc.graph.node import Call, Graph, call_of
 from hofunc.graph.standin import Lift, in_transform, outside_transforms, stand_in
 from hofunc.graph.tape import Tape
@@ -100,7 +101,7 @@ def replay(graph: Graph, inputs: Sequence[torch.Tensor], constants: Mapping[int,
     for node in graph.nodes:
         if node.is_given:
             continue
-        call = call_of(node)
+        call = call_of(node)._replace(op=COMPUTED_AGAIN.get(node.op, node.op))
         if node.output is None:
             result[node.number] = call(*[result[operand] for operand in node.operands])
             continue

@@ -54,14 +54,14 @@ def stand_in(value: torch.Tensor) -> tuple[torch.Tensor, bool]:
 
     Its values are those of the first member of every batch, so that ops which check their input accept it.
     """
-    batched = False
+    dims = []  # those that vmap hides, of what each wrapper wraps; no op runs on a wrapper, whose level is set aside
     while functorch.is_functorch_wrapped_tensor(value):
-        dim = functorch.maybe_get_bdim(value) if functorch.is_batchedtensor(value) else -1
+        if functorch.is_batchedtensor(value):
+            dims.append(functorch.maybe_get_bdim(value))
         value = functorch.get_unwrapped(value)
-        if dim >= 0:
-            batched = True
-            value = value.select(dim, 0)
-    return value.detach(), batched
+    for dim in reversed(dims):
+        value = value.select(dim, 0)
+    return value.detach(), bool(dims)
 
 
 class Lift(TorchFunctionMode):

@@ -224,7 +224,7 @@ _SHAPES: dict[Callable, Callable[..., Sequence[int]]] = {
 }
 
 
-_SCATTERS = (torch.select_scatter, torch.diagonal_scatter, views.narrow_scatter)
+_SCATTERS = (views.select_scatter, torch.diagonal_scatter, views.narrow_scatter)
 
 
 def _scattered(base: torch.Tensor) -> torch.Tensor:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from hofunc.algebra.operators import Delta
 from hofunc.algebra.term import Term
-from hofunc.graph.layout import OF_ANY_STRIDES
+from hofunc.graph.layout import COMPUTED_AGAIN
 from hofunc.graph.node import Call, Graph, Node, Ref, refs
 from hofunc.rules.kinds import Elementwise, Linear, Masked, PiecewiseLinear, Rule, Site, params_of, site_of
 from hofunc.rules.registry import REAL
@@ -65,7 +65,7 @@ def settled(
 
 def gathered(op: Callable, slope: _Template, params: tuple, **keywords: Any) -> Tensor:
     """Return what an op that moves or adds up elements makes of those that are not constant: none of them, or some."""
-    return OF_ANY_STRIDES.get(op, op)(_is_nonzero(slope).float(), *params, **keywords)
+    return COMPUTED_AGAIN.get(op, op)(_is_nonzero(slope).float(), *params, **keywords)
 
 
 def _is_nonzero(slope: _Template) -> Tensor:
