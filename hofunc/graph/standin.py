@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from hofunc.errors import UntracedError
+from hofunc.graph.identity import check_elements, plain
 
 
 def in_transform() -> bool:
@@ -59,6 +60,8 @@ def stand_in(value: torch.Tensor) -> tuple[torch.Tensor, bool]:
         if functorch.is_batchedtensor(value):
             dims.append(functorch.maybe_get_bdim(value))
         value = functorch.get_unwrapped(value)
+    check_elements(value)
+    value = plain(value)
     for dim in reversed(dims):
         value = value.select(dim, 0)
     return value.detach(), bool(dims)
@@ -95,10 +98,10 @@ class Lift(TorchFunctionMode):
             self._check_inside(value)
             return value
         if id(value) not in self._stand_ins:
-            plain, batched = stand_in(value)
-            self._add(plain, batched)
+            member, batched = stand_in(value)
+            self._add(member, batched)
             self.wrappers.append(value)
-            self._stand_ins[id(value)] = plain
+            self._stand_ins[id(value)] = member
         return self._stand_ins[id(value)]
 
     def _check_inside(self, value: torch.Tensor) -> None:
