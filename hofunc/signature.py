@@ -9,6 +9,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from hofunc.errors import ArgumentError
+from hofunc.graph.identity import plain
 from hofunc.graph.layout import memory_order
 
 
@@ -66,7 +67,7 @@ class Signature:
                 self._check(tensors)
         return [
             tensor if tensor.stride() == strides else _laid_out(tensor, strides)
-            for tensor, strides in zip(tensors, self._strides, strict=True)
+            for tensor, strides in zip(map(plain, tensors), self._strides, strict=True)
         ]
 
     def _check(self, tensors: Sequence[Any]) -> None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from hofunc.algebra.labels import Axes, Label, Segment, full, labels_of, shape_of
+from hofunc.graph.layout import select_scatter
 
 Emit = Callable[..., Any]
 
@@ -46,7 +47,7 @@ def _reads(axes: Axes) -> tuple[list[_Read], tuple[Label, ...]]:
     for dim in reversed(range(len(segments))):
         label, start, extent = segments[dim]
         if label is None or label.size == 1:
-            reads.append(_Read(torch.select, torch.select_scatter, (dim, start)))
+            reads.append(_Read(torch.select, select_scatter, (dim, start)))
             del segments[dim]
         elif label.size != extent:
             reads.append(_Read(torch.narrow, narrow_scatter, (dim, start, label.size)))

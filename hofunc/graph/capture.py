@@ -14,6 +14,8 @@ from torch.utils._pytree import tree_flatten, tree_leaves
 from hofunc.errors import UntracedError
 from hofunc.graph.facts import Facts, form_of
 from hofunc.graph.holding import Holding, of_slot, quick_test
+from hofunc.graph.identity import alias_of, root_of
+from hofunc.graph.layout import layout_of
 from hofunc.graph.node import Call, Graph, Ref
 from hofunc.graph.objects import Witness
 from hofunc.graph.reads import Contents, Reads
@@ -66,10 +68,12 @@ class CapturingTape(Tape):
         self.readings: list[Reading] = []
         self.holdings: list[Holding] = []
         self.asked_history = False
+        self._captured: set[int] = set()
         self._made: dict[int, torch.Tensor] = {}  # by id, which a tensor keeps while it is alive
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        self.capture((args, kwargs))
+        with torch._C.DisableTorchFunctionSubclass():
+            self.capture((args, kwargs))
         out = super().__torch_dispatch__(func, types, args, kwargs)
         self._made.update((id(leaf), leaf) for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor))
         if torch.Tag.data_dependent_output in func.tags:
@@ -80,7 +84,7 @@ class CapturingTape(Tape):
         """Note what an op has read, if that depends on an input."""
         self._flush()
         self._storages.refresh((args, kwargs))
-        if not any(id(leaf) in self.ledger.tracked for leaf in tree_leaves((args, kwargs))):
+        if not self.ledger.nodes_of((args, kwargs)):
             return
         operands: list[int] = []
         template = self.ledger.encode(args, operands)
@@ -107,8 +111,18 @@ class CapturingTape(Tape):
     def capture(self, tree: Any) -> None:
         """Make inputs of the tensors of a tree that are known from nowhere."""
         for leaf in tree_leaves(tree):
-            if isinstance(leaf, torch.Tensor) and id(leaf) not in self._made and id(leaf) not in self.ledger.tracked:
+            if isinstance(leaf, torch.Tensor) and not self._is_known(leaf):
+                self._captured.add(id(leaf))
                 self.ledger.add_input(leaf, active=False)
+
+    def _is_known(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a tensor is an input or was made by an op, or is a view that no op made of such a tensor."""
+        if id(tensor) in self._made or id(tensor) in self.ledger.tracked:
+            return True
+        root = root_of(tensor)
+        if id(root) in self._captured:  # of this, the function may have captured views as well
+            return layout_of(tensor) == layout_of(root)
+        return id(root) in self._made or id(root) in self.ledger.tracked
 
 
 def record_for_replay(
@@ -132,12 +146,15 @@ def record_for_replay(
     """
     tape, witness, world = CapturingTape(), Witness(), state()
     with torch.inference_mode(False), torch.enable_grad():
-        aliases = [tensor[...] for tensor in (*active, *others)]
+        given = (*active, *others)
+        aliases = [alias_of(tensor) for tensor in given]
         for place, alias in enumerate(aliases):
             tape.ledger.add_input(alias, active=place < len(active))
         with tape, Reads(tape.read, tape.read_attribute), uncached_autocast(), witness:
-            result = f(aliases[: len(active)], aliases[len(active) :])
-        tape.capture(result)
+            seen = tape.seen(aliases, given)
+            result = f(seen[: len(active)], seen[len(active) :])
+        with torch._C.DisableTorchFunctionSubclass():
+            tape.capture(result)
         leaves, spec = tree_flatten(result)
         graph = tape.graph([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
     _check_unseeded(graph, witness.seeded)

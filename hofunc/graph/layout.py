@@ -9,10 +9,22 @@ from typing import Any, NamedTuple
 
 import torch
 
-# Ops that need the strides of the recorded values, by what takes any: those of a later call may be others.
-OF_ANY_STRIDES: dict[Any, Callable] = {
+
+def select_scatter(tensor: torch.Tensor, part: torch.Tensor, dim: int, index: int) -> torch.Tensor:
+    """Return the tensor with a part written to where `torch.select` takes it from.
+
+    It is ``torch.select_scatter``, the gradient of which torch gets wrong behind vmap (docs/torch-errors.md).
+    """
+    place = index % tensor.shape[dim]
+    return torch.slice_scatter(tensor, part.unsqueeze(dim), dim, place, place + 1)
+
+
+# Ops that are right for the recorded values only, by what computes the values of a later call, which may have other
+# strides and be mapped by vmap.
+COMPUTED_AGAIN: dict[Any, Callable] = {
     torch.ops.aten.view.default: torch.reshape,
     torch.ops.aten._unsafe_view.default: torch.reshape,
+    torch.ops.aten.select_scatter.default: select_scatter,
 }
 
 

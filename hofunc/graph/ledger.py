@@ -1,20 +1,31 @@
 """The graph under construction: its nodes, their values, and which tensor is the value of which node."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
+from hofunc.errors import UntracedError
+from hofunc.graph.identity import PLAIN, Place, check_class, check_elements, place_of, plain
 from hofunc.graph.layout import in_memory_order, layout_of, memory_order, restrided, within
 from hofunc.graph.node import CONSTANT, INPUT, NEGATIVE_ZERO, Graph, Node, Ref
 
-# Gives what is computed within it, from below autograd, the autograd history of what it is computed from.
-with_history = partial(torch._C._SetExcludeDispatchKeyGuard, torch._C.DispatchKey.AutogradFunctionality, False)
+_below_autograd = partial(torch._C._SetExcludeDispatchKeyGuard, torch._C.DispatchKey.AutogradFunctionality, False)
 
 _AS_STRIDED = torch.ops.aten.as_strided.default
+_DETACH = torch.ops.aten.detach.default
 _SEQUENCES = (list, tuple)
 _new: Any = tuple.__new__  # a NamedTuple from a tuple, at a third of the cost of calling it; this is the hot path
+
+
+@contextmanager
+def with_history() -> Iterator[None]:
+    """Give what is computed within, from below autograd, the autograd history of what it is computed from."""
+    with _below_autograd(), torch.enable_grad():
+        yield
 
 
 class Ledger:
@@ -40,6 +51,9 @@ class Ledger:
         self.detached: set[int] = set()
         self._inputs: list[int] = []
         self._constants: dict[int, int] = {}
+        self._places: dict[Place, int] = {}
+        self._placed: list[torch.Tensor] = []  # the values whose places are known, kept so that no id is used again
+        self._aliases: list[torch.Tensor] = []
 
     def add_input(self, value: torch.Tensor, *, active: bool, batched: bool = False) -> None:
         """Track a tensor.
@@ -68,19 +82,75 @@ class Ledger:
         nodes = self.nodes
         index = len(nodes)
         active = True in [nodes[operand].active for operand in operands]
-        nodes.append(_new(Node, (index, op, args, kwargs, output, operands, value.shape, value.dtype, None, active)))
+        try:
+            shape = value.shape
+        except RuntimeError:  # a nested tensor has none
+            check_elements(value)
+            raise
+        nodes.append(_new(Node, (index, op, args, kwargs, output, operands, shape, value.dtype, None, active)))
         self.values.append(value)
         self.tracked[id(value)] = index
         return index
 
     def index_of(self, value: torch.Tensor) -> int:
-        """Return the node of a tensor, which becomes a constant if it is not a node yet."""
-        index = self.tracked.get(id(value))
+        """Return the node of a tensor, which becomes a constant if it is not a node yet.
+
+        Raises:
+            UntracedError: It is nested, sparse, or of a class that computes ops out of sight.
+        """
+        index = self.node_of(value)
         if index is None:
             index = self._constants.get(id(value))
         if index is None:
-            index = self._constants[id(value)] = self._give(value, CONSTANT, False)
+            check_elements(value)
+            index = self._constants[id(value)] = self._give(self._plain(value), CONSTANT, False)
         return index
+
+    def _plain(self, value: torch.Tensor) -> torch.Tensor:
+        """Return a tensor as one of no subclass, and keep what it was."""
+        if type(value) in PLAIN:
+            return value
+        self._aliases.append(value)
+        with with_history():
+            return plain(value)
+
+    def node_of(self, value: torch.Tensor) -> int | None:
+        """Return the node of a tensor, None if it has none; that of what it is an alias of, if no op made the alias."""
+        index = self.tracked.get(id(value))
+        if index is None and value._is_view() and id(value._base) in self.tracked:
+            index = self.tracked[id(value)] = self._aliased(value)
+            self._aliases.append(value)
+        return index
+
+    def nodes_of(self, args: Any) -> list[int]:
+        """Return the nodes of the tensors among arguments that have one.
+
+        Raises:
+            UntracedError: A tensor is of a class that computes ops out of sight.
+        """
+        tensors = [leaf for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)]
+        for tensor in tensors:
+            check_class(tensor)
+        return [node for node in map(self.node_of, tensors) if node is not None]
+
+    def _aliased(self, value: torch.Tensor) -> int:
+        """Return the node of the tensor that lies where an alias lies."""
+        for number in range(len(self._placed), len(self.values)):
+            self._placed.append(self.values[number])
+            self._places[place_of(self.values[number])] = number
+        place = place_of(value)
+        index = self._places.get(place)
+        if index is not None:
+            return index
+        index = self._places.get(place._replace(is_cut=False))
+        if index is None:
+            raise UntracedError(
+                "hofunc: f views a tensor out of sight",
+                got=f"a view of shape {tuple(value.shape)} that no op of torch returned",
+                expected="views by torch's ops",
+                remedy="Write the view as an op, or clone the tensor first.",
+            )
+        return self.add(self._plain(value), _DETACH, (Ref(index),), (index,))
 
     def enter(self, calls: Iterable[tuple[Any, tuple, dict, Any]]) -> None:
         """Append the nodes of op calls, each with its arguments and what it returned, in order.
@@ -90,7 +160,11 @@ class Ledger:
         tracked = self.tracked
         for op, args, kwargs, out in calls:
             operands: list[int] = []
-            if not self._takes_tracked(args) and not (kwargs and self._takes_tracked(kwargs.values())):
+            if (
+                not self._takes_tracked(args)
+                and not (kwargs and self._takes_tracked(kwargs.values()))
+                and not self._takes_alias((*args, *kwargs.values()) if kwargs else args)
+            ):
                 self.untracked.append((op, out))
                 continue
             if op is _AS_STRIDED and self._enter_restrided(args[0], out):
@@ -103,6 +177,7 @@ class Ledger:
             several = isinstance(out, list | tuple)
             for place, value in enumerate(out if several else (out,)):
                 if isinstance(value, torch.Tensor) and id(value) not in tracked:  # an op may return its argument
+                    check_class(value)
                     self.add(value, op, template, tuple(operands), keywords, place if several else None)
 
     def _enter_restrided(self, tensor: torch.Tensor, out: torch.Tensor) -> bool:
@@ -122,6 +197,18 @@ class Ledger:
         tracked = self.tracked
         for arg in args:  # noqa: SIM110 - twice as fast as any() over a generator
             if id(arg) in tracked or (type(arg) in _SEQUENCES and self._takes_tracked(arg)):
+                return True
+        return False
+
+    def _takes_alias(self, args: Iterable) -> bool:
+        """Tell whether an argument, none of which is tracked, is an alias of what is."""
+        for arg in args:
+            if isinstance(arg, torch.Tensor):
+                if type(arg) not in PLAIN:
+                    check_class(arg)
+                if arg._is_view() and self.node_of(arg) is not None:
+                    return True
+            elif type(arg) in _SEQUENCES and self._takes_alias(arg):
                 return True
         return False
 

@@ -7,6 +7,8 @@ import torch
 from torch.autograd import forward_ad
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_map
 
+from hofunc.graph.identity import PLAIN, alias_of, plain
+from hofunc.graph.layout import COMPUTED_AGAIN
 from hofunc.graph.node import Call, Graph, call_of
 from hofunc.graph.reads import Reads
 from hofunc.graph.standin import Lift, in_transform, outside_transforms, stand_in
@@ -56,16 +58,16 @@ def record(f: Function, inputs: Sequence[torch.Tensor], others: Any = ()) -> Rec
 def _record_values(f: Function, inputs: Sequence[torch.Tensor], others: Any) -> Recording:
     tape, has_grad = Tape(), torch.is_grad_enabled()
     with torch.enable_grad():
-        aliases = [tensor[...] for tensor in inputs]
+        aliases = [alias_of(tensor) for tensor in inputs]
         for alias in aliases:
             tape.ledger.add_input(alias, active=True)
         with tape:
-            result = f(aliases, others)
+            result = f(tape.seen(aliases, inputs), others)
     recording = _recording(tape, result, None)
     has_history = has_grad and any(value.requires_grad for value in recording.values)
     if tape.wrote and (has_history or forward_ad._current_level >= 0):
         # what autograd knows of a tensor that was written to is not what the graph does, so the values have no history
-        recording = recording._replace(wrappers=[*inputs])
+        recording = recording._replace(wrappers=[*map(plain, inputs)])
     return recording
 
 
@@ -73,22 +75,25 @@ def _record_stand_ins(f: Function, inputs: Sequence[torch.Tensor], others: Any) 
     tape = Tape()
     with outside_transforms() as depth, torch.enable_grad():
         lift = Lift(depth, lambda plain, batched: tape.ledger.add_input(plain, active=False, batched=batched))
-        plain_inputs = []
+        members = []
         for tensor in inputs:
-            plain, batched = stand_in(tensor)
-            tape.ledger.add_input(plain, active=True, batched=batched)
-            plain_inputs.append(plain)
+            member, batched = stand_in(tensor)
+            tape.ledger.add_input(member, active=True, batched=batched)
+            members.append(member)
         plain_others = tree_map(lift.swap, others)
         with tape, Reads(tape.read), lift:
-            result = f(plain_inputs, plain_others)
+            result = f(tape.seen(members, inputs), plain_others)
         recording = _recording(tape, tree_map(lift.swap, result), None)
-    return recording._replace(wrappers=[*inputs, *lift.wrappers])
+    return recording._replace(wrappers=[*map(plain, inputs), *lift.wrappers])
 
 
 def _recording(tape: Tape, result: Any, wrappers: list[torch.Tensor] | None) -> Recording:
     leaves, spec = tree_flatten(result)
     graph = tape.graph([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
-    return Recording(graph, tape.ledger.values, leaves, spec, wrappers)
+    values = tape.ledger.values
+    if not PLAIN.issuperset(map(type, values)):
+        values = [*map(plain, values)]
+    return Recording(graph, values, leaves, spec, wrappers)
 
 
 def replay(graph: Graph, inputs: Sequence[torch.Tensor], constants: Mapping[int, torch.Tensor]) -> list[torch.Tensor]:
@@ -105,7 +110,7 @@ def replay(graph: Graph, inputs: Sequence[torch.Tensor], constants: Mapping[int,
     for node in graph.nodes:
         if node.is_given:
             continue
-        call = call_of(node)
+        call = call_of(node)._replace(op=COMPUTED_AGAIN.get(node.op, node.op))
         if node.output is None:
             result[node.number] = call(*[result[operand] for operand in node.operands])
             continue

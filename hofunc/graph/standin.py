@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from hofunc.errors import UntracedError
+from hofunc.graph.identity import check_elements, plain
 
 
 def in_transform() -> bool:
@@ -54,14 +55,16 @@ def stand_in(value: torch.Tensor) -> tuple[torch.Tensor, bool]:
 
     Its values are those of the first member of every batch, so that ops which check their input accept it.
     """
-    batched = False
+    dims = []  # those that vmap hides, of what each wrapper wraps; no op runs on a wrapper, whose level is set aside
     while functorch.is_functorch_wrapped_tensor(value):
-        dim = functorch.maybe_get_bdim(value) if functorch.is_batchedtensor(value) else -1
+        if functorch.is_batchedtensor(value):
+            dims.append(functorch.maybe_get_bdim(value))
         value = functorch.get_unwrapped(value)
-        if dim >= 0:
-            batched = True
-            value = value.select(dim, 0)
-    return value.detach(), batched
+    check_elements(value)
+    value = plain(value)
+    for dim in reversed(dims):
+        value = value.select(dim, 0)
+    return value.detach(), bool(dims)
 
 
 class Lift(TorchFunctionMode):
@@ -95,10 +98,10 @@ class Lift(TorchFunctionMode):
             self._check_inside(value)
             return value
         if id(value) not in self._stand_ins:
-            plain, batched = stand_in(value)
-            self._add(plain, batched)
+            member, batched = stand_in(value)
+            self._add(member, batched)
             self.wrappers.append(value)
-            self._stand_ins[id(value)] = plain
+            self._stand_ins[id(value)] = member
         return self._stand_ins[id(value)]
 
     def _check_inside(self, value: torch.Tensor) -> None:

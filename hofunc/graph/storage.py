@@ -15,6 +15,7 @@ from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves
 
 from hofunc.errors import UntracedError
+from hofunc.graph.identity import plain, root_of
 from hofunc.graph.layout import (
     Layout,
     disjoint,
@@ -38,7 +39,9 @@ def copied(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def storage_key(tensor: torch.Tensor) -> int:
-    """Return what identifies the storage of a tensor while it is alive."""
+    """Return what identifies the storage of a tensor while it is alive; the tensor itself, if it has none."""
+    if tensor.layout is not torch.strided:
+        return id(tensor)
     return tensor.untyped_storage()._cdata
 
 
@@ -278,7 +281,7 @@ class Storages:
             recorded = overwritten if form is torch.ops.aten.copy.default else form
             for place, (tensor, old) in enumerate([*((t, None) for t in returned), *zip(written, before, strict=True)]):
                 output = place if len(form._schema.returns) > 1 else None
-                value = tensor if place < len(returned) else tensor.clone()
+                value = tensor if place < len(returned) else plain(tensor).clone()
                 result = self._ledger.add(value, recorded, template, tuple(operands), keywords, output)
                 if not seen:
                     result = self._unseen(old, result)
@@ -288,7 +291,7 @@ class Storages:
 
     def _family(self, tensor: torch.Tensor) -> int | None:
         """Return the family of a tensor among those that share its storage."""
-        index = self._ledger.tracked.get(id(tensor))
+        index = self._ledger.tracked.get(id(tensor), self._ledger.tracked.get(id(root_of(tensor))))
         if index is None:
             return _UNRELATED if self._storages[storage_key(tensor)].recorded else None
         nodes, detached = self._ledger.nodes, self._ledger.detached

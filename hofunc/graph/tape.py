@@ -10,8 +10,8 @@ from typing import Any, Self
 import torch
 from torch._C._functorch import maybe_current_level
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
+from hofunc.graph.identity import seen_as
 from hofunc.graph.ledger import Ledger
 from hofunc.graph.node import Graph, Ref
 from hofunc.graph.purity import BackwardPass, check_branch, check_custom_function, check_unbatched, check_written
@@ -38,12 +38,15 @@ class Tape(TorchDispatchMode):
     Attributes:
         ledger: The graph so far.
         level: The level of torch.func's transforms at which the function runs, None outside of all.
+        is_guarded: Whether the functions by which subclasses override ops are kept from ops that arrive here. These
+            functions have had their turn, and what they return no tape around this one would know.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.ledger = Ledger()
         self.level: int | None = None
+        self.is_guarded = torch._C._len_torch_dispatch_stack() > 0
         self._log: list[tuple[Any, tuple, dict, Any]] = []
         self._storages = Storages(self.ledger)
         self._backward_pass = BackwardPass()
@@ -57,6 +60,12 @@ class Tape(TorchDispatchMode):
     def _should_skip_dynamo(cls) -> bool:
         return False  # the wrapper that True asks for costs an import of dynamo, and time at every op
 
+    def seen(self, aliases: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Return aliases of the inputs, or stand-ins for them, as the function is to see them."""
+        seen = [seen_as(alias, tensor) for alias, tensor in zip(aliases, inputs, strict=True)]
+        self.is_guarded |= any(one is not alias for one, alias in zip(seen, aliases, strict=True))
+        return seen
+
     @property
     def wrote(self) -> bool:
         """Whether the function wrote to a storage that the graph knows."""
@@ -64,18 +73,23 @@ class Tape(TorchDispatchMode):
 
     def graph(self, outputs: Sequence[torch.Tensor]) -> Graph:
         """Return what was recorded, as the graph of the given outputs."""
-        self._flush()
-        self._storages.refresh(outputs)
-        return self.ledger.graph(outputs)
+        with torch._C.DisableTorchFunctionSubclass():
+            self._flush()
+            self._storages.refresh(outputs)
+            return self.ledger.graph(outputs)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         kwargs = kwargs or {}
+        if self.is_guarded and torch._C._is_torch_function_enabled():
+            with torch._C.DisableTorchFunctionSubclass():
+                return self.__torch_dispatch__(func, types, args, kwargs)
         if func is _NATIVE_DROPOUT:
             with self:
                 return dropout(*args, **kwargs)
         careful = self._storages.exist or self.ledger.batched
         if careful or func is _DETACH or effects(func).writes or not torch.is_grad_enabled():
-            return self._dispatch_with_care(func, args, kwargs)
+            with torch._C.DisableTorchFunctionSubclass():
+                return self._dispatch_with_care(func, args, kwargs)
         out = func(*args, **kwargs)
         self._log.append((func, args, kwargs, out))
         return out
@@ -104,7 +118,7 @@ class Tape(TorchDispatchMode):
         self._flush()
         ledger, records = self.ledger, torch.is_grad_enabled()
         self._storages.refresh((args, kwargs))
-        operands = [ledger.tracked[id(leaf)] for leaf in tree_leaves((args, kwargs)) if id(leaf) in ledger.tracked]
+        operands = ledger.nodes_of((args, kwargs))
         if operands and (op is _DETACH or not records):
             self._backward_pass.check(of_detached=operands[0] in ledger.detached)
         if operands and not records:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from hofunc import views
+from hofunc.graph.layout import select_scatter
 from hofunc.graph.node import Call
 from hofunc.plan import operators, packing
 from hofunc.plan.program import Program, Register, Step
@@ -224,7 +225,7 @@ _SHAPES: dict[Callable, Callable[..., Sequence[int]]] = {
 }
 
 
-_SCATTERS = (torch.select_scatter, torch.diagonal_scatter, views.narrow_scatter)
+_SCATTERS = (select_scatter, torch.diagonal_scatter, views.narrow_scatter)
 
 
 def _scattered(base: torch.Tensor) -> torch.Tensor:

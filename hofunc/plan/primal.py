@@ -8,7 +8,7 @@ import torch
 from torch._ops import OpOverload
 
 from hofunc.errors import ArgumentError, BranchError
-from hofunc.graph.layout import OF_ANY_STRIDES
+from hofunc.graph.layout import COMPUTED_AGAIN
 from hofunc.graph.node import Call, Graph, Node, Ref, call_of, fill, refs
 from hofunc.graph.reads import identical
 from hofunc.plan.chunks import Chunks
@@ -18,7 +18,7 @@ aten = torch.ops.aten
 
 # What computes the same as an op without the overhead of finding the op's kernel from Python, about 1 microsecond.
 _QUICK: dict[Any, Callable] = {
-    **OF_ANY_STRIDES,
+    **COMPUTED_AGAIN,
     aten._softmax.default: torch._softmax,
     aten.add.Tensor: torch.add,
     aten.addmm.default: torch.addmm,
@@ -48,7 +48,7 @@ _QUICK: dict[Any, Callable] = {
     aten.unsqueeze.default: torch.unsqueeze,
 }
 _VIEWS = (
-    *OF_ANY_STRIDES,
+    aten._unsafe_view.default,
     aten.expand.default,
     aten.permute.default,
     aten.select.int,
@@ -56,6 +56,7 @@ _VIEWS = (
     aten.t.default,
     aten.transpose.int,
     aten.unsqueeze.default,
+    aten.view.default,
 )
 
 

@@ -9,7 +9,7 @@ import torch
 
 from hofunc.algebra.labels import Axes, shape_of
 from hofunc.errors import InternalError
-from hofunc.graph.layout import OF_ANY_STRIDES
+from hofunc.graph.layout import COMPUTED_AGAIN
 from hofunc.graph.node import Call, Graph, Mask, Ref, Weights, call_of, fill, refs
 from hofunc.rules.lower import Lowered
 from hofunc.views import Labelled, read
@@ -109,7 +109,7 @@ class Builder:
             origin = self.lowered.origins[index]
             if origin is None:
                 call = call_of(node)
-                register = self.call(call._replace(op=OF_ANY_STRIDES.get(call.op, call.op)))
+                register = self.call(call._replace(op=COMPUTED_AGAIN.get(call.op, call.op)))
                 if node.output is not None:
                     register = self.emit(getitem, register, node.output)
                 dtype = self.dtype if node.dtype.is_floating_point else node.dtype

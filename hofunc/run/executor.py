@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from hofunc.graph.identity import PLAIN
 from hofunc.graph.node import Call, Ref
 from hofunc.plan.blueprint import Blueprint
 from hofunc.plan.chunks import Chunks
@@ -60,7 +61,18 @@ def compiled(program: Program) -> Runner:
     lines.append("return [" + ", ".join(f"r{register}" for register in program.outputs) + "]")
     source = "def run(values):\n    " + "\n    ".join(lines)
     exec(compile(source, f"{__file__}:program", "exec"), names)  # noqa: S102 - the source is built here, from numbers
-    return names["run"]
+    held = (origin for origin, *_ in program.given.values() if isinstance(origin, torch.Tensor))
+    return names["run"] if all(type(tensor) in PLAIN for tensor in held) else _with_plain_ops(names["run"])
+
+
+def _with_plain_ops(run: Runner) -> Runner:
+    """Return a function that runs with torch's own ops, and not those of the subclasses of tensors that it holds."""
+
+    def run_plainly(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        with torch._C.DisableTorchFunctionSubclass():
+            return run(values)
+
+    return run_plainly
 
 
 def _expression(function: Callable | Call, args: tuple, name: Callable[[Any], str]) -> str:

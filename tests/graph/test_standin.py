@@ -15,6 +15,7 @@ from hofunc.graph.record import Recording
 from hofunc.graph.standin import in_transform, is_wrapper, outside_transforms, stand_in
 from tests.cases import mixed, rand
 from tests.graph.recordings import ops, recorded, recorded_under
+from verification.oracles import nested_reverse, relative_error
 
 vmap, grad = torch.func.vmap, torch.func.grad
 
@@ -128,3 +129,61 @@ def test_what_is_captured_keeps_its_gradient(device: torch.device) -> None:
     x, w = rand(device, 3), rand(device, 3, seed=1)
     got = grad(lambda w: hofunc.hod(lambda x: (x * x * w).sum(), 1)(x).sin().sum())(w)
     assert torch.allclose(got, (2 * x * w).cos() * 2 * x)
+
+
+# Transforms outside a vmap: what it maps is wrapped by levels on both sides of it.
+
+Nested = Callable[[Callable[..., Any], int], Callable[..., Any]]
+OUTSIDE: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
+    "grad": grad,
+    "jacrev": torch.func.jacrev,
+    "jacfwd": torch.func.jacfwd,
+    "vjp": lambda f: lambda x: torch.func.vjp(f, x)[1](x.new_ones(()))[0],
+    "jvp": lambda f: lambda x: torch.func.jvp(f, (x,), (x * 2,))[1],
+}
+
+
+def _row(x: Tensor) -> Tensor:
+    return (x.sin() * x.exp().sum()).prod()
+
+
+MAPPED: dict[str, Callable[[Nested], Callable[[Tensor], Tensor]]] = {
+    "hod": lambda d: vmap(d(_row, 2)),
+    "hod over another axis": lambda d: vmap(d(_row, 2), in_dims=1, out_dims=1),
+    "hod, with captured weights": lambda d: lambda x: vmap(d(lambda row: _row(row * x[0]) * x.sum(), 2))(x.detach()),
+    "hod, with mapped weights": lambda d: lambda x: vmap(lambda row, w: d(lambda row: _row(row * w), 2)(row))(x, x * 2),
+    "vmap of hod": lambda d: vmap(vmap(d(lambda x: x.sin() * x.exp(), 2))),
+    "grad of hod": lambda d: vmap(grad(lambda x: d(_row, 1)(x).sum())),
+    "hod of vmap of hod of grad": lambda d: d(lambda x: vmap(d(grad(_row), 1))(x).sum(), 1),
+    "hod with a row of the result written": lambda d: vmap(d(lambda x: x * x[0], 2)),
+    "hod of a write": lambda d: vmap(d(lambda x: ((x * 1).mul_(x.sin()) * x[0]).prod(), 2)),
+}
+
+
+@pytest.mark.parametrize("mapped", MAPPED)
+@pytest.mark.parametrize("outside", OUTSIDE)
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's own, in forward mode
+def test_a_vmap_may_stand_between_transforms(outside: str, mapped: str, device: torch.device) -> None:
+    def derivative(nested: Nested) -> Callable[[Tensor], Tensor]:
+        return OUTSIDE[outside](lambda x: MAPPED[mapped](nested)(x).square().sum())
+
+    x = rand(device, 2, 3)
+    assert relative_error(derivative(hofunc.hod)(x), derivative(nested_reverse)(x)) < 1e-10
+    batch = torch.stack([x, x.cos()])
+    assert relative_error(vmap(derivative(hofunc.hod))(batch), vmap(derivative(nested_reverse))(batch)) < 1e-10
+
+
+def test_a_row_that_f_writes_has_its_gradient_behind_vmap(device: torch.device) -> None:
+    """torch counts that of select_scatter several times."""
+
+    def written(x: Tensor) -> Tensor:
+        return torch.select_scatter(x.diag() + 1, x * x, 1, -1).prod(0)
+
+    def joined(x: Tensor) -> Tensor:
+        return torch.cat([(x.diag() + 1)[:, :-1], (x * x)[:, None]], 1).prod(0)
+
+    x = rand(device, 2, 3)
+    expected = grad(lambda x: vmap(nested_reverse(joined, 1))(x).sin().sum())(x)
+    assert relative_error(grad(lambda x: vmap(hofunc.jacobian(written))(x).sin().sum())(x), expected) < 1e-12
+    plan = hofunc.jacobian(written).plan(x[0])
+    assert relative_error(grad(lambda x: vmap(plan)(x).sin().sum())(x), expected) < 1e-12

@@ -11,6 +11,7 @@ from torch.nn import functional as F  # noqa: N812 - the name that everyone give
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hofunc import views
+from hofunc.graph.layout import select_scatter
 from hofunc.graph.node import Ref
 from hofunc.plan.cost import RATES, Cost, cost_of
 from hofunc.plan.packing import collected, scaled_rows
@@ -188,7 +189,7 @@ def test_a_scatter_copies_the_memory_that_it_writes_to_a_view_of(x: Builder) -> 
     got = cost(x, x.emit(views.narrow_scatter, row, x.emit(torch.narrow, part, 0, 0, 2), 0, 0, 2))
     assert got.peak_bytes == 2 * FLOAT * 16
     spread = x.emit(torch.Tensor.expand, x.emit(torch.select, row, 0, 0), (4,))
-    got = cost(x, x.emit(torch.select_scatter, spread, x.emit(torch.select, part, 0, 0), 0, 0))
+    got = cost(x, x.emit(select_scatter, spread, x.emit(torch.select, part, 0, 0), 0, 0))
     assert got.peak_bytes == FLOAT * (16 + 4), "unless its elements share memory"
 
 

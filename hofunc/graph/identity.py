@@ -1,0 +1,131 @@
+"""What a tensor is, whichever Python object holds it.
+
+A tensor is known by its object, which torch keeps for as long as the tensor lives. But a subclass wraps what an op
+returned in another object, an alias that no op made and no dispatch mode sees. Autograd knows it for a view, and so a
+tensor is known by its place as well: the tensor that it is a view of, and where in its memory it lies.
+"""
+
+from typing import NamedTuple, NoReturn
+
+import torch
+from torch.nn import Parameter
+
+from hofunc.errors import UntracedError
+from hofunc.graph.layout import Layout, layout_of
+
+_NO_GRAD = torch._C._autograd.CreationMeta.NO_GRAD_MODE
+PLAIN = frozenset((torch.Tensor, Parameter))  # a parameter's ops are those of a tensor
+
+
+class Place(NamedTuple):
+    """Where a tensor lies, as autograd has it.
+
+    Attributes:
+        root: The id of the tensor of which it is a view, or of itself.
+        layout: Where it lies in the memory of the root.
+        reading: Its dtype, and whether it conjugates or negates what it reads.
+        is_cut: Whether it became a view where gradients were off, so that no derivative goes through it.
+    """
+
+    root: int
+    layout: Layout
+    reading: tuple[torch.dtype, bool, bool]
+    is_cut: bool
+
+
+def root_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor of which a tensor is a view, or itself."""
+    root = tensor._base if tensor._is_view() else None
+    return tensor if root is None else root
+
+
+def place_of(tensor: torch.Tensor) -> Place:
+    """Return where a tensor lies."""
+    is_cut = tensor._is_view() and torch._C._autograd._get_creation_meta(tensor) == _NO_GRAD
+    reading = (tensor.dtype, tensor.is_conj(), tensor.is_neg())
+    return Place(id(root_of(tensor)), layout_of(tensor), reading, is_cut)
+
+
+def alias_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return another tensor with the memory, the strides and the autograd history of a tensor, which is no view of it.
+
+    So what is a view of the one is told from what is a view of the other. It is of no subclass.
+
+    Raises:
+        UntracedError: The tensor is nested, sparse, or of a class that computes ops out of sight.
+    """
+    check_elements(tensor)
+    tensor = plain(tensor)
+    return torch.unsafe_chunk(tensor, 1)[0] if tensor.dim() else torch.ops.aten._unsafe_view.default(tensor, ())
+
+
+def seen_as(alias: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """Return an alias of a tensor as what a function is to see: of the tensor's class, with its attributes."""
+    if not _wraps_results(type(tensor)):
+        return alias
+    seen = alias.as_subclass(type(tensor))
+    seen.__dict__.update(tensor.__dict__)
+    return seen
+
+
+def plain(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor as one of no subclass, on which ops are torch's own."""
+    return tensor if type(tensor) in PLAIN or _has_own_ops(type(tensor)) else tensor.as_subclass(torch.Tensor)
+
+
+def _wraps_results(kind: type[torch.Tensor]) -> bool:
+    """Tell whether the ops of a class are torch's own, but what they return is made one of the class."""
+    no_function = kind.__torch_function__ is torch._C._disabled_torch_function_impl  # as a parameter has it
+    return kind is not torch.Tensor and not no_function and not _has_own_ops(kind)
+
+
+def _has_own_ops(kind: type[torch.Tensor]) -> bool:
+    """Tell whether a class computes ops in a way of its own."""
+    return kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+
+
+def check_class(tensor: torch.Tensor) -> None:
+    """Refuse a tensor of a subclass of which it cannot be told what is computed from what.
+
+    Raises:
+        UntracedError: The class computes ops in a way of its own, or the tensor was made in inference mode, in which
+            autograd knows no views.
+    """
+    kind = type(tensor)
+    if kind.__module__.startswith("torch._subclasses."):
+        return  # they stand for plain tensors while torch traces
+    if _has_own_ops(kind):
+        raise UntracedError(
+            f"hofunc: f computes with a {kind.__name__}",
+            got=f"a tensor of {kind.__module__}.{kind.__qualname__}, a class with a __torch_dispatch__ of its own",
+            expected="tensors whose ops are torch's own",
+            remedy="Let f take and use the plain tensors that it holds, and wrap what f returns.",
+        )
+    if _wraps_results(kind) and tensor.is_inference():
+        raise UntracedError(
+            f"hofunc: f computes with a {kind.__name__} in inference mode",
+            got=f"a tensor of the subclass {kind.__module__}.{kind.__qualname__}",
+            expected="plain tensors there",
+            remedy="Use torch.no_grad() in place of torch.inference_mode(), or pass x.as_subclass(torch.Tensor).",
+        )
+
+
+def check_elements(tensor: torch.Tensor) -> None:
+    """Refuse a tensor that is not an array of elements in memory.
+
+    Raises:
+        UntracedError: It is nested or sparse, or of a class as above.
+    """
+    if type(tensor) not in PLAIN:
+        check_class(tensor)
+    if tensor.is_nested:
+        _refuse("a nested tensor", "Use a padded tensor and a mask.")
+    if tensor.layout is not torch.strided:
+        remedy = "Use its to_dense(), or add up x at its columns times its values by index_add at its rows."
+        _refuse(f"one of layout {tensor.layout}", remedy)
+
+
+def _refuse(got: str, remedy: str) -> NoReturn:
+    raise UntracedError(
+        "hofunc: f computes with a tensor that has no strides", got=got, expected="a dense tensor", remedy=remedy
+    )

@@ -1,0 +1,269 @@
+"""Tensors are known whichever Python object holds them: subclasses, and what is refused of them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.masked import masked_tensor
+from torch.testing._internal.two_tensor import TwoTensor
+from torch.utils._pytree import tree_leaves, tree_map
+
+import hofunc
+from hofunc.errors import UntracedError
+from hofunc.graph.identity import alias_of, place_of
+from tests.cases import rand
+from verification.oracles import nested_reverse, relative_error
+
+vmap, grad = torch.func.vmap, torch.func.grad
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning", "ignore:.*prototype:UserWarning")
+
+
+class Sub(Tensor):
+    """A subclass as of no line."""
+
+
+class Unwrapping(Tensor):
+    """A subclass that runs ops on plain tensors, also the reading of attributes."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        args, kwargs = tree_map(lambda a: a.as_subclass(Tensor) if isinstance(a, cls) else a, (args, kwargs or {}))
+        out = func(*args, **kwargs)
+        return out.as_subclass(cls) if isinstance(out, Tensor) else out
+
+
+class Weight(torch.nn.Parameter):
+    """A parameter that keeps its class, other than torch's own."""
+
+    __torch_function__: Any = classmethod(Tensor.__torch_function__.__func__)  # type: ignore[attr-defined]
+
+
+def _of(cls: type[Tensor], tensor: Tensor) -> Tensor:
+    return cls(tensor) if issubclass(cls, torch.nn.Parameter) else tensor.as_subclass(cls)
+
+
+def views(x: Tensor) -> Tensor:
+    first, second = x.split(2, 1)
+    return (x[0] * x.t()[:, 1].sum() + (first * second).sin().reshape(-1)).prod()
+
+
+def writes(x: Tensor) -> Tensor:
+    y = x.sin()
+    y.mul_(x)
+    y[0] = y[1] * 2
+    y[:, 1].add_(x[:, 0])
+    return (y**2).sum() * y[0, 0]
+
+
+def cuts(x: Tensor) -> Tensor:
+    y = x.sin()
+    with torch.no_grad():
+        z = y * 2
+    return (z * y * y.detach() * x).sum()
+
+
+def transforms(x: Tensor) -> Tensor:
+    return vmap(grad(lambda row: (row.sin() * row**2).prod()))(x).pow(2).sum()
+
+
+def returns_its_input(x: Tensor) -> dict[str, Tensor]:
+    return {"x": x, "y": x * x}
+
+
+def _under_vmap(f: Callable[[Tensor], Any], x: Tensor) -> Any:
+    """Return the Hessian at a tensor that vmap does not map."""
+    batches = vmap(lambda s: hofunc.hessian(lambda x: tree_map(lambda y: s * y, f(x)))(x))(torch.ones(2).to(x))
+    return tree_map(lambda batch: batch[0], batches)
+
+
+FUNCTIONS: list[Callable[[Tensor], Any]] = [views, writes, cuts, transforms, returns_its_input]
+Ways = dict[str, Callable[..., Any]]
+INPUTS: Ways = {
+    "an input": lambda cls, f: lambda x: hofunc.hessian(f)(_of(cls, x)),
+    "inside f": lambda cls, f: hofunc.hessian(lambda x: f((x * 1).as_subclass(cls))),
+    "a plan's input": lambda cls, f: lambda x: hofunc.hessian(f).plan(_of(cls, x * 2))(x),
+    "an input of a plan": lambda cls, f: lambda x: hofunc.hessian(f).plan(x * 2)(_of(cls, x)),
+    "an input under vmap": lambda cls, f: lambda x: _under_vmap(f, _of(cls, x)),
+    "an input of nested hod": lambda cls, f: (
+        lambda x: hofunc.jacobian(lambda x: hofunc.jacobian(f)(x.as_subclass(cls)))(x)
+    ),
+}
+
+
+@pytest.mark.parametrize("way", INPUTS)
+@pytest.mark.parametrize("f", FUNCTIONS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("cls", [Sub, Unwrapping, Weight])
+def test_a_subclass_is_differentiated_as_a_tensor(
+    cls: type[Tensor], f: Callable[[Tensor], Any], way: str, device: torch.device
+) -> None:
+    x = rand(device, 2, 4)
+    got = INPUTS[way](cls, f)(x)
+    assert relative_error(got, nested_reverse(f, 2)(x)) < 1e-10
+    assert {type(leaf) for leaf in tree_leaves(got)} == {Tensor}
+
+
+@pytest.mark.parametrize("is_planned", [False, True])
+@pytest.mark.parametrize("f", FUNCTIONS[:4], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("cls", [Sub, Unwrapping, Weight])
+def test_a_captured_subclass_is_used_and_trained(
+    cls: type[Tensor], f: Callable[[Tensor], Any], is_planned: bool, device: torch.device
+) -> None:
+    x, w = rand(device, 2, 4), rand(device, 4, seed=1)
+    held = _of(cls, w.clone())
+    if cls is not Unwrapping:  # which is another object wherever it is asked for
+        held.requires_grad_()
+    transform = hofunc.jacobian(lambda x: f(x * held + held.sin()))
+    got = (transform.plan(x * 2) if is_planned else transform)(x)
+    assert type(got) is Tensor
+
+    def expected(w: Tensor) -> Tensor:
+        return nested_reverse(lambda x: f(x * w + w.sin()), 1)(x)
+
+    assert relative_error(got, expected(w)) < 1e-10
+    if held.requires_grad:
+        (trained,) = torch.autograd.grad(got.square().sum(), held)
+        assert relative_error(trained.as_subclass(Tensor), grad(lambda w: expected(w).square().sum())(w)) < 1e-10
+
+
+def _no_grad(x: Tensor) -> Tensor:
+    y = x.sin()
+    with torch.no_grad():
+        z = y.as_subclass(Sub)
+    return z * x * x
+
+
+def _times_detached(y: Tensor) -> Tensor:
+    return y.as_subclass(Sub) * y.detach()
+
+
+def _detached_and_not(y: Tensor) -> tuple[Tensor, Tensor]:
+    alias = y.as_subclass(Sub)
+    return y.detach(), alias
+
+
+captured = torch.tensor([1.0, -2.0, 3.0], dtype=torch.float64)
+CUT: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
+    "data": (lambda x: x.as_subclass(Sub).data * x, lambda x: x.detach() * x),
+    "detach": (lambda x: x.as_subclass(Sub).detach() * x, lambda x: x.detach() * x),
+    "another alias is detached": (
+        lambda x: _times_detached(x.sin()),
+        lambda x: x.sin() * x.sin().detach(),
+    ),
+    "detached after the alias was made": (
+        lambda x: torch.mul(*_detached_and_not(x.sin())),
+        lambda x: x.sin() * x.sin().detach(),
+    ),
+    "a parameter": (lambda x: torch.nn.Parameter(x.sin()) * x * x, lambda x: x.sin().detach() * x * x),
+    "_make_subclass": (lambda x: Tensor._make_subclass(Sub, x.sin()) * x, lambda x: x.sin().detach() * x),
+    "without gradients": (_no_grad, lambda x: x.sin().detach() * x * x),
+    "of a captured tensor": (lambda x: captured.to(x).as_subclass(Sub) * x * x, lambda x: captured.to(x) * x * x),
+    "of another dtype": (
+        lambda x: x.view(torch.int64).as_subclass(Sub).sign() * x * x,
+        lambda x: x.view(torch.int64).sign() * x * x,
+    ),
+    "of conjugates": (
+        lambda x: torch.complex(x, x * x).conj().as_subclass(Sub).imag * x,
+        lambda x: torch.complex(x, x * x).conj().imag * x,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CUT)
+def test_an_alias_is_told_from_what_is_detached(name: str, device: torch.device) -> None:
+    f, reference = CUT[name]
+    x = rand(device, 3)
+    assert relative_error(hofunc.hessian(f)(x), nested_reverse(reference, 2)(x)) < 1e-12
+
+
+def test_an_alias_of_a_captured_input_is_captured(device: torch.device) -> None:
+    x = rand(device, 3)
+    for f in (lambda y: y * y * x.as_subclass(Sub), lambda y: y * y * x[:].as_subclass(Sub)):
+        assert torch.equal(hofunc.hessian(lambda y, f=f: f(y).sum())(x), (2 * x).diag())
+
+
+def test_an_alias_is_a_place_of_its_own_with_the_strides_of_the_tensor(device: torch.device) -> None:
+    for x in (rand(device, 2, 3).mT, rand(device, 8).as_strided((2, 1, 3), (1, 7, 2)), rand(device)):
+        for tensor in (x, x.clone().requires_grad_()):
+            alias = alias_of(tensor)
+            assert alias.stride() == tensor.stride()
+            assert alias.data_ptr() == tensor.data_ptr()
+            assert alias.requires_grad == tensor.requires_grad
+            assert not alias._is_view()
+            assert place_of(alias.as_subclass(Sub)) == place_of(alias) != place_of(tensor)
+
+
+def test_f_sees_the_class_and_its_attributes(device: torch.device) -> None:
+    seen: list[Any] = []
+    x = rand(device, 3).as_subclass(Sub)
+    x.unit = "m"  # type: ignore[attr-defined]
+
+    def f(x: Any) -> Tensor:
+        seen.append((type(x), x.unit))
+        return x.sum()
+
+    hofunc.hessian(f)(x)
+    assert seen == [(Sub, "m")]
+
+
+# What is refused, by the name of the class.
+
+_mask = torch.tensor([True, False, True])
+
+
+def _nested(x: Tensor) -> Tensor:
+    return torch.nested.as_nested_tensor([x, x[:2]])
+
+
+def _first(pair: Any) -> Tensor:
+    return pair.a
+
+
+def _data(masked: Any) -> Tensor:
+    return masked.get_data()
+
+
+REFUSED: dict[str, tuple[str, Callable[[Tensor], Any]]] = {
+    "an input": ("TwoTensor", lambda x: hofunc.hessian(torch.sin)(TwoTensor(x, x.clone()))),
+    "captured": ("TwoTensor", lambda x: hofunc.hessian(lambda y: y * TwoTensor(x, x.clone()))(x)),
+    "made inside": ("TwoTensor", lambda x: hofunc.hessian(lambda y: _first(TwoTensor(y, y.clone()) ** 3))(x)),
+    "written": ("TwoTensor", lambda x: hofunc.hessian(lambda y: _first(TwoTensor(y.sin(), y.cos()).mul_(2)))(x)),
+    "of a plan": ("TwoTensor", lambda x: hofunc.hessian(lambda y: _first(TwoTensor(y, y.clone()) ** 3)).plan(x)),
+    "under vmap": ("TwoTensor", lambda x: vmap(hofunc.jacobian(lambda y: y * TwoTensor(x, x)))(x[None])),
+    "masked": ("MaskedTensor", lambda x: hofunc.hessian(torch.sin)(masked_tensor(x, _mask.to(x.device)))),
+    "masked inside": (
+        "MaskedTensor",
+        lambda x: hofunc.hessian(lambda y: _data(masked_tensor(y, _mask.to(x.device)) ** 3))(x),
+    ),
+    "nested": ("a nested tensor", lambda x: hofunc.hessian(lambda y: (_nested(y) * 2).to_padded_tensor(0.0))(x)),
+    "inference mode": ("Sub", torch.inference_mode()(lambda x: hofunc.hessian(torch.sin)(x.as_subclass(Sub)))),
+    "sparse": (
+        "torch.sparse_coo",
+        lambda x: hofunc.hessian(lambda y: torch.sparse.mm(x.diag().to_sparse(), y[:, None]))(x),
+    ),
+    "sparse, by @": ("torch.sparse_coo", lambda x: hofunc.jacobian(lambda y: x.diag().to_sparse() @ y)(x)),
+    "compressed": ("torch.sparse_csr", lambda x: hofunc.jacobian(lambda y: x.diag().to_sparse_csr() @ y)(x)),
+    "a sparse input": ("torch.sparse_coo", lambda x: hofunc.hessian(torch.sin)(x.to_sparse())),
+    "a sparse input of a plan": ("torch.sparse_coo", lambda x: hofunc.hessian(torch.sin).plan(x.to_sparse())),
+    "sparse under vmap": (
+        "torch.sparse_coo",
+        lambda x: vmap(hofunc.jacobian(lambda y: x.diag().to_sparse() @ y))(x[None]),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+def test_what_computes_out_of_sight_is_refused_by_name(case: str, device: torch.device) -> None:
+    name, call = REFUSED[case]
+    with pytest.raises(UntracedError, match=f"{name}(.|\n)*expected(.|\n)*(Let f take|Use )"):
+        call(rand(device, 3))
+
+
+def test_a_dense_copy_of_a_sparse_matrix_is_a_constant(device: torch.device) -> None:
+    x = rand(device, 3)
+    matrix = x.diag().to_sparse()
+    jacobian = hofunc.jacobian(lambda y: matrix.to_dense() @ y)
+    for got in (jacobian(x), vmap(jacobian)(x[None])[0], jacobian.plan(x)(x)):
+        assert torch.equal(got, x.diag())
