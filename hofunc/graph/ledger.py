@@ -9,6 +9,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from hofunc.errors import UntracedError
+from hofunc.graph.draws import is_random
 from hofunc.graph.identity import PLAIN, Place, check_class, check_elements, place_of, plain
 from hofunc.graph.layout import in_memory_order, layout_of, memory_order, restrided, within
 from hofunc.graph.node import CONSTANT, INPUT, NEGATIVE_ZERO, Graph, Node, Ref
@@ -38,7 +39,9 @@ class Ledger:
         values: The value of every node. Holding them also keeps their ids from being used again.
         tracked: The node of every tracked tensor, by its id.
         untracked: What the ops that depend on no input returned, each with its op.
-        batched: Nodes of the inputs that stand for a batch of values.
+        batched: Nodes that stand for a batch of values: inputs, and random numbers of which every row has its own.
+        draws_again: Whether the graph is computed again, so that what draws random numbers belongs to it.
+        draws_by_row: Whether it then draws others for every row.
         detached: Nodes of aliases that autograd does not relate to what they share a storage with.
     """
 
@@ -48,6 +51,8 @@ class Ledger:
         self.tracked: dict[int, int] = {}
         self.untracked: list[tuple[Any, Any]] = []
         self.batched: set[int] = set()
+        self.draws_again = False
+        self.draws_by_row = False
         self.detached: set[int] = set()
         self._inputs: list[int] = []
         self._constants: dict[int, int] = {}
@@ -90,6 +95,8 @@ class Ledger:
         nodes.append(_new(Node, (index, op, args, kwargs, output, operands, shape, value.dtype, None, active)))
         self.values.append(value)
         self.tracked[id(value)] = index
+        if self.draws_by_row and is_random(op):
+            self.batched.add(index)
         return index
 
     def index_of(self, value: torch.Tensor) -> int:
@@ -164,6 +171,7 @@ class Ledger:
                 not self._takes_tracked(args)
                 and not (kwargs and self._takes_tracked(kwargs.values()))
                 and not self._takes_alias((*args, *kwargs.values()) if kwargs else args)
+                and not (self.draws_again and is_random(op))
             ):
                 self.untracked.append((op, out))
                 continue

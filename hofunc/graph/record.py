@@ -7,6 +7,7 @@ import torch
 from torch.autograd import forward_ad
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_map
 
+from hofunc.graph.draws import differs_by_row, drawn_again
 from hofunc.graph.identity import PLAIN, alias_of, plain
 from hofunc.graph.layout import COMPUTED_AGAIN
 from hofunc.graph.node import Call, Graph, call_of
@@ -68,7 +69,8 @@ def _record_values(f: Function, inputs: Sequence[torch.Tensor], others: Any) -> 
 
 def _record_stand_ins(f: Function, inputs: Sequence[torch.Tensor], others: Any) -> Recording:
     tape = Tape()
-    with outside_transforms() as depth, torch.enable_grad():
+    tape.ledger.draws_again, tape.ledger.draws_by_row = True, differs_by_row()
+    with drawn_again(inputs), outside_transforms() as depth, torch.enable_grad():
         lift = Lift(depth, lambda plain, batched: tape.ledger.add_input(plain, active=False, batched=batched))
         members = []
         for tensor in inputs:

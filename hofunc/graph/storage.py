@@ -15,6 +15,7 @@ from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves
 
 from hofunc.errors import UntracedError
+from hofunc.graph.draws import drawn, is_random
 from hofunc.graph.identity import plain, root_of
 from hofunc.graph.layout import (
     Layout,
@@ -266,7 +267,9 @@ class Storages:
             with torch.set_grad_enabled(seen):
                 out = op(*args, **kwargs)
             returned = returned_beside(op, out)  # the functional form returns it first
-            recorded = overwritten if form is torch.ops.aten.copy.default else form
+            recorded: Any = overwritten if form is torch.ops.aten.copy.default else form
+            if is_random(op):
+                recorded, template = drawn, (op, *template)
             for place, (tensor, old) in enumerate([*((t, None) for t in returned), *zip(written, before, strict=True)]):
                 output = place if len(form._schema.returns) > 1 else None
                 value = tensor if place < len(returned) else plain(tensor).clone()

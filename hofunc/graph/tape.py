@@ -11,6 +11,7 @@ import torch
 from torch._C._functorch import maybe_current_level
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from hofunc.graph.draws import is_random
 from hofunc.graph.identity import seen_as
 from hofunc.graph.ledger import Ledger
 from hofunc.graph.node import Graph, Ref
@@ -86,7 +87,7 @@ class Tape(TorchDispatchMode):
         if func is _NATIVE_DROPOUT:
             with self:
                 return dropout(*args, **kwargs)
-        careful = self._storages.exist or self.ledger.batched
+        careful = self._storages.exist or self.ledger.batched or self.ledger.draws_by_row
         if careful or func is _DETACH or effects(func).writes or not torch.is_grad_enabled():
             with torch._C.DisableTorchFunctionSubclass():
                 return self._dispatch_with_care(func, args, kwargs)
@@ -139,7 +140,8 @@ class Tape(TorchDispatchMode):
         """Execute an op that writes, and record it if it concerns a tensor that the graph knows."""
         written = check_written(op, args, kwargs, self._storages.allocated())
         known = {storage_key(value) for value in self.ledger.values}
-        if not tracked and not any(storage_key(tensor) in known for tensor in written):
+        draws = self.ledger.draws_again and is_random(op)
+        if not tracked and not draws and not any(storage_key(tensor) in known for tensor in written):
             out = op(*args, **kwargs)
             self.ledger.untracked.append((op, out))
             return out
