@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves
 
 from hofunc.graph.identity import alias_of, root_of
 from hofunc.graph.layout import layout_of
-from hofunc.graph.node import Call
+from hofunc.graph.node import CONSTANT, Call
 from hofunc.graph.record import Recording
 from hofunc.graph.tape import Tape
 
@@ -56,7 +56,6 @@ class CapturingTape(Tape):
     def __init__(self) -> None:
         super().__init__()
         self.readings: list[Reading] = []
-        self._captured: set[int] = set()
         self._made: dict[int, torch.Tensor] = {}  # by id, which a tensor keeps while it is alive
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
@@ -83,7 +82,7 @@ class CapturingTape(Tape):
         """Make inputs of the tensors of a tree that are known from nowhere."""
         for leaf in tree_leaves(tree):
             if isinstance(leaf, torch.Tensor) and not self._is_known(leaf):
-                self._captured.add(id(leaf))
+                self.captured.add(id(leaf))
                 self.ledger.add_input(leaf, active=False)
 
     def _is_known(self, tensor: torch.Tensor) -> bool:
@@ -91,7 +90,7 @@ class CapturingTape(Tape):
         if id(tensor) in self._made or id(tensor) in self.ledger.tracked:
             return True
         root = root_of(tensor)
-        if id(root) in self._captured:  # of this, the function may have captured views as well
+        if id(root) in self.captured:  # of this, the function may have captured views as well
             return layout_of(tensor) == layout_of(root)
         return id(root) in self._made or id(root) in self.ledger.tracked
 
@@ -126,6 +125,7 @@ def record_for_replay(
             tape.capture(result)
         leaves, spec = tree_flatten(result)
         graph = tape.graph([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
-    values = tape.ledger.values
+    pairs = zip(graph.nodes, tape.ledger.values, strict=True)
+    values = [value.detach() if node.op is CONSTANT else value for node, value in pairs]  # f made what is constant
     captured = [values[number] for number in graph.inputs[len(aliases) :]]
     return Replayable(Recording(graph, values, leaves, spec, None), captured, tape.readings)

@@ -42,6 +42,8 @@ class Ledger:
         batched: Nodes that stand for a batch of values: inputs, and random numbers of which every row has its own.
         draws_again: Whether the graph is computed again, so that what draws random numbers belongs to it.
         draws_by_row: Whether it then draws others for every row.
+        constants: The node of every constant, by the id of its tensor.
+        aliases: Tensors that are known though no op returned them, or that stand in the graph as plain ones.
         detached: Nodes of aliases that autograd does not relate to what they share a storage with.
     """
 
@@ -55,10 +57,10 @@ class Ledger:
         self.draws_by_row = False
         self.detached: set[int] = set()
         self._inputs: list[int] = []
-        self._constants: dict[int, int] = {}
+        self.constants: dict[int, int] = {}
         self._places: dict[Place, int] = {}
         self._placed: list[torch.Tensor] = []  # the values whose places are known, kept so that no id is used again
-        self._aliases: list[torch.Tensor] = []
+        self.aliases: list[torch.Tensor] = []
 
     def add_input(self, value: torch.Tensor, *, active: bool, batched: bool = False) -> None:
         """Track a tensor.
@@ -107,17 +109,17 @@ class Ledger:
         """
         index = self.node_of(value)
         if index is None:
-            index = self._constants.get(id(value))
+            index = self.constants.get(id(value))
         if index is None:
             check_elements(value)
-            index = self._constants[id(value)] = self._give(self._plain(value), CONSTANT, False)
+            index = self.constants[id(value)] = self._give(self._plain(value), CONSTANT, False)
         return index
 
     def _plain(self, value: torch.Tensor) -> torch.Tensor:
         """Return a tensor as one of no subclass, and keep what it was."""
         if type(value) in PLAIN:
             return value
-        self._aliases.append(value)
+        self.aliases.append(value)
         with with_history():
             return plain(value)
 
@@ -126,7 +128,7 @@ class Ledger:
         index = self.tracked.get(id(value))
         if index is None and value._is_view() and id(value._base) in self.tracked:
             index = self.tracked[id(value)] = self._aliased(value)
-            self._aliases.append(value)
+            self.aliases.append(value)
         return index
 
     def nodes_of(self, args: Any) -> list[int]:

@@ -170,6 +170,7 @@ class Storages:
 
     Attributes:
         exist: Whether there are any.
+        kept: Tensors that were written to, kept so that no id is used again.
     """
 
     def __init__(self, ledger: Ledger):
@@ -178,7 +179,7 @@ class Storages:
         self._storages: dict[int, _Storage] = {}
         self._known: dict[int, int] = {}  # how many writes there had been when the node of a tensor was recorded
         self._families: dict[int, int | None] = {}  # of the nodes that writes left, which are no views any more
-        self._kept: list[torch.Tensor] = []  # so that no id is used again
+        self.kept: list[torch.Tensor] = []
 
     def allocated(self) -> dict[int, torch.Tensor]:
         """Return the tensors whose storages were allocated by ops of the function itself, by storage."""
@@ -262,7 +263,7 @@ class Storages:
             template = self._ledger.encode(args, operands)
             keywords = tuple(zip(passed, self._ledger.encode(passed.values(), operands), strict=True))
             keys = {storage_key(tensor) for tensor in written}
-            self._kept += [value for value in self._ledger.values if storage_key(value) in keys]
+            self.kept += [value for value in self._ledger.values if storage_key(value) in keys]
             self._ledger.values = [copied(v) if storage_key(v) in keys else v for v in self._ledger.values]
             with torch.set_grad_enabled(seen):
                 out = op(*args, **kwargs)
@@ -340,4 +341,4 @@ class Storages:
         self._families[index] = family
         self._ledger.tracked[id(tensor)] = index
         self._known[id(tensor)] = writes
-        self._kept.append(tensor)
+        self.kept.append(tensor)
