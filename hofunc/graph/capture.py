@@ -16,7 +16,7 @@ from hofunc.graph.facts import Facts, form_of
 from hofunc.graph.holding import Holding, of_slot, quick_test
 from hofunc.graph.identity import alias_of, root_of
 from hofunc.graph.layout import layout_of
-from hofunc.graph.node import Call, Graph, Ref
+from hofunc.graph.node import CONSTANT, Call, Graph, Ref
 from hofunc.graph.objects import Witness
 from hofunc.graph.reads import Contents, Reads
 from hofunc.graph.record import Recording
@@ -68,7 +68,6 @@ class CapturingTape(Tape):
         self.readings: list[Reading] = []
         self.holdings: list[Holding] = []
         self.asked_history = False
-        self._captured: set[int] = set()
         self._made: dict[int, torch.Tensor] = {}  # by id, which a tensor keeps while it is alive
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
@@ -96,14 +95,13 @@ class CapturingTape(Tape):
         self.capture(tensors)
         super().read(tensors, by)
         for tensor in tensors:
-            if id(tensor) in self.ledger.tracked:
-                number = self.ledger.tracked[id(tensor)]
+            for number in self.ledger.nodes_of(tensor):
                 self.readings.append(Reading(Call(Contents(by), (Ref(number),)), (number,), tensor.detach().clone()))
 
     def read_attribute(self, tensor: torch.Tensor, attribute: str) -> None:
         """Note that an attribute that tells of autograd is read."""
         self._flush()
-        if id(tensor) in self._made or id(tensor) in self.ledger.tracked:
+        if self._is_known(tensor):
             self.asked_history = True
         else:
             self.holdings.append(of_slot("a captured tensor", tensor, attribute))
@@ -112,7 +110,7 @@ class CapturingTape(Tape):
         """Make inputs of the tensors of a tree that are known from nowhere."""
         for leaf in tree_leaves(tree):
             if isinstance(leaf, torch.Tensor) and not self._is_known(leaf):
-                self._captured.add(id(leaf))
+                self.captured.add(id(leaf))
                 self.ledger.add_input(leaf, active=False)
 
     def _is_known(self, tensor: torch.Tensor) -> bool:
@@ -120,7 +118,7 @@ class CapturingTape(Tape):
         if id(tensor) in self._made or id(tensor) in self.ledger.tracked:
             return True
         root = root_of(tensor)
-        if id(root) in self._captured:  # of this, the function may have captured views as well
+        if id(root) in self.captured:  # of this, the function may have captured views as well
             return layout_of(tensor) == layout_of(root)
         return id(root) in self._made or id(root) in self.ledger.tracked
 
@@ -158,7 +156,8 @@ def record_for_replay(
         leaves, spec = tree_flatten(result)
         graph = tape.graph([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
     _check_unseeded(graph, witness.seeded)
-    values = tape.ledger.values
+    pairs = zip(graph.nodes, tape.ledger.values, strict=True)
+    values = [value.detach() if node.op is CONSTANT else value for node, value in pairs]  # f made what is constant
     captured = tuple(values[number] for number in graph.inputs[len(aliases) :])
     histories = [of_slot("a captured tensor", each, "requires_grad") for each in captured if tape.asked_history]
     held = (*witness.holdings(roots), *tape.holdings, *histories)

@@ -9,6 +9,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from hofunc.errors import UntracedError
+from hofunc.graph.draws import is_random
 from hofunc.graph.identity import PLAIN, Place, check_class, check_elements, place_of, plain
 from hofunc.graph.layout import in_memory_order, layout_of, memory_order, restrided, within
 from hofunc.graph.node import CONSTANT, INPUT, NEGATIVE_ZERO, Graph, Node, Ref
@@ -38,7 +39,11 @@ class Ledger:
         values: The value of every node. Holding them also keeps their ids from being used again.
         tracked: The node of every tracked tensor, by its id.
         untracked: What the ops that depend on no input returned, each with its op.
-        batched: Nodes of the inputs that stand for a batch of values.
+        batched: Nodes that stand for a batch of values: inputs, and random numbers of which every row has its own.
+        draws_again: Whether the graph is computed again, so that what draws random numbers belongs to it.
+        draws_by_row: Whether it then draws others for every row.
+        constants: The node of every constant, by the id of its tensor.
+        aliases: Tensors that are known though no op returned them, or that stand in the graph as plain ones.
         detached: Nodes of aliases that autograd does not relate to what they share a storage with.
     """
 
@@ -48,12 +53,14 @@ class Ledger:
         self.tracked: dict[int, int] = {}
         self.untracked: list[tuple[Any, Any]] = []
         self.batched: set[int] = set()
+        self.draws_again = False
+        self.draws_by_row = False
         self.detached: set[int] = set()
         self._inputs: list[int] = []
-        self._constants: dict[int, int] = {}
+        self.constants: dict[int, int] = {}
         self._places: dict[Place, int] = {}
         self._placed: list[torch.Tensor] = []  # the values whose places are known, kept so that no id is used again
-        self._aliases: list[torch.Tensor] = []
+        self.aliases: list[torch.Tensor] = []
 
     def add_input(self, value: torch.Tensor, *, active: bool, batched: bool = False) -> None:
         """Track a tensor.
@@ -90,6 +97,8 @@ class Ledger:
         nodes.append(_new(Node, (index, op, args, kwargs, output, operands, shape, value.dtype, None, active)))
         self.values.append(value)
         self.tracked[id(value)] = index
+        if self.draws_by_row and is_random(op):
+            self.batched.add(index)
         return index
 
     def index_of(self, value: torch.Tensor) -> int:
@@ -100,17 +109,17 @@ class Ledger:
         """
         index = self.node_of(value)
         if index is None:
-            index = self._constants.get(id(value))
+            index = self.constants.get(id(value))
         if index is None:
             check_elements(value)
-            index = self._constants[id(value)] = self._give(self._plain(value), CONSTANT, False)
+            index = self.constants[id(value)] = self._give(self._plain(value), CONSTANT, False)
         return index
 
     def _plain(self, value: torch.Tensor) -> torch.Tensor:
         """Return a tensor as one of no subclass, and keep what it was."""
         if type(value) in PLAIN:
             return value
-        self._aliases.append(value)
+        self.aliases.append(value)
         with with_history():
             return plain(value)
 
@@ -119,7 +128,7 @@ class Ledger:
         index = self.tracked.get(id(value))
         if index is None and value._is_view() and id(value._base) in self.tracked:
             index = self.tracked[id(value)] = self._aliased(value)
-            self._aliases.append(value)
+            self.aliases.append(value)
         return index
 
     def nodes_of(self, args: Any) -> list[int]:
@@ -164,6 +173,7 @@ class Ledger:
                 not self._takes_tracked(args)
                 and not (kwargs and self._takes_tracked(kwargs.values()))
                 and not self._takes_alias((*args, *kwargs.values()) if kwargs else args)
+                and not (self.draws_again and is_random(op))
             ):
                 self.untracked.append((op, out))
                 continue

@@ -1,7 +1,7 @@
 """What a function must not do while it is recorded, told from the ops that reach the tape."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from types import FrameType
 from typing import Any
 
@@ -66,7 +66,7 @@ def check_unbatched(ledger: Ledger, asked: Any, by: Any) -> None:
     Raises:
         BranchError: One of them depends on an input that stands for a batch.
     """
-    reached, seen = [ledger.tracked[id(leaf)] for leaf in tree_leaves(asked) if id(leaf) in ledger.tracked], set()
+    reached, seen = ledger.nodes_of(asked), set()
     while reached:
         index = reached.pop()
         if index in ledger.batched:
@@ -105,6 +105,27 @@ class BackwardPass:
                 got="a backward pass that detaches the recorded values",
                 expected="derivatives inside f taken by torch.func or by hofunc",
                 remedy="Use torch.func.grad, torch.func.jvp or hofunc.hod inside f.",
+            )
+
+
+def check_hooks(tensors: Iterable[torch.Tensor], given: Container[int]) -> None:
+    """Refuse a hook of a tensor, which changes the gradients that autograd passes on and is not recorded.
+
+    Args:
+        tensors: The tensors.
+        given: The ids of those that f captured, whose hooks belong to whom they do.
+
+    Raises:
+        UntracedError: A tensor has a hook.
+    """
+    for tensor in tensors:
+        if tensor._backward_hooks and id(tensor) not in given:
+            hook = next(iter(tensor._backward_hooks.values()))
+            raise UntracedError(
+                "hofunc: f calls register_hook",
+                got=f"the hook {getattr(hook, '__name__', hook)} of a tensor of shape {tuple(tensor.shape)}",
+                expected="a function whose derivatives are those of its ops",
+                remedy="Register the hook on what hofunc returns, or write what it does to gradients as an op of f.",
             )
 
 

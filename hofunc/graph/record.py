@@ -1,12 +1,15 @@
 """Recording a function, with real values or with stand-ins, and replaying what was recorded."""
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch.autograd import forward_ad
+from torch.autograd.graph import get_gradient_edge
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_map
 
+from hofunc.graph.draws import differs_by_row, drawn_again
 from hofunc.graph.identity import PLAIN, alias_of, plain
 from hofunc.graph.layout import COMPUTED_AGAIN
 from hofunc.graph.node import Call, Graph, call_of
@@ -33,6 +36,11 @@ class Recording(NamedTuple):
     leaves: list[Any]
     spec: TreeSpec
     wrappers: list[torch.Tensor] | None
+
+    @property
+    def outputs(self) -> list[torch.Tensor]:
+        """The values of what the function returned."""
+        return [self.values[number] for number in self.graph.outputs]
 
 
 def record(f: Function, inputs: Sequence[torch.Tensor], others: Any = ()) -> Recording:
@@ -65,15 +73,39 @@ def _record_values(f: Function, inputs: Sequence[torch.Tensor], others: Any) -> 
             result = f(tape.seen(aliases, inputs), others)
     recording = _recording(tape, result, None)
     has_history = has_grad and any(value.requires_grad for value in recording.values)
+    if (
+        has_history
+        and not any(tensor.requires_grad for tensor in inputs)
+        and not _leads_outside(recording.outputs, tape)
+    ):
+        has_history = False
+        recording = recording._replace(values=[value.detach() for value in recording.values])
     if tape.wrote and (has_history or forward_ad._current_level >= 0):
         # what autograd knows of a tensor that was written to is not what the graph does, so the values have no history
         recording = recording._replace(wrappers=[*map(plain, inputs)])
     return recording
 
 
+def _leads_outside(tensors: Sequence[torch.Tensor], tape: Tape) -> bool:
+    """Tell whether autograd leads from tensors to a leaf that the function did not itself make require gradients."""
+    own = tape.ledger.tracked.keys() | {id(out) for _, out in tape.ledger.untracked}
+    waiting = deque(get_gradient_edge(tensor).node for tensor in tensors if tensor.requires_grad)
+    seen = set(waiting)
+    while waiting:
+        function = waiting.popleft()
+        leaf = getattr(function, "variable", None)
+        if leaf is not None and id(leaf) not in own:
+            return True
+        following = {node for node, _ in function.next_functions if node is not None} - seen
+        seen |= following
+        waiting.extend(following)
+    return forward_ad._current_level >= 0  # of which there may be tangents
+
+
 def _record_stand_ins(f: Function, inputs: Sequence[torch.Tensor], others: Any) -> Recording:
     tape = Tape()
-    with outside_transforms() as depth, torch.enable_grad():
+    tape.ledger.draws_again, tape.ledger.draws_by_row = True, differs_by_row()
+    with drawn_again(inputs), outside_transforms() as depth, torch.enable_grad():
         lift = Lift(depth, lambda plain, batched: tape.ledger.add_input(plain, active=False, batched=batched))
         members = []
         for tensor in inputs:

@@ -15,6 +15,7 @@ from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves
 
 from hofunc.errors import UntracedError
+from hofunc.graph.draws import drawn, is_random
 from hofunc.graph.identity import plain, root_of
 from hofunc.graph.layout import (
     Layout,
@@ -178,6 +179,7 @@ class Storages:
 
     Attributes:
         exist: Whether there are any.
+        kept: Tensors that were written to, kept so that no id is used again.
     """
 
     def __init__(self, ledger: Ledger):
@@ -186,7 +188,7 @@ class Storages:
         self._storages: dict[int, _Storage] = {}
         self._known: dict[int, int] = {}  # how many writes there had been when the node of a tensor was recorded
         self._families: dict[int, int | None] = {}  # of the nodes that writes left, which are no views any more
-        self._kept: list[torch.Tensor] = []  # so that no id is used again
+        self.kept: list[torch.Tensor] = []
 
     def allocated(self) -> dict[int, torch.Tensor]:
         """Return the tensors whose storages were allocated by ops of the function itself, by storage."""
@@ -242,7 +244,7 @@ class Storages:
         ledger.values = [before if value is tensor else value for value in ledger.values]
         ledger.tracked.pop(id(tensor), None)
         ledger.tracked[id(before)] = index
-        self._kept.append(before)
+        self.kept.append(before)
         out = op(*args, **kwargs)
         ledger.enter([(functional_form(op), (before, *args[1:]), kwargs, tensor)])
         self.adopt(tensor)
@@ -273,12 +275,14 @@ class Storages:
             template = self._ledger.encode(args, operands)
             keywords = tuple(zip(passed, self._ledger.encode(passed.values(), operands), strict=True))
             keys = {storage_key(tensor) for tensor in written}
-            self._kept += [value for value in self._ledger.values if storage_key(value) in keys]
+            self.kept += [value for value in self._ledger.values if storage_key(value) in keys]
             self._ledger.values = [copied(v) if storage_key(v) in keys else v for v in self._ledger.values]
             with torch.set_grad_enabled(seen):
                 out = op(*args, **kwargs)
             returned = returned_beside(op, out)  # the functional form returns it first
-            recorded = overwritten if form is torch.ops.aten.copy.default else form
+            recorded: Any = overwritten if form is torch.ops.aten.copy.default else form
+            if is_random(op):
+                recorded, template = drawn, (op, *template)
             for place, (tensor, old) in enumerate([*((t, None) for t in returned), *zip(written, before, strict=True)]):
                 output = place if len(form._schema.returns) > 1 else None
                 value = tensor if place < len(returned) else plain(tensor).clone()
@@ -349,4 +353,4 @@ class Storages:
         self._families[index] = family
         self._ledger.tracked[id(tensor)] = index
         self._known[id(tensor)] = writes
-        self._kept.append(tensor)
+        self.kept.append(tensor)

@@ -5,18 +5,28 @@ transforms inside the function arrive as the plain ops they are made of, and bra
 """
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any, Self
 
 import torch
 from torch._C._functorch import maybe_current_level
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from hofunc.graph.draws import is_random
 from hofunc.graph.identity import seen_as
 from hofunc.graph.ledger import Ledger
 from hofunc.graph.node import Graph, Ref
-from hofunc.graph.purity import BackwardPass, check_branch, check_custom_function, check_unbatched, check_written
+from hofunc.graph.purity import (
+    BackwardPass,
+    check_branch,
+    check_custom_function,
+    check_hooks,
+    check_unbatched,
+    check_written,
+)
 from hofunc.graph.storage import Storages, effects, is_view, storage_key
 
+_HOOKS = attrgetter("_backward_hooks")
 _DETACH = torch.ops.aten.detach.default
 _NATIVE_DROPOUT = torch.ops.aten.native_dropout.default
 
@@ -38,6 +48,7 @@ class Tape(TorchDispatchMode):
     Attributes:
         ledger: The graph so far.
         level: The level of torch.func's transforms at which the function runs, None outside of all.
+        captured: The ids of the inputs that the function captured, where these are inputs.
         is_guarded: Whether the functions by which subclasses override ops are kept from ops that arrive here. These
             functions have had their turn, and what they return no tape around this one would know.
     """
@@ -46,6 +57,7 @@ class Tape(TorchDispatchMode):
         super().__init__()
         self.ledger = Ledger()
         self.level: int | None = None
+        self.captured: set[int] = set()
         self.is_guarded = torch._C._len_torch_dispatch_stack() > 0
         self._log: list[tuple[Any, tuple, dict, Any]] = []
         self._storages = Storages(self.ledger)
@@ -72,10 +84,16 @@ class Tape(TorchDispatchMode):
         return self._storages.exist
 
     def graph(self, outputs: Sequence[torch.Tensor]) -> Graph:
-        """Return what was recorded, as the graph of the given outputs."""
+        """Return what was recorded, as the graph of the given outputs.
+
+        Raises:
+            UntracedError: The function registered a hook, or computed out of sight.
+        """
         with torch._C.DisableTorchFunctionSubclass():
             self._flush()
             self._storages.refresh(outputs)
+            known = (*self.ledger.values, *self.ledger.aliases, *self._storages.kept)
+            check_hooks(filter(_HOOKS, known), self.ledger.constants.keys() | self.captured)
             return self.ledger.graph(outputs)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
@@ -86,7 +104,7 @@ class Tape(TorchDispatchMode):
         if func is _NATIVE_DROPOUT:
             with self:
                 return dropout(*args, **kwargs)
-        careful = self._storages.exist or self.ledger.batched
+        careful = self._storages.exist or self.ledger.batched or self.ledger.draws_by_row
         if careful or func is _DETACH or effects(func).writes or not torch.is_grad_enabled():
             with torch._C.DisableTorchFunctionSubclass():
                 return self._dispatch_with_care(func, args, kwargs)
@@ -148,8 +166,10 @@ class Tape(TorchDispatchMode):
     def _write(self, op: Any, args: tuple, kwargs: dict, tracked: bool) -> Any:
         """Execute an op that writes, and record it if it concerns a tensor that the graph knows."""
         written = check_written(op, args, kwargs, self._storages.allocated())
+        check_hooks(written, ())  # the write takes them from the tensor
         known = {storage_key(value) for value in self.ledger.values}
-        if not tracked and not any(storage_key(tensor) in known for tensor in written):
+        draws = self.ledger.draws_again and is_random(op)
+        if not tracked and not draws and not any(storage_key(tensor) in known for tensor in written):
             out = op(*args, **kwargs)
             self.ledger.untracked.append((op, out))
             return out

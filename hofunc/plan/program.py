@@ -9,6 +9,7 @@ import torch
 
 from hofunc.algebra.labels import Axes, shape_of
 from hofunc.errors import InternalError
+from hofunc.graph.draws import is_random
 from hofunc.graph.layout import COMPUTED_AGAIN
 from hofunc.graph.node import Call, Graph, Mask, Ref, Weights, call_of, fill, refs
 from hofunc.rules.lower import Lowered
@@ -235,8 +236,7 @@ def finished(
 
 
 def _is_random(step: Step) -> bool:
-    op = step.function.op if isinstance(step.function, Call) else None
-    return torch.Tag.nondeterministic_seeded in getattr(op, "tags", ())
+    return isinstance(step.function, Call) and is_random(step.function.op)
 
 
 def _depth_first(makers: Mapping[int, Step], outputs: Sequence[int]) -> list[Step]:

@@ -15,6 +15,7 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import _disable_current_modes
 
 from hofunc.errors import HofuncError
+from hofunc.graph.draws import is_random
 from hofunc.graph.node import CONSTANT, Call, Graph, Node, Ref, call_of, renumbered
 from hofunc.graph.standin import outside_transforms
 from hofunc.rules.choice import recorded, rule_of
@@ -70,8 +71,8 @@ def lower(graph: Graph, values: Sequence[torch.Tensor], order: int, zeros: Itera
 
 
 def _live(graph: Graph) -> set[int]:
-    """Return the nodes that the outputs need, and the inputs."""
-    live = {*graph.inputs, *graph.outputs, *graph.aux}
+    """Return the nodes that the outputs need, the inputs, and what draws random numbers, as later ones depend on it."""
+    live = {*graph.inputs, *graph.outputs, *graph.aux, *(node.number for node in graph.nodes if is_random(node.op))}
     for node in reversed(graph.nodes):
         if node.number in live:
             live.update(node.operands)

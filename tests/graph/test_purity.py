@@ -11,6 +11,7 @@ import hofunc
 from hofunc.errors import BranchError, HofuncError, MutationError, UntracedError
 from tests.cases import rand
 from tests.graph.recordings import recorded, recorded_under
+from verification.oracles import relative_error
 
 vmap = torch.func.vmap
 
@@ -256,3 +257,82 @@ def test_a_custom_function_of_untracked_tensors_is_let_pass(device: torch.device
     weight = rand(device, 3)
     recording = recorded(lambda x: x * Straight.apply(weight), rand(device, 3))
     assert torch.equal(recording.values[1], weight.round())
+
+
+# Hooks, and what f makes require gradients.
+
+
+def _hooked(x: Tensor) -> Tensor:
+    y = x.sin()
+    y.register_hook(_doubled)
+    return y * y
+
+
+def _doubled(gradient: Tensor) -> Tensor:
+    return gradient * 2
+
+
+def _hooked_and_written(x: Tensor) -> Tensor:
+    y = x.sin()
+    y.register_hook(_doubled)
+    return y.mul_(2) * x
+
+
+def _written_and_hooked(x: Tensor) -> Tensor:
+    y = x.sin()
+    y.mul_(x).register_hook(_doubled)
+    return y * x
+
+
+def _hooked_input(x: Tensor) -> Tensor:
+    x.register_hook(_doubled)
+    return x * x
+
+
+@pytest.mark.parametrize("f", [_hooked, _hooked_and_written, _written_and_hooked, _hooked_input])
+def test_a_hook_is_refused(f: Callable[[Tensor], Tensor], device: torch.device) -> None:
+    """Hooks double the derivative in torch.func."""
+    x = rand(device, 3).requires_grad_()
+    for call in (hofunc.jacobian(f), hofunc.jacobian(f).plan, hofunc.hod(hofunc.jacobian(f), 1)):
+        with pytest.raises(UntracedError, match=r"calls register_hook: got the hook _doubled of .*Register the hook"):
+            call(x)
+
+
+def test_hooks_of_what_is_passed_and_captured_are_called_in_training(device: torch.device) -> None:
+    x, w = rand(device, 3).requires_grad_(), rand(device, 3).requires_grad_()
+    x.register_hook(_doubled)
+    w.register_hook(_doubled)
+    transform = hofunc.jacobian(lambda x: (w * x**2).sum())
+    for result in (transform(x), transform.plan(x.detach())(x)):
+        by_x, by_w = torch.autograd.grad(result.sum(), (x, w))
+        assert torch.allclose(by_x, 4 * w)
+        assert torch.allclose(by_w, 4 * x)
+
+
+def _requires_gradients(x: Tensor) -> Tensor:
+    return x.requires_grad_() ** 3
+
+
+def _makes_a_leaf(x: Tensor) -> Tensor:
+    return x**3 * torch.ones(3, requires_grad=True).to(x)
+
+
+def _makes_another(x: Tensor) -> Tensor:
+    return x**3 + (x * 2).requires_grad_().detach() * (x * 0).requires_grad_()
+
+
+@pytest.mark.parametrize("f", [_requires_gradients, _makes_a_leaf, _makes_another])
+def test_what_f_makes_require_gradients_leaves_no_graph(f: Callable[[Tensor], Tensor], device: torch.device) -> None:
+    x = rand(device, 3)
+    transform = hofunc.hessian(lambda x: f(x).sum())
+    for result in (transform(x), transform.plan(x)(x), *hofunc.derivatives(f)(x)):
+        assert not result.requires_grad
+    assert not x.requires_grad
+    assert relative_error(transform(x), (6 * x).diag()) < 1e-12
+
+
+def test_what_f_captures_keeps_its_graph_beside_that(device: torch.device) -> None:
+    x, w = rand(device, 3), rand(device, 3).requires_grad_()
+    transform = hofunc.jacobian(lambda x: (_requires_gradients(x) * w.exp()).sum())
+    for result in (transform(x), transform.plan(x)(x)):
+        assert torch.allclose(torch.autograd.grad(result.sum(), w)[0], 3 * x**2 * w.exp())

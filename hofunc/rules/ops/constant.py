@@ -5,6 +5,7 @@ An op with an integer or boolean result needs no rule, since there is nothing to
 
 import torch
 
+from hofunc.graph.draws import drawn
 from hofunc.rules.registry import define_composite, define_constant
 
 aten = torch.ops.aten
@@ -26,6 +27,8 @@ for _name in (*CUTS, *STEPS, *NEW_TENSORS, *RANDOM_NUMBERS):
     for _overload in (getattr(_packet, _key) for _key in _packet.overloads()):  # __getattr__ would make another
         if not _overload._schema.is_mutable and "Tensor" in str(_overload._schema):
             define_constant(_overload)
+
+define_constant(drawn)
 
 define_composite(
     aten.div.Tensor_mode,
