@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import torch
 from torch._C._functorch import maybe_current_level
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 from torch.utils._pytree import tree_leaves
 
 from hofunc.graph.ledger import Ledger
@@ -132,3 +132,8 @@ class Tape(TorchDispatchMode):
         if torch.Tag.inplace_view in op.tags:
             return self._storages.reshape_in_place(op, args, kwargs)
         return self._storages.write(op, args, kwargs, written)
+
+
+def is_recording() -> bool:
+    """Tell whether a function is being recorded."""
+    return any(isinstance(mode, Tape) for mode in _get_current_dispatch_mode_stack())

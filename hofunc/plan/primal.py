@@ -11,6 +11,7 @@ from hofunc.errors import ArgumentError, BranchError
 from hofunc.graph.layout import OF_ANY_STRIDES
 from hofunc.graph.node import Call, Graph, Node, Ref, call_of, fill, refs
 from hofunc.plan.chunks import Chunks
+from hofunc.plan.operators import zeros
 from hofunc.plan.program import Given, Program, Register, Step, finished
 
 aten = torch.ops.aten
@@ -236,11 +237,6 @@ class Guard:
                 expected=f"{self.value!r}, as planned",
                 remedy="Make another plan for these values, or call the transform itself, which records them anew.",
             )
-
-
-def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Return zeros."""
-    return torch.zeros(shape, dtype=dtype, device=device)
 
 
 def same_shape(tensor: torch.Tensor, shape: tuple[int, ...], op: str) -> torch.Tensor:
