@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 import hofunc
 from hofunc import hod
-from tests.cases import CASES, Case, mixed, rand
+from tests.cases import CASES, Case, distinct, mixed, rand
 from tests.checks import has_compiler
 from verification.oracles import nested_reverse, relative_error
 
@@ -248,7 +248,8 @@ def test_a_plan_keeps_to_a_bound_on_memory(device: torch.device) -> None:
 
 def test_captured_tensors_are_seen_as_they_are(device: torch.device) -> None:
     """In whatever the function computes of them, and by the graph too."""
-    net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1)).double().to(device)
+    net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+    net = distinct(net.double().to(device))
     scale = rand(device, 2, seed=1)
 
     def f(x: Tensor) -> Tensor:

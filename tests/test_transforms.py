@@ -10,7 +10,7 @@ from torch import Tensor
 
 import hofunc
 from hofunc import hod
-from tests.cases import mixed, rand
+from tests.cases import distinct, mixed, rand
 from verification.oracles import nested_reverse, relative_error
 
 TOLERANCE = 1e-10
@@ -177,7 +177,8 @@ def test_autograd_goes_through_code_that_writes_in_place(strategy: str, x: Tenso
 
 
 def test_backward_to_the_parameters_of_a_module(x: Tensor, device: torch.device) -> None:
-    net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1)).double().to(device)
+    net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+    net = distinct(net.double().to(device))
     parameters = dict(net.named_parameters())
 
     def loss(derivative: Callable[..., Any], *tensors: Tensor) -> Tensor:
