@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 from hofunc.graph.ledger import Ledger
 from hofunc.graph.node import Graph, Ref
 from hofunc.graph.purity import BackwardPass, check_branch, check_custom_function, check_written
-from hofunc.graph.storage import Storages, effects, is_view, storage_key
+from hofunc.graph.storage import Storages, effects, is_view, singly, storage_key
 
 _DETACH = torch.ops.aten.detach.default
 _NATIVE_DROPOUT = torch.ops.aten.native_dropout.default
@@ -100,6 +100,12 @@ class Tape(TorchDispatchMode):
         if operands and not records:
             check_custom_function(op)
         if effects(op).writes:
+            calls = singly(op, args, kwargs)
+            if calls:
+                check_written(op, args, kwargs, self._storages.allocated())
+                for each in calls:
+                    self._dispatch_with_care(op, *each)
+                return None
             return self._write(op, args, kwargs, bool(operands))
         out = op(*args, **kwargs)
         check_branch(ledger, op, args, kwargs, out)
