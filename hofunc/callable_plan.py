@@ -8,6 +8,7 @@ import torch
 from torch.fx import GraphModule
 from torch.utils._pytree import TreeSpec, tree_unflatten
 
+from hofunc.errors import ArgumentError
 from hofunc.explain import Subject, explain
 from hofunc.graph.facts import Facts
 from hofunc.graph.world import without_autocast
@@ -54,7 +55,8 @@ class Plan:
         steps: How many torch calls it makes, for the function and its derivatives.
         flops: Floating-point operations of these: of a matrix product two for each product, else one an element.
         bytes: Bytes that they read and write.
-        peak_bytes: The most that is held at once of what it allocates, its results included.
+        peak_bytes: The most that is held at once of what it allocates, its results included, where nothing follows what
+            it computes; see max_bytes of `hofunc.hod`.
         is_compiled: Whether it runs through torch.compile.
 
     Example:
@@ -114,8 +116,10 @@ class Plan:
             in the same order. Other tensors that it needs, captured ones too, are its parameters and buffers.
 
         Raises:
+            ArgumentError: The plan runs in chunks to keep to max_bytes, which a graph does not.
             UnsupportedOpError: The function reads values of tensors, or these decide a shape.
         """
+        self._check_whole("to_fx")
         return graph_module(self._program, self._signature.facts, self._signature.names)
 
     def compile(self, **options: Any) -> "Plan":
@@ -126,14 +130,37 @@ class Plan:
 
         Returns:
             Plan; its first call compiles, which takes seconds to minutes. Where gradients are on and an input or a
-            captured tensor requires them, a backward pass is compiled as well.
+            captured tensor requires them, a backward pass is compiled as well. It runs all rows at once; what it costs
+            is told as if it were not compiled, and the compiler mostly needs less, as it fuses steps.
 
         Raises:
+            ArgumentError: The plan runs in chunks to keep to max_bytes, which a compiled one does not.
             CompilerError: There is no C++ compiler.
             UnsupportedOpError: The function reads values of tensors, or these decide a shape.
         """
+        self._check_whole("compile")
         run = through_compiler(self._program, self._signature.facts, options)
-        return replace(self, _run=run, is_compiled=True)
+        cost = self._subject.at_once
+        return replace(
+            self,
+            steps=len(cost.steps),
+            flops=cost.flops,
+            bytes=cost.bytes,
+            peak_bytes=cost.peak_bytes,
+            _run=run,
+            is_compiled=True,
+        )
+
+    def _check_whole(self, what: str) -> None:
+        """Refuse what runs all rows at once where the plan keeps to its memory by running some at a time."""
+        limit, needed = self._subject.limits.max_bytes, self._subject.at_once.peak_bytes
+        if limit is not None and needed > limit:
+            raise ArgumentError(
+                f"{self.name}: plan.{what}, which runs all rows at once",
+                got=f"{needed} bytes at once",
+                expected=f"at most max_bytes={limit}",
+                remedy="Make it without max_bytes, or run it as it is.",
+            )
 
     def __repr__(self) -> str:
         compiled = ", compiled" if self.is_compiled else ""

@@ -74,11 +74,16 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
         )
     taken = _taken(request, args, kwargs)
     lowered = lower(taken.graph, taken.recording.values, max(request.orders))
+    device = device_of(taken.graph)
+
+    def peak(made: Blueprint) -> int:
+        program, chunks, _ = _completed(request, taken, made)
+        return (cost_of(program, device) if chunks is None else cost_of_chunks(chunks, device)).peak_bytes
+
     chosen, *others = plan(
-        lowered, request.orders, compact=request.compact, strategy=request.strategy, limits=request.limits
+        lowered, request.orders, compact=request.compact, strategy=request.strategy, limits=request.limits, peak=peak
     )
     program, chunks, result = _completed(request, taken, chosen)
-    device = device_of(taken.graph)
     at_once = cost_of(program, device)
     cost = at_once if chunks is None else cost_of_chunks(chunks, device)
     strides = any(node.op is restrided or "as_strided" in str(node.op) for node in taken.graph.nodes)

@@ -50,8 +50,10 @@ def hod(
             ``"reverse-without-either"``; no other use is served by them.
         chunk_size: How many rows, along the first axis of the input, to run at a time, for a compact layout of a
             function that treats rows independently; None for as many as are fastest.
-        max_bytes: How much memory the plan may hold at once, beyond what f itself holds; rows are run in chunks that
-            keep to it, and nothing is computed if none do. None for any.
+        max_bytes: How much memory a call, or one of a plan, may hold at once: the values of f, what is computed of
+            them, and the results. Rows are run in chunks that keep to it, and nothing is computed if none do. What
+            autograd keeps for a backward pass comes on top; under it, forward-mode AD and transforms of torch.func the
+            results of chunks are held twice, and vmap takes all of it once for every member. None for any.
 
     Returns:
         Function with f's signature. Its result nests as that of order nested ``torch.func.jacrev`` does: the

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - the name that everyone gives it
+
+Module = TypeVar("Module", bound=torch.nn.Module)
 
 Built = tuple[Callable[..., Any], tuple[Any, ...]]
 
@@ -73,6 +75,22 @@ def rand(device: torch.device, *shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, dtype=torch.float64, generator=generator).to(device)
 
 
+def distinct(module: Module, seed: int = 0) -> Module:
+    """Fill all floating parameters and buffers of a module with random numbers, no two of which are equal.
+
+    Those of a new module may be zeros and ones, which hide that one is taken for another. They are smaller the more of
+    them are summed, never near zero, and positive where they are variances.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    for name, tensor in module.state_dict().items():
+        if tensor.is_floating_point():
+            size = 0.2 + torch.rand(tensor.shape, dtype=torch.float64, generator=generator)
+            sign = torch.randint(0, 2, tensor.shape, generator=generator) * 2 - 1
+            summed = max(1, tensor[:1].numel()) if tensor.dim() > 1 else 1
+            tensor.copy_(size if "var" in name else sign * size / summed**0.5)
+    return module
+
+
 def mixed(y: Tensor) -> Tensor:
     """Sum up something whose derivatives of all orders differ from element to element."""
     return (y * y * y.sin()).sum()
@@ -110,7 +128,7 @@ def _mlp_batch(device: torch.device) -> Built:
 @case("MLP of modules", orders=(1, 2, 3))
 def _modules(device: torch.device) -> Built:
     net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.SiLU(), torch.nn.Linear(4, 2), torch.nn.Softplus())
-    return net.double().to(device).requires_grad_(False), (rand(device, 2, 3),)
+    return distinct(net.double().to(device).requires_grad_(False)), (rand(device, 2, 3),)
 
 
 @case("the thesis's network", orders=(1, 2, 3))
@@ -152,13 +170,13 @@ CASES.append(Case("attention of two tokens", lambda device: _attention(device, 2
 
 @case("GRU cell")
 def _gru(device: torch.device) -> Built:
-    cell = torch.nn.GRUCell(3, 2).double().to(device).requires_grad_(False)
+    cell = distinct(torch.nn.GRUCell(3, 2).double().to(device).requires_grad_(False))
     return lambda x: cell(x, x[:, 1:]), (rand(device, 2, 3),)
 
 
 @case("LSTM cell", orders=(1, 2))
 def _lstm(device: torch.device) -> Built:
-    cell = torch.nn.LSTMCell(3, 2).double().to(device).requires_grad_(False)
+    cell = distinct(torch.nn.LSTMCell(3, 2).double().to(device).requires_grad_(False))
     return lambda x: cell(x, (x[:, :2], x[:, 1:])), (rand(device, 2, 3),)
 
 

@@ -37,9 +37,9 @@ def check_hod(
     assert max(errors.values()) < TOLERANCE, errors
 
 
-def assert_equal(got: Any, expected: Any) -> None:
+def assert_equal(got: Any, expected: Any, tolerance: float = TOLERANCE) -> None:
     """Compare two results in structure, shape, dtype and value."""
-    assert relative_error(got, expected) < TOLERANCE
+    assert relative_error(got, expected) < tolerance
 
 
 def refused(call: Callable[[], Any], error: type[Exception], *parts: str) -> None:

@@ -1,6 +1,7 @@
 """Frozen plans: that they return what the transform returns, and refuse what they were not made for."""
 
 from collections.abc import Callable
+from functools import partial
 from operator import getitem
 from typing import Any
 
@@ -11,15 +12,16 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 import hofunc
 from hofunc import hod
-from tests.cases import CASES, Case, mixed, rand
-from tests.checks import assert_equal, has_compiler, refused
+from tests import checks
+from tests.cases import CASES, Case, distinct, mixed, rand
+from tests.checks import has_compiler, refused
 from verification.oracles import nested_reverse, relative_error
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::hofunc.FallbackWarning"),
     pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning"),
 ]
-TOLERANCE = 1e-11
+assert_equal = partial(checks.assert_equal, tolerance=1e-11)
 READING = {"a branch that is taken", "a branch that is not taken"}  # cases of functions that look at values
 NUMBERS = {"a loop of as many steps as the values say", "what leaves torch is a constant"}
 vmap, grad = torch.func.vmap, torch.func.grad
@@ -234,7 +236,8 @@ def test_a_plan_keeps_to_a_bound_on_memory(device: torch.device) -> None:
 
 def test_captured_tensors_are_seen_as_they_are(device: torch.device) -> None:
     """In whatever the function computes of them, and by the graph too."""
-    net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1)).double().to(device)
+    net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+    net = distinct(net.double().to(device))
     scale = rand(device, 2, seed=1)
 
     def f(x: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from torch.nn import functional as F  # noqa: N812 - the name that everyone give
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import hofunc
-from tests.cases import rand
+from tests.cases import distinct, rand
 from tests.rules.opcase import ORACLE_WARNINGS
 from verification.oracles import nested_reverse, relative_error
 
@@ -222,10 +222,8 @@ class Network:
     oracle: Callable[[], nn.Module] | None = None
 
     def built(self, device: torch.device) -> tuple[nn.Module, nn.Module]:
-        """Return both, in float64 and with equal parameters that come from a seed."""
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
-            network = self.make().double().to(device)
+        """Return both, in float64 and with equal parameters, all of them distinct."""
+        network = distinct(self.make().double().to(device))
         oracle = (self.oracle or self.make)().double().to(device)
         oracle.load_state_dict(network.state_dict())
         return network, oracle

@@ -18,8 +18,6 @@ from tests.cases import mixed, rand
 from tests.checks import assert_equal
 from verification.oracles import nested_reverse, relative_error
 
-TOLERANCE = 1e-10
-
 # torch's forward mode compiles a helper with what it deprecates itself
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 vmap, grad = torch.func.vmap, torch.func.grad

@@ -10,11 +10,9 @@ from torch import Tensor
 
 import hofunc
 from hofunc import hod
-from tests.cases import mixed, rand
+from tests.cases import distinct, mixed, rand
 from tests.checks import assert_equal
 from verification.oracles import nested_reverse, relative_error
-
-TOLERANCE = 1e-10
 
 # torch's forward mode compiles a helper with what it deprecates itself
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
@@ -174,7 +172,8 @@ def test_autograd_goes_through_code_that_writes_in_place(strategy: str, x: Tenso
 
 
 def test_backward_to_the_parameters_of_a_module(x: Tensor, device: torch.device) -> None:
-    net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1)).double().to(device)
+    net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+    net = distinct(net.double().to(device))
     parameters = dict(net.named_parameters())
 
     def loss(derivative: Callable[..., Any], *tensors: Tensor) -> Tensor:
@@ -425,3 +424,35 @@ def test_indices_that_are_not_batched_under_vmap(x: Tensor, device: torch.device
     assert_equal(vmap(hod(lambda x: mixed(x[places]), 2))(x), vmap(nested_reverse(lambda x: mixed(x[places]), 2))(x))
     with pytest.raises(hofunc.BranchError, match=r"aten\.index\.Tensor, which needs a single value"):
         vmap(hod(lambda x: x[x > 0].sum(), 1))(x)
+
+
+@pytest.mark.parametrize("way", ["call", "plan", "chunks", "compiled"])
+@pytest.mark.parametrize("writes", [False, True])
+def test_backward_where_only_a_captured_tensor_requires_gradients(writes: bool, way: str, device: torch.device) -> None:
+    """One of two that f takes; the other, and the input, do not."""
+    x, scale = rand(device, 6, 3), rand(device, 3, seed=1)
+    weight = rand(device, 3, 3, seed=2).requires_grad_()
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        if not writes:
+            return ((x @ weight).sin() * scale).prod(1)
+        y, z = x @ weight, torch.empty_like(x)
+        y.sin_()
+        torch.mul(y.detach(), 0, out=z)
+        z.add_(y).mul_(scale)
+        return z.prod(1)
+
+    def written_out(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return ((x @ weight).sin() * scale).prod(1)
+
+    hessian = hofunc.hod(f, 2, layout="compact", chunk_size=4 if way == "chunks" else None)
+    call: Any = hessian if way == "call" else hessian.plan(x)
+    if way == "compiled":
+        call = call.compile(backend="eager")
+    call(x).dense(keep_batch=True).pow(2).sum().backward()
+    expected = torch.func.grad(lambda weight: hofunc.hessian(lambda x: written_out(x, weight))(x).pow(2).sum())(
+        weight.detach()
+    )
+    assert weight.grad is not None
+    assert relative_error(weight.grad, expected) < 1e-11
+    assert scale.grad is None

@@ -102,8 +102,38 @@ def is_view(op: Any) -> bool:
 
 def returned_beside(op: OpOverload, out: Any) -> list[torch.Tensor]:
     """Return the new tensors that an op returned beside those that it wrote to: batch_norm writes to its statistics."""
+    if not op._schema.returns:
+        return []
     outputs = out if isinstance(out, list | tuple) else (out,)
     return [value for value, returns in zip(outputs, op._schema.returns, strict=True) if returns.alias_info is None]
+
+
+def singly(op: OpOverload, args: tuple, kwargs: dict) -> list[tuple[tuple, dict]]:
+    """Return the arguments of the calls that an op which writes to a list of tensors comes to, one for each of them.
+
+    They take place in turn, so that one reads what those before it wrote.
+    """
+    count = len(args[0]) if args and isinstance(args[0], list | tuple) else 1
+    if count < 2 or op._schema.arguments[0].name not in effects(op).writes:
+        return []
+    names = [argument.name for argument in op._schema.arguments]
+
+    def of(place: int, name: str, value: Any) -> Any:
+        return value[place : place + 1] if isinstance(value, list | tuple) or name == "scalars" else value
+
+    return [
+        (
+            tuple(of(place, *pair) for pair in zip(names, args, strict=False)),
+            {name: of(place, name, value) for name, value in kwargs.items()},
+        )
+        for place in range(count)
+    ]
+
+
+def _returns_several(form: OpOverload) -> bool:
+    """Tell whether an op returns more than one tensor, or a list of them."""
+    returns = form._schema.returns
+    return len(returns) > 1 or isinstance(returns[0].type, torch.ListType)
 
 
 class _Write(NamedTuple):
@@ -284,7 +314,7 @@ class Storages:
             if is_random(op):
                 recorded, template = drawn, (op, *template)
             for place, (tensor, old) in enumerate([*((t, None) for t in returned), *zip(written, before, strict=True)]):
-                output = place if len(form._schema.returns) > 1 else None
+                output = place if _returns_several(form) else None
                 value = tensor if place < len(returned) else plain(tensor).clone()
                 result = self._ledger.add(value, recorded, template, tuple(operands), keywords, output)
                 if not seen:

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import torch
 from torch._C._functorch import maybe_current_level
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from hofunc.graph.draws import is_random
 from hofunc.graph.identity import seen_as
@@ -24,7 +24,7 @@ from hofunc.graph.purity import (
     check_unbatched,
     check_written,
 )
-from hofunc.graph.storage import Storages, effects, is_view, storage_key
+from hofunc.graph.storage import Storages, effects, is_view, singly, storage_key
 
 _HOOKS = attrgetter("_backward_hooks")
 _DETACH = torch.ops.aten.detach.default
@@ -142,6 +142,12 @@ class Tape(TorchDispatchMode):
         if operands and not records:
             check_custom_function(op)
         if effects(op).writes:
+            calls = singly(op, args, kwargs)
+            if calls:
+                check_written(op, args, kwargs, self._storages.allocated())
+                for each in calls:
+                    self._dispatch_with_care(op, *each)
+                return None
             return self._write(op, args, kwargs, bool(operands))
         out = op(*args, **kwargs)
         check_branch(ledger, op, args, kwargs, out)
@@ -176,3 +182,8 @@ class Tape(TorchDispatchMode):
         if torch.Tag.inplace_view in op.tags:
             return self._storages.reshape_in_place(op, args, kwargs)
         return self._storages.write(op, args, kwargs, written)
+
+
+def is_recording() -> bool:
+    """Tell whether a function is being recorded."""
+    return any(isinstance(mode, Tape) for mode in _get_current_dispatch_mode_stack())

@@ -1,7 +1,9 @@
 """Blueprints: the program of one strategy, the chunks in which to run it, and the places of its results."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
 from typing import NamedTuple
 
 import torch
@@ -63,7 +65,30 @@ class Limits(NamedTuple):
     max_bytes: int | None = None
 
 
-def drawn(builder: Builder, blocks: Blocks, strategy: str, *, compact: bool, limits: Limits) -> Blueprint:
+def zero_bytes(made: Blueprint, orders: Sequence[int]) -> int:
+    """Return the bytes of the dense blocks that vanish, of which each is a tensor of its own."""
+    graph = made.lowered.graph
+    inputs = [number for number in graph.inputs if graph.nodes[number].active]
+    total = 0
+    for output in graph.outputs:
+        for key in (key for order in orders for key in product(inputs, repeat=order)):
+            if (output, key) not in made.dense and (output, tuple(sorted(key))) not in made.dense:
+                sizes = (prod(graph.nodes[number].shape) for number in (output, *key))
+                total += prod(map(int, sizes)) * graph.nodes[output].dtype.itemsize
+    return total
+
+
+Peak = Callable[[Blueprint], int]
+
+
+def own_peak(made: Blueprint) -> int:
+    """Return the most that a blueprint holds at once by itself."""
+    return made.run_cost.peak_bytes
+
+
+def drawn(
+    builder: Builder, blocks: Blocks, strategy: str, *, compact: bool, limits: Limits, peak: Peak = own_peak
+) -> Blueprint:
     """Return the blueprint of what a strategy came to.
 
     Args:
@@ -72,6 +97,8 @@ def drawn(builder: Builder, blocks: Blocks, strategy: str, *, compact: bool, lim
         strategy: Its name.
         compact: Whether to return terms rather than dense tensors.
         limits: Rows at a time, and memory.
+        peak: Tells what is held at once where a blueprint is run, which is kept to max_bytes if it can be; where it
+            cannot, the blueprint is the one of those tried that holds least.
     """
     outputs: list[Register] = []
     terms: dict[tuple[int, Key], tuple[Term, ...]] = {}
@@ -85,30 +112,61 @@ def drawn(builder: Builder, blocks: Blocks, strategy: str, *, compact: bool, lim
     patterns = {block: tuple(term._replace(factors=()) for term in blocks[block]) for block in blocks}
     whole = Blueprint(builder.lowered, program, places, terms, patterns, strategy, cost_of(program, builder.device))
     cores = [factor.source for group in blocks.values() for term in group for factor in term.factors]
-    chunks = _best_chunks(whole, cores, builder.device, limits)
-    return replace(whole, program=program._replace(steps=plain(program.steps)), chunks=chunks)
+    whole = replace(whole, program=program._replace(steps=plain(program.steps)))
+    return _best(whole, _Chunking(program, cores, builder.device), limits, peak)
 
 
-def _best_chunks(whole: Blueprint, cores: Sequence[Register], device: torch.device, limits: Limits) -> Chunks | None:
-    """Return the chunks in which to run a plan, None to run it as a whole."""
-    rows, peak = number_of_rows(whole.lowered.graph), whole.cost.peak_bytes
-    if rows is None:
-        return None
+class _Chunking(NamedTuple):
+    """A program whose rows are marked, the registers that its results are made from, and where it runs."""
+
+    program: Program
+    cores: Sequence[Register]
+    device: torch.device
+
+    def of(self, whole: Blueprint, size: int) -> Blueprint | None:
+        """Return a blueprint in chunks of so many rows, None if its rows cannot be taken apart."""
+        rows = number_of_rows(whole.lowered.graph)
+        if rows is None or size >= rows:
+            return None
+        chunks = chunked(self.program, self.cores, rows, size, self.device)
+        return None if chunks is None else replace(whole, chunks=chunks)
+
+
+def _best(whole: Blueprint, chunking: _Chunking, limits: Limits, peak: Peak) -> Blueprint:
+    """Return a blueprint in the chunks in which to run it."""
     if limits.chunk_size is not None:
-        return chunked(whole.program, cores, rows, limits.chunk_size, device) if limits.chunk_size < rows else None
-    if limits.max_bytes is not None and peak > limits.max_bytes:
-        size = rows
-        while size > 1:
-            size = max(1, min(size // 2, size * limits.max_bytes // peak))
-            chunks = chunked(whole.program, cores, rows, size, device)
-            if chunks is None or chunks.cost.peak_bytes <= limits.max_bytes:
-                return chunks
-        return None
-    if peak <= CHUNK_BYTES or device.type != "cpu":
-        return None
-    size = max(SMALLEST_CHUNK, rows * CHUNK_BYTES // peak)
-    chunks = chunked(whole.program, cores, rows, size, device) if size < rows else None
-    return chunks if chunks is not None and chunks.cost.seconds < whole.cost.seconds else None
+        return chunking.of(whole, limits.chunk_size) or whole
+    best = whole if limits.max_bytes is None else _largest(whole, chunking, limits.max_bytes, peak)
+    rows, held = number_of_rows(whole.lowered.graph), whole.cost.peak_bytes
+    if rows is None or held <= CHUNK_BYTES or chunking.device.type != "cpu":
+        return best
+    size = max(SMALLEST_CHUNK, rows * CHUNK_BYTES // held)
+    cached = chunking.of(whole, size) if best.chunks is None or size < best.chunks.sizes[0] else None
+    if cached is None or cached.run_cost.seconds >= best.run_cost.seconds:
+        return best
+    return cached if limits.max_bytes is None or peak(cached) <= max(limits.max_bytes, peak(best)) else best
+
+
+def _largest(whole: Blueprint, chunking: _Chunking, max_bytes: int, peak: Peak) -> Blueprint:
+    """Return the blueprint of most rows at a time that keeps to so many bytes; of least bytes, if none does."""
+    most, best = peak(whole), chunking.of(whole, 1)
+    if most <= max_bytes or best is None:
+        return whole
+    least = peak(best)
+    if least > max_bytes:
+        return min(whole, best, key=peak)
+    low, high = 1, number_of_rows(whole.lowered.graph) or 1
+    while True:
+        # what is held grows with the rows, and ever faster if not in proportion, so that this size should keep to it
+        size = low + (high - low) * (max_bytes - least) // max(1, most - least)
+        made = chunking.of(whole, size) if low < size < high else None
+        if made is None:
+            return best
+        held = peak(made)
+        if held <= max_bytes:
+            low, least, best = size, held, made
+        else:
+            high, most = size, held
 
 
 def _cast(builder: Builder, output: int, register: Register) -> Register:

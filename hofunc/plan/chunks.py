@@ -14,9 +14,11 @@ import torch
 
 from hofunc.algebra.extents import Rows, UnevenError, sized
 from hofunc.graph.node import Call
-from hofunc.plan.cost import Cost, cost_of, metas_of
+from hofunc.plan.cost import Cost, cost_of
+from hofunc.plan.memory import bytes_of, memory_of, peak_of, traced
 from hofunc.plan.operators import eye_like, one_like
 from hofunc.plan.program import Given, Program, Register, Step, finished
+from hofunc.rules.lower import isolated
 
 _MAKERS = (eye_like, one_like)  # what they take gives them a dtype and a device only
 
@@ -97,7 +99,7 @@ def _chunks(
     results = sorted(wanted_late & inside)
     taken = sorted((_reads(body) | wanted_late) - inside)
     before = finished(program.given, program.shapes, early, [Register(register) for register in taken])
-    metas = metas_of(resized(program, rows))
+    metas = traced(resized(program, rows)).values
     shapes = {
         **{r: given.shape for r, given in program.given.items()},
         **{r: s for r, (s, _) in program.shapes.items()},
@@ -108,7 +110,7 @@ def _chunks(
     sizes = (size,) * (rows // size) + ((rows % size,) if rows % size else ())
     bodies = {count: resized(whole, count) for count in dict.fromkeys(sizes)}
     other = _unlike(rows)
-    part = metas_of(resized(whole, other))
+    part = traced(resized(whole, other)).values
     dims = {step.target: _row_dim(metas[step.target].shape, part[step.target].shape, rows, other) for step in body}
     given = _given([*results, *taken], {r: (tuple(metas[r].shape), metas[r].dtype) for r in (*results, *taken)})
     after = resized(finished(given, {}, late, [Register(output) for output in program.outputs]), rows)
@@ -125,12 +127,46 @@ def _chunks(
 
 
 def cost_of_chunks(chunks: Chunks, device: torch.device) -> Cost:
-    """Return what all parts cost."""
-    before, after = cost_of(chunks.before, device), cost_of(chunks.after, device)
-    bodies = {size: cost_of(body, device) for size, body in chunks.bodies.items()}
-    steps = (*before.steps, *(step for size in chunks.sizes for step in bodies[size].steps), *after.steps)
-    held = before.peak_bytes + max(cost.peak_bytes for cost in bodies.values())
-    return Cost(steps, max(held, after.peak_bytes))
+    """Return what all parts cost, as they are run in turn.
+
+    What comes before the body is held until all chunks are done, and from the end of the first so is what they are
+    written to.
+    """
+    before = traced(chunks.before)
+    outside = memory_of(before.of(chunks.before.given))
+    held = before.of(chunks.before.outputs)
+    traces = {size: traced(body, _placed(body, _rows(chunks, held, size))) for size, body in chunks.bodies.items()}
+    bodies = {size: cost_of(body, device, traces[size]) for size, body in chunks.bodies.items()}
+    first, *others = chunks.sizes
+    parts = traces[first].of(chunks.bodies[first].outputs)
+    with isolated():
+        joint = [joint_of(part, dim, first, sum(chunks.sizes)) for part, dim in zip(parts, chunks.joints, strict=True)]
+    after = traced(chunks.after, _placed(chunks.after, [*joint, *held]))
+    later = max([bytes_of(parts), *(bodies[size].peak_bytes for size in others)])
+    peak = max(
+        peak_of(chunks.before, before, outside),
+        bytes_of(held, outside) + max(bodies[first].peak_bytes, bytes_of(joint) + later),
+        peak_of(chunks.after, after, outside),
+    )
+    costs = [cost_of(chunks.before, device, before), *(bodies[size] for size in chunks.sizes)]
+    costs.append(cost_of(chunks.after, device, after))
+    return Cost(tuple(step for cost in costs for step in cost.steps), peak)
+
+
+def _rows(chunks: Chunks, held: Sequence[torch.Tensor], size: int) -> list[torch.Tensor]:
+    """Return the first rows of what the body takes."""
+    with isolated():
+        return [t if dim is None else t.narrow(dim, 0, size) for t, dim in zip(held, chunks.dims, strict=False)]
+
+
+def joint_of(part: torch.Tensor, dim: int, size: int, rows: int) -> torch.Tensor:
+    """Return a new tensor for all rows, as a chunk of some rows has one for these."""
+    return part.new_empty([*part.shape[:dim], part.shape[dim] // size * rows, *part.shape[dim + 1 :]])
+
+
+def _placed(program: Program, values: Sequence[torch.Tensor]) -> dict[int, torch.Tensor]:
+    """Return what the given registers of a program hold."""
+    return {register: values[given.origin] for register, given in program.given.items() if type(given.origin) is int}
 
 
 def _reads(steps: Iterable[Step]) -> set[int]:

@@ -87,6 +87,11 @@ def one_like(tensor: torch.Tensor) -> torch.Tensor:
     return torch.ones((), dtype=tensor.dtype, device=tensor.device)
 
 
+def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Return zeros."""
+    return torch.zeros(shape, dtype=dtype, device=device)
+
+
 def masked(builder: Builder, factor: Factor, operands: Sequence[Labelled]) -> list[Labelled]:
     """Apply a mask to the operand that has most of its labels; where there is none it is an operand itself."""
     mask = builder.read(factor.source, factor.axes)

@@ -177,6 +177,13 @@ def collected(tensor: torch.Tensor, places: torch.Tensor, size: int) -> torch.Te
     return torch.index_add(tensor.new_zeros(size, *flat.shape[1:]), 0, places, flat)
 
 
+def scratch(tensor: torch.Tensor, result: torch.Tensor) -> int:
+    """Return the bytes that `collected` holds beside its result: zeros, and what it merges where that is a copy."""
+    flat = tensor.flatten(0, 1)
+    copied = 0 if flat._is_view() else flat.numel()
+    return (result.numel() + copied) * result.element_size()
+
+
 def opened(builder: Builder, variables: Variables, term: Term, parts: Sequence[Key]) -> Term:
     """Return the derivative that a contracted term of Taylor coefficients stands for, with a slot for each variable.
 

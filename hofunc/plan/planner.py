@@ -8,7 +8,7 @@ import torch
 from hofunc.errors import ArgumentError
 from hofunc.graph.node import Mask
 from hofunc.plan.blocks import Local, is_nonlinear, local_blocks
-from hofunc.plan.blueprint import Blueprint, Limits, drawn
+from hofunc.plan.blueprint import Blueprint, Limits, Peak, drawn, own_peak
 from hofunc.plan.cost import rates_of
 from hofunc.plan.packing import DirectionsError
 from hofunc.plan.program import TooManyStepsError, device_of
@@ -29,6 +29,7 @@ def plan(
     compact: bool,
     strategy: str = "auto",
     limits: Limits = Limits(),  # noqa: B008 - it is a tuple
+    peak: Peak = own_peak,
 ) -> tuple[Blueprint, ...]:
     """Plan the derivatives of the outputs of a graph by its active inputs.
 
@@ -38,6 +39,7 @@ def plan(
         compact: Whether to return terms rather than dense tensors.
         strategy: One of STRATEGIES or of ABLATIONS, or "auto" for all that apply and that could be the fastest.
         limits: Rows at a time, and memory.
+        peak: Tells what is held at once where a blueprint is run, which max_bytes bounds.
 
     Returns:
         Blueprints of the strategies, the one that is estimated to be fastest first.
@@ -48,11 +50,11 @@ def plan(
     """
     lowered = with_rows(lowered)
     local = local_blocks(lowered, max(orders))
-    make = _maker(lowered, local, orders, compact, limits)
+    make = _maker(lowered, local, orders, compact, limits, peak)
     if strategy != "auto":
-        return tuple(_within([make(strategy, inf)], limits))
-    plans = _in_turns(make, _candidates(lowered, local, orders), device_of(lowered.graph), limits)
-    return tuple(sorted(_within(plans, limits), key=lambda plan: plan.run_cost.seconds))
+        return tuple(_within([make(strategy, inf)], limits, peak))
+    plans = _in_turns(make, _candidates(lowered, local, orders), device_of(lowered.graph), limits, peak)
+    return tuple(sorted(_within(plans, limits, peak), key=lambda plan: plan.run_cost.seconds))
 
 
 def rival(best: Blueprint, orders: Sequence[int], *, compact: bool, strategy: str, limits: Limits) -> Blueprint:
@@ -65,8 +67,8 @@ def rival(best: Blueprint, orders: Sequence[int], *, compact: bool, strategy: st
     """
     most = _most_steps(best.run_cost.seconds, device_of(best.lowered.graph))
     lowered = with_rows(best.lowered)
-    make = _maker(lowered, local_blocks(lowered, max(orders)), orders, compact, limits)
-    (made,) = _within([make(strategy, max(FIRST_LEAVE, most))], limits)
+    make = _maker(lowered, local_blocks(lowered, max(orders)), orders, compact, limits, own_peak)
+    (made,) = _within([make(strategy, max(FIRST_LEAVE, most))], limits, own_peak)
     return made
 
 
@@ -97,17 +99,19 @@ def _candidates(lowered: Lowered, local: dict[int, Local], orders: Sequence[int]
 _Maker = Callable[[str, float], Blueprint]
 
 
-def _maker(lowered: Lowered, local: dict[int, Local], orders: Sequence[int], compact: bool, limits: Limits) -> _Maker:
+def _maker(
+    lowered: Lowered, local: dict[int, Local], orders: Sequence[int], compact: bool, limits: Limits, peak: Peak
+) -> _Maker:
     """Return the function that plans by the strategy of a name, in at most so many steps."""
 
     def made(name: str, most_steps: float) -> Blueprint:
         builder, blocks = propagated(lowered, local, orders, name, most_steps)
-        return drawn(builder, blocks, name, compact=compact, limits=limits)
+        return drawn(builder, blocks, name, compact=compact, limits=limits, peak=peak)
 
     return made
 
 
-def _in_turns(make: _Maker, names: Sequence[str], device: torch.device, limits: Limits) -> list[Blueprint]:
+def _in_turns(make: _Maker, names: Sequence[str], device: torch.device, limits: Limits, peak: Peak) -> list[Blueprint]:
     """Plan by all strategies that apply and that could be the fastest.
 
     Some strategies take no end of steps for a graph for which another takes few. So each may take a number of steps at
@@ -118,7 +122,7 @@ def _in_turns(make: _Maker, names: Sequence[str], device: torch.device, limits: 
     left, leave = list(names), FIRST_LEAVE
     while left:
         for name in left[:]:
-            best = min((plan.run_cost.seconds for plan in plans if _fits(plan, limits)), default=inf)
+            best = min((plan.run_cost.seconds for plan in plans if _fits(plan, limits, peak)), default=inf)
             most = _most_steps(best, device)
             try:
                 plans.append(make(name, min(leave, most)))
@@ -138,7 +142,7 @@ def _most_steps(seconds: float, device: torch.device) -> float:
     return _UNNEEDED * seconds / rates_of(device).view
 
 
-def _within(plans: Sequence[Blueprint], limits: Limits) -> list[Blueprint]:
+def _within(plans: Sequence[Blueprint], limits: Limits, peak: Peak) -> list[Blueprint]:
     """Return the plans that keep to the limits."""
     in_chunks = [made for made in plans if _keeps_to_chunk_size(made, limits)]
     if not in_chunks:
@@ -148,22 +152,20 @@ def _within(plans: Sequence[Blueprint], limits: Limits) -> list[Blueprint]:
             expected="those of a function that treats rows independently, in a compact layout",
             remedy="Leave chunk_size out, or take layout='compact'.",
         )
-    fitting = [made for made in in_chunks if _fits(made, limits)]
+    fitting = [made for made in in_chunks if _fits(made, limits, peak)]
     if not fitting:
         raise ArgumentError(
             "hofunc: a derivative that takes more memory than allowed",
-            got=f"{min(made.run_cost.peak_bytes for made in in_chunks)} bytes at once",
+            got=f"{min(map(peak, in_chunks))} bytes at once, the least of all strategies and chunks tried",
             expected=f"at most max_bytes={limits.max_bytes}",
             remedy="Raise max_bytes, take layout='compact', or pass fewer rows at a time.",
         )
     return fitting
 
 
-def _fits(made: Blueprint, limits: Limits) -> bool:
+def _fits(made: Blueprint, limits: Limits, peak: Peak) -> bool:
     """Tell whether a plan keeps to the limits."""
-    return _keeps_to_chunk_size(made, limits) and (
-        limits.max_bytes is None or made.run_cost.peak_bytes <= limits.max_bytes
-    )
+    return _keeps_to_chunk_size(made, limits) and (limits.max_bytes is None or peak(made) <= limits.max_bytes)
 
 
 def _keeps_to_chunk_size(made: Blueprint, limits: Limits) -> bool:

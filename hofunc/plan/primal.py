@@ -12,6 +12,7 @@ from hofunc.graph.layout import COMPUTED_AGAIN
 from hofunc.graph.node import Call, Graph, Node, Ref, call_of, fill, refs
 from hofunc.graph.reads import identical
 from hofunc.plan.chunks import Chunks
+from hofunc.plan.operators import zeros
 from hofunc.plan.program import Given, Program, Register, Step, finished
 
 aten = torch.ops.aten
@@ -248,11 +249,6 @@ def _shown(value: Any) -> str:
     if not isinstance(value, torch.Tensor):
         return repr(value)
     return f"{value.tolist()}" if value.numel() <= _FEW else f"a tensor of shape {tuple(value.shape)} of other numbers"
-
-
-def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Return zeros."""
-    return torch.zeros(shape, dtype=dtype, device=device)
 
 
 def same_shape(tensor: torch.Tensor, shape: tuple[int, ...], op: str) -> torch.Tensor:

@@ -13,7 +13,8 @@ import torch
 
 from hofunc.graph.node import Graph
 from hofunc.options import fallback
-from hofunc.plan.blueprint import Blueprint, Limits
+from hofunc.plan.blueprint import Blueprint, Limits, zero_bytes
+from hofunc.plan.memory import bytes_of, memory_of
 from hofunc.plan.planner import plan
 from hofunc.rules.lower import lower
 from hofunc.rules.registry import RULES
@@ -53,12 +54,14 @@ def planned(
         limits: Rows at a time, and memory.
         replayed: Whether the plan is run on the values of the lowered graph, rather than of the recorded one.
     """
+    beside = 0 if limits.max_bytes is None else _beside(graph, values)
     key = (
         graph,
         orders,
         compact,
         strategy,
         limits,
+        beside,
         replayed,
         len(RULES),  # a rule that is added later makes other plans
         fallback() == "error",  # what was planned with the fallback is refused
@@ -74,7 +77,11 @@ def planned(
             origin if isinstance(origin, torch.Tensor) else index for index, origin in enumerate(lowered.origins)
         )
         lowered = lowered._replace(origins=origins)
-    made, *_ = plan(lowered, orders, compact=compact, strategy=strategy, limits=limits)
+
+    def peak(made: Blueprint) -> int:
+        return beside + made.run_cost.peak_bytes + (0 if compact else zero_bytes(made, orders))
+
+    made, *_ = plan(lowered, orders, compact=compact, strategy=strategy, limits=limits, peak=peak)
     result = Planned(made, runner(made))
     if lowered.dynamic:
         return result
@@ -83,6 +90,12 @@ def planned(
         while len(_plans) > MAX_PLANS:
             _plans.popitem(last=False)
     return result
+
+
+def _beside(graph: Graph, values: Sequence[torch.Tensor]) -> int:
+    """Return the bytes of what the function computed, which is held while its derivatives are."""
+    given = [values[node.number] for node in graph.nodes if node.is_given]
+    return bytes_of(list(values), memory_of(given))
 
 
 def forget() -> None:

@@ -12,7 +12,7 @@ from hofunc.graph.node import CONSTANT
 from hofunc.graph.record import Recording, replay
 from hofunc.graph.world import without_autocast
 from hofunc.plan.blueprint import Blueprint, Limits
-from hofunc.plan.primal import zeros
+from hofunc.plan.operators import zeros
 from hofunc.rules.lower import Lowered
 from hofunc.run.cache import planned
 from hofunc.views import Emit, run_now

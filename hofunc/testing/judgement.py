@@ -79,7 +79,10 @@ def _nested(subject: Subject, order: int, found: Leaves) -> Nested:
 
 
 def _agrees_along_a_direction(subject: Subject, order: int, found: Leaves, limits: Sequence[float]) -> bool:
-    """Compare the derivative along one direction with differences, where these can judge it."""
+    """Compare the derivative along one direction with differences, where these can judge it.
+
+    An entry that is not finite leaves a sum that says nothing of the others, and so nothing is agreed.
+    """
     generator = torch.Generator().manual_seed(order)
     direction = [
         (torch.rand(x.shape, generator=generator, dtype=torch.float64) + 0.5).to(x) for x in subject.arguments.leaves
@@ -90,7 +93,8 @@ def _agrees_along_a_direction(subject: Subject, order: int, found: Leaves, limit
             block = found[number * len(direction) + slot]
             got = got + torch.tensordot(block, v.double(), v.dim())
             limit += limits[number * len(direction) + slot] * v.numel()
-        if worst([got], [estimate.value], [limit + estimate.error], [estimate.error <= limit]) is not None:
+        off = worst([got], [estimate.value], [limit + estimate.error], [estimate.error <= limit])
+        if off is not None or not got.isfinite().all():
             return False
     return True
 

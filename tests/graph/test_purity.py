@@ -83,6 +83,43 @@ def _without_gradients(x: Tensor, captured: Tensor) -> Tensor:
     return x * captured
 
 
+def _first_of_two_results(x: Tensor, captured: Tensor) -> Tensor:
+    places = torch.empty(x.shape, dtype=torch.long, device=x.device)
+    torch.sort(x, out=(captured, places))
+    return x * captured
+
+
+def _second_of_two_results(x: Tensor, captured: Tensor) -> Tensor:
+    least = torch.empty_like(x[0])
+    torch.aminmax(x, dim=0, out=(least, captured[0]))
+    return x * captured
+
+
+def _last_of_a_list(x: Tensor, captured: Tensor) -> Tensor:
+    own = x.clone()
+    torch._foreach_mul_([own, captured], [x, x])
+    return own * captured
+
+
+def _first_of_a_list(x: Tensor, captured: Tensor) -> Tensor:
+    own = torch.ones_like(x)
+    torch._foreach_add_([captured, own], 2.0)
+    return x * own
+
+
+def _an_input_in_a_list(x: Tensor, _: Tensor) -> Tensor:
+    own = x.clone()
+    torch._foreach_neg_([own, x])
+    return own
+
+
+def _a_list_without_gradients(x: Tensor, captured: Tensor) -> Tensor:
+    own = x.clone()
+    with torch.no_grad():
+        torch._foreach_copy_([own, captured], [x, x])
+    return own
+
+
 MUTATIONS = [
     _input_in_place,
     _view_of_the_input,
@@ -95,6 +132,12 @@ MUTATIONS = [
     _after_other_writes,
     _shape_of_the_input,
     _without_gradients,
+    _first_of_two_results,
+    _second_of_two_results,
+    _last_of_a_list,
+    _first_of_a_list,
+    _an_input_in_a_list,
+    _a_list_without_gradients,
 ]
 
 

@@ -8,12 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
+import hofunc
 from hofunc.errors import UntracedError
 from hofunc.graph.layout import Layout
 from hofunc.graph.storage import effects, functional_form
 from tests.cases import rand
 from tests.graph.programs import program
 from tests.graph.recordings import check_replay, computed, ops, recorded
+from verification.oracles import nested_reverse, relative_error
 
 aten = torch.ops.aten
 
@@ -212,6 +214,26 @@ def what_an_op_returns_beside_what_it_writes(x: Tensor) -> Any:
     return y, mean, save_mean * variance
 
 
+@in_place
+def lists(x: Tensor) -> Any:
+    y, z, own = x.clone(), x.sin(), torch.ones_like(x)
+    torch._foreach_mul_([y, own, z], [x, x, own])
+    torch._foreach_add_([own], 2.0)
+    torch._foreach_mul_([z, y], [2.0, 3.0])
+    torch._foreach_addcmul_([y, z], [x, own], [own, x], torch.tensor([2.0, 3.0], dtype=x.dtype, device=x.device))
+    with torch.no_grad():
+        torch._foreach_clamp_max_([y, z], 0.9)
+    return y, z, own
+
+
+@in_place
+def lists_of_which_one_reads_what_another_writes(x: Tensor) -> Any:
+    y, z = x.clone(), x.sin()
+    torch._foreach_add_([y, z], [z, y])
+    torch._foreach_mul_([y, y[:1], y[1:]], [x, x[:1], x[1:]])
+    return y, z
+
+
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 @pytest.mark.parametrize("f", IN_PLACE, ids=lambda f: f.__name__)
 def test_in_place_code_replays(f: Callable[[Tensor], Any], device: torch.device) -> None:
@@ -379,3 +401,44 @@ def test_the_effects_of_ops() -> None:
 )
 def test_functional_forms(op: Any, form: Any) -> None:
     assert functional_form(op) is form
+
+
+def _crossed(x: Tensor) -> Tensor:
+    y, z = x.clone(), x.sin()
+    torch._foreach_add_([y, z], [z, y])
+    torch._foreach_mul_([y, z], [z, x])
+    return y * z
+
+
+def _crossed_written_out(x: Tensor) -> Tensor:
+    y = x + x.sin()
+    z = x.sin() + y
+    return y * z * (z * x)
+
+
+def test_derivatives_through_lists(device: torch.device) -> None:
+    """Torch's own forget that the second of a list reads what was written to the first."""
+    x = rand(device, 3)
+    with hofunc.options(fallback="quiet"):
+        got = hofunc.hessian(_crossed)(x)
+        planned = hofunc.hessian(_crossed).plan(x)(x)
+    expected = nested_reverse(_crossed_written_out, 2)(x)
+    assert relative_error(_crossed(x), _crossed_written_out(x)) < 1e-14
+    assert relative_error(got, expected) < 1e-12
+    assert relative_error(planned, expected) < 1e-12
+
+
+def test_results_of_one_op_written_to_several_tensors(device: torch.device) -> None:
+    def f(x: Tensor) -> Tensor:
+        least, most = torch.empty((), dtype=x.dtype, device=device), torch.zeros_like(x)
+        torch.aminmax(x * x, out=(least, most[0].view(())))
+        values, places = torch.empty_like(x), torch.empty(3, dtype=torch.long, device=device)
+        torch.sort(x.sin(), out=(values, places))
+        return x * least * most[0] * values
+
+    def written_out(x: Tensor) -> Tensor:
+        return x * (x * x).min() * (x * x).max() * x.sin().sort().values
+
+    x = rand(device, 3)
+    assert relative_error(hofunc.hessian(f)(x), nested_reverse(written_out, 2)(x)) < 1e-12
+    assert relative_error(hofunc.hessian(f).plan(x)(x), nested_reverse(written_out, 2)(x)) < 1e-12

@@ -151,7 +151,8 @@ def test_a_plan_keeps_to_the_memory_that_it_may_hold(device: torch.device) -> No
     made = lowered_plan(network, x, orders=(2,), compact=True, strategy="mixed", max_bytes=bound)
     assert made.chunks is not None
     assert made.run_cost.peak_bytes <= bound
-    got = hofunc.hessian(network, layout="compact", max_bytes=bound)(x)
+    values = 3 * 512 * 64 * x.element_size()  # those of the function itself, which are held beside
+    got = hofunc.hessian(network, layout="compact", max_bytes=bound + values)(x)
     assert (
         relative_error(got.dense(keep_batch=True), hofunc.hessian(network, layout="compact")(x).dense(keep_batch=True))
         < 1e-13
@@ -162,7 +163,7 @@ def _wide(x: Tensor) -> Tensor:
     return ((x @ rand(x.device, 3, 64)).tanh() @ rand(x.device, 64, 64)).sin().sum(1)
 
 
-@pytest.mark.parametrize(("part", "least", "most"), [(1.01, 256, 256), (2.5, 65, 204)])
+@pytest.mark.parametrize(("part", "least", "most"), [(1.01, 204, 511), (2.5, 65, 256)])
 def test_chunks_are_larger_than_halves_of_halves_where_memory_allows(
     part: float, least: int, most: int, device: torch.device
 ) -> None:
@@ -199,9 +200,8 @@ def test_what_cannot_keep_to_it_raises_before_anything_is_computed(device: torch
     assert message.endswith("Raise max_bytes, take layout='compact', or pass fewer rows at a time.")
 
 
-@pytest.mark.parametrize(("percent", "size"), [(70, 32), (40, 10), (30, 5), (20, 2), (15, 1)])
+@pytest.mark.parametrize(("percent", "size"), [(70, 39), (40, 19), (30, 13), (20, 6), (15, 3)])
 def test_chunks_are_as_large_as_memory_allows(percent: int, size: int, device: torch.device) -> None:
-    """No more than half of what was too large, and no more than its share, until what is common to all fits too."""
     weight = rand(device, 3, 40, seed=5)
 
     def planned(**limits: int) -> Blueprint:
@@ -214,6 +214,8 @@ def test_chunks_are_as_large_as_memory_allows(percent: int, size: int, device: t
     assert made.chunks is not None
     assert made.chunks.sizes[0] == size
     assert made.run_cost.peak_bytes <= bound
+    larger = planned(chunk_size=size + 1)
+    assert larger.run_cost.peak_bytes > bound
 
 
 @pytest.mark.parametrize(

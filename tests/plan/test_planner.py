@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hofunc.plan import packing, planner
-from hofunc.plan.blueprint import Blueprint, Limits
+from hofunc.plan.blueprint import Blueprint, Limits, own_peak
 from hofunc.plan.cost import Cost, StepCost
 from hofunc.plan.planner import plan, rival
 from hofunc.plan.program import TooManyStepsError
@@ -135,7 +135,7 @@ def test_a_plan_beyond_the_limits_makes_no_other_give_up(max_bytes: int | None, 
             raise TooManyStepsError
         return replace(real, strategy=name, cost=Cost((StepCost(0, 0, (), 1e-3),), 100 if name == "reverse" else 10))
 
-    made = planner._in_turns(make, ("reverse", "mixed"), CPU, Limits(max_bytes=max_bytes))
+    made = planner._in_turns(make, ("reverse", "mixed"), CPU, Limits(max_bytes=max_bytes), own_peak)
     assert {one.strategy for one in made} == expected
 
 

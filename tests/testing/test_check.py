@@ -206,6 +206,36 @@ def test_nan_is_off(x: Tensor, break_hod: Callable) -> None:
         hodcheck(dense, x, 2)
 
 
+KINK = torch.tensor([0.0, 0.7, 1.3], dtype=torch.float64)
+
+
+def slanted(x: Tensor) -> Tensor:
+    """Return a sum of powers of which nobody has the derivative at zero: to hod and to torch it is nan."""
+    return (x.abs().sqrt() * x).sum()
+
+
+def test_nan_that_all_have_is_no_mismatch() -> None:
+    assert hofunc.hod(slanted, 1)(KINK).isnan().tolist() == [True, False, False]
+    assert hodcheck(slanted, KINK, 2)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_nan_that_all_have_hides_no_wrong_entry_beside_it(
+    order: int, break_hod: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which torch has too, as it may have: only differences know."""
+    monkeypatch.setattr(oracles.Subject, "nested", lambda subject, order: subject.derivative(order))
+    assert hodcheck(slanted, KINK, 2)
+    break_hod(order, lambda d: torch.where(d == d.nan_to_num(-torch.inf).max(), 1.01 * d, d))
+    with pytest.raises(hofunc.HodcheckError, match=rf"d\^{order} .* by differences"):
+        hodcheck(slanted, KINK, 2)
+
+
+def test_nan_that_all_have_is_off_where_differences_know_better() -> None:
+    with pytest.raises(hofunc.HodcheckError, match=r"got nan, expected .* by differences"):
+        hodcheck(lambda x: ((x * x).sqrt() ** 2).sum(), KINK, 1)
+
+
 @pytest.mark.parametrize("scale", [1e-20, 1e20])
 def test_tolerances_follow_the_scale_of_the_function(scale: float, x: Tensor, break_hod: Callable) -> None:
     assert hodcheck(lambda x: mixed(x) * scale, x, 2)

@@ -12,7 +12,7 @@ import hofunc
 from hofunc.graph.record import record
 from hofunc.rules.kinds import Composite
 from hofunc.rules.registry import RULES
-from tests.cases import rand
+from tests.cases import distinct, rand
 from tests.rules.opcase import ORACLE_WARNINGS, OpCase, every_row, use
 from verification.oracles import relative_error
 
@@ -146,7 +146,7 @@ def test_samples_and_heads_are_kept_apart(device: torch.device) -> None:
 def test_an_encoder_layer_in_eval_mode(norm_first: bool, masks: tuple[str, ...], device: torch.device) -> None:
     activation = "gelu" if norm_first else "relu"
     layer = torch.nn.TransformerEncoderLayer(4, 2, 6, activation=activation, batch_first=True, norm_first=norm_first)
-    layer = layer.double().to(device).eval()
+    layer = distinct(layer.double().to(device).eval())
     later = torch.ones(3, 3, dtype=torch.bool, device=device).triu(1)
     padding = torch.tensor([[False, False, True], [False] * 3], device=device)
     given = {name: {"src_mask": later, "src_key_padding_mask": padding}[name] for name in masks}
@@ -163,7 +163,7 @@ def test_an_encoder_layer_in_eval_mode(norm_first: bool, masks: tuple[str, ...],
 
 @pytest.mark.parametrize("need_weights", [False, True])
 def test_multi_head_attention_in_eval_mode(need_weights: bool, device: torch.device) -> None:
-    layer = torch.nn.MultiheadAttention(4, 2, batch_first=True).double().to(device).eval()
+    layer = distinct(torch.nn.MultiheadAttention(4, 2, batch_first=True).double().to(device).eval())
 
     def f(x: Tensor) -> Tensor:
         y, weights = layer(x, x, x, need_weights=need_weights)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import hofunc
-from tests.cases import rand
+from tests.cases import distinct, rand
 from tests.rules.opcase import ORACLE_WARNINGS, OpCase, every_row, use
 from verification.oracles import nested_reverse, relative_error
 
@@ -29,8 +29,7 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
 
 def layer(name: str, dtype: torch.dtype) -> nn.Module:
     """Return one of the layers, with the same weights in every dtype."""
-    torch.manual_seed(0)
-    return LAYERS[name]().requires_grad_(False).to(dtype)
+    return distinct(LAYERS[name]().requires_grad_(False).to(dtype))
 
 
 def states(name: str, dtype: torch.dtype) -> Callable[[Tensor], Any]:

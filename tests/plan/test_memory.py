@@ -1,0 +1,152 @@
+"""Memory: what plans say that they hold against what torch's allocator hands out, whole and in chunks."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import hofunc
+from hofunc.run.executor import _is_followed
+from tests.cases import rand
+from verification.memory import (
+    FUNCTIONS,
+    IN_ROWS,
+    SLACK,
+    STRATEGIES,
+    assert_keeps_to_max_bytes,
+    assert_takes_what_it_says,
+    network,
+    stated,
+    taken,
+)
+from verification.oracles import relative_error
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_plan_takes_what_it_says(name: str) -> None:
+    f, shape, order = FUNCTIONS[name]
+    strategy = STRATEGIES[len(name) % 3]  # verification has all of them, and float32
+    x = rand(CPU, *shape)
+    assert_takes_what_it_says(hofunc.hod(f, order, layout="compact", strategy=strategy), x)
+    if name in IN_ROWS:
+        assert_takes_what_it_says(hofunc.hod(f, order, layout="compact", strategy=strategy, chunk_size=30), x)
+
+
+@pytest.mark.parametrize("layout", ["compact", "dense"])
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x, w: ((x @ w).tanh() ** 2).sum(),
+        lambda x, w: (x.sin().sum(), (w @ w.t()).exp()),
+    ],
+)
+def test_so_it_is_by_several_arguments(f: Callable[..., Any], layout: str) -> None:
+    """The second has derivatives that vanish, and dense ones take memory all the same."""
+    x, w = rand(CPU, 20, 6), rand(CPU, 6, 6)
+    plan = hofunc.hod(f, 2, (0, 1), layout=layout).plan(x, w)
+    assert plan.peak_bytes == pytest.approx(taken(lambda: plan(x, w)), rel=0.02, abs=SLACK)
+
+
+@pytest.mark.parametrize(
+    ("name", "strategy"), [("softmax", "auto"), ("a network, order 3", "auto"), ("several outputs", "reverse")]
+)
+def test_no_more_is_taken_than_max_bytes(name: str, strategy: str) -> None:
+    f, shape, order = FUNCTIONS[name]
+    x = rand(CPU, *shape)
+    assert_keeps_to_max_bytes(f, order, strategy, x)
+    least = stated(hofunc.hod(f, order, layout="compact", strategy=strategy, max_bytes=1), x)
+    call = hofunc.hod(f, order, layout="compact", strategy=strategy, max_bytes=least)
+    assert relative_error(_dense(call(x)), _dense(hofunc.hod(f, order, layout="compact")(x))) < 1e-13
+
+
+def _dense(result: Any) -> Any:
+    return [each.dense(keep_batch=True) for each in (result if isinstance(result, tuple) else (result,))]
+
+
+def test_dense_blocks_that_vanish_count_in_a_call() -> None:
+    f, x, y = lambda x, y: x.sin().sum() + y.sum(), rand(CPU, 30), rand(CPU, 40)
+    least = stated(hofunc.hessian(f, (0, 1), max_bytes=1), x, y)
+    call = hofunc.hessian(f, (0, 1))
+    assert least == pytest.approx(taken(lambda: call(x, y)), rel=0.02, abs=SLACK)
+    assert least >= 8 * 70 * 70
+
+
+def test_the_least_is_of_the_best_strategy() -> None:
+    x = rand(CPU, 100, 3)
+    each = {s: stated(hofunc.hod(network, 3, layout="compact", strategy=s, max_bytes=1), x) for s in STRATEGIES}
+    assert stated(hofunc.hod(network, 3, layout="compact", max_bytes=1), x) == min(each.values())
+    assert len({*each.values()}) == 3
+
+
+# What follows a computation.
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's own, in forward mode
+def test_chunks_are_laid_together_where_something_follows_them() -> None:
+    x = rand(CPU, 20, 3)
+    hessian = hofunc.hod(network, 2, layout="compact", chunk_size=6)
+
+    def energy(x: Tensor) -> Tensor:
+        return hessian(x).dense(keep_batch=True).pow(2).sum()
+
+    expected = torch.func.grad(lambda x: hofunc.hod(network, 2)(x).pow(2).sum())(x)
+    leaf = x.clone().requires_grad_()
+    energy(leaf).backward()
+    assert leaf.grad is not None
+    plan = hessian.plan(x)
+    other = x.clone().requires_grad_()
+    plan(other).dense(keep_batch=True).pow(2).sum().backward()
+    assert other.grad is not None
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(x, torch.ones_like(x))
+        slope = torch.autograd.forward_ad.unpack_dual(plan(dual).dense(keep_batch=True).pow(2).sum()).tangent
+    assert relative_error(leaf.grad, expected) < 1e-12
+    assert relative_error(other.grad, expected) < 1e-12
+    assert relative_error(torch.func.grad(energy)(x), expected) < 1e-12
+    assert relative_error(hofunc.jacobian(energy)(x), expected) < 1e-12
+    assert slope is not None
+    assert relative_error(slope, expected.sum()) < 1e-12
+
+
+def test_what_follows_a_computation() -> None:
+    x = rand(CPU, 3)
+    assert not _is_followed([x])
+    leaf = x.clone().requires_grad_()
+    assert _is_followed([x, leaf])
+    with torch.no_grad():
+        assert not _is_followed([leaf])
+    with torch.autograd.forward_ad.dual_level():
+        assert _is_followed([x])
+    seen = []
+
+    def noted(x: Tensor) -> Tensor:
+        seen.append(_is_followed([x]))
+        return x.sin()
+
+    torch.func.vmap(noted)(x)
+    hofunc.jacobian(noted)(x)
+    assert seen == [True, True]
+
+
+# Compiled plans and graphs run all rows at once.
+
+
+def test_a_plan_in_chunks_for_max_bytes_is_not_compiled() -> None:
+    x = rand(CPU, 100, 3)
+    whole = hofunc.hod(network, 3, layout="compact", strategy="mixed").plan(x)
+    plan = hofunc.hod(network, 3, layout="compact", strategy="mixed", max_bytes=whole.peak_bytes // 2).plan(x)
+    for call in (plan.compile, plan.to_fx):
+        with pytest.raises(hofunc.ArgumentError, match="runs all rows at once") as caught:
+            call()
+        assert f"got {whole.peak_bytes} bytes at once" in str(caught.value)
+        assert str(caught.value).endswith("Make it without max_bytes, or run it as it is.")
+    kept = hofunc.hod(network, 3, layout="compact", strategy="mixed", max_bytes=whole.peak_bytes).plan(x)
+    kept.to_fx()
+    sized = hofunc.hod(network, 3, layout="compact", strategy="mixed", chunk_size=10).plan(x)
+    got, *_ = sized.to_fx()(x)
+    assert relative_error(got, whole.to_fx()(x)[0]) < 1e-13
+    assert sized.compile(backend="eager").peak_bytes == whole.peak_bytes > sized.peak_bytes
