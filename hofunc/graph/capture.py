@@ -100,7 +100,6 @@ class CapturingTape(Tape):
 
     def read_attribute(self, tensor: torch.Tensor, attribute: str) -> None:
         """Note that an attribute that tells of autograd is read."""
-        self._flush()
         if self._is_known(tensor):
             self.asked_history = True
         else:

@@ -49,13 +49,16 @@ class Reads(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         kwargs = kwargs or {}
-        if func in _CONTENTS and not _by_hofunc():
-            tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-            if tensors:
-                self._contents(tensors, resolve_name(func) or func.__name__)
-        elif func in _ATTRIBUTES and not _by_hofunc():
-            self._attribute(args[0], _ATTRIBUTES[func])
+        if (func in _CONTENTS or func in _ATTRIBUTES) and not _by_hofunc():
+            with torch._C.DisableTorchFunctionSubclass():  # a subclass may hold the tensor in another object
+                self._report(func, [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)])
         return func(*args, **kwargs)
+
+    def _report(self, func: Any, tensors: list[Tensor]) -> None:
+        if func in _ATTRIBUTES:
+            self._attribute(tensors[0], _ATTRIBUTES[func])
+        elif tensors:
+            self._contents(tensors, resolve_name(func) or func.__name__)
 
 
 def _by_hofunc() -> bool:

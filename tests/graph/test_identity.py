@@ -1,6 +1,7 @@
 """Tensors are known whichever Python object holds them: subclasses, and what is refused of them."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -70,6 +71,14 @@ def transforms(x: Tensor) -> Tensor:
 
 def returns_its_input(x: Tensor) -> dict[str, Tensor]:
     return {"x": x, "y": x * x}
+
+
+def test_a_subclass_in_inference_mode(device: torch.device) -> None:
+    x = rand(device, 2, 4)
+    with torch.inference_mode():
+        got = hofunc.hessian(views)(x.as_subclass(Sub))
+        inside = hofunc.hessian(lambda x: views(x.as_subclass(Sub)))(x)
+    assert relative_error((got.clone(), inside.clone()), (nested_reverse(views, 2)(x),) * 2) < 1e-10
 
 
 def _under_vmap(f: Callable[[Tensor], Any], x: Tensor) -> Any:
@@ -237,7 +246,10 @@ REFUSED: dict[str, tuple[str, Callable[[Tensor], Any]]] = {
         lambda x: hofunc.hessian(lambda y: _data(masked_tensor(y, _mask.to(x.device)) ** 3))(x),
     ),
     "nested": ("a nested tensor", lambda x: hofunc.hessian(lambda y: (_nested(y) * 2).to_padded_tensor(0.0))(x)),
-    "inference mode": ("Sub", torch.inference_mode()(lambda x: hofunc.hessian(torch.sin)(x.as_subclass(Sub)))),
+    "captured in inference mode": (
+        "Sub",
+        torch.inference_mode()(lambda x: hofunc.hessian(partial(torch.mul, (x * 1).as_subclass(Sub)))(x)),
+    ),
     "sparse": (
         "torch.sparse_coo",
         lambda x: hofunc.hessian(lambda y: torch.sparse.mm(x.diag().to_sparse(), y[:, None]))(x),
