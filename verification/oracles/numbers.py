@@ -1,7 +1,8 @@
 """Closed forms of functions of one number, differentiated in forty digits."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from math import comb
 from typing import Any
 
 import mpmath
@@ -91,3 +92,28 @@ def derivatives_of_numbers(function: Callable[[Any], Any], points: Tensor, order
     with mpmath.workdps(DIGITS):
         values = [float(mpmath.diff(function, mpmath.mpf(point), order)) for point in points.reshape(-1).tolist()]
     return torch.tensor(values, dtype=points.dtype, device=points.device).reshape(points.shape)
+
+
+def derivatives_by_differences(f: Callable[[Any], Sequence[Any]], order: int) -> list[list[float]]:
+    """Differentiate a function of one number to several at zero, by differences in hundreds of digits.
+
+    The step is so small, and the digits are so many, that they are exact in double precision.
+
+    Cannot judge: how the function is written in torch. It takes a value of it for every order.
+
+    Args:
+        f: The function, of mpmath's numbers.
+        order: The highest order.
+
+    Returns:
+        The derivatives of all orders from zero on.
+    """
+    with mpmath.workdps(DIGITS * (order + 2)):
+        step = mpmath.mpf(10) ** -(DIGITS - 10)
+        values = [f(step * k) for k in range(order + 1)]
+
+        def difference(r: int, place: int) -> float:
+            total = mpmath.fsum((-1) ** (r - k) * comb(r, k) * values[k][place] for k in range(r + 1))
+            return float(total / step**r)
+
+        return [[difference(r, place) for place in range(len(values[0]))] for r in range(order + 1)]
