@@ -83,45 +83,50 @@ def curve(
 VECTOR = (0.8, -1.7, 1.2, 0.5)
 
 
-def _norm(p: float) -> Callable[[Numbers], Numbers]:
+def norm(p: float) -> Callable[[Numbers], Numbers]:
+    """Return the norm of order p."""
     return lambda x: [mpmath.fsum(abs(element) ** p for element in x) ** (1 / mpmath.mpf(p))]
 
 
-def _centred(x: Numbers) -> Numbers:
+def centred(x: Numbers) -> Numbers:
+    """Return numbers less their mean."""
     return [element - mpmath.fsum(x) / len(x) for element in x]
 
 
-def _normalised(x: Numbers, eps: float) -> Numbers:
-    rest = _centred(x)
+def normalised(x: Numbers, eps: float) -> Numbers:
+    """Return numbers less their mean, over the root of the variance and eps."""
+    rest = centred(x)
     scale = mpmath.sqrt(mpmath.fsum(element**2 for element in rest) / len(x) + mpmath.mpf(eps))
     return [element / scale for element in rest]
 
 
-def _softmax(x: Numbers) -> Numbers:
+def softmax(x: Numbers) -> Numbers:
+    """Return the softmax."""
     powers = [mpmath.exp(element) for element in x]
     return [power / mpmath.fsum(powers) for power in powers]
 
 
-def _logsumexp(x: Numbers) -> Any:
+def logsumexp(x: Numbers) -> Any:
+    """Return the logarithm of the sum of exponentials."""
     return mpmath.log(mpmath.fsum(map(mpmath.exp, x)))
 
 
 VECTORS = [
     *(
-        curve(f"norm of order {p}", lambda x, p=p: torch.linalg.vector_norm(x, p), _norm(p), VECTOR)  # type: ignore[misc]
+        curve(f"norm of order {p}", lambda x, p=p: torch.linalg.vector_norm(x, p), norm(p), VECTOR)  # type: ignore[misc]
         for p in (2, 3, 4, 2.5, 0.5, -1, -2.5)
     ),
     curve(
         "standard deviation",
         torch.std,
-        lambda x: [mpmath.sqrt(mpmath.fsum(element**2 for element in _centred(x)) / (len(x) - 1))],
+        lambda x: [mpmath.sqrt(mpmath.fsum(element**2 for element in centred(x)) / (len(x) - 1))],
         VECTOR,
     ),
-    curve("layer_norm", lambda x: F.layer_norm(x, (4,), eps=0.1), partial(_normalised, eps=0.1), VECTOR),
-    curve("softmax", lambda x: x.softmax(0), _softmax, VECTOR),
-    curve("log_softmax", lambda x: x.log_softmax(0), lambda x: [element - _logsumexp(x) for element in x], VECTOR),
-    curve("logsumexp", lambda x: x.logsumexp(0), lambda x: [_logsumexp(x)], VECTOR),
-    curve("logcumsumexp", lambda x: x.logcumsumexp(0), lambda x: [_logsumexp(x[: k + 1]) for k in range(4)], VECTOR),
+    curve("layer_norm", lambda x: F.layer_norm(x, (4,), eps=0.1), partial(normalised, eps=0.1), VECTOR),
+    curve("softmax", lambda x: x.softmax(0), softmax, VECTOR),
+    curve("log_softmax", lambda x: x.log_softmax(0), lambda x: [element - logsumexp(x) for element in x], VECTOR),
+    curve("logsumexp", lambda x: x.logsumexp(0), lambda x: [logsumexp(x)], VECTOR),
+    curve("logcumsumexp", lambda x: x.logcumsumexp(0), lambda x: [logsumexp(x[: k + 1]) for k in range(4)], VECTOR),
     curve("product", torch.prod, lambda x: [mpmath.fprod(x)], (0.8, -1.7, 1.2, 0.5, 1.1, -0.9)),
     curve(
         "running product",
@@ -141,7 +146,7 @@ PAIRS = [
     curve("atan2", lambda x: torch.atan2(*x), lambda x: [mpmath.atan2(*x)], PAIR),
     curve("power", lambda x: x[0] ** x[1], lambda x: [x[0] ** x[1]], PAIR),
     curve("power of a large exponent", lambda x: x[0] ** x[1], lambda x: [x[0] ** x[1]], (0.8, 6.3)),
-    curve("logaddexp", lambda x: torch.logaddexp(*x), lambda x: [_logsumexp(x)], PAIR),
+    curve("logaddexp", lambda x: torch.logaddexp(*x), lambda x: [logsumexp(x)], PAIR),
     curve(
         "logaddexp2",
         lambda x: torch.logaddexp2(*x),
