@@ -56,11 +56,11 @@ class Curve:
         return derivatives_by_differences(g, order)
 
     def errors(self, order: int, strategy: str = "forward") -> list[float]:
-        """Return the error of every order from 1 on, relative to its largest element, or to a thousandth of f."""
+        """Return the error of every order from 1 on, relative to its largest element, or to 1e-9 of f."""
         t = torch.zeros((), dtype=torch.float64)
         got = hofunc.derivatives(self.along, order, strategy=strategy)(t)
         value, *expected = (torch.tensor(numbers, dtype=t.dtype) for numbers in self.exact(order))
-        scales = [max(float(one.abs().max()), 1e-3 * float(value.abs().max())) for one in expected]
+        scales = [max(float(one.abs().max()), 1e-9 * float(value.abs().max())) for one in expected]
         pairs = zip(got[1:], expected, scales, strict=True)
         return [float((mine - other).abs().max()) / scale for mine, other, scale in pairs]
 
@@ -178,8 +178,8 @@ BRANCHES: dict[str, tuple[Callable[[Tensor], Tensor], tuple[float, ...]]] = {
     "spherical_bessel_j0": (torch.special.spherical_bessel_j0, (0.3, 4.1, 9.9, 10.1)),
     "i0": (torch.special.i0, (0.3, 4.9, 9.9, 10.1)),
     "i1": (torch.special.i1, (0.3, 4.9, 9.9, 11.1)),
-    "i0e": (torch.special.i0e, (0.3, 7.9, 12.1, 19.5, 20.5)),
-    "i1e": (torch.special.i1e, (0.3, 7.9, 12.1, 19.5, 20.5)),
+    "i0e": (torch.special.i0e, (0.3, 7.9, 12.1, 20.5)),
+    "i1e": (torch.special.i1e, (0.3, 7.9, 12.1, 20.5)),
     "erfcx": (torch.special.erfcx, (-0.5, 1.4, 1.6, 4.0)),
     "erf": (torch.erf, (0.3, 2.1)),
     "erfinv": (torch.erfinv, (0.3, -0.8)),
@@ -204,8 +204,9 @@ BRANCHES: dict[str, tuple[Callable[[Tensor], Tensor], tuple[float, ...]]] = {
 }
 
 OF_NUMBERS = [
-    curve(name, f, lambda x, g=FORTY_DIGITS[name]: [g(element) for element in x], points, (1,) * len(points), 1e-9)  # type: ignore[misc]
+    curve(f"{name} at {point}", f, lambda x, g=FORTY_DIGITS[name]: [g(*x)], (point,), (1,), 1e-9)  # type: ignore[misc]
     for name, (f, points) in BRANCHES.items()
+    for point in points
 ]
 
 
