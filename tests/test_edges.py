@@ -5,6 +5,7 @@ spoil a derivative that torch finds finite. Higher orders are finite where the f
 number.
 """
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -113,6 +114,82 @@ def test_functions_of_numbers(name: str, device: torch.device) -> None:
         for order in (2, 3):
             if point.isfinite():
                 assert not hofunc.hod(f, order)(point).isnan(), (point, order)
+
+
+# Ends of the range, where squares and powers are not finite but the derivatives are: first and second ones.
+
+AT_ENDS: dict[str, tuple[Callable[[Tensor], Tensor], dict[float, tuple[float, float]]]] = {
+    "logaddexp of opposites": (lambda x: torch.logaddexp(x, -x), {INF: (1, 0), -INF: (-1, 0), 0.0: (0, 1)}),
+    "logaddexp2 of opposites": (lambda x: torch.logaddexp2(x, -x), {INF: (1, 0), -INF: (-1, 0)}),
+    "logaddexp with infinity": (lambda x: torch.logaddexp(x, like(x, INF)[0]), {1.0: (0, 0), -INF: (0, 0)}),
+    "logsumexp of opposites": (lambda x: torch.stack([x, -x]).logsumexp(0), {800.0: (1, 0), 1e300: (1, 0)}),
+    "hypot with one": (lambda x: torch.hypot(x, like(x, 1)[0]), {1e160: (1, 0), 1e300: (1, 0), 0.0: (0, 1)}),
+    "hypot of a small number": (lambda x: torch.hypot(x, like(x, 0)[0]), {1e-310: (1, 0), 5e-324: (1, 0)}),
+    "hypot of large ones": (lambda x: torch.hypot(x, like(x, 1e160)[0]), {1e160: (0.5**0.5, 0.5**1.5 * 1e-160)}),
+    "angle of a large one": (lambda x: torch.atan2(like(x, 1)[0], x), {1e160: (0, 0), 1e100: (-1e-200, 2e-300)}),
+    "x log x": (
+        lambda x: torch.xlogy(x, x),
+        {size: (math.log(size) + 1, 1 / size) for size in (1e-160, 1e-300)},
+    ),
+    "zero times a logarithm": (lambda x: torch.xlogy(like(x, 0)[0], x), {5e-324: (0, 0), 1e-160: (0, 0)}),
+    "zero over a small number": (lambda x: like(x, 0)[0] / x, {1e-310: (0, 0), 1e-160: (0, 0)}),
+    "power of one": (lambda x: x ** like(x, 1)[0], {1e-310: (1, 0), 5e-324: (1, 0)}),
+    "a large power": (lambda x: x ** like(x, 1e160)[0], {0.5: (0, 0), 0.0: (0, 0)}),
+    "gelu by tanh": (lambda x: F.gelu(x, approximate="tanh"), {1e100: (1, 0), -1e100: (0, 0)}),
+    "soft margin": (lambda x: F.soft_margin_loss(x, like(x, 1)[0]), {-800.0: (-1, 0), 800.0: (0, 0)}),
+    "huber at its target": (lambda x: F.huber_loss(x, like(x, 0)[0]), {0.0: (0, 1)}),
+    "smooth l1 at its target": (lambda x: F.smooth_l1_loss(x, like(x, 0)[0], beta=0.5), {0.0: (0, 2)}),
+}
+
+
+@pytest.mark.parametrize("name", AT_ENDS)
+def test_ends_of_the_range(name: str, device: torch.device) -> None:
+    f, points = AT_ENDS[name]
+    for value, expected in points.items():
+        x = numbers(device, value)[0]
+        got = [hofunc.hod(f, order)(x).item() for order in (1, 2)]
+        assert got == pytest.approx(expected, rel=1e-12, abs=1e-320), value
+
+
+PIECEWISE: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "relu6": F.relu6,
+    "hardtanh": F.hardtanh,
+    "leaky relu": F.leaky_relu,
+    "clamp": lambda x: x.clamp(-1, 1),
+    "clamp from below": lambda x: x.clamp(min=0),
+    "clamp between tensors": lambda x: x.clamp(torch.full_like(x, -1), torch.full_like(x, 1)),
+    "threshold": lambda x: F.threshold(x, 0.5, 20.0),
+    "softshrink": F.softshrink,
+    "hardshrink": F.hardshrink,
+    "hardswish": F.hardswish,
+    "elu": F.elu,
+    "celu": F.celu,
+    "selu": F.selu,
+    "abs": torch.abs,
+    "sign": torch.sign,
+    "maximum": lambda x: torch.maximum(x, torch.zeros_like(x)),
+    "minimum": lambda x: torch.minimum(torch.zeros_like(x), x),
+    "maximum with nan": lambda x: torch.maximum(x, torch.full_like(x, torch.nan)),
+    "fmax": lambda x: torch.fmax(x, torch.zeros_like(x)),
+    "fmin with nan": lambda x: torch.fmin(torch.full_like(x, torch.nan), x),
+    "prelu": lambda x: F.prelu(x, like(x, 0.25)),
+    "huber": lambda x: F.huber_loss(x, torch.zeros_like(x), reduction="none"),
+    "smooth l1": lambda x: F.smooth_l1_loss(x, torch.zeros_like(x), reduction="none"),
+    "nan_to_num": torch.nan_to_num,
+}
+
+
+@pytest.mark.parametrize("name", PIECEWISE)
+def test_slopes_of_pieces_at_nan_at_infinity_and_at_kinks(name: str, device: torch.device) -> None:
+    f = PIECEWISE[name]
+    x = numbers(device, torch.nan, INF, -INF, 0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 3.0, -3.0, 6.0, 20.0)
+    for point in x:
+        got, expected = (
+            hofunc.jacobian(lambda x: f(x[None])[0])(point),
+            torch.func.jacrev(lambda x: f(x[None])[0])(point),
+        )
+        torch.testing.assert_close(got, expected, rtol=1e-14, atol=0, equal_nan=True, msg=f"{name} at {point}")
 
 
 # Functions of several numbers: what they are, a point, and the highest order at which nested torch.func is right.

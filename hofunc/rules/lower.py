@@ -23,7 +23,7 @@ from hofunc.rules.expansion import CHANGE, Expansion, Vanishing, itself, unchang
 from hofunc.rules.in_parts import AT_ONCE, as_pairs, in_parts
 from hofunc.rules.kinds import Composite, Constant, Rule
 from hofunc.rules.opaque import Complex
-from hofunc.rules.registry import RULES
+from hofunc.rules.registry import FUSIONS, RULES
 
 Origin = int | torch.Tensor | None
 Output = int | HofuncError | None  # of a composite: a node, an error to raise if it is asked for, or a constant
@@ -157,7 +157,8 @@ class _Lowering:
 
     def _rule_of(self, node: Node) -> Rule | Composite | Expansion | Constant:
         """Return the rule of a node; that of real numbers is of no use to what reads complex ones."""
-        rule = rule_of(node, self._values)
+        fused = FUSIONS[node.op](self._graph, node) if node.op in FUSIONS else None
+        rule = fused or rule_of(node, self._values)
         reads = any(self.nodes[self._pairs[number]].active for number in node.operands if number in self._pairs)
         return Complex(node) if reads and not isinstance(rule, Constant) else rule
 

@@ -13,7 +13,7 @@ from hofunc.algebra.operators import Map
 from hofunc.algebra.term import Factor, Term
 from hofunc.errors import ArgumentError
 from hofunc.graph.functions import as_op
-from hofunc.graph.node import Call, Ref
+from hofunc.graph.node import Call, Graph, Node, Ref
 from hofunc.rules.axes import broadcast, subscripted
 from hofunc.rules.expansion import Expansion
 from hofunc.rules.kinds import (
@@ -30,6 +30,9 @@ from hofunc.rules.kinds import (
 )
 
 RULES: dict[Any, Rule | Composite | Expansion | Constant] = {}
+
+# By op, what reads a node and those that it is computed from as a longer formula, if they are one.
+FUSIONS: dict[Any, Callable[[Graph, Node], Composite | None]] = {}
 
 REAL = (-2.0, 2.0)
 POSITIVE = (0.3, 3.0)
@@ -378,6 +381,20 @@ def define_masked(op: Any, masks: Callable[..., Sequence[Call | None]]) -> None:
         }
 
     define(op, Masked(parts))
+
+
+def define_fusion(op: Any) -> Callable[[Callable[[Graph, Node], Composite | None]], Callable]:
+    """Enter what recognises a formula of several ops by the last of them, as a decorator.
+
+    The decorated function takes a recorded graph and a node of the op, and returns what computes the same from the
+    node's operands and is differentiated in place of the op's own rule; None if it is no such formula.
+    """
+
+    def decorate(function: Callable[[Graph, Node], Composite | None]) -> Callable:
+        FUSIONS[op] = function
+        return function
+
+    return decorate
 
 
 def by_map(linear_map: Map, out: Axes, slot: Axes, outs: Axes, ins: Axes, separate: Axes = ()) -> Term:

@@ -1,7 +1,9 @@
 """Closed forms of functions of one number, differentiated in forty digits."""
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from itertools import product
+from math import comb, prod
 from typing import Any
 
 import mpmath
@@ -91,3 +93,62 @@ def derivatives_of_numbers(function: Callable[[Any], Any], points: Tensor, order
     with mpmath.workdps(DIGITS):
         values = [float(mpmath.diff(function, mpmath.mpf(point), order)) for point in points.reshape(-1).tolist()]
     return torch.tensor(values, dtype=points.dtype, device=points.device).reshape(points.shape)
+
+
+def derivatives_by_differences(f: Callable[[Any], Sequence[Any]], order: int) -> list[list[float]]:
+    """Differentiate a function of one number to several at zero, by differences in hundreds of digits.
+
+    The step is so small, and the digits are so many, that they are exact in double precision.
+
+    Cannot judge: how the function is written in torch. It takes a value of it for every order.
+
+    Args:
+        f: The function, of mpmath's numbers.
+        order: The highest order.
+
+    Returns:
+        The derivatives of all orders from zero on.
+    """
+    with mpmath.workdps(DIGITS * (order + 2)):
+        step = mpmath.mpf(10) ** -(DIGITS - 10)
+        values = [f(step * k) for k in range(order + 1)]
+
+        def difference(r: int, place: int) -> float:
+            total = mpmath.fsum((-1) ** (r - k) * comb(r, k) * values[k][place] for k in range(r + 1))
+            return float(total / step**r)
+
+        return [[difference(r, place) for place in range(len(values[0]))] for r in range(order + 1)]
+
+
+def partial_derivatives(g: Callable[[Sequence[Any]], Sequence[Any]], x: Tensor, order: int) -> Tensor:
+    """Differentiate a function of several of mpmath's numbers by all of them, as `derivatives_by_differences` does.
+
+    Args:
+        g: Function of a list of numbers to a list of them.
+        x: Where, of shape (n,).
+        order: Of the derivative.
+
+    Returns:
+        The derivative in double precision, of shape (outputs, n, ... order times).
+    """
+    size = len(x)
+    with mpmath.workdps(DIGITS * (order + 2)):
+        step = mpmath.mpf(10) ** -(DIGITS - 10)
+        numbers = [mpmath.mpf(element) for element in x.tolist()]
+
+        @cache
+        def value(counts: tuple[int, ...]) -> Sequence[Any]:
+            return g([number + step * count for number, count in zip(numbers, counts, strict=True)])
+
+        @cache
+        def at(orders: tuple[int, ...]) -> list[float]:
+            terms = [
+                (prod((-1) ** (r - k) * comb(r, k) for r, k in zip(orders, counts, strict=True)), value(counts))
+                for counts in product(*(range(r + 1) for r in orders))
+            ]
+            outputs = range(len(terms[0][1]))
+            return [float(mpmath.fsum(c * y[place] for c, y in terms) / step**order) for place in outputs]
+
+        places = list(product(range(size), repeat=order))
+        columns = [at(tuple(place.count(variable) for variable in range(size))) for place in places]
+    return torch.tensor(columns, dtype=torch.float64).T.reshape(-1, *[size] * order)

@@ -30,7 +30,7 @@ def _define_loss(op: torch._ops.OpOverload, elements: Callable[..., Tensor]) -> 
 def _huber(x: Tensor, t: Tensor, delta: float = 1.0) -> Tensor:
     difference = x - t
     distance = difference.abs()
-    return torch.where(distance <= delta, 0.5 * difference * difference, delta * (distance - 0.5 * delta))
+    return torch.where(distance > delta, delta * (distance - 0.5 * delta), 0.5 * difference * difference)
 
 
 def _smooth_l1(x: Tensor, t: Tensor, beta: float = 1.0) -> Tensor:
