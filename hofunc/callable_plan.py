@@ -9,6 +9,7 @@ from torch.fx import GraphModule
 from torch.utils._pytree import TreeSpec, tree_unflatten
 
 from hofunc.explain import Subject, explain
+from hofunc.graph.standin import batches_of, in_batches, in_transform
 from hofunc.plan.program import Program
 from hofunc.run.fx import graph_module, through_compiler
 from hofunc.signature import Signature
@@ -83,7 +84,11 @@ class Plan:
         Raises:
             ArgumentError: They are not like those that the plan was made for, or values led to another shape.
         """
-        results = self._run(self._signature.tensors(args, kwargs))
+        tensors = self._signature.tensors(args, kwargs)
+        results = self._run(tensors)
+        if in_transform():
+            batches = batches_of(tensors)
+            results = [in_batches(result, batches) for result in results]
         return results[0] if self._result is None else self._result.filled(results)
 
     def explain(self) -> str:

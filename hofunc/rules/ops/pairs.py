@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from hofunc.errors import UnsupportedOpError
+from hofunc.rules.kinds import promoted
 from hofunc.rules.ops.calculus import differentiated, evaluated, falling, falling_polynomial
 from hofunc.rules.registry import POSITIVE, define_composite, define_elementwise_pair, define_piecewise_linear
 
@@ -88,8 +89,8 @@ def _logarithm(x: Tensor, z: Tensor) -> Tensor:
     return torch.where((x == 0) & (z <= 0), 1, z).log()
 
 
-define_composite(aten.xlogy.Tensor, lambda x, z: x * _logarithm(x, z))
-define_composite(aten.special_xlog1py.default, lambda x, z: x * _logarithm(x, 1 + z))
+define_composite(aten.xlogy.Tensor, lambda x, z: x * promoted(_logarithm, x, z))
+define_composite(aten.special_xlog1py.default, lambda x, z: x * promoted(_logarithm, x, 1 + z))
 
 
 # Ones of straight pieces.
