@@ -11,6 +11,7 @@ from torch.utils._pytree import TreeSpec, tree_unflatten
 from hofunc.errors import ArgumentError
 from hofunc.explain import Subject, explain
 from hofunc.graph.facts import Facts
+from hofunc.graph.standin import batches_of, in_batches, in_transform
 from hofunc.graph.world import without_autocast
 from hofunc.plan.program import Program
 from hofunc.run.fx import graph_module, through_compiler
@@ -92,7 +93,11 @@ class Plan:
                 else that the recording depended on has changed.
         """
         self._facts.check(self.name)
-        results = without_autocast(self._run, self._signature.tensors(args, kwargs))
+        tensors = self._signature.tensors(args, kwargs)
+        results = without_autocast(self._run, tensors)
+        if in_transform():
+            batches = batches_of(tensors)
+            results = [in_batches(result, batches) for result in results]
         return results[0] if self._result is None else self._result.filled(results)
 
     def __deepcopy__(self, _: dict) -> "Plan":

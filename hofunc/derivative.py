@@ -1,7 +1,7 @@
 """The structured result: one block of a derivative as a short sum of labelled terms."""
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -18,11 +18,13 @@ class Derivative:
 
     A term is a core tensor and the labels of its dimensions, of the output's axes and of every slot's. A label that
     several axes bear is a Kronecker delta between them. `hofunc.hod` returns these with ``layout="compact"``.
-    It is a pytree whose leaves are the cores.
+    It is a pytree whose leaves are the cores, and an empty tensor with the axes by which vmap has mapped them.
 
     Attributes:
         terms: The terms, as ``hofunc.algebra.term.Term`` with tensors for the sources of factors.
         shapes: Shape of the output, then of the input of every slot.
+        mapped: Sizes of the axes that vmap has put in front of every core, where it returned this: the terms and their
+            pattern are then those of every row.
         dtype: Dtype of the output.
         device: Device of the output.
 
@@ -37,20 +39,26 @@ class Derivative:
                 [24., 30.]])
     """
 
-    __slots__ = ("device", "dtype", "shapes", "terms")
+    __slots__ = ("device", "dtype", "mapped", "shapes", "terms")
 
     def __init__(
-        self, terms: tuple[Term, ...], shapes: tuple[tuple[int, ...], ...], dtype: torch.dtype, device: torch.device
+        self,
+        terms: tuple[Term, ...],
+        shapes: tuple[tuple[int, ...], ...],
+        dtype: torch.dtype,
+        device: torch.device,
+        mapped: tuple[int, ...] = (),
     ):
         self.terms = terms
         self.shapes = shapes
         self.dtype = dtype
         self.device = device
+        self.mapped = mapped
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the dense tensor: that of the output and then of every slot."""
-        return tuple(size for shape in self.shapes for size in shape)
+        """Shape of the dense tensor: the axes mapped by vmap, that of the output, and then that of every slot."""
+        return tuple(size for shape in (self.mapped, *self.shapes) for size in shape)
 
     @property
     def nbytes(self) -> int:
@@ -72,21 +80,15 @@ class Derivative:
         Args:
             keep_batch: Whether a label that all slots share, and the output if it has it, stands once, in front, as
                 in a derivative that is mapped by hand over independent rows. Nothing larger is allocated. At order 1
-                these are the labels that the output shares.
+                these are the labels that the output shares. Several stand in the order of the first input's axes,
+                wherever the output has them.
 
         Returns:
             Tensor of `shape`; with keep_batch, of the batch sizes and then what is left of `shape` without them.
 
-        Raises:
-            ArgumentError: The cores have a dimension that vmap added.
         """
-        if any(factor.source.dim() != len(factor.axes) for term in self.terms for factor in term.factors):
-            raise ArgumentError(
-                "hofunc.Derivative.dense",
-                got="cores with a dimension that their labels do not name",
-                expected="a Derivative as hod returned it",
-                remedy="Call .dense() inside the function that is mapped by vmap.",
-            )
+        if self.mapped:
+            return torch.func.vmap(partial(Derivative.dense, keep_batch=keep_batch))(self)
         if not self.terms:
             return torch.zeros(self.shape, dtype=self.dtype, device=self.device)
         recipe = _recipe(_template(self.terms), keep_batch)
@@ -238,7 +240,12 @@ def _pattern(term: Term) -> str:
 
 
 def _flatten(derivative: Derivative) -> tuple[list[Any], tuple]:
-    return list(_cores(derivative.terms)), (
+    cores, shape = [*_cores(derivative.terms)], (*derivative.mapped, 0)
+    if cores and isinstance(cores[0], torch.Tensor):
+        mapped = cores[0].new_empty(shape)  # which vmap maps if it maps the core
+    else:
+        mapped = torch.empty(shape, dtype=derivative.dtype, device=derivative.device)
+    return [*cores, mapped], (
         _template(derivative.terms),
         derivative.shapes,
         derivative.dtype,
@@ -246,13 +253,27 @@ def _flatten(derivative: Derivative) -> tuple[list[Any], tuple]:
     )
 
 
-def _unflatten(cores: Any, context: tuple) -> Derivative:
+def _unflatten(leaves: Any, context: tuple) -> Derivative:
+    """Put a derivative together again, with what the last of its leaves says of how vmap has mapped all of them.
+
+    Raises:
+        ArgumentError: They were not mapped along the first axis.
+    """
     template, shapes, dtype, device = context
+    *cores, last = leaves
+    mapped = tuple(last.shape) if isinstance(last, torch.Tensor) else (0,)
+    if mapped[-1:] != (0,):
+        raise ArgumentError(
+            "hofunc.Derivative: leaving a transform of torch.func",
+            got="cores with new axes that are not in front",
+            expected="vmap with out_dims=0",
+            remedy="Call .dense() inside the function that is transformed.",
+        )
     supply = iter(cores)
     terms = tuple(
         term._replace(factors=tuple(Factor(next(supply), factor.axes) for factor in term.factors)) for term in template
     )
-    return Derivative(terms, shapes, dtype, device)
+    return Derivative(terms, shapes, dtype, device, mapped[:-1])
 
 
 pytree.register_pytree_node(Derivative, _flatten, _unflatten, serialized_type_name="hofunc.Derivative")

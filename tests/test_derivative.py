@@ -233,33 +233,50 @@ def test_it_is_a_pytree_of_its_cores(device: torch.device) -> None:
     assert isinstance(doubled, Derivative)
     assert doubled.pattern == got.pattern
     assert_equal(doubled.dense(), 2 * got.dense())
-    cores, spec = pytree.tree_flatten(got)
-    assert [sorted(core.shape) for core in cores] == [[2, 3, 3, 4]]
-    assert_equal(pytree.tree_unflatten(cores, spec).dense(keep_batch=True), got.dense(keep_batch=True))
+    leaves, spec = pytree.tree_flatten(got)
+    assert [sorted(leaf.shape) for leaf in leaves] == [[2, 3, 3, 4], [0]]
+    assert_equal(pytree.tree_unflatten(leaves, spec).dense(keep_batch=True), got.dense(keep_batch=True))
 
 
-def test_it_goes_through_vmap(device: torch.device) -> None:
-    x = rand(device, 2, 4, 3)
-    got = vmap(hod(network, 2, layout="compact"))(x)
+MAPPED: dict[str, Callable[[Tensor], Tensor]] = {
+    "a network": network,
+    "linear, without cores": lambda x: x.flip(0) * 2,
+    "constant": lambda x: x.sign(),
+    "a scalar": lambda x: (x**3).sum(),
+    "several terms": lambda x: x.sin() * x.exp().sum(),
+}
+
+
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("name", MAPPED)
+def test_it_leaves_and_enters_vmap(name: str, order: int, device: torch.device) -> None:
+    f, x = MAPPED[name], rand(device, 5, 2, 4, 3)
+    got = vmap(vmap(hod(f, order, layout="compact")))(x)
+    expected = vmap(vmap(nested_reverse(f, order)))(x)
     assert isinstance(got, Derivative)
-    (core,) = pytree.tree_leaves(got)
-    assert core.shape[0] == 2
-    assert core.dim() == 5
-    assert_equal(vmap(lambda x: compact(network, 2, x).dense())(x), vmap(nested_reverse(network, 2))(x))
-    assert_equal(vmap(Derivative.dense)(got), vmap(nested_reverse(network, 2))(x))
+    assert got.mapped == (5, 2)
+    assert got.pattern == compact(f, order, x[0, 0]).pattern
+    assert got.shape == expected.shape
+    assert f"shape={got.shape}" in repr(got)
+    assert_equal(got.dense(), expected)
+    assert_equal(vmap(Derivative.dense)(got), expected)
+    assert_equal(vmap(vmap(Derivative.dense))(got), expected)
+    by_row = torch.stack([compact(f, order, row).dense(keep_batch=True) for row in x.reshape(-1, 4, 3)])
+    assert_equal(got.dense(keep_batch=True), by_row.reshape(5, 2, *by_row.shape[1:]))
+    columns = vmap(hod(f, order, layout="compact"), in_dims=1)(x[0].movedim(0, 1))
+    assert_equal(columns.dense(), expected[0])
 
 
-@pytest.mark.parametrize("keep_batch", [False, True])
-def test_dense_of_mapped_cores_is_refused(keep_batch: bool, device: torch.device) -> None:
-    got = vmap(hod(network, 2, layout="compact"))(rand(device, 2, 4, 3))
+@pytest.mark.parametrize("name", ["a network", "a scalar"])
+def test_it_leaves_vmap_in_front_only(name: str, device: torch.device) -> None:
     with pytest.raises(hofunc.ArgumentError) as caught:
-        got.dense(keep_batch=keep_batch)
+        vmap(hod(MAPPED[name], 1, layout="compact"), out_dims=1)(rand(device, 2, 4, 3))
     message = str(caught.value)
     assert message.startswith(
-        "hofunc.Derivative.dense: got cores with a dimension that their labels do not name, expected a Derivative as "
-        "hod returned it (called at test_derivative.py:"
+        "hofunc.Derivative: leaving a transform of torch.func: got cores with new axes that are not in front, expected "
+        "vmap with out_dims=0 (called at test_derivative.py:"
     )
-    assert message.endswith("Call .dense() inside the function that is mapped by vmap.")
+    assert message.endswith("Call .dense() inside the function that is transformed.")
 
 
 def test_autograd_through_a_compact_result(device: torch.device) -> None:

@@ -6,7 +6,7 @@ graph is then replayed on the real, wrapped tensors. Wrappers that the function 
 when they first reach a torch function, and become inputs of the graph.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -65,6 +65,31 @@ def stand_in(value: torch.Tensor) -> tuple[torch.Tensor, bool]:
     for dim in reversed(dims):
         value = value.select(dim, 0)
     return value.detach(), bool(dims)
+
+
+def batches_of(tensors: Iterable[torch.Tensor]) -> dict[int, int]:
+    """Return the levels of the vmaps that map some of the tensors, and the sizes of their batches."""
+    sizes: dict[int, int] = {}
+    for tensor in tensors:
+        outer = tensor
+        while functorch.is_functorch_wrapped_tensor(outer):
+            inner = functorch.get_unwrapped(outer)
+            if functorch.is_batchedtensor(outer):
+                sizes[functorch.maybe_get_level(outer)] = inner.shape[functorch.maybe_get_bdim(outer)]
+            outer = inner
+    return sizes
+
+
+def in_batches(value: Any, sizes: Mapping[int, int]) -> Any:
+    """Return a tensor that no transform wraps as a batch, without a copy; anything else as it is.
+
+    From vmap, torch returns what it does not map for ``out_dims=0`` only.
+    """
+    if not isinstance(value, torch.Tensor) or is_wrapper(value):
+        return value
+    for level, size in sorted(sizes.items()):
+        value = functorch._add_batch_dim(value.expand(size, *value.shape), 0, level)
+    return value
 
 
 class Lift(TorchFunctionMode):

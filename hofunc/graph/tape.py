@@ -13,7 +13,7 @@ from torch._C._functorch import maybe_current_level
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from hofunc.graph.draws import is_random
-from hofunc.graph.identity import seen_as
+from hofunc.graph.identity import PLAIN, seen_as
 from hofunc.graph.ledger import Ledger
 from hofunc.graph.node import Graph, Ref
 from hofunc.graph.purity import (
@@ -74,9 +74,10 @@ class Tape(TorchDispatchMode):
 
     def seen(self, aliases: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Return aliases of the inputs, or stand-ins for them, as the function is to see them."""
-        seen = [seen_as(alias, tensor) for alias, tensor in zip(aliases, inputs, strict=True)]
-        self.is_guarded |= any(one is not alias for one, alias in zip(seen, aliases, strict=True))
-        return seen
+        if PLAIN.issuperset(map(type, inputs)):
+            return [*aliases]
+        self.is_guarded = True
+        return [seen_as(alias, tensor) for alias, tensor in zip(aliases, inputs, strict=True)]
 
     @property
     def wrote(self) -> bool:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from itertools import combinations, combinations_with_replacement
 from typing import Any, NamedTuple, Protocol
 
+import torch
+
 from hofunc.algebra.labels import Axes, fresh_axes
 from hofunc.algebra.term import Factor, Term
 from hofunc.graph.node import Call, Graph, Node, Ref
@@ -191,6 +193,12 @@ def params_of(site: Site) -> tuple:
     return tuple(arg for arg in site.node.args if not isinstance(arg, Ref))
 
 
+def promoted(function: Callable, x: torch.Tensor, z: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """Call a function of two tensors with both in the dtype of what they have in common."""
+    dtype = torch.result_type(x, z)
+    return function(x.to(dtype), z.to(dtype), *args, **kwargs)
+
+
 @dataclass(frozen=True, slots=True)
 class ElementwisePair:
     """A function of two numbers, applied to the broadcast of two operands.
@@ -214,7 +222,10 @@ class ElementwisePair:
         """See `Rule`."""
         operands, out = broadcast(*site.shapes)
         orders = (positions.count(0), positions.count(1))
-        source = Call(self.derivative, (site.ref(0), site.ref(1), *orders), site.node.kwargs)
+        args = (site.ref(0), site.ref(1), *orders)
+        source = Call(self.derivative, args, site.node.kwargs)
+        if any(operand.dtype != site.node.dtype for operand in site.operands):  # an integer has a coarse logarithm
+            source = Call(promoted, (self.derivative, *args), site.node.kwargs)
         return [Term(1, (Factor(source, out),), out, tuple(operands[position] for position in positions))]
 
 

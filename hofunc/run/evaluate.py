@@ -1,6 +1,7 @@
 """Evaluating a recorded call: its plan, run on its values or on a replay of them."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -10,6 +11,7 @@ from hofunc.algebra.term import Factor, Term
 from hofunc.derivative import Derivative
 from hofunc.graph.node import CONSTANT
 from hofunc.graph.record import Recording, replay
+from hofunc.graph.standin import batches_of, in_batches
 from hofunc.graph.world import without_autocast
 from hofunc.plan.blueprint import Blueprint, Limits
 from hofunc.plan.operators import zeros
@@ -27,6 +29,7 @@ class Evaluation(NamedTuple):
         tensors: The tensors that f returned, aux included.
         inputs: The tensors by which it is differentiated.
         emit: Runs what arranges results, or appends it to a program of which results are registers.
+        batches: The levels and sizes of the vmaps that map an input.
     """
 
     plan: Blueprint
@@ -34,9 +37,13 @@ class Evaluation(NamedTuple):
     tensors: Sequence[torch.Tensor]
     inputs: Sequence[torch.Tensor]
     emit: Emit = run_now
+    batches: Mapping[int, int] = MappingProxyType({})
 
     def dense(self, output: int, inputs: Sequence[int]) -> Any:
         """Return the derivative of an output by inputs, one per slot, as a tensor of shape (*output, *input, ...)."""
+        return in_batches(self._dense(output, inputs), self.batches)
+
+    def _dense(self, output: int, inputs: Sequence[int]) -> Any:
         block, order = self._block(self.plan.dense, output, inputs)
         place = self.plan.dense.get(block)
         y = self.tensors[output]
@@ -79,7 +86,8 @@ class Evaluation(NamedTuple):
 
     def _real(self, term: Term, order: Sequence[int]) -> Term:
         """Put tensors in place of the places in a term, and its slots in the order asked for."""
-        factors = tuple(Factor(self.results[factor.source], factor.axes) for factor in term.factors)
+        cores = (in_batches(self.results[factor.source], self.batches) for factor in term.factors)
+        factors = tuple(Factor(core, factor.axes) for core, factor in zip(cores, term.factors, strict=True))
         slots = tuple(term.slots[order.index(slot)] for slot in range(len(order)))
         return term._replace(factors=factors, slots=slots)
 
@@ -117,8 +125,9 @@ def evaluate(
         constants = _constants(lowered, recording.values)
         values = without_autocast(replay, lowered.graph, recording.wrappers, constants)
         places = [lowered.numbers[place] for place in places]
+    batches = batches_of(recording.wrappers or ())
     results = without_autocast(found.run, values)
-    return Evaluation(found.plan, results, [values[place] for place in places], inputs)
+    return Evaluation(found.plan, results, [values[place] for place in places], inputs, run_now, batches)
 
 
 def _constants(lowered: Lowered, values: Sequence[torch.Tensor]) -> dict[int, torch.Tensor]:
