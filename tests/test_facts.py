@@ -118,6 +118,11 @@ def test_numbers_that_are_as_they_were_are_no_change(x: Tensor) -> None:
     refused(lambda: plan(x, s.nan_to_num()), hofunc.ArgumentError, "[0.0, -0.0, 2.0] from torch.Tensor.tolist")
 
 
+def test_what_makes_a_tensor_like_another_reads_no_numbers(x: Tensor) -> None:
+    plan = hod(lambda x: (x**3 * x.new_tensor([1.0, 2.0, 3.0])).sum() + x.new_zeros(()), 2).plan(x)
+    assert_equal(plan(2 * x), hod(lambda x: (x**3 * torch.arange(1, 4)).sum(), 2)(2 * x))
+
+
 # The state of torch.
 
 

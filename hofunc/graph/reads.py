@@ -24,6 +24,7 @@ _CONTENTS = {
     *(Tensor.data_ptr, Tensor.untyped_storage, Tensor.storage, Tensor._typed_storage),
     *(torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor, Tensor.new_tensor, Tensor.new),
 }
+_LIKE = {Tensor.new_tensor, Tensor.new}  # of the tensor itself they take the dtype and the device
 # What reads an attribute that tells of autograd, and the attribute on which it depends.
 _ATTRIBUTES: dict[Any, str] = {
     vars(torch._C.TensorBase)[name].__get__: attribute
@@ -50,8 +51,9 @@ class Reads(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         kwargs = kwargs or {}
         if (func in _CONTENTS or func in _ATTRIBUTES) and not _by_hofunc():
+            read = (args[1:] if func in _LIKE else args, kwargs)
             with torch._C.DisableTorchFunctionSubclass():  # a subclass may hold the tensor in another object
-                self._report(func, [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)])
+                self._report(func, [leaf for leaf in tree_leaves(read) if isinstance(leaf, Tensor)])
         return func(*args, **kwargs)
 
     def _report(self, func: Any, tensors: list[Tensor]) -> None:

@@ -118,7 +118,7 @@ def _singular(graph: Graph, rules: Mapping[int, Rule]) -> dict[int, Sign]:
 
 
 def _rule(node: Node, rules: Mapping[int, Rule]) -> object:
-    return rules.get(node.number) or (None if node.is_given else RULES.get(node.op))
+    return rules.get(node.number) or (None if node.is_given or node.dtype.is_complex else RULES.get(node.op))
 
 
 def is_singular(rule: object, node: Node) -> bool:
