@@ -18,7 +18,8 @@ from hofunc.plan.blocks import Local
 from hofunc.plan.contract import contract
 from hofunc.plan.operators import one_like, passed_on
 from hofunc.plan.program import Builder, Register
-from hofunc.rules.kinds import KeepsZeros, OfProducts, Rule, site_of
+from hofunc.rules.kinds import KeepsZeros, OfProducts, site_of
+from hofunc.rules.quotient import Quotient
 from hofunc.rules.settle import inside, is_mask, settling
 from hofunc.views import Labelled, Part, aligned, assembled, each, spread
 
@@ -150,7 +151,7 @@ class _Activity:
     def _moved(self, number: int, operand: int, term: Term) -> Term:
         """Return the marks to which a term of a first derivative of a node leads from those of an operand."""
         (slot,) = term.slots
-        factors = [kept for factor in term.factors for kept in self._structure(self._rules[number], factor)]
+        factors = [kept for factor in term.factors for kept in self._structure(number, factor)]
         marks = self._marks.get(operand)
         if any(isinstance(factor.source, Map) for factor in factors):
             one = Labelled(self._builder.emit(one_like, self._builder.like()), ())
@@ -159,12 +160,17 @@ class _Activity:
         own = [] if marks is None else [Factor(marks, slot)]
         return Term(1, (*factors, *own), term.out, ())
 
-    def _structure(self, rule: Rule, factor: Factor) -> list[Factor]:
+    def _structure(self, number: int, factor: Factor) -> list[Factor]:
         """Return what is zero where a factor of a first derivative is zero for good; nothing if that is nowhere."""
-        builder, source = self._builder, factor.source
+        builder, rule, source = self._builder, self._rules[number], factor.source
         if isinstance(source, Delta | Map):
             return [factor]
-        if isinstance(rule, OfProducts):
+        if isinstance(rule, Quotient):
+            graph = builder.lowered.graph
+            if (of_numerator := rule.zeros_of(graph, graph.nodes[number], factor)) is None:
+                return []
+            factor, source = of_numerator, of_numerator.source
+        if isinstance(rule, OfProducts | Quotient):
             source = self._of_numbers(source)
         elif not isinstance(rule, KeepsZeros):
             source = None

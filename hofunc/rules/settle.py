@@ -25,6 +25,7 @@ from hofunc.algebra.operators import Delta, Map
 from hofunc.algebra.term import Factor, Term
 from hofunc.graph.node import Call, Graph, Mask, Node, Ref, refs
 from hofunc.rules.kinds import Elementwise, ElementwisePair, Linear, Opaque, PiecewiseLinear, Rule, Site, params_of
+from hofunc.rules.quotient import Quotient
 from hofunc.rules.registry import POSITIVE, REAL, RULES
 from hofunc.rules.signs import Sign, signs_of
 
@@ -62,12 +63,19 @@ def settling(graph: Graph, rules: Mapping[int, Rule], local: Mapping[int, Terms]
     behind = {number for number in local if not limited.isdisjoint(graph.nodes[number].operands)}
     singular = _singular(graph, rules) if behind else {}
     settled = behind.intersection(singular)
+    if masks_come_last:  # and so select what a slope by a numerator is multiplied by
+        settled = {number for number in settled if _limited_below(graph.nodes[number], rules[number], limited)}
     exposed = {number for number in settled if singular[number] < Sign.TINY}
     exposed = {number for number in exposed if not masked.isdisjoint(graph.nodes[number].operands)}
     start = settled if masks_come_last else singular.keys() | _with_infinity(graph)
     infinite = _reached(graph, range(len(graph.nodes)), start if behind else ())
     settled |= {number for number in behind if not infinite.isdisjoint(_read(local[number]))}
     return Settling(frozenset(limited), frozenset(settled), frozenset(exposed))
+
+
+def _limited_below(node: Node, rule: Rule, limited: Collection[int]) -> bool:
+    """Tell whether some of the denominators of a node may be constant, if it is a quotient."""
+    return not isinstance(rule, Quotient) or rule.denominator(node) in limited
 
 
 def is_mask(rule: Rule) -> bool:
@@ -107,14 +115,18 @@ def _is_masked(local: Terms) -> bool:
 
 def _singular(graph: Graph, rules: Mapping[int, Rule]) -> dict[int, Sign]:
     """Return the nodes, constant ones too, whose derivatives may be infinite, and the signs of what they are of."""
-    found = [node for node in graph.nodes if is_singular(_rule(node, rules), node)]
+    ruled = [(node, _rule(node, rules)) for node in graph.nodes]
+    found = {node.number: _singular_at_zero(rule, node) for node, rule in ruled if is_singular(rule, node)}
     signs = signs_of(graph, rules) if found else []
-    at_zero = [getattr(_rule(node, rules), "domain", None) == POSITIVE for node in found]
-    at_limits = {
-        node.number: signs[node.operands[0]] if is_at_zero else Sign.ANY
-        for node, is_at_zero in zip(found, at_zero, strict=True)
-    }
+    at_limits = {number: Sign.ANY if at is None else signs[at] for number, at in found.items()}
     return {number: sign for number, sign in at_limits.items() if sign < Sign.POSITIVE}
+
+
+def _singular_at_zero(rule: object, node: Node) -> int | None:
+    """Return the operand of a singular op at the zeros of which alone its derivatives are infinite; None for others."""
+    if isinstance(rule, Quotient):
+        return rule.denominator(node)
+    return node.operands[0] if getattr(rule, "domain", None) == POSITIVE else None
 
 
 def _rule(node: Node, rules: Mapping[int, Rule]) -> object:
@@ -123,6 +135,8 @@ def _rule(node: Node, rules: Mapping[int, Rule]) -> object:
 
 def is_singular(rule: object, node: Node) -> bool:
     """Tell whether derivatives of an op may be infinite."""
+    if isinstance(rule, Quotient):
+        return rule.denominator(node) is not None
     if isinstance(rule, Elementwise):
         is_polynomial = rule.degree(*params_of(Site(node, ())), **dict(node.kwargs)) is not None
         return rule.domain != REAL and not is_polynomial

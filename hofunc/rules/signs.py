@@ -10,6 +10,7 @@ import torch
 
 from hofunc.graph.node import Graph, Node, Ref
 from hofunc.rules.kinds import Linear, Multilinear, Rule, site_of
+from hofunc.rules.quotient import Quotient
 
 aten = torch.ops.aten
 
@@ -61,6 +62,9 @@ def _sign(graph: Graph, node: Node, rule: Rule | None, signs: list[Sign]) -> Sig
         return max(known[:2])
     if node.op in _SUMS and not node.kwargs:
         return Sign.ANY if Sign.ANY in known[:2] else max(known[:2])
+    if isinstance(rule, Quotient):
+        of_result = Sign.NEVER_NEGATIVE if rule.denominator(node) is not None else known[0]
+        return Sign.ANY if Sign.ANY in known[:2] else of_result
     if node.op in _NEVER_NEGATIVE or _is_even(graph, node, rule) or _is_product(graph, node, rule, signs):
         return Sign.NEVER_NEGATIVE
     if rule is not None and node.op not in _DIFFERENCES and _only_adds(graph, node, rule):
@@ -71,7 +75,7 @@ def _sign(graph: Graph, node: Node, rule: Rule | None, signs: list[Sign]) -> Sig
 def _is_even(graph: Graph, node: Node, rule: Rule | None) -> bool:
     """Tell whether a node is an even power, or a sum of squares."""
     if node.op is aten.pow.Tensor_Scalar:
-        return node.args[1] % 2 == 0
+        return isinstance(node.args[1], int | float) and node.args[1] % 2 == 0
     if not isinstance(rule, Multilinear) or len(node.operands) != 2 or len({*node.operands}) != 1:
         return False
     (first, second), _ = rule.axes(site_of(graph, node))

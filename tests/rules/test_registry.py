@@ -49,6 +49,7 @@ NOT_RECORDED_HERE = {
 # What no row of a table can record, since it is a layer, takes lengths, is refused or made of complex numbers: the file
 # that tests it, and a word of it that calls it.
 TESTED_ELSEWHERE = {
+    "_direction": ("rules/ops/test_norms.py", "layer_norm"),
     "aten._native_multi_head_attention.default": ("rules/ops/test_attention.py", "MultiheadAttention"),
     "aten._transformer_encoder_layer_fwd.default": ("rules/ops/test_attention.py", "TransformerEncoderLayer"),
     "aten._ctc_loss.default": ("rules/ops/test_ctc.py", "F.ctc_loss"),
@@ -78,9 +79,12 @@ def every_case() -> list[OpCase]:
 
 def recorded_ops(case: OpCase) -> set[Any]:
     """Return the ops that a row of a table records."""
-    args = case.arguments(torch.device("cpu"))
-    with torch.inference_mode() if case.inference else nullcontext():
-        return {node.op for node in record(lambda leaves, _: case.recorded(*leaves), args).graph.nodes}
+
+    def f(leaves: list[torch.Tensor], _: Any) -> Any:
+        with torch.inference_mode() if case.inference else nullcontext():  # in which composites arrive whole
+            return case.recorded(*leaves)
+
+    return {node.op for node in record(f, case.arguments(torch.device("cpu"))).graph.nodes}
 
 
 def is_of_numbers(rule: Any) -> bool:

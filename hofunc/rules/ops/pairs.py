@@ -9,7 +9,7 @@ from torch import Tensor
 from hofunc.errors import UnsupportedOpError
 from hofunc.rules.ops.calculus import falling
 from hofunc.rules.ops.elementwise import sigmoid
-from hofunc.rules.ops.quotients import divided
+from hofunc.rules.quotient import divided
 from hofunc.rules.registry import POSITIVE, define_composite, define_elementwise_pair, define_piecewise_linear
 
 aten = torch.ops.aten
