@@ -59,14 +59,16 @@ def hod(
         Function with f's signature. Its result nests as that of order nested ``torch.func.jacrev`` does: the
         structure of the output, in it that of the arguments for the first slot, in that for the second, and so on;
         a pair with what f returned beside it if has_aux. Blocks that are equal by Schwarz's theorem, up to the order
-        of their slots, share memory. Dtype and device are those of the output.
+        of their slots, share memory. Dtype and device are those of the output; tensors are of no subclass. Under vmap
+        f draws random numbers as the randomness of the vmap says.
 
     Raises:
         ArgumentError: An argument is not as described, f returns anything but real floating-point tensors, an input has
             more directions than the strategy that is asked for can take, or the limits cannot be kept to.
         MutationError: f writes to an input or to a captured tensor.
         BranchError: f branches on a value that an outer vmap batches.
-        UntracedError: f uses a custom autograd.Function or torch.autograd.grad.
+        UntracedError: f uses a custom autograd.Function, torch.autograd.grad or a hook, or a tensor that is sparse,
+            nested, or of a class with a __torch_dispatch__ of its own.
         UnsupportedOpError: f calls an op that can neither be differentiated by a rule nor by the fallback.
 
     Cost:

@@ -154,6 +154,7 @@ def record_for_replay(
             tape.capture(result)
         leaves, spec = tree_flatten(result)
         graph = tape.graph([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
+        tape.check_hooks()
     _check_unseeded(graph, witness.seeded)
     pairs = zip(graph.nodes, tape.ledger.values, strict=True)
     values = [value.detach() if node.op is CONSTANT else value for node, value in pairs]  # f made what is constant

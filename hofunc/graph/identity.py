@@ -56,7 +56,9 @@ def alias_of(tensor: torch.Tensor) -> torch.Tensor:
     """
     check_elements(tensor)
     tensor = plain(tensor)
-    return torch.unsafe_chunk(tensor, 1)[0] if tensor.dim() else torch.ops.aten._unsafe_view.default(tensor, ())
+    if tensor.dim() == 0:
+        return torch.ops.aten._unsafe_view.default(tensor, ())
+    return tensor.unsafe_split(max(tensor.size(0), 1))[0]
 
 
 def seen_as(alias: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:

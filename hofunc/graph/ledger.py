@@ -97,8 +97,6 @@ class Ledger:
         nodes.append(_new(Node, (index, op, args, kwargs, output, operands, shape, value.dtype, None, active)))
         self.values.append(value)
         self.tracked[id(value)] = index
-        if self.draws_by_row and is_random(op):
-            self.batched.add(index)
         return index
 
     def index_of(self, value: torch.Tensor) -> int:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.autograd import forward_ad
 from torch.autograd.graph import get_gradient_edge
+from torch.nn import Parameter
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_map
 
 from hofunc.graph.draws import differs_by_row, drawn_again
@@ -71,25 +72,25 @@ def _record_values(f: Function, inputs: Sequence[torch.Tensor], others: Any) -> 
             tape.ledger.add_input(alias, active=True)
         with tape:
             result = f(tape.seen(aliases, inputs), others)
-    recording = _recording(tape, result, None)
-    has_history = has_grad and any(value.requires_grad for value in recording.values)
-    if (
-        has_history
-        and not any(tensor.requires_grad for tensor in inputs)
-        and not _leads_outside(recording.outputs, tape)
-    ):
-        has_history = False
-        recording = recording._replace(values=[value.detach() for value in recording.values])
-    if tape.wrote and (has_history or forward_ad._current_level >= 0):
+    recording = _recording(tape, result)
+    has_history = any(value.requires_grad for value in recording.values)
+    if has_history:
+        tape.check_hooks()
+        if not any(tensor.requires_grad for tensor in inputs) and not _leads_outside(recording, tape):
+            has_history = False
+            recording = recording._replace(values=[value.detach() for value in recording.values])
+    if tape.wrote and ((has_grad and has_history) or forward_ad._current_level >= 0):
         # what autograd knows of a tensor that was written to is not what the graph does, so the values have no history
         recording = recording._replace(wrappers=[*map(plain, inputs)])
     return recording
 
 
-def _leads_outside(tensors: Sequence[torch.Tensor], tape: Tape) -> bool:
-    """Tell whether autograd leads from tensors to a leaf that the function did not itself make require gradients."""
+def _leads_outside(recording: Recording, tape: Tape) -> bool:
+    """Tell whether autograd leads from the outputs to what the function did not itself make require gradients."""
+    if Parameter in map(type, recording.values):
+        return True
     own = tape.ledger.tracked.keys() | {id(out) for _, out in tape.ledger.untracked}
-    waiting = deque(get_gradient_edge(tensor).node for tensor in tensors if tensor.requires_grad)
+    waiting = deque(get_gradient_edge(tensor).node for tensor in recording.outputs if tensor.requires_grad)
     seen = set(waiting)
     while waiting:
         function = waiting.popleft()
@@ -115,17 +116,19 @@ def _record_stand_ins(f: Function, inputs: Sequence[torch.Tensor], others: Any) 
         plain_others = tree_map(lift.swap, others)
         with tape, Reads(tape.read), lift:
             result = f(tape.seen(members, inputs), plain_others)
-        recording = _recording(tape, tree_map(lift.swap, result), None)
+        recording = _recording(tape, tree_map(lift.swap, result))
+    if any(value.requires_grad for value in recording.values):
+        tape.check_hooks()
     return recording._replace(wrappers=[*map(plain, inputs), *lift.wrappers])
 
 
-def _recording(tape: Tape, result: Any, wrappers: list[torch.Tensor] | None) -> Recording:
+def _recording(tape: Tape, result: Any) -> Recording:
     leaves, spec = tree_flatten(result)
     graph = tape.graph([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
     values = tape.ledger.values
     if not PLAIN.issuperset(map(type, values)):
         values = [*map(plain, values)]
-    return Recording(graph, values, leaves, spec, wrappers)
+    return Recording(graph, values, leaves, spec, None)
 
 
 def replay(graph: Graph, inputs: Sequence[torch.Tensor], constants: Mapping[int, torch.Tensor]) -> list[torch.Tensor]:

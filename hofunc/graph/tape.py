@@ -26,7 +26,6 @@ from hofunc.graph.purity import (
 )
 from hofunc.graph.storage import Storages, effects, is_view, singly, storage_key
 
-_HOOKS = attrgetter("_backward_hooks")
 _DETACH = torch.ops.aten.detach.default
 _NATIVE_DROPOUT = torch.ops.aten.native_dropout.default
 
@@ -88,14 +87,21 @@ class Tape(TorchDispatchMode):
         """Return what was recorded, as the graph of the given outputs.
 
         Raises:
-            UntracedError: The function registered a hook, or computed out of sight.
+            UntracedError: The function computed out of sight.
         """
         with torch._C.DisableTorchFunctionSubclass():
             self._flush()
             self._storages.refresh(outputs)
-            known = (*self.ledger.values, *self.ledger.aliases, *self._storages.kept)
-            check_hooks(filter(_HOOKS, known), self.ledger.constants.keys() | self.captured)
             return self.ledger.graph(outputs)
+
+    def check_hooks(self) -> None:
+        """Check that the function registered no hook with what it computed.
+
+        Raises:
+            UntracedError: It did.
+        """
+        known = (*self.ledger.values, *self.ledger.aliases, *self._storages.kept)
+        check_hooks(filter(attrgetter("_backward_hooks"), known), self.ledger.constants.keys() | self.captured)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         kwargs = kwargs or {}
@@ -159,6 +165,7 @@ class Tape(TorchDispatchMode):
         ledger = self.ledger
         before = len(ledger.nodes)
         ledger.enter([(op, args, kwargs, out)])
+        self._note_draws(op, before)
         for node in [node for node in ledger.nodes[before:] if not node.is_given]:
             value = ledger.values[node.number]
             if op is _DETACH:
@@ -169,6 +176,11 @@ class Tape(TorchDispatchMode):
                     ledger.detached.add(cut)
             self._storages.adopt(value)
         return out
+
+    def _note_draws(self, op: Any, before: int) -> None:
+        """Note that each row has numbers of its own in the nodes of an op, if it draws them."""
+        if self.ledger.draws_by_row and is_random(op):
+            self.ledger.batched.update(range(before, len(self.ledger.nodes)))
 
     def _write(self, op: Any, args: tuple, kwargs: dict, tracked: bool) -> Any:
         """Execute an op that writes, and record it if it concerns a tensor that the graph knows."""
@@ -182,7 +194,10 @@ class Tape(TorchDispatchMode):
             return out
         if torch.Tag.inplace_view in op.tags:
             return self._storages.reshape_in_place(op, args, kwargs)
-        return self._storages.write(op, args, kwargs, written)
+        before = len(self.ledger.nodes)
+        out = self._storages.write(op, args, kwargs, written)
+        self._note_draws(op, before)
+        return out
 
 
 def is_recording() -> bool:
