@@ -56,7 +56,7 @@ def test_workers_write_side_by_side(pytester: pytest.Pytester, monkeypatch: pyte
     pytester.runpytest_subprocess(*options, "--hofunc-golden-update").assert_outcomes(passed=8)
     names = {path.name for path in (pytester.path / "golden" / "test_many").iterdir()}
     assert names == {f"order-{order}.json" for order in range(1, 9)}
-    pytester.runpytest_subprocess(*options).assert_outcomes(passed=8)
+    pytester.runpytest_inprocess(*IN_PROCESS).assert_outcomes(passed=8)
 
 
 def test_it_does_not_import_torch_until_it_is_used(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:

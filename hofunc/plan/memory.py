@@ -11,7 +11,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from hofunc import views
-from hofunc.errors import HofuncError
+from hofunc.graph.functions import FunctionOp
 from hofunc.graph.layout import select_scatter
 from hofunc.graph.node import Call
 from hofunc.plan import operators, packing
@@ -61,7 +61,8 @@ def memory_of(values: Any) -> dict[int, int]:
     if isinstance(values, torch.Tensor):
         storage = values.untyped_storage()
         return {storage._cdata: storage.nbytes()}
-    tensors = [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+    leaves = (leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor))
+    tensors = [leaf for leaf in leaves if leaf.layout is torch.strided]  # others have no memory of their own
     return {tensor.untyped_storage()._cdata: tensor.untyped_storage().nbytes() for tensor in tensors}
 
 
@@ -149,13 +150,14 @@ def _result(step: Step, values: Mapping[int, Any], program: Program) -> tuple[An
 
 
 def _called(step: Step, args: Sequence[Any], program: Program) -> tuple[Any, int]:
-    """Return the result of a call, as the program declares it where the call needs more than shapes."""
-    known = step.function is not operators.zeros and all(
-        args[place] is not None for place, arg in enumerate(step.args) if isinstance(arg, Register)
-    )
+    """Return the result of a call, as the program declares it where the call cannot be made on meta tensors."""
+    is_unknown = any(args[place] is None for place, arg in enumerate(step.args) if isinstance(arg, Register))
+    is_custom = isinstance(step.function, Call) and isinstance(step.function.op, FunctionOp)  # which may do anything
+    if step.function is operators.zeros or is_unknown or is_custom:
+        return _declared(program, step), 0
     try:
-        return called(step.function, args) if known else (_declared(program, step), 0)
-    except (RuntimeError, HofuncError):
+        return called(step.function, args)
+    except Exception:  # rules are anybody's, and may need values
         return _declared(program, step), 0
 
 

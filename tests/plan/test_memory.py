@@ -8,6 +8,9 @@ import torch
 from torch import Tensor
 
 import hofunc
+from hofunc.graph.functions import as_op
+from hofunc.rules import define_elementwise
+from hofunc.rules.registry import RULES
 from hofunc.run.executor import _is_followed
 from tests.cases import rand
 from verification.memory import (
@@ -150,3 +153,34 @@ def test_a_plan_in_chunks_for_max_bytes_is_not_compiled() -> None:
     got, *_ = sized.to_fx()(x)
     assert relative_error(got, whole.to_fx()(x)[0]) < 1e-13
     assert sized.compile(backend="eager").peak_bytes == whole.peak_bytes > sized.peak_bytes
+
+
+# What cannot be looked at without values.
+
+
+class _Squared(torch.autograd.Function):
+    """Squares, and notes where."""
+
+    devices: list[str] = []  # noqa: RUF012 - it is one for all
+
+    @staticmethod
+    def forward(_: Any, x: Tensor) -> Tensor:
+        _Squared.devices.append(x.device.type)
+        return x * x
+
+
+def _needs_values(x: Tensor, y: Tensor, r: int) -> Tensor:
+    if r == 0:
+        return y
+    return torch.from_numpy(2 * x.detach().numpy()) if r == 1 else torch.full_like(x, 2)
+
+
+def test_a_rule_that_needs_values_counts_as_declared() -> None:
+    """And a custom Function, which may do anything, is not called to plan."""
+    define_elementwise(_Squared, _needs_values, degree=2)
+    try:
+        plan = hofunc.hessian(lambda x: _Squared.apply(x).exp().sum()).plan(rand(CPU, 4))
+    finally:
+        del RULES[as_op(_Squared)]
+    assert {*_Squared.devices} == {"cpu"}
+    assert plan.peak_bytes >= 8 * 4 * 4

@@ -68,6 +68,8 @@ def test_autograd_of_what_does_not_depend_on_an_input(args: tuple[Tensor, Tensor
 @pytest.mark.parametrize("order", [1, 2, 3, 4])
 @pytest.mark.parametrize("argnums", [0, (1, 0)])
 def test_differences_are_as_exact_as_they_say(order: int, of_first: bool, argnums: Any, args: Any) -> None:
+    """At order 4 at two rows: of three, torch takes half a minute for the derivative by both arguments."""
+    args = (args[0][:2], args[1]) if order == 4 else args
     directions = [[rand(x.device, *x.shape, seed=10 * slot + place) for place, x in enumerate(args)]
                   for slot in range(order)]  # fmt: skip
     if isinstance(argnums, int):
