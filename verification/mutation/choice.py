@@ -13,6 +13,7 @@ TESTED_IN = {
     "constant": ("elementwise", "registry"),
     "fourier": ("complex_numbers",),
     "kinds": ("registry", "multilinear", "linear", "elementwise"),
+    "lengths": ("norms",),
     "normalising": ("norms",),
     "pairs": ("elementwise",),
     "polynomials": ("elementwise", "special"),
