@@ -249,7 +249,7 @@ def test_powers_at_zero(device: torch.device) -> None:
 def test_the_cardinal_sine_at_and_around_zero(device: torch.device) -> None:
     x = torch.tensor([0.0, 1e-12, -1e-8, 1e-3, 0.6, 1.2, 1.9, 2.6, 30.0], dtype=torch.float64, device=device)
     use = Use(aten.sinc.default, (X,), {})
-    with mpmath.workdps(60):
+    with mpmath.workdps(30):
         for r in range(1, ORDERS + 1):
             # by its integral from zero to one, since mpmath's own quotient is singular at zero
             expected = [_integral(point, r) for point in x.tolist()]
@@ -260,7 +260,7 @@ def _integral(point: float, r: int) -> float:
     def cosine(t: Any) -> Any:
         return (mpmath.pi * t) ** r * mpmath.cos(mpmath.pi * t * mpmath.mpf(point) + r * mpmath.pi / 2)
 
-    return float(mpmath.quad(cosine, mpmath.linspace(0, 1, 40)))
+    return float(mpmath.quad(cosine, mpmath.linspace(0, 1, 16), method="gauss-legendre"))
 
 
 @pytest.mark.parametrize("point", [-80.0, -20.0, 20.0, 80.0])
