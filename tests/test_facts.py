@@ -118,6 +118,31 @@ def test_numbers_that_are_as_they_were_are_no_change(x: Tensor) -> None:
     refused(lambda: plan(x, s.nan_to_num()), hofunc.ArgumentError, "[0.0, -0.0, 2.0] from torch.Tensor.tolist")
 
 
+@pytest.mark.parametrize("made", [nn.Parameter, lambda y: nn.Parameter(y.sin()), lambda y: y.clone().data])
+def test_a_parameter_that_is_made_of_what_is_computed(made: Callable[[Tensor], Tensor], x: Tensor) -> None:
+    transform = hod(lambda x: (x**3 * made(x)).sum(), 2)
+    plan = transform.plan(x)
+    assert_equal(plan(x.clone()).detach(), transform(x).detach())
+    try:
+        got = plan(2 * x)
+    except hofunc.ArgumentError as error:
+        assert "from _make_subclass, expected" in str(error)  # noqa: PT017 - either is right
+    else:
+        assert_equal(got.detach(), transform(2 * x).detach())
+
+
+def test_a_parameter_that_is_captured_is_no_reading(x: Tensor) -> None:
+    net = nn.Linear(3, 1, dtype=x.dtype).to(x.device)
+
+    def f(x: Tensor) -> Tensor:
+        return net(x).sin().sum() * nn.Parameter(torch.ones(()).to(x))
+
+    plan = hod(f, 2).plan(x)
+    with torch.no_grad():
+        net.weight.mul_(2)
+    assert_equal(plan(2 * x).detach(), hod(f, 2)(2 * x).detach())
+
+
 def test_what_makes_a_tensor_like_another_reads_no_numbers(x: Tensor) -> None:
     plan = hod(lambda x: (x**3 * x.new_tensor([1.0, 2.0, 3.0])).sum() + x.new_zeros(()), 2).plan(x)
     assert_equal(plan(2 * x), hod(lambda x: (x**3 * torch.arange(1, 4)).sum(), 2)(2 * x))

@@ -204,6 +204,7 @@ NOT_HERE = {
     aten.mse_loss.default: "its target is a tensor of numbers",
     aten.huber_loss.default: "its target is a tensor of numbers",
     aten.smooth_l1_loss.default: "its target is a tensor of numbers",
+    aten.soft_margin_loss.default: "its target is a tensor of numbers",
     aten.binary_cross_entropy.default: "its target is a tensor of numbers",
     aten._ctc_loss.default: "a whole algorithm, in test_ctc.py",
     aten._ctc_loss.Tensor: "a whole algorithm, in test_ctc.py",

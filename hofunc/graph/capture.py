@@ -141,7 +141,8 @@ def record_for_replay(
         MutationError: f writes to an input or to a captured tensor.
         UntracedError: f computes in a way that cannot be followed, or sets the state of a random generator.
     """
-    tape, witness, world = CapturingTape(), Witness(), state()
+    tape, world = CapturingTape(), state()
+    witness = Witness(tape.read)
     with torch.inference_mode(False), torch.enable_grad():
         given = (*active, *others)
         aliases = [alias_of(tensor) for tensor in given]

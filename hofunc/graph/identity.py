@@ -94,19 +94,19 @@ def check_class(tensor: torch.Tensor) -> None:
             autograd knows no views.
     """
     kind = type(tensor)
-    if kind.__module__.startswith("torch._subclasses."):
+    if getattr(kind, "__module__", "").startswith("torch._subclasses."):
         return  # they stand for plain tensors while torch traces
     if _has_own_ops(kind):
         raise UntracedError(
             f"hofunc: f computes with a {kind.__name__}",
-            got=f"a tensor of {kind.__module__}.{kind.__qualname__}, a class with a __torch_dispatch__ of its own",
+            got=f"a tensor of {_named(kind)}, a class with a __torch_dispatch__ of its own",
             expected="tensors whose ops are torch's own",
             remedy="Let f take and use the plain tensors that it holds, and wrap what f returns.",
         )
     if _wraps_results(kind) and tensor.is_inference():
         raise UntracedError(
             f"hofunc: f computes with a {kind.__name__} in inference mode",
-            got=f"a tensor of the subclass {kind.__module__}.{kind.__qualname__}",
+            got=f"a tensor of the subclass {_named(kind)}",
             expected="plain tensors there",
             remedy="Use torch.no_grad() in place of torch.inference_mode(), or pass x.as_subclass(torch.Tensor).",
         )
@@ -131,3 +131,8 @@ def _refuse(got: str, remedy: str) -> NoReturn:
     raise UntracedError(
         "hofunc: f computes with a tensor that has no strides", got=got, expected="a dense tensor", remedy=remedy
     )
+
+
+def _named(kind: type) -> str:
+    """Name a class; one that code made by `type` may know no module."""
+    return f"{getattr(kind, '__module__', '?')}.{kind.__qualname__}"

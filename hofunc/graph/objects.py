@@ -40,12 +40,17 @@ _SEEDING = frozenset({"manual_seed", "seed", "set_state", "set_offset"})  # meth
 class Witness:
     """Watches which code runs, as a context manager, and finds what that reads.
 
+    Args:
+        wrapped: Called with the tensors from which a parameter or another subclass may be made past all ops, and the
+            name of what makes it.
+
     Attributes:
         codes: The code objects, each with the globals that it sees.
         seeded: The random generators of which it set the state.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, wrapped: Callable[[list[torch.Tensor], str], None]) -> None:
+        self._wrapped = wrapped
         self.codes: dict[CodeType, dict[str, Any]] = {}
         self.seeded: list[torch.Generator] = []
         self._before: Any = None
@@ -70,6 +75,8 @@ class Witness:
             self.codes.setdefault(frame.f_code, frame.f_globals)
         elif event == "c_call" and what.__name__ in _SEEDING and isinstance(what.__self__, torch.Generator):
             self.seeded.append(what.__self__)
+        elif event == "c_call" and what.__name__ == "_make_subclass":
+            self._wrapped([held for held in frame.f_locals.values() if isinstance(held, torch.Tensor)], what.__name__)
 
     def holdings(self, roots: Iterable[Any]) -> list[Holding]:
         """Return all that the code has read, from the objects that it was called with and from globals."""

@@ -43,9 +43,8 @@ def _arguments(op: object) -> list[str]:
 def test_a_use_records_its_op(use: Indexed, device: torch.device) -> None:
     index, found = torch.tensor([2, 0, 2], device=device), set()
     for inference in (False, True):  # in which torch does not take composite ops apart
-        with torch.inference_mode(inference):
-            graph = record(lambda tensors, _: of_vector(use.f, index)(*tensors), [vector(index)]).graph
-        found |= {node.op for node in graph.nodes}
+        f = torch.inference_mode(inference)(of_vector(use.f, index))
+        found |= {node.op for node in record(lambda tensors, _, f=f: f(*tensors), [vector(index)]).graph.nodes}
     assert use.op in found
 
 
