@@ -156,3 +156,33 @@ def test_an_integer_may_come_first(name: str, order: int, device: torch.device) 
         assert relative_error(hofunc.hod(f, order, strategy=strategy)(x), got) < 1e-12
     assert relative_error(vmap(hofunc.hod(f, order), in_dims=1)(x[:, None])[0], got) < 1e-12
     assert relative_error(hofunc.hod(f, order).plan(x * 1.5)(x), got) < 1e-12
+
+
+# What is asked of every operand, axis and transform.
+
+
+def test_a_branch_on_the_second_operand_of_what_is_computed(device: torch.device) -> None:
+    c, x = rand(device, 3), rand(device, 2, 3)
+    with pytest.raises(hofunc.BranchError):
+        torch.func.vmap(hofunc.hessian(lambda x: (x**3).sum() if (c * x).sum() > 0 else x.sum()))(x)
+
+
+def test_native_dropout_scales_what_it_keeps(device: torch.device) -> None:
+    slopes = hofunc.jacobian(lambda x: torch.native_dropout(x, 0.2, True)[0])(rand(device, 50)).diagonal()
+    assert {round(float(slope), 10) for slope in slopes} == {0.0, 1.25}
+
+
+def test_a_plan_of_axes_in_a_cycle_is_called_with_others(device: torch.device) -> None:
+    cube, weight = rand(device, 3, 3, 3), rand(device, 3, 3, 3, seed=1)
+    transform = hofunc.hessian(lambda x: (x.view(3, 3, 3) * weight).sin().sum())
+    assert torch.allclose(transform.plan(cube.permute(1, 2, 0))(cube), transform(cube))
+
+
+@pytest.mark.parametrize("transform", [hofunc.jacobian, hofunc.hessian, hofunc.hod, hofunc.derivatives])
+def test_every_transform_keeps_to_its_limit_also_after_a_larger_one(
+    transform: Callable[..., Any], device: torch.device
+) -> None:
+    x = rand(device, 30, 3)
+    transform(torch.sin, max_bytes=1 << 30)(x)
+    with pytest.raises(hofunc.ArgumentError):
+        transform(torch.sin, max_bytes=1)(x)
