@@ -1,4 +1,4 @@
-"""The Python objects that a function reads while it runs, and whether they still hold what they held.
+"""The Python objects that a function reads while it runs: the search for them.
 
 A function takes more than its arguments: cells of closures, globals, attributes of the objects that it meets, modules
 of a network above all. None of these passes through torch. But whatever is read is named in a code object that ran, so

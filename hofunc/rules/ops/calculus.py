@@ -42,11 +42,6 @@ def falling(x: float, count: int) -> float:
     return reduce(lambda product, k: product * (x - k), range(count), 1.0)
 
 
-def falling_polynomial(count: int) -> Polynomial:
-    """Return the falling factorial of count factors as a polynomial."""
-    return reduce(lambda product, k: times(product, (-k, 1)), range(count), (1,))
-
-
 def evaluated(p: Sequence[float], x: Tensor) -> Tensor | float:
     """Evaluate a polynomial by Horner's rule, an even or odd one in the square of x."""
     if not any(p[1:]):
