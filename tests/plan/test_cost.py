@@ -319,12 +319,15 @@ def test_a_large_new_tensor_takes_time_to_be_had(size: int) -> None:
     assert got.seconds == pytest.approx(rates.call + fresh + got.bytes / rates.bytes)
 
 
-def test_the_windows_of_a_convolution_take_time_to_be_written() -> None:
-    weight = rand(CPU, 3, 2, 2)
-    builder = builder_of(recorded(lambda x: F.conv1d(x, weight), rand(CPU, 5, 2, 7)))
-    args = (Ref(builder.lowered.graph.nodes[-1].operands[1]), Kernel((Windows(6, 2, 7, 1, 0, 1),), False, 1))
-    got = cost(builder, builder.apply(convolved, builder.value(0), args, (5, 3, 6)))
-    windows, rates = FLOAT * 5 * 6 * 2 * 2, RATES["cpu"]
+@pytest.mark.parametrize("groups", [1, 2])
+def test_the_windows_of_a_convolution_take_time_to_be_written(groups: int) -> None:
+    weight, channels = rand(CPU, 6, 4 // groups, 2), () if groups == 1 else (groups,)
+    x = rand(CPU, 5, *channels, 4 // groups, 7)
+    builder = builder_of(recorded(lambda x: F.conv1d(x.reshape(5, 4, 7), weight, groups=groups), x))
+    args = (Ref(builder.lowered.graph.nodes[-1].operands[1]), Kernel((Windows(6, 2, 7, 1, 0, 1),), False, groups))
+    got = cost(builder, builder.apply(convolved, builder.value(0), args, (5, *channels, 6 // groups, 6)))
+    windows, rates = FLOAT * F.unfold(x.reshape(5, 4, 1, 7), (1, 2)).numel(), RATES["cpu"]
+    assert got.flops == 2 * 5 * 6 * 6 * (4 // groups) * 2
     assert got.seconds == pytest.approx(rates.call + windows / rates.bytes + got.flops / rates.flops)
 
 

@@ -24,6 +24,11 @@ def dominant(a: Tensor) -> Tensor:
     return a + 8 * torch.eye(*a.shape[-2:], dtype=a.dtype, device=a.device)
 
 
+def in_a_cycle(a: Tensor) -> Tensor:
+    """Return a matrix of which the pivots move every row to the place of the next: no inverse of itself."""
+    return dominant(a).roll(1, -2)
+
+
 CASES: list[OpCase] = [
     use(
         "cholesky",
@@ -76,6 +81,8 @@ CASES: list[OpCase] = [
         for rows, columns in ((2, 2), (3, 2), (2, 3), (3, 3))
     ),
     use("lu_factor with swapped rows", lambda a: linalg.lu_factor(a)[0], (2, 2)),
+    use("lu_factor with rows in a cycle", lambda a: linalg.lu_factor(in_a_cycle(a))[0], (3, 3), orders=(1, 2)),
+    use("lu with rows in a cycle", lambda a: tuple(linalg.lu(in_a_cycle(a))[1:]), (3, 3), orders=(1, 2)),
     use("lu of a batch", lambda a: tuple(linalg.lu(a)[1:]), (2, 2, 2), orders=(1, 2)),
     use(
         "lu",

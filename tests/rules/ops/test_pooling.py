@@ -28,6 +28,8 @@ AVERAGES = [
     use("avg_pool2d with a divisor", lambda x: F.avg_pool2d(x, 2, divisor_override=3), (1, 1, 2, 4)),
     use("avg_pool2d with padding and a divisor", lambda x: F.avg_pool2d(x, 2, 1, 1, divisor_override=3), (1, 1, 2, 2)),
     use("avg_pool2d of an empty batch", lambda x: F.avg_pool2d(x, 2), (0, 1, 2, 2), orders=(1,)),
+    use("avg_pool2d, the height with a rest", lambda x: F.avg_pool2d(x, 2, ceil_mode=True), (1, 1, 3, 2)),
+    use("avg_pool2d, the width with a rest", lambda x: F.avg_pool2d(x, 2, ceil_mode=True), (1, 1, 2, 3)),
     use("avg_pool2d without a batch", lambda x: F.avg_pool2d(x, 2, 1), (1, 2, 3)),
     use("avg_pool3d", lambda x: F.avg_pool3d(x, 2), (1, 1, 2, 2, 2)),
     use("avg_pool3d of overlapping windows", lambda x: F.avg_pool3d(x, (1, 2, 1), 1), (1, 1, 2, 3, 1)),
