@@ -572,7 +572,8 @@ def test_compile(x: Tensor) -> None:
         # of other strides
         assert_equal(compiled(x.t().contiguous().t()), plan(x))
     # with gradients, also where only what f captures requires them
-    for leaf, at in ((weight, x), (leaf := x.clone().requires_grad_(), leaf)):
+    variable = x.clone().requires_grad_()
+    for at, leaf in ((x, weight), (variable, variable)):
         (got,) = torch.autograd.grad(compiled(at).sin().sum(), leaf)
         assert_equal(got, torch.autograd.grad(plan(at).sin().sum(), leaf)[0])
 
