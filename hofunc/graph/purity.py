@@ -9,8 +9,9 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from hofunc.errors import BranchError, MutationError, UntracedError
+from hofunc.graph.identity import storage_key
 from hofunc.graph.ledger import Ledger
-from hofunc.graph.storage import effects, storage_key
+from hofunc.graph.storage import effects
 
 _INDEX = torch.ops.aten.index.Tensor
 _OF_SHAPES = (torch.ops.aten.is_same_size.default, torch.ops.aten._has_same_storage_numel.default)  # not of values
@@ -34,6 +35,21 @@ def check_written(op: Any, args: tuple, kwargs: dict, allocated: Mapping[int, to
             remedy="Write to a clone, or pass the tensor as an argument and return its new value.",
         )
     return written
+
+
+def check_replaced(ledger: Ledger, tensor: torch.Tensor) -> None:
+    """Refuse other data for a tensor that the graph knows.
+
+    Raises:
+        MutationError: It does.
+    """
+    if ledger.nodes_of(tensor) or id(tensor) in ledger.constants:
+        raise MutationError(
+            "hofunc: f sets the data of a tensor that it has used",
+            got=f"other data for a tensor of shape {tuple(tensor.shape)}",
+            expected="tensors that keep what they hold",
+            remedy="Use the other tensor in its place.",
+        )
 
 
 def shape_givers(op: Any, args: tuple, kwargs: dict) -> Any:

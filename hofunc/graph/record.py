@@ -15,6 +15,7 @@ from hofunc.graph.identity import PLAIN, alias_of, plain
 from hofunc.graph.layout import COMPUTED_AGAIN
 from hofunc.graph.node import Call, Graph, call_of
 from hofunc.graph.reads import Reads
+from hofunc.graph.spots import Spots
 from hofunc.graph.standin import Lift, in_transform, outside_transforms, stand_in
 from hofunc.graph.tape import Tape
 
@@ -106,6 +107,7 @@ def _leads_outside(recording: Recording, tape: Tape) -> bool:
 def _record_stand_ins(f: Function, inputs: Sequence[torch.Tensor], others: Any) -> Recording:
     tape = Tape()
     tape.ledger.draws_again, tape.ledger.draws_by_row = True, differs_by_row()
+    tape.ledger.spots = Spots(inputs_are_own=True)
     with drawn_again(inputs), outside_transforms() as depth, torch.enable_grad():
         lift = Lift(depth, lambda plain, batched: tape.ledger.add_input(plain, active=False, batched=batched))
         members = []
@@ -114,7 +116,7 @@ def _record_stand_ins(f: Function, inputs: Sequence[torch.Tensor], others: Any) 
             tape.ledger.add_input(member, active=True, batched=batched)
             members.append(member)
         plain_others = tree_map(lift.swap, others)
-        with tape, Reads(tape.read), lift:
+        with tape, Reads(tape.read, replaced=tape.replaced), lift:
             result = f(tape.seen(members, inputs), plain_others)
         recording = _recording(tape, tree_map(lift.swap, result))
     if any(value.requires_grad for value in recording.values):

@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from hofunc.errors import UntracedError
 from hofunc.graph.identity import check_elements, plain
+from hofunc.graph.layout import copied_as_laid
 
 
 def in_transform() -> bool:
@@ -53,7 +54,8 @@ def is_wrapper(value: Any) -> bool:
 def stand_in(value: torch.Tensor) -> tuple[torch.Tensor, bool]:
     """Return a plain tensor of a wrapper's logical shape, and whether it is only one of a batch.
 
-    Its values are those of the first member of every batch, so that ops which check their input accept it.
+    Its values are those of the first member of every batch, so that ops which check their input accept it. Its memory
+    is its own, so that what reads that is known not to be a tensor that the function captured.
     """
     dims = []  # those that vmap hides, of what each wrapper wraps; no op runs on a wrapper, whose level is set aside
     while functorch.is_functorch_wrapped_tensor(value):
@@ -64,7 +66,7 @@ def stand_in(value: torch.Tensor) -> tuple[torch.Tensor, bool]:
     value = plain(value)
     for dim in reversed(dims):
         value = value.select(dim, 0)
-    return value.detach(), bool(dims)
+    return copied_as_laid(value).detach(), bool(dims)
 
 
 def batches_of(tensors: Iterable[torch.Tensor]) -> dict[int, int]:

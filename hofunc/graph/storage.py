@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from hofunc.errors import UntracedError
 from hofunc.graph.draws import drawn, is_random
-from hofunc.graph.identity import plain, root_of
+from hofunc.graph.identity import plain, root_of, storage_key
 from hofunc.graph.layout import (
     Layout,
     disjoint,
@@ -37,13 +37,6 @@ def copied(tensor: torch.Tensor) -> torch.Tensor:
     """Return a copy that has the autograd history of a tensor, which copies made below autograd do not have."""
     with with_history():
         return tensor.clone()
-
-
-def storage_key(tensor: torch.Tensor) -> int:
-    """Return what identifies the storage of a tensor while it is alive; the tensor itself, if it has none."""
-    if tensor.layout is not torch.strided:
-        return id(tensor)
-    return tensor.untyped_storage()._cdata
 
 
 class Effects(NamedTuple):
@@ -225,7 +218,9 @@ class Storages:
         ledger = self._ledger
         made = [(op, t) for op, out in ledger.untracked for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
         made += [(n.op, v) for n, v in zip(ledger.nodes, ledger.values, strict=True) if isinstance(n.op, OpOverload)]
-        fresh = {storage_key(t): t for op, t in made if not effects(op).aliases}
+        copies = ledger.inputs if ledger.spots is not None and ledger.spots.inputs_are_own else []
+        given = {storage_key(ledger.values[number]) for number in copies}
+        fresh = {storage_key(t): t for op, t in made if not effects(op).aliases and storage_key(t) not in given}
         return {**fresh, **{key: storage.owner for key, storage in self._storages.items()}}
 
     def refresh(self, args: Any) -> None:

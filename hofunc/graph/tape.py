@@ -13,7 +13,7 @@ from torch._C._functorch import maybe_current_level
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from hofunc.graph.draws import is_random
-from hofunc.graph.identity import PLAIN, seen_as
+from hofunc.graph.identity import PLAIN, seen_as, storage_key
 from hofunc.graph.ledger import Ledger
 from hofunc.graph.node import Graph, Ref
 from hofunc.graph.purity import (
@@ -21,10 +21,11 @@ from hofunc.graph.purity import (
     check_branch,
     check_custom_function,
     check_hooks,
+    check_replaced,
     check_unbatched,
     check_written,
 )
-from hofunc.graph.storage import Storages, effects, is_view, singly, storage_key
+from hofunc.graph.storage import Storages, effects, is_view, singly
 
 _DETACH = torch.ops.aten.detach.default
 _NATIVE_DROPOUT = torch.ops.aten.native_dropout.default
@@ -134,6 +135,16 @@ class Tape(TorchDispatchMode):
         self._flush()
         self._storages.refresh(tensors)
         check_unbatched(self.ledger, tensors, by)
+
+    def replaced(self, tensor: torch.Tensor, _: torch.Tensor) -> None:
+        """Note that a tensor is given the data of another.
+
+        Raises:
+            MutationError: The graph knows it by those that it had.
+        """
+        self._flush()
+        self._storages.refresh(tensor)
+        check_replaced(self.ledger, tensor)
 
     def _flush(self) -> None:
         log, self._log = self._log, []
