@@ -5,7 +5,6 @@ transforms inside the function arrive as the plain ops they are made of, and bra
 """
 
 from collections.abc import Sequence
-from operator import attrgetter
 from typing import Any, Self
 
 import torch
@@ -18,9 +17,9 @@ from hofunc.graph.ledger import Ledger
 from hofunc.graph.node import Graph, Ref
 from hofunc.graph.purity import (
     BackwardPass,
+    Hooks,
     check_branch,
     check_custom_function,
-    check_hooks,
     check_replaced,
     check_unbatched,
     check_written,
@@ -62,6 +61,7 @@ class Tape(TorchDispatchMode):
         self._log: list[tuple[Any, tuple, dict, Any]] = []
         self._storages = Storages(self.ledger)
         self._backward_pass = BackwardPass()
+        self._hooks = Hooks()
 
     def __enter__(self) -> Self:
         self.level = maybe_current_level()
@@ -102,7 +102,7 @@ class Tape(TorchDispatchMode):
             UntracedError: It did.
         """
         known = (*self.ledger.values, *self.ledger.aliases, *self._storages.kept)
-        check_hooks(filter(attrgetter("_backward_hooks"), known), self.ledger.constants.keys() | self.captured)
+        self._hooks.check(known, self.ledger.constants.keys() | self.captured)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         kwargs = kwargs or {}
@@ -196,7 +196,7 @@ class Tape(TorchDispatchMode):
     def _write(self, op: Any, args: tuple, kwargs: dict, tracked: bool) -> Any:
         """Execute an op that writes, and record it if it concerns a tensor that the graph knows."""
         written = check_written(op, args, kwargs, self._storages.allocated())
-        check_hooks(written, ())  # the write takes them from the tensor
+        self._hooks.check(written, ())  # the write takes them from the tensor
         known = {storage_key(value) for value in self.ledger.values}
         draws = self.ledger.draws_again and is_random(op)
         if not tracked and not draws and not any(storage_key(tensor) in known for tensor in written):
