@@ -17,6 +17,7 @@ from hofunc.graph.node import Call, Graph, call_of
 from hofunc.graph.reads import Reads
 from hofunc.graph.spots import Spots
 from hofunc.graph.standin import Lift, in_transform, outside_transforms, stand_in
+from hofunc.graph.storage import Made
 from hofunc.graph.tape import Tape
 
 Function = Callable[..., Any]
@@ -77,8 +78,8 @@ def _record_values(f: Function, inputs: Sequence[torch.Tensor], others: Any) -> 
     has_history = any(value.requires_grad for value in recording.values)
     if has_history:
         tape.check_hooks()
-        if not any(tensor.requires_grad for tensor in inputs) and not _leads_outside(recording, tape):
-            has_history = False
+        has_history = any(tensor.requires_grad for tensor in inputs) or _has_outer_history(recording, tape.made())
+        if not has_history:
             recording = recording._replace(values=[value.detach() for value in recording.values])
     if tape.wrote and ((has_grad and has_history) or forward_ad._current_level >= 0):
         # what autograd knows of a tensor that was written to is not what the graph does, so the values have no history
@@ -86,17 +87,21 @@ def _record_values(f: Function, inputs: Sequence[torch.Tensor], others: Any) -> 
     return recording
 
 
-def _leads_outside(recording: Recording, tape: Tape) -> bool:
-    """Tell whether autograd leads from the outputs to what the function did not itself make require gradients."""
-    if Parameter in map(type, recording.values):
+def _has_outer_history(recording: Recording, made: Made) -> bool:
+    """Tell whether the outputs may have derivatives by what the function captured."""
+    if any(type(value) is Parameter and not made.has(value) for value in recording.values):
         return True
-    own = tape.ledger.tracked.keys() | {id(out) for _, out in tape.ledger.untracked}
-    waiting = deque(get_gradient_edge(tensor).node for tensor in recording.outputs if tensor.requires_grad)
+    return _leads_outside(recording.outputs, made)
+
+
+def _leads_outside(tensors: Sequence[torch.Tensor], made: Made) -> bool:
+    """Tell whether autograd leads from some tensors to what the function did not itself make require gradients."""
+    waiting = deque(get_gradient_edge(tensor).node for tensor in tensors if tensor.requires_grad)
     seen = set(waiting)
     while waiting:
         function = waiting.popleft()
         leaf = getattr(function, "variable", None)
-        if leaf is not None and id(leaf) not in own:
+        if leaf is not None and not made.has(leaf):
             return True
         following = {node for node, _ in function.next_functions if node is not None} - seen
         seen |= following
@@ -119,9 +124,15 @@ def _record_stand_ins(f: Function, inputs: Sequence[torch.Tensor], others: Any) 
         with tape, Reads(tape.read, replaced=tape.replaced), lift:
             result = f(tape.seen(members, inputs), plain_others)
         recording = _recording(tape, tree_map(lift.swap, result))
-    if any(value.requires_grad for value in recording.values):
-        tape.check_hooks()
+        if any(value.requires_grad for value in recording.values):
+            tape.check_hooks()
+            recording = recording._replace(values=_without_own_leaves(recording.values, tape.made()))
     return recording._replace(wrappers=[*map(plain, inputs), *lift.wrappers])
+
+
+def _without_own_leaves(values: list[torch.Tensor], made: Made) -> list[torch.Tensor]:
+    """Return values without the history that leads to nothing but what the function made."""
+    return [value if not value.requires_grad or _leads_outside([value], made) else value.detach() for value in values]
 
 
 def _recording(tape: Tape, result: Any) -> Recording:

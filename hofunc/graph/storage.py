@@ -379,3 +379,21 @@ class Storages:
         self._ledger.tracked[id(tensor)] = index
         self._known[id(tensor)] = writes
         self.kept.append(tensor)
+
+
+class Made:
+    """What a function made: what its ops returned, and parameters that read memory which its ops allocated."""
+
+    def __init__(self, ledger: Ledger, storages: Storages):
+        self._storages = storages
+        self._ids = ledger.tracked.keys() | {id(out) for _, out in ledger.untracked}
+        computed = [value for node, value in zip(ledger.nodes, ledger.values, strict=True) if not node.is_given]
+        returned = [out for _, out in ledger.untracked if isinstance(out, torch.Tensor)]
+        self._read = {storage_key(tensor) for tensor in (*computed, *returned)}
+
+    def has(self, tensor: torch.Tensor) -> bool:
+        """Tell whether the function made a tensor."""
+        if id(tensor) in self._ids:
+            return True
+        key = storage_key(tensor)
+        return key in self._read and key in self._storages.allocated()  # which takes longer

@@ -24,7 +24,7 @@ from hofunc.graph.purity import (
     check_unbatched,
     check_written,
 )
-from hofunc.graph.storage import Storages, effects, is_view, singly
+from hofunc.graph.storage import Made, Storages, effects, is_view, singly
 
 _DETACH = torch.ops.aten.detach.default
 _NATIVE_DROPOUT = torch.ops.aten.native_dropout.default
@@ -94,6 +94,10 @@ class Tape(TorchDispatchMode):
             self._flush()
             self._storages.refresh(outputs)
             return self.ledger.graph(outputs)
+
+    def made(self) -> Made:
+        """Return what the function has made."""
+        return Made(self.ledger, self._storages)
 
     def check_hooks(self) -> None:
         """Check that the function registered no hook with what it computed.

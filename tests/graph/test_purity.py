@@ -431,7 +431,30 @@ def _makes_another(x: Tensor) -> Tensor:
     return x**3 + (x * 2).requires_grad_().detach() * (x * 0).requires_grad_()
 
 
-@pytest.mark.parametrize("f", [_requires_gradients, _makes_a_leaf, _makes_another])
+def _makes_a_parameter_of_x(x: Tensor) -> Tensor:
+    return x**3 + (x.sin() - torch.nn.Parameter(x.sin())).detach()
+
+
+def _makes_a_parameter(x: Tensor) -> Tensor:
+    return x**3 * (torch.nn.Parameter(torch.ones(3)).to(x) * 1)
+
+
+@pytest.mark.parametrize("f", [_makes_a_leaf, _makes_a_parameter_of_x, _makes_a_parameter])
+def test_leaves_that_f_makes_leave_no_graph_either_under_vmap(
+    f: Callable[[Tensor], Tensor], device: torch.device
+) -> None:
+    """As in torch.func, of which a leaf that nobody can reach is no output."""
+    x, w = rand(device, 2, 3), rand(device, 3).requires_grad_()
+    transform = hofunc.hessian(lambda x: f(x).sum())
+    for result in (transform(x[0]), torch.func.vmap(transform)(x), *hofunc.derivatives(f)(x[0])):
+        assert not result.requires_grad
+    assert relative_error(torch.func.vmap(transform)(x), (6 * x).diag_embed()) < 1e-12
+    trained = hofunc.jacobian(lambda x: (f(x) * w.exp()).sum())
+    for result in (trained(x[0]), torch.func.vmap(trained)(x[:1])):
+        assert torch.allclose(torch.autograd.grad(result.sum(), w)[0], 3 * x[0] ** 2 * w.exp())
+
+
+@pytest.mark.parametrize("f", [_requires_gradients, _makes_a_leaf, _makes_another, _makes_a_parameter_of_x])
 def test_what_f_makes_require_gradients_leaves_no_graph(f: Callable[[Tensor], Tensor], device: torch.device) -> None:
     x = rand(device, 3)
     transform = hofunc.hessian(lambda x: f(x).sum())
