@@ -12,7 +12,11 @@ from typing import Any
 
 import torch
 import torch._C._functorch as functorch
-from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+from torch._functorch.pyfunctorch import (
+    VmapInterpreter,
+    retrieve_current_functorch_interpreter,
+    temporarily_clear_interpreter_stack,
+)
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -92,6 +96,16 @@ def in_batches(value: Any, sizes: Mapping[int, int]) -> Any:
     for level, size in sorted(sizes.items()):
         value = functorch._add_batch_dim(value.expand(size, *value.shape), 0, level)
     return value
+
+
+def as_mapped(value: Any) -> Any:
+    """Return a tensor as one that the innermost transform maps, if that is a vmap, for the reason of `in_batches`."""
+    level = retrieve_current_functorch_interpreter() if in_transform() else None
+    if not isinstance(value, torch.Tensor) or not isinstance(level, VmapInterpreter):
+        return value
+    if functorch.maybe_get_level(value) == level.level():
+        return value
+    return functorch._add_batch_dim(value.expand(level.batch_size(), *value.shape), 0, level.level())
 
 
 class Lift(TorchFunctionMode):
