@@ -12,6 +12,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_leaves
 
 from hofunc.errors import UntracedError
+from hofunc.graph.draws import identity
 from hofunc.graph.facts import Facts, form_of
 from hofunc.graph.holding import Holding, of_slot, quick_test
 from hofunc.graph.identity import alias_of, innermost, root_of
@@ -195,15 +196,10 @@ def _check_unseeded(graph: Graph, seeded: Sequence[torch.Generator]) -> None:
     for node in graph.nodes:
         if torch.Tag.nondeterministic_seeded in getattr(node.op, "tags", ()):
             given = [arg for arg in (*node.args, *dict(node.kwargs).values()) if isinstance(arg, torch.Generator)]
-            if {*map(_identity, given or [torch.default_generator])} & {*map(_identity, seeded)}:
+            if {*map(identity, given or [torch.default_generator])} & {*map(identity, seeded)}:
                 raise UntracedError(
                     "hofunc: a plan of a function that sets the state of a random generator",
                     got=f"{node.op}, which draws from it",
                     expected="numbers as the generator has them when the plan is called",
                     remedy="Set the seed before the plan is called, or draw the numbers outside and pass them to f.",
                 )
-
-
-def _identity(generator: Any) -> int:
-    """Return what tells a random generator from others, whatever Python object stands for it."""
-    return generator._cdata

@@ -113,7 +113,7 @@ def _record_stand_ins(f: Function, inputs: Sequence[torch.Tensor], others: Any) 
     tape = Tape()
     tape.ledger.draws_again, tape.ledger.draws_by_row = True, differs_by_row()
     tape.ledger.spots = Spots(inputs_are_own=True)
-    with drawn_again(inputs), outside_transforms() as depth, torch.enable_grad():
+    with drawn_again(inputs) as tape.generators, outside_transforms() as depth, torch.enable_grad():
         lift = Lift(depth, lambda plain, batched: tape.ledger.add_input(plain, active=False, batched=batched))
         members = []
         for tensor in inputs:

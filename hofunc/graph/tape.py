@@ -11,7 +11,7 @@ import torch
 from torch._C._functorch import maybe_current_level
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
-from hofunc.graph.draws import is_random
+from hofunc.graph.draws import Generators, is_random
 from hofunc.graph.identity import PLAIN, seen_as, storage_key
 from hofunc.graph.ledger import Ledger
 from hofunc.graph.node import Graph, Ref
@@ -47,6 +47,7 @@ class Tape(TorchDispatchMode):
     Attributes:
         ledger: The graph so far.
         level: The level of torch.func's transforms at which the function runs, None outside of all.
+        generators: Takes note of the generators that are drawn from, if the graph is computed again; else None.
         captured: The ids of the inputs that the function captured, where these are inputs.
         is_guarded: Whether the functions by which subclasses override ops are kept from ops that arrive here. These
             functions have had their turn, and what they return no tape around this one would know.
@@ -56,6 +57,7 @@ class Tape(TorchDispatchMode):
         super().__init__()
         self.ledger = Ledger()
         self.level: int | None = None
+        self.generators: Generators | None = None
         self.captured: set[int] = set()
         self.is_guarded = torch._C._len_torch_dispatch_stack() > 0
         self._log: list[tuple[Any, tuple, dict, Any]] = []
@@ -113,6 +115,8 @@ class Tape(TorchDispatchMode):
         if self.is_guarded and torch._C._is_torch_function_enabled():
             with torch._C.DisableTorchFunctionSubclass():
                 return self.__torch_dispatch__(func, types, args, kwargs)
+        if self.generators is not None and is_random(func):
+            return self._draw(self.generators, func, types, args, kwargs)
         if func is _NATIVE_DROPOUT:
             with self:
                 return dropout(*args, **kwargs)
@@ -123,6 +127,15 @@ class Tape(TorchDispatchMode):
         out = func(*args, **kwargs)
         self._log.append((func, args, kwargs, out))
         return out
+
+    def _draw(self, generators: Generators, op: Any, types: Any, args: tuple, kwargs: dict) -> Any:
+        """Record an op that draws random numbers, and take note of their generator."""
+        self.generators = None
+        try:
+            with generators.drawing(args, kwargs):
+                return self.__torch_dispatch__(op, types, args, kwargs)
+        finally:
+            self.generators = generators
 
     def enter(self, op: Any, args: tuple, out: Any) -> Any:
         """Log a call that was executed elsewhere, and return what it returned."""
