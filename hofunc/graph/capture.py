@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves
 from hofunc.errors import UntracedError
 from hofunc.graph.draws import identity
 from hofunc.graph.facts import Facts, form_of
-from hofunc.graph.holding import Holding, of_slot, quick_test
+from hofunc.graph.holding import Holding, of_slot, of_storage, quick_test
 from hofunc.graph.identity import alias_of, innermost, root_of
 from hofunc.graph.layout import layout_of
 from hofunc.graph.node import CONSTANT, Call, Graph, Ref
@@ -126,6 +126,8 @@ class CapturingTape(Tape):
             if isinstance(leaf, torch.Tensor) and not self._is_known(leaf) and not self._is_made_of_values(leaf):
                 self.captured.add(id(leaf))
                 self.ledger.add_input(leaf, active=False)
+                if (root := root_of(leaf)) is not leaf and layout_of(root) == layout_of(leaf):
+                    self.holdings.append(of_storage("a captured tensor", root))  # f may make the alias at every call
 
     def _is_made_of_values(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor reads the memory of what was computed, as a parameter that is made of that."""
