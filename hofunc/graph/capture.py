@@ -15,7 +15,7 @@ from hofunc.errors import UntracedError
 from hofunc.graph.draws import identity
 from hofunc.graph.facts import Facts, form_of
 from hofunc.graph.holding import Holding, of_slot, of_storage, quick_test
-from hofunc.graph.identity import alias_of, innermost, root_of
+from hofunc.graph.identity import alias_of, innermost, root_of, storage_key
 from hofunc.graph.layout import layout_of
 from hofunc.graph.node import CONSTANT, Call, Graph, Ref
 from hofunc.graph.objects import Witness
@@ -72,12 +72,16 @@ class CapturingTape(Tape):
         self.asked_history = False
         self.spots = self.ledger.spots = Spots(inputs_are_own=False)
         self._made: dict[int, torch.Tensor] = {}  # by id, which a tensor keeps while it is alive
+        self._memory: set[int] = set()  # the keys of the storages of these
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         with torch._C.DisableTorchFunctionSubclass():
             self.capture((args, kwargs))
         out = super().__torch_dispatch__(func, types, args, kwargs)
-        self._made.update((id(leaf), leaf) for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor))
+        for leaf in tree_leaves(out):
+            if isinstance(leaf, torch.Tensor):
+                self._made[id(leaf)] = leaf
+                self._memory.add(storage_key(leaf))
         if torch.Tag.data_dependent_output in func.tags:
             self._note(func, args, kwargs or {}, out)
         return out
@@ -131,6 +135,8 @@ class CapturingTape(Tape):
 
     def _is_made_of_values(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor reads the memory of what was computed, as a parameter that is made of that."""
+        if storage_key(tensor) not in self._memory:
+            return False
         self._flush()
         self._storages.refresh(tensor)
         return self.ledger.node_of(tensor) is not None
