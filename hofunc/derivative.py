@@ -10,6 +10,7 @@ from torch.utils import _pytree as pytree
 from hofunc.algebra.labels import Axes, Axis, Label, Segment, extent, full, labels_of
 from hofunc.algebra.term import Factor, Term
 from hofunc.errors import ArgumentError
+from hofunc.graph.standin import as_mapped
 from hofunc.views import Labelled, Part, assembled
 
 
@@ -245,7 +246,7 @@ def _flatten(derivative: Derivative) -> tuple[list[Any], tuple]:
         mapped = cores[0].new_empty(shape)  # which vmap maps if it maps the core
     else:
         mapped = torch.empty(shape, dtype=derivative.dtype, device=derivative.device)
-    return [*cores, mapped], (
+    return [as_mapped(leaf) for leaf in (*cores, mapped)], (
         _template(derivative.terms),
         derivative.shapes,
         derivative.dtype,

@@ -267,16 +267,30 @@ def test_it_leaves_and_enters_vmap(name: str, order: int, device: torch.device) 
     assert_equal(columns.dense(), expected[0])
 
 
-@pytest.mark.parametrize("name", ["a network", "a scalar"])
-def test_it_leaves_vmap_in_front_only(name: str, device: torch.device) -> None:
+LINEAR: dict[str, Callable[[Tensor], Tensor]] = {"doubled": lambda x: 2 * x, "no terms": lambda x: torch.ones_like(x)}
+
+
+@pytest.mark.parametrize("out_dims", [1, -1])
+@pytest.mark.parametrize("name", ["a network", "a scalar", *LINEAR])
+def test_it_leaves_vmap_in_front_only(name: str, out_dims: int, device: torch.device) -> None:
+    """Without cores, too, of which torch makes shapes out of uninitialised memory."""
     with pytest.raises(hofunc.ArgumentError) as caught:
-        vmap(hod(MAPPED[name], 1, layout="compact"), out_dims=1)(rand(device, 2, 4, 3))
+        vmap(hod((MAPPED | LINEAR)[name], 1, layout="compact"), out_dims=out_dims)(rand(device, 2, 4, 3))
     message = str(caught.value)
     assert message.startswith(
         "hofunc.Derivative: leaving a transform of torch.func: got cores with new axes that are not in front, expected "
         "vmap with out_dims=0 (called at test_derivative.py:"
     )
     assert message.endswith("Call .dense() inside the function that is transformed.")
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_it_leaves_a_vmap_that_maps_nothing_of_it(name: str, device: torch.device) -> None:
+    transform = hod(LINEAR[name], 1, layout="compact")
+    x, rows = rand(device, 3), rand(device, 2)
+    assert_equal(vmap(lambda _: transform(x))(rows).dense(), transform(x).dense().expand(2, 3, 3))
+    with pytest.raises(hofunc.ArgumentError, match="vmap with out_dims=0"):
+        vmap(lambda _: transform(x), out_dims=1)(rows)
 
 
 def test_autograd_through_a_compact_result(device: torch.device) -> None:

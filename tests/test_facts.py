@@ -131,6 +131,17 @@ def test_a_parameter_that_is_made_of_what_is_computed(made: Callable[[Tensor], T
         assert_equal(got.detach(), transform(2 * x).detach())
 
 
+@pytest.mark.parametrize("cls", [Tensor, type("Sub", (Tensor,), {})])
+def test_other_data_of_what_has_an_alias(cls: type[Tensor], x: Tensor) -> None:
+    """The alias that f makes at every call would be of the new data, but the plan has that of the old."""
+    w = nn.Parameter(torch.ones(3).to(x), requires_grad=False)
+    plan = hod(lambda x: (x**3 * w.as_subclass(cls)).sum(), 2).plan(x)
+    w.mul_(2)
+    assert_equal(plan(x), (12 * x).diag())
+    w.data = torch.ones(3).to(x)
+    refused(lambda: plan(x), hofunc.ArgumentError, "the data of a captured tensor: got another UntypedStorage")
+
+
 def test_a_parameter_that_is_captured_is_no_reading(x: Tensor) -> None:
     net = nn.Linear(3, 1, dtype=x.dtype).to(x.device)
 

@@ -12,14 +12,16 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_leaves
 
 from hofunc.errors import UntracedError
+from hofunc.graph.draws import identity
 from hofunc.graph.facts import Facts, form_of
-from hofunc.graph.holding import Holding, of_slot, quick_test
-from hofunc.graph.identity import alias_of, root_of
+from hofunc.graph.holding import Holding, of_slot, of_storage, quick_test
+from hofunc.graph.identity import alias_of, innermost, root_of, storage_key
 from hofunc.graph.layout import layout_of
 from hofunc.graph.node import CONSTANT, Call, Graph, Ref
 from hofunc.graph.objects import Witness
 from hofunc.graph.reads import Contents, Reads
 from hofunc.graph.record import Recording
+from hofunc.graph.spots import Spots
 from hofunc.graph.tape import Tape
 from hofunc.graph.world import state, uncached_autocast
 
@@ -68,13 +70,18 @@ class CapturingTape(Tape):
         self.readings: list[Reading] = []
         self.holdings: list[Holding] = []
         self.asked_history = False
+        self.spots = self.ledger.spots = Spots(inputs_are_own=False)
         self._made: dict[int, torch.Tensor] = {}  # by id, which a tensor keeps while it is alive
+        self._memory: set[int] = set()  # the keys of the storages of these
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         with torch._C.DisableTorchFunctionSubclass():
             self.capture((args, kwargs))
         out = super().__torch_dispatch__(func, types, args, kwargs)
-        self._made.update((id(leaf), leaf) for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor))
+        for leaf in tree_leaves(out):
+            if isinstance(leaf, torch.Tensor):
+                self._made[id(leaf)] = leaf
+                self._memory.add(storage_key(leaf))
         if torch.Tag.data_dependent_output in func.tags:
             self._note(func, args, kwargs or {}, out)
         return out
@@ -95,8 +102,20 @@ class CapturingTape(Tape):
         self.capture(tensors)
         super().read(tensors, by)
         for tensor in tensors:
+            self.spots.leave(tensor)
             for number in self.ledger.nodes_of(tensor):
                 self.readings.append(Reading(Call(Contents(by), (Ref(number),)), (number,), tensor.detach().clone()))
+
+    def wrapped(self, tensors: Sequence[torch.Tensor], by: str) -> None:
+        """Note that another tensor is made past the ops of one of some, which it is known by in memory that is f's."""
+        self._flush()
+        self.spots.enter(self.ledger.nodes, self.ledger.values)
+        self.read([tensor for tensor in map(innermost, tensors) if not self.spots.has(tensor)], by)
+
+    def replaced(self, tensor: torch.Tensor, other: torch.Tensor) -> None:
+        """Note that a tensor is given the data of another."""
+        super().replaced(tensor, other)
+        self.wrapped([other], "torch.Tensor.data.__set__")
 
     def read_attribute(self, tensor: torch.Tensor, attribute: str) -> None:
         """Note that an attribute that tells of autograd is read."""
@@ -108,9 +127,19 @@ class CapturingTape(Tape):
     def capture(self, tree: Any) -> None:
         """Make inputs of the tensors of a tree that are known from nowhere."""
         for leaf in tree_leaves(tree):
-            if isinstance(leaf, torch.Tensor) and not self._is_known(leaf):
+            if isinstance(leaf, torch.Tensor) and not self._is_known(leaf) and not self._is_made_of_values(leaf):
                 self.captured.add(id(leaf))
                 self.ledger.add_input(leaf, active=False)
+                if (root := root_of(leaf)) is not leaf and layout_of(root) == layout_of(leaf):
+                    self.holdings.append(of_storage("a captured tensor", root))  # f may make the alias at every call
+
+    def _is_made_of_values(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a tensor reads the memory of what was computed, as a parameter that is made of that."""
+        if storage_key(tensor) not in self._memory:
+            return False
+        self._flush()
+        self._storages.refresh(tensor)
+        return self.ledger.node_of(tensor) is not None
 
     def _is_known(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor is an input or was made by an op, or is a view that no op made of such a tensor."""
@@ -142,13 +171,13 @@ def record_for_replay(
         UntracedError: f computes in a way that cannot be followed, or sets the state of a random generator.
     """
     tape, world = CapturingTape(), state()
-    witness = Witness(tape.read)
+    witness = Witness(tape.wrapped)
     with torch.inference_mode(False), torch.enable_grad():
         given = (*active, *others)
         aliases = [alias_of(tensor) for tensor in given]
         for place, alias in enumerate(aliases):
             tape.ledger.add_input(alias, active=place < len(active))
-        with tape, Reads(tape.read, tape.read_attribute), uncached_autocast(), witness:
+        with tape, Reads(tape.read, tape.read_attribute, tape.replaced), uncached_autocast(), witness:
             seen = tape.seen(aliases, given)
             result = f(seen[: len(active)], seen[len(active) :])
         with torch._C.DisableTorchFunctionSubclass():
@@ -175,15 +204,10 @@ def _check_unseeded(graph: Graph, seeded: Sequence[torch.Generator]) -> None:
     for node in graph.nodes:
         if torch.Tag.nondeterministic_seeded in getattr(node.op, "tags", ()):
             given = [arg for arg in (*node.args, *dict(node.kwargs).values()) if isinstance(arg, torch.Generator)]
-            if {*map(_identity, given or [torch.default_generator])} & {*map(_identity, seeded)}:
+            if {*map(identity, given or [torch.default_generator])} & {*map(identity, seeded)}:
                 raise UntracedError(
                     "hofunc: a plan of a function that sets the state of a random generator",
                     got=f"{node.op}, which draws from it",
                     expected="numbers as the generator has them when the plan is called",
                     remedy="Set the seed before the plan is called, or draw the numbers outside and pass them to f.",
                 )
-
-
-def _identity(generator: Any) -> int:
-    """Return what tells a random generator from others, whatever Python object stands for it."""
-    return generator._cdata

@@ -12,6 +12,9 @@ from typing import Any
 import torch
 from torch._functorch.pyfunctorch import VmapInterpreter, retrieve_all_functorch_interpreters
 from torch.random import fork_rng
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+from hofunc.errors import UntracedError
 
 
 def is_random(op: Any) -> bool:
@@ -33,10 +36,63 @@ def differs_by_row() -> bool:
     return any(isinstance(level, VmapInterpreter) and level.randomness() == "different" for level in levels)
 
 
+def identity(generator: Any) -> int:
+    """Return what tells a random generator from others, whatever Python object stands for it."""
+    return generator._cdata
+
+
+class Generators:
+    """The random generators from which a function draws, to be set back to where they were when it first did.
+
+    If it sets the state of one, that is as the first draw has found it.
+    """
+
+    def __init__(self) -> None:
+        self._states: dict[int, tuple[torch.Generator, torch.Tensor, torch.Tensor]] = {}  # at the first draw, and now
+
+    @contextmanager
+    def drawing(self, args: tuple, kwargs: dict) -> Iterator[None]:
+        """Note the state of the generator of an op before it draws, and after.
+
+        Raises:
+            UntracedError: The function has set it between two draws, which computing the graph again would not.
+        """
+        given = [arg for arg in (*args, *kwargs.values()) if isinstance(arg, torch.Generator)]
+        generator = given[0] if given else torch.default_generator
+        key, before = identity(generator), generator.get_state()
+        _, first, now = self._states.get(key, (generator, before, before))
+        if not torch.equal(before, now):
+            raise UntracedError(
+                "hofunc: f sets the state of a random generator between two draws under vmap",
+                got="another state than the last draw has left",
+                expected="one sequence of random numbers",
+                remedy="Set the seed before f is called, or draw the numbers outside and pass them to f.",
+            )
+        yield
+        self._states[key] = generator, first, generator.get_state()
+
+    def look_again(self) -> None:
+        """Note the states anew, after a recording inside the function has set them back."""
+        for key, (generator, first, _) in self._states.items():
+            self._states[key] = generator, first, generator.get_state()
+
+    def set_back(self) -> None:
+        """Set all back."""
+        for generator, first, _ in self._states.values():
+            generator.set_state(first)
+
+
 @contextmanager
-def drawn_again(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
-    """Leave the generators of the devices of some tensors as they were."""
+def drawn_again(tensors: Iterable[torch.Tensor]) -> Iterator[Generators]:
+    """Leave the generators of the devices of some tensors as they were; yields what takes note of others."""
     devices = {tensor.device for tensor in tensors if tensor.device.type not in {"cpu", "meta"}}
     kind = next((device.type for device in devices), "cuda")
-    with fork_rng([device.index for device in devices], device_type=kind):
-        yield
+    generators = Generators()
+    try:
+        with fork_rng([device.index for device in devices], device_type=kind):
+            yield generators
+    finally:
+        generators.set_back()
+        for mode in _get_current_dispatch_mode_stack():
+            if isinstance(outer := getattr(mode, "generators", None), Generators):
+                outer.look_again()

@@ -112,6 +112,16 @@ def of_memory(name: str, array: Any) -> Holding:
     return Holding(name, ("the contents",), values, read, lambda name: f"{name(read)}() == {name(values)}")
 
 
+def of_storage(name: str, tensor: torch.Tensor) -> Holding:
+    """Hold the storage of a tensor, of which something else is an alias for as long as it is that."""
+
+    def read() -> tuple:
+        return (tensor.untyped_storage(),)
+
+    values = read()
+    return Holding(name, ("the data",), values, read, _by_ids(read, values))
+
+
 def _by_ids(read: Callable[[], tuple], values: tuple) -> Callable[[Name], str]:
     ids = tuple(map(id, values))
     return lambda name: f"tuple(map(id, {name(read)}())) == {name(ids)}"

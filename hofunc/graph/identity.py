@@ -8,6 +8,7 @@ tensor is known by its place as well: the tensor that it is a view of, and where
 from typing import NamedTuple, NoReturn
 
 import torch
+import torch._C._functorch as functorch
 from torch.nn import Parameter
 
 from hofunc.errors import UntracedError
@@ -42,8 +43,26 @@ def root_of(tensor: torch.Tensor) -> torch.Tensor:
 def place_of(tensor: torch.Tensor) -> Place:
     """Return where a tensor lies."""
     is_cut = tensor._is_view() and torch._C._autograd._get_creation_meta(tensor) == _NO_GRAD
-    reading = (tensor.dtype, tensor.is_conj(), tensor.is_neg())
-    return Place(id(root_of(tensor)), layout_of(tensor), reading, is_cut)
+    return Place(id(root_of(tensor)), layout_of(tensor), reading_of(tensor), is_cut)
+
+
+def storage_key(tensor: torch.Tensor) -> int:
+    """Return what identifies the storage of a tensor while it is alive; the tensor itself, if it has none."""
+    if tensor.layout is not torch.strided:
+        return id(tensor)
+    return tensor.untyped_storage()._cdata
+
+
+def reading_of(tensor: torch.Tensor) -> tuple[torch.dtype, bool, bool]:
+    """Return the dtype of a tensor, and whether it conjugates or negates what it reads."""
+    return tensor.dtype, tensor.is_conj(), tensor.is_neg()
+
+
+def innermost(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor that transforms of torch.func have wrapped, or itself."""
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = functorch.get_unwrapped(tensor)
+    return tensor
 
 
 def alias_of(tensor: torch.Tensor) -> torch.Tensor:

@@ -41,6 +41,15 @@ def layout_of(tensor: torch.Tensor) -> Layout:
     return Layout(tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
 
 
+def copied_as_laid(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a copy of a tensor that has its strides."""
+    if tensor.is_conj() or tensor.is_neg():
+        return tensor.clone()
+    size, stride = tensor.shape, tensor.stride()
+    last = sum((extent - 1) * step for extent, step in zip(size, stride, strict=True))
+    return tensor.as_strided((last + 1 if tensor.numel() else 0,), (1,)).clone().as_strided(size, stride, 0)
+
+
 def memory_order(stride: Sequence[int]) -> tuple[int, ...]:
     """Return the axes in the order of memory, the one with the largest stride first."""
     return tuple(sorted(range(len(stride)), key=lambda dim: -stride[dim]))

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.utils._pytree import tree_leaves
@@ -13,6 +13,7 @@ from hofunc.graph.draws import is_random
 from hofunc.graph.identity import PLAIN, Place, check_class, check_elements, place_of, plain
 from hofunc.graph.layout import in_memory_order, layout_of, memory_order, restrided, within
 from hofunc.graph.node import CONSTANT, INPUT, NEGATIVE_ZERO, Graph, Node, Ref
+from hofunc.graph.spots import Spots
 
 _below_autograd = partial(torch._C._SetExcludeDispatchKeyGuard, torch._C.DispatchKey.AutogradFunctionality, False)
 
@@ -38,6 +39,7 @@ class Ledger:
         nodes: What was recorded, in order.
         values: The value of every node. Holding them also keeps their ids from being used again.
         tracked: The node of every tracked tensor, by its id.
+        inputs: Nodes of the tensors that were given.
         untracked: What the ops that depend on no input returned, each with its op.
         batched: Nodes that stand for a batch of values: inputs, and random numbers of which every row has its own.
         draws_again: Whether the graph is computed again, so that what draws random numbers belongs to it.
@@ -45,6 +47,7 @@ class Ledger:
         constants: The node of every constant, by the id of its tensor.
         aliases: Tensors that are known though no op returned them, or that stand in the graph as plain ones.
         detached: Nodes of aliases that autograd does not relate to what they share a storage with.
+        spots: Where values lie, if the graph is computed again: what reads their memory is then no constant.
     """
 
     def __init__(self) -> None:
@@ -56,7 +59,8 @@ class Ledger:
         self.draws_again = False
         self.draws_by_row = False
         self.detached: set[int] = set()
-        self._inputs: list[int] = []
+        self.spots: Spots | None = None
+        self.inputs: list[int] = []
         self.constants: dict[int, int] = {}
         self._places: dict[Place, int] = {}
         self._placed: list[torch.Tensor] = []  # the values whose places are known, kept so that no id is used again
@@ -72,7 +76,7 @@ class Ledger:
         """
         index = self._give(value, INPUT, active)
         self.tracked[id(value)] = index
-        self._inputs.append(index)
+        self.inputs.append(index)
         if batched:
             self.batched.add(index)
 
@@ -124,8 +128,14 @@ class Ledger:
     def node_of(self, value: torch.Tensor) -> int | None:
         """Return the node of a tensor, None if it has none; that of what it is an alias of, if no op made the alias."""
         index = self.tracked.get(id(value))
-        if index is None and value._is_view() and id(value._base) in self.tracked:
-            index = self.tracked[id(value)] = self._aliased(value)
+        if index is not None:
+            return index
+        if value._is_view() and id(value._base) in self.tracked:
+            index = self._aliased(value)
+        elif self.spots is not None and id(value) not in self.constants:
+            index = self._read_of(self.spots, value)
+        if index is not None:
+            self.tracked[id(value)] = index
             self.aliases.append(value)
         return index
 
@@ -151,13 +161,20 @@ class Ledger:
             return index
         index = self._places.get(place._replace(is_cut=False))
         if index is None:
-            raise UntracedError(
-                "hofunc: f views a tensor out of sight",
-                got=f"a view of shape {tuple(value.shape)} that no op of torch returned",
-                expected="views by torch's ops",
-                remedy="Write the view as an op, or clone the tensor first.",
-            )
+            _refuse_view(value)
         return self.add(self._plain(value), _DETACH, (Ref(index),), (index,))
+
+    def _read_of(self, spots: Spots, value: torch.Tensor) -> int | None:
+        """Return the node of a tensor that reads memory of the function as autograd does not know; None for others."""
+        spots.enter(self.nodes, self.values)
+        if not spots.has(value):
+            return None
+        index = spots.find(value)
+        if index is None:
+            _refuse_view(value)
+        result = self.add(self._plain(value), _DETACH, (Ref(index),), (index,))
+        self.detached.add(result)
+        return result
 
     def enter(self, calls: Iterable[tuple[Any, tuple, dict, Any]]) -> None:
         """Append the nodes of op calls, each with its arguments and what it returned, in order.
@@ -241,10 +258,19 @@ class Ledger:
     def graph(self, outputs: Sequence[torch.Tensor]) -> Graph:
         """Return what was recorded, as the graph of the given outputs."""
         indices = tuple([self.index_of(output) for output in outputs])
-        return Graph(tuple(self.nodes), tuple(self._inputs), indices)
+        return Graph(tuple(self.nodes), tuple(self.inputs), indices)
 
     def _give(self, value: torch.Tensor, kind: str, active: bool) -> int:
         index = len(self.nodes)
         self.nodes.append(Node(index, kind, (), (), None, (), value.shape, value.dtype, value.device, active))
         self.values.append(value)
         return index
+
+
+def _refuse_view(value: torch.Tensor) -> NoReturn:
+    raise UntracedError(
+        "hofunc: f views a tensor out of sight",
+        got=f"a view of shape {tuple(value.shape)} that no op of torch returned",
+        expected="views by torch's ops",
+        remedy="Write the view as an op, or clone the tensor first.",
+    )

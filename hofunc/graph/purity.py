@@ -2,15 +2,20 @@
 
 import sys
 from collections.abc import Container, Iterable, Mapping
+from operator import attrgetter
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
+from torch.nn.modules._functions import BackwardHookFunction
+from torch.nn.modules.module import _WrappedHook
 from torch.utils._pytree import tree_leaves
+from torch.utils.hooks import RemovableHandle
 
 from hofunc.errors import BranchError, MutationError, UntracedError
+from hofunc.graph.identity import storage_key
 from hofunc.graph.ledger import Ledger
-from hofunc.graph.storage import effects, storage_key
+from hofunc.graph.storage import effects
 
 _INDEX = torch.ops.aten.index.Tensor
 _OF_SHAPES = (torch.ops.aten.is_same_size.default, torch.ops.aten._has_same_storage_numel.default)  # not of values
@@ -34,6 +39,21 @@ def check_written(op: Any, args: tuple, kwargs: dict, allocated: Mapping[int, to
             remedy="Write to a clone, or pass the tensor as an argument and return its new value.",
         )
     return written
+
+
+def check_replaced(ledger: Ledger, tensor: torch.Tensor) -> None:
+    """Refuse other data for a tensor that the graph knows.
+
+    Raises:
+        MutationError: It does.
+    """
+    if ledger.nodes_of(tensor) or id(tensor) in ledger.constants:
+        raise MutationError(
+            "hofunc: f sets the data of a tensor that it has used",
+            got=f"other data for a tensor of shape {tuple(tensor.shape)}",
+            expected="tensors that keep what they hold",
+            remedy="Use the other tensor in its place.",
+        )
 
 
 def shape_givers(op: Any, args: tuple, kwargs: dict) -> Any:
@@ -108,25 +128,60 @@ class BackwardPass:
             )
 
 
-def check_hooks(tensors: Iterable[torch.Tensor], given: Container[int]) -> None:
-    """Refuse a hook of a tensor, which changes the gradients that autograd passes on and is not recorded.
+class Hooks:
+    """Tells what f hooks into backward passes, which changes the gradients that they pass on and is not recorded.
 
-    Args:
-        tensors: The tensors.
-        given: The ids of those that f captured, whose hooks belong to whom they do.
-
-    Raises:
-        UntracedError: A tensor has a hook.
+    A hook of a tensor is an attribute of it. One of a step of autograd is hidden, and asking for it takes as long as
+    recording an op; but there is none unless a handle was made since the recording began.
     """
-    for tensor in tensors:
-        if tensor._backward_hooks and id(tensor) not in given:
-            hook = next(iter(tensor._backward_hooks.values()))
-            raise UntracedError(
-                "hofunc: f calls register_hook",
-                got=f"the hook {getattr(hook, '__name__', hook)} of a tensor of shape {tuple(tensor.shape)}",
-                expected="a function whose derivatives are those of its ops",
-                remedy="Register the hook on what hofunc returns, or write what it does to gradients as an op of f.",
-            )
+
+    def __init__(self) -> None:
+        self._first = RemovableHandle.next_id
+
+    def check(self, tensors: Iterable[torch.Tensor], given: Container[int]) -> None:
+        """Refuse hooks of tensors and of the steps of autograd that lead to them.
+
+        Args:
+            tensors: The tensors.
+            given: The ids of those that f captured, whose hooks belong to whom they do.
+
+        Raises:
+            UntracedError: There is one.
+        """
+        is_first = self._first == RemovableHandle.next_id
+        for tensor in filter(attrgetter("_backward_hooks"), tensors) if is_first else tensors:
+            if id(tensor) in given:
+                continue
+            if tensor._backward_hooks:
+                _refuse_hook(next(iter(tensor._backward_hooks.values())), f"a tensor of shape {tuple(tensor.shape)}")
+            if not is_first and tensor.grad_fn is not None:
+                _check_step(tensor.grad_fn)
+
+
+def _check_step(step: Any) -> None:
+    """Refuse a hook of a step of autograd."""
+    for register in (step.register_hook, step.register_prehook):
+        handle = register(_no_hook)
+        hooks = handle.hooks_dict_ref()
+        handle.remove()
+        if hooks:
+            _refuse_hook(next(iter(hooks.values())), step.name())
+
+
+def _no_hook(*_: Any) -> None:
+    """Change no gradient."""
+
+
+def _refuse_hook(hook: Any, of: str) -> NoReturn:
+    name, what = getattr(hook, "__name__", hook), "f calls register_hook"
+    if isinstance(hook, _WrappedHook) or hook is BackwardHookFunction:
+        what, of = "f calls a module that has a backward hook", "a module"
+    raise UntracedError(
+        f"hofunc: {what}",
+        got=f"the hook {name} of {of}",
+        expected="a function whose derivatives are those of its ops",
+        remedy="Register the hook on what hofunc returns, or write what it does to gradients as an op of f.",
+    )
 
 
 def check_custom_function(op: Any) -> None:
@@ -138,7 +193,10 @@ def check_custom_function(op: Any) -> None:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code is _FUNCTION_APPLY:
-            name = getattr(frame.f_locals.get("cls"), "__name__", "a Function")
+            function = frame.f_locals.get("cls")
+            name = getattr(function, "__name__", "a Function")
+            if function is BackwardHookFunction:
+                _refuse_hook(function, name)
             raise UntracedError(
                 "hofunc: f uses a custom torch.autograd.Function",
                 got=f"{name}.apply, of which only the forward ({op}) can be recorded",

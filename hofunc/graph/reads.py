@@ -16,6 +16,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._pytree import tree_leaves
 
+from hofunc.graph.identity import innermost
+
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 # By them the numbers in a tensor become something that is no tensor, or a tensor that no op has made.
@@ -24,7 +26,10 @@ _CONTENTS = {
     *(Tensor.data_ptr, Tensor.untyped_storage, Tensor.storage, Tensor._typed_storage),
     *(torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor, Tensor.new_tensor, Tensor.new),
 }
+_SET_DATA = vars(torch._C.TensorBase)["data"].__set__
 _LIKE = {Tensor.new_tensor, Tensor.new}  # of the tensor itself they take the dtype and the device
+# They are ops, unless a constructor that hides its ops calls them, as torch.DoubleTensor([x[0], 1.0]) does.
+_NUMBERS = {Tensor.__bool__, Tensor.__complex__, Tensor.__float__, Tensor.__index__, Tensor.__int__}
 # What reads an attribute that tells of autograd, and the attribute on which it depends.
 _ATTRIBUTES: dict[Any, str] = {
     vars(torch._C.TensorBase)[name].__get__: attribute
@@ -38,19 +43,22 @@ class Reads(TorchFunctionMode):
     Args:
         contents: Called with the tensors whose numbers are read, and the name of what reads them.
         attribute: Called with a tensor and the name of an attribute that is read.
+        replaced: Called with a tensor that is given other data, and with the tensor that these are of.
     """
 
     def __init__(
         self,
         contents: Callable[[list[Tensor], str], None],
         attribute: Callable[[Tensor, str], None] = lambda *_: None,
+        replaced: Callable[[Tensor, Tensor], None] = lambda *_: None,
     ):
         super().__init__()
-        self._contents, self._attribute = contents, attribute
+        self._contents, self._attribute, self._replaced = contents, attribute, replaced
 
     def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         kwargs = kwargs or {}
-        if (func in _CONTENTS or func in _ATTRIBUTES) and not _by_hofunc():
+        is_read = func in _CONTENTS or func in _ATTRIBUTES or func == _SET_DATA or _is_hidden(func)
+        if is_read and not _by_hofunc():
             read = (args[1:] if func in _LIKE else args, kwargs)
             with torch._C.DisableTorchFunctionSubclass():  # a subclass may hold the tensor in another object
                 self._report(func, [leaf for leaf in tree_leaves(read) if isinstance(leaf, Tensor)])
@@ -59,8 +67,15 @@ class Reads(TorchFunctionMode):
     def _report(self, func: Any, tensors: list[Tensor]) -> None:
         if func in _ATTRIBUTES:
             self._attribute(tensors[0], _ATTRIBUTES[func])
+        elif func == _SET_DATA:
+            self._replaced(*map(innermost, tensors))
         elif tensors:
-            self._contents(tensors, resolve_name(func) or func.__name__)
+            self._contents([*map(innermost, tensors)], resolve_name(func) or func.__name__)
+
+
+def _is_hidden(func: Any) -> bool:
+    """Tell whether a function makes a number of a tensor where no mode sees ops."""
+    return func in _NUMBERS and torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.Python)
 
 
 def _by_hofunc() -> bool:

@@ -15,7 +15,9 @@ from hofunc.graph.identity import PLAIN, alias_of, plain
 from hofunc.graph.layout import COMPUTED_AGAIN
 from hofunc.graph.node import Call, Graph, call_of
 from hofunc.graph.reads import Reads
+from hofunc.graph.spots import Spots
 from hofunc.graph.standin import Lift, in_transform, outside_transforms, stand_in
+from hofunc.graph.storage import Made
 from hofunc.graph.tape import Tape
 
 Function = Callable[..., Any]
@@ -76,8 +78,8 @@ def _record_values(f: Function, inputs: Sequence[torch.Tensor], others: Any) -> 
     has_history = any(value.requires_grad for value in recording.values)
     if has_history:
         tape.check_hooks()
-        if not any(tensor.requires_grad for tensor in inputs) and not _leads_outside(recording, tape):
-            has_history = False
+        has_history = any(tensor.requires_grad for tensor in inputs) or _has_outer_history(recording, tape.made())
+        if not has_history:
             recording = recording._replace(values=[value.detach() for value in recording.values])
     if tape.wrote and ((has_grad and has_history) or forward_ad._current_level >= 0):
         # what autograd knows of a tensor that was written to is not what the graph does, so the values have no history
@@ -85,17 +87,21 @@ def _record_values(f: Function, inputs: Sequence[torch.Tensor], others: Any) -> 
     return recording
 
 
-def _leads_outside(recording: Recording, tape: Tape) -> bool:
-    """Tell whether autograd leads from the outputs to what the function did not itself make require gradients."""
-    if Parameter in map(type, recording.values):
+def _has_outer_history(recording: Recording, made: Made) -> bool:
+    """Tell whether the outputs may have derivatives by what the function captured."""
+    if any(type(value) is Parameter and not made.has(value) for value in recording.values):
         return True
-    own = tape.ledger.tracked.keys() | {id(out) for _, out in tape.ledger.untracked}
-    waiting = deque(get_gradient_edge(tensor).node for tensor in recording.outputs if tensor.requires_grad)
+    return _leads_outside(recording.outputs, made)
+
+
+def _leads_outside(tensors: Sequence[torch.Tensor], made: Made) -> bool:
+    """Tell whether autograd leads from some tensors to what the function did not itself make require gradients."""
+    waiting = deque(get_gradient_edge(tensor).node for tensor in tensors if tensor.requires_grad)
     seen = set(waiting)
     while waiting:
         function = waiting.popleft()
         leaf = getattr(function, "variable", None)
-        if leaf is not None and id(leaf) not in own:
+        if leaf is not None and not made.has(leaf):
             return True
         following = {node for node, _ in function.next_functions if node is not None} - seen
         seen |= following
@@ -106,7 +112,8 @@ def _leads_outside(recording: Recording, tape: Tape) -> bool:
 def _record_stand_ins(f: Function, inputs: Sequence[torch.Tensor], others: Any) -> Recording:
     tape = Tape()
     tape.ledger.draws_again, tape.ledger.draws_by_row = True, differs_by_row()
-    with drawn_again(inputs), outside_transforms() as depth, torch.enable_grad():
+    tape.ledger.spots = Spots(inputs_are_own=True)
+    with drawn_again(inputs) as tape.generators, outside_transforms() as depth, torch.enable_grad():
         lift = Lift(depth, lambda plain, batched: tape.ledger.add_input(plain, active=False, batched=batched))
         members = []
         for tensor in inputs:
@@ -114,12 +121,18 @@ def _record_stand_ins(f: Function, inputs: Sequence[torch.Tensor], others: Any) 
             tape.ledger.add_input(member, active=True, batched=batched)
             members.append(member)
         plain_others = tree_map(lift.swap, others)
-        with tape, Reads(tape.read), lift:
+        with tape, Reads(tape.read, replaced=tape.replaced), lift:
             result = f(tape.seen(members, inputs), plain_others)
         recording = _recording(tape, tree_map(lift.swap, result))
-    if any(value.requires_grad for value in recording.values):
-        tape.check_hooks()
+        if any(value.requires_grad for value in recording.values):
+            tape.check_hooks()
+            recording = recording._replace(values=_without_own_leaves(recording.values, tape.made()))
     return recording._replace(wrappers=[*map(plain, inputs), *lift.wrappers])
+
+
+def _without_own_leaves(values: list[torch.Tensor], made: Made) -> list[torch.Tensor]:
+    """Return values without the history that leads to nothing but what the function made."""
+    return [value if not value.requires_grad or _leads_outside([value], made) else value.detach() for value in values]
 
 
 def _recording(tape: Tape, result: Any) -> Recording:

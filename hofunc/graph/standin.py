@@ -12,12 +12,17 @@ from typing import Any
 
 import torch
 import torch._C._functorch as functorch
-from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+from torch._functorch.pyfunctorch import (
+    VmapInterpreter,
+    retrieve_current_functorch_interpreter,
+    temporarily_clear_interpreter_stack,
+)
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from hofunc.errors import UntracedError
 from hofunc.graph.identity import check_elements, plain
+from hofunc.graph.layout import copied_as_laid
 
 
 def in_transform() -> bool:
@@ -53,7 +58,8 @@ def is_wrapper(value: Any) -> bool:
 def stand_in(value: torch.Tensor) -> tuple[torch.Tensor, bool]:
     """Return a plain tensor of a wrapper's logical shape, and whether it is only one of a batch.
 
-    Its values are those of the first member of every batch, so that ops which check their input accept it.
+    Its values are those of the first member of every batch, so that ops which check their input accept it. Its memory
+    is its own, so that what reads that is known not to be a tensor that the function captured.
     """
     dims = []  # those that vmap hides, of what each wrapper wraps; no op runs on a wrapper, whose level is set aside
     while functorch.is_functorch_wrapped_tensor(value):
@@ -64,7 +70,7 @@ def stand_in(value: torch.Tensor) -> tuple[torch.Tensor, bool]:
     value = plain(value)
     for dim in reversed(dims):
         value = value.select(dim, 0)
-    return value.detach(), bool(dims)
+    return copied_as_laid(value).detach(), bool(dims)
 
 
 def batches_of(tensors: Iterable[torch.Tensor]) -> dict[int, int]:
@@ -90,6 +96,16 @@ def in_batches(value: Any, sizes: Mapping[int, int]) -> Any:
     for level, size in sorted(sizes.items()):
         value = functorch._add_batch_dim(value.expand(size, *value.shape), 0, level)
     return value
+
+
+def as_mapped(value: Any) -> Any:
+    """Return a tensor as one that the innermost transform maps, if that is a vmap, for the reason of `in_batches`."""
+    level = retrieve_current_functorch_interpreter() if in_transform() else None
+    if not isinstance(value, torch.Tensor) or not isinstance(level, VmapInterpreter):
+        return value
+    if functorch.maybe_get_level(value) == level.level():
+        return value
+    return functorch._add_batch_dim(value.expand(level.batch_size(), *value.shape), 0, level.level())
 
 
 class Lift(TorchFunctionMode):

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from hofunc.errors import UntracedError
 from hofunc.graph.draws import drawn, is_random
-from hofunc.graph.identity import plain, root_of
+from hofunc.graph.identity import plain, root_of, storage_key
 from hofunc.graph.layout import (
     Layout,
     disjoint,
@@ -37,13 +37,6 @@ def copied(tensor: torch.Tensor) -> torch.Tensor:
     """Return a copy that has the autograd history of a tensor, which copies made below autograd do not have."""
     with with_history():
         return tensor.clone()
-
-
-def storage_key(tensor: torch.Tensor) -> int:
-    """Return what identifies the storage of a tensor while it is alive; the tensor itself, if it has none."""
-    if tensor.layout is not torch.strided:
-        return id(tensor)
-    return tensor.untyped_storage()._cdata
 
 
 class Effects(NamedTuple):
@@ -225,7 +218,9 @@ class Storages:
         ledger = self._ledger
         made = [(op, t) for op, out in ledger.untracked for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
         made += [(n.op, v) for n, v in zip(ledger.nodes, ledger.values, strict=True) if isinstance(n.op, OpOverload)]
-        fresh = {storage_key(t): t for op, t in made if not effects(op).aliases}
+        copies = ledger.inputs if ledger.spots is not None and ledger.spots.inputs_are_own else []
+        given = {storage_key(ledger.values[number]) for number in copies}
+        fresh = {storage_key(t): t for op, t in made if not effects(op).aliases and storage_key(t) not in given}
         return {**fresh, **{key: storage.owner for key, storage in self._storages.items()}}
 
     def refresh(self, args: Any) -> None:
@@ -384,3 +379,21 @@ class Storages:
         self._ledger.tracked[id(tensor)] = index
         self._known[id(tensor)] = writes
         self.kept.append(tensor)
+
+
+class Made:
+    """What a function made: what its ops returned, and parameters that read memory which its ops allocated."""
+
+    def __init__(self, ledger: Ledger, storages: Storages):
+        self._storages = storages
+        self._ids = ledger.tracked.keys() | {id(out) for _, out in ledger.untracked}
+        computed = [value for node, value in zip(ledger.nodes, ledger.values, strict=True) if not node.is_given]
+        returned = [out for _, out in ledger.untracked if isinstance(out, torch.Tensor)]
+        self._read = {storage_key(tensor) for tensor in (*computed, *returned)}
+
+    def has(self, tensor: torch.Tensor) -> bool:
+        """Tell whether the function made a tensor."""
+        if id(tensor) in self._ids:
+            return True
+        key = storage_key(tensor)
+        return key in self._read and key in self._storages.allocated()  # which takes longer

@@ -5,26 +5,26 @@ transforms inside the function arrive as the plain ops they are made of, and bra
 """
 
 from collections.abc import Sequence
-from operator import attrgetter
 from typing import Any, Self
 
 import torch
 from torch._C._functorch import maybe_current_level
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
-from hofunc.graph.draws import is_random
-from hofunc.graph.identity import PLAIN, seen_as
+from hofunc.graph.draws import Generators, is_random
+from hofunc.graph.identity import PLAIN, seen_as, storage_key
 from hofunc.graph.ledger import Ledger
 from hofunc.graph.node import Graph, Ref
 from hofunc.graph.purity import (
     BackwardPass,
+    Hooks,
     check_branch,
     check_custom_function,
-    check_hooks,
+    check_replaced,
     check_unbatched,
     check_written,
 )
-from hofunc.graph.storage import Storages, effects, is_view, singly, storage_key
+from hofunc.graph.storage import Made, Storages, effects, is_view, singly
 
 _DETACH = torch.ops.aten.detach.default
 _NATIVE_DROPOUT = torch.ops.aten.native_dropout.default
@@ -47,6 +47,7 @@ class Tape(TorchDispatchMode):
     Attributes:
         ledger: The graph so far.
         level: The level of torch.func's transforms at which the function runs, None outside of all.
+        generators: Takes note of the generators that are drawn from, if the graph is computed again; else None.
         captured: The ids of the inputs that the function captured, where these are inputs.
         is_guarded: Whether the functions by which subclasses override ops are kept from ops that arrive here. These
             functions have had their turn, and what they return no tape around this one would know.
@@ -56,11 +57,13 @@ class Tape(TorchDispatchMode):
         super().__init__()
         self.ledger = Ledger()
         self.level: int | None = None
+        self.generators: Generators | None = None
         self.captured: set[int] = set()
         self.is_guarded = torch._C._len_torch_dispatch_stack() > 0
         self._log: list[tuple[Any, tuple, dict, Any]] = []
         self._storages = Storages(self.ledger)
         self._backward_pass = BackwardPass()
+        self._hooks = Hooks()
 
     def __enter__(self) -> Self:
         self.level = maybe_current_level()
@@ -94,6 +97,10 @@ class Tape(TorchDispatchMode):
             self._storages.refresh(outputs)
             return self.ledger.graph(outputs)
 
+    def made(self) -> Made:
+        """Return what the function has made."""
+        return Made(self.ledger, self._storages)
+
     def check_hooks(self) -> None:
         """Check that the function registered no hook with what it computed.
 
@@ -101,13 +108,15 @@ class Tape(TorchDispatchMode):
             UntracedError: It did.
         """
         known = (*self.ledger.values, *self.ledger.aliases, *self._storages.kept)
-        check_hooks(filter(attrgetter("_backward_hooks"), known), self.ledger.constants.keys() | self.captured)
+        self._hooks.check(known, self.ledger.constants.keys() | self.captured)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         kwargs = kwargs or {}
         if self.is_guarded and torch._C._is_torch_function_enabled():
             with torch._C.DisableTorchFunctionSubclass():
                 return self.__torch_dispatch__(func, types, args, kwargs)
+        if self.generators is not None and is_random(func):
+            return self._draw(self.generators, func, types, args, kwargs)
         if func is _NATIVE_DROPOUT:
             with self:
                 return dropout(*args, **kwargs)
@@ -118,6 +127,15 @@ class Tape(TorchDispatchMode):
         out = func(*args, **kwargs)
         self._log.append((func, args, kwargs, out))
         return out
+
+    def _draw(self, generators: Generators, op: Any, types: Any, args: tuple, kwargs: dict) -> Any:
+        """Record an op that draws random numbers, and take note of their generator."""
+        self.generators = None
+        try:
+            with generators.drawing(args, kwargs):
+                return self.__torch_dispatch__(op, types, args, kwargs)
+        finally:
+            self.generators = generators
 
     def enter(self, op: Any, args: tuple, out: Any) -> Any:
         """Log a call that was executed elsewhere, and return what it returned."""
@@ -134,6 +152,16 @@ class Tape(TorchDispatchMode):
         self._flush()
         self._storages.refresh(tensors)
         check_unbatched(self.ledger, tensors, by)
+
+    def replaced(self, tensor: torch.Tensor, _: torch.Tensor) -> None:
+        """Note that a tensor is given the data of another.
+
+        Raises:
+            MutationError: The graph knows it by those that it had.
+        """
+        self._flush()
+        self._storages.refresh(tensor)
+        check_replaced(self.ledger, tensor)
 
     def _flush(self) -> None:
         log, self._log = self._log, []
@@ -185,7 +213,7 @@ class Tape(TorchDispatchMode):
     def _write(self, op: Any, args: tuple, kwargs: dict, tracked: bool) -> Any:
         """Execute an op that writes, and record it if it concerns a tensor that the graph knows."""
         written = check_written(op, args, kwargs, self._storages.allocated())
-        check_hooks(written, ())  # the write takes them from the tensor
+        self._hooks.check(written, ())  # the write takes them from the tensor
         known = {storage_key(value) for value in self.ledger.values}
         draws = self.ledger.draws_again and is_random(op)
         if not tracked and not draws and not any(storage_key(tensor) in known for tensor in written):

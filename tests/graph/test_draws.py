@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import hofunc
-from hofunc.errors import BranchError
+from hofunc.errors import BranchError, UntracedError
 from tests.cases import rand
 
 vmap = torch.func.vmap
@@ -118,3 +118,52 @@ def test_rows_that_f_maps_itself_draw_as_its_vmap_says(device: torch.device) -> 
         weights = transform(f)(torch.ones(3, 2, dtype=torch.float64, device=device)).sum((2, 3)) / 2
         assert not (weights == weights[0]).all()
         assert (weights > 0).logical_and(weights < 1).all()
+
+
+BY_GENERATOR: dict[str, Callable[[Tensor, torch.Generator], Tensor]] = {
+    "rand": lambda x, g: x**2 * torch.rand(2, generator=g).to(x),
+    "randint": lambda x, g: x**2 * torch.randint(9, (2,), generator=g).to(x),
+    "multinomial": lambda x, g: x**2 * torch.multinomial(torch.ones(9), 2, generator=g).to(x),
+    "poisson": lambda x, g: x**2 * torch.poisson(torch.full((2,), 9.0), g).to(x),
+    "in place": lambda x, g: x**2 * (x * 2).exponential_(generator=g),
+    "beside another": lambda x, g: x**2 * torch.rand(2, generator=g).to(x) + x * torch.rand(2).to(x),
+    "twice": lambda x, g: x**2 * torch.rand(2, generator=g).to(x) + x * torch.randn(2, generator=g).to(x),
+    "seeded": lambda x, g: x**2 * torch.rand(2, generator=g.manual_seed(3)).to(x),
+    "the default one seeded": lambda x, _: x**2 * torch.rand(2, generator=torch.manual_seed(3)).to(x),
+}
+
+
+@pytest.mark.parametrize("randomness", ["same", "different"])
+@pytest.mark.parametrize("name", BY_GENERATOR)
+def test_a_generator_is_left_as_torch_leaves_it(name: str, randomness: str, device: torch.device) -> None:
+    f, x = BY_GENERATOR[name], torch.ones(4, 2, dtype=torch.float64, device=device)
+    generators = [torch.Generator().manual_seed(7) for _ in range(2)]
+    torch.manual_seed(0)
+    expected = vmap(lambda x: f(x, generators[0]), randomness=randomness)(x)
+    state = torch.get_rng_state()
+    torch.manual_seed(0)
+    value, _, hessian = vmap(hofunc.derivatives(lambda x: f(x, generators[1]), 2), randomness=randomness)(x)
+    assert torch.equal(value, expected)
+    assert torch.equal(generators[0].get_state(), generators[1].get_state())
+    assert torch.equal(torch.get_rng_state(), state)
+    if "beside" not in name and name != "twice":
+        assert torch.allclose(torch.einsum("...iii->...i", hessian), 2 * value)
+
+
+def test_a_generator_that_f_sets_between_draws_is_refused(device: torch.device) -> None:
+    def f(x: Tensor) -> Tensor:
+        y = torch.rand(2).to(x)
+        torch.manual_seed(0)
+        return x**2 * (y + torch.rand(2).to(x))
+
+    with pytest.raises(UntracedError, match="sets the state of a random generator between two draws"):
+        vmap(hofunc.hessian(f), randomness="same")(rand(device, 3, 2))
+
+
+def test_a_recording_inside_sets_no_generator(device: torch.device) -> None:
+    def f(x: Tensor) -> Tensor:
+        inner = hofunc.jacobian(lambda x: (x**2 * torch.rand(2).to(x)).sum())(x)
+        return inner * torch.rand(2).to(x)
+
+    got = vmap(hofunc.jacobian(f), randomness="same")(torch.ones(3, 2, dtype=torch.float64, device=device))
+    assert (got == got[0]).all()

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.autograd.graph import get_gradient_edge
 
 import hofunc
 from hofunc.errors import BranchError, HofuncError, MutationError, UntracedError
@@ -341,6 +342,72 @@ def test_a_hook_is_refused(f: Callable[[Tensor], Tensor], device: torch.device) 
             call(x)
 
 
+def _doubled_by_step(gradients: tuple, *_: Any) -> tuple:
+    return tuple(2 * gradient for gradient in gradients)
+
+
+def _step_hooked(x: Tensor) -> Tensor:
+    y = x.sin()
+    get_gradient_edge(y).node.register_hook(_doubled_by_step)
+    return y * y
+
+
+def _hooked_before_step(x: Tensor) -> Tensor:
+    y = x.sin()
+    get_gradient_edge(y).node.register_prehook(_doubled_by_step)
+    return y * y
+
+
+def _step_hooked_and_written(x: Tensor) -> Tensor:
+    y = x.sin()
+    get_gradient_edge(y).node.register_hook(_doubled_by_step)
+    return y.mul_(2) * x
+
+
+def _step_of_many(x: Tensor) -> Tensor:
+    y = (x.sin() * 2).exp()
+    step, _ = get_gradient_edge(y).node.next_functions[0]
+    assert step is not None
+    step.register_hook(_doubled_by_step)
+    return y
+
+
+@pytest.mark.parametrize("f", [_step_hooked, _hooked_before_step, _step_hooked_and_written, _step_of_many])
+def test_a_hook_of_a_step_of_autograd_is_refused(f: Callable[[Tensor], Tensor], device: torch.device) -> None:
+    x = rand(device, 3).requires_grad_()
+    for call in (hofunc.jacobian(f), hofunc.jacobian(f).plan, hofunc.hod(hofunc.jacobian(f), 1)):
+        with pytest.raises(UntracedError, match=r"calls register_hook: got the hook _doubled_by_step of .*Backward0"):
+            call(x)
+
+
+@pytest.mark.filterwarnings("ignore:Using a non-full backward hook:FutureWarning")
+@pytest.mark.parametrize("registered", ["register_backward_hook", "register_full_backward_hook"])
+def test_a_backward_hook_of_a_module_is_refused(registered: str, device: torch.device) -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Tanh()).to(device, torch.float64)
+    x, f = rand(device, 3), hofunc.jacobian(lambda x: net(x).sum())
+    handle = getattr(net[1], registered)(lambda _, inputs, __: _doubled_by_step(inputs))
+    for call in (f, f.plan, lambda x: f(x.requires_grad_())):
+        with pytest.raises(UntracedError, match=r"f calls a module that has a backward hook: got .* of a module"):
+            call(x)
+    handle.remove()
+    f(x.detach())
+
+
+def test_other_handles_are_no_hooks_of_steps(device: torch.device) -> None:
+    """A handle was made, so that the steps are looked at; what is captured may have hooks, which training calls."""
+    x, w = rand(device, 3).requires_grad_(), rand(device, 3).requires_grad_()
+    exponential = w.exp()
+    get_gradient_edge(exponential).node.register_hook(_doubled_by_step)
+
+    def f(x: Tensor) -> Tensor:
+        torch.nn.Tanh().register_forward_hook(lambda *_: None)
+        return (exponential * x**2).sum()
+
+    by_x, by_w = torch.autograd.grad(hofunc.jacobian(f)(x).sum(), (x, w))
+    assert torch.allclose(by_x, 2 * w.exp())
+    assert torch.allclose(by_w, 2 * 2 * x * w.exp())
+
+
 def test_hooks_of_what_is_passed_and_captured_are_called_in_training(device: torch.device) -> None:
     x, w = rand(device, 3).requires_grad_(), rand(device, 3).requires_grad_()
     x.register_hook(_doubled)
@@ -364,7 +431,30 @@ def _makes_another(x: Tensor) -> Tensor:
     return x**3 + (x * 2).requires_grad_().detach() * (x * 0).requires_grad_()
 
 
-@pytest.mark.parametrize("f", [_requires_gradients, _makes_a_leaf, _makes_another])
+def _makes_a_parameter_of_x(x: Tensor) -> Tensor:
+    return x**3 + (x.sin() - torch.nn.Parameter(x.sin())).detach()
+
+
+def _makes_a_parameter(x: Tensor) -> Tensor:
+    return x**3 * (torch.nn.Parameter(torch.ones(3)).to(x) * 1)
+
+
+@pytest.mark.parametrize("f", [_makes_a_leaf, _makes_a_parameter_of_x, _makes_a_parameter])
+def test_leaves_that_f_makes_leave_no_graph_either_under_vmap(
+    f: Callable[[Tensor], Tensor], device: torch.device
+) -> None:
+    """As in torch.func, of which a leaf that nobody can reach is no output."""
+    x, w = rand(device, 2, 3), rand(device, 3).requires_grad_()
+    transform = hofunc.hessian(lambda x: f(x).sum())
+    for result in (transform(x[0]), torch.func.vmap(transform)(x), *hofunc.derivatives(f)(x[0])):
+        assert not result.requires_grad
+    assert relative_error(torch.func.vmap(transform)(x), (6 * x).diag_embed()) < 1e-12
+    trained = hofunc.jacobian(lambda x: (f(x) * w.exp()).sum())
+    for result in (trained(x[0]), torch.func.vmap(trained)(x[:1])):
+        assert torch.allclose(torch.autograd.grad(result.sum(), w)[0], 3 * x[0] ** 2 * w.exp())
+
+
+@pytest.mark.parametrize("f", [_requires_gradients, _makes_a_leaf, _makes_another, _makes_a_parameter_of_x])
 def test_what_f_makes_require_gradients_leaves_no_graph(f: Callable[[Tensor], Tensor], device: torch.device) -> None:
     x = rand(device, 3)
     transform = hofunc.hessian(lambda x: f(x).sum())
