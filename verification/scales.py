@@ -13,7 +13,7 @@ from torch import Tensor
 
 import hofunc
 from verification.high_orders import centred, logsumexp, norm, normalised, softmax
-from verification.oracles import nested_reverse, partial_derivatives
+from verification.oracles import FORTY_DIGITS, nested_reverse, partial_derivatives
 
 Numbers = Sequence[Any]
 
@@ -96,6 +96,7 @@ FUNCTIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Numbers], Numbe
     "atan2": (lambda x: torch.atan2(x[:2], x[1:]), lambda x: [mpmath.atan2(*x[:2]), mpmath.atan2(*x[1:])]),
     "product": (torch.prod, lambda x: [mpmath.fprod(x)]),
     "running product": (lambda x: x.cumprod(0), lambda x: [mpmath.fprod(x[: k + 1]) for k in range(3)]),
+    "gelu by tanh": (partial(F.gelu, approximate="tanh"), lambda x: list(map(FORTY_DIGITS["gelu by tanh"], x))),
     "quotient": (lambda x: x[:2] / x[1:], lambda x: [x[0] / x[1], x[1] / x[2]]),
 }
 
