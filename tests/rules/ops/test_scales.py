@@ -3,13 +3,14 @@
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import hofunc
 from hofunc.arguments import STRATEGIES
 from tests.cases import rand
 from tests.checks import check_hod
 from verification.oracles import nested_reverse
-from verification.scales import BASE, FUNCTIONS, Point, complaints
+from verification.scales import BASE, FUNCTIONS, TIMES, ULPS, Point, complaints
 
 POINTS = [Point(BASE, (1e-4, 1.0, 1e4)), Point(BASE, (1e6, 1.0, 1.0)), Point((10.8, 8.3, 11.2)), Point((24.0, -51, 36))]
 ORDERS = {"deviation": (2,)}  # the third of one scale is below all digits, see verification
@@ -52,3 +53,33 @@ NORMALISED = {
 @pytest.mark.parametrize("name", NORMALISED)
 def test_vectors_over_their_own_length(name: str, order: int, device: torch.device) -> None:
     check_hod(lambda x: NORMALISED[name](x).sin().sum(0), (rand(device, 2, 3),), order)
+
+
+def _attention_energy(x: torch.Tensor) -> torch.Tensor:
+    with sdpa_kernel(SDPBackend.MATH):  # the fused kernel has no second derivative in torch
+        return F.scaled_dot_product_attention(*[x[None]] * 3).square().sum()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("scale", [1e-2, 1.0, 10.0, 100.0])
+def test_the_hessian_of_attention(scale: float, strategy: str) -> None:
+    """Where one key has all of the weight, what the others would change was left over from rounding."""
+    x = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)) * scale
+    exact = nested_reverse(_attention_energy, 2)(x.double())
+    theirs = (nested_reverse(_attention_energy, 2)(x) - exact).abs().max()
+    mine = (hofunc.hod(_attention_energy, 2, strategy=strategy)(x) - exact).abs().max()
+    assert mine <= TIMES * theirs + ULPS * torch.finfo(torch.float32).eps * exact.abs().max()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_what_varies_behind_softmax_of_one_category_and_a_mask(strategy: str) -> None:
+    """The Jacobian of softmax is zero in float32 where one probability is one, and yet nothing is constant there."""
+    x = torch.tensor([[12.0, -9.0, -1.0], [0.3, 0.1, -0.2]])
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y = torch.where(x.isnan(), 0, x).softmax(-1)
+        return torch.where(y > 2, 0, y) @ x.t()
+
+    exact = nested_reverse(f, 2)(x.double())
+    got = hofunc.hod(f, 2, strategy=strategy)(x)
+    assert (got - exact).abs().max() < 1e-5 * exact.abs().max()
