@@ -62,6 +62,11 @@ def _distance(x: Numbers) -> Numbers:
     return norm(2)([a - mpmath.mpf(float(b)) for a, b in zip(x, torch.tensor(OTHER).tolist(), strict=True)])
 
 
+def _renorm(x: Numbers) -> Numbers:
+    length = norm(2)(x)[0]
+    return x if length < 0.5 else [element / (length + mpmath.mpf(1e-7)) / 2 for element in x]
+
+
 FUNCTIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Numbers], Numbers]]] = {
     "norm": (torch.linalg.vector_norm, norm(2)),
     "norm of order three": (lambda x: torch.linalg.vector_norm(x, 3), norm(3)),
@@ -97,6 +102,7 @@ FUNCTIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Numbers], Numbe
     "product": (torch.prod, lambda x: [mpmath.fprod(x)]),
     "running product": (lambda x: x.cumprod(0), lambda x: [mpmath.fprod(x[: k + 1]) for k in range(3)]),
     "gelu by tanh": (partial(F.gelu, approximate="tanh"), lambda x: list(map(FORTY_DIGITS["gelu by tanh"], x))),
+    "renorm": (lambda x: torch.renorm(x[None], 2, 0, 0.5), _renorm),
     "quotient": (lambda x: x[:2] / x[1:], lambda x: [x[0] / x[1], x[1] / x[2]]),
 }
 
