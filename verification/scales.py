@@ -13,13 +13,14 @@ from torch import Tensor
 
 import hofunc
 from verification.high_orders import centred, logsumexp, norm, normalised, softmax
-from verification.oracles import nested_reverse, partial_derivatives
+from verification.oracles import FORTY_DIGITS, nested_reverse, partial_derivatives
 
 Numbers = Sequence[Any]
 
 TIMES = 4.0  # how far off hofunc may be, beside torch
 ULPS = 8.0  # or beside the rounding of the largest element
 BASE = (0.8, -1.7, 1.2)
+TARGETS = (0.0, 1.0, 0.25)
 OTHER = (0.7, -1.3, 0.4)
 UNIFORM = (1e-6, 1e-3, 1.0, 30.0, 1e3, 1e6)
 MIXED = ((1e-4, 1.0, 1e4), (1e-6, 1e3, 1e6), (1e4, 1e-4, 1e4), (1e6, 1.0, 1.0), (1e-6, 1.0, 1.0), (1e-2, 1.0, 1e2))
@@ -62,6 +63,11 @@ def _distance(x: Numbers) -> Numbers:
     return norm(2)([a - mpmath.mpf(float(b)) for a, b in zip(x, torch.tensor(OTHER).tolist(), strict=True)])
 
 
+def _renorm(x: Numbers) -> Numbers:
+    length = norm(2)(x)[0]
+    return x if length < 0.5 else [element / (length + mpmath.mpf(1e-7)) / 2 for element in x]
+
+
 FUNCTIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Numbers], Numbers]]] = {
     "norm": (torch.linalg.vector_norm, norm(2)),
     "norm of order three": (lambda x: torch.linalg.vector_norm(x, 3), norm(3)),
@@ -96,6 +102,12 @@ FUNCTIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Numbers], Numbe
     "atan2": (lambda x: torch.atan2(x[:2], x[1:]), lambda x: [mpmath.atan2(*x[:2]), mpmath.atan2(*x[1:])]),
     "product": (torch.prod, lambda x: [mpmath.fprod(x)]),
     "running product": (lambda x: x.cumprod(0), lambda x: [mpmath.fprod(x[: k + 1]) for k in range(3)]),
+    "gelu by tanh": (partial(F.gelu, approximate="tanh"), lambda x: list(map(FORTY_DIGITS["gelu by tanh"], x))),
+    "renorm": (lambda x: torch.renorm(x[None], 2, 0, 0.5), _renorm),
+    "cross-entropy of sigmoid": (
+        lambda x: F.binary_cross_entropy(x.sigmoid(), torch.tensor(TARGETS, dtype=x.dtype)),
+        lambda x: [mpmath.fsum(mpmath.log1p(mpmath.exp(a)) - t * a for a, t in zip(x, TARGETS, strict=True)) / 3],
+    ),
     "quotient": (lambda x: x[:2] / x[1:], lambda x: [x[0] / x[1], x[1] / x[2]]),
 }
 

@@ -28,6 +28,8 @@ class Map(NamedTuple):
         covers: Whether every element of the output depends on some of the input, as it does if the map selects.
         parts: ``parts(axes, *args)`` returns factors of which the map is the product, given the axes of its own, for
             where it cannot be applied; None if there is no such product.
+        reach: A map of the same axes and arguments, symmetric, of which no elements cancel, and which is zero where
+            this one is for good; None if that is so of this one.
     """
 
     forward: Callable
@@ -38,6 +40,7 @@ class Map(NamedTuple):
     selects: bool = False
     parts: Callable[..., tuple[Factor, ...]] | None = None
     covers: bool = False
+    reach: Callable | None = None
 
 
 DELTA = Delta()

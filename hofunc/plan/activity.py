@@ -163,6 +163,8 @@ class _Activity:
     def _structure(self, number: int, factor: Factor) -> list[Factor]:
         """Return what is zero where a factor of a first derivative is zero for good; nothing if that is nowhere."""
         builder, rule, source = self._builder, self._rules[number], factor.source
+        if isinstance(source, Map) and source.reach is not None:
+            return [factor._replace(source=source._replace(forward=source.reach, transpose=source.reach))]
         if isinstance(source, Delta | Map):
             return [factor]
         if isinstance(rule, Quotient):

@@ -72,7 +72,7 @@ def _reason(lowered: Lowered, number: int, outer: Term, inner: Term) -> str:
     axis = _leading(inner)[0]
     labels = {*labels_of((outer.slots[0][axis],))}
     sources = [factor.source for factor in outer.factors if labels & {*labels_of(factor.axes)}]
-    if any(isinstance(source, Map | Delta) for source in sources):
+    if any(isinstance(source, Delta) or (isinstance(source, Map) and source.reach is None) for source in sources):
         return f"moves what lies along axis {axis} of its operand"
     if not sources:
         return f"sums over axis {axis} of its operand"

@@ -4,7 +4,7 @@ Only the first axis of inputs is followed. A node that has it on one of its axes
 it, a sum over rows, is not followed further.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from hofunc.algebra.extents import Rows
 from hofunc.algebra.labels import Axes, Label, labels_of
@@ -51,20 +51,20 @@ def _row_dims(lowered: Lowered) -> dict[int, int]:
             operand = site.operands[position].number
             if operand in dims:
                 for term in rule.terms(site, (position,)):
-                    found.add(_followed(graph, dims, term, dims[operand]))
+                    found.add(_followed(graph, dims, number, term, dims[operand]))
         if len(found) == 1 and None not in found:
             (dims[number],) = found  # type: ignore[assignment]
     return dims
 
 
-def _followed(graph: Graph, dims: dict[int, int], term: Term, dim: int) -> int | None:
-    """Return the axis of the output that runs over the rows of the slot, and mark those of constant factors."""
+def _followed(graph: Graph, dims: dict[int, int], number: int, term: Term, dim: int) -> int | None:
+    """Return the axis of a node that runs over the rows of the slot, and mark those of constant factors."""
     label = _whole(term.slots[0], dim)
     place = None if label is None else _place(term.out, label)
     if place is None or label is None:
         return None
     for source, axes in term.factors:
-        if isinstance(source, Map) and _reads_rows(graph, dims, source, axes, label):
+        if isinstance(source, Map) and _reads_rows(graph, {*dims, number}, source, axes, label):
             return None
         if isinstance(source, Ref) and source.node not in dims and not graph.nodes[source.node].active:
             constant = _place(axes, label)
@@ -73,10 +73,13 @@ def _followed(graph: Graph, dims: dict[int, int], term: Term, dim: int) -> int |
     return place
 
 
-def _reads_rows(graph: Graph, dims: dict[int, int], source: Map, axes: Axes, label: Label) -> bool:
-    """Tell whether a map that acts separately along rows takes a tensor that may be of those rows, as indices are."""
+def _reads_rows(graph: Graph, known: Collection[int], source: Map, axes: Axes, label: Label) -> bool:
+    """Tell whether a map that acts separately along rows takes a tensor that may be of those rows, as indices are.
+
+    That of nodes whose rows are known, and of the node itself, is the rows of what it acts on.
+    """
     return label in labels_of(axes) and any(
-        ref.node not in dims and label.size in graph.nodes[ref.node].shape for ref in refs(source.args)
+        ref.node not in known and label.size in graph.nodes[ref.node].shape for ref in refs(source.args)
     )
 
 

@@ -241,6 +241,17 @@ class Composite:
 
 
 @dataclass(frozen=True, slots=True)
+class Fused(Composite):
+    """A composite in place of an op and of some before it, which takes what those are computed from.
+
+    Attributes:
+        before: The recorded node that the function takes as its first argument, before those of the op.
+    """
+
+    before: int
+
+
+@dataclass(frozen=True, slots=True)
 class Opaque:
     """An op known only as a callable: its local derivative is dense over all elements.
 

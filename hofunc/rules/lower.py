@@ -21,7 +21,7 @@ from hofunc.graph.standin import outside_transforms
 from hofunc.rules.choice import recorded, rule_of
 from hofunc.rules.expansion import CHANGE, Expansion, Vanishing, itself, unchanged, vanishes
 from hofunc.rules.in_parts import AT_ONCE, as_pairs, in_parts
-from hofunc.rules.kinds import Composite, Constant, Rule
+from hofunc.rules.kinds import Composite, Constant, Fused, Rule
 from hofunc.rules.opaque import Complex
 from hofunc.rules.registry import FUSIONS, RULES
 
@@ -103,7 +103,10 @@ class _Lowering:
             return
         rule = (self._refused(node) or self._rule_of(node)) if depends else Constant()
         if isinstance(rule, Composite | Expansion):
-            number = self._expanded(node, operands, rule, [self._values[operand] for operand in node.operands])
+            before = (rule.before,) if isinstance(rule, Fused) else ()
+            operands = (*(self.numbers[other] for other in before), *operands)
+            values = [self._values[operand] for operand in (*before, *node.operands)]
+            number = self._expanded(node, operands, rule, values)
         else:
             active = node.active if node.is_given else not isinstance(rule, Constant)
             number = self._append(node, operands, active, node.number)
@@ -204,7 +207,7 @@ class _Lowering:
             if isinstance(rule, Expansion):
                 self._expansions[key] = self._expand_about(node, operands, rule)
             else:
-                function = Call(rule.function, node.args, node.kwargs).__call__
+                function = _called(rule, node)
                 self._expansions[key] = self._expand(function, operands, values)
         numbers, place = self._expansions[key], node.output or 0
         number = numbers[place] if place < len(numbers) else None
@@ -256,6 +259,13 @@ class _Lowering:
         """Tell which inputs of a function are active; changes count as such, so that what vanishes is found."""
         count = len(operands) - zeros
         return [place >= count or self.nodes[operand].active for place, operand in enumerate(operands)]
+
+
+def _called(rule: Composite, node: Node) -> Callable:
+    """Return what computes a node by a composite, given the tensors of its arguments, or what they come from too."""
+    if not isinstance(rule, Fused):
+        return Call(rule.function, node.args, node.kwargs).__call__
+    return lambda x, *operands: Call(partial(rule.function, x), node.args, node.kwargs)(*operands)
 
 
 def _has_dynamic_shape(op: Any) -> bool:

@@ -59,6 +59,7 @@ TESTED_ELSEWHERE = {
     "aten._embedding_bag.default": ("rules/ops/test_embedding.py", "F.embedding_bag"),
     "aten._safe_softmax.default": ("test_edges.py", "aten._safe_softmax"),
     "aten.as_strided_scatter.default": ("rules/ops/test_strided.py", "torch.as_strided_scatter"),
+    "aten.renorm.default": ("rules/ops/test_scales.py", "x.renorm(p, 0, 0.5)"),
     "real_to_complex": ("rules/ops/test_complex_numbers.py", "rfft"),
     "complex_to_real": ("rules/ops/test_complex_numbers.py", "irfft"),
     "complex_to_complex": ("rules/ops/test_complex_numbers.py", "fft.fft"),

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from hofunc.rules.ops.calculus import chained, differentiated, evaluated
-from hofunc.rules.ops.elementwise import Derivative, sigmoid, tanh
+from hofunc.rules.ops.elementwise import Derivative, autonomous, sigmoid, tanh
 from hofunc.rules.ops.special import gaussian
 from hofunc.rules.registry import define_composite, define_elementwise, define_piecewise_linear
 
@@ -55,10 +55,15 @@ def _about_normal(x: Tensor, r: int) -> Tensor:
     """Differentiate what GELU takes for the normal distribution function where it approximates by tanh."""
     cubic = tuple(math.sqrt(2 / math.pi) * c for c in (0, 1, 0, 0.044715))
     x = x.clamp(-30, 30)  # beyond which it is one or zero, whatever the polynomial
-    t = torch.as_tensor(evaluated(cubic, x)).tanh()
+    u = torch.as_tensor(evaluated(cubic, x))
     if r == 0:
-        return 0.5 * (1 + t)
-    return 0.5 * chained(lambda k: tanh(x, t, k), lambda k: evaluated(differentiated(cubic, k), x), r)
+        return (2 * u).sigmoid()
+    t = u.tanh()
+    return 0.5 * chained(lambda k: _far_tanh(u, t, k), lambda k: evaluated(differentiated(cubic, k), x), r)
+
+
+# 1 - y * y has no digits left where y is near one
+_far_tanh, _ = autonomous((1, 0, -1), lambda x, y, r: 4 * (2 * x).sigmoid() * (-2 * x).sigmoid())
 
 
 def _tanh_of_softplus(x: Tensor, r: int) -> Tensor:

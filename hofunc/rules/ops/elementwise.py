@@ -93,14 +93,24 @@ define_elementwise(aten.cosh.default, lambda x, y, r: x.sinh() if r % 2 else y)
 def _define_autonomous(
     op: OpOverload, q: Polynomial, first: Derivative, domain: tuple[float, float] = REAL
 ) -> Derivative:
-    """Enter the solution of y' = q(y); ``first(x, y, 1)`` computes q(y) in the way that loses no digits."""
+    """Enter the solution of y' = q(y); see `autonomous`."""
+    derivative, multiple = autonomous(q, first)
+    define(op, Autonomous(derivative, lambda: None, domain, multiple, evaluated))
+    return derivative
+
+
+def autonomous(q: Polynomial, first: Derivative) -> tuple[Derivative, Callable[[int], Polynomial]]:
+    """Differentiate the solution of y' = q(y); ``first(x, y, 1)`` computes q(y) in the way that loses no digits.
+
+    Returns:
+        The derivative, and by order the polynomial of y by which the first one is to be multiplied.
+    """
     multiple = recurrence((1,), lambda p, r: plus(times(differentiated(p), q), times(p, differentiated(q))))
 
     def derivative(x: Tensor, y: Tensor, r: int) -> Tensor:
         return first(x, y, 1) if r == 1 else first(x, y, 1) * evaluated(multiple(r), y)
 
-    define(op, Autonomous(derivative, lambda: None, domain, multiple, evaluated))
-    return derivative
+    return derivative, multiple
 
 
 # 1 - y has no digits left where y is near one

@@ -6,7 +6,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from hofunc.rules.registry import define_composite
+from hofunc.graph.node import Graph, Node, Ref
+from hofunc.rules.kinds import Fused
+from hofunc.rules.registry import define_composite, define_fusion
 
 aten = torch.ops.aten
 
@@ -66,16 +68,42 @@ LEAST = -100  # where torch stops logarithms
 
 def binary_cross_entropy(x: Tensor, t: Tensor, weight: Tensor | None = None, reduction: int = MEAN) -> Tensor:
     """Return the cross-entropy of probabilities; at zero and one it is a straight line with torch's slope."""
-    inside = (x * (1 - x)).detach() > SMALL
-    safe = torch.where(inside, x, 0.5)
+    safe = torch.where(_inside(x), x, 0.5)
     curved = (t - 1) * torch.log1p(-safe) - t * safe.log()
-    end, slope = x.detach(), (x - t).detach() / SMALL
-    straight = (t - 1) * torch.log1p(-end).clamp(min=LEAST) - t * end.log().clamp(min=LEAST) + (x - end) * slope
-    losses = torch.where(inside, curved, straight)
+    losses = torch.where(_inside(x), curved, _straight(x, t) + (x - x.detach()) * _end_slope(x, t))
     return reduced_by(losses if weight is None else losses * weight, reduction)
 
 
+def _inside(x: Tensor) -> Tensor:
+    return (x * (1 - x)).detach() > SMALL
+
+
+def _straight(x: Tensor, t: Tensor) -> Tensor:
+    """Return the losses of fixed probabilities, as torch limits them."""
+    end = x.detach()
+    return (t - 1) * torch.log1p(-end).clamp(min=LEAST) - t * end.log().clamp(min=LEAST)
+
+
+def _end_slope(x: Tensor, t: Tensor) -> Tensor:
+    return (x - t).detach() / SMALL
+
+
 define_composite(aten.binary_cross_entropy.default, binary_cross_entropy)
+
+
+def _of_sigmoid(x: Tensor, y: Tensor, t: Tensor, weight: Tensor | None = None, reduction: int = MEAN) -> Tensor:
+    """Return the cross-entropy of y, the sigmoid of x; one less y has no digits left where it is nearly one."""
+    curved = torch.nn.functional.softplus(x, threshold=math.inf) - t * x
+    slope = _end_slope(y, t) * (y * (1 - y)).detach()
+    losses = torch.where(_inside(y), curved, _straight(y, t) + (x - x.detach()) * slope)
+    return reduced_by(losses if weight is None else losses * weight, reduction)
+
+
+@define_fusion(aten.binary_cross_entropy.default)
+def _with_sigmoid(graph: Graph, node: Node) -> Fused | None:
+    y = graph.nodes[node.args[0].node] if isinstance(node.args[0], Ref) else None
+    is_sigmoid = y is not None and y.op is aten.sigmoid.default and not y.is_given
+    return Fused(_of_sigmoid, y.operands[0]) if y is not None and is_sigmoid else None
 
 
 def nll_loss(

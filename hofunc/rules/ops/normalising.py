@@ -17,7 +17,7 @@ from hofunc.graph.node import Graph, Node
 from hofunc.rules.axes import dims_of
 from hofunc.rules.kinds import Composite
 from hofunc.rules.ops.lengths import direction
-from hofunc.rules.registry import define_fusion
+from hofunc.rules.registry import define_composite, define_fusion
 
 aten = torch.ops.aten
 
@@ -110,3 +110,20 @@ def _by_square(square: Square | None, x: int, place: int) -> Composite | None:
         return direction(operands[place], square.dims, square.excess / square.scale) * square.scale**-0.5
 
     return Composite(normalised)
+
+
+RENORM_EXCESS = 1e-7  # which torch adds to the norms that it divides by
+
+
+def _renorm(x: Tensor, p: float, dim: int, limit: float) -> Tensor:
+    """Return slices of a tensor scaled to a norm of about the limit, where theirs is larger."""
+    dims = tuple(other for other in range(x.dim()) if other != dim % x.dim())
+    is_over = torch.linalg.vector_norm(x.detach(), p, dims, keepdim=True) > limit
+    norm = torch.linalg.vector_norm(x, p, dims, keepdim=True)
+    if p == 2:
+        factor = limit - limit * RENORM_EXCESS / (norm + RENORM_EXCESS)  # of what already has length one
+        return torch.where(is_over, direction(x, dims, 0.0) * factor, x)
+    return torch.where(is_over, x * (limit / (norm + RENORM_EXCESS)), x)
+
+
+define_composite(aten.renorm.default, _renorm)

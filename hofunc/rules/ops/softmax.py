@@ -10,7 +10,8 @@ sum with the output as one more slot. Source: the derivative of p[i] is p[i] (de
 Cumulants of two variables or more are those of the variables less their means, of which every block has two or more.
 Where one probability is nearly one, the sum above is of terms that cancel: along a slope of 1e4, of three factors,
 which leaves 1e-4 of rounding where the cumulant is zero. What has no mean is zero there itself. The Jacobian of softmax
-is no more exact by it, and a diagonal less an outer product costs less.
+is one map for the same reason: a diagonal and an outer product would be contracted apart with what comes before and
+after, and rounding would be left of their difference. To take the mean once is then enough, and costs no more.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -54,39 +55,32 @@ class Softmax(KeepsZeros):
         return self.terms_of(site, dims, len(positions), self.probabilities(site, dims))
 
 
-def cumulants(
-    shape: Sequence[int], dims: Sequence[int], count: int, probabilities: Ref | Call, *, as_jacobian: bool = False
-) -> list[Term]:
+def cumulants(shape: Sequence[int], dims: Sequence[int], count: int, probabilities: Ref | Call) -> list[Term]:
     """Return the joint cumulants over the axes at dims, separate along all others.
 
-    Those of two slots or more are of the centred indicator, see above, but for the Jacobian of softmax.
+    Those of two slots or more are of the centred indicator, see above.
 
     Args:
         shape: Shape of the probabilities.
         dims: The axes over which they sum to one.
         count: How many slots the cumulant has.
         probabilities: What names them.
-        as_jacobian: Whether the two slots that it then has are the output and the input of softmax.
 
     Returns:
         Terms whose slots are the cumulant's, and whose output is empty.
     """
-    centred = count > 1 and not as_jacobian
+    centred = count > 1
     separate = fresh_axes(shape)
-    kept = [dim for dim in range(len(shape)) if dim not in dims]
-    summed = [dim for dim in range(len(shape)) if dim in dims]
-    if not summed and count > 1:  # of a scalar: there is one category
+    if count > 1 and not dims:  # of a scalar: there is one category
         return []
-    call = probabilities if isinstance(probabilities, Call) else Call(_itself, (probabilities,))
-    known = (call.args[0], call.op, call.args[1:], (*kept, *summed), len(summed))
-    centre = Map(_centred, _centred_back, known, outs=len(summed), ins=len(summed))
-    apart = [separate[dim] for dim in kept]
+    centre = _along(Map(_centred, _centred_back, ()), shape, dims, probabilities)
+    apart = [separate[dim] for dim in range(len(shape)) if dim not in dims]
 
     def laid(own: Axes) -> Axes:
         return tuple(own[dim] if dim in dims else separate[dim] for dim in range(len(shape)))
 
     def over(axes: Axes) -> Axes:
-        return tuple(axes[dim] for dim in summed)
+        return tuple(axes[dim] for dim in range(len(shape)) if dim in dims)
 
     terms = []
     for blocks in set_partitions(count):
@@ -105,6 +99,14 @@ def cumulants(
         weight = (-1) ** (len(blocks) - 1) * factorial(len(blocks) - 1)
         terms.append(Term(weight, tuple(factors), (), tuple(axes_of[slot] for slot in range(count))))
     return terms
+
+
+def _along(linear_map: Map, shape: Sequence[int], dims: Sequence[int], probabilities: Ref | Call) -> Map:
+    """Return a map along the axes at dims, given the probabilities, separate along all others."""
+    kept, summed = ([dim for dim in range(len(shape)) if (dim in dims) == end] for end in (False, True))
+    call = probabilities if isinstance(probabilities, Call) else Call(_itself, (probabilities,))
+    known = (call.args[0], call.op, call.args[1:], (*kept, *summed), len(summed))
+    return linear_map._replace(args=known, outs=len(summed), ins=len(summed))
 
 
 def _itself(x: torch.Tensor) -> torch.Tensor:
@@ -132,8 +134,36 @@ def _centred_back(
     return tensor - p * tensor.sum(dims, keepdim=True)
 
 
+def _changed(
+    tensor: torch.Tensor, x: torch.Tensor, function: Callable, args: tuple, order: tuple[int, ...], count: int
+) -> torch.Tensor:
+    """Apply the Jacobian of softmax, which is its own transpose."""
+    p = function(x, *args).permute(order)
+    return p * (tensor - (tensor * p).sum(tuple(range(-count, 0)), keepdim=True))
+
+
+def _reached(
+    tensor: torch.Tensor, x: torch.Tensor, function: Callable, args: tuple, order: tuple[int, ...], count: int
+) -> torch.Tensor:
+    """Return what depends on what along the axes of probabilities: all but what is zero, on all but that."""
+    some = (function(x, *args).permute(order) != 0).to(tensor.dtype)
+    return some * (some * tensor).sum(tuple(range(-count, 0)), keepdim=True)
+
+
+def _jacobian(shape: Sequence[int], dims: Sequence[int], p: Ref | Call) -> list[Term]:
+    """Return the term of the Jacobian of softmax, none for that of a scalar, which is one."""
+    jacobian = _along(Map(_changed, _changed, (), reach=_reached), shape, dims, p)
+    out, own = fresh_axes(shape), fresh_axes(shape)
+    slot = tuple(own[dim] if dim in dims else axis for dim, axis in enumerate(out))
+    ends = (axes[dim] for axes in (out, slot) for dim in range(len(shape)) if dim in dims)
+    apart = (axis for dim, axis in enumerate(out) if dim not in dims)
+    return [Term(1, (Factor(jacobian, (*ends, *apart)),), out, (slot,))] if dims else []
+
+
 def _softmax(site: Site, dims: tuple[int, ...], order: int, p: Ref | Call) -> list[Term]:
-    terms = cumulants(site.node.shape, dims, order + 1, p, as_jacobian=order == 1)
+    if order == 1:
+        return _jacobian(site.node.shape, dims, p)
+    terms = cumulants(site.node.shape, dims, order + 1, p)
     return [term._replace(out=term.slots[0], slots=term.slots[1:]) for term in terms]
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 import hofunc
 from hofunc.rules.ops.losses import binary_cross_entropy
 from tests.cases import rand
+from tests.checks import check_hod
 from tests.rules.opcase import ORACLE_WARNINGS, OpCase, every_row, ints, use
 
 pytestmark = ORACLE_WARNINGS
@@ -162,3 +163,31 @@ def test_the_rule_of_a_cross_entropy_has_its_value_at_the_ends(device: torch.dev
     torch.testing.assert_close(
         binary_cross_entropy(x, t, reduction=0), F.binary_cross_entropy(x, t, reduction="none"), rtol=1e-15, atol=0
     )
+
+
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_cross_entropy_of_a_sigmoid(order: int, device: torch.device) -> None:
+    x, t, weight = rand(device, 4), rand(device, 4).sigmoid(), rand(device, 4).exp()
+    check_hod(
+        lambda x, t: F.binary_cross_entropy(x.sigmoid(), t, weight=weight),
+        (x, t),
+        order,
+        argnums=(0, 1),
+        reference=lambda x, t: (weight * (F.softplus(x) - t * x)).mean(),  # torch has rounding for zeros
+    )
+
+
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_cross_entropy_of_a_sigmoid_and_of_what_depends_on_the_same(order: int, device: torch.device) -> None:
+    check_hod(
+        lambda x: F.binary_cross_entropy(x.sigmoid(), x.sin().square(), reduction="sum"),
+        (rand(device, 4),),
+        order,
+        reference=lambda x: (F.softplus(x) - x.sin().square() * x).sum(),
+    )
+
+
+def test_cross_entropy_of_a_sigmoid_that_is_one_has_torchs_slope(device: torch.device) -> None:
+    x, t = torch.tensor([40.0, -800.0], device=device, dtype=torch.float64), torch.tensor([0.0, 1.0], device=device)
+    f = lambda x: F.binary_cross_entropy(x.sigmoid(), t.double(), reduction="sum")  # noqa: E731
+    assert torch.equal(hofunc.jacobian(f)(x), torch.func.jacrev(f)(x))
