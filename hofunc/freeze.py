@@ -13,7 +13,7 @@ from hofunc.graph.capture import record_for_replay
 from hofunc.graph.facts import Facts
 from hofunc.graph.layout import restrided
 from hofunc.graph.node import Graph
-from hofunc.graph.record import Recording
+from hofunc.graph.record import Recording, followed_if_needed
 from hofunc.graph.standin import in_transform
 from hofunc.plan.blueprint import Blueprint, Limits
 from hofunc.plan.chunks import Chunks, cost_of_chunks
@@ -158,8 +158,9 @@ def _taken(request: Request, args: tuple, kwargs: dict) -> _Taken:
         return request.function(*args, **kwargs)
 
     objects = [leaf for leaf in leaves if not isinstance(leaf, torch.Tensor)]
-    recording, readings, facts, asked_history = record_for_replay(
-        function, [leaves[place] for place in active], [leaves[place] for place in others], (request.user, *objects)
+    given = [leaves[place] for place in active], [leaves[place] for place in others], (request.user, *objects)
+    recording, readings, facts, asked_history = followed_if_needed(
+        lambda follow: record_for_replay(function, *given, follow=follow)
     )
     output, _ = tree_unflatten(recording.leaves, recording.spec)
     count = tree_flatten(output)[1].num_leaves

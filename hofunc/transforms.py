@@ -10,7 +10,9 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 from hofunc.arguments import check_aux, check_limits, check_outputs, check_transform, split
 from hofunc.callable_plan import Plan
 from hofunc.freeze import Request, freeze
-from hofunc.graph.record import Recording, record
+from hofunc.graph.asking import recorded, source_of
+from hofunc.graph.draws import drawn_again
+from hofunc.graph.record import Recording
 from hofunc.plan.blueprint import Limits
 from hofunc.run.evaluate import Evaluation, evaluate
 
@@ -67,8 +69,8 @@ def hod(
             more directions than the strategy that is asked for can take, or the limits cannot be kept to.
         MutationError: f writes to an input or to a captured tensor.
         BranchError: f branches on a value that an outer vmap batches.
-        UntracedError: f uses a custom autograd.Function, torch.autograd.grad or a hook, or a tensor that is sparse,
-            nested, or of a class with a __torch_dispatch__ of its own.
+        UntracedError: f uses a custom autograd.Function, a hook, or torch.autograd.grad without create_graph, or a
+            tensor that is sparse, nested, or of a class with a __torch_dispatch__ of its own.
         UnsupportedOpError: f calls an op that can neither be differentiated by a rule nor by the fallback.
 
     Cost:
@@ -223,17 +225,15 @@ class Transform:
             args, kwargs = arguments.joined(leaves, rest)
             return self._outputs(*args, **kwargs)
 
-        recording = record(function, arguments.leaves, arguments.rest)
-        output, _ = tree_unflatten(recording.leaves, recording.spec)
-        evaluation = evaluate(
-            recording,
-            arguments.leaves,
-            tree_flatten(output)[1].num_leaves,
-            self._orders,
-            compact=options.compact,
-            strategy=options.strategy,
-            limits=options.limits,
-        )
+        call, source = (arguments.leaves, arguments.rest), source_of(self._f)
+        recording = recorded(function, source, *call)
+        evaluation = self._evaluated(recording, arguments.leaves)
+        if recording.asked is None and source not in evaluation.checked:
+            with drawn_again(arguments.leaves):
+                again = recorded(function, source, *call, watch=True)
+            if again.asked:
+                recording, evaluation = again, self._evaluated(again, arguments.leaves)
+        evaluation.checked.add(source)
         return self._assembled([_value(tensor) for tensor in evaluation.tensors], recording, arguments.spec, evaluation)
 
     def plan(self, *args: Any, **kwargs: Any) -> Plan:
@@ -278,6 +278,20 @@ class Transform:
             assemble,
         )
         return freeze(f"{options.name}({getattr(self._f, '__name__', type(self._f).__name__)})", request, args, kwargs)
+
+    def _evaluated(self, recording: Recording, inputs: Sequence[torch.Tensor]) -> Evaluation:
+        """Compute the derivatives of what was recorded."""
+        options, (output, _) = self._options, tree_unflatten(recording.leaves, recording.spec)
+        count = tree_flatten(output)[1].num_leaves
+        return evaluate(
+            recording,
+            inputs,
+            count,
+            self._orders,
+            compact=options.compact,
+            strategy=options.strategy,
+            limits=options.limits,
+        )
 
     def _outputs(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         """Return what f returns: what is differentiated, and aux."""

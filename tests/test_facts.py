@@ -267,10 +267,13 @@ def test_whether_autograd_follows_a_tensor_matters_to_who_asks(x: Tensor) -> Non
     stale_or_right(used, partial(w.requires_grad_), named, x)
     unused = lambda x: (x**3).sum() * (2 if w.requires_grad else 1)  # noqa: E731
     stale_or_right(unused, partial(w.requires_grad_, False), "got False, expected True", x)
-    of_result = lambda x: (x**3).sum() * (2 if (w + x).grad_fn else 1)  # noqa: E731
+    of_result = lambda x: (x**3).sum() * (2 if (w * 2).grad_fn else 1)  # noqa: E731
     stale_or_right(of_result, partial(w.requires_grad_), named, x)
-    of_argument = lambda x: (x**3 * (2 if x.requires_grad else 1)).sum()  # noqa: E731
-    plan = hod(of_argument, 2).plan(x.detach())
+
+
+def test_what_is_differentiated_by_is_followed_for_whoever_asks(x: Tensor) -> None:
+    plan = hod(lambda x: (x**3 * (2 if x.requires_grad else 1)).sum(), 2).plan(x.detach())
+    assert_equal(plan(x), (12 * x).diag())
     refused(lambda: plan(x.clone().requires_grad_()), hofunc.ArgumentError, "got requires_grad True")
 
 

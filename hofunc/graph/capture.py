@@ -15,7 +15,7 @@ from hofunc.errors import UntracedError
 from hofunc.graph.draws import identity
 from hofunc.graph.facts import Facts, form_of
 from hofunc.graph.holding import Holding, of_slot, of_storage, quick_test
-from hofunc.graph.identity import alias_of, innermost, root_of, storage_key
+from hofunc.graph.identity import alias_of, innermost, root_of, storage_key, variable_of
 from hofunc.graph.layout import layout_of
 from hofunc.graph.node import CONSTANT, Call, Graph, Ref
 from hofunc.graph.objects import Witness
@@ -88,7 +88,7 @@ class CapturingTape(Tape):
 
     def _note(self, op: Any, args: tuple, kwargs: dict, value: Any) -> None:
         """Note what an op has read, if that depends on an input."""
-        self._flush()
+        self._settle()
         self._storages.refresh((args, kwargs))
         if not self.ledger.nodes_of((args, kwargs)):
             return
@@ -152,9 +152,14 @@ class CapturingTape(Tape):
 
 
 def record_for_replay(
-    f: Callable[..., Any], active: Sequence[torch.Tensor], others: Sequence[torch.Tensor], roots: Iterable[Any]
+    f: Callable[..., Any],
+    active: Sequence[torch.Tensor],
+    others: Sequence[torch.Tensor],
+    roots: Iterable[Any],
+    *,
+    follow: bool = False,
 ) -> Replayable:
-    """Call ``f(active, others)`` once and record it.
+    """Call ``f(active, others)`` and record it.
 
     Args:
         f: Function of two lists of tensors.
@@ -162,6 +167,7 @@ def record_for_replay(
         others: Other tensors that it takes.
         roots: The objects from which it reaches all that it reads: the user's function, and arguments that are no
             tensors.
+        follow: Whether autograd follows active where f sees them; if f asks, it is recorded again, with that.
 
     Returns:
         The recording, of which the graph's inputs are active, others and the captured tensors, in this order.
@@ -174,7 +180,7 @@ def record_for_replay(
     witness = Witness(tape.wrapped)
     with torch.inference_mode(False), torch.enable_grad():
         given = (*active, *others)
-        aliases = [alias_of(tensor) for tensor in given]
+        aliases = [*(variable_of(tensor, follow=follow) for tensor in active), *map(alias_of, others)]
         for place, alias in enumerate(aliases):
             tape.ledger.add_input(alias, active=place < len(active))
         with tape, Reads(tape.read, tape.read_attribute, tape.replaced), uncached_autocast(), witness:
@@ -185,6 +191,8 @@ def record_for_replay(
         leaves, spec = tree_flatten(result)
         graph = tape.graph([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
         tape.check_hooks()
+    if tape.asked_history and not follow:
+        return record_for_replay(f, active, others, roots, follow=True)
     _check_unseeded(graph, witness.seeded)
     pairs = zip(graph.nodes, tape.ledger.values, strict=True)
     values = [value.detach() if node.op is CONSTANT else value for node, value in pairs]  # f made what is constant

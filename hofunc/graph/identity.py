@@ -80,6 +80,13 @@ def alias_of(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.unsafe_split(max(tensor.size(0), 1))[0]
 
 
+def variable_of(tensor: torch.Tensor, *, follow: bool) -> torch.Tensor:
+    """Return an alias of a tensor as above, which autograd follows if that is asked for and possible."""
+    alias = alias_of(tensor)
+    has_gradient = (alias.is_floating_point() or alias.is_complex()) and not alias.is_inference()
+    return alias.requires_grad_() if follow and has_gradient and not alias.requires_grad else alias
+
+
 def seen_as(alias: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     """Return an alias of a tensor as what a function is to see: of the tensor's class, with its attributes."""
     if not _wraps_results(type(tensor)):

@@ -1,6 +1,6 @@
 """The graph under construction: its nodes, their values, and which tensor is the value of which node."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NoReturn
@@ -65,6 +65,9 @@ class Ledger:
         self._places: dict[Place, int] = {}
         self._placed: list[torch.Tensor] = []  # the values whose places are known, kept so that no id is used again
         self.aliases: list[torch.Tensor] = []
+        self._cuts: dict[int, tuple[torch.Tensor, int]] = {}  # what was detached, of which node, if it has none yet
+        self._edges: dict[tuple[Any, int], int] = {}  # the node of a value by where its history starts
+        self._followed = 0  # for how many values that is known
 
     def add_input(self, value: torch.Tensor, *, active: bool, batched: bool = False) -> None:
         """Track a tensor.
@@ -130,7 +133,9 @@ class Ledger:
         index = self.tracked.get(id(value))
         if index is not None:
             return index
-        if value._is_view() and id(value._base) in self.tracked:
+        if id(value) in self._cuts:
+            return self._cut(value)
+        if value._is_view() and self._is_known(value._base):
             index = self._aliased(value)
         elif self.spots is not None and id(value) not in self.constants:
             index = self._read_of(self.spots, value)
@@ -138,6 +143,12 @@ class Ledger:
             self.tracked[id(value)] = index
             self.aliases.append(value)
         return index
+
+    def _is_known(self, root: torch.Tensor | None) -> bool:
+        """Tell whether what a view is one of has a node, which is made now if it was detached."""
+        if id(root) in self._cuts:
+            self._cut(root)
+        return id(root) in self.tracked
 
     def nodes_of(self, args: Any) -> list[int]:
         """Return the nodes of the tensors among arguments that have one.
@@ -176,6 +187,56 @@ class Ledger:
         self.detached.add(result)
         return result
 
+    def settle(self, written: Callable[[torch.Tensor], int | None]) -> list[int]:
+        """Make nodes of all that was detached.
+
+        Args:
+            written: Returns the node of a tensor that was written in place; None for others.
+
+        Returns:
+            The nodes that were made.
+        """
+        before = len(self.nodes)
+        for tensor, _ in list(self._cuts.values()):
+            self._cut(tensor, written)
+        return [*range(before, len(self.nodes))]
+
+    def _cut(self, value: Any, written: Callable[[torch.Tensor], int | None] = lambda _: None) -> int:
+        """Return the node of what was detached.
+
+        For a backward pass autograd saves a result as a detached copy, of which the pass is given another one. This is
+        no view, and has the history of the result, as nothing else that was detached, and so it is the result.
+
+        Raises:
+            UntracedError: It is the result of an op that was not seen.
+        """
+        _, index = self._cuts.pop(id(value))
+        if value._is_view() or value.grad_fn is None:
+            index = self.add(value, _DETACH, (Ref(index),), (index,))
+            self.detached.add(index)
+            return index
+        saved = self._saved(value)
+        saved = written(value) if saved is None else saved
+        if saved is None:
+            raise UntracedError(
+                "hofunc: f calls torch.autograd.grad through what it computed out of sight",
+                got=f"a result that {value.grad_fn.name()} saved",
+                expected="a backward pass through ops of torch",
+                remedy="Take torch.func.grad or hofunc.hod inside f.",
+            )
+        self.aliases.append(value)
+        self.tracked[id(value)] = saved
+        return saved
+
+    def _saved(self, value: torch.Tensor) -> int | None:
+        """Return the node of the result that autograd saved, None if it was written in place."""
+        for number in range(self._followed, len(self.values)):
+            known = self.values[number]
+            if not known._is_view():  # NOTE: to ask a view for its history may dispatch ops, from under a lock
+                self._edges[known.grad_fn, known.output_nr] = number
+        self._followed = len(self.values)
+        return self._edges.get((value.grad_fn, value.output_nr))
+
     def enter(self, calls: Iterable[tuple[Any, tuple, dict, Any]]) -> None:
         """Append the nodes of op calls, each with its arguments and what it returned, in order.
 
@@ -183,6 +244,8 @@ class Ledger:
         """
         tracked = self.tracked
         for op, args, kwargs, out in calls:
+            if op is _DETACH and self._enter_detached(args[0], out):
+                continue
             operands: list[int] = []
             if (
                 not self._takes_tracked(args)
@@ -205,6 +268,13 @@ class Ledger:
                     check_class(value)
                     self.add(value, op, template, tuple(operands), keywords, place if several else None)
 
+    def _enter_detached(self, tensor: torch.Tensor, out: torch.Tensor) -> bool:
+        """Note what was detached, if it is tracked; most of it, which autograd saves, never meets another op."""
+        index = self._cuts[id(tensor)][1] if id(tensor) in self._cuts else self.node_of(tensor)
+        if index is not None and id(out) not in self.tracked:  # as an input is that stands for another tensor
+            self._cuts[id(out)] = out, index
+        return index is not None
+
     def _enter_restrided(self, tensor: torch.Tensor, out: torch.Tensor) -> bool:
         """Append nodes that read a tensor by strides from the memory of another, if it lies in that."""
         memory = layout_of(tensor)
@@ -219,9 +289,9 @@ class Ledger:
         return True
 
     def _takes_tracked(self, args: Iterable) -> bool:
-        tracked = self.tracked
-        for arg in args:  # noqa: SIM110 - twice as fast as any() over a generator
-            if id(arg) in tracked or (type(arg) in _SEQUENCES and self._takes_tracked(arg)):
+        tracked, cuts = self.tracked, self._cuts
+        for arg in args:
+            if id(arg) in tracked or id(arg) in cuts or (type(arg) in _SEQUENCES and self._takes_tracked(arg)):
                 return True
         return False
 

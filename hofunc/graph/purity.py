@@ -104,27 +104,25 @@ def check_unbatched(ledger: Ledger, asked: Any, by: Any) -> None:
 class BackwardPass:
     """Tells a backward pass of plain autograd inside the function from what the function computes.
 
-    Such a pass unpacks the results it saved as detached copies, and without create_graph it records nothing, so its
-    result would lose its dependence on the inputs. The passes of torch.func transforms do neither.
+    Without create_graph, or where a custom Function is differentiable once only, its result does not depend on the
+    inputs any more, as far as autograd knows.
     """
 
     def __init__(self) -> None:
         self._outer = torch._C._current_graph_task_id()
 
-    def check(self, *, of_detached: bool) -> None:
-        """Check an op that detaches a tracked tensor, one that is detached already or not, or runs with autograd off.
+    def check(self) -> None:
+        """Check an op of a tracked tensor that runs with autograd off.
 
         Raises:
             UntracedError: It belongs to a backward pass that f started.
         """
-        if torch._C._current_graph_task_id() == self._outer:
-            return
-        if not torch.is_grad_enabled() or of_detached:
+        if torch._C._current_graph_task_id() != self._outer:
             raise UntracedError(
                 "hofunc: f calls torch.autograd.grad or backward",
-                got="a backward pass that detaches the recorded values",
-                expected="derivatives inside f taken by torch.func or by hofunc",
-                remedy="Use torch.func.grad, torch.func.jvp or hofunc.hod inside f.",
+                got="a backward pass that autograd does not record",
+                expected="one of ops that can be differentiated again",
+                remedy="Pass create_graph=True, or take torch.func.grad, torch.func.jvp or hofunc.hod inside f.",
             )
 
 

@@ -19,6 +19,8 @@ from torch.utils._pytree import tree_leaves
 from hofunc.graph.identity import innermost
 
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__))
+_MODULES = tuple(os.path.join(_TORCH, name) + os.sep for name in ("nn", "_functorch"))
 
 # By them the numbers in a tensor become something that is no tensor, or a tensor that no op has made.
 _CONTENTS = {
@@ -42,13 +44,14 @@ class Reads(TorchFunctionMode):
 
     Args:
         contents: Called with the tensors whose numbers are read, and the name of what reads them.
-        attribute: Called with a tensor and the name of an attribute that is read.
+        attribute: Called with a tensor and the name of an attribute that is read; what torch's modules ask for, to
+            choose between ways of computing the same, does not count.
         replaced: Called with a tensor that is given other data, and with the tensor that these are of.
     """
 
     def __init__(
         self,
-        contents: Callable[[list[Tensor], str], None],
+        contents: Callable[[list[Tensor], str], None] = lambda *_: None,
         attribute: Callable[[Tensor, str], None] = lambda *_: None,
         replaced: Callable[[Tensor, Tensor], None] = lambda *_: None,
     ):
@@ -58,7 +61,7 @@ class Reads(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         kwargs = kwargs or {}
         is_read = func in _CONTENTS or func in _ATTRIBUTES or func == _SET_DATA or _is_hidden(func)
-        if is_read and not _by_hofunc():
+        if is_read and not _reader().startswith(_OWN):  # a transform inside the function
             read = (args[1:] if func in _LIKE else args, kwargs)
             with torch._C.DisableTorchFunctionSubclass():  # a subclass may hold the tensor in another object
                 self._report(func, [leaf for leaf in tree_leaves(read) if isinstance(leaf, Tensor)])
@@ -66,7 +69,8 @@ class Reads(TorchFunctionMode):
 
     def _report(self, func: Any, tensors: list[Tensor]) -> None:
         if func in _ATTRIBUTES:
-            self._attribute(tensors[0], _ATTRIBUTES[func])
+            if not _reader().startswith(_MODULES):
+                self._attribute(innermost(tensors[0]), _ATTRIBUTES[func])
         elif func == _SET_DATA:
             self._replaced(*map(innermost, tensors))
         elif tensors:
@@ -78,12 +82,14 @@ def _is_hidden(func: Any) -> bool:
     return func in _NUMBERS and torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.Python)
 
 
-def _by_hofunc() -> bool:
-    """Tell whether it is hofunc itself that reads: a transform inside the function that is recorded."""
-    frame: FrameType | None = sys._getframe(2)
+def _reader() -> str:
+    """Return the file of the code that reads."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename == __file__:
+        frame = frame.f_back
     while frame is not None and frame.f_code.co_name == "__torch_function__":  # of a mode before this one
         frame = frame.f_back
-    return frame is not None and frame.f_code.co_filename.startswith(_OWN)
+    return "" if frame is None else frame.f_code.co_filename
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from contextlib import nullcontext
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch.autograd import forward_ad
@@ -11,7 +12,7 @@ from torch.nn import Parameter
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_map
 
 from hofunc.graph.draws import differs_by_row, drawn_again
-from hofunc.graph.identity import PLAIN, alias_of, plain
+from hofunc.graph.identity import PLAIN, plain, variable_of
 from hofunc.graph.layout import COMPUTED_AGAIN
 from hofunc.graph.node import Call, Graph, call_of
 from hofunc.graph.reads import Reads
@@ -21,6 +22,7 @@ from hofunc.graph.storage import Made
 from hofunc.graph.tape import Tape
 
 Function = Callable[..., Any]
+Result = TypeVar("Result")
 
 
 class Recording(NamedTuple):
@@ -32,6 +34,7 @@ class Recording(NamedTuple):
         leaves: What the function returned, flattened; its tensors are the graph's outputs in order.
         spec: Structure of what the function returned.
         wrappers: The real tensors of the graph's inputs, on which it has to be replayed; None if values are real.
+        asked: Whether the function asked if autograd follows what depends on its inputs; None if nobody watched.
     """
 
     graph: Graph
@@ -39,6 +42,7 @@ class Recording(NamedTuple):
     leaves: list[Any]
     spec: TreeSpec
     wrappers: list[torch.Tensor] | None
+    asked: bool | None = None
 
     @property
     def outputs(self) -> list[torch.Tensor]:
@@ -46,45 +50,72 @@ class Recording(NamedTuple):
         return [self.values[number] for number in self.graph.outputs]
 
 
-def record(f: Function, inputs: Sequence[torch.Tensor], others: Any = ()) -> Recording:
-    """Call ``f(inputs, others)`` once and record it.
+def followed_if_needed(recorded: Callable[[bool], Result]) -> Result:
+    """Return what is recorded of a function, on inputs that autograd follows if it takes gradients by them itself.
+
+    Args:
+        recorded: Records it, on inputs that are followed or not.
+    """
+    try:
+        return recorded(False)
+    except RuntimeError as error:
+        if not any(text in str(error) for text in ("does not require grad", "requires_grad=False")):
+            raise
+    return recorded(True)
+
+
+def record(
+    f: Function, inputs: Sequence[torch.Tensor], others: Any = (), *, follow: bool = False, watch: bool = False
+) -> Recording:
+    """Call ``f(inputs, others)`` and record it.
 
     Args:
         f: Function of a list of tensors and of anything else.
         inputs: The tensors by which f is to be differentiated.
         others: A pytree that f also takes.
+        follow: Whether autograd follows the inputs where f sees them, as under torch.func's transforms: for functions
+            that ask for it, or take gradients by autograd themselves.
+        watch: Whether to notice that f asks; under an outer transform that is noticed, and f called again, in any case.
 
     Raises:
         MutationError: f writes to an input or to a captured tensor.
         BranchError: f needs a single value of a tensor that vmap batches.
         UntracedError: f computes in a way that cannot be followed.
     """
-    recorded = _record_stand_ins if in_transform() else _record_values
-    if not torch.is_inference_mode_enabled():
-        return recorded(f, inputs, others)
-    with torch.inference_mode(False):  # in which factories would detach in place what they have made
-        return recorded(f, inputs, others)
+    with torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext():
+        # in it, factories would detach in place what they have made
+        if not in_transform():
+            return _record_values(f, inputs, others, follow, watch)
+        recording = _record_stand_ins(f, inputs, others, follow)
+        return _record_stand_ins(f, inputs, others, True) if recording.asked and not follow else recording
 
 
-def _record_values(f: Function, inputs: Sequence[torch.Tensor], others: Any) -> Recording:
+def _record_values(f: Function, inputs: Sequence[torch.Tensor], others: Any, follow: bool, watch: bool) -> Recording:
     tape, has_grad = Tape(), torch.is_grad_enabled()
+    asked: list[bool] = []
     with torch.enable_grad():
-        aliases = [alias_of(tensor) for tensor in inputs]
+        aliases = [variable_of(tensor, follow=follow) for tensor in inputs]
         for alias in aliases:
             tape.ledger.add_input(alias, active=True)
-        with tape:
+        with tape, Reads(attribute=_noting(tape, asked)) if watch else nullcontext():
             result = f(tape.seen(aliases, inputs), others)
-    recording = _recording(tape, result)
+    recording = _recording(tape, result)._replace(asked=any(asked) if watch else None)
     has_history = any(value.requires_grad for value in recording.values)
     if has_history:
         tape.check_hooks()
         has_history = any(tensor.requires_grad for tensor in inputs) or _has_outer_history(recording, tape.made())
         if not has_history:
-            recording = recording._replace(values=[value.detach() for value in recording.values])
+            values = [value.detach() if value.requires_grad else value for value in recording.values]
+            recording = recording._replace(values=values)
     if tape.wrote and ((has_grad and has_history) or forward_ad._current_level >= 0):
         # what autograd knows of a tensor that was written to is not what the graph does, so the values have no history
         recording = recording._replace(wrappers=[*map(plain, inputs)])
     return recording
+
+
+def _noting(tape: Tape, asked: list[bool]) -> Callable[[torch.Tensor, str], None]:
+    """Return what notes whether a tensor of which somebody asks if autograd follows it depends on an input."""
+    return lambda tensor, _: asked.append(tape.knows(tensor))
 
 
 def _has_outer_history(recording: Recording, made: Made) -> bool:
@@ -109,7 +140,7 @@ def _leads_outside(tensors: Sequence[torch.Tensor], made: Made) -> bool:
     return forward_ad._current_level >= 0  # of which there may be tangents
 
 
-def _record_stand_ins(f: Function, inputs: Sequence[torch.Tensor], others: Any) -> Recording:
+def _record_stand_ins(f: Function, inputs: Sequence[torch.Tensor], others: Any, follow: bool) -> Recording:
     tape = Tape()
     tape.ledger.draws_again, tape.ledger.draws_by_row = True, differs_by_row()
     tape.ledger.spots = Spots(inputs_are_own=True)
@@ -118,12 +149,14 @@ def _record_stand_ins(f: Function, inputs: Sequence[torch.Tensor], others: Any) 
         members = []
         for tensor in inputs:
             member, batched = stand_in(tensor)
+            member = variable_of(member, follow=follow)
             tape.ledger.add_input(member, active=True, batched=batched)
             members.append(member)
         plain_others = tree_map(lift.swap, others)
-        with tape, Reads(tape.read, replaced=tape.replaced), lift:
+        asked: list[bool] = []
+        with tape, Reads(tape.read, _noting(tape, asked), tape.replaced), lift:
             result = f(tape.seen(members, inputs), plain_others)
-        recording = _recording(tape, tree_map(lift.swap, result))
+        recording = _recording(tape, tree_map(lift.swap, result))._replace(asked=any(asked))
         if any(value.requires_grad for value in recording.values):
             tape.check_hooks()
             recording = recording._replace(values=_without_own_leaves(recording.values, tape.made()))

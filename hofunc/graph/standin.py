@@ -39,13 +39,15 @@ def outside_transforms() -> Iterator[int]:
     silently treat those wrappers as their own. So the stack is refilled with vmap levels, which leave tensors that
     they do not batch alone.
     """
-    depth = functorch.maybe_current_level() or 0
+    depth, allowed = functorch.maybe_current_level() or 0, functorch.get_inplace_requires_grad_allowed()
     with temporarily_clear_interpreter_stack():
         for _ in range(depth):
             functorch._vmap_increment_nesting(1, "same")
+        functorch.set_inplace_requires_grad_allowed(True)
         try:
             yield depth
         finally:
+            functorch.set_inplace_requires_grad_allowed(allowed)
             for _ in range(depth):
                 functorch._vmap_decrement_nesting()
 

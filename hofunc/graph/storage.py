@@ -250,6 +250,12 @@ class Storages:
             index = self._ledger.add(tensor, read_strided, (Ref(contents), layout_of(tensor)), (contents,))
             self._know(tensor, index, len(storage.writes), family)
 
+    def written(self, tensor: torch.Tensor) -> int | None:
+        """Return the node of what was written last, if that was just where a tensor lies."""
+        storage = self._storages.get(storage_key(tensor))
+        write = None if storage is None else storage.latest(tensor, 0)
+        return write.result if write is not None and write.layout == layout_of(tensor) else None
+
     def adopt(self, tensor: torch.Tensor) -> None:
         """Note that a tensor, just recorded, is what its storage now holds, or what was written there last."""
         storage = self._storages.get(storage_key(tensor))

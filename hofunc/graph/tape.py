@@ -93,6 +93,8 @@ class Tape(TorchDispatchMode):
             UntracedError: The function computed out of sight.
         """
         with torch._C.DisableTorchFunctionSubclass():
+            if self._storages.exist:
+                self._settle()
             self._flush()
             self._storages.refresh(outputs)
             return self.ledger.graph(outputs)
@@ -121,7 +123,7 @@ class Tape(TorchDispatchMode):
             with self:
                 return dropout(*args, **kwargs)
         careful = self._storages.exist or self.ledger.batched or self.ledger.draws_by_row
-        if careful or func is _DETACH or effects(func).writes or not torch.is_grad_enabled():
+        if careful or effects(func).writes or not torch.is_grad_enabled():
             with torch._C.DisableTorchFunctionSubclass():
                 return self._dispatch_with_care(func, args, kwargs)
         out = func(*args, **kwargs)
@@ -139,9 +141,14 @@ class Tape(TorchDispatchMode):
 
     def enter(self, op: Any, args: tuple, out: Any) -> Any:
         """Log a call that was executed elsewhere, and return what it returned."""
-        self._flush()
+        self._settle()
         self._storages.refresh(args)
         return self._entered(op, args, {}, out)
+
+    def knows(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a tensor is an input or depends on one."""
+        self._settle()
+        return self.ledger.node_of(tensor) is not None
 
     def read(self, tensors: Sequence[torch.Tensor], by: str) -> None:
         """Note that the numbers in tensors are read past the ops.
@@ -149,7 +156,7 @@ class Tape(TorchDispatchMode):
         Raises:
             BranchError: One depends on an input that stands for a batch, and so has no single values.
         """
-        self._flush()
+        self._settle()
         self._storages.refresh(tensors)
         check_unbatched(self.ledger, tensors, by)
 
@@ -167,14 +174,19 @@ class Tape(TorchDispatchMode):
         log, self._log = self._log, []
         self.ledger.enter(log)
 
-    def _dispatch_with_care(self, op: Any, args: tuple, kwargs: dict) -> Any:
+    def _settle(self) -> None:
+        """Bring the ledger up to date, what was detached included."""
         self._flush()
+        for number in self.ledger.settle(self._storages.written):
+            self._storages.adopt(self.ledger.values[number])
+
+    def _dispatch_with_care(self, op: Any, args: tuple, kwargs: dict) -> Any:
+        self._settle()
         ledger, records = self.ledger, torch.is_grad_enabled()
         self._storages.refresh((args, kwargs))
         operands = ledger.nodes_of((args, kwargs))
-        if operands and (op is _DETACH or not records):
-            self._backward_pass.check(of_detached=operands[0] in ledger.detached)
         if operands and not records:
+            self._backward_pass.check()
             check_custom_function(op)
         if effects(op).writes:
             calls = singly(op, args, kwargs)
@@ -196,9 +208,7 @@ class Tape(TorchDispatchMode):
         self._note_draws(op, before)
         for node in [node for node in ledger.nodes[before:] if not node.is_given]:
             value = ledger.values[node.number]
-            if op is _DETACH:
-                ledger.detached.add(node.number)
-            elif not torch.is_grad_enabled():
+            if not torch.is_grad_enabled():
                 cut = ledger.add(value, _DETACH, (Ref(node.number),), (node.number,))
                 if is_view(op):
                     ledger.detached.add(cut)

@@ -7,7 +7,8 @@ graph and finds another plan: what is cached can never be stale.
 from collections import OrderedDict
 from collections.abc import Sequence
 from threading import Lock
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from weakref import WeakSet
 
 import torch
 
@@ -24,13 +25,15 @@ MAX_PLANS = 512
 
 _plans: OrderedDict[tuple, "Planned"] = OrderedDict()
 _lock = Lock()
+_checked: OrderedDict[Graph, WeakSet[Any]] = OrderedDict()
 
 
 class Planned(NamedTuple):
-    """A plan and the function that runs it."""
+    """A plan and the function that runs it, and the sources of functions of which its graph is known to be right."""
 
     plan: Blueprint
     run: Runner
+    checked: WeakSet[Any]
 
 
 def planned(
@@ -82,7 +85,11 @@ def planned(
         return beside + made.run_cost.peak_bytes + (0 if compact else zero_bytes(made, orders))
 
     made, *_ = plan(lowered, orders, compact=compact, strategy=strategy, limits=limits, peak=peak)
-    result = Planned(made, runner(made))
+    with _lock:
+        checked = _checked.setdefault(graph, WeakSet())
+        while len(_checked) > MAX_PLANS:
+            _checked.popitem(last=False)
+    result = Planned(made, runner(made), checked)
     if lowered.dynamic:
         return result
     with _lock:
@@ -102,3 +109,4 @@ def forget() -> None:
     """Drop all plans, so that the next call of any function plans anew."""
     with _lock:
         _plans.clear()
+        _checked.clear()

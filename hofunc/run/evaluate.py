@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 import torch
 
@@ -19,6 +20,8 @@ from hofunc.rules.lower import Lowered
 from hofunc.run.cache import planned
 from hofunc.views import Emit, run_now
 
+_NOBODY: WeakSet[Any] = WeakSet()
+
 
 class Evaluation(NamedTuple):
     """What one call came to; outputs and inputs are numbered as f's tensors are.
@@ -30,6 +33,7 @@ class Evaluation(NamedTuple):
         inputs: The tensors by which it is differentiated.
         emit: Runs what arranges results, or appends it to a program of which results are registers.
         batches: The levels and sizes of the vmaps that map an input.
+        checked: The sources of the functions that are known not to ask whether autograd follows what they are given.
     """
 
     plan: Blueprint
@@ -38,6 +42,7 @@ class Evaluation(NamedTuple):
     inputs: Sequence[torch.Tensor]
     emit: Emit = run_now
     batches: Mapping[int, int] = MappingProxyType({})
+    checked: WeakSet[Any] = _NOBODY
 
     def dense(self, output: int, inputs: Sequence[int]) -> Any:
         """Return the derivative of an output by inputs, one per slot, as a tensor of shape (*output, *input, ...)."""
@@ -127,7 +132,8 @@ def evaluate(
         places = [lowered.numbers[place] for place in places]
     batches = batches_of(recording.wrappers or ())
     results = without_autocast(found.run, values)
-    return Evaluation(found.plan, results, [values[place] for place in places], inputs, run_now, batches)
+    tensors = [values[place] for place in places]
+    return Evaluation(found.plan, results, tensors, inputs, run_now, batches, found.checked)
 
 
 def _constants(lowered: Lowered, values: Sequence[torch.Tensor]) -> dict[int, torch.Tensor]:

@@ -1,0 +1,60 @@
+"""Functions that ask whether autograd follows their inputs, and those that take gradients by autograd themselves.
+
+Under torch.func's transforms autograd follows what is differentiated. A recording does without, which is faster, and
+lets functions write by ``out=`` or compute in inference mode. That shows to a function that reads ``x.requires_grad``
+or calls ``torch.autograd.grad``, and so such a function is recorded again, and from then on, on tensors that are
+followed. A call that fails for want of a gradient tells it. What is read is seen by watching, which takes longer: so it
+is watched when a function is recorded for the first time, and again when it meets a plan that it did not meet before.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+from weakref import WeakSet
+
+import torch
+
+from hofunc.graph.record import Function, Recording, followed_if_needed, record
+
+_known: WeakSet[Any] = WeakSet()  # the sources of functions that were recorded before
+_asking: WeakSet[Any] = WeakSet()  # of those that need to be followed
+
+
+def source_of(f: Callable[..., Any]) -> Any:
+    """Return what two functions with the same code have in common: the code, or the class of a callable object."""
+    while isinstance(f, partial):
+        f = f.func
+    return getattr(getattr(f, "__func__", f), "__code__", type(f))
+
+
+def recorded(
+    f: Function, source: Any, inputs: Sequence[torch.Tensor], others: Any, *, watch: bool = False
+) -> Recording:
+    """Record a call as `record` does, on inputs that autograd follows if the function needs that.
+
+    Args:
+        f: Function of a list of tensors and of anything else.
+        source: What `source_of` returns for the user's function.
+        inputs: The tensors by which f is to be differentiated.
+        others: A pytree that f also takes.
+        watch: Whether to notice that f asks; what is recorded of functions with the source for the first time is
+            watched in any case.
+
+    Returns:
+        The recording. It is right if somebody watched, which ``asked`` tells, or else if one of the same structure, of
+        a function of the same source, was right.
+
+    Raises:
+        RuntimeError: As from `record`, or from torch.
+    """
+
+    def call(follow: bool) -> Recording:
+        if follow:
+            _asking.add(source)
+        return record(f, inputs, others, follow=follow, watch=watch or source not in _known)
+
+    recording = call(True) if source in _asking else followed_if_needed(call)
+    if recording.asked and source not in _asking:
+        recording = call(True)
+    _known.add(source)
+    return recording._replace(asked=True) if source in _asking else recording
