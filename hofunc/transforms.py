@@ -228,12 +228,13 @@ class Transform:
         call, source = (arguments.leaves, arguments.rest), source_of(self._f)
         recording = recorded(function, source, *call)
         evaluation = self._evaluated(recording, arguments.leaves)
-        if recording.asked is None and source not in evaluation.checked:
-            with drawn_again(arguments.leaves):
-                again = recorded(function, source, *call, watch=True)
-            if again.asked:
-                recording, evaluation = again, self._evaluated(again, arguments.leaves)
-        evaluation.checked.add(source)
+        if source not in evaluation.checked:
+            if recording.asked is None:
+                with drawn_again(arguments.leaves):
+                    again = recorded(function, source, *call, watch=True)
+                if again.asked:
+                    recording, evaluation = again, self._evaluated(again, arguments.leaves)
+            evaluation.checked.add(source)
         return self._assembled([_value(tensor) for tensor in evaluation.tensors], recording, arguments.spec, evaluation)
 
     def plan(self, *args: Any, **kwargs: Any) -> Plan:

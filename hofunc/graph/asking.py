@@ -10,14 +10,13 @@ is watched when a function is recorded for the first time, and again when it mee
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 import torch
 
 from hofunc.graph.record import Function, Recording, followed_if_needed, record
 
-_known: WeakSet[Any] = WeakSet()  # the sources of functions that were recorded before
-_asking: WeakSet[Any] = WeakSet()  # of those that need to be followed
+_asks: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()  # whether they do, by the sources that were met
 
 
 def source_of(f: Callable[..., Any]) -> Any:
@@ -47,14 +46,16 @@ def recorded(
     Raises:
         RuntimeError: As from `record`, or from torch.
     """
+    asks = _asks.get(source)
 
     def call(follow: bool) -> Recording:
         if follow:
-            _asking.add(source)
-        return record(f, inputs, others, follow=follow, watch=watch or source not in _known)
+            _asks[source] = True
+        return record(f, inputs, others, follow=follow, watch=watch or asks is None)
 
-    recording = call(True) if source in _asking else followed_if_needed(call)
-    if recording.asked and source not in _asking:
+    recording = call(True) if asks else followed_if_needed(call)
+    if recording.asked and not asks:
         recording = call(True)
-    _known.add(source)
-    return recording._replace(asked=True) if source in _asking else recording
+    if asks is None:
+        asks = _asks.setdefault(source, False)
+    return recording._replace(asked=True) if asks else recording
