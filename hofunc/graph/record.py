@@ -5,10 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch.autograd import forward_ad
 from torch.autograd.graph import get_gradient_edge
 from torch.nn import Parameter
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_map
 
 from hofunc.graph.draws import differs_by_row, drawn_again
 from hofunc.graph.identity import PLAIN, alias_of, plain
@@ -19,6 +17,7 @@ from hofunc.graph.spots import Spots
 from hofunc.graph.standin import Lift, in_transform, outside_transforms, stand_in
 from hofunc.graph.storage import Made
 from hofunc.graph.tape import Tape
+from hofunc.internals import TreeSpec, has_forward_level, tree_flatten, tree_map
 
 Function = Callable[..., Any]
 
@@ -81,7 +80,7 @@ def _record_values(f: Function, inputs: Sequence[torch.Tensor], others: Any) -> 
         has_history = any(tensor.requires_grad for tensor in inputs) or _has_outer_history(recording, tape.made())
         if not has_history:
             recording = recording._replace(values=[value.detach() for value in recording.values])
-    if tape.wrote and ((has_grad and has_history) or forward_ad._current_level >= 0):
+    if tape.wrote and ((has_grad and has_history) or has_forward_level()):
         # what autograd knows of a tensor that was written to is not what the graph does, so the values have no history
         recording = recording._replace(wrappers=[*map(plain, inputs)])
     return recording
@@ -106,7 +105,7 @@ def _leads_outside(tensors: Sequence[torch.Tensor], made: Made) -> bool:
         following = {node for node, _ in function.next_functions if node is not None} - seen
         seen |= following
         waiting.extend(following)
-    return forward_ad._current_level >= 0  # of which there may be tangents
+    return has_forward_level()  # of which there may be tangents
 
 
 def _record_stand_ins(f: Function, inputs: Sequence[torch.Tensor], others: Any) -> Recording:
