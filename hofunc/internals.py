@@ -68,9 +68,12 @@ from torch.utils._pytree import (
 )
 from torch.utils.hooks import BackwardHook, RemovableHandle
 
+from hofunc.releases import RELEASE
+
 __all__ = [
     "CHOLESKY",
     "MAKE_SUBCLASS",
+    "TIES_ARE_SHARED",
     "BackwardHookFunction",
     "DisableAutocast",
     "DisableTorchFunctionSubclass",
@@ -130,7 +133,6 @@ __all__ = [
     "tree_map",
     "tree_map_only",
     "tree_unflatten",
-    "typed_storage",
     "unwrap_if_dead",
 ]
 
@@ -139,7 +141,6 @@ __all__ = [
 is_autograd_view: Callable[[Tensor], bool] = Tensor._is_view
 base_of: Callable[[Tensor], Tensor | None] = attrgetter("_base")  # the tensor of which it is such a view
 hooks_of: Callable[[Tensor], dict[int, Any] | None] = attrgetter("_backward_hooks")
-typed_storage = Tensor._typed_storage
 softmax = torch._softmax  # the op itself, called without a search for its kernel from Python
 MAKE_SUBCLASS = Tensor._make_subclass.__name__  # of what makes a tensor of a subclass past all ops
 set_data = vars(TensorBase)["data"].__set__  # what a mode of torch functions sees when a tensor is given other data
@@ -148,10 +149,14 @@ set_data = vars(TensorBase)["data"].__set__  # what a mode of torch functions se
 identity_of: Callable[[Any], int] = attrgetter("_cdata")
 schema_of: Callable[[OpOverload], torch.FunctionSchema] = attrgetter("_schema")
 
-# The op of torch.cholesky, where that is one: from 2.15 on it is another name of torch.linalg.cholesky.
+# The op of torch.cholesky, which torch 2.14 has no longer.
 CHOLESKY: tuple[OpOverload, ...] = tuple(
     packet.default for packet in [getattr(torch.ops.aten, "cholesky", None)] if packet is not None
 )
+
+# Where numbers are equal, clamp, fmax and fmin share their slope out equally, as maximum and minimum always did, and a
+# bound that is a number keeps its part; before torch 2.14 all of it belonged to the first one, for clamp to the tensor.
+TIES_ARE_SHARED = RELEASE >= (2, 14)
 
 
 def getter_of(attribute: str) -> Callable[[Tensor], Any]:
