@@ -16,14 +16,14 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode, resolve_name
 
 from hofunc.graph.identity import innermost
-from hofunc.internals import DisableTorchFunctionSubclass, getter_of, hides_ops, set_data, tree_leaves, typed_storage
+from hofunc.internals import DisableTorchFunctionSubclass, getter_of, hides_ops, set_data, tree_leaves
 
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 # By them the numbers in a tensor become something that is no tensor, or a tensor that no op has made.
 _CONTENTS = {
     *(Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__dlpack__, Tensor.__deepcopy__, Tensor.__reduce_ex__),
-    *(Tensor.data_ptr, Tensor.untyped_storage, Tensor.storage, typed_storage),
+    *(Tensor.data_ptr, Tensor.untyped_storage, Tensor.storage),
     *(torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor, Tensor.new_tensor, Tensor.new),
 }
 _LIKE = {Tensor.new_tensor, Tensor.new}  # of the tensor itself they take the dtype and the device
