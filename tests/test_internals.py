@@ -131,7 +131,8 @@ def test_hooks_of_modules() -> None:
     other.register_backward_hook(lambda *_: None)
     y = other(x)
     handle = get_gradient_edge(y).node.register_hook(lambda *_: None)
-    assert any(isinstance(hook, internals.WrappedHook) for hook in handle.hooks_dict_ref().values())
+    hooks = handle.hooks_dict_ref() or {}
+    assert any(isinstance(hook, internals.WrappedHook) for hook in hooks.values())
 
 
 def test_identities_of_storages_and_generators() -> None:
