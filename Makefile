@@ -1,6 +1,8 @@
 # Everything runs in .venv, which each target makes for itself: `make demo` and `make test` work in a fresh clone.
+# With a release of torch, as in `make test TORCH=2.15.0`, it is an environment of that release: .venv-2.15.0.
 PYTHON ?= python3
-VENV := .venv
+TORCH ?=
+VENV := .venv$(if $(TORCH),-$(TORCH))
 BIN := $(VENV)/bin
 CONFORMANCE := verification/test_conformance.py
 SAMPLES ?= all
@@ -56,15 +58,19 @@ mutation: $(VENV)/mutation.stamp ## Put small faults into hofunc and count those
 thesis: $(VENV)/demo.stamp ## Redraw the figures of the THOAD thesis, into docs/thesis
 	$(BIN)/python -m docs.examples.thesis_figures
 
-clean: ## Remove the environment and whatever was made
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .asv
+clean: ## Remove the environments and whatever was made
+	rm -rf .venv .venv-* build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .asv
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One stamp for each set of extra packages of pyproject.toml, so that no target installs what it does not need.
-$(VENV)/%.stamp: pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install --constraint constraints.txt setuptools
-	$(BIN)/python -m pip install --constraint constraints.txt --no-build-isolation --editable '.[$*]'
+$(VENV)/%.stamp: pyproject.toml $(VENV)/constraints.txt
+	$(BIN)/python -m pip install --constraint $(VENV)/constraints.txt setuptools
+	$(BIN)/python -m pip install --constraint $(VENV)/constraints.txt --no-build-isolation --editable '.[$*]'
 	touch $@
+
+# As pinned, but for the release of torch, where one is asked for.
+$(VENV)/constraints.txt: constraints.txt | $(BIN)/python
+	$(if $(TORCH),sed 's/^torch==.*/torch==$(TORCH)/',cat) constraints.txt > $@
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

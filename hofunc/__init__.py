@@ -1,6 +1,10 @@
 """Exact higher-order derivatives of torch functions, without nesting first-order differentiation."""
 
-from hofunc import rules as _rules  # enters the rules of all known ops
+from hofunc import releases as _releases  # first, since an old torch has not all that is read of it
+
+with _releases.reading():
+    from hofunc import rules as _rules  # enters the rules of all known ops
+
 from hofunc.callable_plan import Plan
 from hofunc.derivative import Derivative
 from hofunc.errors import (
@@ -14,7 +18,9 @@ from hofunc.errors import (
     InternalError,
     MutationError,
     UnsupportedOpError,
+    UntestedTorchWarning,
     UntracedError,
+    VersionError,
 )
 from hofunc.options import options
 from hofunc.testing.check import hodcheck
@@ -35,7 +41,9 @@ __all__ = [
     "MutationError",
     "Plan",
     "UnsupportedOpError",
+    "UntestedTorchWarning",
     "UntracedError",
+    "VersionError",
     "derivatives",
     "hessian",
     "hod",
@@ -44,4 +52,4 @@ __all__ = [
     "options",
 ]
 
-del _rules
+del _releases, _rules

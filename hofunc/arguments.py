@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from hofunc.errors import ArgumentError
+from hofunc.internals import TreeSpec, tree_flatten, tree_unflatten
 from hofunc.plan import strategies as planned
 from hofunc.plan.ablation import ABLATIONS
 

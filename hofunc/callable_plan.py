@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 import torch
 from torch.fx import GraphModule
-from torch.utils._pytree import TreeSpec, tree_unflatten
 
 from hofunc.errors import ArgumentError
 from hofunc.explain import Subject, explain
 from hofunc.graph.facts import Facts
 from hofunc.graph.standin import batches_of, in_batches, in_transform
 from hofunc.graph.world import without_autocast
+from hofunc.internals import TreeSpec, tree_unflatten
 from hofunc.plan.program import Program
 from hofunc.run.fx import graph_module, through_compiler
 from hofunc.signature import Signature

@@ -5,12 +5,12 @@ from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils import _pytree as pytree
 
 from hofunc.algebra.labels import Axes, Axis, Label, Segment, extent, full, labels_of
 from hofunc.algebra.term import Factor, Term
 from hofunc.errors import ArgumentError
 from hofunc.graph.standin import as_mapped
+from hofunc.internals import register_pytree_node
 from hofunc.views import Labelled, Part, assembled
 
 
@@ -277,4 +277,4 @@ def _unflatten(leaves: Any, context: tuple) -> Derivative:
     return Derivative(terms, shapes, dtype, device, mapped[:-1])
 
 
-pytree.register_pytree_node(Derivative, _flatten, _unflatten, serialized_type_name="hofunc.Derivative")
+register_pytree_node(Derivative, _flatten, _unflatten, serialized_type_name="hofunc.Derivative")

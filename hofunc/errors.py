@@ -10,15 +10,17 @@ from types import FrameType
 
 import torch
 
+_IMPORT = "<frozen importlib"  # whose frames `warnings` does not count
 _LIBRARIES = tuple(os.path.dirname(os.path.abspath(path)) + os.sep for path in (__file__, torch.__file__))
 
 
 def _calling_frame() -> tuple[FrameType | None, int]:
-    """Return the innermost frame outside hofunc and torch, and how many frames above the caller's it is."""
+    """Return the innermost frame outside hofunc and torch, and how many above the caller's it is for `warnings`."""
     frame: FrameType | None = sys._getframe(1)
     depth = 0
-    while frame is not None and frame.f_code.co_filename.startswith(_LIBRARIES):
-        frame, depth = frame.f_back, depth + 1
+    while frame is not None and frame.f_code.co_filename.startswith((*_LIBRARIES, _IMPORT)):
+        depth += not frame.f_code.co_filename.startswith(_IMPORT)
+        frame = frame.f_back
     return frame, depth
 
 
@@ -67,6 +69,10 @@ class UnsupportedOpError(HofuncError, RuntimeError):
     """f calls an op for which there is neither a rule nor a working fallback."""
 
 
+class VersionError(HofuncError, ImportError):
+    """torch is older than the releases that hofunc works with."""
+
+
 class CompilerError(HofuncError, RuntimeError):
     """What torch.compile needs to generate code is missing."""
 
@@ -88,3 +94,7 @@ class InternalError(HofuncError, AssertionError):
 
 class FallbackWarning(UserWarning):
     """An op without a rule is differentiated by nested torch.func: exact, but slow."""
+
+
+class UntestedTorchWarning(UserWarning):
+    """torch is of a release that hofunc was not tested with."""

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch._ops import OpOverload
 
 from hofunc.derivative import Derivative
 from hofunc.errors import ArgumentError
 from hofunc.graph.node import Call, Graph, Node
+from hofunc.internals import OpOverload
 from hofunc.plan import packing
 from hofunc.plan.batch import first_loss
 from hofunc.plan.blueprint import Blueprint, Limits

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
 from hofunc.callable_plan import PLACE, Plan, Result
 from hofunc.errors import ArgumentError
@@ -15,6 +14,7 @@ from hofunc.graph.layout import restrided
 from hofunc.graph.node import Graph
 from hofunc.graph.record import Recording, followed_if_needed
 from hofunc.graph.standin import in_transform
+from hofunc.internals import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 from hofunc.plan.blueprint import Blueprint, Limits
 from hofunc.plan.chunks import Chunks, cost_of_chunks
 from hofunc.plan.cost import cost_of

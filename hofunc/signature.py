@@ -6,11 +6,11 @@ from operator import attrgetter
 from typing import Any, NoReturn
 
 import torch
-from torch.utils import _pytree as pytree
 
 from hofunc.errors import ArgumentError
 from hofunc.graph.identity import plain
 from hofunc.graph.layout import memory_order
+from hofunc.internals import TreeSpec, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 
 
 class Signature:
@@ -30,7 +30,7 @@ class Signature:
 
     def __init__(self, name: str, args: tuple, kwargs: dict, *, strides: bool = False, history: bool = False):
         self._name = name
-        paths, self._spec = pytree.tree_flatten_with_path((args, kwargs))
+        paths, self._spec = tree_flatten_with_path((args, kwargs))
         self._paths = tuple(_named(path) for path, _ in paths)
         self._others = {n: leaf for n, (_, leaf) in enumerate(paths) if not isinstance(leaf, torch.Tensor)}
         tensors = [(path, leaf) for path, leaf in paths if isinstance(leaf, torch.Tensor)]
@@ -54,7 +54,7 @@ class Signature:
         if self._is_flat and not kwargs and len(args) == len(self.facts):
             tensors: Sequence[Any] = args
         else:
-            leaves, spec = pytree.tree_flatten((args, kwargs))
+            leaves, spec = tree_flatten((args, kwargs))
             if spec != self._spec:
                 self._refuse("the arguments", _shown(spec), _shown(self._spec))
             for place, planned in self._others.items():
@@ -104,12 +104,12 @@ def _fact(labels: Sequence[str], tensor: torch.Tensor) -> tuple:
 
 def _named(path: tuple) -> str:
     """Name a leaf of ``(args, kwargs)``."""
-    return ("kwargs" if path[0].idx else "args") + pytree.keystr(path[1:])
+    return ("kwargs" if path[0].idx else "args") + keystr(path[1:])
 
 
-def _shown(spec: pytree.TreeSpec) -> str:
+def _shown(spec: TreeSpec) -> str:
     """Show a structure of (args, kwargs), leaves as stars."""
-    args, kwargs = pytree.tree_unflatten([_STAR] * spec.num_leaves, spec)
+    args, kwargs = tree_unflatten([_STAR] * spec.num_leaves, spec)
     return f"{args}" + (f" and {kwargs}" if kwargs else "")
 
 

@@ -5,7 +5,6 @@ from functools import update_wrapper
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from hofunc.arguments import check_aux, check_limits, check_outputs, check_transform, split
 from hofunc.callable_plan import Plan
@@ -13,6 +12,7 @@ from hofunc.freeze import Request, freeze
 from hofunc.graph.asking import recorded, source_of
 from hofunc.graph.draws import drawn_again
 from hofunc.graph.record import Recording
+from hofunc.internals import TreeSpec, tree_flatten, tree_unflatten
 from hofunc.plan.blueprint import Limits
 from hofunc.run.evaluate import Evaluation, evaluate
 

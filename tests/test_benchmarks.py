@@ -29,7 +29,6 @@ from asv_benchmarks.benchmarks.workloads import (
 )
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning"),  # torch's own, in forward mode
     pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning"),
 ]
 

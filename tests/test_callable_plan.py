@@ -19,7 +19,6 @@ from verification.oracles import nested_reverse, relative_error
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::hofunc.FallbackWarning"),
-    pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning"),
 ]
 assert_equal = partial(checks.assert_equal, tolerance=1e-11)
 READING = {"a branch that is taken", "a branch that is not taken"}  # cases of functions that look at values

@@ -22,7 +22,6 @@ CELL = re.compile(r"right \d+|(refused|too slow|broken) \d+ of \d+|-")
 NAN = math.nan
 
 # torch's own: its forward mode compiles a helper with what it deprecates
-pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 
 
 def sample(f: Callable[..., Tensor], *inputs: Tensor) -> Sample:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from hofunc.releases import RELEASE
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
@@ -13,10 +15,11 @@ each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
 @pytest.mark.filterwarnings("ignore::hofunc.FallbackWarning")  # a page shows what it comes before
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # of torch's own forward mode
 @each_page
 def test_the_python_blocks_run(page: Path) -> None:
     """Run all blocks of a page in order in one namespace, as a reader would type them."""
+    if page.name == "torch-errors.md" and RELEASE != (2, 13):
+        pytest.skip("it tells of torch 2.13")
     text = page.read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     examples = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, page.name, str(page), 0)

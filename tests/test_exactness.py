@@ -9,7 +9,6 @@ from tests.checks import check_hod
 
 # torch's own: its forward mode compiles a helper with what it deprecates, and lacks some batching rules.
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning"),
 ]
 

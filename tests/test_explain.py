@@ -17,7 +17,6 @@ from tests.cases import CASES, Case, mixed, rand
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::hofunc.FallbackWarning"),
-    pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning"),
 ]
 
 

@@ -18,7 +18,6 @@ from verification.oracles import nested_forward, relative_error
 TOLERANCE = 1e-10
 
 # torch's own, on the way to forward mode
-pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 
 
 class WrittenOutNorm(nn.Module):

@@ -12,7 +12,8 @@ ROOT = Path(__file__).parent.parent
 # From the bottom to the top, as in design.md; what is beside each other does not import each other.
 LAYERS = [
     {"errors"},
-    {"options"},
+    {"releases", "options"},
+    {"internals"},
     {"graph", "algebra"},
     {"rules", "views"},
     {"ops"},

@@ -15,7 +15,6 @@ from tests.checks import assert_equal
 from verification.oracles import nested_reverse, relative_error
 
 # torch's forward mode compiles a helper with what it deprecates itself
-pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 vmap, grad = torch.func.vmap, torch.func.grad
 
 

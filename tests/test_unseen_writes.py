@@ -128,7 +128,6 @@ def test_a_value_that_was_not_finite_leaves_no_trace(device: torch.device) -> No
     check_replay(f, [rand(device, 3)], [torch.tensor([1.0, 0.0, 2.0], dtype=torch.float64, device=device)])
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:hofunc. no rule for aten.as_strided")  # a backward pass through a written view
 @each
 def test_it_does_so_inside_of_transforms_and_around_them(f: Callable, device: torch.device) -> None:

@@ -41,9 +41,8 @@ for name, count in PER_PROPERTY.items():
     settings.register_profile(name, max_examples=count, derandomize=name == "ci", **_COMMON)
 settings.load_profile(PROFILE)
 
-# torch's own: its forward mode compiles a helper with what it deprecates, and vmap lacks some rules or resizes.
+# torch's own: vmap lacks some rules, or resizes.
 IGNORED = (
-    "ignore:.*torch.jit:DeprecationWarning",
     "ignore:There is a performance drop:UserWarning",
     "ignore:An output with one or more elements was resized:UserWarning",
     "ignore::hofunc.FallbackWarning",

@@ -9,10 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_leaves
 
 from hofunc.errors import UntracedError
-from hofunc.graph.draws import identity
 from hofunc.graph.facts import Facts, form_of
 from hofunc.graph.holding import Holding, of_slot, of_storage, quick_test
 from hofunc.graph.identity import alias_of, innermost, root_of, storage_key, variable_of
@@ -24,6 +22,7 @@ from hofunc.graph.record import Recording
 from hofunc.graph.spots import Spots
 from hofunc.graph.tape import Tape
 from hofunc.graph.world import state, uncached_autocast
+from hofunc.internals import DisableTorchFunctionSubclass, identity_of, tree_flatten, tree_leaves
 
 
 class Reading(NamedTuple):
@@ -75,7 +74,7 @@ class CapturingTape(Tape):
         self._memory: set[int] = set()  # the keys of the storages of these
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             self.capture((args, kwargs))
         out = super().__torch_dispatch__(func, types, args, kwargs)
         for leaf in tree_leaves(out):
@@ -186,7 +185,7 @@ def record_for_replay(
         with tape, Reads(tape.read, tape.read_attribute, tape.replaced), uncached_autocast(), witness:
             seen = tape.seen(aliases, given)
             result = f(seen[: len(active)], seen[len(active) :])
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             tape.capture(result)
         leaves, spec = tree_flatten(result)
         graph = tape.graph([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
@@ -212,7 +211,7 @@ def _check_unseeded(graph: Graph, seeded: Sequence[torch.Generator]) -> None:
     for node in graph.nodes:
         if torch.Tag.nondeterministic_seeded in getattr(node.op, "tags", ()):
             given = [arg for arg in (*node.args, *dict(node.kwargs).values()) if isinstance(arg, torch.Generator)]
-            if {*map(identity, given or [torch.default_generator])} & {*map(identity, seeded)}:
+            if {*map(identity_of, given or [torch.default_generator])} & {*map(identity_of, seeded)}:
                 raise UntracedError(
                     "hofunc: a plan of a function that sets the state of a random generator",
                     got=f"{node.op}, which draws from it",

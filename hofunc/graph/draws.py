@@ -10,11 +10,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch._functorch.pyfunctorch import VmapInterpreter, retrieve_all_functorch_interpreters
 from torch.random import fork_rng
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from hofunc.errors import UntracedError
+from hofunc.internals import VmapInterpreter, dispatch_modes, identity_of, retrieve_all_functorch_interpreters
 
 
 def is_random(op: Any) -> bool:
@@ -36,11 +35,6 @@ def differs_by_row() -> bool:
     return any(isinstance(level, VmapInterpreter) and level.randomness() == "different" for level in levels)
 
 
-def identity(generator: Any) -> int:
-    """Return what tells a random generator from others, whatever Python object stands for it."""
-    return generator._cdata
-
-
 class Generators:
     """The random generators from which a function draws, to be set back to where they were when it first did.
 
@@ -59,7 +53,7 @@ class Generators:
         """
         given = [arg for arg in (*args, *kwargs.values()) if isinstance(arg, torch.Generator)]
         generator = given[0] if given else torch.default_generator
-        key, before = identity(generator), generator.get_state()
+        key, before = identity_of(generator), generator.get_state()
         _, first, now = self._states.get(key, (generator, before, before))
         if not torch.equal(before, now):
             raise UntracedError(
@@ -93,6 +87,6 @@ def drawn_again(tensors: Iterable[torch.Tensor]) -> Iterator[Generators]:
             yield generators
     finally:
         generators.set_back()
-        for mode in _get_current_dispatch_mode_stack():
+        for mode in dispatch_modes():
             if isinstance(outer := getattr(mode, "generators", None), Generators):
                 outer.look_again()

@@ -6,11 +6,14 @@ from functools import wraps
 from typing import Any
 
 import torch
-from torch._C._functorch import maybe_current_level
-from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
-from torch.utils._python_dispatch import _get_current_dispatch_mode, _pop_mode_temporarily
 
 from hofunc.graph.tape import Tape
+from hofunc.internals import (
+    current_dispatch_mode,
+    maybe_current_level,
+    pop_mode_temporarily,
+    temporarily_clear_interpreter_stack,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,10 +50,10 @@ def as_op(function: type[torch.autograd.Function]) -> FunctionOp:
     op = FunctionOp(function.apply, function.__name__)
 
     def apply(*args: Any) -> Any:
-        tape = _get_current_dispatch_mode()
+        tape = current_dispatch_mode()
         if not isinstance(tape, Tape) or maybe_current_level() != tape.level:
             return op(*args)
-        with _pop_mode_temporarily(), temporarily_clear_interpreter_stack():
+        with pop_mode_temporarily(), temporarily_clear_interpreter_stack():
             out = apply(*args)  # for the next tape, if there is one
         return tape.enter(op, args, out)
 
@@ -64,10 +67,10 @@ def recorded_whole(function: Callable[..., torch.Tensor]) -> Callable[..., torch
 
     @wraps(function)
     def call(*args: Any) -> torch.Tensor:
-        tape = _get_current_dispatch_mode()
+        tape = current_dispatch_mode()
         if not isinstance(tape, Tape):
             return function(*args)
-        with _pop_mode_temporarily():
+        with pop_mode_temporarily():
             out = function(*args)
         return tape.enter(function, args, out)
 

@@ -8,13 +8,20 @@ tensor is known by its place as well: the tensor that it is a view of, and where
 from typing import NamedTuple, NoReturn
 
 import torch
-import torch._C._functorch as functorch
 from torch.nn import Parameter
 
 from hofunc.errors import UntracedError
 from hofunc.graph.layout import Layout, layout_of
+from hofunc.internals import (
+    base_of,
+    get_unwrapped,
+    identity_of,
+    is_autograd_view,
+    is_cut_view,
+    is_functorch_wrapped_tensor,
+    no_torch_function,
+)
 
-_NO_GRAD = torch._C._autograd.CreationMeta.NO_GRAD_MODE
 PLAIN = frozenset((torch.Tensor, Parameter))  # a parameter's ops are those of a tensor
 
 
@@ -36,21 +43,20 @@ class Place(NamedTuple):
 
 def root_of(tensor: torch.Tensor) -> torch.Tensor:
     """Return the tensor of which a tensor is a view, or itself."""
-    root = tensor._base if tensor._is_view() else None
+    root = base_of(tensor) if is_autograd_view(tensor) else None
     return tensor if root is None else root
 
 
 def place_of(tensor: torch.Tensor) -> Place:
     """Return where a tensor lies."""
-    is_cut = tensor._is_view() and torch._C._autograd._get_creation_meta(tensor) == _NO_GRAD
-    return Place(id(root_of(tensor)), layout_of(tensor), reading_of(tensor), is_cut)
+    return Place(id(root_of(tensor)), layout_of(tensor), reading_of(tensor), is_cut_view(tensor))
 
 
 def storage_key(tensor: torch.Tensor) -> int:
     """Return what identifies the storage of a tensor while it is alive; the tensor itself, if it has none."""
     if tensor.layout is not torch.strided:
         return id(tensor)
-    return tensor.untyped_storage()._cdata
+    return identity_of(tensor.untyped_storage())
 
 
 def reading_of(tensor: torch.Tensor) -> tuple[torch.dtype, bool, bool]:
@@ -60,8 +66,8 @@ def reading_of(tensor: torch.Tensor) -> tuple[torch.dtype, bool, bool]:
 
 def innermost(tensor: torch.Tensor) -> torch.Tensor:
     """Return the tensor that transforms of torch.func have wrapped, or itself."""
-    while functorch.is_functorch_wrapped_tensor(tensor):
-        tensor = functorch.get_unwrapped(tensor)
+    while is_functorch_wrapped_tensor(tensor):
+        tensor = get_unwrapped(tensor)
     return tensor
 
 
@@ -103,7 +109,7 @@ def plain(tensor: torch.Tensor) -> torch.Tensor:
 
 def _wraps_results(kind: type[torch.Tensor]) -> bool:
     """Tell whether the ops of a class are torch's own, but what they return is made one of the class."""
-    no_function = kind.__torch_function__ is torch._C._disabled_torch_function_impl  # as a parameter has it
+    no_function = kind.__torch_function__ is no_torch_function  # as a parameter has it
     return kind is not torch.Tensor and not no_function and not _has_own_ops(kind)
 
 

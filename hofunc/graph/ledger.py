@@ -2,11 +2,9 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, NoReturn
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from hofunc.errors import UntracedError
 from hofunc.graph.draws import is_random
@@ -14,8 +12,7 @@ from hofunc.graph.identity import PLAIN, Place, check_class, check_elements, pla
 from hofunc.graph.layout import in_memory_order, layout_of, memory_order, restrided, within
 from hofunc.graph.node import CONSTANT, INPUT, NEGATIVE_ZERO, Graph, Node, Ref
 from hofunc.graph.spots import Spots
-
-_below_autograd = partial(torch._C._SetExcludeDispatchKeyGuard, torch._C.DispatchKey.AutogradFunctionality, False)
+from hofunc.internals import base_of, below_autograd, is_autograd_view, tree_leaves
 
 _AS_STRIDED = torch.ops.aten.as_strided.default
 _DETACH = torch.ops.aten.detach.default
@@ -26,7 +23,7 @@ _new: Any = tuple.__new__  # a NamedTuple from a tuple, at a third of the cost o
 @contextmanager
 def with_history() -> Iterator[None]:
     """Give what is computed within, from below autograd, the autograd history of what it is computed from."""
-    with _below_autograd(), torch.enable_grad():
+    with below_autograd(), torch.enable_grad():
         yield
 
 
@@ -135,7 +132,7 @@ class Ledger:
             return index
         if id(value) in self._cuts:
             return self._cut(value)
-        if value._is_view() and self._is_known(value._base):
+        if is_autograd_view(value) and self._is_known(base_of(value)):
             index = self._aliased(value)
         elif self.spots is not None and id(value) not in self.constants:
             index = self._read_of(self.spots, value)
@@ -211,7 +208,7 @@ class Ledger:
             UntracedError: It is the result of an op that was not seen.
         """
         _, index = self._cuts.pop(id(value))
-        if value._is_view() or value.grad_fn is None:
+        if is_autograd_view(value) or value.grad_fn is None:
             index = self.add(value, _DETACH, (Ref(index),), (index,))
             self.detached.add(index)
             return index
@@ -232,7 +229,7 @@ class Ledger:
         """Return the node of the result that autograd saved, None if it was written in place."""
         for number in range(self._followed, len(self.values)):
             known = self.values[number]
-            if not known._is_view():  # NOTE: to ask a view for its history may dispatch ops, from under a lock
+            if not is_autograd_view(known):  # NOTE: to ask a view for its history may dispatch ops, from under a lock
                 self._edges[known.grad_fn, known.output_nr] = number
         self._followed = len(self.values)
         return self._edges.get((value.grad_fn, value.output_nr))
@@ -301,7 +298,7 @@ class Ledger:
             if isinstance(arg, torch.Tensor):
                 if type(arg) not in PLAIN:
                     check_class(arg)
-                if arg._is_view() and self.node_of(arg) is not None:
+                if is_autograd_view(arg) and self.node_of(arg) is not None:
                     return True
             elif type(arg) in _SEQUENCES and self._takes_alias(arg):
                 return True

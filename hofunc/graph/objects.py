@@ -26,6 +26,7 @@ from typing import Any, ClassVar
 import torch
 
 from hofunc.graph.holding import Holding, is_plain, of_cell, of_container, of_memory, of_names, of_slot
+from hofunc.internals import MAKE_SUBCLASS
 
 _STDLIB = os.path.abspath(sysconfig.get_path("stdlib")) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
@@ -75,7 +76,7 @@ class Witness:
             self.codes.setdefault(frame.f_code, frame.f_globals)
         elif event == "c_call" and what.__name__ in _SEEDING and isinstance(what.__self__, torch.Generator):
             self.seeded.append(what.__self__)
-        elif event == "c_call" and what.__name__ == "_make_subclass":
+        elif event == "c_call" and what.__name__ == MAKE_SUBCLASS:
             self._wrapped([held for held in frame.f_locals.values() if isinstance(held, torch.Tensor)], what.__name__)
 
     def holdings(self, roots: Iterable[Any]) -> list[Holding]:

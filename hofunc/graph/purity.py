@@ -1,25 +1,27 @@
 """What a function must not do while it is recorded, told from the ops that reach the tape."""
 
-import sys
 from collections.abc import Container, Iterable, Mapping
-from operator import attrgetter
-from types import FrameType
 from typing import Any, NoReturn
 
 import torch
-from torch.nn.modules._functions import BackwardHookFunction
-from torch.nn.modules.module import _WrappedHook
-from torch.utils._pytree import tree_leaves
-from torch.utils.hooks import RemovableHandle
 
 from hofunc.errors import BranchError, MutationError, UntracedError
 from hofunc.graph.identity import storage_key
 from hofunc.graph.ledger import Ledger
 from hofunc.graph.storage import effects
+from hofunc.internals import (
+    BackwardHookFunction,
+    WrappedHook,
+    backward_pass,
+    count_handles,
+    function_running,
+    hooks_of,
+    schema_of,
+    tree_leaves,
+)
 
 _INDEX = torch.ops.aten.index.Tensor
 _OF_SHAPES = (torch.ops.aten.is_same_size.default, torch.ops.aten._has_same_storage_numel.default)  # not of values
-_FUNCTION_APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
 
 
 def check_written(op: Any, args: tuple, kwargs: dict, allocated: Mapping[int, torch.Tensor]) -> list[torch.Tensor]:
@@ -28,7 +30,7 @@ def check_written(op: Any, args: tuple, kwargs: dict, allocated: Mapping[int, to
     Raises:
         MutationError: It writes to an input or to a captured tensor.
     """
-    places = {argument.name: place for place, argument in enumerate(op._schema.arguments)}
+    places = {argument.name: place for place, argument in enumerate(schema_of(op).arguments)}
     passed = [args[places[n]] if places[n] < len(args) else kwargs.get(n) for n in effects(op).writes]
     written = [tensor for tensor in tree_leaves(passed) if isinstance(tensor, torch.Tensor)]
     if not {storage_key(tensor) for tensor in written} <= allocated.keys():
@@ -109,7 +111,7 @@ class BackwardPass:
     """
 
     def __init__(self) -> None:
-        self._outer = torch._C._current_graph_task_id()
+        self._outer = backward_pass()
 
     def check(self) -> None:
         """Check an op of a tracked tensor that runs with autograd off.
@@ -117,7 +119,7 @@ class BackwardPass:
         Raises:
             UntracedError: It belongs to a backward pass that f started.
         """
-        if torch._C._current_graph_task_id() != self._outer:
+        if backward_pass() != self._outer:
             raise UntracedError(
                 "hofunc: f calls torch.autograd.grad or backward",
                 got="a backward pass that autograd does not record",
@@ -134,7 +136,7 @@ class Hooks:
     """
 
     def __init__(self) -> None:
-        self._first = RemovableHandle.next_id
+        self._first = count_handles()
 
     def check(self, tensors: Iterable[torch.Tensor], given: Container[int]) -> None:
         """Refuse hooks of tensors and of the steps of autograd that lead to them.
@@ -146,12 +148,12 @@ class Hooks:
         Raises:
             UntracedError: There is one.
         """
-        is_first = self._first == RemovableHandle.next_id
-        for tensor in filter(attrgetter("_backward_hooks"), tensors) if is_first else tensors:
+        is_first = self._first == count_handles()
+        for tensor in filter(hooks_of, tensors) if is_first else tensors:
             if id(tensor) in given:
                 continue
-            if tensor._backward_hooks:
-                _refuse_hook(next(iter(tensor._backward_hooks.values())), f"a tensor of shape {tuple(tensor.shape)}")
+            if hooks := hooks_of(tensor):
+                _refuse_hook(next(iter(hooks.values())), f"a tensor of shape {tuple(tensor.shape)}")
             if not is_first and tensor.grad_fn is not None:
                 _check_step(tensor.grad_fn)
 
@@ -172,7 +174,7 @@ def _no_hook(*_: Any) -> None:
 
 def _refuse_hook(hook: Any, of: str) -> NoReturn:
     name, what = getattr(hook, "__name__", hook), "f calls register_hook"
-    if isinstance(hook, _WrappedHook) or hook is BackwardHookFunction:
+    if isinstance(hook, WrappedHook) or hook is BackwardHookFunction:
         what, of = "f calls a module that has a backward hook", "a module"
     raise UntracedError(
         f"hofunc: {what}",
@@ -186,19 +188,15 @@ def check_custom_function(op: Any) -> None:
     """Refuse an op that runs inside a custom torch.autograd.Function, the backward of which would be ignored.
 
     Raises:
-        UntracedError: A Function's apply is among the callers.
+        UntracedError: It does.
     """
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code is _FUNCTION_APPLY:
-            function = frame.f_locals.get("cls")
-            name = getattr(function, "__name__", "a Function")
-            if function is BackwardHookFunction:
-                _refuse_hook(function, name)
-            raise UntracedError(
-                "hofunc: f uses a custom torch.autograd.Function",
-                got=f"{name}.apply, of which only the forward ({op}) can be recorded",
-                expected="ops whose derivatives are known",
-                remedy="Write the function with plain torch ops, or enter a rule for it (docs/adding-an-op.md).",
-            )
-        frame = frame.f_back
+    function = function_running()
+    if function is BackwardHookFunction:
+        _refuse_hook(function, function.__name__)
+    if function is not None:
+        raise UntracedError(
+            "hofunc: f uses a custom torch.autograd.Function",
+            got=f"{function.__name__}.apply, of which only the forward ({op}) can be recorded",
+            expected="ops whose derivatives are known",
+            remedy="Write the function with plain torch ops, or enter a rule for it (docs/adding-an-op.md).",
+        )

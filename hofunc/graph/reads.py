@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode, resolve_name
-from torch.utils._pytree import tree_leaves
 
 from hofunc.graph.identity import innermost
+from hofunc.internals import DisableTorchFunctionSubclass, getter_of, hides_ops, set_data, tree_leaves
 
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__))
@@ -25,16 +25,15 @@ _MODULES = tuple(os.path.join(_TORCH, name) + os.sep for name in ("nn", "_functo
 # By them the numbers in a tensor become something that is no tensor, or a tensor that no op has made.
 _CONTENTS = {
     *(Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__dlpack__, Tensor.__deepcopy__, Tensor.__reduce_ex__),
-    *(Tensor.data_ptr, Tensor.untyped_storage, Tensor.storage, Tensor._typed_storage),
+    *(Tensor.data_ptr, Tensor.untyped_storage, Tensor.storage),
     *(torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor, Tensor.new_tensor, Tensor.new),
 }
-_SET_DATA = vars(torch._C.TensorBase)["data"].__set__
 _LIKE = {Tensor.new_tensor, Tensor.new}  # of the tensor itself they take the dtype and the device
 # They are ops, unless a constructor that hides its ops calls them, as torch.DoubleTensor([x[0], 1.0]) does.
 _NUMBERS = {Tensor.__bool__, Tensor.__complex__, Tensor.__float__, Tensor.__index__, Tensor.__int__}
 # What reads an attribute that tells of autograd, and the attribute on which it depends.
 _ATTRIBUTES: dict[Any, str] = {
-    vars(torch._C.TensorBase)[name].__get__: attribute
+    getter_of(name): attribute
     for name, attribute in (("requires_grad",) * 2, ("is_leaf",) * 2, ("grad_fn", "requires_grad"), ("grad",) * 2)
 }
 
@@ -60,10 +59,10 @@ class Reads(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         kwargs = kwargs or {}
-        is_read = func in _CONTENTS or func in _ATTRIBUTES or func == _SET_DATA or _is_hidden(func)
+        is_read = func in _CONTENTS or func in _ATTRIBUTES or func == set_data or _is_hidden(func)
         if is_read and not _reader().startswith(_OWN):  # a transform inside the function
             read = (args[1:] if func in _LIKE else args, kwargs)
-            with torch._C.DisableTorchFunctionSubclass():  # a subclass may hold the tensor in another object
+            with DisableTorchFunctionSubclass():  # a subclass may hold the tensor in another object
                 self._report(func, [leaf for leaf in tree_leaves(read) if isinstance(leaf, Tensor)])
         return func(*args, **kwargs)
 
@@ -71,7 +70,7 @@ class Reads(TorchFunctionMode):
         if func in _ATTRIBUTES:
             if not _reader().startswith(_MODULES):
                 self._attribute(innermost(tensors[0]), _ATTRIBUTES[func])
-        elif func == _SET_DATA:
+        elif func == set_data:
             self._replaced(*map(innermost, tensors))
         elif tensors:
             self._contents([*map(innermost, tensors)], resolve_name(func) or func.__name__)
@@ -79,7 +78,7 @@ class Reads(TorchFunctionMode):
 
 def _is_hidden(func: Any) -> bool:
     """Tell whether a function makes a number of a tensor where no mode sees ops."""
-    return func in _NUMBERS and torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.Python)
+    return func in _NUMBERS and hides_ops()
 
 
 def _reader() -> str:

@@ -6,10 +6,8 @@ from contextlib import nullcontext
 from typing import Any, NamedTuple, TypeVar
 
 import torch
-from torch.autograd import forward_ad
 from torch.autograd.graph import get_gradient_edge
 from torch.nn import Parameter
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_map
 
 from hofunc.graph.draws import differs_by_row, drawn_again
 from hofunc.graph.identity import PLAIN, plain, variable_of
@@ -20,6 +18,7 @@ from hofunc.graph.spots import Spots
 from hofunc.graph.standin import Lift, in_transform, outside_transforms, stand_in
 from hofunc.graph.storage import Made
 from hofunc.graph.tape import Tape
+from hofunc.internals import TreeSpec, has_forward_level, tree_flatten, tree_map
 
 Function = Callable[..., Any]
 Result = TypeVar("Result")
@@ -107,7 +106,7 @@ def _record_values(f: Function, inputs: Sequence[torch.Tensor], others: Any, fol
         if not has_history:
             values = [value.detach() if value.requires_grad else value for value in recording.values]
             recording = recording._replace(values=values)
-    if tape.wrote and ((has_grad and has_history) or forward_ad._current_level >= 0):
+    if tape.wrote and ((has_grad and has_history) or has_forward_level()):
         # what autograd knows of a tensor that was written to is not what the graph does, so the values have no history
         recording = recording._replace(wrappers=[*map(plain, inputs)])
     return recording
@@ -137,7 +136,7 @@ def _leads_outside(tensors: Sequence[torch.Tensor], made: Made) -> bool:
         following = {node for node, _ in function.next_functions if node is not None} - seen
         seen |= following
         waiting.extend(following)
-    return forward_ad._current_level >= 0  # of which there may be tangents
+    return has_forward_level()  # of which there may be tangents
 
 
 def _record_stand_ins(f: Function, inputs: Sequence[torch.Tensor], others: Any, follow: bool) -> Recording:

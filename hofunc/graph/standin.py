@@ -11,23 +11,36 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-import torch._C._functorch as functorch
-from torch._functorch.pyfunctorch import (
-    VmapInterpreter,
-    retrieve_current_functorch_interpreter,
-    temporarily_clear_interpreter_stack,
-)
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves, tree_map
 
 from hofunc.errors import UntracedError
 from hofunc.graph.identity import check_elements, plain
 from hofunc.graph.layout import copied_as_laid
+from hofunc.internals import (
+    VmapInterpreter,
+    add_batch_dim,
+    enter_vmap,
+    get_inplace_requires_grad_allowed,
+    get_unwrapped,
+    is_batchedtensor,
+    is_functorch_wrapped_tensor,
+    leave_vmap,
+    maybe_current_level,
+    maybe_get_bdim,
+    maybe_get_level,
+    peek_interpreter_stack,
+    retrieve_current_functorch_interpreter,
+    set_inplace_requires_grad_allowed,
+    temporarily_clear_interpreter_stack,
+    tree_leaves,
+    tree_map,
+    unwrap_if_dead,
+)
 
 
 def in_transform() -> bool:
     """Tell whether a torch.func transform is running."""
-    return functorch.peek_interpreter_stack() is not None
+    return peek_interpreter_stack() is not None
 
 
 @contextmanager
@@ -39,22 +52,22 @@ def outside_transforms() -> Iterator[int]:
     silently treat those wrappers as their own. So the stack is refilled with vmap levels, which leave tensors that
     they do not batch alone.
     """
-    depth, allowed = functorch.maybe_current_level() or 0, functorch.get_inplace_requires_grad_allowed()
+    depth, allowed = maybe_current_level() or 0, get_inplace_requires_grad_allowed()
     with temporarily_clear_interpreter_stack():
         for _ in range(depth):
-            functorch._vmap_increment_nesting(1, "same")
-        functorch.set_inplace_requires_grad_allowed(True)
+            enter_vmap(1, "same")
+        set_inplace_requires_grad_allowed(True)
         try:
             yield depth
         finally:
-            functorch.set_inplace_requires_grad_allowed(allowed)
+            set_inplace_requires_grad_allowed(allowed)
             for _ in range(depth):
-                functorch._vmap_decrement_nesting()
+                leave_vmap()
 
 
 def is_wrapper(value: Any) -> bool:
     """Tell whether a value is a tensor wrapped by a torch.func transform."""
-    return isinstance(value, torch.Tensor) and functorch.is_functorch_wrapped_tensor(value)
+    return isinstance(value, torch.Tensor) and is_functorch_wrapped_tensor(value)
 
 
 def stand_in(value: torch.Tensor) -> tuple[torch.Tensor, bool]:
@@ -64,10 +77,10 @@ def stand_in(value: torch.Tensor) -> tuple[torch.Tensor, bool]:
     is its own, so that what reads that is known not to be a tensor that the function captured.
     """
     dims = []  # those that vmap hides, of what each wrapper wraps; no op runs on a wrapper, whose level is set aside
-    while functorch.is_functorch_wrapped_tensor(value):
-        if functorch.is_batchedtensor(value):
-            dims.append(functorch.maybe_get_bdim(value))
-        value = functorch.get_unwrapped(value)
+    while is_functorch_wrapped_tensor(value):
+        if is_batchedtensor(value):
+            dims.append(maybe_get_bdim(value))
+        value = get_unwrapped(value)
     check_elements(value)
     value = plain(value)
     for dim in reversed(dims):
@@ -80,10 +93,10 @@ def batches_of(tensors: Iterable[torch.Tensor]) -> dict[int, int]:
     sizes: dict[int, int] = {}
     for tensor in tensors:
         outer = tensor
-        while functorch.is_functorch_wrapped_tensor(outer):
-            inner = functorch.get_unwrapped(outer)
-            if functorch.is_batchedtensor(outer):
-                sizes[functorch.maybe_get_level(outer)] = inner.shape[functorch.maybe_get_bdim(outer)]
+        while is_functorch_wrapped_tensor(outer):
+            inner = get_unwrapped(outer)
+            if is_batchedtensor(outer):
+                sizes[maybe_get_level(outer)] = inner.shape[maybe_get_bdim(outer)]
             outer = inner
     return sizes
 
@@ -96,7 +109,7 @@ def in_batches(value: Any, sizes: Mapping[int, int]) -> Any:
     if not isinstance(value, torch.Tensor) or is_wrapper(value):
         return value
     for level, size in sorted(sizes.items()):
-        value = functorch._add_batch_dim(value.expand(size, *value.shape), 0, level)
+        value = add_batch_dim(value.expand(size, *value.shape), 0, level)
     return value
 
 
@@ -105,9 +118,9 @@ def as_mapped(value: Any) -> Any:
     level = retrieve_current_functorch_interpreter() if in_transform() else None
     if not isinstance(value, torch.Tensor) or not isinstance(level, VmapInterpreter):
         return value
-    if functorch.maybe_get_level(value) == level.level():
+    if maybe_get_level(value) == level.level():
         return value
-    return functorch._add_batch_dim(value.expand(level.batch_size(), *value.shape), 0, level.level())
+    return add_batch_dim(value.expand(level.batch_size(), *value.shape), 0, level.level())
 
 
 class Lift(TorchFunctionMode):
@@ -135,9 +148,9 @@ class Lift(TorchFunctionMode):
         """Return the stand-in of an outer wrapper, and anything else as it is."""
         if not is_wrapper(value):
             return value
-        if functorch.unwrap_if_dead(value) is not value:
+        if unwrap_if_dead(value) is not value:
             return value  # of a vjp inside the function, whose backward pass runs when its level has ended
-        if functorch.maybe_get_level(value) > self.depth:
+        if maybe_get_level(value) > self.depth:
             self._check_inside(value)
             return value
         if id(value) not in self._stand_ins:
@@ -148,12 +161,12 @@ class Lift(TorchFunctionMode):
         return self._stand_ins[id(value)]
 
     def _check_inside(self, value: torch.Tensor) -> None:
-        while functorch.is_functorch_wrapped_tensor(value):
-            if functorch.maybe_get_level(value) <= self.depth:
+        while is_functorch_wrapped_tensor(value):
+            if maybe_get_level(value) <= self.depth:
                 raise UntracedError(
                     "hofunc: f maps a transform of its own over a captured tensor of an outer transform",
                     got="a tensor wrapped by both",
                     expected="captured tensors that f's own transforms do not wrap",
                     remedy="Pass the captured tensor to f as an argument.",
                 )
-            value = functorch.get_unwrapped(value)
+            value = get_unwrapped(value)

@@ -11,8 +11,6 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import torch
-from torch._ops import OpOverload
-from torch.utils._pytree import tree_leaves
 
 from hofunc.errors import UntracedError
 from hofunc.graph.draws import drawn, is_random
@@ -31,6 +29,7 @@ from hofunc.graph.layout import (
 )
 from hofunc.graph.ledger import Ledger, with_history
 from hofunc.graph.node import Ref
+from hofunc.internals import OpOverload, schema_of, tree_leaves
 
 
 def copied(tensor: torch.Tensor) -> torch.Tensor:
@@ -51,9 +50,9 @@ def effects(op: OpOverload) -> Effects:
     """Read the effects of an op from its schema."""
     known = _EFFECTS.get(id(op))
     if known is None:
-        arguments, returns = op._schema.arguments, op._schema.returns
+        arguments, returns = schema_of(op).arguments, schema_of(op).returns
         writes = tuple(a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write)
-        aliases = any(r.alias_info is not None for r in returns) or "unsafe_" in op._schema.name
+        aliases = any(r.alias_info is not None for r in returns) or "unsafe_" in schema_of(op).name
         known = _EFFECTS[id(op)] = Effects(op, writes, aliases)
     return known
 
@@ -62,17 +61,17 @@ _EFFECTS: dict[int, Effects] = {}  # by id, since the hash of an op is slow; an 
 
 
 @cache
-def functional_form(op: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
+def functional_form(op: OpOverload) -> OpOverload | None:
     """Return the op that computes what an in-place or out-variant op writes; None if there is none."""
-    wanted = [a.name for a in op._schema.arguments if not (a.kwarg_only and a.name in effects(op).writes)]
-    name = op._schema.name.split("::")[1]
+    wanted = [a.name for a in schema_of(op).arguments if not (a.kwarg_only and a.name in effects(op).writes)]
+    name = schema_of(op).name.split("::")[1]
     for candidate in (name.removesuffix("_"), f"{name.removesuffix('_')}_functional"):
         packet = getattr(getattr(torch.ops, op.namespace), candidate, None)
         for overload in packet.overloads() if packet is not None else ():
             form = getattr(packet, overload)
-            names = [argument.name for argument in form._schema.arguments]
-            types = [str(argument.type) for argument in form._schema.arguments]
-            expected = [str(a.type) for a in op._schema.arguments if a.name in wanted]
+            names = [argument.name for argument in schema_of(form).arguments]
+            types = [str(argument.type) for argument in schema_of(form).arguments]
+            expected = [str(a.type) for a in schema_of(op).arguments if a.name in wanted]
             if not effects(form).writes and names == wanted and types == expected:
                 return form
     return None
@@ -80,8 +79,8 @@ def functional_form(op: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
 
 def _completed(op: OpOverload, form: OpOverload, args: tuple, kwargs: dict) -> dict:
     """Return the keyword arguments with the defaults of an in-place op that its functional form does not have."""
-    needed = {argument.name for argument in form._schema.arguments if not argument.has_default_value()}
-    left_out = [a for a in op._schema.arguments[len(args) :] if a.name in needed and a.name not in kwargs]
+    needed = {argument.name for argument in schema_of(form).arguments if not argument.has_default_value()}
+    left_out = [a for a in schema_of(op).arguments[len(args) :] if a.name in needed and a.name not in kwargs]
     return {**{argument.name: argument.default_value for argument in left_out}, **kwargs}
 
 
@@ -95,10 +94,10 @@ def is_view(op: Any) -> bool:
 
 def returned_beside(op: OpOverload, out: Any) -> list[torch.Tensor]:
     """Return the new tensors that an op returned beside those that it wrote to: batch_norm writes to its statistics."""
-    if not op._schema.returns:
+    if not schema_of(op).returns:
         return []
     outputs = out if isinstance(out, list | tuple) else (out,)
-    return [value for value, returns in zip(outputs, op._schema.returns, strict=True) if returns.alias_info is None]
+    return [value for value, returns in zip(outputs, schema_of(op).returns, strict=True) if returns.alias_info is None]
 
 
 def singly(op: OpOverload, args: tuple, kwargs: dict) -> list[tuple[tuple, dict]]:
@@ -107,9 +106,9 @@ def singly(op: OpOverload, args: tuple, kwargs: dict) -> list[tuple[tuple, dict]
     They take place in turn, so that one reads what those before it wrote.
     """
     count = len(args[0]) if args and isinstance(args[0], list | tuple) else 1
-    if count < 2 or op._schema.arguments[0].name not in effects(op).writes:
+    if count < 2 or schema_of(op).arguments[0].name not in effects(op).writes:
         return []
-    names = [argument.name for argument in op._schema.arguments]
+    names = [argument.name for argument in schema_of(op).arguments]
 
     def of(place: int, name: str, value: Any) -> Any:
         return value[place : place + 1] if isinstance(value, list | tuple) or name == "scalars" else value
@@ -125,7 +124,7 @@ def singly(op: OpOverload, args: tuple, kwargs: dict) -> list[tuple[tuple, dict]
 
 def _returns_several(form: OpOverload) -> bool:
     """Tell whether an op returns more than one tensor, or a list of them."""
-    returns = form._schema.returns
+    returns = schema_of(form).returns
     return len(returns) > 1 or isinstance(returns[0].type, torch.ListType)
 
 

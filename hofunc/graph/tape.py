@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 import torch
-from torch._C._functorch import maybe_current_level
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from hofunc.graph.draws import Generators, is_random
 from hofunc.graph.identity import PLAIN, seen_as, storage_key
@@ -25,6 +23,14 @@ from hofunc.graph.purity import (
     check_written,
 )
 from hofunc.graph.storage import Made, Storages, effects, is_view, singly
+from hofunc.internals import (
+    DisableTorchFunctionSubclass,
+    TorchDispatchMode,
+    count_dispatch_modes,
+    dispatch_modes,
+    is_torch_function_enabled,
+    maybe_current_level,
+)
 
 _DETACH = torch.ops.aten.detach.default
 _NATIVE_DROPOUT = torch.ops.aten.native_dropout.default
@@ -59,7 +65,7 @@ class Tape(TorchDispatchMode):
         self.level: int | None = None
         self.generators: Generators | None = None
         self.captured: set[int] = set()
-        self.is_guarded = torch._C._len_torch_dispatch_stack() > 0
+        self.is_guarded = count_dispatch_modes() > 0
         self._log: list[tuple[Any, tuple, dict, Any]] = []
         self._storages = Storages(self.ledger)
         self._backward_pass = BackwardPass()
@@ -92,7 +98,7 @@ class Tape(TorchDispatchMode):
         Raises:
             UntracedError: The function computed out of sight.
         """
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             if self._storages.exist:
                 self._settle()
             self._flush()
@@ -114,8 +120,8 @@ class Tape(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         kwargs = kwargs or {}
-        if self.is_guarded and torch._C._is_torch_function_enabled():
-            with torch._C.DisableTorchFunctionSubclass():
+        if self.is_guarded and is_torch_function_enabled():
+            with DisableTorchFunctionSubclass():
                 return self.__torch_dispatch__(func, types, args, kwargs)
         if self.generators is not None and is_random(func):
             return self._draw(self.generators, func, types, args, kwargs)
@@ -124,7 +130,7 @@ class Tape(TorchDispatchMode):
                 return dropout(*args, **kwargs)
         careful = self._storages.exist or self.ledger.batched or self.ledger.draws_by_row
         if careful or effects(func).writes or not torch.is_grad_enabled():
-            with torch._C.DisableTorchFunctionSubclass():
+            with DisableTorchFunctionSubclass():
                 return self._dispatch_with_care(func, args, kwargs)
         out = func(*args, **kwargs)
         self._log.append((func, args, kwargs, out))
@@ -240,4 +246,4 @@ class Tape(TorchDispatchMode):
 
 def is_recording() -> bool:
     """Tell whether a function is being recorded."""
-    return any(isinstance(mode, Tape) for mode in _get_current_dispatch_mode_stack())
+    return any(isinstance(mode, Tape) for mode in dispatch_modes())

@@ -5,22 +5,23 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch._C import _is_any_autocast_enabled, _len_torch_function_stack
+
+from hofunc.internals import DisableAutocast, autocast_devices, count_function_modes, is_any_autocast_enabled
 
 _CPU = torch.device("cpu")
 
 
 def _autocast() -> tuple[tuple[str, torch.dtype], ...]:
     """Return the devices for which autocast is on, each with its dtype."""
-    if not _is_any_autocast_enabled():
+    if not is_any_autocast_enabled():
         return ()
-    devices = [device for device in torch._C._autocast_supported_devices() if torch.is_autocast_enabled(device)]
+    devices = [device for device in autocast_devices() if torch.is_autocast_enabled(device)]
     return tuple((device, torch.get_autocast_dtype(device)) for device in devices)
 
 
 def _default_device() -> torch.device:
     """Return where factories make tensors; only a mode makes it another one than the CPU."""
-    return torch.get_default_device() if _len_torch_function_stack() else _CPU
+    return torch.get_default_device() if count_function_modes() else _CPU
 
 
 # What is read, by the name that an error gives it.
@@ -50,7 +51,7 @@ def uncached_autocast() -> Iterator[None]:
 
 def without_autocast(run: Callable[..., Any], *args: Any) -> Any:
     """Call a function with autocast off: what was recorded has its conversions, and derivatives want none."""
-    if not _is_any_autocast_enabled():
+    if not is_any_autocast_enabled():
         return run(*args)
-    with torch._C._DisableAutocast():
+    with DisableAutocast():
         return run(*args)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from hofunc.graph.node import Call
+from hofunc.internals import identity_of
 from hofunc.plan.memory import SCATTERS, Trace, peak_of, traced
 from hofunc.plan.program import Program, Register, Step
 from hofunc.rules.ops.convolution import work_of
@@ -118,7 +119,7 @@ def _nbytes(tensor: torch.Tensor) -> int:
 
 
 def _storage(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata
+    return identity_of(tensor.untyped_storage())
 
 
 def _step_cost(step: Step, operands: Sequence[torch.Tensor], result: Any, rates: Rates) -> StepCost:

@@ -8,12 +8,12 @@ from operator import getitem
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from hofunc import views
 from hofunc.graph.functions import FunctionOp
 from hofunc.graph.layout import select_scatter
 from hofunc.graph.node import Call
+from hofunc.internals import identity_of, tree_leaves
 from hofunc.plan import operators, packing
 from hofunc.plan.program import Given, Program, Register, Step
 from hofunc.plan.scratch import called, of_product
@@ -60,10 +60,10 @@ def memory_of(values: Any) -> dict[int, int]:
     """Return the bytes of the memory of tensors, by what names it."""
     if isinstance(values, torch.Tensor):
         storage = values.untyped_storage()
-        return {storage._cdata: storage.nbytes()}
+        return {identity_of(storage): storage.nbytes()}
     leaves = (leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor))
     tensors = [leaf for leaf in leaves if leaf.layout is torch.strided]  # others have no memory of their own
-    return {tensor.untyped_storage()._cdata: tensor.untyped_storage().nbytes() for tensor in tensors}
+    return {identity_of(tensor.untyped_storage()): tensor.untyped_storage().nbytes() for tensor in tensors}
 
 
 def bytes_of(values: Any, outside: Iterable[int] = ()) -> int:

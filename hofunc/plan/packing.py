@@ -15,6 +15,7 @@ from hofunc.algebra.labels import Axes, Axis, Label, full, labels_of
 from hofunc.algebra.partitions import Key
 from hofunc.algebra.term import Factor, Term
 from hofunc.errors import ArgumentError
+from hofunc.internals import is_autograd_view
 from hofunc.plan.accumulate import core
 from hofunc.plan.program import Builder, Register
 from hofunc.views import each, spread
@@ -180,7 +181,7 @@ def collected(tensor: torch.Tensor, places: torch.Tensor, size: int) -> torch.Te
 def scratch(tensor: torch.Tensor, result: torch.Tensor) -> int:
     """Return the bytes that `collected` holds beside its result: zeros, and what it merges where that is a copy."""
     flat = tensor.flatten(0, 1)
-    copied = 0 if flat._is_view() else flat.numel()
+    copied = 0 if is_autograd_view(flat) else flat.numel()
     return (result.numel() + copied) * result.element_size()
 
 

@@ -5,12 +5,12 @@ from operator import getitem
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 
 from hofunc.errors import ArgumentError, BranchError
 from hofunc.graph.layout import COMPUTED_AGAIN
 from hofunc.graph.node import Call, Graph, Node, Ref, call_of, fill, refs
 from hofunc.graph.reads import identical
+from hofunc.internals import OpOverload, softmax
 from hofunc.plan.chunks import Chunks
 from hofunc.plan.operators import zeros
 from hofunc.plan.program import Given, Program, Register, Step, finished
@@ -20,7 +20,7 @@ aten = torch.ops.aten
 # What computes the same as an op without the overhead of finding the op's kernel from Python, about 1 microsecond.
 _QUICK: dict[Any, Callable] = {
     **COMPUTED_AGAIN,
-    aten._softmax.default: torch._softmax,
+    aten._softmax.default: softmax,
     aten.add.Tensor: torch.add,
     aten.addmm.default: torch.addmm,
     aten.bmm.default: torch.bmm,

@@ -6,9 +6,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from hofunc.graph.node import Call
+from hofunc.internals import TorchDispatchMode, identity_of
 
 aten = torch.ops.aten
 
@@ -35,7 +35,7 @@ class Memories:
         """Replace the tensors of nested tuples and lists by what is seen of them."""
         if isinstance(value, torch.Tensor):
             storage = value.untyped_storage()
-            number = self._numbers.setdefault(storage._cdata, len(self._storages))
+            number = self._numbers.setdefault(identity_of(storage), len(self._storages))
             self._storages += [storage] * (number == len(self._storages))
             offset = int(value.storage_offset())
             return Seen(tuple(value.shape), value.stride(), offset, value.dtype, number, storage.nbytes())
@@ -48,7 +48,7 @@ class Memories:
         if isinstance(value, Seen):
             if value.memory == len(self._storages):
                 made = torch.empty(value.nbytes, dtype=torch.uint8, device="meta").untyped_storage()
-                self._numbers[made._cdata] = value.memory
+                self._numbers[identity_of(made)] = value.memory
                 self._storages.append(made)
             empty = torch.empty(0, dtype=value.dtype, device="meta")
             return empty.set_(self._storages[value.memory], value.offset, value.shape, value.stride)
@@ -92,7 +92,7 @@ class Watch(TorchDispatchMode):
     def __init__(self, outside: Any):
         super().__init__()
         self.peak = 0
-        self._outside = {tensor.untyped_storage()._cdata for tensor in _tensors(outside)}
+        self._outside = {identity_of(tensor.untyped_storage()) for tensor in _tensors(outside)}
         self._made: list[weakref.ref[torch.Tensor]] = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
@@ -105,7 +105,7 @@ class Watch(TorchDispatchMode):
     def held(self, value: Any) -> int:
         """Return the bytes that tensors hold."""
         storages = [tensor.untyped_storage() for tensor in _tensors(value)]
-        return sum({s._cdata: s.nbytes() for s in storages if s._cdata not in self._outside}.values())
+        return sum({identity_of(s): s.nbytes() for s in storages if identity_of(s) not in self._outside}.values())
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:

@@ -4,11 +4,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
-from torch._decomp import decomposition_table
-from torch._ops import OpOverload
 
 from hofunc.graph.node import Call, Node
 from hofunc.graph.tape import Tape
+from hofunc.internals import OpOverload, decomposition_table, has_definition
 from hofunc.rules.expansion import Expansion
 from hofunc.rules.kinds import Composite, Constant, Rule
 from hofunc.rules.opaque import Complex, opaque_rule
@@ -38,8 +37,7 @@ def rule_of(node: Node, values: Sequence[torch.Tensor]) -> Rule | Composite | Ex
 
 def _implicit_decomposition(op: OpOverload) -> Callable | None:
     """Return torch's own definition of an op by other ops, if it has one."""
-    has_one = torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd")
-    return op.decompose if has_one else None
+    return op.decompose if has_definition(op) else None
 
 
 def _is_usable(function: Callable, node: Node, values: Sequence[torch.Tensor]) -> bool:

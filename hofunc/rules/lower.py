@@ -11,13 +11,12 @@ from functools import partial
 from typing import Any, NamedTuple, cast
 
 import torch
-from torch._ops import OpOverload
-from torch.utils._python_dispatch import _disable_current_modes
 
 from hofunc.errors import HofuncError
 from hofunc.graph.draws import is_random
 from hofunc.graph.node import CONSTANT, Call, Graph, Node, Ref, call_of, renumbered
 from hofunc.graph.standin import outside_transforms
+from hofunc.internals import DisableAutocast, OpOverload, disable_current_modes
 from hofunc.rules.choice import recorded, rule_of
 from hofunc.rules.expansion import CHANGE, Expansion, Vanishing, itself, unchanged, vanishes
 from hofunc.rules.in_parts import AT_ONCE, as_pairs, in_parts
@@ -297,5 +296,5 @@ def expansion(
 @contextmanager
 def isolated() -> Iterator[None]:
     """Set running transforms, modes and autocast aside."""
-    with _disable_current_modes(), outside_transforms(), torch.enable_grad(), torch._C._DisableAutocast():
+    with disable_current_modes(), outside_transforms(), torch.enable_grad(), DisableAutocast():
         yield

@@ -6,13 +6,12 @@ from math import prod
 from typing import Any, NoReturn
 
 import torch
-from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
-from torch._ops import OpOverload
 
 from hofunc.algebra.term import Term
 from hofunc.errors import FallbackWarning, UnsupportedOpError, warn
 from hofunc.graph.node import Call, Node, Ref, call_of
 from hofunc.graph.standin import in_transform
+from hofunc.internals import OpOverload, temporarily_clear_interpreter_stack
 from hofunc.options import fallback
 from hofunc.rules.kinds import Opaque, Positions, Site
 

@@ -6,7 +6,6 @@ from math import prod
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 
 from hofunc.algebra.labels import Axes, fresh_axes
 from hofunc.algebra.operators import Map
@@ -14,6 +13,7 @@ from hofunc.algebra.term import Factor, Term
 from hofunc.errors import ArgumentError
 from hofunc.graph.functions import as_op
 from hofunc.graph.node import Call, Graph, Node, Ref
+from hofunc.internals import OpOverload
 from hofunc.rules.axes import broadcast, subscripted
 from hofunc.rules.expansion import Expansion
 from hofunc.rules.kinds import (

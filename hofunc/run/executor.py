@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch.autograd import forward_ad
 
 from hofunc.graph.identity import PLAIN
 from hofunc.graph.node import Call, Ref
 from hofunc.graph.standin import in_transform
 from hofunc.graph.tape import is_recording
+from hofunc.internals import DisableTorchFunctionSubclass, has_forward_level
 from hofunc.plan.blueprint import Blueprint
 from hofunc.plan.chunks import Chunks, joint_of
 from hofunc.plan.program import Program, Register
@@ -57,7 +57,7 @@ def _is_followed(tensors: Sequence[torch.Tensor]) -> bool:
     """Tell whether autograd, a transform of torch.func or another recording follows what is done with tensors."""
     return (
         in_transform()
-        or forward_ad._current_level >= 0
+        or has_forward_level()
         or (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors))
         or is_recording()
     )
@@ -123,7 +123,7 @@ def _with_plain_ops(run: Runner) -> Runner:
     """Return a function that runs with torch's own ops, and not those of the subclasses of tensors that it holds."""
 
     def run_plainly(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             return run(values)
 
     return run_plainly

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch._subclasses import FakeTensorMode
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -12,6 +11,7 @@ from hofunc.errors import CompilerError, UnsupportedOpError
 from hofunc.graph.functions import FunctionOp
 from hofunc.graph.node import Call
 from hofunc.graph.standin import in_transform
+from hofunc.internals import FakeTensorMode, compiled_by_inductor, find_cpp_compiler
 from hofunc.plan.primal import Guard, same_shape
 from hofunc.plan.program import Program
 from hofunc.rules.lower import isolated
@@ -144,10 +144,8 @@ class _Compiled:
             return self._general(*taken)
         strides = [tensor.stride() for tensor in taken]
         if self._direct is None:
-            from torch._inductor import compile as compiled_by_inductor  # noqa: PLC0415 - slow to import
-
             with torch.no_grad():
-                self._direct = compiled_by_inductor(by_onednn(self._module), list(taken), options=INDUCTOR)
+                self._direct = compiled_by_inductor(by_onednn(self._module), taken, INDUCTOR)
             self._strides = strides
         return self._direct(*taken) if strides == self._strides else self._general(*taken)
 
@@ -158,10 +156,8 @@ def check_compiler() -> None:
     Raises:
         CompilerError: There is none.
     """
-    from torch._inductor.cpp_builder import get_cpp_compiler  # noqa: PLC0415 - slow to import
-
     try:
-        get_cpp_compiler()
+        find_cpp_compiler()
     except RuntimeError as error:  # of inductor, that it is no C++ compiler
         raise CompilerError(
             "hofunc: plan.compile",

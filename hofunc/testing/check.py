@@ -5,10 +5,10 @@ from math import prod
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from hofunc.arguments import check_transform, split
 from hofunc.errors import ArgumentError, HodcheckError
+from hofunc.internals import tree_leaves
 from hofunc.testing.entries import largest
 from hofunc.testing.judgement import Tolerances, check
 from hofunc.testing.oracles import Subject

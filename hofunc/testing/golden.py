@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from hofunc.arguments import check_transform
 from hofunc.errors import ArgumentError, GoldenError
+from hofunc.internals import tree_leaves
 from hofunc.testing.entries import largest, worst
 from hofunc.testing.golden_file import UPDATE, Golden, Kept, load, save
 from hofunc.testing.oracles import Subject

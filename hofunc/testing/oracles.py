@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils._pytree import keystr, tree_flatten_with_path, tree_leaves
 
 from hofunc.arguments import Arguments, check_outputs, split
+from hofunc.internals import keystr, tree_flatten_with_path, tree_leaves
 from hofunc.testing.differences import Estimate, slope
 from hofunc.transforms import hod
 

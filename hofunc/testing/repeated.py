@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
-from torch.utils._pytree import keystr, tree_flatten, tree_flatten_with_path, tree_leaves, tree_map_only
 
 from hofunc.arguments import check_outputs
 from hofunc.errors import ArgumentError, MutationError
+from hofunc.internals import keystr, tree_flatten, tree_flatten_with_path, tree_leaves, tree_map_only
 from hofunc.testing.entries import identical, largest, worst
 
 

@@ -18,7 +18,7 @@ from tests.cases import rand
 from verification.oracles import nested_reverse, relative_error
 
 vmap, grad = torch.func.vmap, torch.func.grad
-pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning", "ignore:.*prototype:UserWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:.*prototype:UserWarning")
 
 
 class Sub(Tensor):

@@ -15,7 +15,6 @@ from tests.graph.recordings import check_replay, recorded, replayed
 from verification.oracles import nested_reverse, relative_error
 
 vmap, grad = torch.func.vmap, torch.func.grad
-pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's own, in forward mode
 
 
 class FailureError(Exception):

@@ -162,7 +162,6 @@ MAPPED: dict[str, Callable[[Nested], Callable[[Tensor], Tensor]]] = {
 
 @pytest.mark.parametrize("mapped", MAPPED)
 @pytest.mark.parametrize("outside", OUTSIDE)
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's own, in forward mode
 def test_a_vmap_may_stand_between_transforms(outside: str, mapped: str, device: torch.device) -> None:
     def derivative(nested: Nested) -> Callable[[Tensor], Tensor]:
         return OUTSIDE[outside](lambda x: MAPPED[mapped](nested)(x).square().sum())

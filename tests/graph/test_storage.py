@@ -234,7 +234,6 @@ def lists_of_which_one_reads_what_another_writes(x: Tensor) -> Any:
     return y, z
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 @pytest.mark.parametrize("f", IN_PLACE, ids=lambda f: f.__name__)
 def test_in_place_code_replays(f: Callable[[Tensor], Any], device: torch.device) -> None:
     x, y = rand(device, 3, 4), rand(device, 3, 4, seed=1)

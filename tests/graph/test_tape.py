@@ -12,8 +12,6 @@ from hofunc.graph.node import CONSTANT, INPUT, Ref
 from tests.cases import mixed, rand
 from tests.graph.recordings import check_replay, computed, ops, recorded
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's own, in forward mode
-
 
 def test_ops_and_wiring(device: torch.device) -> None:
     weight = rand(device, 3, 2, seed=1)

@@ -88,7 +88,6 @@ def test_the_least_is_of_the_best_strategy() -> None:
 # What follows a computation.
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's own, in forward mode
 def test_chunks_are_laid_together_where_something_follows_them() -> None:
     x = rand(CPU, 20, 3)
     hessian = hofunc.hod(network, 2, layout="compact", chunk_size=6)

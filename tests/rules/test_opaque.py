@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import hofunc
+from hofunc.releases import RELEASE
 from hofunc.rules.registry import RULES
 from tests.cases import rand
 from tests.rules.opcase import ORACLE_WARNINGS, between
@@ -130,21 +131,22 @@ def test_the_warning_comes_once_and_names_the_line_of_the_call(device: torch.dev
 
 
 def test_what_torch_cannot_differentiate_twice_is_refused(device: torch.device) -> None:
-    x, y = rand(device, 2, 3), rand(device, 2, 3, seed=1)
+    x, lengths = rand(device, 5), torch.tensor([2, 3], device=device)
 
     def f(x: Tensor) -> Tensor:
-        return torch.cdist(x, y)
+        return torch.segment_reduce(x, "max", lengths=lengths)
 
     with pytest.warns(hofunc.FallbackWarning), pytest.raises(hofunc.UnsupportedOpError) as caught:
         hofunc.hessian(f)(x)
     message = str(caught.value)
-    assert "no rule for aten._cdist_forward.default: got a failure of torch.func at order 2" in message
-    assert "_cdist_backward" in message
+    assert "no rule for aten.segment_reduce.default: got a failure of torch.func at order 2" in message
+    assert "_segment_reduce_backward" in message
     assert "expected an op that torch can differentiate that often (called at test_opaque.py:" in message
     assert message.endswith("Write f with other ops, or add a rule (docs/adding-an-op.md).")
     assert isinstance(caught.value.__cause__, RuntimeError)
 
 
+@pytest.mark.skipif(RELEASE >= (2, 15), reason="torch knows the third derivative of a determinant of zero")
 def test_a_derivative_that_torch_leaves_undefined_is_refused(device: torch.device) -> None:
     x = torch.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=torch.float64, device=device)
     with pytest.warns(hofunc.FallbackWarning), pytest.raises(hofunc.UnsupportedOpError) as caught:

@@ -16,8 +16,6 @@ from hofunc.rules.settle import settling
 from tests.graph.recordings import recorded
 from verification.oracles import nested_reverse
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
-
 Function = Callable[[Tensor], Tensor]
 
 # Of numbers up to zero: zero, at which functions below have infinite slopes; of others: themselves.

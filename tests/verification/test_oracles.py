@@ -22,7 +22,6 @@ from verification.oracles import (
 from verification.oracles.measure import error_over_all
 
 # torch's forward mode compiles a helper with what it deprecates itself
-pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 
 NESTED = [nested_autograd, nested_forward, nested_forward_over_reverse, nested_reverse]
 

@@ -14,7 +14,6 @@ from verification.programs.row import Row
 from verification.programs.table import ROWS
 
 # torch's forward mode compiles a helper with what it deprecates itself
-pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 
 FEW = SHAPES[:8]
 

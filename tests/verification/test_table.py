@@ -3,7 +3,6 @@
 import re
 from itertools import product
 
-import pytest
 import torch
 
 import hofunc.rules  # noqa: F401 - enters the rules
@@ -49,7 +48,6 @@ def met() -> set[str]:
     return ops
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's own
 def test_most_rules_are_met_by_programs() -> None:
     named = {str(op) for op in RULES if isinstance(op, torch._ops.OpOverload)}
     wanted = {op for op in named if not any(re.search(rf"aten\.({names})", op) for names in REASONS.values())}

@@ -16,7 +16,6 @@ from verification.programs import Program, programs
 from verification.verdict import AGREED, ORACLE_WRONG, UNDECIDED, WRONG, Question, judge
 
 # torch's forward mode compiles a helper with what it deprecates itself
-pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 
 X = torch.tensor([0.3, -0.8, 1.1], dtype=torch.float64)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from hofunc.internals import TIES_ARE_SHARED
 from hofunc.rules.ops.calculus import chained, differentiated, evaluated
 from hofunc.rules.ops.elementwise import Derivative, autonomous, sigmoid, tanh
 from hofunc.rules.ops.special import gaussian
@@ -120,14 +121,17 @@ define_composite(aten._prelu_kernel.default, lambda x, weight: torch.where(x > 0
 # Limits to a range, and parts of numbers.
 
 
+_above, _below = (torch.gt, torch.lt) if TIES_ARE_SHARED else (torch.ge, torch.le)  # at a bound, what is its part
+
+
 def _within(x: Tensor, low: float | None = None, high: float | None = None) -> Tensor:
-    above = torch.ones_like(x, dtype=torch.bool) if low is None else x >= low
-    return above if high is None else above & (x <= high)
+    above = torch.ones_like(x, dtype=torch.bool) if low is None else _above(x, low)
+    return above if high is None else above & _below(x, high)
 
 
 define_piecewise_linear(aten.clamp.default, step(_within))
-define_piecewise_linear(aten.clamp_min.default, step(lambda x, low: x >= low))
-define_piecewise_linear(aten.clamp_max.default, step(lambda x, high: x <= high))
+define_piecewise_linear(aten.clamp_min.default, step(_above))
+define_piecewise_linear(aten.clamp_max.default, step(_below))
 define_elementwise(aten.abs.default, lambda x, y, r: x.sign(), degree=1)
 define_piecewise_linear(aten.frac.default, lambda x, y: torch.ones_like(x))
 define_piecewise_linear(aten.nan_to_num.default, step(lambda x, *_: x.isfinite()))

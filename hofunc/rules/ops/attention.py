@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from hofunc.errors import UnsupportedOpError
+from hofunc.internals import OpOverload, schema_of
 from hofunc.rules.registry import define_composite
 
 aten = torch.ops.aten
@@ -31,9 +32,9 @@ def attention(
     return scores.softmax(-1) @ value
 
 
-def _define_kernel(op: torch._ops.OpOverload) -> None:
+def _define_kernel(op: OpOverload) -> None:
     """Enter a fused kernel, whose arguments are found by the names in its schema."""
-    names = [argument.name for argument in op._schema.arguments]
+    names = [argument.name for argument in schema_of(op).arguments]
 
     def function(*args: Any, **kwargs: Any) -> tuple[Tensor]:
         given: dict[str, Any] = {**dict(zip(names, args, strict=False)), **kwargs}

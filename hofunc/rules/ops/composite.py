@@ -28,16 +28,6 @@ define_composite(aten.addr.default, lambda c, a, b, *, beta=1, alpha=1: _weighte
 define_composite(aten.addcmul.default, lambda c, a, b, *, value=1: c + a * b * value)
 define_composite(aten.addcdiv.default, lambda c, a, b, *, value=1: c + a / b * value)
 define_composite(aten.lerp.Tensor, lambda x, y, weight: x + weight * (y - x))
-define_composite(aten.clamp.Tensor, lambda x, low=None, high=None: _clamped(x, low, high))
-
-
-def _clamped(x: Tensor, low: Tensor | None, high: Tensor | None) -> Tensor:
-    x = torch.where(x.isnan(), torch.nan, x)  # which has no slope, as in torch
-    if low is not None:
-        x = torch.where(x < low, low, x)
-    return x if high is None else torch.where(x > high, high, x)
-
-
 define_composite(aten.angle.default, lambda x: x.detach().angle())
 
 

@@ -6,6 +6,7 @@ An op with an integer or boolean result needs no rule, since there is nothing to
 import torch
 
 from hofunc.graph.draws import drawn
+from hofunc.internals import schema_of
 from hofunc.rules.registry import define_composite, define_constant
 
 aten = torch.ops.aten
@@ -25,7 +26,7 @@ RANDOM_NUMBERS = (
 for _name in (*CUTS, *STEPS, *NEW_TENSORS, *RANDOM_NUMBERS):
     _packet = getattr(aten, _name)
     for _overload in (getattr(_packet, _key) for _key in _packet.overloads()):  # __getattr__ would make another
-        if not _overload._schema.is_mutable and "Tensor" in str(_overload._schema):
+        if not schema_of(_overload).is_mutable and "Tensor" in str(schema_of(_overload)):
             define_constant(_overload)
 
 define_constant(drawn)

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
 
+from hofunc.internals import OpOverload
 from hofunc.rules.kinds import Autonomous
 from hofunc.rules.ops.calculus import (
     Polynomial,

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from hofunc.errors import UnsupportedOpError
+from hofunc.internals import CHOLESKY
 from hofunc.rules.expansion import Operand
 from hofunc.rules.ops.series import (
     Series,
@@ -45,8 +46,8 @@ def _cholesky(order: int, outputs: tuple[Tensor, ...], a: Operand, upper: bool =
     return result.mT if upper else result
 
 
-define_expansion(aten.linalg_cholesky_ex.default)(_cholesky)
-define_expansion(aten.cholesky.default)(_cholesky)
+for _op in (aten.linalg_cholesky_ex.default, *CHOLESKY):
+    define_expansion(_op)(_cholesky)
 
 
 # QR: in the coordinates of R, A is Q and its Cholesky factor is the change of R.

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from hofunc.graph.node import Graph, Node, Ref
+from hofunc.internals import OpOverload
 from hofunc.rules.kinds import Fused
 from hofunc.rules.registry import define_composite, define_fusion
 
@@ -22,7 +23,7 @@ def reduced_by(elements: Tensor, reduction: int) -> Tensor:
     return elements.sum() if reduction == SUM else elements
 
 
-def _define_loss(op: torch._ops.OpOverload, elements: Callable[..., Tensor]) -> None:
+def _define_loss(op: OpOverload, elements: Callable[..., Tensor]) -> None:
     """Enter a loss ``op(x, target, reduction, *params)`` by the loss of one element."""
     define_composite(
         op, lambda x, t, reduction=MEAN, *params, **kw: reduced_by(elements(x, t, *params, **kw), reduction)

@@ -12,6 +12,7 @@ from torch import Tensor
 from hofunc.algebra.labels import Axes
 from hofunc.algebra.term import Factor, Term
 from hofunc.graph.node import Call, Ref
+from hofunc.internals import OpOverload, schema_of
 from hofunc.rules.kinds import Site
 from hofunc.rules.ops.linear import reduced
 from hofunc.rules.registry import define_composite, define_linear
@@ -27,7 +28,7 @@ def chosen(op: Callable, x: Tensor, *args: int) -> Tensor:
     return torch.zeros_like(x).scatter(args[-1], op(x, *args, True)[1], 1)
 
 
-def _define_choice(op: torch._ops.OpOverload) -> None:
+def _define_choice(op: OpOverload) -> None:
     """Enter an op of a tensor, an axis and whether it stays, that names one element of each row."""
 
     @define_linear(op)
@@ -55,7 +56,7 @@ def equals(x: Tensor, out: Tensor) -> Tensor:
     return hits / hits.sum()
 
 
-def _define_middle(op: torch._ops.OpOverload) -> None:
+def _define_middle(op: OpOverload) -> None:
     @define_linear(op)
     def _terms(site: Site, x: Axes) -> dict[int, list[Term]]:
         return {0: [Term(1, (Factor(Call(equals, (site.ref(0), Ref(site.node.number))), x),), (), (x,))]}
@@ -68,9 +69,9 @@ _define_middle(aten.nanmedian.default)
 # Several elements of each row.
 
 
-def _define_selection(op: torch._ops.OpOverload) -> None:
+def _define_selection(op: OpOverload) -> None:
     """Enter an op that returns elements along an axis and their places."""
-    names = [argument.name for argument in op._schema.arguments]
+    names = [argument.name for argument in schema_of(op).arguments]
 
     def function(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         dim = {"dim": -1, **dict(zip(names[1:], args, strict=False)), **kwargs}["dim"]

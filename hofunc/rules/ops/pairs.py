@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from hofunc.errors import UnsupportedOpError
+from hofunc.internals import TIES_ARE_SHARED
 from hofunc.rules.ops.calculus import falling
 from hofunc.rules.ops.elementwise import sigmoid
 from hofunc.rules.quotient import divided
@@ -155,8 +156,50 @@ define_elementwise_pair(
 
 # Ones of straight pieces.
 
-define_composite(aten.fmax.default, lambda x, z: torch.where((x >= z) | z.isnan(), x, z))
-define_composite(aten.fmin.default, lambda x, z: torch.where((x <= z) | z.isnan(), x, z))
+
+def fmax(x: Tensor, z: Tensor) -> Tensor:
+    """Return the greater of two numbers, or the one that is one."""
+    return _at_ties(x, z, torch.where((x >= z) | z.isnan(), x, z))
+
+
+def fmin(x: Tensor, z: Tensor) -> Tensor:
+    """Return the lesser of two numbers, or the one that is one."""
+    return _at_ties(x, z, torch.where((x <= z) | z.isnan(), x, z))
+
+
+def _at_ties(x: Tensor, z: Tensor, other: Tensor) -> Tensor:
+    """Return the mean of two numbers where they are equal, and other ones elsewhere."""
+    return torch.where(x == z, x / 2 + z / 2, other) if TIES_ARE_SHARED else other
+
+
+def clamp(x: Tensor, low: Tensor | None = None, high: Tensor | None = None) -> Tensor:
+    """Return numbers within bounds; a high one holds against a low one that is above it."""
+    if not TIES_ARE_SHARED:
+        return _clamped(torch.where(x.isnan(), torch.nan, x), low, high)  # what is nan has no slope, as in torch
+    if low is None:
+        return x if high is None else torch.minimum(x, high)
+    if high is None:
+        return torch.maximum(x, low)
+    between = torch.where(low > high, high, _clamped(x, low, high))
+    for bound in (low, high):
+        between = torch.where((x == bound) & (low < high), x / 2 + bound / 2, between)
+    outside = (x < low) | (x > high)
+    for number in (low, high):
+        between = torch.where(number.isnan(), torch.where(outside, torch.nan, x + torch.nan), between)
+    return torch.where(x.isnan(), x + torch.where(low > high, high, 0), between)
+
+
+def _clamped(x: Tensor, low: Tensor | None, high: Tensor | None) -> Tensor:
+    if low is not None:
+        x = torch.where(x < low, low, x)
+    return x if high is None else torch.where(x > high, high, x)
+
+
+define_composite(aten.fmax.default, fmax)
+define_composite(aten.fmin.default, fmin)
+define_composite(aten.clamp.Tensor, clamp)
+define_composite(aten.clamp_min.Tensor, clamp)
+define_composite(aten.clamp_max.Tensor, lambda x, high: clamp(x, None, high))
 define_composite(
     aten.copysign.Tensor, lambda x, z: x * (x.detach().sign() * torch.copysign(torch.ones_like(x), z.detach()))
 )

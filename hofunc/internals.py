@@ -1,0 +1,247 @@
+"""What hofunc reads of what torch keeps to itself, each under a name of its own: no other file of hofunc does.
+
+Any release may change what stands here, so tests/test_internals.py tries every fact on the torch that is installed,
+and only this file tells releases apart. Ops are named where their rules are; only one that not all releases have is
+here as well.
+"""
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from operator import attrgetter
+from types import CodeType, FrameType, FunctionType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._C import DisableTorchFunctionSubclass, DispatchKey, TensorBase
+from torch._C import _autocast_supported_devices as autocast_devices
+from torch._C import _current_graph_task_id as backward_pass
+from torch._C import _DisableAutocast as DisableAutocast
+from torch._C import _disabled_torch_function_impl as no_torch_function
+from torch._C import _is_any_autocast_enabled as is_any_autocast_enabled
+from torch._C import _is_torch_function_enabled as is_torch_function_enabled
+from torch._C import _len_torch_dispatch_stack as count_dispatch_modes
+from torch._C import _len_torch_function_stack as count_function_modes
+from torch._C._functorch import _add_batch_dim as add_batch_dim
+from torch._C._functorch import _vmap_decrement_nesting as leave_vmap
+from torch._C._functorch import _vmap_increment_nesting as enter_vmap
+from torch._C._functorch import (
+    get_inplace_requires_grad_allowed,
+    get_unwrapped,
+    is_batchedtensor,
+    is_functorch_wrapped_tensor,
+    maybe_current_level,
+    maybe_get_bdim,
+    maybe_get_level,
+    peek_interpreter_stack,
+    set_inplace_requires_grad_allowed,
+    unwrap_if_dead,
+)
+from torch._decomp import decomposition_table
+from torch._functorch.pyfunctorch import (
+    VmapInterpreter,
+    retrieve_all_functorch_interpreters,
+    retrieve_current_functorch_interpreter,
+    temporarily_clear_interpreter_stack,
+)
+from torch._ops import OpOverload
+from torch._subclasses import FakeTensorMode
+from torch.autograd import forward_ad
+from torch.autograd.function import _SingleLevelFunction
+from torch.nn.modules._functions import BackwardHookFunction
+from torch.nn.modules.module import _WrappedHook as WrappedHook
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import _disable_current_modes as disable_current_modes
+from torch.utils._python_dispatch import _get_current_dispatch_mode as current_dispatch_mode
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack as dispatch_modes
+from torch.utils._python_dispatch import _pop_mode_temporarily as pop_mode_temporarily
+from torch.utils._pytree import (
+    TreeSpec,
+    keystr,
+    register_pytree_node,
+    tree_flatten,
+    tree_flatten_with_path,
+    tree_leaves,
+    tree_map,
+    tree_map_only,
+    tree_unflatten,
+)
+from torch.utils.hooks import BackwardHook, RemovableHandle
+
+from hofunc.releases import RELEASE
+
+__all__ = [
+    "CHOLESKY",
+    "MAKE_SUBCLASS",
+    "TIES_ARE_SHARED",
+    "BackwardHookFunction",
+    "DisableAutocast",
+    "DisableTorchFunctionSubclass",
+    "FakeTensorMode",
+    "OpOverload",
+    "TorchDispatchMode",
+    "TreeSpec",
+    "VmapInterpreter",
+    "WrappedHook",
+    "add_batch_dim",
+    "autocast_devices",
+    "backward_pass",
+    "base_of",
+    "below_autograd",
+    "compiled_by_inductor",
+    "count_dispatch_modes",
+    "count_function_modes",
+    "count_handles",
+    "current_dispatch_mode",
+    "decomposition_table",
+    "disable_current_modes",
+    "dispatch_modes",
+    "enter_vmap",
+    "find_cpp_compiler",
+    "function_running",
+    "get_inplace_requires_grad_allowed",
+    "get_unwrapped",
+    "getter_of",
+    "has_definition",
+    "has_forward_level",
+    "hides_ops",
+    "hooks_of",
+    "identity_of",
+    "is_any_autocast_enabled",
+    "is_autograd_view",
+    "is_batchedtensor",
+    "is_cut_view",
+    "is_functorch_wrapped_tensor",
+    "is_torch_function_enabled",
+    "keystr",
+    "leave_vmap",
+    "maybe_current_level",
+    "maybe_get_bdim",
+    "maybe_get_level",
+    "no_torch_function",
+    "peek_interpreter_stack",
+    "pop_mode_temporarily",
+    "register_pytree_node",
+    "retrieve_all_functorch_interpreters",
+    "retrieve_current_functorch_interpreter",
+    "schema_of",
+    "set_data",
+    "set_inplace_requires_grad_allowed",
+    "softmax",
+    "temporarily_clear_interpreter_stack",
+    "tree_flatten",
+    "tree_flatten_with_path",
+    "tree_leaves",
+    "tree_map",
+    "tree_map_only",
+    "tree_unflatten",
+    "unwrap_if_dead",
+]
+
+
+# Tensors. What recording reads at every op is read by functions in C, which take as long as the attribute itself.
+is_autograd_view: Callable[[Tensor], bool] = Tensor._is_view
+base_of: Callable[[Tensor], Tensor | None] = attrgetter("_base")  # the tensor of which it is such a view
+hooks_of: Callable[[Tensor], dict[int, Any] | None] = attrgetter("_backward_hooks")
+softmax = torch._softmax  # the op itself, called without a search for its kernel from Python
+MAKE_SUBCLASS = Tensor._make_subclass.__name__  # of what makes a tensor of a subclass past all ops
+set_data = vars(TensorBase)["data"].__set__  # what a mode of torch functions sees when a tensor is given other data
+
+# Of a storage or a random generator, what tells it from others, whichever Python object stands for it.
+identity_of: Callable[[Any], int] = attrgetter("_cdata")
+schema_of: Callable[[OpOverload], torch.FunctionSchema] = attrgetter("_schema")
+
+# The op of torch.cholesky, which torch 2.14 has no longer.
+CHOLESKY: tuple[OpOverload, ...] = tuple(
+    packet.default for packet in [getattr(torch.ops.aten, "cholesky", None)] if packet is not None
+)
+
+# Where numbers are equal, clamp, fmax and fmin share their slope out equally, as maximum and minimum always did, and a
+# bound that is a number keeps its part; before torch 2.14 all of it belonged to the first one, for clamp to the tensor.
+TIES_ARE_SHARED = RELEASE >= (2, 14)
+
+
+def getter_of(attribute: str) -> Callable[[Tensor], Any]:
+    """Return what a mode of torch functions sees when an attribute of a tensor is read."""
+    return vars(TensorBase)[attribute].__get__
+
+
+def is_cut_view(tensor: Tensor) -> bool:
+    """Tell whether a tensor became a view where gradients were off, so that no derivative goes through it."""
+    autograd = torch._C._autograd
+    return is_autograd_view(tensor) and autograd._get_creation_meta(tensor) == autograd.CreationMeta.NO_GRAD_MODE
+
+
+def below_autograd() -> AbstractContextManager:
+    """Let what is computed within, in a dispatch mode, pass through autograd again."""
+    return torch._C._SetExcludeDispatchKeyGuard(DispatchKey.AutogradFunctionality, False)
+
+
+def hides_ops() -> bool:
+    """Tell whether ops that are called now reach no dispatch mode."""
+    return torch._C._dispatch_tls_is_dispatch_key_excluded(DispatchKey.Python)
+
+
+def has_forward_level() -> bool:
+    """Tell whether tensors may have tangents of torch.autograd.forward_ad."""
+    return forward_ad._current_level >= 0
+
+
+def count_handles() -> int:
+    """Return a number that is greater after any hook was registered that returns a handle."""
+    return RemovableHandle.next_id
+
+
+def has_definition(op: OpOverload) -> bool:
+    """Tell whether torch defines an op by other ops, as `op.decompose` computes it."""
+    return torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd")
+
+
+def function_running() -> type | None:
+    """Return the custom Function of which the forward is running, the innermost of several; None outside of all.
+
+    There torch turns forward mode off, as nothing else does but inference mode, and that is quick to ask. Which one it
+    is stands in the frames. Where it does not, as where torch itself makes views of inputs that a forward returned, it
+    is the base class, or that of module hooks if their caller is there.
+    """
+    if torch._C._is_fwd_grad_enabled():
+        return None
+    kinds: dict[CodeType, type] = {BackwardHook._apply_on_tensors.__code__: BackwardHookFunction}
+    kinds |= {code: kind for kind in _subclasses(_SingleLevelFunction) for code in _codes(kind)}
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code in kinds:
+            context = next(iter(frame.f_locals.values()), None)  # an inherited forward is that of several classes
+            return getattr(type(context), "_forward_cls", kinds[frame.f_code])
+        frame = frame.f_back
+    return None if torch.is_inference_mode_enabled() else torch.autograd.Function
+
+
+def _subclasses(kind: Any) -> Iterator[type]:
+    """Yield the classes below one."""
+    for below in kind.__subclasses__():
+        yield below
+        yield from _subclasses(below)
+
+
+def _codes(function: Any) -> list[CodeType]:
+    """Return the code of a Function's forward, and that of what decorates it."""
+    forward = vars(function).get("forward")
+    forward = getattr(forward, "__func__", forward)
+    return [each.__code__ for each in (forward, inspect.unwrap(forward)) if isinstance(each, FunctionType)]
+
+
+def compiled_by_inductor(module: torch.fx.GraphModule, tensors: Sequence[Tensor], options: dict[str, Any]) -> Any:
+    """Compile a graph for tensors that lie in memory as the given ones do."""
+    from torch._inductor import compile as compiled  # noqa: PLC0415 - slow to import
+
+    return compiled(module, list(tensors), options=options)
+
+
+def find_cpp_compiler() -> str:
+    """Return the C++ compiler that inductor uses; raises RuntimeError if there is none."""
+    from torch._inductor.cpp_builder import get_cpp_compiler  # noqa: PLC0415 - slow to import
+
+    return get_cpp_compiler()

@@ -1,0 +1,560 @@
+"""What hofunc reads of what torch keeps to itself: every fact, on the torch that is installed."""
+
+import ast
+import copy
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+from torch.autograd.graph import get_gradient_edge
+from torch.overrides import TorchFunctionMode
+
+import hofunc
+from hofunc import internals
+from hofunc.graph.objects import Witness
+
+aten = torch.ops.aten
+KEPT = re.compile(r"\._(?!_)")
+SOURCES = sorted(Path(internals.__file__).parent.rglob("*.py"))
+
+
+class Ops(internals.TorchDispatchMode):
+    """Notes the ops that arrive, and whatever a function says of each."""
+
+    def __init__(self, note: Callable[[], Any] = lambda: None) -> None:
+        super().__init__()
+        self.ops: list[Any] = []
+        self.notes: list[Any] = []
+        self._note = note
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        self.ops.append(func)
+        self.notes.append(self._note())
+        return func(*args, **(kwargs or {}))
+
+
+class Functions(TorchFunctionMode):
+    """Notes the torch functions that are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.called: list[Any] = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        self.called.append(func)
+        return func(*args, **(kwargs or {}))
+
+
+# That there is no other file which reads such things.
+
+
+def kept_by_torch(path: Path) -> Iterator[str]:
+    """Yield what a file reads of torch that is not public: modules, names in modules, attributes of tensors and ops."""
+    attributes = {"_base", "_is_view", "_backward_hooks", "_cdata", "_schema", "_version", "_make_subclass", "next_id"}
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.startswith("torch._"))
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "torch":
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from filter(KEPT.search, names)
+        elif isinstance(node, ast.Attribute):
+            text = ast.unparse(node)
+            is_op = text.removeprefix("torch.ops.").startswith(("aten.", "mkldnn."))
+            if node.attr in attributes or (text.startswith(("torch.", "Tensor.", "forward_ad.")) and KEPT.search(text)):
+                yield from () if is_op else (text,)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(SOURCES[0].parent)))
+def test_only_one_file_reads_what_torch_keeps_to_itself(path: Path) -> None:
+    found = {*kept_by_torch(path)}
+    assert bool(found) == (path.name == "internals.py"), found
+
+
+def test_every_fact_is_used_and_tested() -> None:
+    here = Path(__file__).read_text()
+    others = "\n".join(path.read_text() for path in SOURCES if path.name != "internals.py")
+    for name in internals.__all__:
+        assert f"internals.{name}" in here, f"{name} has no test"
+        assert name in others, f"{name} is not used"
+
+
+# Tensors.
+
+
+def test_views_as_autograd_knows_them() -> None:
+    x = torch.ones(3)
+    with torch.no_grad():
+        cut = x[:2]
+    view = x[1:]
+    assert [*map(internals.is_autograd_view, (x, view, cut, x.clone()))] == [False, True, True, False]
+    assert internals.base_of(view) is x
+    assert internals.base_of(x) is None
+    assert [*map(internals.is_cut_view, (x, view, cut))] == [False, False, True]
+
+
+def test_hooks_of_a_tensor() -> None:
+    x, before = torch.ones(3, requires_grad=True), internals.count_handles()
+    assert not internals.hooks_of(x)
+    handle = x.register_hook(torch.neg)
+    assert [*(internals.hooks_of(x) or {}).values()] == [torch.neg]
+    assert internals.count_handles() > before
+    handle.remove()
+    assert not internals.hooks_of(x)
+
+
+def of_the_step(x: Tensor, hook: Callable) -> Any:
+    """Register a hook of a step of autograd."""
+    return get_gradient_edge(x * 1).node.register_prehook(hook)
+
+
+@pytest.mark.parametrize("register", [Tensor.register_hook, of_the_step])
+def test_every_hook_counts(register: Callable) -> None:
+    x, before = torch.ones(3, requires_grad=True), internals.count_handles()
+    handle = register(x, torch.neg)
+    assert internals.count_handles() > before
+    handle.remove()
+
+
+@pytest.mark.filterwarnings("ignore:Using a non-full backward hook")
+def test_hooks_of_modules() -> None:
+    net, x = nn.Linear(2, 2), torch.ones(2, requires_grad=True)
+    net.register_full_backward_hook(lambda *_: None)
+    with Ops(internals.function_running) as mode:
+        net(x)
+    assert internals.BackwardHookFunction in mode.notes
+    other = nn.Tanh()
+    other.register_backward_hook(lambda *_: None)
+    y = other(x)
+    handle = get_gradient_edge(y).node.register_hook(lambda *_: None)
+    hooks = handle.hooks_dict_ref() or {}
+    assert any(isinstance(hook, internals.WrappedHook) for hook in hooks.values())
+
+
+def test_identities_of_storages_and_generators() -> None:
+    x, y = torch.ones(3), torch.ones(3)
+    assert internals.identity_of(x.untyped_storage()) == internals.identity_of(x[1:].untyped_storage())
+    assert internals.identity_of(x.untyped_storage()) != internals.identity_of(y.untyped_storage())
+    first, second = torch.Generator(), torch.Generator()
+    assert internals.identity_of(first) != internals.identity_of(second)
+    assert internals.identity_of(torch.default_generator) == internals.identity_of(torch.default_generator)
+
+
+def test_what_a_mode_sees_of_attributes() -> None:
+    x, y = torch.ones(3), torch.zeros(3)
+    with Functions() as mode:
+        _ = x.requires_grad
+        x.data = y
+    assert internals.getter_of("requires_grad") in mode.called
+    assert internals.set_data in mode.called
+    for attribute in ("is_leaf", "grad_fn", "grad"):
+        with Functions() as mode:
+            getattr(x, attribute)
+        assert mode.called == [internals.getter_of(attribute)]
+
+
+def test_what_makes_a_tensor_of_a_subclass() -> None:
+    seen: list[str] = []
+    with Witness(lambda _, name: seen.append(name)):
+        nn.Parameter(torch.ones(2))
+    assert seen == [internals.MAKE_SUBCLASS]
+
+
+def test_the_quick_softmax_is_the_op() -> None:
+    x = torch.ones(3)
+    with Ops() as mode:
+        internals.softmax(x, 0, False)
+    assert mode.ops == [aten._softmax.default]
+
+
+# Ops.
+
+
+def test_schemas_say_what_ops_write_and_return() -> None:
+    assert isinstance(aten.exp_.default, internals.OpOverload)
+    written, read = (internals.schema_of(op) for op in (aten.add_.Tensor, aten.add.Tensor))
+    assert written.is_mutable
+    assert not read.is_mutable
+    assert [argument.name for argument in read.arguments] == ["self", "other", "alpha"]
+    assert [a.alias_info is not None and a.alias_info.is_write for a in written.arguments] == [True, False, False]
+    assert internals.schema_of(aten.t.default).returns[0].alias_info is not None
+    assert [a.default_value for a in read.arguments if a.has_default_value()] == [1]
+    assert [a.kwarg_only for a in read.arguments] == [False, False, True]
+    assert (read.name, str(read.arguments[0].type)) == ("aten::add", "Tensor")
+
+
+def test_definitions_by_other_ops() -> None:
+    assert internals.has_definition(aten.matmul.default)
+    assert not internals.has_definition(aten.mm.default)
+    assert aten.addmv.default in internals.decomposition_table
+
+
+@pytest.mark.filterwarnings("ignore:torch.cholesky is deprecated")
+def test_the_op_of_cholesky() -> None:
+    with Ops() as mode:
+        if internals.CHOLESKY:
+            torch.cholesky(torch.eye(2))
+        else:
+            with pytest.raises(RuntimeError, match="now removed"):
+                torch.cholesky(torch.eye(2))
+    assert {*mode.ops} >= {*internals.CHOLESKY}
+
+
+@pytest.mark.parametrize("op", [torch.fmax, torch.fmin, torch.clamp_min, torch.clamp_max, torch.clamp])
+def test_whose_the_slope_is_where_numbers_are_equal(op: Callable[..., Tensor]) -> None:
+    x = torch.tensor(1.0)
+    assert torch.func.grad(op)(x, x) == (0.5 if internals.TIES_ARE_SHARED else 1)
+    if op not in (torch.fmax, torch.fmin):
+        assert torch.func.grad(op)(x, 1.0) == (0 if internals.TIES_ARE_SHARED else 1)
+
+
+# Modes.
+
+
+def test_the_stack_of_dispatch_modes() -> None:
+    assert internals.count_dispatch_modes() == 0
+    assert internals.dispatch_modes() == []
+    with Ops() as outer, Ops() as inner:
+        assert internals.count_dispatch_modes() == 2
+        assert internals.dispatch_modes() == [outer, inner]
+        assert internals.current_dispatch_mode() is inner
+        with internals.pop_mode_temporarily() as popped:
+            assert popped is inner
+            assert internals.current_dispatch_mode() is outer
+        with internals.disable_current_modes():
+            torch.ones(2).exp()
+            assert internals.current_dispatch_mode() is None
+        assert inner.notes == []
+
+
+def test_the_stack_of_function_modes() -> None:
+    assert internals.count_function_modes() == 0
+    with Functions():
+        assert internals.count_function_modes() == 1
+
+
+def test_a_dispatch_mode_is_asked_whether_dynamo_skips_it() -> None:
+    assert "_should_skip_dynamo" in vars(internals.TorchDispatchMode)
+
+
+def test_torch_functions_of_subclasses_are_switched_off() -> None:
+    class Loud(Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            raise AssertionError
+
+    loud = torch.ones(2).as_subclass(Loud)
+    assert internals.is_torch_function_enabled()
+    with internals.DisableTorchFunctionSubclass():
+        assert not internals.is_torch_function_enabled()
+        loud.exp()
+    assert nn.Parameter.__torch_function__ is internals.no_torch_function
+    assert Tensor.__torch_function__ is not internals.no_torch_function
+
+
+def test_ops_that_no_mode_sees() -> None:
+    seen = []
+
+    class Asks(Functions):
+        def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            seen.append(internals.hides_ops())
+            return super().__torch_function__(func, types, args, kwargs)
+
+    x = torch.ones(2)
+    with Asks():
+        torch.DoubleTensor([x[0], 1.0])
+    assert {*seen} == {True, False}
+    assert not internals.hides_ops()
+
+
+def test_below_autograd_what_is_computed_can_pass_through_it_again() -> None:
+    x = torch.ones(2, requires_grad=True)
+    results = []
+
+    class Again(internals.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            results.append(func(*args).requires_grad)
+            with internals.below_autograd(), torch.enable_grad():
+                results.append(func(*args).requires_grad)
+            return func(*args)
+
+    with Again():
+        x.exp()
+    assert results[:2] == [False, True]
+
+
+def test_fake_tensors() -> None:
+    with internals.FakeTensorMode() as mode:
+        fake = torch.ones(2)
+    assert fake.fake_mode is mode  # type: ignore[attr-defined]
+    assert type(fake).__module__.startswith("torch._subclasses.")
+
+
+# Transforms.
+
+
+def test_the_stack_of_transforms() -> None:
+    seen: list[Any] = []
+
+    def f(x: Tensor) -> Tensor:
+        level = internals.retrieve_current_functorch_interpreter()
+        assert isinstance(level, internals.VmapInterpreter)
+        seen.extend((internals.maybe_current_level(), level.batch_size(), level.randomness(), level.level()))
+        seen.append(len(internals.retrieve_all_functorch_interpreters()))
+        with internals.temporarily_clear_interpreter_stack():
+            seen.append(internals.peek_interpreter_stack())
+        return x
+
+    assert internals.maybe_current_level() is None
+    assert internals.peek_interpreter_stack() is None
+    torch.func.vmap(f, randomness="different")(torch.ones(3))
+    assert seen == [1, 3, "different", 1, 1, None]
+
+
+def test_wrappers_of_transforms() -> None:
+    x = torch.ones(2, 3)
+    seen: list[Any] = []
+
+    def f(row: Tensor) -> Tensor:
+        assert internals.is_functorch_wrapped_tensor(row)
+        assert internals.is_batchedtensor(row)
+        seen.extend((internals.maybe_get_bdim(row), internals.maybe_get_level(row), internals.get_unwrapped(row) is x))
+        return row
+
+    torch.func.vmap(f, in_dims=1)(x)
+    assert seen == [1, 1, True]
+    assert not internals.is_functorch_wrapped_tensor(x)
+    assert internals.maybe_get_level(x) == -1
+
+
+def test_levels_of_vmap_by_hand() -> None:
+    level = internals.enter_vmap(2, "same")
+    try:
+        row = internals.add_batch_dim(torch.arange(6.0).reshape(2, 3), 0, level)
+        assert row.shape == (3,)
+        assert torch.equal(internals.get_unwrapped(row * 2), torch.arange(6.0).reshape(2, 3) * 2)
+    finally:
+        internals.leave_vmap()
+    assert internals.maybe_current_level() is None
+
+
+def test_a_wrapper_whose_level_has_ended() -> None:
+    kept: list[Tensor] = []
+
+    def f(x: Tensor) -> Tensor:
+        kept.append(x)
+        assert internals.unwrap_if_dead(x) is x
+        return x.sum()
+
+    torch.func.grad(f)(torch.ones(2))
+    assert internals.unwrap_if_dead(kept[0]) is not kept[0]
+
+
+# Autograd and autocast.
+
+
+def test_backward_passes_have_numbers() -> None:
+    x, seen = torch.ones(2, requires_grad=True), []
+    y = x * 2
+    y.register_hook(lambda _: seen.append(internals.backward_pass()))
+    y.sum().backward()
+    assert internals.backward_pass() == -1
+    assert seen[0] != -1
+
+
+def test_levels_of_forward_mode() -> None:
+    assert not internals.has_forward_level()
+    with forward_ad.dual_level():
+        assert internals.has_forward_level()
+
+
+def test_autocast() -> None:
+    assert not internals.is_any_autocast_enabled()
+    with torch.autocast("cpu"):
+        assert internals.is_any_autocast_enabled()
+        assert "cpu" in internals.autocast_devices()
+        with internals.DisableAutocast():
+            assert torch.ones(2, 2).mm(torch.ones(2, 2)).dtype == torch.float32
+
+
+# Custom Functions.
+
+
+class WithContext(torch.autograd.Function):
+    """A Function whose forward takes the context."""
+
+    @staticmethod
+    def forward(_: Any, x: Tensor) -> Tensor:
+        return x.exp()
+
+    @staticmethod
+    def backward(_: Any, gradient: Tensor) -> Tensor:
+        return gradient
+
+
+class Heir(WithContext):
+    """One that inherits its forward."""
+
+
+class WithSetup(torch.autograd.Function):
+    """A Function whose forward takes no context."""
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x.exp()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: Any) -> None:
+        """Keep nothing."""
+
+
+class Calls(torch.autograd.Function):
+    """One that applies another, and then goes on."""
+
+    @staticmethod
+    def forward(_: Any, x: Tensor) -> Tensor:
+        return WithSetup.apply(x).sin()
+
+
+class Decorated(torch.autograd.Function):
+    """One with a decorated forward."""
+
+    @staticmethod
+    @torch.amp.custom_fwd(device_type="cpu")
+    def forward(_: Any, x: Tensor) -> Tensor:
+        return x.exp()
+
+
+class Inferring(torch.autograd.Function):
+    """One that turns everything off."""
+
+    @staticmethod
+    def forward(_: Any, x: Tensor) -> Tensor:
+        with torch.inference_mode():
+            return x.exp()
+
+
+class Returning(torch.autograd.Function):
+    """One that returns what it was given, of which torch makes a view."""
+
+    @staticmethod
+    def forward(_: Any, x: Tensor) -> Tensor:
+        return x
+
+
+@pytest.mark.parametrize("function", [WithContext, Heir, WithSetup, Decorated, Inferring])
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_the_function_of_which_the_forward_runs(function: Any, requires_grad: bool) -> None:
+    with Ops(internals.function_running) as mode:
+        function.apply(torch.ones(2, requires_grad=requires_grad))
+    assert {*mode.notes} - {None} == {function}
+    assert internals.function_running() is None
+
+
+def test_the_innermost_function() -> None:
+    with Ops(internals.function_running) as mode:
+        Calls.apply(torch.ones(2))
+    by_op = dict(zip(mode.ops, mode.notes, strict=True))
+    assert (by_op[aten.exp.default], by_op[aten.sin.default]) == (WithSetup, Calls)
+
+
+def test_a_function_that_no_frame_names() -> None:
+    x = torch.ones(2)
+    with Ops(internals.function_running) as mode:
+        Returning.apply(x)
+    assert mode.notes == [torch.autograd.Function]
+
+
+def squares(x: Tensor) -> Tensor:
+    """Return the sum of squares."""
+    return (x**2).sum()
+
+
+def test_outside_of_functions_gradients_may_be_off() -> None:
+    with Ops(internals.function_running) as mode:
+        with torch.no_grad():
+            torch.ones(2).exp()
+        with torch.inference_mode():
+            torch.ones(2).exp()
+        torch.func.jvp(torch.func.grad(squares), (torch.ones(2),), (torch.ones(2),))
+        torch.func.vmap(torch.exp)(torch.ones(2))
+    assert {*mode.notes} == {None}
+
+
+@pytest.mark.parametrize("function", [WithContext, Heir, WithSetup, Decorated, Inferring, Returning, Calls])
+def test_a_custom_function_is_never_lost(function: Any) -> None:
+    with pytest.raises(hofunc.HofuncError, match=r"custom torch\.autograd\.Function"):
+        hofunc.hessian(lambda x: function.apply(x * 2).sum())(torch.ones(2))
+
+
+# Trees.
+
+
+def test_trees() -> None:
+    tree = {"b": (1, None), "a": [2.0, 3]}
+    leaves, spec = internals.tree_flatten(tree)
+    assert isinstance(spec, internals.TreeSpec)
+    assert internals.tree_leaves(tree) == leaves
+    assert spec.num_leaves == len(leaves)
+    assert internals.tree_unflatten(leaves, spec) == tree
+    assert internals.tree_map(str, (1, [2])) == ("1", ["2"])
+    assert internals.tree_map_only(int, lambda n: n + 1, (1, "2")) == (2, "2")
+    paths, same = internals.tree_flatten_with_path(((1,), {"n": 2}))
+    assert [internals.keystr(path) for path, _ in paths] == ["[0][0]", "[1]['n']"]
+    assert getattr(paths[0][0][0], "idx", None) == 0
+    assert hash(same) == hash(copy.copy(same))
+
+
+def test_a_class_of_hofunc_is_a_tree() -> None:
+    assert internals.register_pytree_node is not None
+    assert all(isinstance(leaf, Tensor) for leaf in internals.tree_leaves(_derivative()))
+
+
+def _derivative() -> hofunc.Derivative:
+    return hofunc.hod(lambda x: x.sin(), order=1, layout="compact")(torch.ones(2))
+
+
+# The compiler.
+
+
+def test_inductor_compiles_a_graph() -> None:
+    assert internals.find_cpp_compiler()
+    assert callable(internals.compiled_by_inductor)  # tests/test_callable_plan.py compiles plans by it
+
+
+def test_what_a_transform_refuses_may_be_allowed() -> None:
+    def f(x: Tensor) -> Tensor:
+        before = internals.get_inplace_requires_grad_allowed()
+        internals.set_inplace_requires_grad_allowed(True)
+        torch.ones(2).requires_grad_()
+        internals.set_inplace_requires_grad_allowed(before)
+        return x
+
+    assert not internals.get_inplace_requires_grad_allowed()
+    torch.func.vmap(f)(torch.ones(2))
+    with pytest.raises(RuntimeError, match="requires_grad_"):
+        torch.func.vmap(lambda x: torch.ones(2).requires_grad_())(torch.ones(2))
+
+
+def test_a_saved_result_is_detached_and_given_back_with_its_history() -> None:
+    made: list[tuple[Any, Any, Any]] = []
+
+    class Made(internals.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            made.append((func, args, func(*args, **(kwargs or {}))))
+            return made[-1][2]
+
+    x = torch.ones(2, requires_grad=True)
+    with Made():
+        y = x.exp()
+        torch.autograd.grad(y.sum(), x, create_graph=True)
+    saved = next(out for func, args, out in made if func is aten.detach.default and args[0] is y)
+    given = next(out for func, args, out in made if func is aten.detach.default and args[0] is saved)
+    assert saved.grad_fn is None
+    assert not internals.is_autograd_view(given)
+    assert (given.grad_fn, given.output_nr) == (y.grad_fn, y.output_nr)
+    assert any(given is arg for func, args, _ in made if func is aten.mul.Tensor for arg in args)
