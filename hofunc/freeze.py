@@ -12,7 +12,7 @@ from hofunc.graph.capture import record_for_replay
 from hofunc.graph.facts import Facts
 from hofunc.graph.layout import restrided
 from hofunc.graph.node import Graph
-from hofunc.graph.record import Recording, followed_if_needed
+from hofunc.graph.record import Recording, made_recordable
 from hofunc.graph.standin import in_transform
 from hofunc.internals import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 from hofunc.plan.blueprint import Blueprint, Limits
@@ -159,7 +159,7 @@ def _taken(request: Request, args: tuple, kwargs: dict) -> _Taken:
 
     objects = [leaf for leaf in leaves if not isinstance(leaf, torch.Tensor)]
     given = [leaves[place] for place in active], [leaves[place] for place in others], (request.user, *objects)
-    recording, readings, facts, asked_history = followed_if_needed(
+    recording, readings, facts, asked_history = made_recordable(
         lambda follow: record_for_replay(function, *given, follow=follow)
     )
     output, _ = tree_unflatten(recording.leaves, recording.spec)

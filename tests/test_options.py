@@ -3,6 +3,7 @@
 import warnings
 from collections import OrderedDict
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 
 import hofunc
 from hofunc.errors import FallbackWarning
-from hofunc.options import FALLBACKS, fallback, options
+from hofunc.options import FALLBACKS, PASSES, fallback, options, records_forward
 from hofunc.rules import opaque
 from hofunc.rules.registry import RULES
 
@@ -82,9 +83,28 @@ def test_blocks_nest_and_end_with_errors() -> None:
     assert fallback() == "quiet"
 
 
-@pytest.mark.parametrize("wrong", ["no", None, True, ""])
+@pytest.mark.parametrize("wrong", ["no", True, ""])
 def test_an_unknown_choice(wrong: str) -> None:
     with pytest.raises(hofunc.ArgumentError, match=r"hofunc.options: fallback: got .*, expected one of") as caught:
         options(fallback=wrong)
     assert str(FALLBACKS) in str(caught.value)
     assert fallback() == "warn"
+
+
+@pytest.mark.parametrize("wrong", ["no", "", 3, [1]])
+def test_an_unknown_choice_of_passes(wrong: Any) -> None:
+    with pytest.raises(hofunc.ArgumentError, match=r"hofunc.options: functions: got .*, expected one of") as caught:
+        options(functions=wrong)
+    assert str(PASSES) in str(caught.value)
+    assert not records_forward(torch.autograd.Function)
+
+
+def test_options_that_are_not_named_stay() -> None:
+    with options(functions="forward"):
+        with options(fallback="quiet"):
+            assert records_forward(torch.autograd.Function)
+        assert fallback() == "warn"
+    with options(functions=[torch.autograd.Function]):
+        assert records_forward(torch.autograd.Function)
+        assert not records_forward(type)
+    assert not records_forward(torch.autograd.Function)

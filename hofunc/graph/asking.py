@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from hofunc.graph.record import Function, Recording, followed_if_needed, record
+from hofunc.graph.record import Function, Recording, made_recordable, record
 
 _asks: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()  # whether they do, by the sources that were met
 
@@ -53,9 +53,9 @@ def recorded(
             _asks[source] = True
         return record(f, inputs, others, follow=follow, watch=watch or asks is None)
 
-    recording = call(True) if asks else followed_if_needed(call)
+    recording = made_recordable(call, follow=bool(asks))
     if recording.asked and not asks:
-        recording = call(True)
+        recording = made_recordable(call, follow=True)
     if asks is None:
         asks = _asks.setdefault(source, False)
     return recording._replace(asked=True) if asks else recording

@@ -268,9 +268,21 @@ class Ledger:
     def _enter_detached(self, tensor: torch.Tensor, out: torch.Tensor) -> bool:
         """Note what was detached, if it is tracked; most of it, which autograd saves, never meets another op."""
         index = self._cuts[id(tensor)][1] if id(tensor) in self._cuts else self.node_of(tensor)
-        if index is not None and id(out) not in self.tracked:  # as an input is that stands for another tensor
+        if index is None:
+            return self.recover(out)
+        if id(out) not in self.tracked:  # as an input is that stands for another tensor
             self._cuts[id(out)] = out, index
-        return index is not None
+        return True
+
+    def recover(self, value: torch.Tensor) -> bool:
+        """Take a tensor for the node whose history it has, if autograd gives back what it saved of that."""
+        if id(value) in self.tracked or id(value) in self._cuts or is_autograd_view(value) or value.grad_fn is None:
+            return False
+        saved = self._saved(value)
+        if saved is not None:
+            self.aliases.append(value)
+            self.tracked[id(value)] = saved
+        return saved is not None
 
     def _enter_restrided(self, tensor: torch.Tensor, out: torch.Tensor) -> bool:
         """Append nodes that read a tensor by strides from the memory of another, if it lies in that."""

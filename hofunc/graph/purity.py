@@ -5,7 +5,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from hofunc.errors import BranchError, MutationError, UntracedError
+from hofunc.errors import BranchError, FallbackWarning, MutationError, UntracedError, warn
 from hofunc.graph.identity import storage_key
 from hofunc.graph.ledger import Ledger
 from hofunc.graph.storage import effects
@@ -15,11 +15,14 @@ from hofunc.internals import (
     backward_pass,
     count_handles,
     function_running,
+    has_setup_context,
     hooks_of,
     schema_of,
     tree_leaves,
 )
+from hofunc.options import records_forward
 
+_WARNED: set[type] = set()
 _INDEX = torch.ops.aten.index.Tensor
 _OF_SHAPES = (torch.ops.aten.is_same_size.default, torch.ops.aten._has_same_storage_numel.default)  # not of values
 
@@ -184,19 +187,54 @@ def _refuse_hook(hook: Any, of: str) -> NoReturn:
     )
 
 
-def check_custom_function(op: Any) -> None:
-    """Refuse an op that runs inside a custom torch.autograd.Function, the backward of which would be ignored.
+class FunctionMet(BaseException):
+    """A custom Function is running that can be recorded as one op, if f is recorded again.
+
+    Attributes:
+        function: Its class.
+    """
+
+    def __init__(self, function: Any):
+        super().__init__(function)
+        self.function = function
+
+
+def is_in_forward() -> bool:
+    """Tell whether an op runs inside a custom torch.autograd.Function of which the forward is to be recorded.
 
     Raises:
-        UntracedError: It does.
+        FunctionMet: It runs inside another one, with a backward that can be used.
+        UntracedError: Or with one that cannot.
     """
-    function = function_running()
+    function: Any = function_running()
     if function is BackwardHookFunction:
         _refuse_hook(function, function.__name__)
-    if function is not None:
-        raise UntracedError(
-            "hofunc: f uses a custom torch.autograd.Function",
-            got=f"{function.__name__}.apply, of which only the forward ({op}) can be recorded",
-            expected="ops whose derivatives are known",
-            remedy="Write the function with plain torch ops, or enter a rule for it (docs/adding-an-op.md).",
-        )
+    if function is None:
+        return False
+    if records_forward(function):
+        if function not in _WARNED:
+            _WARNED.add(function)
+            warn(
+                f"hofunc: of {function.__name__}, a custom torch.autograd.Function, the forward is recorded, and its "
+                "own backward is not used, as hofunc.options(functions=...) has it.",
+                FallbackWarning,
+            )
+        return True
+    if not has_setup_context(function):
+        refuse_function(function)
+    raise FunctionMet(function)
+
+
+def refuse_function(function: Any, cause: Exception | None = None) -> NoReturn:
+    """Refuse a custom torch.autograd.Function of which neither the backward nor the forward can be used.
+
+    Raises:
+        UntracedError: Always.
+    """
+    raise UntracedError(
+        "hofunc: f uses a custom torch.autograd.Function",
+        got=f"{function.__name__}.apply without a setup_context, of which only the forward can be recorded",
+        expected="ops whose derivatives are known",
+        remedy="If its backward is the derivative of its forward, set hofunc.options(functions='forward'). Or write it "
+        "with plain torch ops, or enter a rule for it (docs/adding-an-op.md).",
+    ) from cause

@@ -10,15 +10,18 @@ from torch.autograd.graph import get_gradient_edge
 from torch.nn import Parameter
 
 from hofunc.graph.draws import differs_by_row, drawn_again
+from hofunc.graph.functions import as_op
 from hofunc.graph.identity import PLAIN, plain, variable_of
 from hofunc.graph.layout import COMPUTED_AGAIN
 from hofunc.graph.node import Call, Graph, call_of
+from hofunc.graph.purity import FunctionMet, refuse_function
 from hofunc.graph.reads import Reads
 from hofunc.graph.spots import Spots
 from hofunc.graph.standin import Lift, in_transform, outside_transforms, stand_in
 from hofunc.graph.storage import Made
 from hofunc.graph.tape import Tape
-from hofunc.internals import TreeSpec, has_forward_level, tree_flatten, tree_map
+from hofunc.internals import TreeSpec, function_refused, has_forward_level, tree_flatten, tree_map
+from hofunc.options import records_forward
 
 Function = Callable[..., Any]
 Result = TypeVar("Result")
@@ -49,18 +52,29 @@ class Recording(NamedTuple):
         return [self.values[number] for number in self.graph.outputs]
 
 
-def followed_if_needed(recorded: Callable[[bool], Result]) -> Result:
-    """Return what is recorded of a function, on inputs that autograd follows if it takes gradients by them itself.
+def made_recordable(recorded: Callable[[bool], Result], *, follow: bool = False) -> Result:
+    """Return what is recorded of a function, again where it turns out that it has to be recorded otherwise.
+
+    It may take gradients of its inputs by autograd, so that these have to be followed, or apply a custom Function.
 
     Args:
         recorded: Records it, on inputs that are followed or not.
+        follow: Whether they are known to have to be.
     """
-    try:
-        return recorded(False)
-    except RuntimeError as error:
-        if not any(text in str(error) for text in ("does not require grad", "requires_grad=False")):
-            raise
-    return recorded(True)
+    while True:
+        try:
+            return recorded(follow)
+        except FunctionMet as met:
+            as_op(met.function)
+        except RuntimeError as error:
+            if (function := function_refused(error)) is not None:
+                if not records_forward(function):
+                    refuse_function(function, error)
+                as_op(function)
+            elif follow or not any(text in str(error) for text in ("does not require grad", "requires_grad=False")):
+                raise
+            else:
+                follow = True
 
 
 def record(
@@ -106,7 +120,7 @@ def _record_values(f: Function, inputs: Sequence[torch.Tensor], others: Any, fol
         if not has_history:
             values = [value.detach() if value.requires_grad else value for value in recording.values]
             recording = recording._replace(values=values)
-    if tape.wrote and ((has_grad and has_history) or has_forward_level()):
+    if tape.hides_history and ((has_grad and has_history) or has_forward_level()):
         # what autograd knows of a tensor that was written to is not what the graph does, so the values have no history
         recording = recording._replace(wrappers=[*map(plain, inputs)])
     return recording

@@ -17,10 +17,10 @@ from hofunc.graph.purity import (
     BackwardPass,
     Hooks,
     check_branch,
-    check_custom_function,
     check_replaced,
     check_unbatched,
     check_written,
+    is_in_forward,
 )
 from hofunc.graph.storage import Made, Storages, effects, is_view, singly
 from hofunc.internals import (
@@ -32,7 +32,7 @@ from hofunc.internals import (
     maybe_current_level,
 )
 
-_DETACH = torch.ops.aten.detach.default
+_ALIAS, _DETACH = torch.ops.aten.alias.default, torch.ops.aten.detach.default
 _NATIVE_DROPOUT = torch.ops.aten.native_dropout.default
 
 
@@ -67,6 +67,8 @@ class Tape(TorchDispatchMode):
         self.captured: set[int] = set()
         self.is_guarded = count_dispatch_modes() > 0
         self._log: list[tuple[Any, tuple, dict, Any]] = []
+        self._hides_history = False
+        self._given_back: list[torch.Tensor] = []  # what autograd may have saved while the tape did not look
         self._storages = Storages(self.ledger)
         self._backward_pass = BackwardPass()
         self._hooks = Hooks()
@@ -88,9 +90,9 @@ class Tape(TorchDispatchMode):
         return [seen_as(alias, tensor) for alias, tensor in zip(aliases, inputs, strict=True)]
 
     @property
-    def wrote(self) -> bool:
-        """Whether the function wrote to a storage that the graph knows."""
-        return self._storages.exist
+    def hides_history(self) -> bool:
+        """Whether autograd knows other histories of the values than the graph: where there were writes, or forwards."""
+        return self._storages.exist or self._hides_history
 
     def graph(self, outputs: Sequence[torch.Tensor]) -> Graph:
         """Return what was recorded, as the graph of the given outputs.
@@ -183,6 +185,8 @@ class Tape(TorchDispatchMode):
     def _settle(self) -> None:
         """Bring the ledger up to date, what was detached included."""
         self._flush()
+        while self._given_back:
+            self.ledger.recover(self._given_back.pop())
         for number in self.ledger.settle(self._storages.written):
             self._storages.adopt(self.ledger.values[number])
 
@@ -193,7 +197,10 @@ class Tape(TorchDispatchMode):
         operands = ledger.nodes_of((args, kwargs))
         if operands and not records:
             self._backward_pass.check()
-            check_custom_function(op)
+            if is_in_forward():
+                self._hides_history = True
+                with torch.enable_grad():
+                    return self._dispatch_with_care(_ALIAS if op is _DETACH else op, args, kwargs)
         if effects(op).writes:
             calls = singly(op, args, kwargs)
             if calls:
@@ -212,6 +219,8 @@ class Tape(TorchDispatchMode):
         before = len(ledger.nodes)
         ledger.enter([(op, args, kwargs, out)])
         self._note_draws(op, before)
+        if op is _DETACH:
+            self._given_back.append(out)
         for node in [node for node in ledger.nodes[before:] if not node.is_given]:
             value = ledger.values[node.number]
             if not torch.is_grad_enabled():

@@ -9,6 +9,7 @@ import torch
 
 from hofunc.algebra.term import Term
 from hofunc.errors import FallbackWarning, UnsupportedOpError, warn
+from hofunc.graph.functions import FunctionOp
 from hofunc.graph.node import Call, Node, Ref, call_of
 from hofunc.graph.standin import in_transform
 from hofunc.internals import OpOverload, temporarily_clear_interpreter_stack
@@ -114,6 +115,13 @@ def nested_derivative(op: Any, output: int | None, positions: Positions, args: t
             got=f"nan from torch's own derivative of order {len(positions)}, where the op and its inputs have none",
             expected="a derivative of torch that is defined at these inputs",
         )
+    is_checked = isinstance(op, FunctionOp) and not (in_transform() or derivative.is_meta)
+    if is_checked and not _follows(function, positions, detached):
+        raise _unsupported(
+            op,
+            got=f"a backward pass of which autograd does not see all that it depends on, at order {len(positions)}",
+            expected="one that can be differentiated again, without detach() and the like",
+        )
     return derivative
 
 
@@ -148,6 +156,31 @@ def _agrees(
     finite = derivative[derivative.isfinite()]
     scale = finite.abs().max().item() if finite.numel() else 0
     return torch.allclose(got, expected, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
+
+
+def _follows(function: Callable, positions: Positions, tensors: Sequence[torch.Tensor]) -> bool:
+    """Tell whether all derivatives of order two and more agree with differences of those an order lower.
+
+    They do not where a custom backward pass hides from autograd what it depends on.
+    """
+    return all(_agrees_with_differences(function, positions[:count], tensors) for count in range(2, len(positions) + 1))
+
+
+def _agrees_with_differences(function: Callable, positions: Positions, tensors: Sequence[torch.Tensor]) -> bool:
+    """Compare a derivative, contracted with a vector in its last slot, with a central difference."""
+    *before, last = positions
+    point = tensors[last]
+    if not point.numel():
+        return True
+    eps = torch.finfo(point.dtype).eps
+    step = eps ** (1 / 3) * max(1.0, point.abs().max().item())
+    vector = torch.arange(1, point.numel() + 1, device=point.device).to(point.dtype).cos().reshape(point.shape)
+    ends = [[*tensors[:last], point + sign * step * vector, *tensors[last + 1 :]] for sign in (1, -1)]
+    above, below = (_nested(function, tuple(before), 1)(*end) for end in ends)
+    got = torch.tensordot(_nested(function, positions, 1)(*tensors), vector, point.dim())
+    expected = (above - below) / (2 * step)
+    allowed = 0.02 * torch.maximum(got.abs(), expected.abs()).max() + 10 * eps / step * above.abs().max()
+    return bool(((got - expected).abs() <= allowed).all())
 
 
 def _contracted(function: Callable, position: int | None, vector: torch.Tensor) -> Callable:

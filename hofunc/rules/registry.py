@@ -64,7 +64,7 @@ def define(op: Any, rule: Rule | Composite | Expansion | Constant) -> None:
 def _overload(op: Any) -> Any:
     """Return the overload that recording will see."""
     if isinstance(op, type) and issubclass(op, torch.autograd.Function):
-        return as_op(op)
+        return as_op(op, has_rule=True)
     overload = getattr(op, "_opoverload", op)  # of a custom op
     is_own = getattr(overload, "__module__", "").partition(".")[0] == "hofunc"  # recorded in place of what writes
     if not isinstance(overload, OpOverload) and not is_own:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.func import vmap
 
 import hofunc
 from hofunc.graph.functions import as_op
@@ -67,11 +68,6 @@ def _with_rules() -> Iterator[None]:
     yield
     for function in (Cube, Halves):
         del RULES[as_op(function)]
-
-
-def test_without_a_rule_it_is_refused(device: torch.device) -> None:
-    with pytest.raises(hofunc.UntracedError, match=r"Cube\.apply.*or enter a rule for it"):
-        hofunc.hessian(cubes)(rand(device, 3))
 
 
 @pytest.mark.usefixtures("_with_rules")
@@ -153,3 +149,153 @@ def test_it_has_no_graph(device: torch.device) -> None:
     x = rand(device, 3)
     with pytest.raises(hofunc.UnsupportedOpError, match="a plan as a graph: got Cube, a custom Function"):
         hofunc.hessian(cubes).plan(x).to_fx()
+
+
+# Without a rule: by its own backward, or by its forward.
+
+
+class Exponential(torch.autograd.Function):
+    """An exponential that saves its result, as torch.func takes it."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x.exp()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        return ctx.saved_tensors[0] * gradients[0]
+
+
+class Product(torch.autograd.Function):
+    """A product of a square, as code before torch.func has it: it detaches, writes in place, and saves."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor) -> Tensor:
+        x = x.detach()
+        ctx.save_for_backward(x, w)
+        result = torch.empty_like(x)
+        result.copy_(x * w)
+        return result.mul_(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        x, w = ctx.saved_tensors
+        return 2 * gradients[0] * x * w, gradients[0] * x * x
+
+
+class Hidden(torch.autograd.Function):
+    """A cube of which the backward pass hides what it depends on."""
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x**3
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004
+        ctx.x = inputs[0].detach()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        return 3 * ctx.x**2 * gradients[0]
+
+
+WEIGHT = torch.tensor([2.0, 3.0, 4.0], dtype=torch.float64)
+WAYS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor], str]] = {
+    "its backward": (
+        lambda x: (Exponential.apply(x.sin()) * x).sum(),
+        lambda x: (x.sin().exp() * x).sum(),
+        "backward",
+    ),
+    "its backward inside f": (
+        lambda x: torch.autograd.grad((Exponential.apply(x) * x).sum(), x, create_graph=True)[0],
+        lambda x: x.exp() * (1 + x),
+        "backward",
+    ),
+    "its forward": (
+        lambda x: (Product.apply(x.sin(), WEIGHT.to(x.device)) * x).sum(),
+        lambda x: (x.sin() ** 2 * WEIGHT.to(x.device) * x).sum(),
+        "forward",
+    ),
+    "its forward where it has a backward": (
+        lambda x: (Exponential.apply(x.sin()) * x).sum(),
+        lambda x: (x.sin().exp() * x).sum(),
+        "forward",
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore::hofunc.FallbackWarning")
+@pytest.mark.parametrize("order", [1, 2, 3])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_function_without_a_rule(way: str, order: int, device: torch.device) -> None:
+    f, written, functions = WAYS[way]
+    x = rand(device, 3)
+    expected = nested_reverse(written, order)(x)
+    with hofunc.options(functions=functions):
+        transform = hofunc.hod(f, order)
+        assert relative_error(transform(x), expected) < 1e-12
+        assert relative_error(transform.plan(x.cos())(x), expected) < 1e-12
+        assert relative_error(vmap(transform)(torch.stack([x.cos(), x]))[1], expected) < 1e-12
+
+
+def test_of_which_the_forward_is_recorded_is_said_once(device: torch.device) -> None:
+    class Again(Product):
+        """Another class."""
+
+    x = rand(device, 3)
+    with hofunc.options(functions=[Again]):
+        with pytest.warns(hofunc.FallbackWarning, match="of Again, a custom torch.autograd.Function, the forward"):
+            got = hofunc.hessian(lambda x: Again.apply(x, x).sum())(x)
+        assert relative_error(got, (6 * x).diag()) < 1e-12
+        assert relative_error(hofunc.hessian(lambda x: Again.apply(x, x).sum())(x), got) == 0
+        with pytest.raises(hofunc.UntracedError, match=r"Product\.apply"):
+            hofunc.hessian(lambda x: Product.apply(x, x).sum())(x)
+
+
+@pytest.mark.filterwarnings("ignore::hofunc.FallbackWarning")
+def test_training_through_a_forward(device: torch.device) -> None:
+    x, weight = rand(device, 3), rand(device, 3, seed=1).requires_grad_()
+
+    def loss(f: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        return hofunc.hessian(lambda x: (f(x.sin(), weight) * x).sum())(x).sin().sum()
+
+    with hofunc.options(functions="forward"):
+        (got,) = torch.autograd.grad(loss(Product.apply), weight)
+    (expected,) = torch.autograd.grad(loss(lambda x, w: x * x * w), weight)
+    assert relative_error(got, expected) < 1e-12
+
+
+@pytest.mark.filterwarnings("ignore::hofunc.FallbackWarning")
+@pytest.mark.parametrize("order", [2, 3])
+def test_a_backward_that_hides_what_it_depends_on_is_refused(order: int, device: torch.device) -> None:
+    x = rand(device, 3)
+    assert relative_error(hofunc.jacobian(lambda x: Hidden.apply(x).sum())(x), 3 * x**2) < 1e-12
+    with pytest.raises(hofunc.UnsupportedOpError, match="a backward pass of which autograd does not see all"):
+        hofunc.hod(lambda x: Hidden.apply(x).sum(), order)(x)
+
+
+@pytest.mark.filterwarnings("ignore::hofunc.FallbackWarning")
+def test_under_vmap_one_of_the_old_form_is_named(device: torch.device) -> None:
+    with pytest.raises(hofunc.UntracedError, match=r"Product\.apply without a setup_context"):
+        vmap(hofunc.hessian(lambda x: Product.apply(x, x).sum()))(rand(device, 2, 3))
+
+
+@pytest.mark.filterwarnings("ignore::hofunc.FallbackWarning")
+def test_an_heir_is_another_function(device: torch.device) -> None:
+    class Heir(Exponential):
+        """One with another forward."""
+
+        @staticmethod
+        def forward(x: Tensor) -> Tensor:
+            return 2 * x.exp()
+
+    x = rand(device, 3)
+    assert relative_error(hofunc.hessian(lambda x: Exponential.apply(x).sum())(x), x.exp().diag()) < 1e-12
+    assert torch.equal(Heir.apply(x), 2 * x.exp())
+    assert relative_error(hofunc.hessian(lambda x: Heir.apply(x).sum())(x), 2 * x.exp().diag()) < 1e-12
