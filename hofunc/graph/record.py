@@ -10,6 +10,7 @@ from torch.autograd.graph import get_gradient_edge
 from torch.nn import Parameter
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_map
 
+from hofunc.graph import control as _control  # noqa: F401 - gives operators that take functions their meaning
 from hofunc.graph.draws import differs_by_row, drawn_again
 from hofunc.graph.identity import PLAIN, alias_of, plain
 from hofunc.graph.layout import COMPUTED_AGAIN

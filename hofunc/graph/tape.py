@@ -228,6 +228,12 @@ class Tape(TorchDispatchMode):
         return out
 
 
+def innermost_tape() -> Tape | None:
+    """Return the tape on which a function is being recorded, the innermost of several; None outside of all."""
+    tapes = [mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, Tape)]
+    return tapes[-1] if tapes else None
+
+
 def is_recording() -> bool:
     """Tell whether a function is being recorded."""
-    return any(isinstance(mode, Tape) for mode in _get_current_dispatch_mode_stack())
+    return innermost_tape() is not None
