@@ -91,7 +91,7 @@ class _WhileRecording:
 def _unless_recorded(check: Callable) -> Callable:
     @wraps(check)
     def call(*args: Any) -> None:
-        if not is_recording():
+        if torch.compiler.is_dynamo_compiling() or not is_recording():
             check(*args)
 
     return call

@@ -166,3 +166,25 @@ def test_torch_has_its_own_outside_of_recordings(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(module, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)  # as a user who looks for a mistake does
     assert_equal(hod(flexible, 1)(Q, K, V), nested_reverse(attention, 1)(Q, K, V))
     assert_equal(flexible(Q, K, V), attention(Q, K, V))
+
+
+def test_torch_compiles_what_hofunc_has_replaced() -> None:
+    """As it would not compile a look at the modes, in `torch.compile(flex_attention)`."""
+    compiled = torch.compile(lambda q: (module._validate_device(q, K, V), q.sin())[1], fullgraph=True, backend="eager")
+    assert_equal(compiled(Q), Q.sin())
+
+
+def test_autocast_rounds_as_torch_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    q, k, v = Q.float(), K.float(), V.float()
+    values: list[Tensor] = []
+
+    def f(q: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            values.append(flex_attention(q, k, v).detach())
+        return values[-1]
+
+    hod(f, 1)(q)
+    monkeypatch.setattr(module, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
+    f(q)
+    assert values[0].dtype == torch.bfloat16
+    assert torch.equal(values[0], values[1])
