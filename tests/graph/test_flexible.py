@@ -170,8 +170,12 @@ def test_torch_has_its_own_outside_of_recordings(monkeypatch: pytest.MonkeyPatch
 
 def test_torch_compiles_what_hofunc_has_replaced() -> None:
     """As it would not compile a look at the modes, in `torch.compile(flex_attention)`."""
-    compiled = torch.compile(lambda q: (module._validate_device(q, K, V), q.sin())[1], fullgraph=True, backend="eager")
-    assert_equal(compiled(Q), Q.sin())
+
+    def f(q: Tensor) -> Tensor:
+        module._validate_device(q, K, V)
+        return q.sin()
+
+    assert_equal(torch.compile(f, fullgraph=True, backend="eager")(Q), Q.sin())
 
 
 def test_autocast_rounds_as_torch_does(monkeypatch: pytest.MonkeyPatch) -> None:
