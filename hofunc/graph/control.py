@@ -13,7 +13,6 @@ from typing import Any, NoReturn
 
 import torch
 from torch._C import _functorch as functorch
-from torch._C._dynamo.eval_frame import set_eval_frame
 from torch._higher_order_ops import utils as _utils
 from torch._higher_order_ops.associative_scan import generic_associative_scan
 from torch._ops import HigherOrderOperator
@@ -22,6 +21,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflat
 from hofunc.errors import BranchError, UnsupportedOpError
 from hofunc.graph.flexible import flex_attention
 from hofunc.graph.tape import innermost_tape, is_recording
+from hofunc.graph.uncompiled import uncompiled
 
 MAX_STEPS = 100_000  # of a while_loop; each takes some of the memory of the recording, and far fewer take long to plan
 
@@ -175,7 +175,7 @@ def _refuse(name: str) -> NoReturn:
     )
 
 
-def _uncompiled(compile_and_call: Callable) -> Callable:
+def _as_it_is(compile_and_call: Callable) -> Callable:
     """Return what calls a function through torch.compile, but as it is while another one is recorded.
 
     Code that torch.compile meets under a mode it never compiles again, and then what torch itself does with the
@@ -184,16 +184,15 @@ def _uncompiled(compile_and_call: Callable) -> Callable:
 
     @wraps(compile_and_call)
     def called(function: Callable, args: tuple, kwargs: dict | None = None) -> Any:
-        if not is_recording():
-            return compile_and_call(function, args, kwargs)
-        before = set_eval_frame(None)  # of a compiled function around it
-        try:
-            return function(*args, **(kwargs or {}))
-        finally:
-            set_eval_frame(before)
+        return (_call if is_recording() else compile_and_call)(function, args, kwargs)
 
     return called
 
 
+@uncompiled
+def _call(function: Callable, args: tuple, kwargs: dict | None) -> Any:
+    return function(*args, **(kwargs or {}))
+
+
 HigherOrderOperator.__call__ = _meant(HigherOrderOperator.__call__)  # type: ignore[method-assign]
-_utils._hop_compile_and_call = _uncompiled(_utils._hop_compile_and_call)
+_utils._hop_compile_and_call = _as_it_is(_utils._hop_compile_and_call)

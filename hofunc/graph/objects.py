@@ -27,6 +27,7 @@ from typing import Any, ClassVar
 import torch
 
 from hofunc.graph.holding import Holding, is_plain, of_cell, of_container, of_memory, of_names, of_slot
+from hofunc.graph.uncompiled import uncompiled
 
 _STDLIB = os.path.abspath(sysconfig.get_path("stdlib")) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
@@ -74,6 +75,7 @@ class Witness:
         else:
             self._before.enable()  # of cProfile, which is no function
 
+    @uncompiled
     def _see(self, frame: FrameType, event: str, what: Any) -> None:
         if self._importing is not None:  # modules, whose code runs once and is no part of the function
             if event == "return" and frame is self._importing:

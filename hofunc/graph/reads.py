@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._pytree import tree_leaves
 
 from hofunc.graph.identity import innermost
+from hofunc.graph.uncompiled import uncompiled
 
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
@@ -55,6 +56,7 @@ class Reads(TorchFunctionMode):
         super().__init__()
         self._contents, self._attribute, self._replaced = contents, attribute, replaced
 
+    @uncompiled
     def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         kwargs = kwargs or {}
         is_read = func in _CONTENTS or func in _ATTRIBUTES or func == _SET_DATA or _is_hidden(func)

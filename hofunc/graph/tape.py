@@ -25,6 +25,7 @@ from hofunc.graph.purity import (
     check_written,
 )
 from hofunc.graph.storage import Made, Storages, effects, is_view, singly
+from hofunc.graph.uncompiled import uncompiled
 
 _DETACH = torch.ops.aten.detach.default
 _NATIVE_DROPOUT = torch.ops.aten.native_dropout.default
@@ -110,6 +111,7 @@ class Tape(TorchDispatchMode):
         known = (*self.ledger.values, *self.ledger.aliases, *self._storages.kept)
         self._hooks.check(known, self.ledger.constants.keys() | self.captured)
 
+    @uncompiled
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         kwargs = kwargs or {}
         if self.is_guarded and torch._C._is_torch_function_enabled():
