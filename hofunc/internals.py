@@ -24,6 +24,7 @@ from torch._C import _is_any_autocast_enabled as is_any_autocast_enabled
 from torch._C import _is_torch_function_enabled as is_torch_function_enabled
 from torch._C import _len_torch_dispatch_stack as count_dispatch_modes
 from torch._C import _len_torch_function_stack as count_function_modes
+from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
 from torch._C._functorch import _add_batch_dim as add_batch_dim
 from torch._C._functorch import _vmap_decrement_nesting as leave_vmap
 from torch._C._functorch import _vmap_increment_nesting as enter_vmap
@@ -46,8 +47,12 @@ from torch._functorch.pyfunctorch import (
     retrieve_current_functorch_interpreter,
     temporarily_clear_interpreter_stack,
 )
-from torch._ops import OpOverload
+from torch._higher_order_ops import utils as operator_utils
+from torch._higher_order_ops.associative_scan import generic_associative_scan
+from torch._higher_order_ops.flex_attention import math_attention
+from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses import FakeTensorMode
+from torch.amp.autocast_mode import _cast as cast_as_autocast
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 from torch.nn.modules._functions import BackwardHookFunction
@@ -80,6 +85,7 @@ __all__ = [
     "DisableAutocast",
     "DisableTorchFunctionSubclass",
     "FakeTensorMode",
+    "HigherOrderOperator",
     "OpOverload",
     "TorchDispatchMode",
     "TreeSpec",
@@ -90,6 +96,7 @@ __all__ = [
     "backward_pass",
     "base_of",
     "below_autograd",
+    "cast_as_autocast",
     "compiled_by_inductor",
     "count_dispatch_modes",
     "count_function_modes",
@@ -102,6 +109,7 @@ __all__ = [
     "find_cpp_compiler",
     "function_refused",
     "function_running",
+    "generic_associative_scan",
     "get_inplace_requires_grad_allowed",
     "get_unwrapped",
     "getter_of",
@@ -119,10 +127,12 @@ __all__ = [
     "is_torch_function_enabled",
     "keystr",
     "leave_vmap",
+    "math_attention",
     "maybe_current_level",
     "maybe_get_bdim",
     "maybe_get_level",
     "no_torch_function",
+    "operator_utils",
     "peek_interpreter_stack",
     "pop_mode_temporarily",
     "register_pytree_node",
@@ -131,6 +141,7 @@ __all__ = [
     "schema_of",
     "set_data",
     "set_inplace_requires_grad_allowed",
+    "skip_by_compiler",
     "softmax",
     "temporarily_clear_interpreter_stack",
     "tree_flatten",
@@ -258,6 +269,11 @@ def compiled_by_inductor(module: torch.fx.GraphModule, tensors: Sequence[Tensor]
     from torch._inductor import compile as compiled  # noqa: PLC0415 - slow to import
 
     return compiled(module, list(tensors), options=options)
+
+
+def skip_by_compiler(code: CodeType) -> None:
+    """Keep torch.compile from a piece of code and from all that it calls."""
+    set_code_exec_strategy(code, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP))
 
 
 def find_cpp_compiler() -> str:

@@ -12,6 +12,7 @@ import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -531,3 +532,29 @@ def test_a_copy_of_a_plan_is_the_plan(x: Tensor) -> None:
         w.mul_(2)
         (result,) = copied.to_fx()(x)
         assert_equal(copied(x)["y"], result)
+
+
+def test_modules_that_the_function_imports(x: Tensor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "imported_late.py").write_text("import settings_of_late\nscale = settings_of_late.scale\n")
+    (tmp_path / "settings_of_late.py").write_text("scale = 3.0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def f(x: Tensor) -> Tensor:
+        import imported_late  # type: ignore[import-not-found]  # noqa: PLC0415
+
+        result: Tensor = (x * imported_late.scale).sin()
+        return result
+
+    def g(x: Tensor) -> Tensor:
+        from imported_late import scale  # noqa: PLC0415
+
+        result: Tensor = (x * scale).sin()
+        return result
+
+    plans = [hod(f, 1).plan(x), hod(g, 1).plan(x)]
+    vars(sys.modules["settings_of_late"])["scale"] = 5.0  # read once, by the code that the first import ran
+    for plan in plans:
+        assert_equal(plan(x), hod(f, 1)(x))
+    vars(sys.modules["imported_late"])["scale"] = 5.0
+    for plan in plans:
+        refused(partial(plan, x), hofunc.errors.ArgumentError, "scale of module imported_late: got 5.0")

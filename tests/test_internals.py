@@ -2,6 +2,7 @@
 
 import ast
 import copy
+import inspect
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -499,6 +500,38 @@ def test_the_form_of_a_function_that_transforms_take() -> None:
         torch.func.vmap(Heir.apply)(torch.ones(2))
     assert internals.function_refused(caught.value) is Heir
     assert internals.function_refused(RuntimeError("setup_context")) is None
+
+
+# Operators that take functions, and torch.compile.
+
+
+def test_operators_that_take_functions() -> None:
+    called: list[str] = []
+    before = internals.HigherOrderOperator.__call__
+    try:
+        internals.HigherOrderOperator.__call__ = lambda self, *_, **__: called.append(self.name())  # type: ignore[method-assign]
+        torch.ops.higher_order.cond(True, None, None, ())
+    finally:
+        internals.HigherOrderOperator.__call__ = before  # type: ignore[method-assign]
+    assert called == ["cond"]
+    assert callable(internals.operator_utils._hop_compile_and_call)
+
+
+def test_scans_and_attention_in_plain_ops() -> None:
+    (sums,) = internals.generic_associative_scan(lambda a, b: [a + b], [torch.arange(4.0)])
+    assert torch.equal(sums, torch.arange(4.0).cumsum(0))
+    x = torch.ones(1, 1, 2, 3)
+    attended = inspect.signature(internals.math_attention).parameters
+    assert [*attended][:5] == ["query", "key", "value", "score_mod", "block_mask"]
+    assert internals.cast_as_autocast(x, "cpu", torch.bfloat16).dtype == torch.bfloat16
+
+
+def test_the_compiler_may_be_told_to_skip_code() -> None:
+    def f(_: Tensor) -> bool:
+        return torch.compiler.is_compiling()
+
+    internals.skip_by_compiler(f.__code__)
+    assert torch.compile(f, backend="eager")(torch.ones(1)) is False
 
 
 # Trees.

@@ -21,6 +21,7 @@ from hofunc.graph.reads import Contents, Reads
 from hofunc.graph.record import Recording
 from hofunc.graph.spots import Spots
 from hofunc.graph.tape import Tape
+from hofunc.graph.uncompiled import uncompiled
 from hofunc.graph.world import state, uncached_autocast
 from hofunc.internals import DisableTorchFunctionSubclass, identity_of, tree_flatten, tree_leaves
 
@@ -73,6 +74,7 @@ class CapturingTape(Tape):
         self._made: dict[int, torch.Tensor] = {}  # by id, which a tensor keeps while it is alive
         self._memory: set[int] = set()  # the keys of the storages of these
 
+    @uncompiled
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         with DisableTorchFunctionSubclass():
             self.capture((args, kwargs))

@@ -6,11 +6,12 @@ the objects are searched, from the function and what it is called with, for what
 """
 
 import gc
+import importlib
 import os
 import sys
 import sysconfig
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache, partial
 from types import (
     BuiltinFunctionType,
@@ -26,12 +27,15 @@ from typing import Any, ClassVar
 import torch
 
 from hofunc.graph.holding import Holding, is_plain, of_cell, of_container, of_memory, of_names, of_slot
+from hofunc.graph.uncompiled import uncompiled
 from hofunc.internals import MAKE_SUBCLASS
 
 _STDLIB = os.path.abspath(sysconfig.get_path("stdlib")) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _OBJECTS_OF_TORCH = tuple(os.path.join(_TORCH, package) + os.sep for package in ("nn", "distributions"))
+
+_IMPORT = importlib._bootstrap._find_and_load.__code__  # type: ignore[attr-defined]
 
 _Found = tuple[Any, str]  # an object, and what an error calls it
 
@@ -55,6 +59,7 @@ class Witness:
         self.codes: dict[CodeType, dict[str, Any]] = {}
         self.seeded: list[torch.Generator] = []
         self._before: Any = None
+        self._importing: FrameType | None = None
         self._collects = gc.isenabled()
 
     def __enter__(self) -> "Witness":
@@ -71,8 +76,14 @@ class Witness:
         else:
             self._before.enable()  # of cProfile, which is no function
 
+    @uncompiled
     def _see(self, frame: FrameType, event: str, what: Any) -> None:
-        if event == "call":
+        if self._importing is not None:  # modules, whose code runs once and is no part of the function
+            if event == "return" and frame is self._importing:
+                self._importing = None
+        elif event == "call" and frame.f_code is _IMPORT:
+            self._importing = frame
+        elif event == "call":
             self.codes.setdefault(frame.f_code, frame.f_globals)
         elif event == "c_call" and what.__name__ in _SEEDING and isinstance(what.__self__, torch.Generator):
             self.seeded.append(what.__self__)
@@ -83,6 +94,8 @@ class Witness:
         """Return all that the code has read, from the objects that it was called with and from globals."""
         codes = {code: space for code, space in self.codes.items() if _is_watched(code.co_filename)}
         search = _Search(frozenset().union(*map(_names, codes)))
+        named = {module for code, space in codes.items() for module in _modules(code, space)}
+        search.find([(sys.modules[module], module) for module in sorted(named)])
         search.find([(root, "an argument") for root in roots])
         read: dict[int, set[str]] = {}
         for code, space in codes.items():
@@ -194,6 +207,12 @@ class _Search:
 def _names(code: CodeType) -> frozenset[str]:
     """Return the names that a code object reads, also those that it asks for by strings."""
     return frozenset(code.co_names) | {const for const in code.co_consts if isinstance(const, str)}
+
+
+def _modules(code: CodeType, space: dict[str, Any]) -> Iterator[str]:
+    """Yield the modules that bear a name of a code object: those that it imports are held by nothing else."""
+    for name in code.co_names:
+        yield from {name, f"{space.get('__package__')}.{name}"} & sys.modules.keys()
 
 
 def _is_of(path: str | None, folder: str) -> bool:

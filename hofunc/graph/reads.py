@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode, resolve_name
 
 from hofunc.graph.identity import innermost
+from hofunc.graph.uncompiled import uncompiled
 from hofunc.internals import DisableTorchFunctionSubclass, getter_of, hides_ops, set_data, tree_leaves
 
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -57,6 +58,7 @@ class Reads(TorchFunctionMode):
         super().__init__()
         self._contents, self._attribute, self._replaced = contents, attribute, replaced
 
+    @uncompiled
     def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         kwargs = kwargs or {}
         is_read = func in _CONTENTS or func in _ATTRIBUTES or func == set_data or _is_hidden(func)

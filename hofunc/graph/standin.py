@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from hofunc.errors import UntracedError
 from hofunc.graph.identity import check_elements, plain
 from hofunc.graph.layout import copied_as_laid
+from hofunc.graph.uncompiled import uncompiled
 from hofunc.internals import (
     VmapInterpreter,
     add_batch_dim,
@@ -138,6 +139,7 @@ class Lift(TorchFunctionMode):
         self._stand_ins: dict[int, torch.Tensor] = {}
         self._add = add
 
+    @uncompiled
     def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         kwargs = kwargs or {}
         if any(is_wrapper(leaf) for leaf in tree_leaves((args, kwargs))):

@@ -23,6 +23,7 @@ from hofunc.graph.purity import (
     is_in_forward,
 )
 from hofunc.graph.storage import Made, Storages, effects, is_view, singly
+from hofunc.graph.uncompiled import uncompiled
 from hofunc.internals import (
     DisableTorchFunctionSubclass,
     TorchDispatchMode,
@@ -120,6 +121,7 @@ class Tape(TorchDispatchMode):
         known = (*self.ledger.values, *self.ledger.aliases, *self._storages.kept)
         self._hooks.check(known, self.ledger.constants.keys() | self.captured)
 
+    @uncompiled
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         kwargs = kwargs or {}
         if self.is_guarded and is_torch_function_enabled():
@@ -253,6 +255,12 @@ class Tape(TorchDispatchMode):
         return out
 
 
+def innermost_tape() -> Tape | None:
+    """Return the tape on which a function is being recorded, the innermost of several; None outside of all."""
+    tapes = [mode for mode in dispatch_modes() if isinstance(mode, Tape)]
+    return tapes[-1] if tapes else None
+
+
 def is_recording() -> bool:
     """Tell whether a function is being recorded."""
-    return any(isinstance(mode, Tape) for mode in dispatch_modes())
+    return innermost_tape() is not None
