@@ -40,7 +40,10 @@ def copied(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class Effects(NamedTuple):
-    """What the schema of an op says: the names of the arguments it writes, and whether what it returns is a view."""
+    """What the schema of an op says: the names of the arguments it writes, and whether what it returns is a view.
+
+    The former are in the order in which its functional form returns what is written to them: those for results first.
+    """
 
     op: OpOverload
     writes: tuple[str, ...]
@@ -52,7 +55,8 @@ def effects(op: OpOverload) -> Effects:
     known = _EFFECTS.get(id(op))
     if known is None:
         arguments, returns = op._schema.arguments, op._schema.returns
-        writes = tuple(a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write)
+        written = [a for a in arguments if a.alias_info is not None and a.alias_info.is_write]
+        writes = tuple(a.name for a in sorted(written, key=lambda a: not a.kwarg_only))
         aliases = any(r.alias_info is not None for r in returns) or "unsafe_" in op._schema.name
         known = _EFFECTS[id(op)] = Effects(op, writes, aliases)
     return known
@@ -306,7 +310,7 @@ class Storages:
                 out = op(*args, **kwargs)
             returned = returned_beside(op, out)  # the functional form returns it first
             recorded: Any = overwritten if form is torch.ops.aten.copy.default else form
-            if is_random(op):
+            if is_random(op) and op._schema.name.endswith("_"):
                 recorded, template = drawn, (op, *template)
             for place, (tensor, old) in enumerate([*((t, None) for t in returned), *zip(written, before, strict=True)]):
                 output = place if _returns_several(form) else None

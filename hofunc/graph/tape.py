@@ -15,6 +15,7 @@ from hofunc.graph.draws import Generators, is_random
 from hofunc.graph.identity import PLAIN, seen_as, storage_key
 from hofunc.graph.ledger import Ledger
 from hofunc.graph.node import Graph, Ref
+from hofunc.graph.noise import IN_PARTS
 from hofunc.graph.purity import (
     BackwardPass,
     Hooks,
@@ -27,15 +28,6 @@ from hofunc.graph.purity import (
 from hofunc.graph.storage import Made, Storages, effects, is_view, singly
 
 _DETACH = torch.ops.aten.detach.default
-_NATIVE_DROPOUT = torch.ops.aten.native_dropout.default
-
-
-def dropout(x: torch.Tensor, p: float, train: bool | None = True) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the result and the mask of dropout, by ops: the fused one, which CUDA uses, hides its mask from a rule."""
-    if not train or p == 0:
-        return x.clone(), torch.ones_like(x, dtype=torch.bool)
-    mask = torch.rand_like(x) >= p
-    return x * mask * (0 if p == 1 else 1 / (1 - p)), mask
 
 
 class Tape(TorchDispatchMode):
@@ -117,9 +109,9 @@ class Tape(TorchDispatchMode):
                 return self.__torch_dispatch__(func, types, args, kwargs)
         if self.generators is not None and is_random(func):
             return self._draw(self.generators, func, types, args, kwargs)
-        if func is _NATIVE_DROPOUT:
+        if id(func) in IN_PARTS:
             with self:
-                return dropout(*args, **kwargs)
+                return IN_PARTS[id(func)](*args, **kwargs)
         careful = self._storages.exist or self.ledger.batched or self.ledger.draws_by_row
         if careful or func is _DETACH or effects(func).writes or not torch.is_grad_enabled():
             with torch._C.DisableTorchFunctionSubclass():
