@@ -59,7 +59,7 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
     Args:
         name: What the plan is called.
         request: What is wanted.
-        args: Positional arguments, of which those to differentiate by are checked.
+        args: Positional arguments, of which those to differentiate by are checked, and are tensors.
         kwargs: Keyword arguments.
 
     Raises:
@@ -87,7 +87,9 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
     at_once = cost_of(program, device)
     cost = at_once if chunks is None else cost_of_chunks(chunks, device)
     strides = any(node.op is restrided or "as_strided" in str(node.op) for node in taken.graph.nodes)
-    signature = Signature(request.transform, args, kwargs, strides=strides, history=taken.asked_history)
+    signature = Signature(
+        request.transform, args, kwargs, taken.inputs[: taken.active], strides=strides, history=taken.asked_history
+    )
     subject = Subject(
         name,
         request.orders,

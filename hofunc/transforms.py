@@ -38,8 +38,9 @@ def hod(
         f: Pure function of tensors. With an output of shape (*out) and args[argnums] of shape (*in), the derivative
             has shape (*out, *in, *in, ...), with (*in) order times. Outputs and arguments may be pytrees.
         order: How often to differentiate, at least 1.
-        argnums: The positional argument to differentiate by, or a tuple of several; other arguments and keyword
-            arguments are passed on as they are.
+        argnums: The positional argument to differentiate by, or a tuple of several; a float in one is passed on as the
+            tensor of torch's default dtype that it stands for. Other arguments and keyword arguments are passed on as
+            they are.
         has_aux: Whether f returns a pair of which only the first is differentiated.
         layout: ``"dense"`` for tensors, or ``"compact"`` for a `hofunc.Derivative` in place of each.
         strategy: The direction in which derivatives are propagated: ``"reverse"`` eliminates nodes from the output to
@@ -277,7 +278,9 @@ class Transform:
             options.limits,
             assemble,
         )
-        return freeze(f"{options.name}({getattr(self._f, '__name__', type(self._f).__name__)})", request, args, kwargs)
+        name = f"{options.name}({getattr(self._f, '__name__', type(self._f).__name__)})"
+        inputs, _ = arguments.joined(arguments.leaves, arguments.rest)
+        return freeze(name, request, tuple(inputs), kwargs)
 
     def _outputs(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         """Return what f returns: what is differentiated, and aux."""
