@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+from torch.utils._pytree import TreeSpec, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 
 from hofunc.errors import ArgumentError
 from hofunc.plan import strategies as planned
@@ -37,6 +37,15 @@ class Arguments(NamedTuple):
         for position, spec in zip(self.argnums, self.specs, strict=True):
             args[position] = tree_unflatten([next(supply) for _ in range(spec.num_leaves)], spec)
         return args, rest[1]
+
+    def names(self) -> list[str]:
+        """Name each of the leaves: ``args[0]['w']``."""
+        paths = [
+            (position, path)
+            for position, spec in zip(self.argnums, self.specs, strict=True)
+            for path, _ in tree_flatten_with_path(tree_unflatten([0] * spec.num_leaves, spec))[0]
+        ]
+        return [f"args[{position}]{keystr(path)}" for position, path in paths]
 
 
 def check_transform(name: str, f: Any, order: Any, argnums: Any, layout: Any, strategy: Any) -> None:

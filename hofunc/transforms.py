@@ -7,12 +7,20 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from hofunc.arguments import check_aux, check_limits, check_outputs, check_transform, split
+from hofunc.arguments import (
+    Arguments,
+    check_aux,
+    check_limits,
+    check_outputs,
+    check_transform,
+    split,
+)
 from hofunc.callable_plan import Plan
 from hofunc.freeze import Request, freeze
 from hofunc.graph.record import Recording, record
 from hofunc.plan.blueprint import Limits
 from hofunc.run.evaluate import Evaluation, evaluate
+from hofunc.strict import check_dependence
 
 Function = Callable[..., Any]
 Argnums = int | Sequence[int]
@@ -28,6 +36,7 @@ def hod(
     strategy: str = "auto",
     chunk_size: int | None = None,
     max_bytes: int | None = None,
+    strict: bool = False,
 ) -> "Transform":
     """Return a function that computes the exact derivative of f of the given order.
 
@@ -55,6 +64,8 @@ def hod(
             them, and the results. Rows are run in chunks that keep to it, and nothing is computed if none do. What
             autograd keeps for a backward pass comes on top; under it, forward-mode AD and transforms of torch.func the
             results of chunks are held twice, and vmap takes all of it once for every member. None for any.
+        strict: Whether a derivative that is zero whatever the values, since an output, or a derivative of lower order,
+            does not depend on an input, is an error.
 
     Returns:
         Function with f's signature. Its result nests as that of order nested ``torch.func.jacrev`` does: the
@@ -65,7 +76,8 @@ def hod(
 
     Raises:
         ArgumentError: An argument is not as described, f returns anything but real floating-point tensors, an input has
-            more directions than the strategy that is asked for can take, or the limits cannot be kept to.
+            more directions than the strategy that is asked for can take, the limits cannot be kept to, or an output
+            does not depend on an input and strict forbids it.
         MutationError: f writes to an input or to a captured tensor.
         BranchError: f branches on a value that an outer vmap batches.
         UntracedError: f uses a custom autograd.Function, torch.autograd.grad or a hook, or a tensor that is sparse,
@@ -86,7 +98,7 @@ def hod(
         tensor([[1., 0.],
                 [0., 1.]])
     """
-    options = _checked("hod", f, order, argnums, has_aux, layout, strategy, Limits(chunk_size, max_bytes))
+    options = _checked("hod", f, order, argnums, has_aux, layout, strategy, Limits(chunk_size, max_bytes), strict)
     return Transform(f, options, (order,), _highest)
 
 
@@ -100,6 +112,7 @@ def derivatives(
     strategy: str = "auto",
     chunk_size: int | None = None,
     max_bytes: int | None = None,
+    strict: bool = False,
 ) -> "Transform":
     """Return a function that computes f and its derivatives of every order up to the given one, from one recording.
 
@@ -112,6 +125,7 @@ def derivatives(
         strategy: As for `hod`.
         chunk_size: As for `hod`.
         max_bytes: As for `hod`.
+        strict: As for `hod`.
 
     Returns:
         Function with f's signature; its result is the tuple (value, derivative of order 1, ..., of the given order),
@@ -128,7 +142,9 @@ def derivatives(
         >>> value, slope, curvature
         (tensor(0.), tensor(1.), tensor(-0.))
     """
-    options = _checked("derivatives", f, order, argnums, has_aux, layout, strategy, Limits(chunk_size, max_bytes))
+    options = _checked(
+        "derivatives", f, order, argnums, has_aux, layout, strategy, Limits(chunk_size, max_bytes), strict
+    )
     return Transform(f, options, tuple(range(1, order + 1)), lambda value, computed: (value, *computed))
 
 
@@ -141,6 +157,7 @@ def jacobian(
     strategy: str = "auto",
     chunk_size: int | None = None,
     max_bytes: int | None = None,
+    strict: bool = False,
 ) -> "Transform":
     """Return a function that computes the Jacobian of f: `hod` of order 1, with the same arguments and errors.
 
@@ -149,7 +166,7 @@ def jacobian(
         tensor([[2., 0.],
                 [0., 4.]])
     """
-    options = _checked("jacobian", f, 1, argnums, has_aux, layout, strategy, Limits(chunk_size, max_bytes))
+    options = _checked("jacobian", f, 1, argnums, has_aux, layout, strategy, Limits(chunk_size, max_bytes), strict)
     return Transform(f, options, (1,), _highest)
 
 
@@ -162,6 +179,7 @@ def hessian(
     strategy: str = "auto",
     chunk_size: int | None = None,
     max_bytes: int | None = None,
+    strict: bool = False,
 ) -> "Transform":
     """Return a function that computes the Hessian of f: `hod` of order 2, with the same arguments and errors.
 
@@ -171,7 +189,7 @@ def hessian(
                 [3., 0., 1.],
                 [2., 1., 0.]])
     """
-    options = _checked("hessian", f, 2, argnums, has_aux, layout, strategy, Limits(chunk_size, max_bytes))
+    options = _checked("hessian", f, 2, argnums, has_aux, layout, strategy, Limits(chunk_size, max_bytes), strict)
     return Transform(f, options, (2,), _highest)
 
 
@@ -189,14 +207,23 @@ class Options(NamedTuple):
     compact: bool
     strategy: str
     limits: Limits
+    strict: bool
 
 
 def _checked(
-    name: str, f: Function, order: int, argnums: Argnums, has_aux: bool, layout: str, strategy: str, limits: Limits
+    name: str,
+    f: Function,
+    order: int,
+    argnums: Argnums,
+    has_aux: bool,
+    layout: str,
+    strategy: str,
+    limits: Limits,
+    strict: bool,
 ) -> Options:
     check_transform(name, f, order, argnums, layout, strategy)
     check_limits(name, *limits)
-    return Options(name, argnums, has_aux, layout == "compact", strategy, limits)
+    return Options(name, argnums, has_aux, layout == "compact", strategy, limits, strict)
 
 
 class Transform:
@@ -235,7 +262,7 @@ class Transform:
             strategy=options.strategy,
             limits=options.limits,
         )
-        return self._assembled([_value(tensor) for tensor in evaluation.tensors], recording, arguments.spec, evaluation)
+        return self._assembled([_value(tensor) for tensor in evaluation.tensors], recording, arguments, evaluation)
 
     def plan(self, *args: Any, **kwargs: Any) -> Plan:
         """Record f at the arguments and return a plan that computes its derivatives without recording it again.
@@ -265,7 +292,7 @@ class Transform:
         arguments = split(options.name, args, kwargs, options.argnums)
 
         def assemble(values: Sequence[Any], recording: Recording, evaluation: Evaluation) -> Any:
-            return self._assembled(values, recording, arguments.spec, evaluation)
+            return self._assembled(values, recording, arguments, evaluation)
 
         request = Request(
             options.name,
@@ -289,12 +316,16 @@ class Transform:
         check_outputs(options.name, tree_flatten(output)[0])
         return output, aux
 
-    def _assembled(self, tensors: Sequence[Any], recording: Recording, slot: TreeSpec, evaluation: Evaluation) -> Any:
-        """Nest the result, given the tensors that f returned and the structure of every slot."""
+    def _assembled(
+        self, tensors: Sequence[Any], recording: Recording, arguments: Arguments, evaluation: Evaluation
+    ) -> Any:
+        """Nest the result, given the tensors that f returned."""
         supply = iter(tensors)
         leaves = [next(supply) if isinstance(leaf, torch.Tensor) else leaf for leaf in recording.leaves]
         value, aux = tree_unflatten(leaves, recording.spec)
-        spec = tree_flatten(value)[1]
+        spec, slot = tree_flatten(value)[1], arguments.spec
+        if self._options.strict:
+            check_dependence(self._options.name, value, arguments.names(), self._orders, evaluation)
         block = evaluation.compact if self._options.compact else evaluation.dense
         computed = [
             tree_unflatten([_nested(block, k, (), order, slot) for k in range(spec.num_leaves)], spec)

@@ -19,7 +19,7 @@ LAYERS = [
     {"derivative"},
     {"plan"},
     {"run", "arguments"},
-    {"signature", "explain"},
+    {"signature", "explain", "strict"},
     {"callable_plan"},
     {"freeze"},
     {"transforms"},

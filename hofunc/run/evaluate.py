@@ -70,6 +70,10 @@ class Evaluation(NamedTuple):
         shapes = (tuple(y.shape), *(tuple(self.inputs[number].shape) for number in inputs))
         return Derivative(tuple(self._real(term, order) for term in terms), shapes, y.dtype, y.device)
 
+    def vanishes(self, output: int, inputs: Sequence[int]) -> bool:
+        """Tell whether a derivative of an order that is planned is zero whatever the values."""
+        return not self.plan.patterns.get(self._block(self.plan.patterns, output, inputs)[0])
+
     def _block(
         self, blocks: Mapping[tuple[int, Key], Any], output: int, inputs: Sequence[int]
     ) -> tuple[tuple[int, Key], list[int]]:
