@@ -77,7 +77,7 @@ def functional_form(op: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
             names = [argument.name for argument in form._schema.arguments]
             types = [str(argument.type) for argument in form._schema.arguments]
             expected = [str(a.type) for a in op._schema.arguments if a.name in wanted]
-            if not effects(form).writes and names == wanted and types == expected:
+            if not effects(form).writes and names == wanted and types == expected and not _returns_lists(form):
                 return form
     return None
 
@@ -105,32 +105,16 @@ def returned_beside(op: OpOverload, out: Any) -> list[torch.Tensor]:
     return [value for value, returns in zip(outputs, op._schema.returns, strict=True) if returns.alias_info is None]
 
 
-def singly(op: OpOverload, args: tuple, kwargs: dict) -> list[tuple[tuple, dict]]:
-    """Return the arguments of the calls that an op which writes to a list of tensors comes to, one for each of them.
-
-    They take place in turn, so that one reads what those before it wrote.
-    """
-    count = len(args[0]) if args and isinstance(args[0], list | tuple) else 1
-    if count < 2 or op._schema.arguments[0].name not in effects(op).writes:
-        return []
-    names = [argument.name for argument in op._schema.arguments]
-
-    def of(place: int, name: str, value: Any) -> Any:
-        return value[place : place + 1] if isinstance(value, list | tuple) or name == "scalars" else value
-
-    return [
-        (
-            tuple(of(place, *pair) for pair in zip(names, args, strict=False)),
-            {name: of(place, name, value) for name, value in kwargs.items()},
-        )
-        for place in range(count)
-    ]
-
-
 def _returns_several(form: OpOverload) -> bool:
     """Tell whether an op returns more than one tensor, or a list of them."""
     returns = form._schema.returns
     return len(returns) > 1 or isinstance(returns[0].type, torch.ListType)
+
+
+def _returns_lists(form: OpOverload) -> bool:
+    """Tell whether an op returns a list of tensors beside other results, so that these cannot be counted."""
+    returns = form._schema.returns
+    return len(returns) > 1 and any(isinstance(value.type, torch.ListType) for value in returns)
 
 
 class _Write(NamedTuple):

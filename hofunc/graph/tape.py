@@ -15,7 +15,7 @@ from hofunc.graph.draws import Generators, is_random
 from hofunc.graph.identity import PLAIN, seen_as, storage_key
 from hofunc.graph.ledger import Ledger
 from hofunc.graph.node import Graph, Ref
-from hofunc.graph.noise import IN_PARTS
+from hofunc.graph.parts import IN_PARTS
 from hofunc.graph.purity import (
     BackwardPass,
     Hooks,
@@ -25,7 +25,7 @@ from hofunc.graph.purity import (
     check_unbatched,
     check_written,
 )
-from hofunc.graph.storage import Made, Storages, effects, is_view, singly
+from hofunc.graph.storage import Made, Storages, effects, is_view
 
 _DETACH = torch.ops.aten.detach.default
 
@@ -109,9 +109,9 @@ class Tape(TorchDispatchMode):
                 return self.__torch_dispatch__(func, types, args, kwargs)
         if self.generators is not None and is_random(func):
             return self._draw(self.generators, func, types, args, kwargs)
-        if id(func) in IN_PARTS:
+        if (in_parts := IN_PARTS.get(id(func))) is not None:
             with self:
-                return IN_PARTS[id(func)](*args, **kwargs)
+                return in_parts(*args, **kwargs)
         careful = self._storages.exist or self.ledger.batched or self.ledger.draws_by_row
         if careful or func is _DETACH or effects(func).writes or not torch.is_grad_enabled():
             with torch._C.DisableTorchFunctionSubclass():
@@ -169,12 +169,6 @@ class Tape(TorchDispatchMode):
         if operands and not records:
             check_custom_function(op)
         if effects(op).writes:
-            calls = singly(op, args, kwargs)
-            if calls:
-                check_written(op, args, kwargs, self._storages.allocated())
-                for each in calls:
-                    self._dispatch_with_care(op, *each)
-                return None
             return self._write(op, args, kwargs, bool(operands))
         out = op(*args, **kwargs)
         check_branch(ledger, op, args, kwargs, out)

@@ -1,9 +1,14 @@
-"""Ops that draw noise and multiply by it, as the ops that they are made of: fused, they hide the noise from a rule."""
+"""Ops recorded in parts, as the ops that they consist of: those that draw noise, and those on lists of tensors.
+
+What draws noise and multiplies by it hides the one from the rule of the other.
+"""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 
 aten = torch.ops.aten
 
@@ -40,9 +45,26 @@ def rrelu_(x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     return x.copy_(rrelu(x, *args, **kwargs))
 
 
-_IN_PARTS: dict[Any, Callable[..., Any]] = {
-    aten.native_dropout.default: dropout,
-    aten.rrelu_with_noise.default: rrelu,
-    aten.rrelu_with_noise_.default: rrelu_,
+def _one_by_one(op: OpOverload) -> Callable[..., Any]:
+    """Return what computes an op on lists of tensors by ops on one after the other, as torch does where none is fused.
+
+    So it is differentiated by the rules of these, and can be mapped, which torch does not do with lists.
+    """
+    return partial(op._op_dk, torch._C.DispatchKey.CompositeExplicitAutograd)
+
+
+def _overload(name: str) -> OpOverload:
+    """Return an op by its full name."""
+    packet, _, overload = name.partition("::")[2].partition(".")
+    return getattr(getattr(aten, packet), overload or "default")
+
+
+_ON_LISTS = [_overload(n) for n in torch._C._dispatch_get_all_op_names() if n.startswith("aten::_foreach_")]
+
+# By the id of an op, since its hash is slow.
+IN_PARTS: dict[int, Callable[..., Any]] = {
+    id(aten.native_dropout.default): dropout,
+    id(aten.rrelu_with_noise.default): rrelu,
+    id(aten.rrelu_with_noise_.default): rrelu_,
+    **{id(op): _one_by_one(op) for op in _ON_LISTS},
 }
-IN_PARTS = {id(op): function for op, function in _IN_PARTS.items()}  # by id, since the hash of an op is slow
