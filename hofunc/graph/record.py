@@ -18,7 +18,7 @@ from hofunc.graph.reads import Reads
 from hofunc.graph.spots import Spots
 from hofunc.graph.standin import Lift, in_transform, outside_transforms, stand_in
 from hofunc.graph.storage import Made
-from hofunc.graph.tape import Tape
+from hofunc.graph.tape import Tape, is_recording
 
 Function = Callable[..., Any]
 
@@ -79,7 +79,7 @@ def _record_values(f: Function, inputs: Sequence[torch.Tensor], others: Any) -> 
     if has_history:
         tape.check_hooks()
         has_history = any(tensor.requires_grad for tensor in inputs) or _has_outer_history(recording, tape.made())
-        if not has_history:
+        if not has_history and not is_recording():  # which would take what is detached for constants
             recording = recording._replace(values=[value.detach() for value in recording.values])
     if tape.wrote and ((has_grad and has_history) or forward_ad._current_level >= 0):
         # what autograd knows of a tensor that was written to is not what the graph does, so the values have no history

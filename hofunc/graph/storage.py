@@ -89,9 +89,6 @@ def _completed(op: OpOverload, form: OpOverload, args: tuple, kwargs: dict) -> d
     return {**{argument.name: argument.default_value for argument in left_out}, **kwargs}
 
 
-_UNRELATED = -1  # the family of what ``.data`` returned, which no op returns
-
-
 def is_view(op: Any) -> bool:
     """Tell whether an op returns a tensor that shares the storage of the one it takes."""
     return effects(op).aliases if isinstance(op, OpOverload) else op in (in_memory_order, restrided)
@@ -137,7 +134,6 @@ class _Storage:
 
     Attributes:
         owner: The tensor that the storage was allocated for.
-        recorded: Whether it was a node before the first write.
         order: Its axes in the order of memory.
         is_filled: Whether every place of the storage is an element of the owner.
         contents: The node of all that the storage now holds, by family: that of the owner is None, another is the
@@ -145,8 +141,8 @@ class _Storage:
         writes: What was written, in order.
     """
 
-    def __init__(self, owner: torch.Tensor, *, recorded: bool):
-        self.owner, self.recorded = owner, recorded
+    def __init__(self, owner: torch.Tensor):
+        self.owner = owner
         self.order = memory_order(owner.stride())
         self.is_filled = owner.numel() * owner.element_size() == owner.untyped_storage().nbytes()
         self.contents: dict[int | None, int] = {}
@@ -199,6 +195,7 @@ class Storages:
         self._storages: dict[int, _Storage] = {}
         self._known: dict[int, int] = {}  # how many writes there had been when the node of a tensor was recorded
         self._families: dict[int, int | None] = {}  # of the nodes that writes left, which are no views any more
+        self._roots: dict[int, int] = {}  # the families of tensors that are no nodes and no views of any, by their ids
         self.kept: list[torch.Tensor] = []
 
     def allocated(self) -> dict[int, torch.Tensor]:
@@ -310,11 +307,19 @@ class Storages:
         """Return the family of a tensor among those that share its storage."""
         index = self._ledger.tracked.get(id(tensor), self._ledger.tracked.get(id(root_of(tensor))))
         if index is None:
-            return _UNRELATED if self._storages[storage_key(tensor)].recorded else None
+            root = root_of(tensor)
+            return None if root is self._storages[storage_key(tensor)].owner else self._unrelated(root)
         nodes, detached = self._ledger.nodes, self._ledger.detached
         while index not in self._families and index not in detached and is_view(nodes[index].op):
             index = nodes[index].operands[0]
         return self._families.get(index, index if index in detached else None)
+
+    def _unrelated(self, root: torch.Tensor) -> int:
+        """Return the family of what no op is known to have returned: ``.data``, a parameter, or a detached constant."""
+        if id(root) not in self._roots:
+            self._roots[id(root)] = -1 - len(self._roots)
+            self.kept.append(root)
+        return self._roots[id(root)]
 
     def _unseen(self, before: int | None, result: int) -> int:
         """Record that autograd did not see how a tensor became what it is; returns the node."""
@@ -329,7 +334,7 @@ class Storages:
         if key not in self._storages:
             owner = self.allocated()[key]
             index = self._ledger.tracked.get(id(owner))
-            storage = self._storages[key] = _Storage(owner, recorded=index is not None)
+            storage = self._storages[key] = _Storage(owner)
             if index is None:
                 index = self._ledger.index_of(copied(owner))
             self.exist = True
