@@ -11,6 +11,7 @@ from hofunc.errors import ArgumentError
 from hofunc.explain import Subject
 from hofunc.graph.capture import record_for_replay
 from hofunc.graph.facts import Facts
+from hofunc.graph.identity import is_fake
 from hofunc.graph.layout import restrided
 from hofunc.graph.node import Graph
 from hofunc.graph.record import Recording
@@ -63,7 +64,7 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
         kwargs: Keyword arguments.
 
     Raises:
-        ArgumentError: A torch.func transform is running.
+        ArgumentError: A torch.func transform is running, or a tensor is fake.
     """
     if in_transform():
         raise ArgumentError(
@@ -71,6 +72,13 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
             got="a call inside torch.func.vmap, grad or another transform",
             expected="one outside, where tensors have values of their own",
             remedy="Make the plan first; calling it inside a transform is fine.",
+        )
+    if any(map(is_fake, tree_leaves((args, kwargs)))):
+        raise ArgumentError(
+            f"{request.transform}: plan",
+            got="a tensor without elements, as torch traces with",
+            expected="tensors with values of their own",
+            remedy="Make the plan from real tensors first; calling it with others is fine.",
         )
     taken = _taken(request, args, kwargs)
     lowered = lower(taken.graph, taken.recording.values, max(request.orders))

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import torch
 
+from hofunc.graph.identity import is_fake
 from hofunc.graph.node import Graph
 from hofunc.options import fallback
 from hofunc.plan.blueprint import Blueprint, Limits, zero_bytes
@@ -83,7 +84,7 @@ def planned(
 
     made, *_ = plan(lowered, orders, compact=compact, strategy=strategy, limits=limits, peak=peak)
     result = Planned(made, runner(made))
-    if lowered.dynamic:
+    if lowered.dynamic or any(map(is_fake, values)):  # of which a plan may hold some
         return result
     with _lock:
         _plans[key] = result
