@@ -5,7 +5,7 @@ from functools import update_wrapper
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_map_only, tree_unflatten
 
 from hofunc.arguments import (
     Arguments,
@@ -18,7 +18,9 @@ from hofunc.arguments import (
 from hofunc.callable_plan import Plan
 from hofunc.freeze import Request, freeze
 from hofunc.graph.record import Recording, record
+from hofunc.pieces import in_pieces
 from hofunc.plan.blueprint import Limits
+from hofunc.plan.planner import RowsError
 from hofunc.run.evaluate import Evaluation, evaluate
 from hofunc.strict import check_dependence
 
@@ -58,8 +60,11 @@ def hod(
             To measure what optimisations are worth, there is ``"reverse-without-batch"``, which makes every block
             dense, ``"reverse-without-schwarz"``, which computes every order of the slots, and
             ``"reverse-without-either"``; no other use is served by them.
-        chunk_size: How many rows, along the first axis of the input, to run at a time, for a compact layout of a
-            function that treats rows independently; None for as many as are fastest.
+        chunk_size: How many rows, along the first axis of the input, to run at a time, for a function that treats rows
+            independently. For a dense layout of any other, how many elements of the output, or of the derivative of
+            the order below, to differentiate at a time, as ``torch.func.jacrev`` has it, which takes longer the fewer
+            they are; not under transforms of torch.func, nor with max_bytes or strict, nor for a plan. None for as many
+            as are fastest.
         max_bytes: How much memory a call, or one of a plan, may hold at once: the values of f, what is computed of
             them, and the results. Rows are run in chunks that keep to it, and nothing is computed if none do. What
             autograd keeps for a backward pass comes on top; under it, forward-mode AD and transforms of torch.func the
@@ -240,10 +245,24 @@ class Transform:
 
     def __init__(self, f: Function, options: Options, orders: tuple[int, ...], choose: Callable[[Any, list], Any]):
         self._f, self._options, self._orders, self._choose = f, options, orders, choose
+        self._rows_mix = False  # whether chunk_size was once found not to be kept to by rows
         update_wrapper(self, f, assigned=("__module__", "__name__", "__qualname__"), updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Record f at the arguments and return its derivatives; for errors see `hod`."""
+        found = self._in_pieces(args, kwargs) if self._rows_mix else None
+        if found is not None:
+            return found
+        try:
+            return self._at_once(args, kwargs)
+        except RowsError:
+            if self._rows_mix:
+                raise
+            self._rows_mix = True
+        return self(*args, **kwargs)
+
+    def _at_once(self, args: tuple, kwargs: dict) -> Any:
+        """Compute all derivatives by one plan."""
         options = self._options
         arguments = split(options.name, args, kwargs, options.argnums)
 
@@ -263,6 +282,23 @@ class Transform:
             limits=options.limits,
         )
         return self._assembled([_value(tensor) for tensor in evaluation.tensors], recording, arguments, evaluation)
+
+    def _in_pieces(self, args: tuple, kwargs: dict) -> Any:
+        """Compute dense derivatives order by order, each in pieces of the one below; None if that cannot be."""
+        options, size = self._options, self._options.limits.chunk_size
+        if options.compact or options.strict or options.limits.max_bytes is not None or size is None:
+            return None
+        arguments = split(options.name, args, kwargs, options.argnums)
+        whole = options._replace(limits=Limits(), has_aux=True)
+        found = []
+        for order in self._orders:
+            below = Transform(self._outputs, whole, (order - 1,), _highest) if order > 1 else self._outputs
+            piecewise = in_pieces(below, arguments, size, options.strategy)
+            if piecewise is None:
+                return None
+            found.append(tree_map_only(torch.Tensor, _value, piecewise))
+        chosen = self._choose(found[0].value, [each.derivative for each in found])
+        return (chosen, found[0].aux) if options.has_aux else chosen
 
     def plan(self, *args: Any, **kwargs: Any) -> Plan:
         """Record f at the arguments and return a plan that computes its derivatives without recording it again.

@@ -19,7 +19,7 @@ LAYERS = [
     {"derivative"},
     {"plan"},
     {"run", "arguments"},
-    {"signature", "explain", "strict"},
+    {"signature", "explain", "strict", "pieces"},
     {"callable_plan"},
     {"freeze"},
     {"transforms"},
