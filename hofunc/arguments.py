@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 
 from hofunc.errors import ArgumentError
-from hofunc.internals import TreeSpec, tree_flatten, tree_unflatten
+from hofunc.internals import TreeSpec, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 from hofunc.plan import strategies as planned
 from hofunc.plan.ablation import ABLATIONS
 
@@ -18,7 +18,7 @@ class Arguments(NamedTuple):
     """The arguments of a call, taken apart.
 
     Attributes:
-        leaves: The tensors to differentiate by, over all argnums in turn.
+        leaves: The tensors to differentiate by, over all argnums in turn; those of floats are new.
         spec: The structure that a derivative has at each slot.
         rest: All arguments as (args, kwargs), None at the argnums.
         argnums: The positions, counted from the front.
@@ -37,6 +37,15 @@ class Arguments(NamedTuple):
         for position, spec in zip(self.argnums, self.specs, strict=True):
             args[position] = tree_unflatten([next(supply) for _ in range(spec.num_leaves)], spec)
         return args, rest[1]
+
+    def names(self) -> list[str]:
+        """Name each of the leaves: ``args[0]['w']``."""
+        paths = [
+            (position, path)
+            for position, spec in zip(self.argnums, self.specs, strict=True)
+            for path, _ in tree_flatten_with_path(tree_unflatten([0] * spec.num_leaves, spec))[0]
+        ]
+        return [f"args[{position}]{keystr(path)}" for position, path in paths]
 
 
 def check_transform(name: str, f: Any, order: Any, argnums: Any, layout: Any, strategy: Any) -> None:
@@ -79,7 +88,7 @@ def split(name: str, args: tuple, kwargs: dict, argnums: int | Sequence[int]) ->
 
     Raises:
         ArgumentError: argnums is out of range or names one argument twice, or an argument that it names has a leaf
-            that is not a real floating-point tensor.
+            that is neither a real floating-point tensor nor a float.
     """
     numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
     if not args:
@@ -96,7 +105,7 @@ def split(name: str, args: tuple, kwargs: dict, argnums: int | Sequence[int]) ->
     if len(set(places)) != len(places):
         _refuse(name, "argnums", repr(argnums), "every argument once", "Leave the second one out.")
     flat = [tree_flatten(args[place]) for place in places]
-    leaves = [leaf for part, _ in flat for leaf in part]
+    leaves = [as_input(leaf) for part, _ in flat for leaf in part]
     for leaf in leaves:
         _check_leaf(name, leaf)
     structure = args[places[0]] if isinstance(argnums, int) else tuple(args[place] for place in places)
@@ -104,14 +113,20 @@ def split(name: str, args: tuple, kwargs: dict, argnums: int | Sequence[int]) ->
     return Arguments(leaves, tree_flatten(structure)[1], (rest, kwargs), places, tuple(spec for _, spec in flat))
 
 
+def as_input(leaf: Any) -> Any:
+    """Return a Python float as the tensor that it stands for, of torch's default dtype; anything else as it is."""
+    return torch.as_tensor(leaf) if isinstance(leaf, float) else leaf
+
+
 def _check_leaf(name: str, leaf: Any) -> None:
     if not isinstance(leaf, torch.Tensor):
+        is_number = isinstance(leaf, int | complex) and not isinstance(leaf, bool)
         _refuse(
             name,
             "an input to differentiate by",
             type(leaf).__name__,
-            "a tensor or a pytree of tensors",
-            "Turn it into a tensor, or leave it out of argnums.",
+            "a tensor, a float, or a pytree of these",
+            f"Turn it into a {'float' if is_number else 'tensor'}, or leave it out of argnums.",
         )
     if not leaf.is_floating_point():
         remedy = "Differentiate by its real and imaginary part." if leaf.is_complex() else "Convert it with .double()."

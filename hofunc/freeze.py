@@ -10,6 +10,7 @@ from hofunc.errors import ArgumentError
 from hofunc.explain import Subject
 from hofunc.graph.capture import record_for_replay
 from hofunc.graph.facts import Facts
+from hofunc.graph.identity import is_fake
 from hofunc.graph.layout import restrided
 from hofunc.graph.node import Graph
 from hofunc.graph.record import Recording, made_recordable
@@ -59,11 +60,11 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
     Args:
         name: What the plan is called.
         request: What is wanted.
-        args: Positional arguments, of which those to differentiate by are checked.
+        args: Positional arguments, of which those to differentiate by are checked, and are tensors.
         kwargs: Keyword arguments.
 
     Raises:
-        ArgumentError: A torch.func transform is running.
+        ArgumentError: A torch.func transform is running, or a tensor is fake.
     """
     if in_transform():
         raise ArgumentError(
@@ -71,6 +72,13 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
             got="a call inside torch.func.vmap, grad or another transform",
             expected="one outside, where tensors have values of their own",
             remedy="Make the plan first; calling it inside a transform is fine.",
+        )
+    if any(map(is_fake, tree_leaves((args, kwargs)))):
+        raise ArgumentError(
+            f"{request.transform}: plan",
+            got="a tensor without elements, as torch traces with",
+            expected="tensors with values of their own",
+            remedy="Make the plan from real tensors first; calling it with others is fine.",
         )
     taken = _taken(request, args, kwargs)
     lowered = lower(taken.graph, taken.recording.values, max(request.orders))
@@ -87,7 +95,9 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
     at_once = cost_of(program, device)
     cost = at_once if chunks is None else cost_of_chunks(chunks, device)
     strides = any(node.op is restrided or "as_strided" in str(node.op) for node in taken.graph.nodes)
-    signature = Signature(request.transform, args, kwargs, strides=strides, history=taken.asked_history)
+    signature = Signature(
+        request.transform, args, kwargs, taken.inputs[: taken.active], strides=strides, history=taken.asked_history
+    )
     subject = Subject(
         name,
         request.orders,

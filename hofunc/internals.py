@@ -68,6 +68,7 @@ from torch.utils._pytree import (
     register_pytree_node,
     tree_flatten,
     tree_flatten_with_path,
+    tree_is_leaf,
     tree_leaves,
     tree_map,
     tree_map_only,
@@ -84,6 +85,7 @@ __all__ = [
     "BackwardHookFunction",
     "DisableAutocast",
     "DisableTorchFunctionSubclass",
+    "DispatchKey",
     "FakeTensorMode",
     "HigherOrderOperator",
     "OpOverload",
@@ -133,6 +135,7 @@ __all__ = [
     "maybe_get_level",
     "no_torch_function",
     "operator_utils",
+    "ops_named",
     "peek_interpreter_stack",
     "pop_mode_temporarily",
     "register_pytree_node",
@@ -146,6 +149,7 @@ __all__ = [
     "temporarily_clear_interpreter_stack",
     "tree_flatten",
     "tree_flatten_with_path",
+    "tree_is_leaf",
     "tree_leaves",
     "tree_map",
     "tree_map_only",
@@ -205,6 +209,13 @@ def has_forward_level() -> bool:
 def count_handles() -> int:
     """Return a number that is greater after any hook was registered that returns a handle."""
     return RemovableHandle.next_id
+
+
+def ops_named(start: str) -> list[OpOverload]:
+    """Return the ops of torch whose names start as given."""
+    names = [name.removeprefix("aten::").partition(".") for name in torch._C._dispatch_get_all_op_names()]
+    chosen = [(name, overload or "default") for name, _, overload in names if name.startswith(start)]
+    return [getattr(getattr(torch.ops.aten, name), overload) for name, overload in chosen]
 
 
 def has_definition(op: OpOverload) -> bool:

@@ -1,16 +1,17 @@
 """What a plan is called with: the arguments that it was made for, and the check of others against them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Any, NoReturn
 
 import torch
 
+from hofunc.arguments import as_input
 from hofunc.errors import ArgumentError
 from hofunc.graph.identity import plain
 from hofunc.graph.layout import memory_order
-from hofunc.internals import TreeSpec, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
+from hofunc.internals import TreeSpec, keystr, tree_flatten, tree_flatten_with_path, tree_is_leaf, tree_unflatten
 
 
 class Signature:
@@ -20,6 +21,7 @@ class Signature:
         name: Whose plan it is, for errors.
         args: The positional arguments.
         kwargs: The keyword arguments.
+        inputs: Which of the tensors, in turn, may be passed as floats.
         strides: Whether the strides of tensors matter too.
         history: Whether it matters if autograd follows them.
 
@@ -28,8 +30,17 @@ class Signature:
         facts: Shape, dtype and device of each tensor.
     """
 
-    def __init__(self, name: str, args: tuple, kwargs: dict, *, strides: bool = False, history: bool = False):
-        self._name = name
+    def __init__(
+        self,
+        name: str,
+        args: tuple,
+        kwargs: dict,
+        inputs: Collection[int] = (),
+        *,
+        strides: bool = False,
+        history: bool = False,
+    ):
+        self._name, self._inputs = name, inputs
         paths, self._spec = tree_flatten_with_path((args, kwargs))
         self._paths = tuple(_named(path) for path, _ in paths)
         self._others = {n: leaf for n, (_, leaf) in enumerate(paths) if not isinstance(leaf, torch.Tensor)}
@@ -54,9 +65,7 @@ class Signature:
         if self._is_flat and not kwargs and len(args) == len(self.facts):
             tensors: Sequence[Any] = args
         else:
-            leaves, spec = tree_flatten((args, kwargs))
-            if spec != self._spec:
-                self._refuse("the arguments", _shown(spec), _shown(self._spec))
+            leaves = self._leaves(args, kwargs)
             for place, planned in self._others.items():
                 if not _same(leaves[place], planned):
                     self._refuse(self._paths[place], _brief(leaves[place]), _brief(planned))
@@ -64,13 +73,28 @@ class Signature:
         fact = self._fact
         for tensor, expected in zip(tensors, self.facts, strict=True):
             if not isinstance(tensor, torch.Tensor) or fact(tensor) != expected:
-                self._check(tensors)
+                tensors = self._checked(tensors)
         return [
             tensor if tensor.stride() == strides else _laid_out(tensor, strides)
             for tensor, strides in zip(map(plain, tensors), self._strides, strict=True)
         ]
 
-    def _check(self, tensors: Sequence[Any]) -> None:
+    def _leaves(self, args: tuple, kwargs: dict) -> list[Any]:
+        """Return the leaves of a call in the order of those planned, in which the keys of its dicts need not be."""
+        leaves, spec = tree_flatten((args, kwargs))
+        if spec == self._spec:
+            return leaves
+        try:
+            found = self._spec.flatten_up_to((args, kwargs))
+        except ValueError:
+            found = None
+        if found is None or not all(map(tree_is_leaf, found)):
+            self._refuse("the arguments", _shown(spec), _shown(self._spec))
+        return found
+
+    def _checked(self, leaves: Sequence[Any]) -> list[torch.Tensor]:
+        """Return leaves that are to be tensors, floats as such where they may be passed."""
+        tensors = [as_input(leaf) if place in self._inputs else leaf for place, leaf in enumerate(leaves)]
         for name, tensor, expected in zip(self.names, tensors, self.facts, strict=True):
             if not isinstance(tensor, torch.Tensor):
                 self._refuse(name, _brief(tensor), "a tensor")
@@ -78,6 +102,7 @@ class Signature:
                 if got != planned:
                     as_text = tuple if label in {"shape", "strides"} else str
                     self._refuse(name, f"{label} {as_text(got)}", f"{label} {as_text(planned)}")
+        return tensors
 
     def _refuse(self, what: str, got: str, expected: str) -> NoReturn:
         raise ArgumentError(

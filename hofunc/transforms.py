@@ -1,20 +1,30 @@
 """The transforms: validate, record, plan, run, assemble."""
 
 from collections.abc import Callable, Sequence
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from typing import Any, NamedTuple
 
 import torch
 
-from hofunc.arguments import check_aux, check_limits, check_outputs, check_transform, split
+from hofunc.arguments import (
+    Arguments,
+    check_aux,
+    check_limits,
+    check_outputs,
+    check_transform,
+    split,
+)
 from hofunc.callable_plan import Plan
 from hofunc.freeze import Request, freeze
 from hofunc.graph.asking import recorded, source_of
 from hofunc.graph.draws import drawn_again
 from hofunc.graph.record import Recording
-from hofunc.internals import TreeSpec, tree_flatten, tree_unflatten
+from hofunc.internals import TreeSpec, tree_flatten, tree_map_only, tree_unflatten
+from hofunc.pieces import in_pieces
 from hofunc.plan.blueprint import Limits
+from hofunc.plan.planner import RowsError
 from hofunc.run.evaluate import Evaluation, evaluate
+from hofunc.strict import check_dependence
 
 Function = Callable[..., Any]
 Argnums = int | Sequence[int]
@@ -30,6 +40,7 @@ def hod(
     strategy: str = "auto",
     chunk_size: int | None = None,
     max_bytes: int | None = None,
+    strict: bool = False,
 ) -> "Transform":
     """Return a function that computes the exact derivative of f of the given order.
 
@@ -40,8 +51,9 @@ def hod(
         f: Pure function of tensors. With an output of shape (*out) and args[argnums] of shape (*in), the derivative
             has shape (*out, *in, *in, ...), with (*in) order times. Outputs and arguments may be pytrees.
         order: How often to differentiate, at least 1.
-        argnums: The positional argument to differentiate by, or a tuple of several; other arguments and keyword
-            arguments are passed on as they are.
+        argnums: The positional argument to differentiate by, or a tuple of several; a float in one is passed on as the
+            tensor of torch's default dtype that it stands for. Other arguments and keyword arguments are passed on as
+            they are.
         has_aux: Whether f returns a pair of which only the first is differentiated.
         layout: ``"dense"`` for tensors, or ``"compact"`` for a `hofunc.Derivative` in place of each.
         strategy: The direction in which derivatives are propagated: ``"reverse"`` eliminates nodes from the output to
@@ -50,12 +62,17 @@ def hod(
             To measure what optimisations are worth, there is ``"reverse-without-batch"``, which makes every block
             dense, ``"reverse-without-schwarz"``, which computes every order of the slots, and
             ``"reverse-without-either"``; no other use is served by them.
-        chunk_size: How many rows, along the first axis of the input, to run at a time, for a compact layout of a
-            function that treats rows independently; None for as many as are fastest.
+        chunk_size: How many rows, along the first axis of the input, to run at a time, for a function that treats rows
+            independently. For a dense layout of any other, how many elements of the output, or of the derivative of
+            the order below, to differentiate at a time, as ``torch.func.jacrev`` has it, which takes longer the fewer
+            they are; not under transforms of torch.func, nor with max_bytes or strict, nor for a plan. None for as many
+            as are fastest.
         max_bytes: How much memory a call, or one of a plan, may hold at once: the values of f, what is computed of
             them, and the results. Rows are run in chunks that keep to it, and nothing is computed if none do. What
             autograd keeps for a backward pass comes on top; under it, forward-mode AD and transforms of torch.func the
             results of chunks are held twice, and vmap takes all of it once for every member. None for any.
+        strict: Whether a derivative that is zero whatever the values, since an output, or a derivative of lower order,
+            does not depend on an input, is an error.
 
     Returns:
         Function with f's signature. Its result nests as that of order nested ``torch.func.jacrev`` does: the
@@ -66,7 +83,8 @@ def hod(
 
     Raises:
         ArgumentError: An argument is not as described, f returns anything but real floating-point tensors, an input has
-            more directions than the strategy that is asked for can take, or the limits cannot be kept to.
+            more directions than the strategy that is asked for can take, the limits cannot be kept to, or an output
+            does not depend on an input and strict forbids it.
         MutationError: f writes to an input or to a captured tensor.
         BranchError: f branches on a value that an outer vmap batches.
         UntracedError: f uses a custom autograd.Function, a hook, or torch.autograd.grad without create_graph, or a
@@ -87,7 +105,7 @@ def hod(
         tensor([[1., 0.],
                 [0., 1.]])
     """
-    options = _checked("hod", f, order, argnums, has_aux, layout, strategy, Limits(chunk_size, max_bytes))
+    options = _checked("hod", f, order, argnums, has_aux, layout, strategy, Limits(chunk_size, max_bytes), strict)
     return Transform(f, options, (order,), _highest)
 
 
@@ -101,6 +119,7 @@ def derivatives(
     strategy: str = "auto",
     chunk_size: int | None = None,
     max_bytes: int | None = None,
+    strict: bool = False,
 ) -> "Transform":
     """Return a function that computes f and its derivatives of every order up to the given one, from one recording.
 
@@ -113,6 +132,7 @@ def derivatives(
         strategy: As for `hod`.
         chunk_size: As for `hod`.
         max_bytes: As for `hod`.
+        strict: As for `hod`.
 
     Returns:
         Function with f's signature; its result is the tuple (value, derivative of order 1, ..., of the given order),
@@ -129,7 +149,9 @@ def derivatives(
         >>> value, slope, curvature
         (tensor(0.), tensor(1.), tensor(-0.))
     """
-    options = _checked("derivatives", f, order, argnums, has_aux, layout, strategy, Limits(chunk_size, max_bytes))
+    options = _checked(
+        "derivatives", f, order, argnums, has_aux, layout, strategy, Limits(chunk_size, max_bytes), strict
+    )
     return Transform(f, options, tuple(range(1, order + 1)), lambda value, computed: (value, *computed))
 
 
@@ -142,6 +164,7 @@ def jacobian(
     strategy: str = "auto",
     chunk_size: int | None = None,
     max_bytes: int | None = None,
+    strict: bool = False,
 ) -> "Transform":
     """Return a function that computes the Jacobian of f: `hod` of order 1, with the same arguments and errors.
 
@@ -150,7 +173,7 @@ def jacobian(
         tensor([[2., 0.],
                 [0., 4.]])
     """
-    options = _checked("jacobian", f, 1, argnums, has_aux, layout, strategy, Limits(chunk_size, max_bytes))
+    options = _checked("jacobian", f, 1, argnums, has_aux, layout, strategy, Limits(chunk_size, max_bytes), strict)
     return Transform(f, options, (1,), _highest)
 
 
@@ -163,6 +186,7 @@ def hessian(
     strategy: str = "auto",
     chunk_size: int | None = None,
     max_bytes: int | None = None,
+    strict: bool = False,
 ) -> "Transform":
     """Return a function that computes the Hessian of f: `hod` of order 2, with the same arguments and errors.
 
@@ -172,7 +196,7 @@ def hessian(
                 [3., 0., 1.],
                 [2., 1., 0.]])
     """
-    options = _checked("hessian", f, 2, argnums, has_aux, layout, strategy, Limits(chunk_size, max_bytes))
+    options = _checked("hessian", f, 2, argnums, has_aux, layout, strategy, Limits(chunk_size, max_bytes), strict)
     return Transform(f, options, (2,), _highest)
 
 
@@ -190,14 +214,23 @@ class Options(NamedTuple):
     compact: bool
     strategy: str
     limits: Limits
+    strict: bool
 
 
 def _checked(
-    name: str, f: Function, order: int, argnums: Argnums, has_aux: bool, layout: str, strategy: str, limits: Limits
+    name: str,
+    f: Function,
+    order: int,
+    argnums: Argnums,
+    has_aux: bool,
+    layout: str,
+    strategy: str,
+    limits: Limits,
+    strict: bool,
 ) -> Options:
     check_transform(name, f, order, argnums, layout, strategy)
     check_limits(name, *limits)
-    return Options(name, argnums, has_aux, layout == "compact", strategy, limits)
+    return Options(name, argnums, has_aux, layout == "compact", strategy, limits, strict)
 
 
 class Transform:
@@ -214,10 +247,24 @@ class Transform:
 
     def __init__(self, f: Function, options: Options, orders: tuple[int, ...], choose: Callable[[Any, list], Any]):
         self._f, self._options, self._orders, self._choose = f, options, orders, choose
+        self._rows_mix = False  # whether chunk_size was once found not to be kept to by rows
         update_wrapper(self, f, assigned=("__module__", "__name__", "__qualname__"), updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Record f at the arguments and return its derivatives; for errors see `hod`."""
+        found = self._in_pieces(args, kwargs) if self._rows_mix else None
+        if found is not None:
+            return found
+        try:
+            return self._at_once(args, kwargs)
+        except RowsError:
+            if self._rows_mix:
+                raise
+            self._rows_mix = True
+        return self(*args, **kwargs)
+
+    def _at_once(self, args: tuple, kwargs: dict) -> Any:
+        """Compute all derivatives by one plan."""
         options = self._options
         arguments = split(options.name, args, kwargs, options.argnums)
 
@@ -235,7 +282,25 @@ class Transform:
                 if again.asked:
                     recording, evaluation = again, self._evaluated(again, arguments.leaves)
             evaluation.checked.add(source)
-        return self._assembled([_value(tensor) for tensor in evaluation.tensors], recording, arguments.spec, evaluation)
+        return self._assembled([_value(tensor) for tensor in evaluation.tensors], recording, arguments, evaluation)
+
+    def _in_pieces(self, args: tuple, kwargs: dict) -> Any:
+        """Compute dense derivatives order by order, each in pieces of the one below; None if that cannot be."""
+        options, size = self._options, self._options.limits.chunk_size
+        if options.compact or options.strict or options.limits.max_bytes is not None or size is None:
+            return None
+        arguments = split(options.name, args, kwargs, options.argnums)
+        whole = options._replace(limits=Limits(), has_aux=True)
+        outputs = update_wrapper(partial(self._outputs), self._f, assigned=(), updated=())
+        found = []
+        for order in self._orders:
+            below = Transform(outputs, whole, (order - 1,), _highest) if order > 1 else outputs
+            piecewise = in_pieces(below, arguments, size, options.strategy)
+            if piecewise is None:
+                return None
+            found.append(tree_map_only(torch.Tensor, _value, piecewise))
+        chosen = self._choose(found[0].value, [each.derivative for each in found])
+        return (chosen, found[0].aux) if options.has_aux else chosen
 
     def plan(self, *args: Any, **kwargs: Any) -> Plan:
         """Record f at the arguments and return a plan that computes its derivatives without recording it again.
@@ -265,7 +330,7 @@ class Transform:
         arguments = split(options.name, args, kwargs, options.argnums)
 
         def assemble(values: Sequence[Any], recording: Recording, evaluation: Evaluation) -> Any:
-            return self._assembled(values, recording, arguments.spec, evaluation)
+            return self._assembled(values, recording, arguments, evaluation)
 
         request = Request(
             options.name,
@@ -278,7 +343,9 @@ class Transform:
             options.limits,
             assemble,
         )
-        return freeze(f"{options.name}({getattr(self._f, '__name__', type(self._f).__name__)})", request, args, kwargs)
+        name = f"{options.name}({getattr(self._f, '__name__', type(self._f).__name__)})"
+        inputs, _ = arguments.joined(arguments.leaves, arguments.rest)
+        return freeze(name, request, tuple(inputs), kwargs)
 
     def _evaluated(self, recording: Recording, inputs: Sequence[torch.Tensor]) -> Evaluation:
         """Compute the derivatives of what was recorded."""
@@ -301,12 +368,16 @@ class Transform:
         check_outputs(options.name, tree_flatten(output)[0])
         return output, aux
 
-    def _assembled(self, tensors: Sequence[Any], recording: Recording, slot: TreeSpec, evaluation: Evaluation) -> Any:
-        """Nest the result, given the tensors that f returned and the structure of every slot."""
+    def _assembled(
+        self, tensors: Sequence[Any], recording: Recording, arguments: Arguments, evaluation: Evaluation
+    ) -> Any:
+        """Nest the result, given the tensors that f returned."""
         supply = iter(tensors)
         leaves = [next(supply) if isinstance(leaf, torch.Tensor) else leaf for leaf in recording.leaves]
         value, aux = tree_unflatten(leaves, recording.spec)
-        spec = tree_flatten(value)[1]
+        spec, slot = tree_flatten(value)[1], arguments.spec
+        if self._options.strict:
+            check_dependence(self._options.name, value, arguments.names(), self._orders, evaluation)
         block = evaluation.compact if self._options.compact else evaluation.dense
         computed = [
             tree_unflatten([_nested(block, k, (), order, slot) for k in range(spec.num_leaves)], spec)

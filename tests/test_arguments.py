@@ -190,15 +190,24 @@ def test_complex_inputs(dtype: torch.dtype, x: Tensor) -> None:
     )
 
 
-@pytest.mark.parametrize(("leaf", "got"), [(2.0, "float"), ("a", "str"), (None, "NoneType")])
-def test_inputs_that_are_not_tensors(leaf: Any, got: str, x: Tensor) -> None:
+@pytest.mark.parametrize(
+    ("leaf", "got", "remedy"),
+    [
+        (2, "int", "float"),
+        (2.0j, "complex", "float"),
+        (True, "bool", "tensor"),
+        ("a", "str", "tensor"),
+        (None, "NoneType", "tensor"),
+    ],
+)
+def test_inputs_that_are_not_tensors(leaf: Any, got: str, remedy: str, x: Tensor) -> None:
     for argument in (leaf, {"a": x, "b": [leaf]}, (x, leaf)):
         assert_refuses(
             lambda argument=argument: hofunc.hod(square)(argument),  # type: ignore[misc]
             "hod: an input to differentiate by",
             got,
-            "a tensor or a pytree of tensors",
-            "Turn it into a tensor, or leave it out of argnums.",
+            "a tensor, a float, or a pytree of these",
+            f"Turn it into a {remedy}, or leave it out of argnums.",
         )
 
 
@@ -285,6 +294,66 @@ def test_nothing_is_left_behind_by_an_error_in_f(under: Callable[..., Any], x: T
         with pytest.raises(KeyError):
             under(hofunc.hod(f))(x)
         assert not torch.is_grad_enabled()
+
+
+# Floats to differentiate by.
+
+
+def _powers(a: Any, b: dict[str, Any]) -> dict[str, Tensor]:
+    return {"y": a**3 * b["c"][0] ** 2 * b["d"]}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_floats_are_tensors_of_the_default_dtype(dtype: torch.dtype) -> None:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        assert torch.equal(hofunc.hod(lambda x: x**3, 2)(2.0), torch.tensor(12.0, dtype=dtype))
+        value, slope, curvature = hofunc.derivatives(torch.exp, 2)(0.0)
+        assert [tensor.dtype for tensor in (value, slope, curvature)] == [dtype] * 3
+    finally:
+        torch.set_default_dtype(before)
+
+
+def test_floats_are_inputs_beside_tensors_and_inside_pytrees() -> None:
+    d = torch.tensor(5.0)
+    got = hofunc.hessian(_powers, argnums=(0, 1))(2.0, {"c": [3.0], "d": d})["y"]
+    assert got[0][0] == 6 * 2 * 3**2 * 5
+    assert got[0][1]["c"][0] == 3 * 2**2 * 2 * 3 * 5
+    assert got[1]["d"][0] == 3 * 2**2 * 3**2
+    assert got[1]["c"][0][1]["d"] == 2**3 * 2 * 3
+    assert hofunc.hod(hofunc.jacobian(lambda x: x**4), 1)(2.0) == 48
+    assert torch.equal(
+        torch.func.vmap(lambda y: hofunc.hessian(lambda x: x**2 * y)(2.0))(torch.ones(3)), 2 * torch.ones(3)
+    )
+    assert hofunc.hodcheck(lambda x, y: x.sin() * y, (torch.tensor(2.0, dtype=torch.float64), 3.0))
+
+
+@pytest.mark.parametrize("kind", [bool, int, float, complex, str])
+def test_a_float_is_no_tensor_where_nothing_is_differentiated(kind: type) -> None:
+    seen: list[Any] = []
+
+    def f(x: Tensor, n: Any) -> Tensor:
+        seen.append(n)
+        return x
+
+    hofunc.jacobian(f)(1.0, kind(2.0))
+    assert seen == [kind(2.0)]
+
+
+def test_a_plan_takes_floats_where_it_differentiates() -> None:
+    plan = hofunc.hod(_powers, 1, argnums=(0, 1)).plan(2.0, {"c": [3.0], "d": torch.tensor(5.0)})
+    for a, c, d in ((2.0, 3.0, 5.0), (torch.tensor(4.0), 3.0, torch.tensor(1.0)), (4.0, torch.tensor(2.0), 1.0)):
+        got = plan(a, {"c": [c], "d": d})["y"]
+        expected = (3 * a**2 * c**2 * d, a**3 * 2 * c * d, a**3 * c**2)
+        assert (got[0], got[1]["c"][0], got[1]["d"]) == tuple(map(torch.as_tensor, expected))
+    assert_refuses(
+        lambda: plan(2, {"c": [3.0], "d": 1.0}),
+        "hod: args[0] of a plan",
+        "2",
+        "a tensor, as planned",
+        "Make another plan for such arguments, or call the transform itself.",
+    )
 
 
 # The separation of arguments.

@@ -1,5 +1,6 @@
 """Frozen plans: that they return what the transform returns, and refuse what they were not made for."""
 
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 from operator import getitem
@@ -331,8 +332,33 @@ def test_another_structure(x: Tensor) -> None:
     refused(lambda: flat(x, x), hofunc.ArgumentError, "got (*, *), expected (*,), as planned")
     refused(lambda: flat(x=x), hofunc.ArgumentError, "got () and {'x': *}, expected (*,)")
     refused(lambda: flat([x]), hofunc.ArgumentError, "args[0] of a plan: got [tensor([[", "expected a tensor")
-    refused(lambda: flat(3.0), hofunc.ArgumentError, "args[0] of a plan: got 3.0, expected a tensor")
+    refused(lambda: flat(3), hofunc.ArgumentError, "args[0] of a plan: got 3, expected a tensor")
+    refused(lambda: flat(3.0), hofunc.ArgumentError, "got shape (), expected shape (4, 3)")
     refused(lambda: flat(x[0]), hofunc.ArgumentError, "got shape (3,), expected shape (4, 3)")
+
+
+def test_keys_in_another_order(device: torch.device) -> None:
+    def f(p: dict[str, Tensor], q: Any, *, scale: Tensor, flag: bool) -> Tensor:
+        return (p["a"] ** 2 * p["b"] * q[0]["d"] * scale).sum() if flag else p["a"]
+
+    a, b, c, d, scale = (rand(device, 3, seed=seed) for seed in range(5))
+    plan = hofunc.hessian(f).plan({"a": a, "b": b}, [OrderedDict(c=c, d=d)], scale=scale, flag=True)
+    expected = hofunc.hessian(f)({"a": d, "b": c}, [OrderedDict(c=b, d=a)], scale=scale, flag=True)
+    got = plan({"b": c, "a": d}, [OrderedDict(d=a, c=b)], flag=True, scale=scale)
+    for first in "ab":
+        for second in "ab":
+            assert torch.equal(got[first][second], expected[first][second])
+    refused(
+        lambda: plan({"b": c, "a": d}, [OrderedDict(d=a, c=b)], flag=False, scale=scale),
+        hofunc.ArgumentError,
+        "kwargs['flag'] of a plan: got False, expected True",
+    )
+    for other in ({"b": c}, {"b": c, "a": d, "e": d}, {"b": c, "a": [d]}, [c, d]):
+        refused(
+            lambda other=other: plan(other, [OrderedDict(d=a, c=b)], flag=True, scale=scale),  # type: ignore[misc]
+            hofunc.ArgumentError,
+            "the arguments of a plan",
+        )
 
 
 @pytest.mark.parametrize(("planned", "other"), [(0.0, -0.0), (1, True), (1, 1.0), ("a", "b"), ((), [])])

@@ -534,6 +534,14 @@ def test_the_compiler_may_be_told_to_skip_code() -> None:
     assert torch.compile(f, backend="eager")(torch.ones(1)) is False
 
 
+def test_ops_by_name() -> None:
+    found = internals.ops_named("_foreach_mul")
+    assert {aten._foreach_mul.List, aten._foreach_mul_.Scalar} <= {*found}
+    assert all(isinstance(op, internals.OpOverload) for op in found)
+    key = internals.DispatchKey.CompositeExplicitAutograd
+    assert torch.equal(aten._foreach_neg.default._op_dk(key, [torch.ones(2)])[0], -torch.ones(2))
+
+
 # Trees.
 
 
@@ -550,6 +558,8 @@ def test_trees() -> None:
     assert [internals.keystr(path) for path, _ in paths] == ["[0][0]", "[1]['n']"]
     assert getattr(paths[0][0][0], "idx", None) == 0
     assert hash(same) == hash(copy.copy(same))
+    assert internals.tree_is_leaf(1)
+    assert not internals.tree_is_leaf([])
 
 
 def test_a_class_of_hofunc_is_a_tree() -> None:

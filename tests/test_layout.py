@@ -20,7 +20,7 @@ LAYERS = [
     {"derivative"},
     {"plan"},
     {"run", "arguments"},
-    {"signature", "explain"},
+    {"signature", "explain", "strict", "pieces"},
     {"callable_plan"},
     {"freeze"},
     {"transforms"},

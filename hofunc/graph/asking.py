@@ -20,9 +20,12 @@ _asks: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()  # whether they do, by
 
 
 def source_of(f: Callable[..., Any]) -> Any:
-    """Return what two functions with the same code have in common: the code, or the class of a callable object."""
-    while isinstance(f, partial):
-        f = f.func
+    """Return what two functions with the same code have in common: the code, or the class of a callable object.
+
+    Of a partial function and of a transform it is that of the function inside.
+    """
+    while isinstance(f, partial) or (not hasattr(f, "__code__") and hasattr(f, "__wrapped__")):
+        f = getattr(f, "__wrapped__", None) or getattr(f, "func")  # noqa: B009
     return getattr(getattr(f, "__func__", f), "__code__", type(f))
 
 

@@ -13,7 +13,7 @@ import torch
 from hofunc.errors import UntracedError
 from hofunc.graph.facts import Facts, form_of
 from hofunc.graph.holding import Holding, of_slot, of_storage, quick_test
-from hofunc.graph.identity import alias_of, innermost, root_of, storage_key, variable_of
+from hofunc.graph.identity import alias_of, check_elements, innermost, root_of, storage_key, variable_of
 from hofunc.graph.layout import layout_of
 from hofunc.graph.node import CONSTANT, Call, Graph, Ref
 from hofunc.graph.objects import Witness
@@ -194,6 +194,7 @@ def record_for_replay(
         tape.check_hooks()
     if tape.asked_history and not follow:
         return record_for_replay(f, active, others, roots, follow=True)
+    _check_dense(graph, tape.ledger.values)
     _check_unseeded(graph, witness.seeded)
     pairs = zip(graph.nodes, tape.ledger.values, strict=True)
     values = [value.detach() if node.op is CONSTANT else value for node, value in pairs]  # f made what is constant
@@ -202,6 +203,16 @@ def record_for_replay(
     held = (*witness.holdings(roots), *tape.holdings, *histories)
     facts = Facts(world, captured, tuple(map(form_of, captured)), held, quick_test(held))
     return Replayable(Recording(graph, values, leaves, spec, None), tape.readings, facts, tape.asked_history)
+
+
+def _check_dense(graph: Graph, values: Sequence[torch.Tensor]) -> None:
+    """Refuse outputs, and operands of what is differentiated, that are no arrays; a constant may be made of one.
+
+    Raises:
+        UntracedError: There is one.
+    """
+    for number in {*graph.outputs, *(n for node in graph.nodes if node.active for n in node.operands)}:
+        check_elements(values[number])
 
 
 def _check_unseeded(graph: Graph, seeded: Sequence[torch.Generator]) -> None:

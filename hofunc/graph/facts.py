@@ -66,7 +66,8 @@ class Facts(NamedTuple):
 
 def form_of(tensor: torch.Tensor) -> tuple:
     """Return what has to stay as it is of a captured tensor."""
-    return tensor.shape, tensor.dtype, tensor.device, tensor.stride()
+    strides = tensor.stride() if tensor.layout is torch.strided else ()
+    return tensor.shape, tensor.dtype, tensor.device, strides
 
 
 def _named(what: str, got: object, expected: object) -> tuple[str, str]:

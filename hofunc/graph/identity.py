@@ -118,6 +118,11 @@ def _has_own_ops(kind: type[torch.Tensor]) -> bool:
     return kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
 
 
+def is_fake(value: object) -> bool:
+    """Tell whether a tensor has no elements, but stands for one that has while torch traces."""
+    return getattr(type(value), "__module__", "").startswith("torch._subclasses.")
+
+
 def check_class(tensor: torch.Tensor) -> None:
     """Refuse a tensor of a subclass of which it cannot be told what is computed from what.
 
@@ -126,7 +131,7 @@ def check_class(tensor: torch.Tensor) -> None:
             autograd knows no views.
     """
     kind = type(tensor)
-    if getattr(kind, "__module__", "").startswith("torch._subclasses."):
+    if is_fake(tensor):
         return  # they stand for plain tensors while torch traces
     if _has_own_ops(kind):
         raise UntracedError(

@@ -340,6 +340,8 @@ class Ledger:
         return Graph(tuple(self.nodes), tuple(self.inputs), indices)
 
     def _give(self, value: torch.Tensor, kind: str, active: bool) -> int:
+        if value.is_nested:
+            check_elements(value)
         index = len(self.nodes)
         self.nodes.append(Node(index, kind, (), (), None, (), value.shape, value.dtype, value.device, active))
         self.values.append(value)

@@ -41,7 +41,8 @@ def check_written(op: Any, args: tuple, kwargs: dict, allocated: Mapping[int, to
             "hofunc: f is not pure",
             got=f"{op} writing to an input or to a captured tensor",
             expected="a function that leaves its inputs and all that it did not make itself as they are",
-            remedy="Write to a clone, or pass the tensor as an argument and return its new value.",
+            remedy="Write to a clone, and return that if its new value is wanted; for a module that writes to its "
+            "buffers, as batch_norm in training does, see docs/buffers.md.",
         )
     return written
 

@@ -20,7 +20,7 @@ from hofunc.graph.reads import Reads
 from hofunc.graph.spots import Spots
 from hofunc.graph.standin import Lift, in_transform, outside_transforms, stand_in
 from hofunc.graph.storage import Made
-from hofunc.graph.tape import Tape
+from hofunc.graph.tape import Tape, is_recording
 from hofunc.internals import TreeSpec, function_refused, has_forward_level, tree_flatten, tree_map
 from hofunc.options import records_forward
 
@@ -118,7 +118,7 @@ def _record_values(f: Function, inputs: Sequence[torch.Tensor], others: Any, fol
     if has_history:
         tape.check_hooks()
         has_history = any(tensor.requires_grad for tensor in inputs) or _has_outer_history(recording, tape.made())
-        if not has_history:
+        if not has_history and not is_recording():  # which would take what is detached for constants
             values = [value.detach() if value.requires_grad else value for value in recording.values]
             recording = recording._replace(values=values)
     if tape.hides_history and ((has_grad and has_history) or has_forward_level()):

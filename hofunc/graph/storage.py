@@ -39,7 +39,10 @@ def copied(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class Effects(NamedTuple):
-    """What the schema of an op says: the names of the arguments it writes, and whether what it returns is a view."""
+    """What the schema of an op says: the names of the arguments it writes, and whether what it returns is a view.
+
+    The former are in the order in which its functional form returns what is written to them: those for results first.
+    """
 
     op: OpOverload
     writes: tuple[str, ...]
@@ -51,7 +54,8 @@ def effects(op: OpOverload) -> Effects:
     known = _EFFECTS.get(id(op))
     if known is None:
         arguments, returns = schema_of(op).arguments, schema_of(op).returns
-        writes = tuple(a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write)
+        written = [a for a in arguments if a.alias_info is not None and a.alias_info.is_write]
+        writes = tuple(a.name for a in sorted(written, key=lambda a: not a.kwarg_only))
         aliases = any(r.alias_info is not None for r in returns) or "unsafe_" in schema_of(op).name
         known = _EFFECTS[id(op)] = Effects(op, writes, aliases)
     return known
@@ -72,7 +76,7 @@ def functional_form(op: OpOverload) -> OpOverload | None:
             names = [argument.name for argument in schema_of(form).arguments]
             types = [str(argument.type) for argument in schema_of(form).arguments]
             expected = [str(a.type) for a in schema_of(op).arguments if a.name in wanted]
-            if not effects(form).writes and names == wanted and types == expected:
+            if not effects(form).writes and names == wanted and types == expected and not _returns_lists(form):
                 return form
     return None
 
@@ -82,9 +86,6 @@ def _completed(op: OpOverload, form: OpOverload, args: tuple, kwargs: dict) -> d
     needed = {argument.name for argument in schema_of(form).arguments if not argument.has_default_value()}
     left_out = [a for a in schema_of(op).arguments[len(args) :] if a.name in needed and a.name not in kwargs]
     return {**{argument.name: argument.default_value for argument in left_out}, **kwargs}
-
-
-_UNRELATED = -1  # the family of what ``.data`` returned, which no op returns
 
 
 def is_view(op: Any) -> bool:
@@ -100,32 +101,16 @@ def returned_beside(op: OpOverload, out: Any) -> list[torch.Tensor]:
     return [value for value, returns in zip(outputs, schema_of(op).returns, strict=True) if returns.alias_info is None]
 
 
-def singly(op: OpOverload, args: tuple, kwargs: dict) -> list[tuple[tuple, dict]]:
-    """Return the arguments of the calls that an op which writes to a list of tensors comes to, one for each of them.
-
-    They take place in turn, so that one reads what those before it wrote.
-    """
-    count = len(args[0]) if args and isinstance(args[0], list | tuple) else 1
-    if count < 2 or schema_of(op).arguments[0].name not in effects(op).writes:
-        return []
-    names = [argument.name for argument in schema_of(op).arguments]
-
-    def of(place: int, name: str, value: Any) -> Any:
-        return value[place : place + 1] if isinstance(value, list | tuple) or name == "scalars" else value
-
-    return [
-        (
-            tuple(of(place, *pair) for pair in zip(names, args, strict=False)),
-            {name: of(place, name, value) for name, value in kwargs.items()},
-        )
-        for place in range(count)
-    ]
-
-
 def _returns_several(form: OpOverload) -> bool:
     """Tell whether an op returns more than one tensor, or a list of them."""
     returns = schema_of(form).returns
     return len(returns) > 1 or isinstance(returns[0].type, torch.ListType)
+
+
+def _returns_lists(form: OpOverload) -> bool:
+    """Tell whether an op returns a list of tensors beside other results, so that these cannot be counted."""
+    returns = schema_of(form).returns
+    return len(returns) > 1 and any(isinstance(value.type, torch.ListType) for value in returns)
 
 
 class _Write(NamedTuple):
@@ -148,7 +133,6 @@ class _Storage:
 
     Attributes:
         owner: The tensor that the storage was allocated for.
-        recorded: Whether it was a node before the first write.
         order: Its axes in the order of memory.
         is_filled: Whether every place of the storage is an element of the owner.
         contents: The node of all that the storage now holds, by family: that of the owner is None, another is the
@@ -156,8 +140,8 @@ class _Storage:
         writes: What was written, in order.
     """
 
-    def __init__(self, owner: torch.Tensor, *, recorded: bool):
-        self.owner, self.recorded = owner, recorded
+    def __init__(self, owner: torch.Tensor):
+        self.owner = owner
         self.order = memory_order(owner.stride())
         self.is_filled = owner.numel() * owner.element_size() == owner.untyped_storage().nbytes()
         self.contents: dict[int | None, int] = {}
@@ -210,6 +194,7 @@ class Storages:
         self._storages: dict[int, _Storage] = {}
         self._known: dict[int, int] = {}  # how many writes there had been when the node of a tensor was recorded
         self._families: dict[int, int | None] = {}  # of the nodes that writes left, which are no views any more
+        self._roots: dict[int, int] = {}  # the families of tensors that are no nodes and no views of any, by their ids
         self.kept: list[torch.Tensor] = []
 
     def allocated(self) -> dict[int, torch.Tensor]:
@@ -311,7 +296,7 @@ class Storages:
                 out = op(*args, **kwargs)
             returned = returned_beside(op, out)  # the functional form returns it first
             recorded: Any = overwritten if form is torch.ops.aten.copy.default else form
-            if is_random(op):
+            if is_random(op) and schema_of(op).name.endswith("_"):
                 recorded, template = drawn, (op, *template)
             for place, (tensor, old) in enumerate([*((t, None) for t in returned), *zip(written, before, strict=True)]):
                 output = place if _returns_several(form) else None
@@ -327,11 +312,19 @@ class Storages:
         """Return the family of a tensor among those that share its storage."""
         index = self._ledger.tracked.get(id(tensor), self._ledger.tracked.get(id(root_of(tensor))))
         if index is None:
-            return _UNRELATED if self._storages[storage_key(tensor)].recorded else None
+            root = root_of(tensor)
+            return None if root is self._storages[storage_key(tensor)].owner else self._unrelated(root)
         nodes, detached = self._ledger.nodes, self._ledger.detached
         while index not in self._families and index not in detached and is_view(nodes[index].op):
             index = nodes[index].operands[0]
         return self._families.get(index, index if index in detached else None)
+
+    def _unrelated(self, root: torch.Tensor) -> int:
+        """Return the family of what no op is known to have returned: ``.data``, a parameter, or a detached constant."""
+        if id(root) not in self._roots:
+            self._roots[id(root)] = -1 - len(self._roots)
+            self.kept.append(root)
+        return self._roots[id(root)]
 
     def _unseen(self, before: int | None, result: int) -> int:
         """Record that autograd did not see how a tensor became what it is; returns the node."""
@@ -346,7 +339,7 @@ class Storages:
         if key not in self._storages:
             owner = self.allocated()[key]
             index = self._ledger.tracked.get(id(owner))
-            storage = self._storages[key] = _Storage(owner, recorded=index is not None)
+            storage = self._storages[key] = _Storage(owner)
             if index is None:
                 index = self._ledger.index_of(copied(owner))
             self.exist = True

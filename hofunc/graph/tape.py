@@ -13,6 +13,7 @@ from hofunc.graph.draws import Generators, is_random
 from hofunc.graph.identity import PLAIN, seen_as, storage_key
 from hofunc.graph.ledger import Ledger
 from hofunc.graph.node import Graph, Ref
+from hofunc.graph.parts import IN_PARTS
 from hofunc.graph.purity import (
     BackwardPass,
     Hooks,
@@ -22,7 +23,7 @@ from hofunc.graph.purity import (
     check_written,
     is_in_forward,
 )
-from hofunc.graph.storage import Made, Storages, effects, is_view, singly
+from hofunc.graph.storage import Made, Storages, effects, is_view
 from hofunc.graph.uncompiled import uncompiled
 from hofunc.internals import (
     DisableTorchFunctionSubclass,
@@ -34,15 +35,6 @@ from hofunc.internals import (
 )
 
 _ALIAS, _DETACH = torch.ops.aten.alias.default, torch.ops.aten.detach.default
-_NATIVE_DROPOUT = torch.ops.aten.native_dropout.default
-
-
-def dropout(x: torch.Tensor, p: float, train: bool | None = True) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the result and the mask of dropout, by ops: the fused one, which CUDA uses, hides its mask from a rule."""
-    if not train or p == 0:
-        return x.clone(), torch.ones_like(x, dtype=torch.bool)
-    mask = torch.rand_like(x) >= p
-    return x * mask * (0 if p == 1 else 1 / (1 - p)), mask
 
 
 class Tape(TorchDispatchMode):
@@ -129,9 +121,9 @@ class Tape(TorchDispatchMode):
                 return self.__torch_dispatch__(func, types, args, kwargs)
         if self.generators is not None and is_random(func):
             return self._draw(self.generators, func, types, args, kwargs)
-        if func is _NATIVE_DROPOUT:
+        if (in_parts := IN_PARTS.get(id(func))) is not None:
             with self:
-                return dropout(*args, **kwargs)
+                return in_parts(*args, **kwargs)
         careful = self._storages.exist or self.ledger.batched or self.ledger.draws_by_row
         if careful or effects(func).writes or not torch.is_grad_enabled():
             with DisableTorchFunctionSubclass():
@@ -204,12 +196,6 @@ class Tape(TorchDispatchMode):
                 with torch.enable_grad():
                     return self._dispatch_with_care(_ALIAS if op is _DETACH else op, args, kwargs)
         if effects(op).writes:
-            calls = singly(op, args, kwargs)
-            if calls:
-                check_written(op, args, kwargs, self._storages.allocated())
-                for each in calls:
-                    self._dispatch_with_care(op, *each)
-                return None
             return self._write(op, args, kwargs, bool(operands))
         out = op(*args, **kwargs)
         check_branch(ledger, op, args, kwargs, out)

@@ -124,8 +124,8 @@ class _Held:
 
 
 def _given(given: Given) -> torch.Tensor:
-    """Return a meta tensor for what is given; of a constant it has the strides."""
-    if isinstance(given.origin, torch.Tensor):
+    """Return a meta tensor for what is given; it has the strides of a constant, if that has any."""
+    if isinstance(given.origin, torch.Tensor) and given.origin.layout is torch.strided:
         return torch.empty_strided(given.shape, given.origin.stride(), dtype=given.dtype, device="meta")
     return _meta(given.shape, given.dtype)
 

@@ -22,6 +22,10 @@ _LEAVE_GROWS = 4
 _UNNEEDED = 2  # of the steps that a strategy takes, up to half turn out not to be needed
 
 
+class RowsError(ArgumentError):
+    """Rows mix, so that chunk_size cannot be kept to."""
+
+
 def plan(
     lowered: Lowered,
     orders: Sequence[int],
@@ -46,7 +50,8 @@ def plan(
 
     Raises:
         DirectionsError: The strategy asked for does not apply; it is an ArgumentError.
-        ArgumentError: No plan keeps to max_bytes, or rows mix so that chunk_size cannot be kept to.
+        RowsError: Rows mix, so that chunk_size cannot be kept to; it is an ArgumentError.
+        ArgumentError: No plan keeps to max_bytes.
     """
     lowered = with_rows(lowered)
     local = local_blocks(lowered, max(orders))
@@ -146,11 +151,11 @@ def _within(plans: Sequence[Blueprint], limits: Limits, peak: Peak) -> list[Blue
     """Return the plans that keep to the limits."""
     in_chunks = [made for made in plans if _keeps_to_chunk_size(made, limits)]
     if not in_chunks:
-        raise ArgumentError(
+        raise RowsError(
             "hofunc: chunk_size for rows that cannot be taken apart",
             got=f"chunk_size={limits.chunk_size} for derivatives that are no products along the rows of the input",
-            expected="those of a function that treats rows independently, in a compact layout",
-            remedy="Leave chunk_size out, or take layout='compact'.",
+            expected="those of a function that treats rows independently",
+            remedy="Leave chunk_size out, or call the transform for a dense result, outside of others.",
         )
     fitting = [made for made in in_chunks if _fits(made, limits, peak)]
     if not fitting:

@@ -12,6 +12,7 @@ from weakref import WeakSet
 
 import torch
 
+from hofunc.graph.identity import is_fake
 from hofunc.graph.node import Graph
 from hofunc.options import fallback
 from hofunc.plan.blueprint import Blueprint, Limits, zero_bytes
@@ -90,7 +91,7 @@ def planned(
         while len(_checked) > MAX_PLANS:
             _checked.popitem(last=False)
     result = Planned(made, runner(made), checked)
-    if lowered.dynamic:
+    if lowered.dynamic or any(map(is_fake, values)):  # of which a plan may hold some
         return result
     with _lock:
         _plans[key] = result

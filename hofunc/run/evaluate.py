@@ -10,6 +10,8 @@ import torch
 from hofunc.algebra.partitions import Key
 from hofunc.algebra.term import Factor, Term
 from hofunc.derivative import Derivative
+from hofunc.errors import HofuncError, UntracedError
+from hofunc.graph.identity import is_fake
 from hofunc.graph.node import CONSTANT
 from hofunc.graph.record import Recording, replay
 from hofunc.graph.standin import batches_of, in_batches
@@ -75,6 +77,10 @@ class Evaluation(NamedTuple):
         shapes = (tuple(y.shape), *(tuple(self.inputs[number].shape) for number in inputs))
         return Derivative(tuple(self._real(term, order) for term in terms), shapes, y.dtype, y.device)
 
+    def vanishes(self, output: int, inputs: Sequence[int]) -> bool:
+        """Tell whether a derivative of an order that is planned is zero whatever the values."""
+        return not self.plan.patterns.get(self._block(self.plan.patterns, output, inputs)[0])
+
     def _block(
         self, blocks: Mapping[tuple[int, Key], Any], output: int, inputs: Sequence[int]
     ) -> tuple[tuple[int, Key], list[int]]:
@@ -117,7 +123,41 @@ def evaluate(
         compact: Whether to keep derivatives as terms.
         strategy: One of the planner's strategies, or "auto".
         limits: Rows at a time, and memory.
+
+    Raises:
+        UntracedError: What it needs has no values or no sizes, as torch traces.
     """
+    try:
+        return _evaluated(recording, inputs, outputs, orders, compact, strategy, limits)
+    except (AssertionError, RuntimeError, TypeError) as error:  # of torch, in which each means this in some place
+        abstract = next(filter(None, map(_abstract, recording.values)), None)
+        if abstract is None or isinstance(error, HofuncError):
+            raise
+        raise UntracedError(
+            "hofunc: derivatives are taken while torch traces",
+            got=f"{abstract}, of which it was asked: {(str(error).splitlines() or [type(error).__name__])[0]}",
+            expected="tensors with values and sizes",
+            remedy="Make a plan from real tensors before, and call it there.",
+        ) from error
+
+
+def _abstract(value: torch.Tensor) -> str | None:
+    """Name what a tensor lacks that has no values or no sizes; None for others."""
+    if any(type(size) is not int for size in value.shape):
+        return f"a tensor of symbolic shape {tuple(value.shape)}"
+    return f"a {type(value).__name__}" if is_fake(value) else None
+
+
+def _evaluated(
+    recording: Recording,
+    inputs: Sequence[torch.Tensor],
+    outputs: int,
+    orders: tuple[int, ...],
+    compact: bool,
+    strategy: str,
+    limits: Limits,
+) -> Evaluation:
+    """Evaluate, see above."""
     places = list(recording.graph.outputs)
     graph = recording.graph._replace(outputs=tuple(places[:outputs]), aux=tuple(places[outputs:]))
     replayed = recording.wrappers is not None

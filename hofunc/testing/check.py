@@ -70,6 +70,7 @@ def hodcheck(
     check_transform("hodcheck", f, order, argnums, "dense", strategy)
     args = (args,) if isinstance(args, torch.Tensor) else tuple(args)
     arguments = split("hodcheck", args, {}, argnums)
+    args = tuple(arguments.joined(arguments.leaves, arguments.rest)[0])
     _check_precise("an input to differentiate by", arguments.leaves)
     output = repeated("hodcheck", f, args)
     _check_precise("an output of f", tree_leaves(output))

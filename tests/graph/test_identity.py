@@ -279,3 +279,32 @@ def test_a_dense_copy_of_a_sparse_matrix_is_a_constant(device: torch.device) -> 
     jacobian = hofunc.jacobian(lambda y: matrix.to_dense() @ y)
     for got in (jacobian(x), vmap(jacobian)(x[None])[0], jacobian.plan(x)(x)):
         assert torch.equal(got, x.diag())
+
+
+WITHOUT_ELEMENTS: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
+    "nested": (lambda x: torch.nested.nested_tensor([x, x[:1]]), "got a nested tensor,.* Use a padded tensor"),
+    "jagged": (lambda x: torch.nested.nested_tensor([x, x[:1]], layout=torch.jagged), "computes with a NestedTensor"),
+    "masked": (lambda x: masked_tensor(x, x > 0), "computes with a MaskedTensor"),
+    "sparse": (lambda x: x.to_sparse(), "got one of layout torch.sparse_coo,.* Use its to_dense"),
+    "sparse by rows": (lambda x: x[None].to_sparse_csr(), "got one of layout torch.sparse_csr,.* Use its to_dense"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR:UserWarning", "ignore:The PyTorch API of nested tensors:UserWarning")
+@pytest.mark.parametrize("is_plan", [False, True])
+@pytest.mark.parametrize("name", WITHOUT_ELEMENTS)
+def test_tensors_without_elements_of_their_own_are_named(name: str, is_plan: bool, device: torch.device) -> None:
+    make, message = WITHOUT_ELEMENTS[name]
+    x = rand(device, 3)
+    other = make(x)
+
+    def refuses(f: Callable[..., Any], *args: Tensor, has_aux: bool = False) -> None:
+        transform = hofunc.hod(f, has_aux=has_aux)
+        with pytest.raises(UntracedError, match=message):
+            (transform.plan if is_plan else transform)(*args)
+
+    refuses(lambda x: x.sum(), other)
+    refuses(lambda x: other * x.sum(), x)
+    refuses(lambda x, other: other * x.sum(), x, other)
+    refuses(lambda x: other, x)
+    refuses(lambda x: (x**2, other), x, has_aux=True)

@@ -185,3 +185,13 @@ def test_random_numbers_drawn_twice_by_one_op_stay_apart(device: torch.device) -
 
     (got,) = replayed(recorded(f, rand(device, 200)), rand(device, 200))
     assert got.any()
+
+
+def test_a_parameter_that_f_makes_hides_nothing_from_a_recording_around(device: torch.device) -> None:
+    def f(x: Tensor) -> Tensor:
+        return torch.nn.Parameter(torch.full_like(x, 2.0)) * x**3
+
+    x = rand(device, 3)
+    got = hofunc.hod(hofunc.hod(f, 1), 1)(x)
+    assert relative_error(got, hofunc.hod(lambda x: 2 * x**3)(x)) < 1e-14
+    assert not got.requires_grad

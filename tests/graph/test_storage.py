@@ -441,3 +441,21 @@ def test_results_of_one_op_written_to_several_tensors(device: torch.device) -> N
     x = rand(device, 3)
     assert relative_error(hofunc.hessian(f)(x), nested_reverse(written_out, 2)(x)) < 1e-12
     assert relative_error(hofunc.hessian(f).plan(x)(x), nested_reverse(written_out, 2)(x)) < 1e-12
+
+
+def test_what_an_out_variant_writes_beside_its_results_is_told_apart(device: torch.device) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        mean, variance, *saved = (x.new_zeros(3) for _ in range(4))
+        out = torch.empty_like(x)
+        torch.ops.aten._native_batch_norm_legit.out(
+            x * 1, None, None, mean, variance, True, 0.1, 1e-5, out=out, save_mean=saved[0], save_invstd=saved[1]
+        )
+        return (out**3).sum() + (mean**2).sum() + variance.sum()
+
+    def written_out(x: torch.Tensor) -> torch.Tensor:
+        variance, mean = torch.var_mean(x, 0, correction=0)
+        out = (x - mean) / (variance + 1e-5).sqrt()
+        return (out**3).sum() + ((0.1 * mean) ** 2).sum() + 0.1 * x.var(0).sum()
+
+    x = rand(device, 4, 3)
+    assert relative_error(hofunc.hessian(f)(x), nested_reverse(written_out, 2)(x)) < 1e-10

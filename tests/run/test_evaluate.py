@@ -1,9 +1,15 @@
 """Blocks of an evaluated call, in the order in which they are asked for."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 
+import hofunc
+from hofunc.errors import UntracedError
 from hofunc.run.evaluate import Evaluation, evaluate
 from tests.cases import rand
 from tests.graph.recordings import recorded
@@ -62,3 +68,39 @@ def test_tensors_beyond_the_outputs_are_not_differentiated(inputs: tuple[Tensor,
     outputs = {output for output, _ in evaluation.plan.dense}
     assert outputs == {evaluation.plan.lowered.graph.outputs[0]}
     assert torch.equal(evaluation.tensors[1], inputs[1] * 2)
+
+
+# While torch traces.
+
+
+def _affine(x: Tensor) -> Tensor:
+    return x.exp().log_softmax(0).pow(3).sum()
+
+
+@pytest.mark.parametrize("mode", ["real", "fake"])
+def test_a_trace_computes_the_derivatives(mode: Any, device: torch.device) -> None:
+    x, y = rand(device, 3), rand(device, 3, seed=1)
+    traced = make_fx(hofunc.hod(_affine, 2), tracing_mode=mode)(x)
+    assert torch.equal(traced(y), hofunc.hod(_affine, 2)(y))
+
+
+def test_a_trace_for_any_shape_is_refused_unless_a_plan_fixes_it(device: torch.device) -> None:
+    x, y = rand(device, 3), rand(device, 3, seed=1)
+    with pytest.raises(UntracedError, match=r"a tensor of symbolic shape \(s\d+,\), .*\. Make a plan"):
+        make_fx(hofunc.hod(_affine, 2), tracing_mode="symbolic")(x)
+    plan = hofunc.hod(_affine, 2).plan(x)
+    assert torch.equal(make_fx(lambda x: plan(x), tracing_mode="symbolic")(x)(y), plan(y))
+
+
+def test_fake_tensors_have_fake_derivatives_or_are_named(device: torch.device) -> None:
+    x = rand(device, 3)
+    with FakeTensorMode() as mode:
+        fake = mode.from_tensor(x)
+        found = hofunc.hod(_affine, 3)(fake)
+        assert isinstance(found, FakeTensor)
+        assert found.shape == (3, 3, 3)
+        with pytest.raises(UntracedError, match=r"got a FakeTensor, of which it was asked: .*\. Make a plan"):
+            hofunc.hod(lambda x: torch.linalg.inv(x * x[:, None] + 1).sum(), 2)(fake)
+        with pytest.raises(hofunc.ArgumentError, match="hod: plan: got a tensor without elements"):
+            hofunc.hod(_affine, 2).plan(fake)
+    assert relative_error(hofunc.hod(_affine, 3)(x), nested_reverse(_affine, 3)(x)) < 1e-12

@@ -11,7 +11,6 @@ CONVENTIONS: dict[str, str] = {
 }
 _FAILURES: dict[str, tuple[str, ...]] = {
     "torch's gradient of it is wrong, so that hofunc refuses it": ("as_strided_scatter",),
-    "what it returns depends on random numbers that it draws itself": ("nn.functional.rrelu",),
     "a sparse tensor on the way": ("to_sparse",),
     "complex numbers without a rule on the way": ("linalg.eig", "linalg.eigvals"),
     "planned for about as long as the limit at order 3": (

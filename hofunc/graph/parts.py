@@ -1,0 +1,65 @@
+"""Ops recorded in parts, as the ops that they consist of: those that draw noise, and those on lists of tensors.
+
+What draws noise and multiplies by it hides the one from the rule of the other.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+
+from hofunc.internals import DispatchKey, OpOverload, ops_named
+
+aten = torch.ops.aten
+
+_LOWER, _UPPER = 1 / 8, 1 / 3
+
+
+def dropout(x: torch.Tensor, p: float, train: bool | None = True) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the result and the mask of dropout, as CUDA computes it."""
+    if not train or p == 0:
+        return x.clone(), torch.ones_like(x, dtype=torch.bool)
+    mask = torch.rand_like(x) >= p
+    return x * mask * (0 if p == 1 else 1 / (1 - p)), mask
+
+
+def rrelu(
+    x: torch.Tensor,
+    noise: torch.Tensor,
+    lower: float = _LOWER,
+    upper: float = _UPPER,
+    training: bool = False,
+    generator: torch.Generator | None = None,
+) -> torch.Tensor:
+    """Return x times slopes, which are written to noise: one where x is positive, else drawn; their mean if not."""
+    if not training:
+        return aten.leaky_relu.default(x, (lower + upper) / 2)
+    empty = torch.empty_like(noise)
+    _, slopes = aten.rrelu_with_noise_functional.default(x.detach(), empty, lower, upper, True, generator)
+    noise.copy_(slopes)
+    return x * slopes
+
+
+def rrelu_(x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """Write the same to x."""
+    return x.copy_(rrelu(x, *args, **kwargs))
+
+
+def _one_by_one(op: OpOverload) -> Callable[..., Any]:
+    """Return what computes an op on lists of tensors by ops on one after the other, as torch does where none is fused.
+
+    So it is differentiated by the rules of these, and can be mapped, which torch does not do with lists.
+    """
+    return partial(op._op_dk, DispatchKey.CompositeExplicitAutograd)
+
+
+_ON_LISTS = ops_named("_foreach_")
+
+# By the id of an op, since its hash is slow.
+IN_PARTS: dict[int, Callable[..., Any]] = {
+    id(aten.native_dropout.default): dropout,
+    id(aten.rrelu_with_noise.default): rrelu,
+    id(aten.rrelu_with_noise_.default): rrelu_,
+    **{id(op): _one_by_one(op) for op in _ON_LISTS},
+}
