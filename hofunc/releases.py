@@ -26,8 +26,6 @@ def _named(release: tuple[int, ...]) -> str:
 
 
 _EXPECTED = f"a release from {_named(TESTED[0])} to {_named(TESTED[-1])}"
-
-
 RELEASE = release_of(torch.__version__) or TESTED[-1]  # the one that is installed
 
 
