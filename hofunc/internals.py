@@ -21,6 +21,7 @@ from torch._C import _current_graph_task_id as backward_pass
 from torch._C import _DisableAutocast as DisableAutocast
 from torch._C import _disabled_torch_function_impl as no_torch_function
 from torch._C import _is_any_autocast_enabled as is_any_autocast_enabled
+from torch._C import _is_fwd_grad_enabled as is_forward_mode_on
 from torch._C import _is_torch_function_enabled as is_torch_function_enabled
 from torch._C import _len_torch_dispatch_stack as count_dispatch_modes
 from torch._C import _len_torch_function_stack as count_function_modes
@@ -125,6 +126,7 @@ __all__ = [
     "is_autograd_view",
     "is_batchedtensor",
     "is_cut_view",
+    "is_forward_mode_on",
     "is_functorch_wrapped_tensor",
     "is_torch_function_enabled",
     "keystr",
@@ -233,7 +235,7 @@ def function_running() -> type | None:
     is stands in the frames. Where it does not, as where torch itself makes views of inputs that a forward returned, it
     is the base class, or that of module hooks if their caller is there.
     """
-    if torch._C._is_fwd_grad_enabled():
+    if is_forward_mode_on():
         return None
     kinds: dict[CodeType, type] = {BackwardHook._apply_on_tensors.__code__: BackwardHookFunction}
     kinds |= {code: kind for kind in _subclasses(_SingleLevelFunction) for code in _codes(kind)}

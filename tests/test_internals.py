@@ -453,6 +453,10 @@ def test_the_function_of_which_the_forward_runs(function: Any, requires_grad: bo
     with Ops(internals.function_running) as mode:
         function.apply(torch.ones(2, requires_grad=requires_grad))
     assert {*mode.notes} - {None} == {function}
+    with Ops(internals.is_forward_mode_on) as mode:
+        function.apply(torch.ones(2, requires_grad=requires_grad))
+    assert False in mode.notes
+    assert internals.is_forward_mode_on()
     assert internals.function_running() is None
 
 

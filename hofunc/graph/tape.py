@@ -30,6 +30,7 @@ from hofunc.internals import (
     TorchDispatchMode,
     count_dispatch_modes,
     dispatch_modes,
+    is_forward_mode_on,
     is_torch_function_enabled,
     maybe_current_level,
 )
@@ -61,6 +62,7 @@ class Tape(TorchDispatchMode):
         self.is_guarded = count_dispatch_modes() > 0
         self._log: list[tuple[Any, tuple, dict, Any]] = []
         self._hides_history = False
+        self._forward_mode = is_forward_mode_on()  # which is off inside a custom Function
         self._given_back: list[torch.Tensor] = []  # what autograd may have saved while the tape did not look
         self._storages = Storages(self.ledger)
         self._backward_pass = BackwardPass()
@@ -125,7 +127,7 @@ class Tape(TorchDispatchMode):
             with self:
                 return in_parts(*args, **kwargs)
         careful = self._storages.exist or self.ledger.batched or self.ledger.draws_by_row
-        if careful or effects(func).writes or not torch.is_grad_enabled():
+        if careful or effects(func).writes or self._is_hidden():
             with DisableTorchFunctionSubclass():
                 return self._dispatch_with_care(func, args, kwargs)
         out = func(*args, **kwargs)
@@ -140,6 +142,10 @@ class Tape(TorchDispatchMode):
                 return self.__torch_dispatch__(op, types, args, kwargs)
         finally:
             self.generators = generators
+
+    def _is_hidden(self) -> bool:
+        """Tell whether autograd may not see the op that runs: gradients are off, or a custom Function is running."""
+        return not torch.is_grad_enabled() or is_forward_mode_on() != self._forward_mode
 
     def enter(self, op: Any, args: tuple, out: Any) -> Any:
         """Log a call that was executed elsewhere, and return what it returned."""
@@ -186,19 +192,22 @@ class Tape(TorchDispatchMode):
 
     def _dispatch_with_care(self, op: Any, args: tuple, kwargs: dict) -> Any:
         self._settle()
-        ledger, records = self.ledger, torch.is_grad_enabled()
         self._storages.refresh((args, kwargs))
-        operands = ledger.nodes_of((args, kwargs))
-        if operands and not records:
+        operands = self.ledger.nodes_of((args, kwargs))
+        if operands and not torch.is_grad_enabled():
             self._backward_pass.check()
-            if is_in_forward():
-                self._hides_history = True
-                with torch.enable_grad():
-                    return self._dispatch_with_care(_ALIAS if op is _DETACH else op, args, kwargs)
+        if operands and self._is_hidden() and is_in_forward():
+            self._hides_history = True
+            with torch.enable_grad():
+                return self._executed(_ALIAS if op is _DETACH else op, args, kwargs, True)
+        return self._executed(op, args, kwargs, bool(operands))
+
+    def _executed(self, op: Any, args: tuple, kwargs: dict, tracked: bool) -> Any:
+        """Execute an op and enter it, the log being empty, and return what it returned."""
         if effects(op).writes:
-            return self._write(op, args, kwargs, bool(operands))
+            return self._write(op, args, kwargs, tracked)
         out = op(*args, **kwargs)
-        check_branch(ledger, op, args, kwargs, out)
+        check_branch(self.ledger, op, args, kwargs, out)
         return self._entered(op, args, kwargs, out)
 
     def _entered(self, op: Any, args: tuple, kwargs: dict, out: Any) -> Any:

@@ -299,3 +299,39 @@ def test_an_heir_is_another_function(device: torch.device) -> None:
     assert relative_error(hofunc.hessian(lambda x: Exponential.apply(x).sum())(x), x.exp().diag()) < 1e-12
     assert torch.equal(Heir.apply(x), 2 * x.exp())
     assert relative_error(hofunc.hessian(lambda x: Heir.apply(x).sum())(x), 2 * x.exp().diag()) < 1e-12
+
+
+class Inside(torch.autograd.Function):
+    """One that turns gradients on in its forward, where they lead nowhere."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        with torch.enable_grad():
+            return (x * 1).exp()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        return 2 * ctx.saved_tensors[0].exp() * gradients[0]
+
+
+@pytest.mark.filterwarnings("ignore::hofunc.FallbackWarning")
+def test_gradients_that_a_forward_turns_on_lead_nowhere(device: torch.device) -> None:
+    x = rand(device, 3)
+    for transform in (hofunc.hessian(Inside.apply), vmap(hofunc.hessian(Inside.apply))):
+        with pytest.raises(hofunc.UntracedError, match=r"Inside\.apply without a setup_context"):
+            transform(x)
+    with hofunc.options(functions="forward"):
+        assert relative_error(hofunc.hessian(lambda x: Inside.apply(x).sum())(x), x.exp().diag()) < 1e-12
+
+
+def test_a_forward_may_use_hofunc(device: torch.device) -> None:
+    class Outer(torch.autograd.Function):
+        """One whose forward takes a Hessian."""
+
+        @staticmethod
+        def forward(_: Any, x: Tensor) -> Tensor:
+            return hofunc.hessian(lambda x: x.sin().sum())(x)
+
+    x = rand(device, 3)
+    assert torch.equal(Outer.apply(x), (-x.sin()).diag())
