@@ -16,6 +16,7 @@ from hofunc.graph.node import Graph
 from hofunc.graph.record import Recording, made_recordable
 from hofunc.graph.standin import in_transform
 from hofunc.internals import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
+from hofunc.options import records_forwards
 from hofunc.plan.blueprint import Blueprint, Limits
 from hofunc.plan.chunks import Chunks, cost_of_chunks
 from hofunc.plan.cost import cost_of
@@ -170,7 +171,7 @@ def _taken(request: Request, args: tuple, kwargs: dict) -> _Taken:
     objects = [leaf for leaf in leaves if not isinstance(leaf, torch.Tensor)]
     given = [leaves[place] for place in active], [leaves[place] for place in others], (request.user, *objects)
     recording, readings, facts, asked_history = made_recordable(
-        lambda follow: record_for_replay(function, *given, follow=follow)
+        lambda follow: record_for_replay(function, *given, follow=follow), follow=records_forwards()
     )
     output, _ = tree_unflatten(recording.leaves, recording.spec)
     count = tree_flatten(output)[1].num_leaves

@@ -22,6 +22,11 @@ def records_forward(function: type) -> bool:
     return chosen == "forward" if isinstance(chosen, str) else function in chosen
 
 
+def records_forwards() -> bool:
+    """Tell whether the forward of any custom autograd.Function is recorded."""
+    return _Current.functions not in ("backward", frozenset())
+
+
 def fallback() -> str:
     """Return what is done with an op that has no rule."""
     return _Current.fallback

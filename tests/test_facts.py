@@ -558,3 +558,8 @@ def test_modules_that_the_function_imports(x: Tensor, tmp_path: Path, monkeypatc
     vars(sys.modules["imported_late"])["scale"] = 5.0
     for plan in plans:
         refused(partial(plan, x), hofunc.errors.ArgumentError, "scale of module imported_late: got 5.0")
+
+
+def test_what_makes_tensors_of_numbers_passes_tensors_on(x: Tensor) -> None:
+    plan = hod(lambda x: (torch.as_tensor(x) ** 3 + torch.asarray(x) ** 2).sum(), 2).plan(x * 2)
+    assert_equal(plan(x), (6 * x + 2).diag())

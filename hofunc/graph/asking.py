@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from hofunc.graph.record import Function, Recording, made_recordable, record
+from hofunc.options import records_forwards
 
 _asks: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()  # whether they do, by the sources that were met
 
@@ -49,16 +50,16 @@ def recorded(
     Raises:
         RuntimeError: As from `record`, or from torch.
     """
-    asks = _asks.get(source)
+    asks, forwards = _asks.get(source), records_forwards()  # in which a context tells of what is followed
 
     def call(follow: bool) -> Recording:
-        if follow:
+        if follow and not forwards:
             _asks[source] = True
-        return record(f, inputs, others, follow=follow, watch=watch or asks is None)
+        return record(f, inputs, others, follow=follow, watch=watch or forwards or asks is None)
 
-    recording = made_recordable(call, follow=bool(asks))
-    if recording.asked and not asks:
+    recording = made_recordable(call, follow=forwards or bool(asks))
+    if recording.asked and not asks and not forwards:
         recording = made_recordable(call, follow=True)
-    if asks is None:
+    if asks is None and not forwards:
         asks = _asks.setdefault(source, False)
-    return recording._replace(asked=True) if asks else recording
+    return recording._replace(asked=True) if asks or forwards else recording

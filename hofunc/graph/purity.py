@@ -20,7 +20,7 @@ from hofunc.internals import (
     schema_of,
     tree_leaves,
 )
-from hofunc.options import records_forward
+from hofunc.options import records_forward, records_forwards
 
 _WARNED: set[type] = set()
 _INDEX = torch.ops.aten.index.Tensor
@@ -224,6 +224,34 @@ def is_in_forward() -> bool:
     if not has_setup_context(function):
         refuse_function(function)
     raise FunctionMet(function)
+
+
+def is_in_recorded_forward() -> bool:
+    """Tell whether a custom torch.autograd.Function is running of which options say that the forward is recorded."""
+    if not records_forwards():
+        return False
+    function = function_running()
+    return function is not None and records_forward(function)
+
+
+def check_forward(*, is_lost: bool, by: str) -> None:
+    """Refuse what a recorded forward does out of sight, of which its own backward would know.
+
+    Args:
+        is_lost: Whether it is done to what depends on an input.
+        by: What does it.
+
+    Raises:
+        UntracedError: It does.
+    """
+    if is_lost and is_in_recorded_forward():
+        raise UntracedError(
+            "hofunc: the forward of a custom torch.autograd.Function computes out of sight",
+            got=f"{by} of what depends on an input",
+            expected="a forward of ops, if that is what is to be recorded",
+            remedy="Take the Function out of hofunc.options(functions=...), and enter a rule for it "
+            "(docs/adding-an-op.md), or write it with plain torch ops.",
+        )
 
 
 def refuse_function(function: Any, cause: Exception | None = None) -> NoReturn:

@@ -61,7 +61,12 @@ class Reads(TorchFunctionMode):
     @uncompiled
     def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         kwargs = kwargs or {}
-        is_read = func in _CONTENTS or func in _ATTRIBUTES or func == set_data or _is_hidden(func)
+        is_read = (
+            (func in _CONTENTS and not _passes_on(func, args))
+            or func in _ATTRIBUTES
+            or func == set_data
+            or _is_hidden(func)
+        )
         if is_read and not _reader().startswith(_OWN):  # a transform inside the function
             read = (args[1:] if func in _LIKE else args, kwargs)
             with DisableTorchFunctionSubclass():  # a subclass may hold the tensor in another object
@@ -76,6 +81,11 @@ class Reads(TorchFunctionMode):
             self._replaced(*map(innermost, tensors))
         elif tensors:
             self._contents([*map(innermost, tensors)], resolve_name(func) or func.__name__)
+
+
+def _passes_on(func: Any, args: tuple) -> bool:
+    """Tell whether a function that makes tensors of numbers is given a tensor, and so is an op or nothing."""
+    return func in (torch.as_tensor, torch.asarray) and bool(args) and isinstance(args[0], Tensor)
 
 
 def _is_hidden(func: Any) -> bool:

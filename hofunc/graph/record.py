@@ -22,10 +22,12 @@ from hofunc.graph.standin import Lift, in_transform, outside_transforms, stand_i
 from hofunc.graph.storage import Made
 from hofunc.graph.tape import Tape, is_recording
 from hofunc.internals import TreeSpec, function_refused, has_forward_level, tree_flatten, tree_map
-from hofunc.options import records_forward
+from hofunc.options import records_forward, records_forwards
 
 Function = Callable[..., Any]
 Result = TypeVar("Result")
+# What errors say where the reason may be that autograd does not follow the inputs: those of torch, and of hofunc.
+_UNFOLLOWED = ("does not require grad", "requires_grad=False", "a backward pass that autograd does not record")
 
 
 class Recording(NamedTuple):
@@ -72,7 +74,7 @@ def made_recordable(recorded: Callable[[bool], Result], *, follow: bool = False)
                 if not records_forward(function):
                     refuse_function(function, error)
                 as_op(function)
-            elif follow or not any(text in str(error) for text in ("does not require grad", "requires_grad=False")):
+            elif follow or not any(text in str(error) for text in _UNFOLLOWED):
                 raise
             else:
                 follow = True
@@ -111,7 +113,7 @@ def _record_values(f: Function, inputs: Sequence[torch.Tensor], others: Any, fol
         aliases = [variable_of(tensor, follow=follow) for tensor in inputs]
         for alias in aliases:
             tape.ledger.add_input(alias, active=True)
-        with tape, Reads(attribute=_noting(tape, asked)) if watch else nullcontext():
+        with tape, _watching(tape, asked) if watch else nullcontext():
             result = f(tape.seen(aliases, inputs), others)
     recording = _recording(tape, result)._replace(asked=any(asked) if watch else None)
     has_history = any(value.requires_grad for value in recording.values)
@@ -125,6 +127,13 @@ def _record_values(f: Function, inputs: Sequence[torch.Tensor], others: Any, fol
         # what autograd knows of a tensor that was written to is not what the graph does, so the values have no history
         recording = recording._replace(wrappers=[*map(plain, inputs)])
     return recording
+
+
+def _watching(tape: Tape, asked: list[bool]) -> Reads:
+    """Return what notes whether a function asks, and what the forward of a custom Function reads past the ops."""
+    if records_forwards():
+        return Reads(tape.read, _noting(tape, asked), tape.replaced)
+    return Reads(attribute=_noting(tape, asked))
 
 
 def _noting(tape: Tape, asked: list[bool]) -> Callable[[torch.Tensor, str], None]:

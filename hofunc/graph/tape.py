@@ -18,10 +18,12 @@ from hofunc.graph.purity import (
     BackwardPass,
     Hooks,
     check_branch,
+    check_forward,
     check_replaced,
     check_unbatched,
     check_written,
     is_in_forward,
+    is_in_recorded_forward,
 )
 from hofunc.graph.storage import Made, Storages, effects, is_view
 from hofunc.graph.uncompiled import uncompiled
@@ -33,6 +35,7 @@ from hofunc.internals import (
     is_forward_mode_on,
     is_torch_function_enabled,
     maybe_current_level,
+    tree_leaves,
 )
 
 _ALIAS, _DETACH = torch.ops.aten.alias.default, torch.ops.aten.detach.default
@@ -63,6 +66,7 @@ class Tape(TorchDispatchMode):
         self._log: list[tuple[Any, tuple, dict, Any]] = []
         self._hides_history = False
         self._forward_mode = is_forward_mode_on()  # which is off inside a custom Function
+        self._cut_in_forward: list[torch.Tensor] = []
         self._given_back: list[torch.Tensor] = []  # what autograd may have saved while the tape did not look
         self._storages = Storages(self.ledger)
         self._backward_pass = BackwardPass()
@@ -163,10 +167,12 @@ class Tape(TorchDispatchMode):
 
         Raises:
             BranchError: One depends on an input that stands for a batch, and so has no single values.
+            UntracedError: Or on any, and a forward that is recorded reads it.
         """
         self._settle()
         self._storages.refresh(tensors)
         check_unbatched(self.ledger, tensors, by)
+        check_forward(is_lost=bool(self.ledger.nodes_of(tensors)), by=by)
 
     def replaced(self, tensor: torch.Tensor, _: torch.Tensor) -> None:
         """Note that a tensor is given the data of another.
@@ -174,6 +180,7 @@ class Tape(TorchDispatchMode):
         Raises:
             MutationError: The graph knows it by those that it had.
         """
+        check_forward(is_lost=True, by="setting the data")
         self._flush()
         self._storages.refresh(tensor)
         check_replaced(self.ledger, tensor)
@@ -196,11 +203,26 @@ class Tape(TorchDispatchMode):
         operands = self.ledger.nodes_of((args, kwargs))
         if operands and not torch.is_grad_enabled():
             self._backward_pass.check()
+        if not operands and op is _DETACH and is_in_recorded_forward():
+            self._cut_in_forward.append(args[0])
         if operands and self._is_hidden() and is_in_forward():
             self._hides_history = True
+            self._check_in_forward(op, args, kwargs)
             with torch.enable_grad():
                 return self._executed(_ALIAS if op is _DETACH else op, args, kwargs, True)
         return self._executed(op, args, kwargs, bool(operands))
+
+    def _check_in_forward(self, op: Any, args: tuple, kwargs: dict) -> None:
+        """Refuse what a forward may do because autograd does not look, and by which a derivative would be lost.
+
+        It may read a number and compute with it, or write to a constant through an alias that it has detached.
+        """
+        if torch.Tag.data_dependent_output in op.tags and any(map(torch.is_floating_point, tree_leaves(args))):
+            check_forward(is_lost=True, by="a number")
+        if effects(op).writes:
+            written = {*map(storage_key, check_written(op, args, kwargs, self._storages.allocated()))}
+            is_lost = not written.isdisjoint(map(storage_key, self._cut_in_forward))
+            check_forward(is_lost=is_lost, by="a write, through an alias that it detached,")
 
     def _executed(self, op: Any, args: tuple, kwargs: dict, tracked: bool) -> Any:
         """Execute an op and enter it, the log being empty, and return what it returned."""

@@ -196,7 +196,7 @@ def inside(rule: Rule, site: Site, factor: Factor) -> tuple[Callable, tuple] | N
         order, *params = call.args[2:]
         return of_one, (rule.derivative, site.node.op, middle, place, order, tuple(params), call.kwargs, site.ref(0))
     if isinstance(rule, ElementwisePair):
-        return of_two, (rule.derivative, middle, *call.args, call.kwargs)
+        return of_two, (rule.derivative, middle, *call.args[-4:], call.kwargs)
     return None
 
 
@@ -228,5 +228,6 @@ def of_two(
     keywords: tuple[tuple[str, Any], ...],
 ) -> Tensor:
     """Return a derivative of a function of two numbers; at the middle of its domain where what it is by is constant."""
-    x, z = (torch.where(varies != 0, tensor, middle) for tensor in (x, z))
+    dtype = torch.result_type(x, z)
+    x, z = (torch.where(varies != 0, tensor.to(dtype), middle) for tensor in (x, z))
     return derivative(x, z, r, s, **dict(keywords))

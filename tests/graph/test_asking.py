@@ -266,3 +266,16 @@ def test_pytrees_are_followed_too(device: torch.device) -> None:
     got = hofunc.jacobian(f)(tree)
     expected = {"a": (-tree["a"].sin() * tree["b"]).diag(), "b": tree["a"].cos().diag()}
     tree_map(torch.testing.assert_close, got, expected)
+
+
+def test_a_graph_is_kept_where_f_asks_whether_it_is_needed(device: torch.device) -> None:
+    def f(x: Tensor) -> Tensor:
+        x = x * 2
+        keeps = torch.is_grad_enabled() and x.requires_grad
+        z = x.clone().requires_grad_()
+        (slope,) = torch.autograd.grad((z**3).sum(), z, create_graph=keeps)
+        return slope.log().sum()
+
+    x = rand(device, 3).abs()
+    for got in (hofunc.hessian(f)(x), hofunc.hessian(f).plan(x * 2)(x), vmap(hofunc.hessian(f))(x[None])[0]):
+        assert relative_error(got, (-2 / x**2).diag()) < 1e-12

@@ -335,3 +335,64 @@ def test_a_forward_may_use_hofunc(device: torch.device) -> None:
 
     x = rand(device, 3)
     assert torch.equal(Outer.apply(x), (-x.sin()).diag())
+
+
+def _function(forward: Callable[..., Any]) -> Any:
+    """Return a custom Function of the older form, with some forward and a backward that nobody asks."""
+    body = {"forward": staticmethod(forward), "backward": staticmethod(lambda _, *gradients: gradients[0])}
+    return type(forward.__name__, (torch.autograd.Function,), body)
+
+
+def _writes_data(_: Any, buffer: Tensor, x: Tensor) -> Tensor:
+    buffer.data[0] = x
+    return buffer
+
+
+def _writes_detached(_: Any, buffer: Tensor, x: Tensor) -> Tensor:
+    buffer.detach()[0] = x
+    return buffer
+
+
+def _sets_data(_: Any, buffer: Tensor, x: Tensor) -> Tensor:
+    result = torch.empty_like(buffer[0])
+    result.data = x**3
+    return result
+
+
+def _by_numpy(_: Any, buffer: Tensor, x: Tensor) -> Tensor:
+    return torch.from_numpy(x.detach().cpu().numpy() ** 3).to(buffer.device)
+
+
+def _by_lists(_: Any, buffer: Tensor, x: Tensor) -> Tensor:
+    return torch.tensor([number**3 for number in x.reshape(1).tolist()]).to(buffer)
+
+
+def _by_a_number(_: Any, buffer: Tensor, x: Tensor) -> Tensor:
+    return torch.tensor(x.item()).to(buffer) ** 3
+
+
+@pytest.mark.filterwarnings("ignore::hofunc.FallbackWarning")
+@pytest.mark.parametrize(
+    "forward",
+    [_writes_data, _writes_detached, _sets_data, _by_numpy, _by_lists, _by_a_number],
+    ids=lambda f: f.__name__,
+)
+def test_a_forward_that_computes_out_of_sight_is_refused(forward: Any, device: torch.device) -> None:
+    function, x = _function(forward), torch.tensor(2.0, dtype=torch.float64, device=device)
+    transform = hofunc.jacobian(lambda x: function.apply(torch.zeros(2).to(x), x**2).sum())
+    with hofunc.options(functions="forward"):
+        for call in (transform, transform.plan):
+            with pytest.raises(hofunc.UntracedError, match="computes out of sight"):
+                call(x)
+
+
+@pytest.mark.filterwarnings("ignore::hofunc.FallbackWarning")
+def test_a_forward_knows_what_needs_a_gradient_and_may_branch(device: torch.device) -> None:
+    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
+        scale = 1 if ctx.needs_input_grad[0] and not ctx.needs_input_grad[1] else 0
+        return x**3 * y * scale if x.sum() > 0 else x
+
+    function, x = _function(forward), rand(device, 3).abs()
+    with hofunc.options(functions="forward"):
+        got = hofunc.hessian(lambda x: function.apply(x, torch.ones(3).to(x)).sum())(x)
+    assert relative_error(got, (6 * x).diag()) < 1e-12

@@ -14,7 +14,7 @@ from hofunc.rules.lower import lower
 from hofunc.rules.registry import RULES
 from hofunc.rules.settle import settling
 from tests.graph.recordings import recorded
-from verification.oracles import nested_reverse
+from verification.oracles import nested_reverse, relative_error
 
 Function = Callable[[Tensor], Tensor]
 
@@ -287,3 +287,17 @@ def test_the_planner_takes_masks_last_where_something_may_be_undefined(x: Tensor
     assert hofunc.hessian(lambda x: (x.relu() @ x.relu()).sqrt()).plan(x).strategy == "reverse"
     guarded = hofunc.hessian(lambda x: x.relu().add(1e-9).log().sum()).plan(x)
     assert "forward" in guarded.explain()
+
+
+@pytest.mark.parametrize("strategy", ["reverse", "forward", "mixed"])
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_pairs_of_two_dtypes_where_one_is_constant_in_places(order: int, strategy: str, device: torch.device) -> None:
+    powers, scales = torch.arange(4, device=device), torch.tensor([1.0, 2.0, 0.5, 1.5], device=device)
+
+    def f(x: Tensor) -> Tensor:
+        base = torch.where(x > 1, x, torch.ones_like(x))
+        return (base**powers).sum() + torch.atan2(base, scales).sum() + torch.hypot(base, scales).sum()
+
+    x = torch.tensor([0.5, 1.3, 0.9, 1.7], dtype=torch.float64, device=device)
+    got = hofunc.hod(f, order, strategy=strategy)(x)
+    assert relative_error(got, nested_reverse(f, order)(x)) < 1e-10
