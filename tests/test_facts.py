@@ -563,3 +563,16 @@ def test_modules_that_the_function_imports(x: Tensor, tmp_path: Path, monkeypatc
 def test_what_makes_tensors_of_numbers_passes_tensors_on(x: Tensor) -> None:
     plan = hod(lambda x: (torch.as_tensor(x) ** 3 + torch.asarray(x) ** 2).sum(), 2).plan(x * 2)
     assert_equal(plan(x), (6 * x + 2).diag())
+
+
+@pytest.mark.parametrize(
+    "use", [Tensor.detach, lambda p: p.data, lambda p: p.view_as(p), lambda p: p.reshape(1), lambda p: p * 1]
+)
+def test_views_captured_beside_what_they_are_views_of(use: Callable[[Tensor], Tensor], x: Tensor) -> None:
+    weight = nn.Parameter(torch.tensor(0.5).to(x), requires_grad=False)
+    repeated = weight.unsqueeze(-1).expand(3)
+    transform = hod(lambda x: (use(weight) * x**3).sum() + (repeated * x**2).sum(), 2)
+    plan = transform.plan(x * 2)
+    assert_equal(plan(x), (3 * x + 1).diag())
+    weight.mul_(2)
+    assert_equal(plan(x), (6 * x + 2).diag())

@@ -136,8 +136,8 @@ class CapturingTape(Tape):
 
     def _is_made_of_values(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor reads the memory of what was computed, as a parameter that is made of that."""
-        if storage_key(tensor) not in self._memory:
-            return False
+        if storage_key(tensor) not in self._memory or id(root_of(tensor)) in self.captured:
+            return False  # of what was captured, f may have captured views as well
         self._flush()
         self._storages.refresh(tensor)
         return self.ledger.node_of(tensor) is not None
