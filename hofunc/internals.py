@@ -225,7 +225,8 @@ def has_definition(op: OpOverload) -> bool:
     return torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd")
 
 
-_codes_of_apply = [getattr(torch.autograd.Function.apply, "__func__", torch.autograd.Function.apply).__code__]
+# From torch 2.14 on it is in C, and no frame of it is there.
+_APPLY = getattr(getattr(torch.autograd.Function.apply, "__func__", None), "__code__", None)
 
 
 def function_running() -> type | None:
@@ -249,10 +250,17 @@ def function_running() -> type | None:
 
 
 def function_refused(error: RuntimeError) -> type | None:
-    """Return the custom Function that torch.func's transforms do not take, if an error says that; else None."""
+    """Return the custom Function that torch.func's transforms do not take, if an error says that; else None.
+
+    Where no frame tells which one it is, it is the base class.
+    """
+    if "setup_context" not in str(error):
+        return None
+    if _APPLY is None:
+        return torch.autograd.Function
     trace, found = error.__traceback__, None
-    while trace is not None and "setup_context" in str(error):
-        if trace.tb_frame.f_code in _codes_of_apply:
+    while trace is not None:
+        if trace.tb_frame.f_code is _APPLY:
             found = trace.tb_frame.f_locals.get("cls")
         trace = trace.tb_next
     return found
