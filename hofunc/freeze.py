@@ -67,20 +67,7 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
     Raises:
         ArgumentError: A torch.func transform is running, or a tensor is fake.
     """
-    if in_transform():
-        raise ArgumentError(
-            f"{request.transform}: plan",
-            got="a call inside torch.func.vmap, grad or another transform",
-            expected="one outside, where tensors have values of their own",
-            remedy="Make the plan first; calling it inside a transform is fine.",
-        )
-    if any(map(is_fake, tree_leaves((args, kwargs)))):
-        raise ArgumentError(
-            f"{request.transform}: plan",
-            got="a tensor without elements, as torch traces with",
-            expected="tensors with values of their own",
-            remedy="Make the plan from real tensors first; calling it with others is fine.",
-        )
+    _check_values(request, args, kwargs)
     taken = _taken(request, args, kwargs)
     lowered = lower(taken.graph, taken.recording.values, max(request.orders))
     device = device_of(taken.graph)
@@ -132,6 +119,28 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
         result,
         subject,
     )
+
+
+def _check_values(request: Request, args: tuple, kwargs: dict) -> None:
+    """Check that the arguments of which a plan is made have values of their own.
+
+    Raises:
+        ArgumentError: A torch.func transform is running, or a tensor is fake.
+    """
+    if in_transform():
+        raise ArgumentError(
+            f"{request.transform}: plan",
+            got="a call inside torch.func.vmap, grad or another transform",
+            expected="one outside, where tensors have values of their own",
+            remedy="Make the plan first; calling it inside a transform is fine.",
+        )
+    if any(map(is_fake, tree_leaves((args, kwargs)))):
+        raise ArgumentError(
+            f"{request.transform}: plan",
+            got="a tensor without elements, as torch traces with",
+            expected="tensors with values of their own",
+            remedy="Make the plan from real tensors first; calling it with others is fine.",
+        )
 
 
 class _Taken(NamedTuple):
