@@ -7,9 +7,11 @@ here as well.
 
 import inspect
 import sys
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from operator import attrgetter
+from threading import local
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
@@ -225,8 +227,17 @@ def has_definition(op: OpOverload) -> bool:
     return torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd")
 
 
-# From torch 2.14 on it is in C, and no frame of it is there.
-_APPLY = getattr(getattr(torch.autograd.Function.apply, "__func__", None), "__code__", None)
+class _DefaultSetup(staticmethod):
+    """The setup_context of Functions that have none of their own, which notes of what class it was asked last."""
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Callable:
+        if owner is not None and owner is not _SingleLevelFunction:
+            _asked.function = weakref.ref(owner)
+        return super().__get__(instance, owner)
+
+
+_asked = local()
+_SingleLevelFunction.setup_context = _DefaultSetup(_SingleLevelFunction.setup_context)  # type: ignore[method-assign]
 
 
 def function_running() -> type | None:
@@ -252,18 +263,10 @@ def function_running() -> type | None:
 def function_refused(error: RuntimeError) -> type | None:
     """Return the custom Function that torch.func's transforms do not take, if an error says that; else None.
 
-    Where no frame tells which one it is, it is the base class.
+    The error does not name it, but that it has no setup_context torch has found out by asking for that.
     """
-    if "setup_context" not in str(error):
-        return None
-    if _APPLY is None:
-        return torch.autograd.Function
-    trace, found = error.__traceback__, None
-    while trace is not None:
-        if trace.tb_frame.f_code is _APPLY:
-            found = trace.tb_frame.f_locals.get("cls")
-        trace = trace.tb_next
-    return found
+    refused = "autograd.Function with functorch transforms" in str(error) and "setup_context" in str(error)
+    return _asked.function() if refused else None
 
 
 def has_setup_context(function: Any) -> bool:

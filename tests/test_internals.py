@@ -504,6 +504,7 @@ def test_the_form_of_a_function_that_transforms_take() -> None:
         torch.func.vmap(Heir.apply)(torch.ones(2))
     assert internals.function_refused(caught.value) is Heir
     assert internals.function_refused(RuntimeError("setup_context")) is None
+    assert WithSetup.setup_context is not Heir.setup_context is torch.autograd.Function.setup_context
 
 
 # Operators that take functions, and torch.compile.

@@ -68,7 +68,7 @@ def _scan(combine_fn: Callable, init: Sequence, xs: Sequence, additional: Sequen
     return tree_unflatten([*leaves, *map(_stacked, zip(*steps, strict=True))], structure)
 
 
-def _map(f: Callable, xs: Sequence, additional: Sequence) -> Any:
+def _map(f: Callable, xs: Sequence, additional: Sequence, **_: Any) -> Any:
     results = [tree_flatten(f(*row, *additional)) for row in zip(*[x.unbind() for x in xs], strict=True)]
     rows = zip(*[leaves for leaves, _ in results], strict=True)
     return tree_unflatten([*map(_stacked, rows)], results[0][1])

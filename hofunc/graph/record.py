@@ -71,7 +71,7 @@ def made_recordable(recorded: Callable[[bool], Result], *, follow: bool = False)
             as_op(met.function)
         except RuntimeError as error:
             if (function := function_refused(error)) is not None:
-                if function is torch.autograd.Function or not records_forward(function):
+                if not records_forward(function):
                     refuse_function(function, error)
                 as_op(function)
             elif follow or not any(text in str(error) for text in _UNFOLLOWED):
