@@ -23,20 +23,50 @@ def attention(
     scale: float | None = None,
 ) -> Tensor:
     """Return scaled dot-product attention, from its formula."""
-    scores = query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scale is None else scale)
+    return _weights(query, key, bias, is_causal, _scale(query, scale)) @ value
+
+
+def _attention_backward(
+    gradient: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    bias: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Return the gradients by query, key, value and bias, given that by the result."""
+    scale = _scale(query, scale)
+    weights = _weights(query, key, bias, is_causal, scale)
+    scores = torch._softmax_backward_data(gradient @ value.transpose(-2, -1), weights, -1, weights.dtype)
+    by_value = weights.transpose(-2, -1) @ gradient
+    by_bias = None if bias is None else scores.sum_to_size(bias.shape)
+    return scores @ key * scale, scores.transpose(-2, -1) @ query * scale, by_value, by_bias
+
+
+def _scale(query: Tensor, scale: float | None) -> float:
+    return query.shape[-1] ** -0.5 if scale is None else scale
+
+
+def _weights(query: Tensor, key: Tensor, bias: Tensor | None, is_causal: bool, scale: float) -> Tensor:
+    scores = query @ key.transpose(-2, -1) * scale
     if is_causal:
         allowed = scores.detach().new_ones(scores.shape[-2:]).tril() > 0
         scores = scores.masked_fill(~allowed, -torch.inf)
     if bias is not None:
         scores = scores + bias
-    return scores.softmax(-1) @ value
+    return scores.softmax(-1)
 
 
 def _define_kernel(op: OpOverload) -> None:
-    """Enter a fused kernel, whose arguments are found by the names in its schema."""
+    """Enter a fused kernel, or its backward, whose arguments are found by the names in its schema.
+
+    What a backward is given of the forward's results, it has from the inputs, on which these depend.
+    """
     names = [argument.name for argument in schema_of(op).arguments]
 
-    def function(*args: Any, **kwargs: Any) -> tuple[Tensor]:
+    def function(*args: Any, **kwargs: Any) -> tuple[Tensor | None, ...]:
         given: dict[str, Any] = {**dict(zip(names, args, strict=False)), **kwargs}
         if given.get("dropout_p"):
             raise UnsupportedOpError(
@@ -45,11 +75,13 @@ def _define_kernel(op: OpOverload) -> None:
                 expected="attention without dropout inside the fused kernel, whose mask is not to be had",
                 remedy="Set dropout to zero, or use torch.nn.attention.sdpa_kernel(SDPBackend.MATH).",
             )
-        bias = given.get("attn_mask", given.get("attn_bias"))
-        query, key, value = given["query"], given["key"], given["value"]
-        return (
-            attention(query, key, value, bias=bias, is_causal=given.get("is_causal", False), scale=given.get("scale")),
-        )
+        tensors = given["query"], given["key"], given["value"]
+        options = {"is_causal": given.get("is_causal", False), "scale": given.get("scale")}
+        options["bias"] = given.get("attn_mask", given.get("attn_bias"))
+        gradient = given.get("grad_out", given.get("grad_out_"))
+        if gradient is None:
+            return (attention(*tensors, **options),)
+        return _attention_backward(gradient, *tensors, **options)
 
     define_composite(op, function)
 
@@ -59,6 +91,10 @@ for _op in (
     aten._scaled_dot_product_flash_attention.default,
     aten._scaled_dot_product_efficient_attention.default,
     aten._scaled_dot_product_cudnn_attention.default,
+    aten._scaled_dot_product_flash_attention_for_cpu_backward.default,
+    aten._scaled_dot_product_flash_attention_backward.default,
+    aten._scaled_dot_product_efficient_attention_backward.default,
+    aten._scaled_dot_product_cudnn_attention_backward.default,
 ):
     _define_kernel(_op)
 

@@ -14,7 +14,7 @@ from hofunc.rules.kinds import Composite
 from hofunc.rules.registry import RULES
 from tests.cases import distinct, rand
 from tests.rules.opcase import ORACLE_WARNINGS, OpCase, every_row, use
-from verification.oracles import relative_error
+from verification.oracles import nested_reverse, relative_error
 
 pytestmark = ORACLE_WARNINGS
 fused = F.scaled_dot_product_attention
@@ -122,6 +122,48 @@ def test_every_kernel_is_its_formula(name: str, device: torch.device) -> None:
     (got,) = composite(op)(q, k, v, **bias, scale=0.3)
     expected = attention(q, k, v, scale=0.3, bias=barred(allowed(q)) if bias else 0)
     torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_backward_of_every_kernel(name: str, device: torch.device) -> None:
+    q, k, v, gradient = (rand(device, *shape, seed=seed) for seed, shape in enumerate((QUERY, KEY, VALUE, QUERY)))
+    op = getattr(torch.ops.aten, f"{name}_backward").default
+    names = [argument.name for argument in op._schema.arguments]
+    bias = rand(device, 2, 3, seed=4)
+    of_it = {"attn_mask", "attn_bias"} & {*names}
+    given = {names[0]: gradient, "query": q, "key": k, "value": v, **dict.fromkeys(of_it, bias), "scale": 0.3}
+    got = composite(op)(**given)  # what the forward returned is not looked at
+    by = (q, k, v, bias) if of_it else (q, k, v)
+
+    def written(*by: Tensor) -> Tensor:
+        q, k, v, *rest = by
+        return attention(q, k, v, scale=0.3, bias=rest[0] if rest else 0)
+
+    torch.testing.assert_close(got[: len(by)], torch.func.vjp(written, *by)[1](gradient))
+
+
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("way", ["plain", "mask", "causal"])
+def test_gradients_of_it_inside_f(way: str, order: int, device: torch.device) -> None:
+    """As forces of a model that attends; autograd itself has no second derivative of the fused kernel."""
+    mask = rand(device, 3, 3, seed=5)
+    ways: dict[str, tuple[dict[str, Any], Tensor | float]] = {
+        "plain": ({}, 0),
+        "mask": ({"attn_mask": mask}, mask),
+        "causal": ({"is_causal": True}, barred(torch.ones(3, 3, device=device).tril() > 0)),
+    }
+    options, bias = ways[way]
+
+    def forces(x: Tensor) -> Tensor:
+        energy = fused(x.sin(), x, x, **options).square().sum()
+        return torch.autograd.grad(energy, x, create_graph=True)[0]
+
+    def energy(x: Tensor) -> Tensor:
+        return attention(x.sin(), x, x, bias=bias).square().sum()
+
+    x = rand(device, 1, 1, 3, 2)
+    expected = nested_reverse(torch.func.grad(energy), order)(x)
+    assert relative_error(hofunc.hod(forces, order)(x), expected) < 1e-12
 
 
 @pytest.mark.parametrize("name", KERNELS)
