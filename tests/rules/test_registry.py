@@ -40,8 +40,11 @@ NOT_RECORDED_HERE = {
     "aten.resolve_conj.default",
     "aten.resolve_neg.default",
     "aten._scaled_dot_product_flash_attention.default",
+    "aten._scaled_dot_product_flash_attention_backward.default",
     "aten._scaled_dot_product_efficient_attention.default",
+    "aten._scaled_dot_product_efficient_attention_backward.default",
     "aten._scaled_dot_product_cudnn_attention.default",
+    "aten._scaled_dot_product_cudnn_attention_backward.default",
     "aten._conj.default",
     "aten.cudnn_batch_norm.default",
 }
@@ -49,6 +52,10 @@ NOT_RECORDED_HERE = {
 # What no row of a table can record, since it is a layer, takes lengths, is refused or made of complex numbers: the file
 # that tests it, and a word of it that calls it.
 TESTED_ELSEWHERE = {
+    "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": (
+        "rules/ops/test_attention.py",
+        "autograd.grad(energy",
+    ),
     "_direction": ("rules/ops/test_norms.py", "layer_norm"),
     "aten._native_multi_head_attention.default": ("rules/ops/test_attention.py", "MultiheadAttention"),
     "aten._transformer_encoder_layer_fwd.default": ("rules/ops/test_attention.py", "TransformerEncoderLayer"),

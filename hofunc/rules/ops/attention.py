@@ -39,7 +39,8 @@ def _attention_backward(
     """Return the gradients by query, key, value and bias, given that by the result."""
     scale = _scale(query, scale)
     weights = _weights(query, key, bias, is_causal, scale)
-    scores = torch._softmax_backward_data(gradient @ value.transpose(-2, -1), weights, -1, weights.dtype)
+    by_weights = gradient @ value.transpose(-2, -1)
+    scores = aten._softmax_backward_data(by_weights, weights, -1, weights.dtype)
     by_value = weights.transpose(-2, -1) @ gradient
     by_bias = None if bias is None else scores.sum_to_size(bias.shape)
     return scores @ key * scale, scores.transpose(-2, -1) @ query * scale, by_value, by_bias
