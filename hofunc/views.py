@@ -190,6 +190,56 @@ class Part(NamedTuple):
 
 def assembled(emit: Emit, parts: Sequence[Part]) -> Any:
     """Add parts, one at least, into one dense tensor; the axes of all parts have the same extents."""
+    axes = parts[0].axes
+    flat = [part._replace(axes=tuple((segment,) for axis in part.axes for segment in axis)) for part in parts]
+    if len(parts) == 1 or len({tuple(len(axis) for axis in part.axes) for part in parts}) > 1:
+        return _added(emit, parts)
+    total = _laid(emit, flat)
+    return total if all(len(axis) == 1 for axis in axes) else emit(torch.reshape, total, shape_of(axes))
+
+
+def _laid(emit: Emit, parts: Sequence[Part]) -> Any:
+    """Add parts of which every axis is one segment; those that lie side by side are concatenated."""
+    for dim in range(len(parts[0].axes)) if len(parts) > 1 else []:
+        groups = _side_by_side(parts, dim)
+        if groups:
+            return emit(concatenated, dim, *[_laid(emit, group) for group in groups])
+    return _added(emit, parts)
+
+
+def _side_by_side(parts: Sequence[Part], dim: int) -> list[list[Part]]:
+    """Group parts by ranges of an axis that are disjoint and leave no gap, each seen in its range; none if they do."""
+    groups: list[list[Part]] = []
+    bounds = [0]
+    for part in sorted(parts, key=lambda part: part.axes[dim][0].start):
+        start, stop = part.axes[dim][0].start, part.axes[dim][0].stop
+        if start > bounds[-1]:
+            return []
+        if start == bounds[-1]:
+            groups.append([])
+            bounds.append(stop)
+        groups[-1].append(part)
+        bounds[-1] = max(bounds[-1], stop)
+    if len(groups) < 2 or bounds[-1] != parts[0].axes[dim][0].extent:
+        return []
+    ranges = zip(groups, bounds, bounds[1:], strict=False)
+    return [[_within(part, dim, start, stop) for part in group] for group, start, stop in ranges]
+
+
+def _within(part: Part, dim: int, start: int, stop: int) -> Part:
+    """Return a part as it is seen in a range of an axis."""
+    (segment,) = part.axes[dim]
+    narrowed = segment._replace(start=segment.start - start, extent=stop - start)
+    return part._replace(axes=(*part.axes[:dim], (narrowed,), *part.axes[dim + 1 :]))
+
+
+def concatenated(dim: int, *tensors: torch.Tensor) -> torch.Tensor:
+    """Return tensors one after the other along an axis."""
+    return torch.cat(tensors, dim)
+
+
+def _added(emit: Emit, parts: Sequence[Part]) -> Any:
+    """Write the largest part, and add the others to it."""
     first, *others = sorted(parts, key=lambda part: prod(x.size for x in set(labels_of(part.axes))), reverse=True)
     total = times(emit, spread(emit, first.source, first.axes), first.coefficient)
     for part in others:

@@ -1,6 +1,6 @@
 """Sums of terms: which terms of a block can be added into one, and how."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from hofunc.algebra.labels import Axes, Bindings, Label, Segment, full
 from hofunc.algebra.term import Term, pattern, renamed, span, visible
@@ -32,6 +32,29 @@ def cover(term: Term) -> Term:
         )
 
     return Term(1, (), covered(term.out), tuple(covered(slot) for slot in term.slots))
+
+
+def hull(parts: Sequence[Term]) -> Term:
+    """Return the least pattern in which terms lie of which all have one cover, without any factor.
+
+    It reaches, on every axis, from where the first of them starts to where the last one ends.
+    """
+    names: dict[Label | None, Label | None] = {}
+
+    def narrowed(segments: Sequence[Segment]) -> Segment:
+        whole, *each = segments
+        start, stop = min(s.start for s in each), max(s.stop for s in each)
+        if whole.label not in names:
+            names[whole.label] = Label(stop - start) if (start, stop) != (0, whole.extent) else whole.label
+        is_one = stop - start == 1 and all(s.label is None for s in each)
+        return Segment(None if is_one else names[whole.label], start, whole.extent)
+
+    def joined(groups: Sequence[Axes]) -> Axes:
+        return tuple(tuple(map(narrowed, zip(*axes, strict=True))) for axes in zip(*groups, strict=True))
+
+    terms = [cover(parts[0]), *parts]
+    slots = zip(*(term.slots for term in terms), strict=True)
+    return Term(1, (), joined([term.out for term in terms]), tuple(map(joined, slots)))
 
 
 def is_partial(term: Term) -> bool:
@@ -69,8 +92,7 @@ def _extents(term: Term) -> list[list[int]]:
 def _contains(wide: Segment, narrow: Segment) -> bool:
     if wide.label is None:
         return narrow.label is None and wide.start == narrow.start
-    stop = narrow.start + (narrow.label.size if narrow.label is not None else 1)
-    return wide.start <= narrow.start and stop <= wide.start + wide.label.size
+    return wide.start <= narrow.start and narrow.stop <= wide.stop
 
 
 def _place(label: Label, wide: Segment, narrow: Segment) -> tuple[Segment]:

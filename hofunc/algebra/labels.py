@@ -37,6 +37,11 @@ class Segment(NamedTuple):
         """Whether the label covers the whole range."""
         return self.label is not None and self.label.size == self.extent
 
+    @property
+    def stop(self) -> int:
+        """The index after the last one that it reaches."""
+        return self.start + (self.label.size if self.label is not None else 1)
+
 
 Axis = tuple[Segment, ...]
 Axes = tuple[Axis, ...]

@@ -94,5 +94,4 @@ def identity(axes: Axes) -> Term:
 
 def span(segment: Segment) -> range:
     """Return the indices of its range that a segment reaches."""
-    size = segment.label.size if segment.label is not None else 1
-    return range(segment.start, segment.start + size)
+    return range(segment.start, segment.stop)

@@ -5,12 +5,15 @@ from math import prod
 
 import torch
 
-from hofunc.algebra.combine import cover, embedding, grouped, is_partial
+from hofunc.algebra.combine import cover, embedding, grouped, hull, is_partial
 from hofunc.algebra.labels import Bindings
 from hofunc.algebra.term import Factor, Term, pattern, visible
 from hofunc.plan.operators import one_like
 from hofunc.plan.program import Builder, Register
 from hofunc.views import Labelled, Part, add_within, aligned, assembled, each, plus, spread, times
+
+FEW = 4  # terms of a block, beyond which every further one costs more than some zeros between them
+SMALL = 4096  # entries of a block that take no longer to compute with than a call does
 
 
 def accumulated(builder: Builder, terms: Sequence[Term]) -> list[Term]:
@@ -34,9 +37,10 @@ def accumulated(builder: Builder, terms: Sequence[Term]) -> list[Term]:
 
 
 def _covered(builder: Builder, terms: Sequence[Term]) -> list[Term]:
-    """Lay terms that are parts of one pattern into a whole of it, where the parts are most of the whole.
+    """Lay terms that are parts of one pattern into the least one that has them all, where they are most of that.
 
-    The parts of a tensor that was cut into chunks come back together here, and cost one contraction further on.
+    The parts of a tensor that was cut into chunks come back together here, and so does what depends on many steps of a
+    sequence, each read by its index. Together they cost one contraction further on.
     """
     if sum(map(is_partial, terms)) < 2:
         return list(terms)
@@ -45,11 +49,12 @@ def _covered(builder: Builder, terms: Sequence[Term]) -> list[Term]:
     for term in terms:
         by_cover.setdefault(pattern(cover(term)), []).append(term)
     for parts in by_cover.values():
-        whole = cover(parts[0])
-        if len(parts) > 1 and all(map(is_partial, parts)) and _size(whole) <= 2 * sum(map(_size, parts)):
-            result.append(_laid_into(builder, whole, parts))
-        else:
-            result.extend(parts)
+        if len(parts) > 1 and all(map(is_partial, parts)):
+            whole = hull(parts)
+            if _size(whole) <= max(2 * sum(map(_size, parts)), SMALL * (len(parts) > FEW)):
+                result.append(_laid_into(builder, whole, parts))
+                continue
+        result.extend(parts)
     return result
 
 

@@ -201,6 +201,14 @@ def _scaled(tensor: torch.Tensor, weights: torch.Tensor) -> tuple[int, ...]:
     return tuple(tensor.shape)
 
 
+def _concatenated(dim: int, *tensors: torch.Tensor) -> tuple[int, ...]:
+    before, after = tensors[0].shape[:dim], tensors[0].shape[dim + 1 :]
+    _check_equal(
+        pair for t in tensors for pair in zip((*t.shape[:dim], *t.shape[dim + 1 :]), (*before, *after), strict=True)
+    )
+    return (*before, sum(tensor.shape[dim] for tensor in tensors), *after)
+
+
 def _first(tensor: torch.Tensor, *_: Any) -> tuple[int, ...]:
     return tuple(tensor.shape)
 
@@ -224,6 +232,7 @@ _SHAPES: dict[Callable, Callable[..., Sequence[int]]] = {
     torch.sum: lambda tensor, dims: [size for dim, size in enumerate(tensor.shape) if dim not in dims],
     torch.index_select: lambda tensor, dim, index: (*tensor.shape[:dim], len(index), *tensor.shape[dim + 1 :]),
     torch.diag_embed: _embedded,
+    views.concatenated: _concatenated,
     packing.collected: _collected,
     packing.scaled_rows: _scaled,
     operators.one_like: lambda _: (),

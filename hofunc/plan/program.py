@@ -13,7 +13,7 @@ from hofunc.graph.draws import is_random
 from hofunc.graph.layout import COMPUTED_AGAIN
 from hofunc.graph.node import Call, Graph, Mask, Ref, Weights, call_of, fill, refs
 from hofunc.rules.lower import Lowered
-from hofunc.views import Labelled, read
+from hofunc.views import Labelled, concatenated, read
 
 
 class Register:
@@ -262,6 +262,7 @@ _VIEWS = (torch.permute, torch.reshape, torch.select, torch.narrow, torch.diagon
 _MAKERS = (
     torch.add,
     torch.bmm,
+    concatenated,
     torch.clone,
     torch.constant_pad_nd,
     torch.diag_embed,

@@ -126,15 +126,35 @@ def test_patterns_that_do_not_contain_each_other_stay_apart(device: torch.device
 
 
 def test_chunks_come_back_together(device: torch.device) -> None:
-    """The diagonals of two halves are the diagonal of the whole; a lone small part stays what it is."""
+    """The diagonals of two halves are that of the whole; a lone part stays what it is, and so do distant ones."""
     draw = RandomTerms(0)
     parts = []
     for size, start in ((3, 0), (2, 3)):
         label = Label(size)
         parts.append(Term(1, (draw.factor(axes(label)),), (), ((part(label, start, 5),),) * 2))
-    assert_adds_up(parts, draw, device, 1)
+    assert assert_adds_up(parts, draw, device, 1) == ["concatenated"]
     assert assert_adds_up(parts[1:], draw, device, 1) == []
-    far = [
-        term._replace(slots=tuple(tuple((s._replace(extent=50),) for (s,) in x) for x in term.slots)) for term in parts
-    ]
-    assert assert_adds_up(far, draw, device, 2) == []
+
+    def moved(term: Term, by: int) -> Term:
+        slots = [tuple((s._replace(extent=50, start=s.start + by),) for (s,) in x) for x in term.slots]
+        return term._replace(slots=tuple(slots))
+
+    assert_adds_up([moved(term, 10) for term in parts], draw, device, 1)
+    assert assert_adds_up([moved(term, 20 * place) for place, term in enumerate(parts)], draw, device, 2) == []
+
+
+def test_steps_of_a_sequence_come_together(device: torch.device) -> None:
+    """Each is read by its index; the range that they reach is dense, in one slot and in two."""
+    draw = RandomTerms(0)
+    i, j = Label(2), Label(3)
+
+    def read(*steps: int) -> Term:
+        slots = tuple(((Segment(None, step, 9),), (full(label),)) for step, label in zip(steps, (j, i), strict=False))
+        labels = (j, i)[: len(steps)]
+        return Term(1, (draw.factor(axes(*labels)),), (), slots)
+
+    assert assert_adds_up([read(2), read(3), read(4)], draw, device, 1).count("concatenated") == 1
+    grid = [read(first, second) for first in (2, 3) for second in (2, 3)]
+    assert assert_adds_up(grid, draw, device, 1).count("concatenated") == 3
+    assert_adds_up([read(0), read(8)], draw, device, 2)
+    assert_adds_up([read(0), read(2), read(4), read(6), read(8)], draw, device, 1)
