@@ -5,7 +5,8 @@ in every block that has it, by the nodes it is computed from. Source: thesis of 
 node at a time needs neither balanced layers nor identity nodes.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 
 from hofunc.algebra.compose import compose
@@ -74,18 +75,76 @@ def reverse(
     """
     nodes, highest = builder.lowered.graph.nodes, max(orders)
     degrees = _degrees(builder, local, highest)
-    blocks: Blocks = {}
+    blocks = _Pending()
     for output in dict.fromkeys(builder.lowered.graph.outputs):
         if nodes[output].active:
-            blocks[output, (output,)] = [identity(fresh_axes(nodes[output].shape))]
-    for index in sorted(local, reverse=True):
-        for output, key in [block for block in blocks if index in block[1]]:
-            terms = add(builder, blocks.pop((output, key)))
+            blocks.add((output, (output,)), [identity(fresh_axes(nodes[output].shape))])
+    for index in elimination_order(local):
+        for (output, key), pending in blocks.taken(index):
+            terms = add(builder, pending)
             for target, composed in eliminate(builder, index, key, terms, local[index], highest):
                 if sum(degrees[variable] for variable in target) >= min(orders):
-                    blocks.setdefault((output, target), []).extend(composed)
-    result = {block: add(builder, terms) for block, terms in blocks.items() if len(block[1]) in orders}
+                    blocks.add((output, target), composed)
+    result = {block: add(builder, terms) for block, terms in blocks.terms.items() if len(block[1]) in orders}
     return {block: terms for block, terms in result.items() if terms}
+
+
+class _Pending:
+    """Blocks that are not added up yet, found by the nodes that they have.
+
+    Attributes:
+        terms: The terms of each.
+    """
+
+    def __init__(self) -> None:
+        self.terms: Blocks = {}
+        self._having: dict[int, dict[tuple[int, Key], None]] = defaultdict(dict)
+
+    def add(self, block: tuple[int, Key], terms: Sequence[Term]) -> None:
+        """Add terms to a block."""
+        if block not in self.terms:
+            self.terms[block] = []
+            for node in block[1]:
+                self._having[node][block] = None
+        self.terms[block].extend(terms)
+
+    def taken(self, node: int) -> Iterator[tuple[tuple[int, Key], list[Term]]]:
+        """Yield the blocks that have a node, with their terms, and forget them."""
+        for block in self._having.pop(node, {}):
+            for other in {*block[1]} - {node}:
+                del self._having[other][block]
+            yield block, self.terms.pop(block)
+
+
+def elimination_order(local: Mapping[int, Local]) -> list[int]:
+    """Return the nodes in an order in which each comes after all that take it.
+
+    It is the latest first; but what only reads a part of another node comes at once, so that all that depends on the
+    parts of a node, as on the steps of a sequence, is soon one block of the node rather than one for each part.
+    """
+    takers = Counter(operand for each in local.values() for operand in _operands(each))
+    order: dict[int, None] = {}
+    for latest in sorted(local, reverse=True):
+        ready = [latest]
+        while ready:
+            node = ready.pop()
+            if node in order:
+                continue
+            order[node] = None
+            for operand in _operands(local[node]):
+                takers[operand] -= 1
+                if not takers[operand] and operand in local and _is_reading(local[operand]):
+                    ready.append(operand)
+    return list(order)
+
+
+def _is_reading(local: Local) -> bool:
+    """Tell whether every element of a node is one of its only operand."""
+    return len(_operands(local)) == 1 and all(len(key) == 1 and not t.factors for key in local for t in local[key])
+
+
+def _operands(local: Local) -> set[int]:
+    return {operand for key in local for operand in key}
 
 
 def _degrees(builder: Builder, local: dict[int, Local], highest: int) -> list[int]:
