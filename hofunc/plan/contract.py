@@ -22,6 +22,7 @@ SMALL_PRODUCT = 4  # up to so many entries, a batch of matrix products is slower
 
 def contract(builder: Builder, term: Term) -> Term:
     """Return an equal term with at most one factor, whose labels are all visible; its steps go to the builder."""
+    builder.spend()
     term = with_merged_selections(term)
     if not term.factors:
         return term

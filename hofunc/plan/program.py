@@ -64,7 +64,7 @@ class Program(NamedTuple):
 
 
 class TooManyStepsError(Exception):
-    """A program has more steps than it was given leave for; it is caught where the plan is made."""
+    """A plan takes more steps to make than it was given leave for; it is caught where strategies have their turns."""
 
 
 class Builder:
@@ -73,12 +73,16 @@ class Builder:
     Args:
         lowered: The graph.
         dtype: Dtype in which everything is computed; values of other floating dtypes are converted.
-        most_steps: How many steps it may take, those included that turn out not to be needed.
+        most_steps: How many steps planning may take.
+
+    Attributes:
+        effort: How many it has taken: contractions of terms, and steps of the program, needed in the end or not.
     """
 
     def __init__(self, lowered: Lowered, dtype: torch.dtype, most_steps: float = inf):
         self.lowered = lowered
         self.dtype = dtype
+        self.effort = 0
         self._most_steps = most_steps
         self._steps: list[Step] = []
         self._producers: dict[Register, Step] = {}
@@ -95,12 +99,21 @@ class Builder:
         """
         key = (function, args)
         if key not in self._known:
-            if len(self._steps) >= self._most_steps:
-                raise TooManyStepsError
+            self.spend()
             self._known[key] = register = self._new()
             self._producers[register] = step = Step(register.index, function, args)
             self._steps.append(step)
         return self._known[key]
+
+    def spend(self) -> None:
+        """Count a step of planning.
+
+        Raises:
+            TooManyStepsError: There is no leave for another one.
+        """
+        self.effort += 1
+        if self.effort > self._most_steps:
+            raise TooManyStepsError
 
     def value(self, index: int) -> Register:
         """Return the register of a node's value, in the program's dtype if it is floating."""
