@@ -70,6 +70,8 @@ def settling(graph: Graph, rules: Mapping[int, Rule], local: Mapping[int, Terms]
     start = settled if masks_come_last else singular.keys() | _with_infinity(graph)
     infinite = _reached(graph, range(len(graph.nodes)), start if behind else ())
     settled |= {number for number in behind if not infinite.isdisjoint(_read(local[number]))}
+    if not masks_come_last:
+        settled |= {number for number in behind & _behind_selections(graph, local) if [*_read(local[number])]}
     return Settling(frozenset(limited), frozenset(settled), frozenset(exposed))
 
 
@@ -111,6 +113,17 @@ def _has_mask(term: Term) -> bool:
 def _is_masked(local: Terms) -> bool:
     """Tell whether first derivatives of a node have masks."""
     return any(_has_mask(term) for key, terms in local.items() if len(key) == 1 for term in terms)
+
+
+def _behind_selections(graph: Graph, local: Mapping[int, Terms]) -> set[int]:
+    """Return the nodes that follow a mask which selects, and so may be there to leave out what is infinite or nan."""
+    selecting = {number for number, terms in local.items() if _selects(terms)}
+    after = _reached(graph, local, selecting)
+    return {number for number in local if not after.isdisjoint(graph.nodes[number].operands)}
+
+
+def _selects(local: Terms) -> bool:
+    return any(isinstance(source, Mask) for terms in local.values() for term in terms for source, _ in term.factors)
 
 
 def _singular(graph: Graph, rules: Mapping[int, Rule]) -> dict[int, Sign]:
