@@ -61,6 +61,11 @@ def plan(
     return tuple(sorted(_within(plans, limits, peak), key=lambda plan: plan.run_cost.seconds))
 
 
+def admitted(lowered: Lowered, orders: Sequence[int]) -> Sequence[str]:
+    """Return the strategies of which "auto" takes the fastest, for a graph and orders."""
+    return _candidates(lowered, local_blocks(lowered, max(orders)), orders)
+
+
 def rival(best: Blueprint, orders: Sequence[int], *, compact: bool, strategy: str, limits: Limits) -> Blueprint:
     """Plan what another plan does by another strategy, unless it takes too many steps to be the faster one.
 

@@ -57,9 +57,8 @@ def settling(graph: Graph, rules: Mapping[int, Rule], local: Mapping[int, Terms]
         masks_come_last: Whether derivatives meet masks after what follows those, so that nan and infinite numbers that
             are there already, other than slopes, are left out by `hofunc.graph.node.Mask`.
     """
-    leaving = {number for number, terms in local.items() if _leaves_out(graph.nodes[number], rules[number], terms)}
-    limited = _reached(graph, local, leaving)
-    masked = _reached(graph, local, {number for number in leaving if _is_masked(local[number])})
+    limited = _limited(graph, rules, local)
+    masked = _reached(graph, local, {number for number in limited if _is_masked(rules[number], local[number])})
     behind = {number for number in local if not limited.isdisjoint(graph.nodes[number].operands)}
     singular = _singular(graph, rules) if behind else {}
     settled = behind.intersection(singular)
@@ -85,11 +84,19 @@ def is_mask(rule: Rule) -> bool:
     return isinstance(rule, Linear | PiecewiseLinear)
 
 
-def _leaves_out(node: Node, rule: Rule, local: Terms) -> bool:
-    """Tell whether some elements of a node may be constant, though those of its operands are not."""
-    if not is_mask(rule):
-        return False
-    return sum(_reach(term) for key, terms in local.items() if len(key) == 1 for term in terms) < prod(node.shape)
+def _limited(graph: Graph, rules: Mapping[int, Rule], local: Mapping[int, Terms]) -> set[int]:
+    """Return the nodes of which some elements may be constant: those that linear ops leave out, and what follows.
+
+    What is added to something that varies everywhere, as by a residual connection, varies everywhere.
+    """
+    limited: set[int] = set()
+    for number, derivatives in local.items():
+        node = graph.nodes[number]
+        if is_mask(rules[number]) or not limited.isdisjoint(node.operands):
+            first = ((key[0], term) for key, terms in derivatives.items() if len(key) == 1 for term in terms)
+            if sum(_reach(term) for operand, term in first if operand not in limited) < prod(node.shape):
+                limited.add(number)
+    return limited
 
 
 def _reach(term: Term) -> int:
@@ -110,9 +117,9 @@ def _has_mask(term: Term) -> bool:
     return any(shown.issuperset(labels_of(factor.axes)) for factor in tensors)
 
 
-def _is_masked(local: Terms) -> bool:
+def _is_masked(rule: Rule, local: Terms) -> bool:
     """Tell whether first derivatives of a node have masks."""
-    return any(_has_mask(term) for key, terms in local.items() if len(key) == 1 for term in terms)
+    return is_mask(rule) and any(_has_mask(term) for key, terms in local.items() if len(key) == 1 for term in terms)
 
 
 def _behind_selections(graph: Graph, local: Mapping[int, Terms]) -> set[int]:
