@@ -16,7 +16,7 @@ from hofunc.rules.lower import lower
 from hofunc.rules.registry import RULES
 from hofunc.rules.settle import settling
 from tests.graph.recordings import recorded
-from verification.oracles import nested_reverse, relative_error
+from verification.oracles import nested_forward, nested_reverse, relative_error
 
 Function = Callable[[Tensor], Tensor]
 
@@ -323,3 +323,32 @@ def test_pairs_of_two_dtypes_where_one_is_constant_in_places(order: int, strateg
     x = torch.tensor([0.5, 1.3, 0.9, 1.7], dtype=torch.float64, device=device)
     got = hofunc.hod(f, order, strategy=strategy)(x)
     assert relative_error(got, nested_reverse(f, order)(x)) < 1e-10
+
+
+# What is not used: a singularity, or what is not defined, in a branch that is not taken.
+BRANCHES: dict[str, Function] = {
+    "logarithm": lambda x: torch.where(x > 0, x.log(), 0) ** 3,
+    "both": lambda x: torch.where(x > 0, x.sqrt(), (1 - x * x).sqrt()) ** 3,
+    "two inputs": lambda x: torch.where(MASK[0, :2], x[:2].clamp(min=0.1).log(), x[2:].relu().sqrt()) ** 2,
+    "swapped": lambda x: torch.where(x > 0, x.sqrt(), x.flip(0)) ** 2,
+    "filled": lambda x: x.log().masked_fill(x <= 0, 1).exp(),
+    "a quotient": lambda x: torch.where(x != 0, x.sin() / x, 1) ** 2,
+    "moved": lambda x: torch.where(x.reshape(2, 2).t() > 0, (3 * x.reshape(2, 2).t()).sqrt().exp(), 0),
+    "rectified": lambda x: x.abs().log().relu() ** 2,
+    "twice": lambda x: torch.where(x > 0, torch.where(x > 0, x.log(), 0).exp() * x.sqrt(), 1 + x),
+}
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("branch", BRANCHES)
+def test_what_is_not_used_does_not_matter(branch: str, strategy: str, x: Tensor) -> None:
+    def f(x: Tensor) -> Tensor:
+        return BRANCHES[branch](x).sum()
+
+    for point in (x, x.new_tensor([0.0, 0.0, 2.0, -1.0])):
+        _, *got = hofunc.derivatives(f, 3, strategy=strategy)(point)
+        for order, derivative in enumerate(got, 1):
+            truth = nested_forward(f, order)(point)
+            finite = truth.isfinite()
+            assert finite.any()
+            torch.testing.assert_close(derivative[finite], truth[finite])
