@@ -328,7 +328,7 @@ def test_pairs_of_two_dtypes_where_one_is_constant_in_places(order: int, strateg
 # What is not used: a singularity, or what is not defined, in a branch that is not taken.
 BRANCHES: dict[str, Function] = {
     "logarithm": lambda x: torch.where(x > 0, x.log(), 0) ** 3,
-    "both": lambda x: torch.where(x > 0, x.sqrt(), (1 - x * x).sqrt()) ** 3,
+    "both": lambda x: torch.where(x > 0, x.sqrt(), (2 - x).sqrt()) ** 3,
     "two inputs": lambda x: torch.where(MASK[0, :2], x[:2].clamp(min=0.1).log(), x[2:].relu().sqrt()) ** 2,
     "swapped": lambda x: torch.where(x > 0, x.sqrt(), x.flip(0)) ** 2,
     "filled": lambda x: x.log().masked_fill(x <= 0, 1).exp(),
