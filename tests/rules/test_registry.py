@@ -49,6 +49,7 @@ NOT_RECORDED_HERE = {
 # What no row of a table can record, since it is a layer, takes lengths, is refused or made of complex numbers: the file
 # that tests it, and a word of it that calls it.
 TESTED_ELSEWHERE = {
+    "_power_log": ("rules/ops/test_power_logs.py", "x * x.log()"),
     "_direction": ("rules/ops/test_norms.py", "layer_norm"),
     "aten._native_multi_head_attention.default": ("rules/ops/test_attention.py", "MultiheadAttention"),
     "aten._transformer_encoder_layer_fwd.default": ("rules/ops/test_attention.py", "TransformerEncoderLayer"),
