@@ -9,13 +9,12 @@ from hofunc.derivative import Derivative
 from hofunc.errors import ArgumentError
 from hofunc.graph.node import Call, Graph, Node
 from hofunc.internals import OpOverload
-from hofunc.plan import packing
+from hofunc.plan import packing, planner
 from hofunc.plan.batch import first_loss
 from hofunc.plan.blueprint import Blueprint, Limits
 from hofunc.plan.chunks import Chunks
 from hofunc.plan.cost import Cost
 from hofunc.plan.packing import DirectionsError
-from hofunc.plan.planner import rival
 from hofunc.plan.program import Program, TooManyStepsError
 from hofunc.plan.strategies import STRATEGIES
 from hofunc.rules.kinds import (
@@ -95,12 +94,15 @@ def _strategies(subject: Subject) -> list[str]:
     rows = []
     costs = dict(subject.costs)
     refused = {}
+    admitted = STRATEGIES if subject.asked != "auto" else planner.admitted(subject.chosen.lowered, subject.orders)
     for strategy in STRATEGIES:
         if strategy == "mixed" and max(subject.orders) == 1:
             refused[strategy] = "the same as reverse at order 1"
+        elif strategy not in admitted:
+            refused[strategy] = "was left out: it may multiply an infinite slope behind a mask by zero, which is nan"
         elif strategy not in costs:
             try:
-                made = rival(
+                made = planner.rival(
                     subject.chosen, subject.orders, compact=subject.compact, strategy=strategy, limits=subject.limits
                 )
                 costs[strategy] = made.run_cost

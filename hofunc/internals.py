@@ -100,6 +100,7 @@ __all__ = [
     "autocast_devices",
     "backward_pass",
     "base_of",
+    "before_swaps",
     "below_autograd",
     "cast_as_autocast",
     "compiled_by_inductor",
@@ -286,6 +287,17 @@ def _codes(function: Any) -> list[CodeType]:
     forward = vars(function).get("forward")
     forward = getattr(forward, "__func__", forward)
     return [each.__code__ for each in (forward, inspect.unwrap(forward)) if isinstance(each, FunctionType)]
+
+
+def before_swaps(check: Callable[[Tensor, Tensor], None]) -> None:
+    """Have a function called with any two tensors before they exchange what they hold."""
+    swap = torch._C._swap_tensor_impl
+
+    def checked(t1: Tensor, t2: Tensor) -> None:
+        check(t1, t2)
+        swap(t1, t2)
+
+    torch._C._swap_tensor_impl = checked
 
 
 def compiled_by_inductor(module: torch.fx.GraphModule, tensors: Sequence[Tensor], options: dict[str, Any]) -> Any:

@@ -87,6 +87,12 @@ def test_strategies_that_do_not_apply(x: Tensor, monkeypatch: pytest.MonkeyPatch
     assert row(text, "forward").startswith("forward does not apply: at order 3, 3 directions take more than 10 ")
 
 
+def test_strategies_that_masks_leave_out(x: Tensor) -> None:
+    text = explained(lambda x: (x.relu() @ x.relu()).sqrt(), x[0])
+    for strategy in ("forward", "mixed"):
+        assert f"  {strategy} was left out: it may multiply an infinite slope behind a mask by zero" in text
+
+
 def test_strategies_that_were_given_up() -> None:
     """Two inputs of four directions each: polynomials of order 4 have thousands of coefficients."""
 

@@ -576,3 +576,29 @@ def test_views_captured_beside_what_they_are_views_of(use: Callable[[Tensor], Te
     assert_equal(plan(x), (3 * x + 1).diag())
     weight.mul_(2)
     assert_equal(plan(x), (6 * x + 2).diag())
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nn.Parameter(torch.full((3,), 2.0)),
+        lambda: nn.Parameter(torch.tensor([2.0, 2.0, 2.0])),
+        lambda: nn.Parameter(torch.ones(3) + 1),
+        lambda: nn.Parameter(torch.ones(1)).expand(3) * 2,
+        lambda: nn.ParameterList([torch.full((3,), 2.0)])[0],
+        lambda: torch.full((3,), 2.0, requires_grad=True),
+        lambda: torch.full((3,), 1.0).requires_grad_() * 2,
+    ],
+)
+def test_parameters_that_f_makes_leave_no_graph(make: Callable[[], Tensor], x: Tensor) -> None:
+    plan = hod(lambda x: (make().to(x) * x**3).sum(), 2).plan(x * 2)
+    assert_equal(plan(x), (12 * x).diag())
+    assert not plan(x).requires_grad
+
+
+def test_a_parameter_of_captured_memory_is_no_constant(x: Tensor) -> None:
+    weight = torch.ones(3).to(x)
+    plan = hod(lambda x: (nn.Parameter(weight[:]) * x**3).sum(), 2).plan(x * 2)
+    assert_equal(plan(x).detach(), (6 * x).diag())
+    weight.mul_(2)
+    refused(partial(plan, x), hofunc.errors.ArgumentError, "from _make_subclass")

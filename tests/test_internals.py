@@ -616,3 +616,13 @@ def test_a_saved_result_is_detached_and_given_back_with_its_history() -> None:
     assert not internals.is_autograd_view(given)
     assert (given.grad_fn, given.output_nr) == (y.grad_fn, y.output_nr)
     assert any(given is arg for func, args, _ in made if func is aten.mul.Tensor for arg in args)
+
+
+def test_what_is_called_before_swaps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch._C, "_swap_tensor_impl", torch._C._swap_tensor_impl)
+    swapped: list[tuple[Tensor, Tensor]] = []
+    internals.before_swaps(lambda one, other: swapped.append((one, other)))
+    one, other = torch.ones(1), torch.zeros(2)
+    torch.utils.swap_tensors(one, other)
+    assert [*map(id, swapped[0])] == [id(one), id(other)]
+    assert (one.tolist(), other.tolist()) == ([0, 0], [1])

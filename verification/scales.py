@@ -63,6 +63,12 @@ def _distance(x: Numbers) -> Numbers:
     return norm(2)([a - mpmath.mpf(float(b)) for a, b in zip(x, torch.tensor(OTHER).tolist(), strict=True)])
 
 
+def _correlations(x: Numbers) -> Numbers:
+    rows = centred(x), centred([mpmath.mpf(float(b)) for b in torch.tensor(OTHER).tolist()])
+    units = [[a / norm(2)(row)[0] for a in row] for row in rows]
+    return [mpmath.fsum(a * b for a, b in zip(one, other, strict=True)) for one in units for other in units]
+
+
 def _renorm(x: Numbers) -> Numbers:
     length = norm(2)(x)[0]
     return x if length < 0.5 else [element / (length + mpmath.mpf(1e-7)) / 2 for element in x]
@@ -90,6 +96,11 @@ FUNCTIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Numbers], Numbe
     ),
     "normalize": (lambda x: F.normalize(x, dim=0), lambda x: [a / norm(2)(x)[0] for a in x]),
     "cosine similarity": (lambda x: F.cosine_similarity(x, _other(x), dim=0), _cosine),
+    "loss by cosines": (
+        lambda x: F.cosine_embedding_loss(x[None], _other(x)[None], torch.ones(1)),
+        lambda x: [1 - _cosine(x)[0]],
+    ),
+    "correlations": (lambda x: torch.corrcoef(torch.stack([x, _other(x)])), _correlations),
     "logsumexp": (lambda x: x.logsumexp(0), lambda x: [logsumexp(x)]),
     "softmax": (lambda x: x.softmax(0), softmax),
     "log_softmax": (lambda x: x.log_softmax(0), lambda x: [a - logsumexp(x) for a in x]),

@@ -4,7 +4,8 @@ Claim: where a function of one or two numbers is finite, and so are torch's firs
 reverse mode, hofunc's are.
 Source: torch's, of which only that they are finite is taken: many of them are wrong there, see docs/torch-errors.md.
 Falsifier: a power or a square that overflows where the derivative does not; zero times an infinite factor.
-Tolerance: none. What overflows in single factors of f itself, as 1 / x in x * log(x) below 1e-308, is left out.
+Tolerance: none. What overflows in single factors of f itself, as 1 / x in x * (log(x) - 1) below 1e-308 or both slopes
+of atan2(x, x) there, is left out.
 """
 
 from collections.abc import Callable
@@ -54,6 +55,10 @@ OF_ONE: dict[str, Callable[[Tensor], Tensor]] = {
     "smooth l1": lambda x: F.smooth_l1_loss(x, _like(x, 0)),
     "soft margin": lambda x: F.soft_margin_loss(x, _like(x, 1)),
     "binary cross entropy": lambda x: F.binary_cross_entropy_with_logits(x, _like(x, 0.3)),
+    "times a logarithm": lambda x: x * x.log(),
+    "a square times a logarithm": lambda x: x * x.log2() * x,
+    "times a root": lambda x: x * x.sqrt(),
+    "a square times a root": lambda x: x**2 * x.sqrt(),
     "powers": lambda x: torch.stack([x**2, x**-1, x**1.5, 2**x]).sum(),
 }
 

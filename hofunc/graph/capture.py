@@ -25,6 +25,8 @@ from hofunc.graph.uncompiled import uncompiled
 from hofunc.graph.world import state, uncached_autocast
 from hofunc.internals import DisableTorchFunctionSubclass, identity_of, tree_flatten, tree_leaves
 
+_LIFT_FRESH = torch.ops.aten.lift_fresh.default
+
 
 class Reading(NamedTuple):
     """What left torch of a tensor, on which what was recorded may depend: a number, a truth value or all contents.
@@ -73,16 +75,19 @@ class CapturingTape(Tape):
         self.spots = self.ledger.spots = Spots(inputs_are_own=False)
         self._made: dict[int, torch.Tensor] = {}  # by id, which a tensor keeps while it is alive
         self._memory: set[int] = set()  # the keys of the storages of these
+        self._own: set[int] = set()  # and of those that ops made, which hold nothing that was captured
 
     @uncompiled
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         with DisableTorchFunctionSubclass():
             self.capture((args, kwargs))
         out = super().__torch_dispatch__(func, types, args, kwargs)
-        for leaf in tree_leaves(out):
-            if isinstance(leaf, torch.Tensor):
-                self._made[id(leaf)] = leaf
-                self._memory.add(storage_key(leaf))
+        taken = [] if func is _LIFT_FRESH else tree_leaves((args, kwargs))  # what it takes was made of numbers just now
+        given = {storage_key(leaf) for leaf in taken if isinstance(leaf, torch.Tensor)}
+        made = [leaf for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor)]
+        self._made.update((id(leaf), leaf) for leaf in made)
+        self._own.update({*map(storage_key, made)} - given - self._memory)
+        self._memory.update(map(storage_key, made))
         if torch.Tag.data_dependent_output in func.tags:
             self._note(func, args, kwargs or {}, out)
         return out
@@ -135,12 +140,12 @@ class CapturingTape(Tape):
                     self.holdings.append(of_storage("a captured tensor", root))  # f may make the alias at every call
 
     def _is_made_of_values(self, tensor: torch.Tensor) -> bool:
-        """Tell whether a tensor reads the memory of what was computed, as a parameter that is made of that."""
+        """Tell whether a tensor reads the memory of what f made or computed, as a parameter that is made of that."""
         if storage_key(tensor) not in self._memory or id(root_of(tensor)) in self.captured:
             return False  # of what was captured, f may have captured views as well
         self._flush()
         self._storages.refresh(tensor)
-        return self.ledger.node_of(tensor) is not None
+        return self.ledger.node_of(tensor) is not None or storage_key(tensor) in self._own
 
     def _is_known(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor is an input or was made by an op, or is a view that no op made of such a tensor."""

@@ -1,7 +1,8 @@
 """Activity: which elements of a node vary with an input, as steps of a program, and derivatives that are settled by it.
 
 An element that varies is marked by a positive number, one that is constant by zero. That is propagated as a tangent
-is: the terms of first derivatives lead from the marks of operands to those of results. See NOTE [what varies].
+is: the terms of first derivatives lead from the marks of operands to those of results. An element that is used is
+marked likewise, and that is propagated as a cotangent is. See NOTE [what varies].
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -20,12 +21,12 @@ from hofunc.plan.operators import one_like, passed_on
 from hofunc.plan.program import Builder, Register
 from hofunc.rules.kinds import KeepsZeros, OfProducts, site_of
 from hofunc.rules.quotient import Quotient
-from hofunc.rules.settle import inside, is_mask, settling
+from hofunc.rules.settle import Settling, inside, is_mask, settling
 from hofunc.views import Labelled, Part, aligned, assembled, each, spread
 
 
 def settled(builder: Builder, local: dict[int, Local], *, masks_come_last: bool) -> dict[int, Local]:
-    """Return local derivatives that are finite where what they are by is constant.
+    """Return local derivatives that are finite where what they are by is constant and where they are not used.
 
     Args:
         builder: Takes the steps.
@@ -36,7 +37,7 @@ def settled(builder: Builder, local: dict[int, Local], *, masks_come_last: bool)
     found = settling(graph, rules, local, masks_come_last=masks_come_last)
     if not found.settled:
         return local
-    activity = _Activity(builder, local, found.limited)
+    activity = _Activity(builder, local, found)
     result = _selecting(builder, local, found.settled) if masks_come_last else dict(local)
     for number in found.settled:
         result[number] = {
@@ -75,17 +76,22 @@ def _with_weights(term: Term) -> Term:
 class _Activity:
     """Marks of the nodes of a graph, computed as they are asked for."""
 
-    def __init__(self, builder: Builder, local: dict[int, Local], limited: frozenset[int]):
+    def __init__(self, builder: Builder, local: dict[int, Local], found: Settling):
         self._builder = builder
         self._rules = builder.lowered.rules
         self._local = local
-        self._limited = limited
+        self._limited = found.limited
         self._marks: dict[int, Register] = {}
+        self._uses = _uses(local) if found.unused else {}
+        self._unused = found.unused
+        self._needs: dict[int, Register] = {}
 
     def settled(self, number: int, key: Sequence[int], term: Term) -> Term:
         """Return a term of a derivative of a node by some operands, finite where one of these is constant."""
         slots = dict.fromkeys((o, axes) for o, axes in zip(key, term.slots, strict=True) if o in self._limited)
         marks = tuple(Factor(self._mark(operand), axes) for operand, axes in slots)
+        if number in self._unused:
+            marks += (Factor(self._need(number), term.out),)
         return term._replace(factors=tuple(self._settled(number, factor, marks) for factor in term.factors))
 
     def _settled(self, number: int, factor: Factor, marks: tuple[Factor, ...]) -> Factor:
@@ -160,6 +166,41 @@ class _Activity:
         own = [] if marks is None else [Factor(marks, slot)]
         return Term(1, (*factors, *own), term.out, ())
 
+    def _need(self, number: int) -> Register:
+        """Return marks of the elements of a node of which some may not be used, where they are."""
+        after = sorted(self._unused.intersection(self._after(number)) - self._needs.keys(), reverse=True)
+        for node in after:
+            uses = self._uses[node]
+            parts = [
+                Part(1, self._normalised(contract(self._builder, term)), term.out) for term in map(self._back, uses)
+            ]
+            self._needs[node] = self._builder.emit(marked, assembled(self._builder.emit, parts))
+        return self._needs[number]
+
+    def _after(self, number: int) -> set[int]:
+        """Return a node and those that follow it of which some elements may not be used."""
+        found: set[int] = set()
+        left = [number]
+        while left:
+            node = left.pop()
+            if node not in found:
+                found.add(node)
+                left.extend(user for user, _ in self._uses[node] if user in self._unused)
+        return found
+
+    def _back(self, use: tuple[int, Term]) -> Term:
+        """Return the marks to which a term of a first derivative of a node leads back from those of the node."""
+        number, term = use
+        (slot,) = term.slots
+        factors = [kept for factor in term.factors for kept in self._structure(number, factor)]
+        need = self._needs.get(number)
+        if any(isinstance(factor.source, Map) for factor in factors):
+            one = Labelled(self._builder.emit(one_like, self._builder.like()), ())
+            need = spread(self._builder.emit, one, term.out) if need is None else need
+            need = self._builder.emit(unlike_each_other, need)
+        own = [] if need is None else [Factor(need, term.out)]
+        return Term(1, (*factors, *own), slot, ())
+
     def _structure(self, number: int, factor: Factor) -> list[Factor]:
         """Return what is zero where a factor of a first derivative is zero for good; nothing if that is nowhere."""
         builder, rule, source = self._builder, self._rules[number], factor.source
@@ -192,6 +233,16 @@ class _Activity:
         value = self._builder.value(source.node)
         is_limited = source.node in self._limited
         return self._builder.emit(one_if_varying, value, self._mark(source.node)) if is_limited else source
+
+
+def _uses(local: dict[int, Local]) -> dict[int, list[tuple[int, Term]]]:
+    """Return, for every node, the nodes that take it, each with a term of its first derivative by it."""
+    uses: dict[int, list[tuple[int, Term]]] = {}
+    for number, blocks in local.items():
+        for key, terms in blocks.items():
+            for term in terms if len(key) == 1 else ():
+                uses.setdefault(key[0], []).append((number, term))
+    return uses
 
 
 def _is_whole(term: Term) -> bool:

@@ -6,8 +6,7 @@ from math import inf
 import torch
 
 from hofunc.errors import ArgumentError
-from hofunc.graph.node import Mask
-from hofunc.plan.blocks import Local, is_nonlinear, local_blocks
+from hofunc.plan.blocks import Local, local_blocks
 from hofunc.plan.blueprint import Blueprint, Limits, Peak, drawn, own_peak
 from hofunc.plan.cost import rates_of
 from hofunc.plan.packing import DirectionsError
@@ -62,6 +61,11 @@ def plan(
     return tuple(sorted(_within(plans, limits, peak), key=lambda plan: plan.run_cost.seconds))
 
 
+def admitted(lowered: Lowered, orders: Sequence[int]) -> Sequence[str]:
+    """Return the strategies of which "auto" takes the fastest, for a graph and orders."""
+    return _candidates(lowered, local_blocks(lowered, max(orders)), orders)
+
+
 def rival(best: Blueprint, orders: Sequence[int], *, compact: bool, strategy: str, limits: Limits) -> Blueprint:
     """Plan what another plan does by another strategy, unless it takes too many steps to be the faster one.
 
@@ -82,23 +86,11 @@ def _candidates(lowered: Lowered, local: dict[int, Local], orders: Sequence[int]
 
     Those by directions multiply derivatives by directions, of which a mask before may have left zeros. Where the former
     are infinite or nan, as torch lets them be since its own masks come last, that is nan; so only those are taken whose
-    masks come last too, if there is a singularity behind a mask. The mixed strategy does so with all second
-    derivatives, which may be of what is nan already.
+    masks come last too, if there is a singularity behind a mask where nothing need be constant.
     """
-    graph = lowered.graph
-    if settling(graph, lowered.rules, local, masks_come_last=True).exposed:
+    if settling(lowered.graph, lowered.rules, local, masks_come_last=True).exposed:
         return STRATEGIES[:1]
-    if max(orders) == 1:
-        return STRATEGIES[:2]
-    masked: set[int] = set()
-    for number in sorted(local):
-        is_behind = not masked.isdisjoint(graph.nodes[number].operands)
-        if is_behind and is_nonlinear(local[number]):
-            return STRATEGIES[:2]
-        factors = (factor for terms in local[number].values() for term in terms for factor in term.factors)
-        if is_behind or any(isinstance(factor.source, Mask) for factor in factors):
-            masked.add(number)
-    return STRATEGIES
+    return STRATEGIES[:2] if max(orders) == 1 else STRATEGIES
 
 
 _Maker = Callable[[str, float], Blueprint]

@@ -245,10 +245,10 @@ class Fused(Composite):
     """A composite in place of an op and of some before it, which takes what those are computed from.
 
     Attributes:
-        before: The recorded node that the function takes as its first argument, before those of the op.
+        before: The recorded nodes that the function takes as its first arguments, before those of the op.
     """
 
-    before: int
+    before: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

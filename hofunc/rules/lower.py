@@ -102,7 +102,7 @@ class _Lowering:
             return
         rule = (self._refused(node) or self._rule_of(node)) if depends else Constant()
         if isinstance(rule, Composite | Expansion):
-            before = (rule.before,) if isinstance(rule, Fused) else ()
+            before = rule.before if isinstance(rule, Fused) else ()
             operands = (*(self.numbers[other] for other in before), *operands)
             values = [self._values[operand] for operand in (*before, *node.operands)]
             number = self._expanded(node, operands, rule, values)
@@ -159,8 +159,8 @@ class _Lowering:
 
     def _rule_of(self, node: Node) -> Rule | Composite | Expansion | Constant:
         """Return the rule of a node; that of real numbers is of no use to what reads complex ones."""
-        fused = FUSIONS[node.op](self._graph, node) if node.op in FUSIONS else None
-        rule = fused or rule_of(node, self._values)
+        fused = (recognise(self._graph, node) for recognise in FUSIONS.get(node.op, ()))
+        rule = next(filter(None, fused), None) or rule_of(node, self._values)
         reads = any(self.nodes[self._pairs[number]].active for number in node.operands if number in self._pairs)
         return Complex(node) if reads and not isinstance(rule, Constant) else rule
 
@@ -264,7 +264,8 @@ def _called(rule: Composite, node: Node) -> Callable:
     """Return what computes a node by a composite, given the tensors of its arguments, or what they come from too."""
     if not isinstance(rule, Fused):
         return Call(rule.function, node.args, node.kwargs).__call__
-    return lambda x, *operands: Call(partial(rule.function, x), node.args, node.kwargs)(*operands)
+    count = len(rule.before)
+    return lambda *given: Call(partial(rule.function, *given[:count]), node.args, node.kwargs)(*given[count:])
 
 
 def _has_dynamic_shape(op: Any) -> bool:

@@ -32,7 +32,7 @@ from hofunc.rules.kinds import (
 RULES: dict[Any, Rule | Composite | Expansion | Constant] = {}
 
 # By op, what reads a node and those that it is computed from as a longer formula, if they are one.
-FUSIONS: dict[Any, Callable[[Graph, Node], Composite | None]] = {}
+FUSIONS: dict[Any, list[Callable[[Graph, Node], Composite | None]]] = {}
 
 REAL = (-2.0, 2.0)
 POSITIVE = (0.3, 3.0)
@@ -391,7 +391,7 @@ def define_fusion(op: Any) -> Callable[[Callable[[Graph, Node], Composite | None
     """
 
     def decorate(function: Callable[[Graph, Node], Composite | None]) -> Callable:
-        FUSIONS[op] = function
+        FUSIONS.setdefault(op, []).append(function)
         return function
 
     return decorate

@@ -6,10 +6,14 @@ select; its forward mode gets nan. So where an operand is constant, the derivati
 taken at a number inside the domain instead: they are then finite, and zero times them is zero, by every strategy and at
 every order. It is the "double where" that one writes by hand to keep nan out of gradients of torch and JAX.
 
+The same holds before a mask, as in ``torch.where(x > 0, x.log(), 0)`` at zero, where torch's reverse mode gets nan:
+what the mask leaves out is not used, and so its derivatives are taken at a number inside the domain likewise.
+
 NOTE [what varies]: an element of a node is constant if its derivative by every input is zero because of where masks
 are, whatever the values of the other elements: it is what linear and piecewise linear ops leave out. Everything else
 hands it on by the terms of its first derivative, so that this is a property of a term and not of an op: an element of
-the result varies if a term leads there from one that does. See `hofunc.plan.activity`, which computes it.
+the result varies if a term leads there from one that does, and one of an operand is used if a term leads from there to
+one that is. See `hofunc.plan.activity`, which computes it.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
@@ -40,11 +44,14 @@ class Settling:
         limited: The nodes of which some elements may be constant.
         settled: Those with derivatives that may be infinite, by an operand that is limited.
         exposed: Those of them behind masks of which the derivatives may be so where nothing is constant, too.
+        unused: The nodes of which some elements may not reach an output, whatever they are. Those with derivatives
+            that may be infinite are to be settled, too.
     """
 
     limited: frozenset[int]
     settled: frozenset[int]
     exposed: frozenset[int]
+    unused: frozenset[int]
 
 
 def settling(graph: Graph, rules: Mapping[int, Rule], local: Mapping[int, Terms], *, masks_come_last: bool) -> Settling:
@@ -57,20 +64,23 @@ def settling(graph: Graph, rules: Mapping[int, Rule], local: Mapping[int, Terms]
         masks_come_last: Whether derivatives meet masks after what follows those, so that nan and infinite numbers that
             are there already, other than slopes, are left out by `hofunc.graph.node.Mask`.
     """
-    leaving = {number for number, terms in local.items() if _leaves_out(graph.nodes[number], rules[number], terms)}
-    limited = _reached(graph, local, leaving)
-    masked = _reached(graph, local, {number for number in leaving if _is_masked(local[number])})
+    limited = _limited(graph, rules, local)
+    masked = _reached(graph, local, {number for number in limited if _is_masked(rules[number], local[number])})
     behind = {number for number in local if not limited.isdisjoint(graph.nodes[number].operands)}
-    singular = _singular(graph, rules) if behind else {}
+    unused = _unused(graph, rules, local)
+    singular = _singular(graph, rules) if behind or unused else {}
     settled = behind.intersection(singular)
     if masks_come_last:  # and so select what a slope by a numerator is multiplied by
         settled = {number for number in settled if _limited_below(graph.nodes[number], rules[number], limited)}
     exposed = {number for number in settled if singular[number] < Sign.TINY}
     exposed = {number for number in exposed if not masked.isdisjoint(graph.nodes[number].operands)}
-    start = settled if masks_come_last else singular.keys() | _with_infinity(graph)
-    infinite = _reached(graph, range(len(graph.nodes)), start if behind else ())
+    somewhere = singular.keys() | _with_infinity(graph) if behind or unused else set()
+    infinite = _reached(graph, range(len(graph.nodes)), settled if masks_come_last else somewhere)
     settled |= {number for number in behind if not infinite.isdisjoint(_read(local[number]))}
-    return Settling(frozenset(limited), frozenset(settled), frozenset(exposed))
+    if not masks_come_last:
+        settled |= {number for number in behind & _behind_selections(graph, local) if [*_read(local[number])]}
+    settled |= unused & _reached(graph, range(len(graph.nodes)), somewhere)
+    return Settling(frozenset(limited), frozenset(settled), frozenset(exposed), frozenset(unused))
 
 
 def _limited_below(node: Node, rule: Rule, limited: Collection[int]) -> bool:
@@ -83,11 +93,31 @@ def is_mask(rule: Rule) -> bool:
     return isinstance(rule, Linear | PiecewiseLinear)
 
 
-def _leaves_out(node: Node, rule: Rule, local: Terms) -> bool:
-    """Tell whether some elements of a node may be constant, though those of its operands are not."""
-    if not is_mask(rule):
-        return False
-    return sum(_reach(term) for key, terms in local.items() if len(key) == 1 for term in terms) < prod(node.shape)
+def _limited(graph: Graph, rules: Mapping[int, Rule], local: Mapping[int, Terms]) -> set[int]:
+    """Return the nodes of which some elements may be constant: those that linear ops leave out, and what follows.
+
+    What is added to something that varies everywhere, as by a residual connection, varies everywhere.
+    """
+    limited: set[int] = set()
+    for number, derivatives in local.items():
+        node = graph.nodes[number]
+        if is_mask(rules[number]) or not limited.isdisjoint(node.operands):
+            first = ((key[0], term) for key, terms in derivatives.items() if len(key) == 1 for term in terms)
+            if sum(_reach(term) for operand, term in first if operand not in limited) < prod(node.shape):
+                limited.add(number)
+    return limited
+
+
+def _unused(graph: Graph, rules: Mapping[int, Rule], local: Mapping[int, Terms]) -> set[int]:
+    """Return the nodes all whose elements reach an output by way of a mask only, which may leave some of them out."""
+    taken: set[int] = set()
+    used = {*graph.outputs}
+    for number in sorted(local, reverse=True):
+        first = [(key[0], term) for key, terms in local[number].items() if len(key) == 1 for term in terms]
+        taken.update(operand for operand, _ in first)
+        if number in used:
+            used.update(operand for operand, term in first if not (is_mask(rules[number]) and _has_mask(term)))
+    return (local.keys() & taken) - used
 
 
 def _reach(term: Term) -> int:
@@ -108,9 +138,20 @@ def _has_mask(term: Term) -> bool:
     return any(shown.issuperset(labels_of(factor.axes)) for factor in tensors)
 
 
-def _is_masked(local: Terms) -> bool:
+def _is_masked(rule: Rule, local: Terms) -> bool:
     """Tell whether first derivatives of a node have masks."""
-    return any(_has_mask(term) for key, terms in local.items() if len(key) == 1 for term in terms)
+    return is_mask(rule) and any(_has_mask(term) for key, terms in local.items() if len(key) == 1 for term in terms)
+
+
+def _behind_selections(graph: Graph, local: Mapping[int, Terms]) -> set[int]:
+    """Return the nodes that follow a mask which selects, and so may be there to leave out what is infinite or nan."""
+    selecting = {number for number, terms in local.items() if _selects(terms)}
+    after = _reached(graph, local, selecting)
+    return {number for number in local if not after.isdisjoint(graph.nodes[number].operands)}
+
+
+def _selects(local: Terms) -> bool:
+    return any(isinstance(source, Mask) for terms in local.values() for term in terms for source, _ in term.factors)
 
 
 def _singular(graph: Graph, rules: Mapping[int, Rule]) -> dict[int, Sign]:

@@ -56,6 +56,7 @@ TESTED_ELSEWHERE = {
         "rules/ops/test_attention.py",
         "autograd.grad(energy",
     ),
+    "_power_log": ("rules/ops/test_power_logs.py", "x * x.log()"),
     "_direction": ("rules/ops/test_norms.py", "layer_norm"),
     "aten._native_multi_head_attention.default": ("rules/ops/test_attention.py", "MultiheadAttention"),
     "aten._transformer_encoder_layer_fwd.default": ("rules/ops/test_attention.py", "TransformerEncoderLayer"),

@@ -50,7 +50,7 @@ def _fused(
 
     def recognise(graph: Graph, node: Node) -> Fused | None:
         found = [(origin(graph, node.args[0]), function) for origin, function in forms]
-        return next((Fused(function, before) for before, function in found if before is not None), None)
+        return next((Fused(function, (before,)) for before, function in found if before is not None), None)
 
     return recognise
 

@@ -104,7 +104,7 @@ def _of_sigmoid(x: Tensor, y: Tensor, t: Tensor, weight: Tensor | None = None, r
 def _with_sigmoid(graph: Graph, node: Node) -> Fused | None:
     y = graph.nodes[node.args[0].node] if isinstance(node.args[0], Ref) else None
     is_sigmoid = y is not None and y.op is aten.sigmoid.default and not y.is_given
-    return Fused(_of_sigmoid, y.operands[0]) if y is not None and is_sigmoid else None
+    return Fused(_of_sigmoid, y.operands[:1]) if y is not None and is_sigmoid else None
 
 
 def nll_loss(

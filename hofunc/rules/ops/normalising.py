@@ -29,7 +29,7 @@ class Square(NamedTuple):
 
     Attributes:
         number: The node.
-        dims: The axes, which stay with size 1.
+        dims: The axes.
         scale: What the squared length is multiplied by.
         excess: What is added.
     """
@@ -40,12 +40,18 @@ class Square(NamedTuple):
     excess: float
 
 
-def _square(graph: Graph, node: Node) -> Square | None:
-    """Read a node as a squared length, or a mean of squares, with a number added to it or without."""
+def square_of(graph: Graph, node: Node, *, keepdim: bool = True) -> Square | None:
+    """Read a node as a squared length, or a mean of squares, with a number added to it or without.
+
+    Args:
+        graph: The graph.
+        node: The node.
+        keepdim: Whether the axes have to stay, with size 1, or to be gone.
+    """
     if node.op in (aten.add.Scalar, aten.add.Tensor) and not node.kwargs and isinstance(node.args[1], int | float):
-        inner = _square(graph, graph.nodes[node.operands[0]])
+        inner = square_of(graph, graph.nodes[node.operands[0]], keepdim=keepdim)
         return inner and inner._replace(excess=inner.excess + node.args[1])
-    if node.op not in (aten.mean.dim, aten.sum.dim_IntList) or node.args[2:3] != (True,) or node.kwargs:
+    if node.op not in (aten.mean.dim, aten.sum.dim_IntList) or (*node.args, False)[2] is not keepdim or node.kwargs:
         return None
     squared = graph.nodes[node.operands[0]]
     is_power = squared.op is aten.pow.Tensor_Scalar and squared.args[1] == 2
@@ -71,7 +77,7 @@ def _divided(graph: Graph, node: Node) -> Composite | None:
         return None
     x, denominator = node.operands[0], graph.nodes[node.operands[1]]
     if denominator.op is aten.sqrt.default:
-        return _by_square(_square(graph, graph.nodes[denominator.operands[0]]), x, 0)
+        return _by_square(square_of(graph, graph.nodes[denominator.operands[0]]), x, 0)
     norm = _as_passed_on(graph, denominator)
     if norm.op is not aten.linalg_vector_norm.default or norm.operands != (x,):
         return None
@@ -97,7 +103,7 @@ def _multiplied(graph: Graph, node: Node) -> Composite | None:
     for place, factor in enumerate(node.operands[::-1]):
         root = graph.nodes[factor]
         if root.op is aten.rsqrt.default:
-            return _by_square(_square(graph, graph.nodes[root.operands[0]]), node.operands[place], place)
+            return _by_square(square_of(graph, graph.nodes[root.operands[0]]), node.operands[place], place)
     return None
 
 
