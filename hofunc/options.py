@@ -7,6 +7,7 @@ from hofunc.errors import ArgumentError
 
 FALLBACKS = ("warn", "error", "quiet")
 PASSES = ("backward", "forward")
+PLANNINGS = ("auto", "quick", "full")
 
 
 class _Current:
@@ -14,6 +15,7 @@ class _Current:
 
     fallback = "warn"
     functions: "str | frozenset[type]" = "backward"
+    planning = "auto"
 
 
 def records_forward(function: type) -> bool:
@@ -32,6 +34,11 @@ def fallback() -> str:
     return _Current.fallback
 
 
+def planning() -> str:
+    """Return how much planning a call may take."""
+    return _Current.planning
+
+
 class options:  # noqa: N801 - it is called as a function is, as torch.set_grad_enabled
     """Set options, from now on or, as a context manager, for a block.
 
@@ -43,6 +50,10 @@ class options:  # noqa: N801 - it is called as a function is, as torch.set_grad_
             default, its own backward, by nested torch.func, for which it has to have a ``setup_context``; ``"forward"``
             the ops of its forward, for those whose backward is the derivative of that, which is not checked, with a
             `FallbackWarning` once for each; or a collection of the classes of which the forward is to be taken.
+        planning: How much planning a call may take: ``"quick"``, by the strategy that needs the fewest steps of
+            planning, and by others that promise to be faster; ``"full"``, by all that could be; ``"auto"``, the
+            default, the former until calls have taken as long as the latter would. Derivatives are the same but for
+            rounding. ``.plan`` is always planned in full.
 
     Raises:
         ArgumentError: It is none of these.
@@ -57,7 +68,13 @@ class options:  # noqa: N801 - it is called as a function is, as torch.set_grad_
         hofunc.errors.UnsupportedOpError: hofunc: no rule for aten.special_bessel_y0.default: ...
     """
 
-    def __init__(self, *, fallback: str | None = None, functions: str | Iterable[type] | None = None):
+    def __init__(
+        self,
+        *,
+        fallback: str | None = None,
+        functions: str | Iterable[type] | None = None,
+        planning: str | None = None,
+    ):
         if fallback is not None and fallback not in FALLBACKS:
             raise ArgumentError(
                 "hofunc.options: fallback",
@@ -73,9 +90,17 @@ class options:  # noqa: N801 - it is called as a function is, as torch.set_grad_
                 expected=f"one of {PASSES}, or a collection of classes of torch.autograd.Function",
                 remedy="'backward' is what holds unless it is set.",
             )
-        self._before = _Current.fallback, _Current.functions
+        if planning is not None and planning not in PLANNINGS:
+            raise ArgumentError(
+                "hofunc.options: planning",
+                got=repr(planning),
+                expected=f"one of {PLANNINGS}",
+                remedy="'auto' is what holds unless it is set.",
+            )
+        self._before = _Current.fallback, _Current.functions, _Current.planning
         _Current.fallback = fallback or _Current.fallback
         _Current.functions = _Current.functions if chosen is None else chosen
+        _Current.planning = planning or _Current.planning
 
     def __enter__(self) -> None:
         pass
@@ -83,7 +108,7 @@ class options:  # noqa: N801 - it is called as a function is, as torch.set_grad_
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _Current.fallback, _Current.functions = self._before
+        _Current.fallback, _Current.functions, _Current.planning = self._before
 
 
 def _classes(given: Iterable[type]) -> "str | frozenset[type]":

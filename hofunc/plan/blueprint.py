@@ -35,6 +35,7 @@ class Blueprint:
         patterns: For every such block, the axes of its terms.
         strategy: The direction of propagation that it takes.
         cost: What the program costs.
+        effort: How many steps planning took: contractions of terms, and steps of the program, needed or not.
         chunks: The program taken apart to run on some rows at a time, if that is better or asked for.
     """
 
@@ -45,6 +46,7 @@ class Blueprint:
     patterns: dict[tuple[int, Key], tuple[Term, ...]]
     strategy: str
     cost: Cost
+    effort: int = 0
     chunks: Chunks | None = None
 
     @property
@@ -110,7 +112,8 @@ def drawn(
         outputs = _own(builder, [_cast(builder, block[0], dense(builder, blocks[block])) for block in blocks])
     program = builder.program(outputs)
     patterns = {block: tuple(term._replace(factors=()) for term in blocks[block]) for block in blocks}
-    whole = Blueprint(builder.lowered, program, places, terms, patterns, strategy, cost_of(program, builder.device))
+    cost = cost_of(program, builder.device)
+    whole = Blueprint(builder.lowered, program, places, terms, patterns, strategy, cost, builder.effort)
     cores = [factor.source for group in blocks.values() for term in group for factor in term.factors]
     whole = replace(whole, program=program._replace(steps=plain(program.steps)))
     return _best(whole, _Chunking(program, cores, builder.device), limits, peak)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from math import inf
+from typing import NamedTuple
 
 import torch
 
@@ -9,6 +10,7 @@ from hofunc.errors import ArgumentError
 from hofunc.plan.blocks import Local, local_blocks
 from hofunc.plan.blueprint import Blueprint, Limits, Peak, drawn, own_peak
 from hofunc.plan.cost import rates_of
+from hofunc.plan.estimate import compositions
 from hofunc.plan.packing import DirectionsError
 from hofunc.plan.program import TooManyStepsError, device_of
 from hofunc.plan.rows import number_of_rows, with_rows
@@ -16,9 +18,14 @@ from hofunc.plan.strategies import STRATEGIES, propagated
 from hofunc.rules.lower import Lowered
 from hofunc.rules.settle import settling
 
-FIRST_LEAVE = 1000  # steps that a strategy may take before the others have their turn
+FIRST_LEAVE = 1500  # steps of planning that a strategy may take before the others have their turn
 _LEAVE_GROWS = 4
-_UNNEEDED = 2  # of the steps that a strategy takes, up to half turn out not to be needed
+_PER_COMPOSITION = 5  # steps of planning at most, as a rule
+
+# How many steps of planning a strategy may take for as long as the best plan runs, in calls that compute nothing. A
+# fourth of the steps at least are calls in the end, so that beyond the first number it cannot be faster; as a rule it
+# is not beyond the second.
+_POSSIBLE, _LIKELY = 4.0, 4 / 3
 
 
 class RowsError(ArgumentError):
@@ -57,8 +64,39 @@ def plan(
     make = _maker(lowered, local, orders, compact, limits, peak)
     if strategy != "auto":
         return tuple(_within([make(strategy, inf)], limits, peak))
-    plans = _in_turns(make, _candidates(lowered, local, orders), device_of(lowered.graph), limits, peak)
+    turns = _Turns(make, _estimates(lowered, local, orders), device_of(lowered.graph), limits, peak)
+    plans = turns.taken(_POSSIBLE)
     return tuple(sorted(_within(plans, limits, peak), key=lambda plan: plan.run_cost.seconds))
+
+
+class Quick(NamedTuple):
+    """A plan that was quick to make.
+
+    Attributes:
+        plan: The plan, of the strategy that is fastest in all likelihood.
+        forgone: How many steps it would take to make those of the strategies that were left out, about.
+    """
+
+    plan: Blueprint
+    forgone: int
+
+
+def quickly(lowered: Lowered, orders: Sequence[int], *, compact: bool, limits: Limits, peak: Peak = own_peak) -> Quick:
+    """Plan as `plan` does, but only by strategies that are likely to be the fastest.
+
+    What a plan takes to make and what it takes to run are in proportion, where no tensor is large, to the number of
+    compositions, which is counted before. So the strategy with the fewest is planned first; another one only if it
+    has hardly more for the time that the first plan takes to run.
+    """
+    lowered = with_rows(lowered)
+    local = local_blocks(lowered, max(orders))
+    make = _maker(lowered, local, orders, compact, limits, peak)
+    turns = _Turns(make, _estimates(lowered, local, orders), device_of(lowered.graph), limits, peak)
+    plans = turns.taken(_LIKELY)
+    best = min(_within(plans, limits, peak), key=lambda plan: plan.run_cost.seconds)
+    made = {plan.strategy for plan in plans} | turns.inapplicable
+    left_out = [count for name, count in turns.compositions.items() if name not in made]
+    return Quick(best, _PER_COMPOSITION * sum(left_out))
 
 
 def admitted(lowered: Lowered, orders: Sequence[int]) -> Sequence[str]:
@@ -74,7 +112,7 @@ def rival(best: Blueprint, orders: Sequence[int], *, compact: bool, strategy: st
         TooManyStepsError: It takes too many steps.
         ArgumentError: It does not keep to the limits.
     """
-    most = _most_steps(best.run_cost.seconds, device_of(best.lowered.graph))
+    most = _POSSIBLE * best.run_cost.seconds / rates_of(device_of(best.lowered.graph)).view
     lowered = with_rows(best.lowered)
     make = _maker(lowered, local_blocks(lowered, max(orders)), orders, compact, limits, own_peak)
     (made,) = _within([make(strategy, max(FIRST_LEAVE, most))], limits, own_peak)
@@ -108,35 +146,73 @@ def _maker(
     return made
 
 
-def _in_turns(make: _Maker, names: Sequence[str], device: torch.device, limits: Limits, peak: Peak) -> list[Blueprint]:
-    """Plan by all strategies that apply and that could be the fastest.
+def _estimates(lowered: Lowered, local: dict[int, Local], orders: Sequence[int]) -> dict[str, int]:
+    """Return how many compositions the strategies make of which one is to be taken, the fewest first."""
+    counts = {name: compositions(lowered, local, orders, name) for name in _candidates(lowered, local, orders)}
+    return dict(sorted(counts.items(), key=lambda item: item[1]))
+
+
+class _Turns:
+    """Plans by all strategies that apply and that could be the fastest.
 
     Some strategies take no end of steps for a graph for which another takes few. So each may take a number of steps at
     first, and those that need more have leave for more in the next turn, until they take so many that they cannot be
     faster than the best plan.
+
+    Args:
+        make: Plans by a strategy, in so many steps.
+        compositions: How many compositions each is estimated to make, the fewest first.
+        device: Where plans are to run.
+        limits: Rows at a time, and memory.
+        peak: Tells what is held at once where a plan is run.
+
+    Attributes:
+        compositions: What was given.
+        inapplicable: The strategies that turned out not to apply.
     """
-    plans: list[Blueprint] = []
-    left, leave = list(names), FIRST_LEAVE
-    while left:
-        for name in left[:]:
-            best = min((plan.run_cost.seconds for plan in plans if _fits(plan, limits, peak)), default=inf)
-            most = _most_steps(best, device)
-            try:
-                plans.append(make(name, min(leave, most)))
-            except DirectionsError:  # reverse always applies
-                left.remove(name)
-            except TooManyStepsError:
-                if most <= leave:
+
+    def __init__(self, make: _Maker, compositions: dict[str, int], device: torch.device, limits: Limits, peak: Peak):
+        self.compositions = compositions
+        self.inapplicable: set[str] = set()
+        self._make, self._limits, self._peak = make, limits, peak
+        self._call = rates_of(device).view
+
+    def taken(self, per_call: float) -> list[Blueprint]:
+        """Return the plans.
+
+        Args:
+            per_call: How many steps a strategy may take for as long as the best plan runs, in calls of no work.
+        """
+        plans: list[Blueprint] = []
+        left = list(self.compositions)
+        leave = max(FIRST_LEAVE, _PER_COMPOSITION * self.compositions[left[0]])
+        while left:
+            for name in left[:]:
+                best = min((one for one in plans if _fits(one, self._limits, self._peak)), key=_seconds, default=None)
+                most = inf if best is None else max(FIRST_LEAVE, per_call * _seconds(best) / self._call)
+                if best is not None and per_call < _POSSIBLE and self._expected(name, best) > most:
                     left.remove(name)
-            else:
-                left.remove(name)
-        leave *= _LEAVE_GROWS
-    return plans
+                    continue
+                try:
+                    plans.append(self._make(name, min(leave, most)))
+                except DirectionsError:  # reverse always applies
+                    self.inapplicable.add(name)
+                    left.remove(name)
+                except TooManyStepsError:
+                    if most <= leave:
+                        left.remove(name)
+                else:
+                    left.remove(name)
+            leave *= _LEAVE_GROWS
+        return plans
+
+    def _expected(self, name: str, best: Blueprint) -> float:
+        """Return how many steps a strategy takes, if it takes as many for each composition as the best one did."""
+        return self.compositions[name] * best.effort / max(1, self.compositions[best.strategy])
 
 
-def _most_steps(seconds: float, device: torch.device) -> float:
-    """Bound the steps of a strategy that takes no longer than so many seconds, if none of them computed anything."""
-    return _UNNEEDED * seconds / rates_of(device).view
+def _seconds(made: Blueprint) -> float:
+    return made.run_cost.seconds
 
 
 def _within(plans: Sequence[Blueprint], limits: Limits, peak: Peak) -> list[Blueprint]:

@@ -135,7 +135,8 @@ def test_a_plan_beyond_the_limits_makes_no_other_give_up(max_bytes: int | None, 
             raise TooManyStepsError
         return replace(real, strategy=name, cost=Cost((StepCost(0, 0, (), 1e-3),), 100 if name == "reverse" else 10))
 
-    made = planner._in_turns(make, ("reverse", "mixed"), CPU, Limits(max_bytes=max_bytes), own_peak)
+    turns = planner._Turns(make, {"reverse": 1, "mixed": 1}, CPU, Limits(max_bytes=max_bytes), own_peak)
+    made = turns.taken(planner._POSSIBLE)
     assert {one.strategy for one in made} == expected
 
 
