@@ -24,8 +24,8 @@ _PER_COMPOSITION = 5  # steps of planning at most, as a rule
 
 # How many steps of planning a strategy may take for as long as the best plan runs, in calls that compute nothing. A
 # fourth of the steps at least are calls in the end, so that beyond the first number it cannot be faster; as a rule it
-# is not beyond the second.
-_POSSIBLE, _LIKELY = 4.0, 4 / 3
+# is not beyond twice the second.
+_POSSIBLE, _LIKELY = 4.0, 0.8
 
 
 class RowsError(ArgumentError):
