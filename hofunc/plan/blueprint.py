@@ -1,5 +1,6 @@
 """Blueprints: the program of one strategy, the chunks in which to run it, and the places of its results."""
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -15,7 +16,7 @@ from hofunc.plan.accumulate import dense
 from hofunc.plan.blocks import Blocks
 from hofunc.plan.chunks import Chunks, chunked
 from hofunc.plan.cost import Cost, cost_of
-from hofunc.plan.program import Builder, Program, Register, memory_of
+from hofunc.plan.program import Builder, Part, Program, Register, memory_of
 from hofunc.plan.rows import number_of_rows
 from hofunc.rules.lower import Lowered
 
@@ -179,11 +180,15 @@ def _cast(builder: Builder, output: int, register: Register) -> Register:
 
 def _own(builder: Builder, outputs: Sequence[Register]) -> list[Register]:
     """Copy every result that shares memory with a value of the graph or with another result."""
-    result, taken = [], set()
+    result: list[Register] = []
+    taken: dict[Register, set[Part]] = defaultdict(set)
     for place, register in enumerate(outputs):
         memory = memory_of(builder, register)
-        result.append(builder.emit(copied, register, place) if memory is None or memory in taken else register)
-        taken.add(memory)
+        if memory is not None and memory.is_beside(taken[memory.base]):
+            taken[memory.base].add(memory.part)
+            result.append(register)
+        else:
+            result.append(builder.emit(copied, register, place))
     return result
 
 
