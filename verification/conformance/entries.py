@@ -20,9 +20,7 @@ SEED = 0
 
 def usable_entries(dtype: torch.dtype = torch.float64) -> list[Any]:
     """Return the OpInfos that torch says it differentiates twice in a dtype, in the order of the database."""
-    return [
-        op for op in op_db if dtype in op.supported_dtypes("cpu") and op.supports_autograd and op.supports_gradgrad
-    ]
+    return [op for op in op_db if dtype in op.supported_dtypes("cpu") and op.supports_autograd and op.supports_gradgrad]
 
 
 def name_of(op: Any) -> str:
