@@ -25,7 +25,8 @@ def power(x: Tensor, z: Tensor, r: int, s: int) -> Tensor:
     logarithm = torch.where(at_zero, 0, torch.where(at_zero, 1, x).log()) if s else x
     total = torch.zeros_like(x * z)
     for j, factor in enumerate(falling_with_slopes(z, r, min(r, s))):
-        rest = x ** torch.where(factor == 0, 0, z - r)
+        left = torch.where(factor == 0, 0, z - r)
+        rest = torch.where(left == 0, 1, x**left) if x.is_complex() else x**left  # complex zero to the zero is nan
         term = math.comb(s, j) * torch.where(rest == 0, 0, factor * rest)  # however large the factor
         total = total + (term * logarithm ** (s - j) if s > j else term)
     return total
