@@ -35,17 +35,11 @@ _COMPLEX_FAILURES: dict[str, tuple[str, ...]] = {
     "the vectors of a singular value may be turned by a phase": ("pca_lowrank", "svd_lowrank"),
     "torch's gradient of it is wrong, so that hofunc refuses it": ("as_strided_scatter",),
     "complex numbers without a rule on the way": ("logcumsumexp",),
-    "a variance of one observation, divided by what rounding leaves of zero": ("cov",),
+    "a sample at which torch's nested modes differ from each other too": ("cov",),
     "planned for about as long as the limit": (
         "linalg.pinv",
-        "linalg.pinv.hermitian",
         "linalg.pinv.singular",
-        "linalg.lstsq",
-        "linalg.lstsq.grad_oriented",
-        "linalg.svdvals",
-        "linalg.cond",
         "pinverse",
-        "qr",
     ),
 }
 
