@@ -122,6 +122,7 @@ __all__ = [
     "has_definition",
     "has_forward_level",
     "has_setup_context",
+    "hides_conjugation",
     "hides_ops",
     "hooks_of",
     "identity_of",
@@ -149,6 +150,7 @@ __all__ = [
     "schema_of",
     "set_data",
     "set_inplace_requires_grad_allowed",
+    "shown_conjugation",
     "skip_by_compiler",
     "softmax",
     "temporarily_clear_interpreter_stack",
@@ -199,6 +201,16 @@ def is_cut_view(tensor: Tensor) -> bool:
 def below_autograd() -> AbstractContextManager:
     """Let what is computed within, in a dispatch mode, pass through autograd again."""
     return torch._C._SetExcludeDispatchKeyGuard(DispatchKey.AutogradFunctionality, False)
+
+
+def hides_conjugation() -> bool:
+    """Tell whether kernels that are called now take a tensor that is conjugated lazily for one that is not."""
+    return torch._C._dispatch_tls_is_dispatch_key_excluded(DispatchKey.Conjugate)
+
+
+def shown_conjugation() -> AbstractContextManager:
+    """Let kernels that conjugate lazily inside compute what they are meant to in a dispatch mode, too."""
+    return torch._C._SetExcludeDispatchKeyGuard(DispatchKey.Conjugate, False)
 
 
 def hides_ops() -> bool:

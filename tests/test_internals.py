@@ -272,6 +272,25 @@ def test_ops_that_no_mode_sees() -> None:
     assert not internals.hides_ops()
 
 
+def test_kernels_that_conjugate_are_wrong_in_a_dispatch_mode() -> None:
+    a = torch.complex(*torch.randn(2, 3, 3, generator=torch.Generator().manual_seed(0)))
+    expected, found = torch.linalg.pinv(a), []
+
+    class Mode(internals.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            assert internals.hides_conjugation()
+            found.append(func(*args))
+            with internals.shown_conjugation():
+                assert not internals.hides_conjugation()
+                found.append(func(*args))
+            return found[-1]
+
+    with Mode():
+        torch.linalg.pinv(a)
+    assert [torch.allclose(each, expected, rtol=1e-3) for each in found] == [False, True]
+    assert not internals.hides_conjugation()
+
+
 def test_below_autograd_what_is_computed_can_pass_through_it_again() -> None:
     x = torch.ones(2, requires_grad=True)
     results = []

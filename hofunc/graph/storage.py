@@ -176,7 +176,7 @@ def _check_reading(tensor: torch.Tensor, owner: torch.Tensor) -> None:
             "hofunc: f writes in place to a storage that it sees in two dtypes",
             got=f"{_reading(tensor)} in a storage of {_reading(owner)}",
             expected="the dtype that the storage was allocated for",
-            remedy="Write to a clone.",
+            remedy="Write to a clone, and make complex numbers of their parts by torch.complex.",
         )
 
 

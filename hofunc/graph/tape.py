@@ -13,7 +13,7 @@ from hofunc.graph.draws import Generators, is_random
 from hofunc.graph.identity import PLAIN, seen_as, storage_key
 from hofunc.graph.ledger import Ledger
 from hofunc.graph.node import Graph, Ref
-from hofunc.graph.parts import IN_PARTS
+from hofunc.graph.parts import CONJUGATING, IN_PARTS
 from hofunc.graph.purity import (
     BackwardPass,
     Hooks,
@@ -32,9 +32,11 @@ from hofunc.internals import (
     TorchDispatchMode,
     count_dispatch_modes,
     dispatch_modes,
+    hides_conjugation,
     is_forward_mode_on,
     is_torch_function_enabled,
     maybe_current_level,
+    shown_conjugation,
     tree_leaves,
 )
 
@@ -127,6 +129,9 @@ class Tape(TorchDispatchMode):
                 return self.__torch_dispatch__(func, types, args, kwargs)
         if self.generators is not None and is_random(func):
             return self._draw(self.generators, func, types, args, kwargs)
+        if id(func) in CONJUGATING and hides_conjugation():
+            with shown_conjugation():
+                return self.__torch_dispatch__(func, types, args, kwargs)
         if (in_parts := IN_PARTS.get(id(func))) is not None:
             with self:
                 return in_parts(*args, **kwargs)
