@@ -75,10 +75,12 @@ class Quick(NamedTuple):
     Attributes:
         plan: The plan, of the strategy that is fastest in all likelihood.
         forgone: How many steps it would take to make those of the strategies that were left out, about.
+        effort: How many steps all plans took that were tried, those that were given up among them.
     """
 
     plan: Blueprint
     forgone: int
+    effort: int
 
 
 def quickly(lowered: Lowered, orders: Sequence[int], *, compact: bool, limits: Limits, peak: Peak = own_peak) -> Quick:
@@ -96,7 +98,7 @@ def quickly(lowered: Lowered, orders: Sequence[int], *, compact: bool, limits: L
     best = min(_within(plans, limits, peak), key=lambda plan: plan.run_cost.seconds)
     made = {plan.strategy for plan in plans} | turns.inapplicable
     left_out = [count for name, count in turns.compositions.items() if name not in made]
-    return Quick(best, _PER_COMPOSITION * sum(left_out))
+    return Quick(best, _PER_COMPOSITION * sum(left_out), turns.effort)
 
 
 def admitted(lowered: Lowered, orders: Sequence[int]) -> Sequence[str]:
@@ -169,11 +171,13 @@ class _Turns:
     Attributes:
         compositions: What was given.
         inapplicable: The strategies that turned out not to apply.
+        effort: How many steps all took so far, those that were given up among them.
     """
 
     def __init__(self, make: _Maker, compositions: dict[str, int], device: torch.device, limits: Limits, peak: Peak):
         self.compositions = compositions
         self.inapplicable: set[str] = set()
+        self.effort = 0
         self._make, self._limits, self._peak = make, limits, peak
         self._call = rates_of(device).view
 
@@ -199,9 +203,11 @@ class _Turns:
                     self.inapplicable.add(name)
                     left.remove(name)
                 except TooManyStepsError:
+                    self.effort += int(min(leave, most))
                     if most <= leave:
                         left.remove(name)
                 else:
+                    self.effort += plans[-1].effort
                     left.remove(name)
             leave *= _LEAVE_GROWS
         return plans

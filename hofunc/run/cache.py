@@ -100,7 +100,7 @@ def planned(
 
     quick = planning() == "quick" or (planning() == "auto" and found is None)
     if strategy == "auto" and quick:
-        made, forgone = quickly(lowered, orders, compact=compact, limits=limits, peak=peak)
+        made, forgone, _ = quickly(lowered, orders, compact=compact, limits=limits, peak=peak)
     else:
         (made, *_), forgone = plan(lowered, orders, compact=compact, strategy=strategy, limits=limits, peak=peak), 0
     left = inf if not forgone or planning() == "quick" else 1 + forgone * STEP_SECONDS / made.run_cost.seconds
