@@ -1,6 +1,7 @@
 """The sizes of hofunc's plans beside a baseline that is kept with the code: `python -m asv_benchmarks.baseline`.
 
-A plan counts its own steps, operations and bytes, from shapes alone, so that they are the same on every machine.
+A plan counts its own steps, operations and bytes, from shapes alone, so that they are the same on every machine. So are
+the steps that it takes to make the first plan of a program that grows.
 """
 
 import argparse
@@ -12,10 +13,13 @@ import torch
 
 from asv_benchmarks.benchmarks.peers import plan
 from asv_benchmarks.benchmarks.points import points, tracked
+from asv_benchmarks.benchmarks.programs import PROGRAMS, Program
 from asv_benchmarks.benchmarks.workloads import Workload
 
 PATH = Path(__file__).with_name("baseline.json")
+STRATEGY = "strategy"
 QUANTITIES = ("steps", "flops", "peak_bytes")
+EFFORTS = ("effort", "effort at twice the size")  # of a program
 GROWTH = 0.02  # by which a quantity may be over its baseline
 STALE = 0.10  # by which it may be under, before the baseline has to follow
 ACCEPT = "python -m asv_benchmarks.baseline --accept"
@@ -23,22 +27,26 @@ ACCEPT = "python -m asv_benchmarks.baseline --accept"
 Size = Mapping[str, int | str]
 
 
-def workloads() -> dict[str, Workload]:
+def workloads() -> dict[str, Workload | Program]:
     """Return all points that are held to the baseline, by name."""
-    return {workload.name: workload for workload in (*points(), *tracked())}
+    plans = {workload.name: workload for workload in (*points(), *tracked())}
+    return plans | {program.at(program.small): program for program in PROGRAMS if program.small}
 
 
-def measured(workload: Workload) -> dict[str, int | str]:
-    """Return what the plan of a workload counts, and its strategy."""
+def measured(point: Workload | Program) -> dict[str, int | str]:
+    """Return what the plan of a workload counts, or what it takes to plan a program, and the strategy."""
+    if isinstance(point, Program):
+        one, two = (point.make(times * point.small).planned() for times in (1, 2))
+        return {STRATEGY: two.plan.strategy, **dict(zip(EFFORTS, (one.effort, two.effort), strict=True))}
     with torch.no_grad():
-        made = plan(workload)
-    return {"strategy": made.strategy, **{quantity: getattr(made, quantity) for quantity in QUANTITIES}}
+        made = plan(point)
+    return {STRATEGY: made.strategy, **{quantity: getattr(made, quantity) for quantity in QUANTITIES}}
 
 
 def complaints(name: str, old: Size, new: Size) -> Iterator[str]:
     """Yield what is wrong with the plan of a point, or with its baseline: too much growth, or far less than kept."""
-    turn = "" if old["strategy"] == new["strategy"] else f" (strategy {old['strategy']} -> {new['strategy']})"
-    for quantity in QUANTITIES:
+    turn = "" if old[STRATEGY] == new[STRATEGY] else f" (strategy {old[STRATEGY]} -> {new[STRATEGY]})"
+    for quantity in (name for name in old if name != STRATEGY):
         before, now = int(old[quantity]), int(new[quantity])
         change = f"{name}: {quantity} {before} -> {now}, {now / before - 1:+.1%}{turn}"
         if now > before * (1 + GROWTH):

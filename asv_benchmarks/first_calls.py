@@ -69,7 +69,7 @@ def measured(program: Program, seconds: int) -> Iterator[Row]:
     keep_memory()
     _prepare()
     for size in program.sizes:
-        yield _row(program, size)
+        yield measured_at(program, size)
 
 
 def _prepare() -> None:
@@ -79,7 +79,8 @@ def _prepare() -> None:
         derivative(lambda x: (x.sin() * x).sum())(x)
 
 
-def _row(program: Program, size: int) -> Row:
+def measured_at(program: Program, size: int) -> Row:
+    """Return what a program takes at a size."""
     problem = program.make(size)
     ours = hofunc.hod(problem.f, problem.order, problem.argnums)
     forget()

@@ -7,11 +7,13 @@ import torch
 
 from .peers import peer_of_kind, plan
 from .points import heavy, tracked
+from .programs import PROGRAMS
 from .shown import shown
 from .timing import keep_memory
 
 TRACKED = {workload.name: workload for workload in tracked()}
 HEAVY = {workload.name: workload for workload in heavy()}
+GROWING = {program.name: program for program in PROGRAMS if program.small}
 KINDS = ("hofunc", "hofunc plan", "hofunc plan, compiled", "eager", "captured", "compiled")
 
 
@@ -84,3 +86,16 @@ class Plan:
         """Return the most that a call holds at once of what it allocates."""
         del name
         return self.plan.peak_bytes
+
+
+class Planning:
+    """What it takes to plan the first call of programs that grow, at two sizes: the same on every machine."""
+
+    params = (tuple(GROWING), (1, 2))
+    param_names = ("program", "times its small size")
+
+    @shown("Planning: steps of all strategies tried", "steps")
+    def track_effort(self, name: str, times: int) -> int:
+        """Return the steps of planning."""
+        program = GROWING[name]
+        return program.make(times * program.small).planned().effort
