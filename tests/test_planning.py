@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from asv_benchmarks import baseline, first_calls
+from asv_benchmarks import baseline, cold, first_calls
 from asv_benchmarks.benchmarks.programs import PROGRAMS, Program
 from asv_benchmarks.cold import exponent, header, line, misses, row_of
 from asv_benchmarks.first_calls import Nested, Row
@@ -51,6 +51,10 @@ def test_a_row_is_read_as_it_was_printed() -> None:
         ROW,
         replace(ROW, nested=None),
     ]
+
+
+def test_what_is_not_done_in_time_is_missing() -> None:
+    assert cold.in_a_process(PROGRAM, 0.001) == []
 
 
 def test_an_exponent_is_the_slope_of_the_logarithms() -> None:
