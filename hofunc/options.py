@@ -1,7 +1,9 @@
 """Options: what hofunc does where a caller may want it otherwise."""
 
 from collections.abc import Iterable
+from math import inf
 from types import TracebackType
+from typing import Any
 
 from hofunc.errors import ArgumentError
 
@@ -16,6 +18,7 @@ class _Current:
     fallback = "warn"
     functions: "str | frozenset[type]" = "backward"
     planning = "auto"
+    max_plan_seconds = inf
 
 
 def records_forward(function: type) -> bool:
@@ -39,6 +42,11 @@ def planning() -> str:
     return _Current.planning
 
 
+def max_plan_seconds() -> float:
+    """Return how long planning may take once there is a plan."""
+    return _Current.max_plan_seconds
+
+
 class options:  # noqa: N801 - it is called as a function is, as torch.set_grad_enabled
     """Set options, from now on or, as a context manager, for a block.
 
@@ -54,6 +62,8 @@ class options:  # noqa: N801 - it is called as a function is, as torch.set_grad_
             planning, and by others that promise to be faster; ``"full"``, by all that could be; ``"auto"``, the
             default, the former until calls have taken as long as the latter would. Derivatives are the same but for
             rounding. ``.plan`` is always planned in full.
+        max_plan_seconds: After how many seconds of planning the best plan that is found by then is taken. The first
+            plan is made however long it takes: it can be interrupted, and leaves nothing behind.
 
     Raises:
         ArgumentError: It is none of these.
@@ -74,6 +84,7 @@ class options:  # noqa: N801 - it is called as a function is, as torch.set_grad_
         fallback: str | None = None,
         functions: str | Iterable[type] | None = None,
         planning: str | None = None,
+        max_plan_seconds: float | None = None,
     ):
         if fallback is not None and fallback not in FALLBACKS:
             raise ArgumentError(
@@ -97,10 +108,18 @@ class options:  # noqa: N801 - it is called as a function is, as torch.set_grad_
                 expected=f"one of {PLANNINGS}",
                 remedy="'auto' is what holds unless it is set.",
             )
-        self._before = _Current.fallback, _Current.functions, _Current.planning
+        if max_plan_seconds is not None and not _is_positive(max_plan_seconds):
+            raise ArgumentError(
+                "hofunc.options: max_plan_seconds",
+                got=repr(max_plan_seconds),
+                expected="a number of seconds above zero",
+                remedy="math.inf is what holds unless it is set.",
+            )
+        self._before = _Current.fallback, _Current.functions, _Current.planning, _Current.max_plan_seconds
         _Current.fallback = fallback or _Current.fallback
         _Current.functions = _Current.functions if chosen is None else chosen
         _Current.planning = planning or _Current.planning
+        _Current.max_plan_seconds = max_plan_seconds or _Current.max_plan_seconds
 
     def __enter__(self) -> None:
         pass
@@ -108,7 +127,11 @@ class options:  # noqa: N801 - it is called as a function is, as torch.set_grad_
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _Current.fallback, _Current.functions, _Current.planning = self._before
+        _Current.fallback, _Current.functions, _Current.planning, _Current.max_plan_seconds = self._before
+
+
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, int | float) and value > 0
 
 
 def _classes(given: Iterable[type]) -> "str | frozenset[type]":
