@@ -1,0 +1,53 @@
+"""One entry, examined in a process of its own: `python -m verification.zoo.examine KEY`."""
+
+import sys
+import warnings
+from importlib.metadata import version
+
+import torch
+
+import hofunc
+from verification.conformance.limits import TooSlowError, limited
+from verification.conformance.verdicts import RIGHT
+from verification.zoo.entries import ENTRIES
+from verification.zoo.entry import Entry
+from verification.zoo.judge import ORDERS, SECONDS, sample_of, verdict
+from verification.zoo.pace import pace
+from verification.zoo.results import Found, save
+
+SEED = 0
+
+
+def examine(entry: Entry) -> Found:
+    """Judge an entry at every order, and time it where it is right."""
+    torch.manual_seed(SEED)
+    torch.set_default_dtype(torch.float64)
+    found = Found(entry.key, version(entry.library))
+    sample = sample_of(entry.make())
+    for order in ORDERS:
+        judged = verdict(entry, sample, order)
+        found = Found(found.key, found.version, (*found.verdicts, judged), found.paces)
+        if judged.verdict == RIGHT:
+            try:
+                with limited(2 * SECONDS), hofunc.options(**entry.options):
+                    found = Found(found.key, found.version, found.verdicts, (*found.paces, pace(sample, order)))
+            except TooSlowError:
+                break
+        save(found)
+    return found
+
+
+def main() -> None:
+    """Examine the entry that is named, and keep what was found."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    entry = ENTRIES[sys.argv[1]]
+    try:
+        save(examine(entry))
+    except Exception as error:  # a library may fail in any way
+        save(Found(entry.key, failure=f"{type(error).__name__}: {error}"[:500]))
+        raise
+
+
+if __name__ == "__main__":
+    main()
