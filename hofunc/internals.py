@@ -55,7 +55,7 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses import FakeTensorMode
 from torch.amp.autocast_mode import _cast as cast_as_autocast
 from torch.autograd import forward_ad
-from torch.autograd.function import _SingleLevelFunction
+from torch.autograd.function import BackwardCFunction, _SingleLevelFunction
 from torch.nn.modules._functions import BackwardHookFunction
 from torch.nn.modules.module import _WrappedHook as WrappedHook
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -157,6 +157,7 @@ __all__ = [
     "tree_map_only",
     "tree_unflatten",
     "unwrap_if_dead",
+    "watch_functions",
 ]
 
 
@@ -247,6 +248,15 @@ def function_running() -> type | None:
             return getattr(type(context), "_forward_cls", kinds[frame.f_code])
         frame = frame.f_back
     return None if torch.is_inference_mode_enabled() else torch.autograd.Function
+
+
+def watch_functions(note: Callable[[type], None]) -> None:
+    """Have a function called with every custom Function that is applied, before its forward is looked up and runs."""
+
+    def __init__(context: Any) -> None:  # noqa: N807 - each application makes a context
+        note(type(context)._forward_cls)
+
+    BackwardCFunction.__init__ = __init__  # type: ignore[method-assign]
 
 
 def function_refused(error: RuntimeError) -> type | None:

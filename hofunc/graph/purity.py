@@ -15,7 +15,6 @@ from hofunc.internals import (
     backward_pass,
     count_handles,
     function_running,
-    has_setup_context,
     hooks_of,
     schema_of,
     tree_leaves,
@@ -204,14 +203,17 @@ def is_in_forward() -> bool:
     """Tell whether an op runs inside a custom torch.autograd.Function of which the forward is to be recorded.
 
     Raises:
-        FunctionMet: It runs inside another one, with a backward that can be used.
-        UntracedError: Or with one that cannot.
+        FunctionMet: It runs inside another one.
     """
     function: Any = function_running()
     if function is BackwardHookFunction:
         _refuse_hook(function, function.__name__)
     if function is None:
         return False
+    if function is torch.autograd.Function:  # of which torch itself makes a view of what its forward returned
+        if records_forwards():
+            return True
+        refuse_function(function)
     if records_forward(function):
         if function not in _WARNED:
             _WARNED.add(function)
@@ -221,8 +223,6 @@ def is_in_forward() -> bool:
                 FallbackWarning,
             )
         return True
-    if not has_setup_context(function):
-        refuse_function(function)
     raise FunctionMet(function)
 
 
@@ -254,7 +254,7 @@ def check_forward(*, is_lost: bool, by: str) -> None:
         )
 
 
-def refuse_function(function: Any, cause: Exception | None = None) -> NoReturn:
+def refuse_function(function: Any, cause: BaseException | None = None) -> NoReturn:
     """Refuse a custom torch.autograd.Function of which neither the backward nor the forward can be used.
 
     Raises:

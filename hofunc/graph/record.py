@@ -21,7 +21,14 @@ from hofunc.graph.spots import Spots
 from hofunc.graph.standin import Lift, in_transform, outside_transforms, stand_in
 from hofunc.graph.storage import Made
 from hofunc.graph.tape import Tape, is_recording
-from hofunc.internals import TreeSpec, function_refused, has_forward_level, tree_flatten, tree_map
+from hofunc.internals import (
+    TreeSpec,
+    function_refused,
+    has_forward_level,
+    has_setup_context,
+    tree_flatten,
+    tree_map,
+)
 from hofunc.options import records_forward, records_forwards
 
 Function = Callable[..., Any]
@@ -64,11 +71,17 @@ def made_recordable(recorded: Callable[[bool], Result], *, follow: bool = False)
         recorded: Records it, on inputs that are followed or not.
         follow: Whether they are known to have to be.
     """
+    met_before: set[Any] = set()
     while True:
         try:
             return recorded(follow)
         except FunctionMet as met:
-            as_op(met.function)
+            if met.function in met_before:
+                refuse_function(met.function, met)
+            if follow or has_setup_context(met.function):
+                as_op(met.function)
+                met_before.add(met.function)
+            follow = follow or not has_setup_context(met.function)  # what f does may depend on it, as what that does
         except RuntimeError as error:
             if (function := function_refused(error)) is not None:
                 if function is torch.autograd.Function or not records_forward(function):

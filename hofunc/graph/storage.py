@@ -200,7 +200,8 @@ class Storages:
     def allocated(self) -> dict[int, torch.Tensor]:
         """Return the tensors whose storages were allocated by ops of the function itself, by storage."""
         ledger = self._ledger
-        made = [(op, t) for op, out in ledger.untracked for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
+        called = [(op, out) for op, out in ledger.untracked if isinstance(op, OpOverload)]
+        made = [(op, t) for op, out in called for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
         made += [(n.op, v) for n, v in zip(ledger.nodes, ledger.values, strict=True) if isinstance(n.op, OpOverload)]
         copies = ledger.inputs if ledger.spots is not None and ledger.spots.inputs_are_own else []
         given = {storage_key(ledger.values[number]) for number in copies}

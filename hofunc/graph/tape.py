@@ -162,6 +162,12 @@ class Tape(TorchDispatchMode):
         self._settle()
         return self.ledger.node_of(tensor) is not None
 
+    def has_computed(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a tensor is an input to differentiate by, or was computed by the function."""
+        self._settle()
+        index = self.ledger.node_of(tensor)
+        return index is not None and (self.ledger.nodes[index].active or not self.ledger.nodes[index].is_given)
+
     def read(self, tensors: Sequence[torch.Tensor], by: str) -> None:
         """Note that the numbers in tensors are read past the ops.
 
