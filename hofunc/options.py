@@ -8,6 +8,19 @@ from hofunc.errors import ArgumentError
 FALLBACKS = ("warn", "error", "quiet")
 PASSES = ("backward", "forward")
 
+# Functions of libraries, of the old form, that were read: their backward is the derivative of their forward, which is
+# made of ops, and is there for speed or memory. So the forward is recorded, whatever the options are.
+KNOWN = frozenset(
+    {
+        "gpytorch.functions.matern_covariance.MaternCovariance",
+        "gpytorch.functions.rbf_covariance.RBFCovariance",
+        "linear_operator.functions._inv_quad.InvQuad",
+        "linear_operator.functions._matmul.Matmul",
+        "linear_operator.functions._solve.Solve",
+        "torchdiffeq._impl.rk_common._UncheckedAssign",
+    }
+)
+
 
 class _Current:
     """The options that hold now, for the whole process."""
@@ -19,11 +32,16 @@ class _Current:
 def records_forward(function: type) -> bool:
     """Tell whether of a custom autograd.Function the forward is recorded, rather than that its backward is used."""
     chosen = _Current.functions
-    return chosen == "forward" if isinstance(chosen, str) else function in chosen
+    return is_known(function) or (chosen == "forward" if isinstance(chosen, str) else function in chosen)
+
+
+def is_known(function: type) -> bool:
+    """Tell whether a custom autograd.Function is known to have a backward that is the derivative of its forward."""
+    return f"{function.__module__}.{function.__qualname__}" in KNOWN
 
 
 def records_forwards() -> bool:
-    """Tell whether the forward of any custom autograd.Function is recorded."""
+    """Tell whether options say that the forward of any custom autograd.Function is recorded."""
     return _Current.functions not in ("backward", frozenset())
 
 

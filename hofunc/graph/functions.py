@@ -10,7 +10,7 @@ import torch
 
 from hofunc.errors import MutationError, UntracedError
 from hofunc.graph.identity import storage_key
-from hofunc.graph.purity import FunctionMet, check_written, refuse_function
+from hofunc.graph.purity import Applied, FunctionMet, check_written, is_in_recorded_forward, refuse_function
 from hofunc.graph.storage import effects
 from hofunc.graph.tape import Tape
 from hofunc.graph.uncompiled import uncompiled
@@ -217,7 +217,10 @@ def _meet(function: Any) -> None:
     Raises:
         FunctionMet: It is the first time, and the Function is of the old form, which may ask what autograd follows.
     """
-    _Latest.function, _Latest.is_followed = function, torch.is_grad_enabled()
+    Applied.latest = _Latest.function = function
+    _Latest.is_followed = (
+        torch.is_grad_enabled() or is_in_recorded_forward()
+    )  # where it means nothing that they are off
     if "_hofunc_op" in vars(function) or function.__module__.startswith("torch.") or not _is_recorded_whole(function):
         return
     if not has_setup_context(function):

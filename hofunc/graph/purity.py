@@ -19,7 +19,7 @@ from hofunc.internals import (
     schema_of,
     tree_leaves,
 )
-from hofunc.options import records_forward, records_forwards
+from hofunc.options import is_known, records_forward
 
 _WARNED: set[type] = set()
 _INDEX = torch.ops.aten.index.Tensor
@@ -199,6 +199,12 @@ class FunctionMet(BaseException):
         self.function = function
 
 
+class Applied:
+    """The custom Function that was applied last, whatever its forward is taken for."""
+
+    latest: Any = torch.autograd.Function
+
+
 def is_in_forward() -> bool:
     """Tell whether an op runs inside a custom torch.autograd.Function of which the forward is to be recorded.
 
@@ -210,12 +216,10 @@ def is_in_forward() -> bool:
         _refuse_hook(function, function.__name__)
     if function is None:
         return False
-    if function is torch.autograd.Function:  # of which torch itself makes a view of what its forward returned
-        if records_forwards():
-            return True
-        refuse_function(function)
+    if function is torch.autograd.Function:  # torch itself makes a view of what the latest forward returned
+        function = Applied.latest
     if records_forward(function):
-        if function not in _WARNED:
+        if function not in _WARNED and not is_known(function):
             _WARNED.add(function)
             warn(
                 f"hofunc: of {function.__name__}, a custom torch.autograd.Function, the forward is recorded, and its "
@@ -228,8 +232,6 @@ def is_in_forward() -> bool:
 
 def is_in_recorded_forward() -> bool:
     """Tell whether a custom torch.autograd.Function is running of which options say that the forward is recorded."""
-    if not records_forwards():
-        return False
     function = function_running()
     return function is not None and records_forward(function)
 
@@ -249,7 +251,7 @@ def check_forward(*, is_lost: bool, by: str) -> None:
             "hofunc: the forward of a custom torch.autograd.Function computes out of sight",
             got=f"{by} of what depends on an input",
             expected="a forward of ops, if that is what is to be recorded",
-            remedy="Take the Function out of hofunc.options(functions=...), and enter a rule for it "
+            remedy="Take the Function out of hofunc.options(functions=...) if it is there, and enter a rule for it "
             "(docs/adding-an-op.md), or write it with plain torch ops.",
         )
 

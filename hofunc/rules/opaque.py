@@ -165,7 +165,8 @@ def _by_rows(function: Callable, position: int) -> Callable:
             x = x.view_as(x) if x.requires_grad else x.detach().requires_grad_()
             y = function(*tensors[:position], x, *tensors[position + 1 :])
             rows = [_gradient(entry, x) for entry in y.reshape(-1)]
-            return torch.stack(rows).reshape(*y.shape, *x.shape) if rows else x.new_zeros(*y.shape, *x.shape)
+            shape = (*y.shape, *x.shape)
+            return torch.stack(rows).reshape(shape) if rows else x.new_zeros(shape)
 
     return derivative
 

@@ -84,7 +84,7 @@ def gate() -> Case:
     from e3nn.nn import Gate
 
     layer = Gate("1x0e", [torch.tanh], "1x0e", [torch.sigmoid], "1x1o")
-    return lambda x: layer(x), (torch.randn(1, 5),)
+    return layer, (torch.randn(1, 5),)
 
 
 def _mace(compute_force: bool) -> Case:

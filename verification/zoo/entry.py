@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -32,8 +33,12 @@ class Entry:
         library: The name by which the library is installed.
         name: What is differentiated, unique in the library.
         make: Makes the function and its arguments, in float64, with a seed and the default dtype set before.
-        options: What `hofunc.options` is to be given.
+        options: What `hofunc.options` is to be given; the names of classes for the classes.
         refused: Why it is refused, if it is.
+        kills_torch: Whether torch.func, asked for its derivatives, ends the process.
+        like: Makes a function of the same values which the oracles take in its place, unless they take its own.
+        is_convention: Whether its derivative is by intention that of the steps which were taken, as torch has it, so
+            that differences have no say.
     """
 
     library: str
@@ -41,6 +46,13 @@ class Entry:
     make: Callable[[], Case]
     options: Mapping[str, Any] = field(default_factory=dict)
     refused: Refusal | None = None
+    kills_torch: bool = False
+    like: Callable[[], Case] | None = None
+    is_convention: bool = False
+
+    def resolved(self) -> dict[str, Any]:
+        """Return the options with the classes that they name."""
+        return {n: v if isinstance(v, str) else [*map(resolve_name, v)] for n, v in self.options.items()}
 
     @property
     def key(self) -> str:
@@ -59,21 +71,19 @@ class Library:
         ['kornia-blur']
     """
 
-    def __init__(self, name: str):
-        self.name = name
+    def __init__(self, name: str, *, kills_torch: bool = False):
+        self.name, self.kills_torch = name, kills_torch
         self.entries: list[Entry] = []
 
     def __call__(self, make: Callable[[], Case]) -> Callable[[], Case]:
         """Enter a function that needs no options and is not refused."""
         return self.entry()(make)
 
-    def entry(
-        self, options: Mapping[str, Any] | None = None, refused: Refusal | None = None
-    ) -> Callable[[Callable[[], Case]], Callable[[], Case]]:
-        """Return a decorator that enters a function with options, or one that is refused."""
+    def entry(self, **fields: Any) -> Callable[[Callable[[], Case]], Callable[[], Case]]:
+        """Return a decorator that enters a function with other fields of its entry than those that it says itself."""
 
         def enter(make: Callable[[], Case]) -> Callable[[], Case]:
-            self.entries.append(Entry(self.name, make.__name__, make, options or {}, refused))
+            self.entries.append(Entry(self.name, make.__name__, make, kills_torch=self.kills_torch, **fields))
             return make
 
         return enter

@@ -9,7 +9,7 @@ from verification.zoo.entry import Case, Library
 
 gpytorch = Library("gpytorch")
 linear_operator = Library("linear_operator")
-botorch = Library("botorch")
+botorch = Library("botorch", kills_torch=True)
 
 
 def _data() -> tuple[Tensor, Tensor]:

@@ -86,7 +86,7 @@ def warp_by_homography() -> Case:
 def colours() -> Case:
     from kornia.color import rgb_to_lab
 
-    return lambda x: rgb_to_lab(x), (0.2 + 0.5 * torch.rand(1, 3, 1, 2),)
+    return rgb_to_lab, (0.2 + 0.5 * torch.rand(1, 3, 1, 2),)
 
 
 @kornia
@@ -151,4 +151,4 @@ def signal_to_distortion() -> Case:
 def cosine_similarity() -> Case:
     from torchmetrics.functional import pairwise_cosine_similarity
 
-    return lambda x: pairwise_cosine_similarity(x), (torch.randn(3, 3),)
+    return pairwise_cosine_similarity, (torch.randn(3, 3),)

@@ -54,11 +54,19 @@ def sample_of(case: Case) -> Sample:
     return Sample(listed, inputs, [output.detach() for output in listed(*inputs)])
 
 
-def verdict(entry: Entry, sample: Sample, order: int, seconds: float = SECONDS) -> Verdict:
-    """Judge hofunc on an entry at an order."""
+def verdict(entry: Entry, sample: Sample, judged_on: Sample, order: int, seconds: float = SECONDS) -> Verdict:
+    """Judge hofunc on an entry at an order.
+
+    Args:
+        entry: The entry.
+        sample: Its function.
+        judged_on: What the oracles differentiate: the same, or a function of the same values.
+        order: The order.
+        seconds: The most that hofunc, or an oracle, may take.
+    """
     directions = lines.directions_of(sample)
     try:
-        with limited(seconds), hofunc.options(**entry.options):
+        with limited(seconds), hofunc.options(**entry.resolved()):
             got = derivative(sample, directions, order)
     except TooSlowError:
         return Verdict(order, SLOW, (), f"planning took over {seconds:.0f} s")
@@ -66,7 +74,7 @@ def verdict(entry: Entry, sample: Sample, order: int, seconds: float = SECONDS) 
         return Verdict(order, REFUSED, (), f"{type(error).__name__}: {error}", is_as_said(entry.refused, error))
     except Exception as error:  # whatever it is, the other entries go on
         return Verdict(order, BROKEN, (), f"{type(error).__name__}: {error}"[:500])
-    return _judged(order, got, directions.line(sample), seconds)
+    return _judged(entry, order, got, directions.line(judged_on), seconds)
 
 
 def is_as_said(refusal: Refusal | None, error: Exception) -> bool:
@@ -74,26 +82,20 @@ def is_as_said(refusal: Refusal | None, error: Exception) -> bool:
     return refusal is not None and type(error).__name__ == refusal.error and refusal.phrase in str(error)
 
 
-def _judged(order: int, got: float, line: lines.Line, seconds: float) -> Verdict:
-    reverse, is_plain = _nested(line, order, seconds)
+def _judged(entry: Entry, order: int, got: float, line: lines.Line, seconds: float) -> Verdict:
+    reverse = _attempted(lambda: lines.reverse(line, order), math.nan, seconds) if not entry.kills_torch else math.nan
+    is_plain = not math.isfinite(reverse)
+    reverse = _attempted(lambda: lines.plain(line, order), math.nan, seconds) if is_plain else reverse
     forward = math.nan if is_plain else _attempted(lambda: lines.forward(line, order), math.nan, seconds)
     slope = lines.plain_slope(line) if is_plain else None
     numerical = _attempted(lambda: lines.differences(line, order, slope), (math.nan, math.inf), seconds)
-    found, agree, differ = judge(got, Evidence(reverse, forward, *numerical))
+    found, agree, differ = judge(got, Evidence(reverse, forward, *numerical), convention=entry.is_convention)
     if found == UNJUDGED and math.isfinite(reverse):
         apart = abs(got - reverse) / max(abs(reverse), _ZERO)
         found, agree, differ = (RIGHT, ("reverse",), ()) if apart <= _ALONE else (WRONG, (), ("reverse",))
     by = tuple("autograd" if name == "reverse" and is_plain else name for name in (differ if found == WRONG else agree))
     note = "" if found == RIGHT else f"{got:.9g}; torch {reverse:.9g}, {forward:.9g}; differences {numerical}"
     return Verdict(order, found, by, note)
-
-
-def _nested(line: lines.Line, order: int, seconds: float) -> tuple[float, bool]:
-    """Return what nested reverse mode says, and whether it is that of torch.autograd since torch.func fails."""
-    found = _attempted(lambda: lines.reverse(line, order), math.nan, seconds)
-    if math.isfinite(found):
-        return found, False
-    return _attempted(lambda: lines.plain(line, order), math.nan, seconds), True
 
 
 def _attempted(compute: Callable[[], Any], otherwise: Any, seconds: float) -> Any:

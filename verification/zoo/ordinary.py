@@ -6,6 +6,8 @@ from verification.zoo.entry import Case, Library
 
 torchdiffeq = Library("torchdiffeq")
 
+_ADJOINT = {"functions": ["torchdiffeq._impl.adjoint.OdeintAdjointMethod"]}
+
 
 def _end(method: str, adjoint: bool = False) -> Case:
     """Return where a small network takes a point in time 1, by a solver."""
@@ -40,19 +42,13 @@ def rk4() -> Case:
     return _end("rk4")
 
 
-@torchdiffeq
+@torchdiffeq.entry(is_convention=True)
 def dopri5() -> Case:
-    """Differentiate the end by the start."""
+    """Differentiate the end by the start, the steps being as they are."""
     return _end("dopri5")
 
 
-@torchdiffeq
+@torchdiffeq.entry(options=_ADJOINT, like=rk4)
 def odeint_adjoint() -> Case:
-    """Differentiate the end by the start, as the adjoint equation does."""
+    """Differentiate the end by the start; its adjoint equation has no second derivative."""
     return _end("rk4", adjoint=True)
-
-
-@torchdiffeq
-def odeint_adjoint_dopri5() -> Case:
-    """Differentiate the end by the start, as the adjoint equation does."""
-    return _end("dopri5", adjoint=True)

@@ -51,7 +51,7 @@ class Pace:
     no_plan: str = ""
 
 
-def pace(sample: Sample, order: int) -> Pace:
+def pace(sample: Sample, order: int, *, tries_func: bool = True) -> Pace:
     """Time an entry at an order; hofunc is known to be right there."""
     argnums = tuple(range(len(sample.inputs)))
     hod = hofunc.hod(sample.f, order, argnums)
@@ -67,17 +67,20 @@ def pace(sample: Sample, order: int) -> Pace:
         ours["plan"] = lambda: plan(*sample.inputs)
     except HofuncError as error:
         no_plan = f"{type(error).__name__}: {error}"
-    finalists = dict(sorted(_agreeing(sample, order, result), key=lambda found: found[1][1])[:FINALISTS])
+    finalists = dict(sorted(_agreeing(sample, order, result, tries_func), key=lambda found: found[1][1])[:FINALISTS])
     ways = {**ours, **{name: way for name, (way, _) in finalists.items()}}
     medians = {name: median(seconds) for name, seconds in interleaved(ways, ROUNDS, BURST).items()}
     best = min(finalists, key=lambda name: medians[name], default="")
     return Pace(order, first, medians["later"], medians.get("plan"), medians.get(best), best, no_plan)
 
 
-def _agreeing(sample: Sample, order: int, expected: list[Tensor]) -> Iterator[tuple[str, tuple[Way, float]]]:
+def _agreeing(
+    sample: Sample, order: int, expected: list[Tensor], tries_func: bool
+) -> Iterator[tuple[str, tuple[Way, float]]]:
     """Yield the ways of torch that work and return the same, each with the seconds of a call."""
     f, vector = flat(sample)
-    ways: dict[str, Way] = {title(nest, False): _call(differentiated(f, nest), vector) for nest in NESTS[order]}
+    nests = NESTS[order] if tries_func else ()
+    ways: dict[str, Way] = {title(nest, False): _call(differentiated(f, nest), vector) for nest in nests}
     ways["autograd"] = _call(rows(f, order), vector)
     for name, way in ways.items():
         with suppress(Exception), limited(SECONDS):  # a way may fail however it likes

@@ -32,7 +32,7 @@ def _residual(equation: Callable[[Any, Tensor, Tensor], Tensor]) -> Case:
 
 @deepxde
 def network() -> Case:
-    return _residual(lambda _, x, y: y)
+    return _residual(lambda _grad, _x, y: y)
 
 
 @deepxde
