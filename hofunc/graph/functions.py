@@ -215,7 +215,7 @@ def _meet(function: Any) -> None:
     """Have a Function recorded as one op that is about to run its forward, if a tape is running.
 
     Raises:
-        FunctionMet: It is the first time, and the Function is of the old form, which may ask what autograd follows.
+        FunctionMet: It is of the old form, which may ask what autograd follows, and that is not followed yet.
     """
     Applied.latest = _Latest.function = function
     _Latest.is_followed = (
@@ -223,7 +223,8 @@ def _meet(function: Any) -> None:
     )  # where it means nothing that they are off
     if "_hofunc_op" in vars(function) or function.__module__.startswith("torch.") or not _is_recorded_whole(function):
         return
-    if not has_setup_context(function):
+    tape = current_dispatch_mode()
+    if isinstance(tape, Tape) and not tape.is_followed and not has_setup_context(function):
         raise FunctionMet(function)
     as_op(function)
 

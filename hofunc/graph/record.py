@@ -121,6 +121,7 @@ def record(
 
 def _record_values(f: Function, inputs: Sequence[torch.Tensor], others: Any, follow: bool, watch: bool) -> Recording:
     tape, has_grad = Tape(), torch.is_grad_enabled()
+    tape.is_followed = follow
     asked: list[bool] = []
     with torch.enable_grad():
         aliases = [variable_of(tensor, follow=follow) for tensor in inputs]
@@ -178,6 +179,7 @@ def _leads_outside(tensors: Sequence[torch.Tensor], made: Made) -> bool:
 
 def _record_stand_ins(f: Function, inputs: Sequence[torch.Tensor], others: Any, follow: bool) -> Recording:
     tape = Tape()
+    tape.is_followed = follow
     tape.ledger.draws_again, tape.ledger.draws_by_row = True, differs_by_row()
     tape.ledger.spots = Spots(inputs_are_own=True)
     with drawn_again(inputs) as tape.generators, outside_transforms() as depth, torch.enable_grad():

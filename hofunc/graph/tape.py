@@ -52,6 +52,7 @@ class Tape(TorchDispatchMode):
         ledger: The graph so far.
         level: The level of torch.func's transforms at which the function runs, None outside of all.
         generators: Takes note of the generators that are drawn from, if the graph is computed again; else None.
+        is_followed: Whether autograd follows the inputs where the function sees them.
         captured: The ids of the inputs that the function captured, where these are inputs.
         is_guarded: Whether the functions by which subclasses override ops are kept from ops that arrive here. These
             functions have had their turn, and what they return no tape around this one would know.
@@ -62,6 +63,7 @@ class Tape(TorchDispatchMode):
         self.ledger = Ledger()
         self.level: int | None = None
         self.generators: Generators | None = None
+        self.is_followed = False
         self.captured: set[int] = set()
         self.is_guarded = count_dispatch_modes() > 0
         self._log: list[tuple[Any, tuple, dict, Any]] = []

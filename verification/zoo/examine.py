@@ -11,6 +11,7 @@ import hofunc
 from verification.conformance.limits import TooSlowError, limited
 from verification.conformance.sample import Sample
 from verification.conformance.verdicts import RIGHT
+from verification.zoo import shims
 from verification.zoo.entries import ENTRIES
 from verification.zoo.entry import Case, Entry
 from verification.zoo.judge import ORDERS, SECONDS, sample_of, verdict
@@ -48,7 +49,7 @@ def main() -> None:
     """Examine the entry that is named, and keep what was found."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    entry = ENTRIES[sys.argv[1]]
+    entry, _kept = ENTRIES[sys.argv[1]], shims.install()
     try:
         save(examine(entry))
     except Exception as error:  # a library may fail in any way

@@ -15,9 +15,6 @@ opacus = Library("opacus")
 
 def _residual(equation: Callable[[Any, Tensor, Tensor], Tensor]) -> Case:
     """Return the residual of an equation for a small network, as a function of two points."""
-    import os
-
-    os.environ["DDE_BACKEND"] = "pytorch"
     import deepxde as library
 
     library.config.set_default_float("float64")
@@ -47,9 +44,6 @@ def burgers_by_jacobian() -> Case:
 
 @deepxde
 def fourier_network() -> Case:
-    import os
-
-    os.environ["DDE_BACKEND"] = "pytorch"
     import deepxde as library
 
     library.config.set_default_float("float64")

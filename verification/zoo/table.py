@@ -7,7 +7,7 @@ from pathlib import Path
 from hofunc.releases import RELEASE
 from verification.conformance.verdicts import BROKEN, REFUSED, RIGHT, SLOW, WRONG
 from verification.zoo.entries import ENTRIES
-from verification.zoo.judge import ORDERS, Verdict
+from verification.zoo.judge import ORDERS, Verdict, is_as_said
 from verification.zoo.pace import Pace
 from verification.zoo.results import Found, load
 
@@ -76,7 +76,7 @@ def line(found: Found) -> str:
 def is_as_expected(found: Found) -> bool:
     """Tell whether an entry is right wherever it is not refused as it says, or too slow to plan."""
     return len(found.verdicts) == len(ORDERS) and all(
-        each.verdict in {RIGHT, SLOW} or each.expected for each in found.verdicts
+        each.verdict in {RIGHT, SLOW} or is_as_said(each, ENTRIES[found.key].refused) for each in found.verdicts
     )
 
 
@@ -120,7 +120,7 @@ def _failures(found: Sequence[Found]) -> Iterator[str]:
 
 def _reason(found: Found, verdicts: Sequence[Verdict]) -> str:
     refused = ENTRIES[found.key].refused
-    if refused is not None and any(verdict.expected for verdict in verdicts):
+    if refused is not None and any(is_as_said(verdict, refused) for verdict in verdicts):
         return refused.reason
     return _cell(next(verdict.note for verdict in verdicts if verdict.verdict != RIGHT))
 
