@@ -113,6 +113,8 @@ def nested_derivative(op: Any, output: int | None, positions: Positions, args: t
         is_mapped = nested is _nested and derivative is not None and not derivative.is_meta
         if derivative is None or (is_mapped and not _agrees(derivative.detach(), function, positions, detached)):
             derivative = nested(function, positions, 1)(*tensors)
+        is_custom = isinstance(op, FunctionOp) and not (in_transform() or derivative.is_meta)
+        follows = not is_custom or _follows(function, positions, detached, nested)
     except (RuntimeError, NotImplementedError) as error:
         raise _unsupported(
             op,
@@ -125,8 +127,7 @@ def nested_derivative(op: Any, output: int | None, positions: Positions, args: t
             got=f"nan from torch's own derivative of order {len(positions)}, where the op and its inputs have none",
             expected="a derivative of torch that is defined at these inputs",
         )
-    is_checked = isinstance(op, FunctionOp) and not (in_transform() or derivative.is_meta)
-    if is_checked and not _follows(function, positions, detached, nested):
+    if not follows:
         raise _unsupported(
             op,
             got=f"a backward pass of which autograd does not see all that it depends on, at order {len(positions)}",
@@ -161,14 +162,21 @@ def _nested_by_autograd(function: Callable, positions: Positions, _: int | None)
 def _by_rows(function: Callable, position: int) -> Callable:
     def derivative(*tensors: torch.Tensor) -> torch.Tensor:
         with torch.enable_grad():
-            x = tensors[position]
-            x = x.view_as(x) if x.requires_grad else x.detach().requires_grad_()
-            y = function(*tensors[:position], x, *tensors[position + 1 :])
+            followed = [*map(_followed, tensors)]  # a backward pass may count on all of its parameters
+            x = followed[position] = followed[position].view_as(followed[position])
+            y = function(*followed)
             rows = [_gradient(entry, x) for entry in y.reshape(-1)]
             shape = (*y.shape, *x.shape)
             return torch.stack(rows).reshape(shape) if rows else x.new_zeros(shape)
 
     return derivative
+
+
+def _followed(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor as one that autograd follows, if it has derivatives."""
+    if tensor.requires_grad or not tensor.is_floating_point():
+        return tensor
+    return tensor.detach().requires_grad_()
 
 
 def _gradient(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:

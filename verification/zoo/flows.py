@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from verification.zoo.entry import Case, Library
+from verification.zoo.entry import Case, Library, Refusal
 
 nflows = Library("nflows")
 zuko = Library("zuko")
@@ -72,7 +72,10 @@ def neural_autoregressive_flow() -> Case:
     return _zuko("NAF", transforms=1, signal=2, network={"hidden_features": [4]})
 
 
-@zuko
+_NOT_TWICE = "its custom Function has a backward pass that torch cannot differentiate again either"
+
+
+@zuko.entry(refused=Refusal("UnsupportedOpError", "no rule for GaussLegendre", _NOT_TWICE))
 def sum_of_squares_polynomials() -> Case:
     return _zuko("SOSPF", transforms=1, degree=2, polynomials=2)
 
@@ -82,7 +85,7 @@ def gaussianization() -> Case:
     return _zuko("GF", transforms=1, components=2)
 
 
-@zuko
+@zuko.entry(refused=Refusal("UnsupportedOpError", "no rule for AdaptiveCheckpointAdjoint", _NOT_TWICE))
 def continuous_flow() -> Case:
     return _zuko("CNF")
 
@@ -103,7 +106,10 @@ def real_nvp() -> Case:
     return _normflow(AffineCouplingBlock(MLP([1, 4, 2], init_zeros=False)), Permute(2))
 
 
-@normflows
+_BUFFERS = "it writes to buffers of its module at every call, in evaluation too (docs/buffers.md)"
+
+
+@normflows.entry(refused=Refusal("MutationError", "f is not pure", _BUFFERS))
 def residual_flow() -> Case:
     from normflows.flows import Residual
     from normflows.nets import LipschitzMLP
@@ -119,7 +125,10 @@ def autoregressive_spline() -> Case:
     return _normflow(AutoregressiveRationalQuadraticSpline(2, 1, 4, num_bins=3))
 
 
-@pyro
+_HOOKS = "pyro hooks into backward passes, to warn of what is not finite in them"
+
+
+@pyro.entry(refused=Refusal("UntracedError", "f calls register_hook", _HOOKS))
 def trace_log_density() -> Case:
     import pyro as library
     from pyro import distributions as dist

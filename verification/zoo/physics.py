@@ -89,21 +89,3 @@ def private_lstm() -> Case:
 
     layer = DPLSTM(2, 2, batch_first=True)
     return lambda x: layer(x)[0], (torch.randn(1, 2, 2),)
-
-
-@opacus
-def gradients_of_samples() -> Case:
-    """Differentiate the norms of the gradients of two samples, as clipping takes them."""
-    from opacus.grad_sample import GradSampleModule
-
-    model = GradSampleModule(torch.nn.Linear(2, 1), strict=False)
-    model.disable_hooks()
-    x, y = torch.randn(2, 2), torch.randn(2)
-
-    def f(weight: Tensor) -> Tensor:
-        def loss(weight: Tensor, x: Tensor, y: Tensor) -> Tensor:
-            return ((torch.func.functional_call(model, {"_module.weight": weight}, (x[None],))[0] - y) ** 2).sum()
-
-        return torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(weight, x, y).flatten(1).norm(dim=1)
-
-    return f, (torch.randn(1, 2),)

@@ -9,7 +9,10 @@ from typing import TypeVar
 import torch
 from torch.utils.data import dataloader
 
-_NMS = "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+_OPS = (
+    "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+)
 
 
 def install() -> list[torch.library.Library]:
@@ -19,5 +22,6 @@ def install() -> list[torch.library.Library]:
     if not hasattr(dataloader, "T_co"):
         dataloader.T_co = TypeVar("T_co", covariant=True)  # type: ignore[attr-defined] # of schnetpack 2.0
     fragment = torch.library.Library("torchvision", "FRAGMENT")  # whose extension is built for CUDA
-    fragment.define(_NMS)
+    for op in _OPS:
+        fragment.define(op)
     return [fragment]
