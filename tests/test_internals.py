@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
+from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
@@ -497,13 +498,13 @@ def test_functions_are_met_before_their_forward_is_looked_up(monkeypatch: pytest
         met.append(function)
         monkeypatch.setattr(function, "forward", staticmethod(lambda _, x: x.cos()))
 
-    before = internals.BackwardCFunction.__init__
+    before = BackwardCFunction.__init__
     try:
         internals.watch_functions(note)
         kept = WithContext.apply
         assert torch.equal(kept(torch.ones(2)), torch.ones(2).cos())
     finally:
-        internals.BackwardCFunction.__init__ = before  # type: ignore[method-assign]
+        type.__setattr__(BackwardCFunction, "__init__", before)
     assert met == [WithContext]
 
 

@@ -132,9 +132,9 @@ def as_op(function: type[torch.autograd.Function], *, has_rule: bool = False) ->
 
     function._hofunc_op = op  # type: ignore[attr-defined]
     function.apply = classmethod(apply)  # type: ignore[assignment, method-assign]
-    function.forward = staticmethod(_recorded_forward(function, op))  # type: ignore[assignment, method-assign]
+    function.forward = staticmethod(_recorded_forward(function, op))  # type: ignore[method-assign]
     if op.is_transformed:
-        function.setup_context = staticmethod(_unrecorded_context(function))  # type: ignore[assignment, method-assign]
+        function.setup_context = staticmethod(_unrecorded_context(function))  # type: ignore[method-assign]
     return op
 
 
@@ -145,9 +145,10 @@ def _recorded_forward(function: type[torch.autograd.Function], op: FunctionOp) -
     @wraps(original)
     def forward(*args: Any) -> Any:
         applied, _Latest.function = _Latest.function, None
-        if applied is not function or not _is_recorded_whole(function):  # an heir may call it, or have none of its own
+        tape = _recorder_of(function)
+        if applied is not function or tape is None:  # an heir may call it, or have none of its own
             return original(*args)
-        tape, is_followed = current_dispatch_mode(), _Latest.is_followed
+        is_followed = _Latest.is_followed
         given = args if op.is_transformed else args[1:]  # without the context
         with pop_mode_temporarily():
             if isinstance(current_dispatch_mode(), Tape):
@@ -169,7 +170,7 @@ def _unrecorded_context(function: type[torch.autograd.Function]) -> Callable[...
 
     @wraps(original)
     def setup_context(*args: Any, **kwargs: Any) -> None:
-        with disable_current_modes() if _is_recorded_whole(function) else nullcontext():
+        with disable_current_modes() if _recorder_of(function) is not None else nullcontext():
             original(*args, **kwargs)
 
     setup_context._hofunc_original = original  # type: ignore[attr-defined]
@@ -181,12 +182,12 @@ def _original(method: Callable[..., Any]) -> Callable[..., Any]:
     return getattr(method, "_hofunc_original", method)
 
 
-def _is_recorded_whole(function: type) -> bool:
-    """Tell whether a tape would record a call of a Function as one node."""
+def _recorder_of(function: type) -> Tape | None:
+    """Return the tape that records a call of a Function as one node, if there is one."""
     tape = current_dispatch_mode()
     if not isinstance(tape, Tape) or maybe_current_level() not in {None, tape.level}:
-        return False
-    return function in _RULED or not records_forward(function)
+        return None
+    return tape if function in _RULED or not records_forward(function) else None
 
 
 def _other_than(given: Sequence[Any], out: Any) -> Any:
@@ -221,10 +222,10 @@ def _meet(function: Any) -> None:
     _Latest.is_followed = (
         torch.is_grad_enabled() or is_in_recorded_forward()
     )  # where it means nothing that they are off
-    if "_hofunc_op" in vars(function) or function.__module__.startswith("torch.") or not _is_recorded_whole(function):
+    tape = _recorder_of(function)
+    if tape is None or "_hofunc_op" in vars(function) or function.__module__.startswith("torch."):
         return
-    tape = current_dispatch_mode()
-    if isinstance(tape, Tape) and not tape.is_followed and not has_setup_context(function):
+    if not tape.is_followed and not has_setup_context(function):
         raise FunctionMet(function)
     as_op(function)
 
