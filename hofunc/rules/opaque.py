@@ -165,9 +165,12 @@ def _by_rows(function: Callable, position: int) -> Callable:
             followed = [*map(_followed, tensors)]  # a backward pass may count on all of its parameters
             x = followed[position] = followed[position].view_as(followed[position])
             y = function(*followed)
-            rows = [_gradient(entry, x) for entry in y.reshape(-1)]
             shape = (*y.shape, *x.shape)
-            return torch.stack(rows).reshape(shape) if rows else x.new_zeros(shape)
+            if not y.requires_grad or not y.numel():
+                return x.new_zeros(shape)
+            units = torch.eye(y.numel(), dtype=y.dtype, device=y.device).reshape(-1, *y.shape)
+            rows = [torch.autograd.grad(y, x, u, create_graph=True, materialize_grads=True)[0] for u in units]
+            return torch.stack(rows).reshape(shape)
 
     return derivative
 
@@ -177,12 +180,6 @@ def _followed(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.requires_grad or not tensor.is_floating_point():
         return tensor
     return tensor.detach().requires_grad_()
-
-
-def _gradient(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    if not y.requires_grad:
-        return torch.zeros_like(x)
-    return torch.autograd.grad(y, x, create_graph=True, materialize_grads=True)[0]
 
 
 def _with_history_of(tensors: Sequence[torch.Tensor], result: torch.Tensor) -> torch.Tensor:
