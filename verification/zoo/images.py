@@ -51,11 +51,6 @@ def mixer() -> Case:
     return _network("mixer_s16_224", 8, img_size=8, patch_size=4, embed_dim=4, num_blocks=1)
 
 
-@timm
-def resnet() -> Case:
-    return _network("resnet10t", 32, channels=(2, 2, 2, 2), stem_width=2)
-
-
 @kornia
 def gaussian_blur() -> Case:
     from kornia.filters import gaussian_blur2d
