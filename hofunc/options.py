@@ -60,7 +60,8 @@ class options:  # noqa: N801 - it is called as a function is, as torch.set_grad_
         functions: What is differentiated of a custom ``torch.autograd.Function`` that has no rule: ``"backward"``, the
             default, its own backward, by nested torch.func or, without a ``setup_context``, by torch.autograd;
             ``"forward"`` the ops of its forward, for those whose backward is the derivative of that, which is not
-            checked, with a `FallbackWarning` once for each; or a collection of the classes of which the forward is to be taken.
+            checked, with a `FallbackWarning` once for each; or a collection of the classes of which the forward is to
+            be taken.
 
     Raises:
         ArgumentError: It is none of these.
