@@ -32,7 +32,9 @@ class Found:
 def save(found: Found, folder: Path = FOLDER) -> None:
     """Keep what was found of an entry, in place of what was found before."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{found.key}.json").write_text(json.dumps(asdict(found), indent=1), encoding="utf-8")
+    part = folder / f"{found.key}.part"  # so that who reads meanwhile finds all of it or none
+    part.write_text(json.dumps(asdict(found), indent=1), encoding="utf-8")
+    part.replace(folder / f"{found.key}.json")
 
 
 def load(folder: Path = FOLDER) -> dict[str, Found]:
