@@ -5,14 +5,14 @@ import sys
 
 from verification.zoo import table
 from verification.zoo.entries import ENTRIES
-from verification.zoo.results import Found, load, save
+from verification.zoo.results import DIED, Found, load, save
 
 SECONDS = 600.0  # for one entry, beside the limits that it keeps itself
 
 
 def run(key: str) -> Found:
     """Examine an entry in a process of its own, which may hang or die, and return what was found."""
-    save(Found(key, failure="the process died"))
+    save(Found(key, failure=DIED))
     try:
         command = [sys.executable, "-m", "verification.zoo.examine", key]
         subprocess.run(command, timeout=SECONDS, check=False, capture_output=True)  # noqa: S603 - a key of ours

@@ -7,6 +7,7 @@ from pathlib import Path
 from verification.zoo.judge import Verdict
 from verification.zoo.pace import Pace
 
+DIED = "the process died"
 FOLDER = Path(__file__).parents[2] / "build" / "zoo"
 
 

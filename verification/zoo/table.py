@@ -9,7 +9,7 @@ from verification.conformance.verdicts import BROKEN, REFUSED, RIGHT, SLOW, WRON
 from verification.zoo.entries import ENTRIES
 from verification.zoo.judge import ORDERS, Verdict, is_as_said
 from verification.zoo.pace import Pace
-from verification.zoo.results import Found, load
+from verification.zoo.results import DIED, Found, load
 
 PAGE = Path(__file__).parents[2] / "docs" / "zoo.md"
 
@@ -18,7 +18,8 @@ TEXT = """\
 
 hofunc on functions of other people's libraries, as these are, at orders 2 and 3. `make zoo` makes this page, in an
 environment of its own with the versions that are pinned in constraints.txt: torch {torch}, float64, one thread
-of {processors}, {count} functions of {libraries} libraries.
+of {processors}; {count} of {entries_there_are} functions, of {libraries}
+libraries.
 
 Each derivative is contracted with random weights and directions to one number, which nested reverse and forward mode
 of torch.func, nested torch.autograd where torch.func fails, and differences of torch's first derivative judge, none of
@@ -49,12 +50,13 @@ which uses hofunc. Where they disagree, differences decide.
 """
 
 
-def page(found: Sequence[Found]) -> str:
-    """Return the text of the page."""
+def page(found: Sequence[Found], entries: int) -> str:
+    """Return the text of the page, of those found of so many entries."""
     return TEXT.format(
         torch=".".join(map(str, RELEASE)),
         processors=os.cpu_count(),
         count=len(found),
+        entries_there_are=entries,
         libraries=len({ENTRIES[each.key].library for each in found}),
         totals="\n".join(_totals(found)),
         failures="\n".join(_failures(found)),
@@ -180,15 +182,9 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
 
 
 def main() -> None:
-    """Write the page.
-
-    Raises:
-        SystemExit: An entry has not been examined yet.
-    """
-    found = load()
-    if missing := [key for key in ENTRIES if key not in found]:
-        raise SystemExit(f"not examined yet: {', '.join(missing)}. Run `make zoo`.")
-    PAGE.write_text(page([found[key] for key in ENTRIES]), encoding="utf-8")
+    """Write the page, of what has been examined so far."""
+    found = {key: each for key, each in load().items() if each.verdicts or each.failure != DIED}
+    PAGE.write_text(page([found[key] for key in ENTRIES if key in found], len(ENTRIES)), encoding="utf-8")
 
 
 if __name__ == "__main__":
