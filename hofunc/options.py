@@ -11,6 +11,19 @@ FALLBACKS = ("warn", "error", "quiet")
 PASSES = ("backward", "forward")
 PLANNINGS = ("auto", "quick", "full")
 
+# Functions of libraries, of the old form, that were read: their backward is the derivative of their forward, which is
+# made of ops, and is there for speed or memory. So the forward is recorded, whatever the options are.
+KNOWN = frozenset(
+    {
+        "gpytorch.functions.matern_covariance.MaternCovariance",
+        "gpytorch.functions.rbf_covariance.RBFCovariance",
+        "linear_operator.functions._inv_quad.InvQuad",
+        "linear_operator.functions._matmul.Matmul",
+        "linear_operator.functions._solve.Solve",
+        "torchdiffeq._impl.rk_common._UncheckedAssign",
+    }
+)
+
 
 class _Current:
     """The options that hold now, for the whole process."""
@@ -24,11 +37,16 @@ class _Current:
 def records_forward(function: type) -> bool:
     """Tell whether of a custom autograd.Function the forward is recorded, rather than that its backward is used."""
     chosen = _Current.functions
-    return chosen == "forward" if isinstance(chosen, str) else function in chosen
+    return is_known(function) or (chosen == "forward" if isinstance(chosen, str) else function in chosen)
+
+
+def is_known(function: type) -> bool:
+    """Tell whether a custom autograd.Function is known to have a backward that is the derivative of its forward."""
+    return f"{function.__module__}.{function.__qualname__}" in KNOWN
 
 
 def records_forwards() -> bool:
-    """Tell whether the forward of any custom autograd.Function is recorded."""
+    """Tell whether options say that the forward of any custom autograd.Function is recorded."""
     return _Current.functions not in ("backward", frozenset())
 
 
@@ -55,9 +73,10 @@ class options:  # noqa: N801 - it is called as a function is, as torch.set_grad_
             `FallbackWarning` once for each op, which is the default; ``"error"``, an `UnsupportedOpError`; ``"quiet"``,
             nothing. Plans that are made already, by ``.plan``, stay as they are.
         functions: What is differentiated of a custom ``torch.autograd.Function`` that has no rule: ``"backward"``, the
-            default, its own backward, by nested torch.func, for which it has to have a ``setup_context``; ``"forward"``
-            the ops of its forward, for those whose backward is the derivative of that, which is not checked, with a
-            `FallbackWarning` once for each; or a collection of the classes of which the forward is to be taken.
+            default, its own backward, by nested torch.func or, without a ``setup_context``, by torch.autograd;
+            ``"forward"`` the ops of its forward, for those whose backward is the derivative of that, which is not
+            checked, with a `FallbackWarning` once for each; or a collection of the classes of which the forward is to
+            be taken.
         planning: How much planning a call may take: ``"quick"``, by the strategy that needs the fewest steps of
             planning, and by others that promise to be faster; ``"full"``, by all that could be; ``"auto"``, the
             default, the former until calls have taken as long as the latter would. Derivatives are the same but for
