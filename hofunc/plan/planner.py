@@ -12,7 +12,7 @@ from hofunc.options import max_plan_seconds
 from hofunc.plan.blocks import Local, local_blocks
 from hofunc.plan.blueprint import Blueprint, Limits, Peak, drawn, own_peak
 from hofunc.plan.cost import rates_of
-from hofunc.plan.estimate import compositions
+from hofunc.plan.estimate import Estimate, estimate
 from hofunc.plan.packing import DirectionsError
 from hofunc.plan.program import TooManyStepsError, device_of
 from hofunc.plan.rows import number_of_rows, with_rows
@@ -91,8 +91,8 @@ def quickly(lowered: Lowered, orders: Sequence[int], *, compact: bool, limits: L
     """Plan as `plan` does, but only by strategies that are likely to be the fastest.
 
     What a plan takes to make and what it takes to run are in proportion, where no tensor is large, to the number of
-    compositions, which is counted before. So the strategy with the fewest is planned first; another one only if it
-    has hardly more for the time that the first plan takes to run.
+    compositions, which is counted before. So the strategy that should run fastest is planned first; another one only
+    if it should not take longer than the first plan does.
     """
     lowered = with_rows(lowered)
     local = local_blocks(lowered, max(orders))
@@ -103,7 +103,7 @@ def quickly(lowered: Lowered, orders: Sequence[int], *, compact: bool, limits: L
     plans = turns.taken(_LIKELY)
     best = min(_within(plans, limits, peak), key=lambda plan: plan.run_cost.seconds)
     made = {plan.strategy for plan in plans} | turns.inapplicable
-    left_out = [count for name, count in turns.compositions.items() if name not in made]
+    left_out = [each.compositions for name, each in turns.estimates.items() if name not in made]
     return Quick(best, _PER_COMPOSITION * sum(left_out))
 
 
@@ -154,15 +154,15 @@ def _maker(
     return made
 
 
-def _estimates(lowered: Lowered, local: dict[int, Local], orders: Sequence[int]) -> dict[str, int]:
-    """Return how many compositions the strategies make of which one is to be taken, the fewest first."""
-    counts = {name: compositions(lowered, local, orders, name) for name in _candidates(lowered, local, orders)}
-    return dict(sorted(counts.items(), key=lambda item: item[1]))
+def _estimates(lowered: Lowered, local: dict[int, Local], orders: Sequence[int]) -> dict[str, Estimate]:
+    """Return what the strategies take of which one is to be taken, the one that should run fastest first."""
+    found = {name: estimate(lowered.graph, local, orders, name) for name in _candidates(lowered, local, orders)}
+    return dict(sorted(found.items(), key=lambda item: item[1].run))
 
 
-def _announce(lowered: Lowered, orders: Sequence[int], counts: dict[str, int]) -> None:
+def _announce(lowered: Lowered, orders: Sequence[int], estimates: dict[str, Estimate]) -> None:
     """Say so if planning is going to take long."""
-    count = min(counts.values())
+    count = min(each.compositions for each in estimates.values())
     seconds = _PER_COMPOSITION / 2 * count * STEP_SECONDS
     if seconds < LONG:
         return
@@ -186,18 +186,18 @@ class _Turns:
 
     Args:
         make: Plans by a strategy, in so many steps.
-        compositions: How many compositions each is estimated to make, the fewest first.
+        estimates: What each is estimated to take, the one that should run fastest first.
         device: Where plans are to run.
         limits: Rows at a time, and memory.
         peak: Tells what is held at once where a plan is run.
 
     Attributes:
-        compositions: What was given.
+        estimates: What was given.
         inapplicable: The strategies that turned out not to apply.
     """
 
-    def __init__(self, make: _Maker, compositions: dict[str, int], device: torch.device, limits: Limits, peak: Peak):
-        self.compositions = compositions
+    def __init__(self, make: _Maker, estimates: dict[str, Estimate], device: torch.device, limits: Limits, peak: Peak):
+        self.estimates = estimates
         self.inapplicable: set[str] = set()
         self._make, self._limits, self._peak = make, limits, peak
         self._call = rates_of(device).view
@@ -210,8 +210,8 @@ class _Turns:
         """
         plans: list[Blueprint] = []
         clock = _Clock(max_plan_seconds())
-        left = list(self.compositions)
-        leave = max(FIRST_LEAVE, _PER_COMPOSITION * self.compositions[left[0]])
+        left = list(self.estimates)
+        leave = max(FIRST_LEAVE, _PER_COMPOSITION * self.estimates[left[0]].compositions)
         while left:
             for name in left[:]:
                 best = min((one for one in plans if _fits(one, self._limits, self._peak)), key=_seconds, default=None)
@@ -235,8 +235,8 @@ class _Turns:
         return plans
 
     def _expected(self, name: str, best: Blueprint) -> float:
-        """Return how many steps a strategy takes, if it takes as many for each composition as the best one did."""
-        return self.compositions[name] * best.effort / max(1, self.compositions[best.strategy])
+        """Return how many steps a strategy runs as long as, if the estimate errs as that of the best one did."""
+        return self.estimates[name].run * best.effort / max(1, self.estimates[best.strategy].compositions)
 
 
 class _Clock:

@@ -14,7 +14,7 @@ from hofunc.plan import packing, planner
 from hofunc.plan.blocks import local_blocks
 from hofunc.plan.blueprint import Blueprint, Limits, own_peak
 from hofunc.plan.cost import Cost, StepCost
-from hofunc.plan.estimate import compositions
+from hofunc.plan.estimate import Estimate, estimate
 from hofunc.plan.planner import plan, rival
 from hofunc.plan.program import TooManyStepsError
 from hofunc.plan.strategies import STRATEGIES
@@ -140,7 +140,9 @@ def test_a_plan_beyond_the_limits_makes_no_other_give_up(max_bytes: int | None, 
             raise TooManyStepsError
         return replace(real, strategy=name, cost=Cost((StepCost(0, 0, (), 1e-3),), 100 if name == "reverse" else 10))
 
-    turns = planner._Turns(make, {"reverse": 1, "mixed": 1}, CPU, Limits(max_bytes=max_bytes), own_peak)
+    turns = planner._Turns(
+        make, {"reverse": Estimate(1, 1), "mixed": Estimate(1, 1)}, CPU, Limits(max_bytes=max_bytes), own_peak
+    )
     made = turns.taken(planner._POSSIBLE)
     assert {one.strategy for one in made} == expected
 
@@ -188,7 +190,7 @@ def test_compositions_are_counted_before(strategy: str) -> None:
         recording = recorded(f, x)
         lowered = lower(recording.graph, recording.values, 2)
         made, *_ = plan(lowered, (2,), compact=False, strategy=strategy)
-        count = compositions(lowered, local_blocks(lowered, 2), (2,), strategy)
+        count = estimate(lowered.graph, local_blocks(lowered, 2), (2,), strategy).compositions
         assert count < made.effort < 6 * count
 
 
