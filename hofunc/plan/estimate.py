@@ -15,7 +15,7 @@ from hofunc.plan.blocks import Local, is_nonlinear
 from hofunc.plan.reverse import elimination_order
 
 MOST = 200_000  # compositions at which counting ends
-ENTRIES = 3000  # of a tensor, with which to compute takes as long as the calls of a composition
+ENTRIES = 50_000  # that run as long as the calls of a composition, most of them by some structure that is not seen here
 
 
 class Estimate(NamedTuple):
