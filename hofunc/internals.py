@@ -57,7 +57,7 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses import FakeTensorMode
 from torch.amp.autocast_mode import _cast as cast_as_autocast
 from torch.autograd import forward_ad
-from torch.autograd.function import _SingleLevelFunction
+from torch.autograd.function import BackwardCFunction, _SingleLevelFunction
 from torch.nn.modules._functions import BackwardHookFunction
 from torch.nn.modules.module import _WrappedHook as WrappedHook
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -162,6 +162,7 @@ __all__ = [
     "tree_map_only",
     "tree_unflatten",
     "unwrap_if_dead",
+    "watch_functions",
 ]
 
 
@@ -271,6 +272,15 @@ def function_running() -> type | None:
             return getattr(type(context), "_forward_cls", kinds[frame.f_code])
         frame = frame.f_back
     return None if torch.is_inference_mode_enabled() else torch.autograd.Function
+
+
+def watch_functions(note: Callable[[type], None]) -> None:
+    """Have a function called with every custom Function that is applied, before its forward is looked up and runs."""
+
+    def made(context: Any) -> None:  # as each application makes one
+        note(type(context)._forward_cls)
+
+    type.__setattr__(BackwardCFunction, "__init__", made)
 
 
 def function_refused(error: RuntimeError) -> type | None:

@@ -195,12 +195,19 @@ class Storages:
         self._known: dict[int, int] = {}  # how many writes there had been when the node of a tensor was recorded
         self._families: dict[int, int | None] = {}  # of the nodes that writes left, which are no views any more
         self._roots: dict[int, int] = {}  # the families of tensors that are no nodes and no views of any, by their ids
+        self._same: dict[int, torch.Tensor] = {}  # what an alias stands for that was detached inside a forward, by id
         self.kept: list[torch.Tensor] = []
+
+    def note_alias(self, alias: torch.Tensor, tensor: torch.Tensor) -> None:
+        """Note that an alias is of the family of a tensor: nobody looks at what is detached where autograd is off."""
+        self._same[id(alias)] = tensor
+        self.kept.append(alias)
 
     def allocated(self) -> dict[int, torch.Tensor]:
         """Return the tensors whose storages were allocated by ops of the function itself, by storage."""
         ledger = self._ledger
-        made = [(op, t) for op, out in ledger.untracked for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
+        called = [(op, out) for op, out in ledger.untracked if isinstance(op, OpOverload)]
+        made = [(op, t) for op, out in called for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
         made += [(n.op, v) for n, v in zip(ledger.nodes, ledger.values, strict=True) if isinstance(n.op, OpOverload)]
         copies = ledger.inputs if ledger.spots is not None and ledger.spots.inputs_are_own else []
         given = {storage_key(ledger.values[number]) for number in copies}
@@ -313,6 +320,8 @@ class Storages:
         index = self._ledger.tracked.get(id(tensor), self._ledger.tracked.get(id(root_of(tensor))))
         if index is None:
             root = root_of(tensor)
+            if id(root) in self._same:
+                return self._family(self._same[id(root)])
             return None if root is self._storages[storage_key(tensor)].owner else self._unrelated(root)
         nodes, detached = self._ledger.nodes, self._ledger.detached
         while index not in self._families and index not in detached and is_view(nodes[index].op):

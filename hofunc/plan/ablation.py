@@ -73,7 +73,7 @@ def _distinct(part: Key) -> list[tuple[int, ...]]:
 
 
 ABLATIONS: dict[str, Callable[..., Blocks]] = {
-    "reverse-without-batch": partial(reverse, add=_as_dense),
-    "reverse-without-schwarz": partial(reverse, eliminate=_in_order),
-    "reverse-without-either": partial(reverse, add=_as_dense, eliminate=_in_order),
+    "reverse-without-batch": partial(reverse, add=_as_dense, bundles=False),
+    "reverse-without-schwarz": partial(reverse, eliminate=_in_order, bundles=False),
+    "reverse-without-either": partial(reverse, add=_as_dense, eliminate=_in_order, bundles=False),
 }

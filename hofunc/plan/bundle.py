@@ -29,7 +29,7 @@ class Bundle:
 
     Args:
         builder: Takes the steps.
-        inputs: The inputs.
+        inputs: The inputs; none, if each is to remain a variable of its own.
 
     Attributes:
         number: The number of the variable, after those of all nodes.
@@ -40,10 +40,11 @@ class Bundle:
         self._nodes = builder.lowered.graph.nodes
         self.number = len(self._nodes)
         self._ranges: dict[int, range] = {}
+        self._extent = 0
         for number in sorted(inputs):
-            start = max((r.stop for r in self._ranges.values()), default=0)
-            self._ranges[number] = range(start, start + prod(map(int, self._nodes[number].shape)))
-        self._extent = start + len(self._ranges[number])
+            size = prod(map(int, self._nodes[number].shape))
+            self._ranges[number] = range(self._extent, self._extent + size)
+            self._extent += size
         self._members: dict[Block, set[int]] = defaultdict(set)
 
     def tied(self, taken: Taken, node: int) -> Iterator[tuple[Block, list[Term]]]:

@@ -2,15 +2,17 @@
 
 from collections.abc import Callable, Sequence
 from math import inf
+from time import perf_counter
 from typing import NamedTuple
 
 import torch
 
-from hofunc.errors import ArgumentError
+from hofunc.errors import ArgumentError, PlanningWarning, warn
+from hofunc.options import max_plan_seconds
 from hofunc.plan.blocks import Local, local_blocks
 from hofunc.plan.blueprint import Blueprint, Limits, Peak, drawn, own_peak
 from hofunc.plan.cost import rates_of
-from hofunc.plan.estimate import compositions
+from hofunc.plan.estimate import Estimate, estimate
 from hofunc.plan.packing import DirectionsError
 from hofunc.plan.program import TooManyStepsError, device_of
 from hofunc.plan.rows import number_of_rows, with_rows
@@ -21,6 +23,8 @@ from hofunc.rules.settle import settling
 FIRST_LEAVE = 1500  # steps of planning that a strategy may take before the others have their turn
 _LEAVE_GROWS = 4
 _PER_COMPOSITION = 5  # steps of planning at most, as a rule
+STEP_SECONDS = 1e-4  # that a step of planning takes, about
+LONG = 2.0  # seconds of planning, from which on it is announced
 
 # How many steps of planning a strategy may take for as long as the best plan runs, in calls that compute nothing. A
 # fourth of the steps at least are calls in the end, so that beyond the first number it cannot be faster; as a rule it
@@ -64,7 +68,9 @@ def plan(
     make = _maker(lowered, local, orders, compact, limits, peak)
     if strategy != "auto":
         return tuple(_within([make(strategy, inf)], limits, peak))
-    turns = _Turns(make, _estimates(lowered, local, orders), device_of(lowered.graph), limits, peak)
+    counts = _estimates(lowered, local, orders)
+    _announce(lowered, orders, counts)
+    turns = _Turns(make, counts, device_of(lowered.graph), limits, peak)
     plans = turns.taken(_POSSIBLE)
     return tuple(sorted(_within(plans, limits, peak), key=lambda plan: plan.run_cost.seconds))
 
@@ -87,17 +93,19 @@ def quickly(lowered: Lowered, orders: Sequence[int], *, compact: bool, limits: L
     """Plan as `plan` does, but only by strategies that are likely to be the fastest.
 
     What a plan takes to make and what it takes to run are in proportion, where no tensor is large, to the number of
-    compositions, which is counted before. So the strategy with the fewest is planned first; another one only if it
-    has hardly more for the time that the first plan takes to run.
+    compositions, which is counted before. So the strategy that should run fastest is planned first; another one only
+    if it should not take longer than the first plan does.
     """
     lowered = with_rows(lowered)
     local = local_blocks(lowered, max(orders))
     make = _maker(lowered, local, orders, compact, limits, peak)
-    turns = _Turns(make, _estimates(lowered, local, orders), device_of(lowered.graph), limits, peak)
+    counts = _estimates(lowered, local, orders)
+    _announce(lowered, orders, counts)
+    turns = _Turns(make, counts, device_of(lowered.graph), limits, peak)
     plans = turns.taken(_LIKELY)
     best = min(_within(plans, limits, peak), key=lambda plan: plan.run_cost.seconds)
     made = {plan.strategy for plan in plans} | turns.inapplicable
-    left_out = [count for name, count in turns.compositions.items() if name not in made]
+    left_out = [each.compositions for name, each in turns.estimates.items() if name not in made]
     return Quick(best, _PER_COMPOSITION * sum(left_out), turns.effort)
 
 
@@ -148,10 +156,27 @@ def _maker(
     return made
 
 
-def _estimates(lowered: Lowered, local: dict[int, Local], orders: Sequence[int]) -> dict[str, int]:
-    """Return how many compositions the strategies make of which one is to be taken, the fewest first."""
-    counts = {name: compositions(lowered, local, orders, name) for name in _candidates(lowered, local, orders)}
-    return dict(sorted(counts.items(), key=lambda item: item[1]))
+def _estimates(lowered: Lowered, local: dict[int, Local], orders: Sequence[int]) -> dict[str, Estimate]:
+    """Return what the strategies take of which one is to be taken, the one that should run fastest first."""
+    found = {name: estimate(lowered.graph, local, orders, name) for name in _candidates(lowered, local, orders)}
+    return dict(sorted(found.items(), key=lambda item: item[1].run))
+
+
+def _announce(lowered: Lowered, orders: Sequence[int], estimates: dict[str, Estimate]) -> None:
+    """Say so if planning is going to take long."""
+    count = min(each.compositions for each in estimates.values())
+    seconds = _PER_COMPOSITION / 2 * count * STEP_SECONDS
+    if seconds < LONG:
+        return
+    nodes = lowered.graph.nodes
+    inputs = sum(nodes[number].active for number in lowered.graph.inputs)
+    warn(
+        f"hofunc: planning takes some {seconds:.0f} seconds: derivatives of order {max(orders)} of {len(nodes)} nodes "
+        f"by {inputs} inputs are {count} compositions. Later calls of this structure find the plan. `.plan(...)` makes "
+        "one beforehand; hofunc.options(max_plan_seconds=...) takes the best that is found in time; one input that f "
+        "takes apart is planned sooner than many.",
+        PlanningWarning,
+    )
 
 
 class _Turns:
@@ -163,19 +188,19 @@ class _Turns:
 
     Args:
         make: Plans by a strategy, in so many steps.
-        compositions: How many compositions each is estimated to make, the fewest first.
+        estimates: What each is estimated to take, the one that should run fastest first.
         device: Where plans are to run.
         limits: Rows at a time, and memory.
         peak: Tells what is held at once where a plan is run.
 
     Attributes:
-        compositions: What was given.
+        estimates: What was given.
         inapplicable: The strategies that turned out not to apply.
         effort: How many steps all took so far, those that were given up among them.
     """
 
-    def __init__(self, make: _Maker, compositions: dict[str, int], device: torch.device, limits: Limits, peak: Peak):
-        self.compositions = compositions
+    def __init__(self, make: _Maker, estimates: dict[str, Estimate], device: torch.device, limits: Limits, peak: Peak):
+        self.estimates = estimates
         self.inapplicable: set[str] = set()
         self.effort = 0
         self._make, self._limits, self._peak = make, limits, peak
@@ -188,15 +213,18 @@ class _Turns:
             per_call: How many steps a strategy may take for as long as the best plan runs, in calls of no work.
         """
         plans: list[Blueprint] = []
-        left = list(self.compositions)
-        leave = max(FIRST_LEAVE, _PER_COMPOSITION * self.compositions[left[0]])
+        clock = _Clock(max_plan_seconds())
+        left = list(self.estimates)
+        leave = max(FIRST_LEAVE, _PER_COMPOSITION * self.estimates[left[0]].compositions)
         while left:
             for name in left[:]:
                 best = min((one for one in plans if _fits(one, self._limits, self._peak)), key=_seconds, default=None)
                 most = inf if best is None else max(FIRST_LEAVE, per_call * _seconds(best) / self._call)
-                if best is not None and per_call < _POSSIBLE and self._expected(name, best) > most:
-                    left.remove(name)
-                    continue
+                if best is not None:
+                    most = min(most, clock.steps_left(plans))
+                    if per_call < _POSSIBLE and self._expected(name, best) > most:
+                        left.remove(name)
+                        continue
                 try:
                     plans.append(self._make(name, min(leave, most)))
                 except DirectionsError:  # reverse always applies
@@ -213,8 +241,24 @@ class _Turns:
         return plans
 
     def _expected(self, name: str, best: Blueprint) -> float:
-        """Return how many steps a strategy takes, if it takes as many for each composition as the best one did."""
-        return self.compositions[name] * best.effort / max(1, self.compositions[best.strategy])
+        """Return how many steps a strategy runs as long as, if the estimate errs as that of the best one did."""
+        return self.estimates[name].run * best.effort / max(1, self.estimates[best.strategy].compositions)
+
+
+class _Clock:
+    """Counts the seconds of planning.
+
+    Args:
+        limit: How many it may take once there is a plan.
+    """
+
+    def __init__(self, limit: float):
+        self._limit, self._start = limit, perf_counter()
+
+    def steps_left(self, plans: Sequence[Blueprint]) -> float:
+        """Return how many more steps can be made in time, as fast as those of some plans were."""
+        spent = perf_counter() - self._start
+        return inf if self._limit == inf else max(0, (self._limit / spent - 1) * sum(plan.effort for plan in plans))
 
 
 def _seconds(made: Blueprint) -> float:

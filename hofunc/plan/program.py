@@ -189,6 +189,10 @@ class Builder:
             self._known[key] = self._give(vector, (len(numbers),), dtype)
         return self._known[key]
 
+    def hold(self, tensor: torch.Tensor) -> Register:
+        """Return the register of a constant of the plan."""
+        return self._give(tensor, tuple(tensor.shape), tensor.dtype)
+
     @property
     def device(self) -> torch.device:
         """Device of the first input."""

@@ -61,6 +61,7 @@ def reverse(
     *,
     add: Adding = accumulated,
     eliminate: Elimination = eliminated,
+    bundles: bool = True,
 ) -> Blocks:
     """Return the derivatives of every output by the active inputs, of the given orders.
 
@@ -70,13 +71,14 @@ def reverse(
         orders: The orders wanted.
         add: Adds up the terms of a block.
         eliminate: Replaces a node in a block by what it is computed from.
+        bundles: Whether many inputs may be taken as one variable, for which keys of blocks have to be sorted.
 
     Returns:
         Contracted terms by output node and sorted tuple of input nodes; a block that vanishes is left out.
     """
     nodes, highest = builder.lowered.graph.nodes, max(orders)
     inputs = [number for number in builder.lowered.graph.inputs if nodes[number].active]
-    bundle = Bundle(builder, inputs) if len(inputs) >= LEAST and eliminate is eliminated else None
+    bundle = Bundle(builder, inputs if bundles and len(inputs) >= LEAST else ())
     degrees = [*_degrees(builder, local, highest), 1]
     blocks = _Pending()
     for output in dict.fromkeys(builder.lowered.graph.outputs):
@@ -84,25 +86,17 @@ def reverse(
             blocks.add((output, (output,)), [identity(fresh_axes(nodes[output].shape))])
     for index in elimination_order(local):
         taken: Taken = [(block, add(builder, pending)) for block, pending in blocks.taken(index)]
-        for (output, key), terms in taken if bundle is None else bundle.tied(taken, index):
+        for (output, key), terms in bundle.tied(taken, index):
             for target, composed in eliminate(builder, index, key, terms, local[index], highest):
                 if sum(degrees[variable] for variable in target) >= min(orders):
                     blocks.add((output, target), composed)
-                    if bundle is not None:
-                        bundle.inherit((output, target), (output, key))
-    wanted = {block: add(builder, terms) for block, terms in blocks.terms.items() if len(block[1]) in orders}
-    if bundle is not None:
-        wanted = _untied(builder, bundle, wanted, add)
-    return {block: terms for block, terms in wanted.items() if terms}
-
-
-def _untied(builder: Builder, bundle: Bundle, blocks: Blocks, add: Adding) -> Blocks:
-    """Return the blocks by inputs for which blocks stand of which some are by the bundle."""
-    result: Blocks = defaultdict(list)
-    for block, terms in blocks.items():
-        for target, part in bundle.untied(block, terms):
-            result[target] += part
-    return {block: add(builder, terms) for block, terms in result.items()}
+                    bundle.inherit((output, target), (output, key))
+    result = _Pending()
+    for block, pending in blocks.terms.items():
+        if len(block[1]) in orders:
+            for wanted, terms in bundle.untied(block, add(builder, pending)):
+                result.add(wanted, terms)
+    return {block: added for block, terms in result.terms.items() if (added := add(builder, terms))}
 
 
 class _Pending:

@@ -18,13 +18,12 @@ from hofunc.graph.node import Graph
 from hofunc.options import fallback, planning
 from hofunc.plan.blueprint import Blueprint, Limits, zero_bytes
 from hofunc.plan.memory import bytes_of, memory_of
-from hofunc.plan.planner import plan, quickly
+from hofunc.plan.planner import STEP_SECONDS, plan, quickly
 from hofunc.rules.lower import lower
 from hofunc.rules.registry import RULES
 from hofunc.run.executor import runner
 
 MAX_PLANS = 512
-STEP_SECONDS = 1e-4  # of planning, about, beside which the estimates of what calls take are as rough
 
 _plans: OrderedDict[tuple, "Planned"] = OrderedDict()
 _lock = Lock()
