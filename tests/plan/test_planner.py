@@ -175,10 +175,11 @@ def test_what_is_not_likely_to_be_faster_is_left_out(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(planner, "FIRST_LEAVE", 10)
     recording = recorded(steps(6), rand(CPU, 6, 3))
     lowered = lower(recording.graph, recording.values, 2)
-    made, forgone = planner.quickly(lowered, (2,), compact=False, limits=Limits())
+    made, forgone, effort = planner.quickly(lowered, (2,), compact=False, limits=Limits())
     best, *others = plan(lowered, (2,), compact=False)
     assert len(others) == 2
     assert forgone > 0
+    assert effort >= made.effort
     assert made.run_cost.seconds < 1.5 * best.run_cost.seconds
     assert made.cost in [one.cost for one in (best, *others)]
 
@@ -246,7 +247,8 @@ def test_a_plan_is_made_in_full_once_calls_have_taken_as_long(
 
     def quickly(*_: Any, **__: Any) -> planner.Quick:
         calls.append("quickly")
-        return planner.Quick(made["reverse"], int(2.5 * made["reverse"].run_cost.seconds / planner.STEP_SECONDS))
+        forgone = int(2.5 * made["reverse"].run_cost.seconds / planner.STEP_SECONDS)
+        return planner.Quick(made["reverse"], forgone, made["reverse"].effort)
 
     def fully(*_: Any, **__: Any) -> tuple[Blueprint, ...]:
         calls.append("plan")
