@@ -10,6 +10,7 @@ from typing import Any, Self
 import torch
 
 from hofunc.graph.draws import Generators, is_random
+from hofunc.graph.effects import effects, is_view
 from hofunc.graph.identity import PLAIN, seen_as, storage_key
 from hofunc.graph.ledger import Ledger
 from hofunc.graph.node import Graph, Ref
@@ -25,7 +26,7 @@ from hofunc.graph.purity import (
     is_in_forward,
     is_in_recorded_forward,
 )
-from hofunc.graph.storage import Made, Storages, effects, is_view
+from hofunc.graph.storage import Made, Storages
 from hofunc.graph.uncompiled import uncompiled
 from hofunc.internals import (
     DisableTorchFunctionSubclass,
@@ -66,7 +67,7 @@ class Tape(TorchDispatchMode):
         self._log: list[tuple[Any, tuple, dict, Any]] = []
         self._hides_history = False
         self._forward_mode = is_forward_mode_on()  # which is off inside a custom Function
-        self._cut_in_forward: list[torch.Tensor] = []
+        self._cut_in_forward: dict[int, torch.Tensor] = {}  # by storage
         self._given_back: list[torch.Tensor] = []  # what autograd may have saved while the tape did not look
         self._storages = Storages(self.ledger)
         self._backward_pass = BackwardPass()
@@ -204,7 +205,7 @@ class Tape(TorchDispatchMode):
         if operands and not torch.is_grad_enabled():
             self._backward_pass.check()
         if not operands and op is _DETACH and is_in_recorded_forward():
-            self._cut_in_forward.append(args[0])
+            self._cut_in_forward[storage_key(args[0])] = args[0]
         if operands and self._is_hidden() and is_in_forward():
             self._hides_history = True
             self._check_in_forward(op, args, kwargs)
@@ -220,9 +221,10 @@ class Tape(TorchDispatchMode):
         if torch.Tag.data_dependent_output in op.tags and any(map(torch.is_floating_point, tree_leaves(args))):
             check_forward(is_lost=True, by="a number")
         if effects(op).writes:
-            written = {*map(storage_key, check_written(op, args, kwargs, self._storages.allocated()))}
-            is_lost = not written.isdisjoint(map(storage_key, self._cut_in_forward))
-            check_forward(is_lost=is_lost, by="a write, through an alias that it detached,")
+            written = {*map(storage_key, check_written(op, args, kwargs, self._storages.owner))}
+            check_forward(
+                is_lost=not written.isdisjoint(self._cut_in_forward), by="a write, through an alias that it detached,"
+            )
 
     def _executed(self, op: Any, args: tuple, kwargs: dict, tracked: bool) -> Any:
         """Execute an op and enter it, the log being empty, and return what it returned."""
@@ -256,11 +258,10 @@ class Tape(TorchDispatchMode):
 
     def _write(self, op: Any, args: tuple, kwargs: dict, tracked: bool) -> Any:
         """Execute an op that writes, and record it if it concerns a tensor that the graph knows."""
-        written = check_written(op, args, kwargs, self._storages.allocated())
+        written = check_written(op, args, kwargs, self._storages.owner)
         self._hooks.check(written, ())  # the write takes them from the tensor
-        known = {storage_key(value) for value in self.ledger.values}
         draws = self.ledger.draws_again and is_random(op)
-        if not tracked and not draws and not any(storage_key(tensor) in known for tensor in written):
+        if not tracked and not draws and not any(map(self._storages.concerns, written)):
             out = op(*args, **kwargs)
             self.ledger.untracked.append((op, out))
             return out

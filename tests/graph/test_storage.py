@@ -10,8 +10,8 @@ from torch import Tensor
 
 import hofunc
 from hofunc.errors import UntracedError
+from hofunc.graph.effects import effects, functional_form
 from hofunc.graph.layout import Layout
-from hofunc.graph.storage import effects, functional_form
 from tests.cases import rand
 from tests.graph.programs import program
 from tests.graph.recordings import check_replay, computed, ops, recorded
