@@ -197,7 +197,9 @@ def _completed(request: Request, taken: _Taken, chosen: Blueprint) -> tuple[Prog
     whole = Whole(chosen.program, graph, _sources(recording, taken.inputs))
     places = recording.graph.outputs
     inputs = [recording.values[number] for number in graph.inputs[: taken.active]]
-    evaluation = Evaluation(chosen, whole.outputs, [recording.values[place] for place in places], inputs, whole.emit)
+    evaluation = Evaluation(
+        chosen, whole.outputs, [recording.values[place] for place in places], inputs, {}, whole.emit
+    )
     leaves, spec = tree_flatten(request.assemble([whole.value(place) for place in places], recording, evaluation))
     tensors = [leaf for leaf in leaves if isinstance(leaf, Register)]
     outputs = [*tensors, *(whole.guard(*reading) for reading in taken.readings)]

@@ -378,11 +378,8 @@ class Transform:
         spec, slot = tree_flatten(value)[1], arguments.spec
         if self._options.strict:
             check_dependence(self._options.name, value, arguments.names(), self._orders, evaluation)
-        block = evaluation.compact if self._options.compact else evaluation.dense
-        computed = [
-            tree_unflatten([_nested(block, k, (), order, slot) for k in range(spec.num_leaves)], spec)
-            for order in self._orders
-        ]
+        blocks = evaluation.compact if self._options.compact else evaluation.dense
+        computed = [_nested(blocks(order), [spec, *[slot] * order]) for order in self._orders]
         chosen = self._choose(value, computed)
         return (chosen, aux) if self._options.has_aux else chosen
 
@@ -392,10 +389,11 @@ def _value(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if torch.is_grad_enabled() else tensor.detach()
 
 
-def _nested(block: Callable, output: int, inputs: tuple[int, ...], order: int, spec: TreeSpec) -> Any:
-    """Nest the blocks of one output by the inputs of each slot, the first slot outermost."""
-    if len(inputs) == order:
-        return block(output, inputs)
-    return tree_unflatten(
-        [_nested(block, output, (*inputs, number), order, spec) for number in range(spec.num_leaves)], spec
-    )
+def _nested(blocks: Sequence[Any], specs: Sequence[TreeSpec]) -> Any:
+    """Nest blocks by the outputs and by the inputs of each slot, the first outermost."""
+    spec, *inner = specs
+    if not inner:
+        return tree_unflatten(blocks, spec)
+    count = len(blocks) // max(spec.num_leaves, 1)
+    parts = (blocks[place * count : (place + 1) * count] for place in range(spec.num_leaves))
+    return tree_unflatten([_nested(part, inner) for part in parts], spec)

@@ -272,6 +272,16 @@ def test_ops_that_no_mode_sees() -> None:
     assert not internals.hides_ops()
 
 
+def test_what_is_computed_without_views_is_no_view() -> None:
+    with internals.without_views():
+        one, other = torch.zeros(2).unbind()
+    assert not internals.is_autograd_view(one)
+    one.add_(torch.ones((), requires_grad=True))
+    assert one.requires_grad
+    assert (other.requires_grad, other._version) == (False, 0)
+    assert internals.is_autograd_view(torch.zeros(2).unbind()[0])
+
+
 def test_below_autograd_what_is_computed_can_pass_through_it_again() -> None:
     x = torch.ones(2, requires_grad=True)
     results = []
