@@ -12,12 +12,14 @@ from hofunc.internals import OpOverload, schema_of
 class Effects(NamedTuple):
     """What the schema of an op says: the names of the arguments it writes, and whether what it returns is a view.
 
-    The former are in the order in which its functional form returns what is written to them: those for results first.
+    The former are in the order in which its functional form returns what is written to them: those for results first;
+    beside them stand their places among the arguments.
     """
 
     op: OpOverload
     writes: tuple[str, ...]
     aliases: bool
+    places: tuple[int, ...]
 
 
 def effects(op: OpOverload) -> Effects:
@@ -27,8 +29,9 @@ def effects(op: OpOverload) -> Effects:
         arguments, returns = schema_of(op).arguments, schema_of(op).returns
         written = [a for a in arguments if a.alias_info is not None and a.alias_info.is_write]
         writes = tuple(a.name for a in sorted(written, key=lambda a: not a.kwarg_only))
+        places = tuple(map([argument.name for argument in arguments].index, writes))
         aliases = any(r.alias_info is not None for r in returns) or "unsafe_" in schema_of(op).name
-        known = _EFFECTS[id(op)] = Effects(op, writes, aliases)
+        known = _EFFECTS[id(op)] = Effects(op, writes, aliases, places)
     return known
 
 
@@ -54,9 +57,16 @@ def functional_form(op: OpOverload) -> OpOverload | None:
 
 def completed(op: OpOverload, form: OpOverload, args: tuple, kwargs: dict) -> dict:
     """Return the keyword arguments with the defaults of an in-place op that its functional form does not have."""
+    left_out = {name: value for place, name, value in _defaults(op, form) if place >= len(args)}
+    return {**left_out, **kwargs}
+
+
+@cache
+def _defaults(op: OpOverload, form: OpOverload) -> list[tuple[int, str, Any]]:
+    """Return the arguments of an op that have to be given to its functional form, with their places and defaults."""
     needed = {argument.name for argument in schema_of(form).arguments if not argument.has_default_value()}
-    left_out = [a for a in schema_of(op).arguments[len(args) :] if a.name in needed and a.name not in kwargs]
-    return {**{argument.name: argument.default_value for argument in left_out}, **kwargs}
+    arguments = enumerate(schema_of(op).arguments)
+    return [(place, a.name, a.default_value) for place, a in arguments if a.name in needed]
 
 
 def is_view(op: Any) -> bool:

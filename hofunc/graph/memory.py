@@ -5,10 +5,10 @@ from typing import Any
 import torch
 
 from hofunc.graph.effects import effects
-from hofunc.graph.identity import storage_key
+from hofunc.graph.identity import storage_key, tensors_in
 from hofunc.graph.ledger import Ledger
 from hofunc.graph.node import INPUT
-from hofunc.internals import OpOverload, tree_leaves
+from hofunc.internals import OpOverload
 
 
 class Memory:
@@ -51,8 +51,7 @@ class Memory:
         ledger = self._ledger
         for op, out in ledger.untracked[self._untracked :]:
             if _allocates(op):
-                leaves = [leaf for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor)]
-                self._returned.update((self._enter(leaf), leaf) for leaf in leaves)
+                self._returned.update((self._enter(tensor), tensor) for tensor in tensors_in(out))
         for number in range(self._nodes, len(ledger.nodes)):
             op, key = ledger.nodes[number].op, self._enter(ledger.values[number])
             self._values.setdefault(key, []).append(number)

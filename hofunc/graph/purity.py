@@ -7,6 +7,7 @@ import torch
 
 from hofunc.errors import BranchError, FallbackWarning, MutationError, UntracedError, warn
 from hofunc.graph.effects import effects
+from hofunc.graph.identity import tensors_in
 from hofunc.graph.ledger import Ledger
 from hofunc.internals import (
     BackwardHookFunction,
@@ -16,8 +17,6 @@ from hofunc.internals import (
     function_running,
     has_setup_context,
     hooks_of,
-    schema_of,
-    tree_leaves,
 )
 from hofunc.options import records_forward, records_forwards
 
@@ -40,9 +39,9 @@ def check_written(op: Any, args: tuple, kwargs: dict, owner: Owner) -> list[torc
     Raises:
         MutationError: It writes to an input or to a captured tensor.
     """
-    places = {argument.name: place for place, argument in enumerate(schema_of(op).arguments)}
-    passed = [args[places[n]] if places[n] < len(args) else kwargs.get(n) for n in effects(op).writes]
-    written = [tensor for tensor in tree_leaves(passed) if isinstance(tensor, torch.Tensor)]
+    _, names, _, places = effects(op)
+    passed = (args[at] if at < len(args) else kwargs.get(name) for name, at in zip(names, places, strict=True))
+    written = tensors_in([*passed])
     if any(owner(tensor) is None for tensor in written):
         raise MutationError(
             "hofunc: f is not pure",

@@ -15,7 +15,7 @@ import torch
 from hofunc.errors import UntracedError
 from hofunc.graph.draws import drawn, is_random
 from hofunc.graph.effects import completed, effects, functional_form, is_view, returned_beside, returns_several
-from hofunc.graph.identity import plain, root_of, storage_key
+from hofunc.graph.identity import plain, root_of, storage_key, tensors_in
 from hofunc.graph.layout import (
     Layout,
     in_memory_order,
@@ -30,7 +30,7 @@ from hofunc.graph.ledger import Ledger, with_history
 from hofunc.graph.memory import Memory
 from hofunc.graph.node import Ref
 from hofunc.graph.overlaps import Overlaps, places_of
-from hofunc.internals import schema_of, tree_leaves
+from hofunc.internals import schema_of
 
 
 def copied(tensor: torch.Tensor) -> torch.Tensor:
@@ -141,9 +141,9 @@ class Storages:
 
     def refresh(self, args: Any) -> None:
         """Make the ledger know every tensor among the arguments as it is after the latest write to its storage."""
-        for arg in tree_leaves(args):
-            if isinstance(arg, torch.Tensor) and storage_key(arg) in self._storages:
-                self._refresh(arg)
+        for tensor in tensors_in(args) if self.exist else ():
+            if storage_key(tensor) in self._storages:
+                self._refresh(tensor)
 
     def _refresh(self, tensor: torch.Tensor) -> None:
         """Make the ledger know one such tensor.
