@@ -19,6 +19,7 @@ from hofunc.freeze import Request, freeze
 from hofunc.graph.asking import recorded, source_of
 from hofunc.graph.draws import drawn_again
 from hofunc.graph.record import Recording
+from hofunc.graph.uncollected import uncollected
 from hofunc.internals import TreeSpec, tree_flatten, tree_map_only, tree_unflatten
 from hofunc.pieces import in_pieces
 from hofunc.plan.blueprint import Limits
@@ -263,6 +264,7 @@ class Transform:
             self._rows_mix = True
         return self(*args, **kwargs)
 
+    @uncollected
     def _at_once(self, args: tuple, kwargs: dict) -> Any:
         """Compute all derivatives by one plan."""
         options = self._options
@@ -302,6 +304,7 @@ class Transform:
         chosen = self._choose(found[0].value, [each.derivative for each in found])
         return (chosen, found[0].aux) if options.has_aux else chosen
 
+    @uncollected
     def plan(self, *args: Any, **kwargs: Any) -> Plan:
         """Record f at the arguments and return a plan that computes its derivatives without recording it again.
 
