@@ -10,6 +10,8 @@ from hofunc.graph.ledger import Ledger
 from hofunc.graph.node import INPUT
 from hofunc.internals import OpOverload
 
+_SET_STORAGE = (torch.ops.aten.set_.source_Storage, torch.ops.aten.set_.source_Storage_storage_offset)  # by deepcopy
+
 
 class Memory:
     """The storages of all that a ledger knows.
@@ -68,5 +70,5 @@ class Memory:
 
 
 def _allocates(op: Any) -> bool:
-    """Tell whether what an op returns has memory of its own."""
-    return isinstance(op, OpOverload) and not effects(op).aliases
+    """Tell whether what an op returns has memory of its own, or memory that Python allocated for it just before."""
+    return isinstance(op, OpOverload) and (not effects(op).aliases or op in _SET_STORAGE)

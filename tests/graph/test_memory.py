@@ -1,5 +1,6 @@
 """Which values lie in which memory, and whose memory it is."""
 
+import copy
 from collections.abc import Callable
 from unittest.mock import Mock
 
@@ -93,3 +94,14 @@ def test_a_tensor_that_is_given_the_memory_of_another_is_the_others(device: torc
     with pytest.raises(MutationError, match="writing to an input or to a captured tensor"):
         hod(f)(rand(device, 3))
     assert torch.equal(captured, before)
+
+
+def test_a_copy_that_python_makes_is_the_functions_own(device: torch.device) -> None:
+    constant, x = rand(device, 3), rand(device, 3, seed=1)
+
+    def f(x: Tensor) -> Tensor:
+        y = copy.deepcopy(constant)
+        y.add_(1).mul_(x)
+        return (x * y).sum()
+
+    assert relative_error(hod(f, 1)(x), 2 * x * (constant + 1)) < 1e-12
