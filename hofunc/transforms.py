@@ -20,11 +20,12 @@ from hofunc.graph.asking import recorded, source_of
 from hofunc.graph.draws import drawn_again
 from hofunc.graph.record import Recording
 from hofunc.graph.uncollected import uncollected
-from hofunc.internals import TreeSpec, tree_flatten, tree_map_only, tree_unflatten
+from hofunc.internals import tree_flatten, tree_map_only, tree_unflatten
 from hofunc.pieces import in_pieces
 from hofunc.plan.blueprint import Limits
 from hofunc.plan.planner import RowsError
 from hofunc.run.evaluate import Evaluation, evaluate
+from hofunc.run.nest import nested
 from hofunc.strict import check_dependence
 
 Function = Callable[..., Any]
@@ -382,7 +383,7 @@ class Transform:
         if self._options.strict:
             check_dependence(self._options.name, value, arguments.names(), self._orders, evaluation)
         blocks = evaluation.compact if self._options.compact else evaluation.dense
-        computed = [_nested(blocks(order), [spec, *[slot] * order]) for order in self._orders]
+        computed = [nested(blocks(order), [spec, *[slot] * order]) for order in self._orders]
         chosen = self._choose(value, computed)
         return (chosen, aux) if self._options.has_aux else chosen
 
@@ -390,13 +391,3 @@ class Transform:
 def _value(tensor: torch.Tensor) -> torch.Tensor:
     """Cut the history of a recorded tensor where gradients are off, since recording itself runs with them on."""
     return tensor if torch.is_grad_enabled() else tensor.detach()
-
-
-def _nested(blocks: Sequence[Any], specs: Sequence[TreeSpec]) -> Any:
-    """Nest blocks by the outputs and by the inputs of each slot, the first outermost."""
-    spec, *inner = specs
-    if not inner:
-        return tree_unflatten(blocks, spec)
-    count = len(blocks) // max(spec.num_leaves, 1)
-    parts = (blocks[place * count : (place + 1) * count] for place in range(spec.num_leaves))
-    return tree_unflatten([_nested(part, inner) for part in parts], spec)
