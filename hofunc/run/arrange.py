@@ -1,5 +1,6 @@
 """What the dense derivatives of one order consist of, told once for a plan, so that a call only picks them."""
 
+from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, chain, product
@@ -34,7 +35,7 @@ class Arrangement(NamedTuple):
 
     transposed: tuple[tuple[int, tuple[int, ...]], ...]
     vanishing: tuple[tuple[Zero, int], ...]
-    places: tuple[int, ...]
+    places: array[int]
 
     def gathered(self, results: Sequence[Any], outputs: Sequence[torch.Tensor], emit: Emit) -> list[Any]:
         """Return the derivatives.
@@ -76,7 +77,7 @@ def arranged(plan: Blueprint, outputs: Shapes, inputs: Shapes, order: int) -> Ar
             transposed.append((plan.dense[block], _turned(len(outputs[output]), [*map(len, sizes)], turned)))
     counts: dict[Any, int] = {_RESULT: len(plan.program.outputs), _TRANSPOSED: len(transposed), **vanishing}
     starts = dict(zip(counts, accumulate(counts.values(), initial=0), strict=False))
-    places = tuple([starts[kind] + number for kind, number in found])
+    places = array("q", [starts[kind] + number for kind, number in found])  # with no object for each
     return Arrangement(tuple(transposed), tuple(vanishing.items()), places)
 
 
