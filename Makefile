@@ -11,7 +11,7 @@ ASV := $(BIN)/asv
 ASV_CONFIG := --config asv_benchmarks/asv.conf.json
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test verify verify-nightly conformance lint format bench bench-compare bench-site mutation thesis clean
+.PHONY: help demo test verify verify-nightly conformance zoo lint format bench bench-compare bench-site mutation thesis clean
 .DELETE_ON_ERROR:
 
 help: ## Say what there is to make
@@ -28,6 +28,13 @@ verify: $(VENV)/test.stamp ## Compare random programs with oracles, and try the 
 
 verify-nightly: $(VENV)/test.stamp ## The same with 50 times as many programs, other ones every time
 	HOFUNC_PROFILE=nightly $(BIN)/python -m pytest verification $(ARGS)
+
+# Its own environment, since the libraries bring two hundred packages.
+zoo: VENV := .venv-zoo
+zoo: ## Judge and time functions of other libraries at orders 2 and 3, and write docs/zoo.md: ARGS="gpytorch"
+	$(MAKE) VENV=$(VENV) $(VENV)/zoo.stamp
+	status=0; OMP_NUM_THREADS=1 $(BIN)/python -m verification.zoo $(ARGS) || status=$$?; \
+	$(BIN)/python -m verification.zoo.table && exit $$status
 
 lint: $(VENV)/lint.stamp $(VENV)/test.stamp $(VENV)/demo.stamp ## Check style, format and types
 	$(BIN)/ruff check

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from hofunc.complex_tensors import by_parts, is_complex, put_together
 from hofunc.errors import ArgumentError
 from hofunc.internals import TreeSpec, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 from hofunc.plan import strategies as planned
@@ -18,7 +19,9 @@ class Arguments(NamedTuple):
     """The arguments of a call, taken apart.
 
     Attributes:
-        leaves: The tensors to differentiate by, over all argnums in turn; those of floats are new.
+        leaves: The tensors to differentiate by, over all argnums in turn; those of numbers are new, and complex ones
+            are here by real and imaginary part.
+        are_complex: Whether each of them is complex.
         spec: The structure that a derivative has at each slot.
         rest: All arguments as (args, kwargs), None at the argnums.
         argnums: The positions, counted from the front.
@@ -26,6 +29,7 @@ class Arguments(NamedTuple):
     """
 
     leaves: list[torch.Tensor]
+    are_complex: tuple[bool, ...]
     spec: TreeSpec
     rest: tuple[tuple, dict]
     argnums: tuple[int, ...]
@@ -33,7 +37,7 @@ class Arguments(NamedTuple):
 
     def joined(self, leaves: Sequence[torch.Tensor], rest: tuple[tuple, dict]) -> tuple[list, dict]:
         """Put leaves back among the other arguments."""
-        args, supply = list(rest[0]), iter(leaves)
+        args, supply = list(rest[0]), iter(map(put_together, leaves, self.are_complex))
         for position, spec in zip(self.argnums, self.specs, strict=True):
             args[position] = tree_unflatten([next(supply) for _ in range(spec.num_leaves)], spec)
         return args, rest[1]
@@ -48,12 +52,14 @@ class Arguments(NamedTuple):
         return [f"args[{position}]{keystr(path)}" for position, path in paths]
 
 
-def check_transform(name: str, f: Any, order: Any, argnums: Any, layout: Any, strategy: Any) -> None:
+def check_transform(
+    name: str, f: Any, order: Any, argnums: Any, layout: Any, strategy: Any, holomorphic: Any = False
+) -> None:
     """Check what does not depend on the call.
 
     Raises:
-        ArgumentError: f is not callable, order is not a positive int, argnums is not made of distinct ints, or layout
-            or strategy is unknown.
+        ArgumentError: f is not callable, order is not a positive int, argnums is not made of distinct ints, layout or
+            strategy is unknown, or holomorphic is asked for with a compact layout.
     """
     if not callable(f):
         _refuse(name, "f", type(f).__name__, "a function of tensors", "Pass the function itself, not its result.")
@@ -70,6 +76,16 @@ def check_transform(name: str, f: Any, order: Any, argnums: Any, layout: Any, st
         _refuse(name, "layout", repr(layout), f"one of {LAYOUTS}", "Use 'dense' for plain tensors.")
     if strategy not in (*STRATEGIES, *ABLATIONS):
         _refuse(name, "strategy", repr(strategy), f"one of {STRATEGIES}", "Leave it at 'auto' if in doubt.")
+    if not isinstance(holomorphic, bool):
+        _refuse(name, "holomorphic", repr(holomorphic), "True or False", "Leave it out if in doubt.")
+    if holomorphic and layout == "compact":
+        _refuse(
+            name,
+            "holomorphic=True",
+            "layout='compact'",
+            "layout='dense', in which derivatives are complex tensors",
+            "Leave holomorphic out for a compact derivative by real and imaginary part.",
+        )
 
 
 def check_limits(name: str, chunk_size: Any, max_bytes: Any) -> None:
@@ -88,7 +104,8 @@ def split(name: str, args: tuple, kwargs: dict, argnums: int | Sequence[int]) ->
 
     Raises:
         ArgumentError: argnums is out of range or names one argument twice, or an argument that it names has a leaf
-            that is neither a real floating-point tensor nor a float.
+            that is neither a floating-point or complex tensor nor a float or complex number.
+        UntracedError: A complex tensor is sparse or nested.
     """
     numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
     if not args:
@@ -110,44 +127,88 @@ def split(name: str, args: tuple, kwargs: dict, argnums: int | Sequence[int]) ->
         _check_leaf(name, leaf)
     structure = args[places[0]] if isinstance(argnums, int) else tuple(args[place] for place in places)
     rest = tuple(None if place in places else arg for place, arg in enumerate(args))
-    return Arguments(leaves, tree_flatten(structure)[1], (rest, kwargs), places, tuple(spec for _, spec in flat))
+    are_complex = tuple(map(is_complex, leaves))
+    if any(are_complex):
+        leaves = [*map(by_parts, leaves)]
+    specs = tuple(spec for _, spec in flat)
+    return Arguments(leaves, are_complex, tree_flatten(structure)[1], (rest, kwargs), places, specs)
 
 
 def as_input(leaf: Any) -> Any:
-    """Return a Python float as the tensor that it stands for, of torch's default dtype; anything else as it is."""
-    return torch.as_tensor(leaf) if isinstance(leaf, float) else leaf
+    """Return a float or a complex number as the tensor that it stands for, of torch's default dtype; else as it is."""
+    return torch.as_tensor(leaf) if isinstance(leaf, float | complex) else leaf
 
 
 def _check_leaf(name: str, leaf: Any) -> None:
     if not isinstance(leaf, torch.Tensor):
-        is_number = isinstance(leaf, int | complex) and not isinstance(leaf, bool)
+        is_number = isinstance(leaf, int) and not isinstance(leaf, bool)
         _refuse(
             name,
             "an input to differentiate by",
             type(leaf).__name__,
-            "a tensor, a float, or a pytree of these",
+            "a tensor, a float or complex number, or a pytree of these",
             f"Turn it into a {'float' if is_number else 'tensor'}, or leave it out of argnums.",
         )
-    if not leaf.is_floating_point():
-        remedy = "Differentiate by its real and imaginary part." if leaf.is_complex() else "Convert it with .double()."
-        _refuse(name, "an input to differentiate by", f"dtype {leaf.dtype}", "a real floating-point dtype", remedy)
+    if not (leaf.is_floating_point() or leaf.is_complex()):
+        _refuse(
+            name,
+            "an input to differentiate by",
+            f"dtype {leaf.dtype}",
+            "a floating-point or complex dtype",
+            "Convert it with .double().",
+        )
 
 
-def check_outputs(name: str, leaves: Sequence[Any]) -> None:
-    """Check what f returned.
+def check_outputs(name: str, leaves: Sequence[Any]) -> bool:
+    """Check what f returned, and tell whether any of it is complex.
 
     Raises:
-        ArgumentError: A leaf is not a real floating-point tensor.
+        ArgumentError: A leaf is not a floating-point or complex tensor.
     """
-    for leaf in leaves:
+    are_complex = [*map(is_complex, leaves)]
+    for leaf, is_complex_leaf in zip(leaves, are_complex, strict=True):
         got = f"dtype {leaf.dtype}" if isinstance(leaf, torch.Tensor) else type(leaf).__name__
-        if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point():
+        if not is_complex_leaf and not (isinstance(leaf, torch.Tensor) and leaf.is_floating_point()):
             _refuse(
                 name,
                 "an output of f",
                 got,
-                "a real floating-point tensor",
+                "a floating-point or complex tensor",
                 "Return only what is to be differentiated; other results go into aux, with has_aux=True.",
+            )
+    return any(are_complex)
+
+
+def check_unlimited(name: str, max_bytes: int | None) -> None:
+    """Check that there is no limit on memory where derivatives of complex outputs are put together, which takes more.
+
+    Raises:
+        ArgumentError: There is one.
+    """
+    if max_bytes is not None:
+        _refuse(
+            name,
+            "max_bytes",
+            f"{max_bytes} for a complex output of f, of which derivatives are put together from those of its parts",
+            "real outputs",
+            "Return torch.view_as_real(y), or leave max_bytes out.",
+        )
+
+
+def check_holomorphic(name: str, what: str, leaves: Sequence[torch.Tensor], are_complex: Sequence[bool]) -> None:
+    """Check that all that is differentiated, or differentiated by, is complex, for holomorphic.
+
+    Raises:
+        ArgumentError: It is not.
+    """
+    for leaf, is_complex_leaf in zip(leaves, are_complex, strict=True):
+        if not is_complex_leaf:
+            _refuse(
+                name,
+                f"{what}, with holomorphic=True",
+                f"dtype {leaf.dtype}",
+                "a complex dtype",
+                "Convert it to a complex tensor, or leave holomorphic out.",
             )
 
 

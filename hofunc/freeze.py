@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import torch
 
 from hofunc.callable_plan import PLACE, Plan, Result
+from hofunc.complex_tensors import by_parts, put_together
 from hofunc.errors import ArgumentError
 from hofunc.explain import Subject
 from hofunc.graph.capture import record_for_replay
@@ -21,7 +22,7 @@ from hofunc.plan.blueprint import Blueprint, Limits
 from hofunc.plan.chunks import Chunks, cost_of_chunks
 from hofunc.plan.cost import cost_of
 from hofunc.plan.planner import plan
-from hofunc.plan.primal import Whole
+from hofunc.plan.primal import PartsOf, Source, Whole
 from hofunc.plan.program import Program, Register, device_of
 from hofunc.rules.lower import lower
 from hofunc.run.evaluate import Evaluation
@@ -84,7 +85,7 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
     cost = at_once if chunks is None else cost_of_chunks(chunks, device)
     strides = any(node.op is restrided or "as_strided" in str(node.op) for node in taken.graph.nodes)
     signature = Signature(
-        request.transform, args, kwargs, taken.inputs[: taken.active], strides=strides, history=taken.asked_history
+        request.transform, args, kwargs, taken.inputs[: len(taken.active)], strides=strides, history=taken.asked_history
     )
     subject = Subject(
         name,
@@ -150,7 +151,7 @@ class _Taken(NamedTuple):
         recording: The recording.
         graph: Its graph, of which only what is differentiated is an output.
         inputs: For every input of the graph that is an argument, its place among the tensors of the arguments.
-        active: How many of these it is differentiated by; they come first.
+        active: For each of those that it is differentiated by, which come first, whether it is complex.
         readings: The values that the function read.
         facts: What else it depends on.
         asked_history: Whether it asked if autograd follows a tensor.
@@ -159,7 +160,7 @@ class _Taken(NamedTuple):
     recording: Recording
     graph: Graph
     inputs: tuple[int, ...]
-    active: int
+    active: Sequence[bool]
     readings: Sequence[tuple]
     facts: Facts
     asked_history: bool
@@ -169,16 +170,18 @@ def _taken(request: Request, args: tuple, kwargs: dict) -> _Taken:
     """Record the function, with all tensors of the arguments for inputs."""
     leaves, spec = tree_flatten((args, kwargs))
     active, others = _separated(leaves, spec, request.argnums)
+    are_complex = [leaves[place].is_complex() for place in active]
 
     def function(inputs: Sequence[torch.Tensor], rest: Sequence[torch.Tensor]) -> Any:
         filled = list(leaves)
+        inputs = [*map(put_together, inputs, are_complex)]
         for place, tensor in zip((*active, *others), (*inputs, *rest), strict=True):
             filled[place] = tensor
         args, kwargs = tree_unflatten(filled, spec)
         return request.function(*args, **kwargs)
 
     objects = [leaf for leaf in leaves if not isinstance(leaf, torch.Tensor)]
-    given = [leaves[place] for place in active], [leaves[place] for place in others], (request.user, *objects)
+    given = [by_parts(leaves[place]) for place in active], [leaves[place] for place in others], (request.user, *objects)
     recording, readings, facts, asked_history = made_recordable(
         lambda follow: record_for_replay(function, *given, follow=follow), follow=records_forwards()
     )
@@ -188,18 +191,17 @@ def _taken(request: Request, args: tuple, kwargs: dict) -> _Taken:
     graph = recording.graph._replace(outputs=places[:count], aux=places[count:])
     tensors = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
     inputs = tuple(tensors.index(place) for place in (*active, *others))
-    return _Taken(recording, graph, inputs, len(active), readings, facts, asked_history)
+    return _Taken(recording, graph, inputs, are_complex, readings, facts, asked_history)
 
 
 def _completed(request: Request, taken: _Taken, chosen: Blueprint) -> tuple[Program, Chunks | None, Result | None]:
     """Return the program of the function and its derivatives, in chunks too if that is how it runs, and its result."""
     recording, graph = taken.recording, taken.graph
-    whole = Whole(chosen.program, graph, _sources(recording, taken.inputs))
+    whole = Whole(chosen.program, graph, _sources(taken))
     places = recording.graph.outputs
-    inputs = [recording.values[number] for number in graph.inputs[: taken.active]]
-    evaluation = Evaluation(
-        chosen, whole.outputs, [recording.values[place] for place in places], inputs, {}, whole.emit
-    )
+    inputs = [recording.values[number] for number in graph.inputs[: len(taken.active)]]
+    values = [recording.values[place] for place in places]
+    evaluation = Evaluation(chosen, whole.outputs, values, inputs, {}, whole.emit)
     leaves, spec = tree_flatten(request.assemble([whole.value(place) for place in places], recording, evaluation))
     tensors = [leaf for leaf in leaves if isinstance(leaf, Register)]
     outputs = [*tensors, *(whole.guard(*reading) for reading in taken.readings)]
@@ -217,8 +219,12 @@ def _separated(leaves: Sequence[Any], spec: TreeSpec, argnums: tuple[int, ...]) 
     return active, others
 
 
-def _sources(recording: Recording, places: Sequence[int]) -> dict[int, int | torch.Tensor]:
+def _sources(taken: _Taken) -> dict[int, Source]:
     """Return what every node that is given stands for: an argument by its place among the tensors, or a tensor."""
-    graph, values = recording.graph, recording.values
-    held = {node.number: values[node.number] for node in graph.nodes if node.is_given}
-    return {**held, **dict(zip(graph.inputs, places, strict=False))}
+    graph, values = taken.graph, taken.recording.values
+    sources: dict[int, Source] = {node.number: values[node.number] for node in graph.nodes if node.is_given}
+    sources |= dict(zip(graph.inputs, taken.inputs, strict=False))
+    for number, place, is_complex in zip(graph.inputs, taken.inputs, taken.active, strict=False):
+        if is_complex:
+            sources[number] = PartsOf(place)
+    return sources

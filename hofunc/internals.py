@@ -57,7 +57,7 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses import FakeTensorMode
 from torch.amp.autocast_mode import _cast as cast_as_autocast
 from torch.autograd import forward_ad
-from torch.autograd.function import _SingleLevelFunction
+from torch.autograd.function import BackwardCFunction, _SingleLevelFunction
 from torch.nn.modules._functions import BackwardHookFunction
 from torch.nn.modules.module import _WrappedHook as WrappedHook
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -122,6 +122,7 @@ __all__ = [
     "has_definition",
     "has_forward_level",
     "has_setup_context",
+    "hides_conjugation",
     "hides_ops",
     "hooks_of",
     "identity_of",
@@ -149,6 +150,7 @@ __all__ = [
     "schema_of",
     "set_data",
     "set_inplace_requires_grad_allowed",
+    "shown_conjugation",
     "skip_by_compiler",
     "softmax",
     "temporarily_clear_interpreter_stack",
@@ -160,6 +162,7 @@ __all__ = [
     "tree_map_only",
     "tree_unflatten",
     "unwrap_if_dead",
+    "watch_functions",
     "without_views",
 ]
 
@@ -208,6 +211,16 @@ def without_views() -> Iterator[None]:
     exclude = torch._C._SetExcludeDispatchKeyGuard
     with exclude(DispatchKey.AutogradFunctionality, True), exclude(DispatchKey.ADInplaceOrView, True):
         yield
+
+
+def hides_conjugation() -> bool:
+    """Tell whether kernels that are called now take a tensor that is conjugated lazily for one that is not."""
+    return torch._C._dispatch_tls_is_dispatch_key_excluded(DispatchKey.Conjugate)
+
+
+def shown_conjugation() -> AbstractContextManager:
+    """Let kernels that conjugate lazily inside compute what they are meant to in a dispatch mode, too."""
+    return torch._C._SetExcludeDispatchKeyGuard(DispatchKey.Conjugate, False)
 
 
 def hides_ops() -> bool:
@@ -268,6 +281,15 @@ def function_running() -> type | None:
             return getattr(type(context), "_forward_cls", kinds[frame.f_code])
         frame = frame.f_back
     return None if torch.is_inference_mode_enabled() else torch.autograd.Function
+
+
+def watch_functions(note: Callable[[type], None]) -> None:
+    """Have a function called with every custom Function that is applied, before its forward is looked up and runs."""
+
+    def made(context: Any) -> None:  # as each application makes one
+        note(type(context)._forward_cls)
+
+    type.__setattr__(BackwardCFunction, "__init__", made)
 
 
 def function_refused(error: RuntimeError) -> type | None:

@@ -1,12 +1,28 @@
 """Options: what hofunc does where a caller may want it otherwise."""
 
 from collections.abc import Iterable
+from math import inf
 from types import TracebackType
+from typing import Any
 
 from hofunc.errors import ArgumentError
 
 FALLBACKS = ("warn", "error", "quiet")
 PASSES = ("backward", "forward")
+PLANNINGS = ("auto", "quick", "full")
+
+# Functions of libraries, of the old form, that were read: their backward is the derivative of their forward, which is
+# made of ops, and is there for speed or memory. So the forward is recorded, whatever the options are.
+KNOWN = frozenset(
+    {
+        "gpytorch.functions.matern_covariance.MaternCovariance",
+        "gpytorch.functions.rbf_covariance.RBFCovariance",
+        "linear_operator.functions._inv_quad.InvQuad",
+        "linear_operator.functions._matmul.Matmul",
+        "linear_operator.functions._solve.Solve",
+        "torchdiffeq._impl.rk_common._UncheckedAssign",
+    }
+)
 
 
 class _Current:
@@ -14,22 +30,39 @@ class _Current:
 
     fallback = "warn"
     functions: "str | frozenset[type]" = "backward"
+    planning = "auto"
+    max_plan_seconds = inf
 
 
 def records_forward(function: type) -> bool:
     """Tell whether of a custom autograd.Function the forward is recorded, rather than that its backward is used."""
     chosen = _Current.functions
-    return chosen == "forward" if isinstance(chosen, str) else function in chosen
+    return is_known(function) or (chosen == "forward" if isinstance(chosen, str) else function in chosen)
+
+
+def is_known(function: type) -> bool:
+    """Tell whether a custom autograd.Function is known to have a backward that is the derivative of its forward."""
+    return f"{function.__module__}.{function.__qualname__}" in KNOWN
 
 
 def records_forwards() -> bool:
-    """Tell whether the forward of any custom autograd.Function is recorded."""
+    """Tell whether options say that the forward of any custom autograd.Function is recorded."""
     return _Current.functions not in ("backward", frozenset())
 
 
 def fallback() -> str:
     """Return what is done with an op that has no rule."""
     return _Current.fallback
+
+
+def planning() -> str:
+    """Return how much planning a call may take."""
+    return _Current.planning
+
+
+def max_plan_seconds() -> float:
+    """Return how long planning may take once there is a plan."""
+    return _Current.max_plan_seconds
 
 
 class options:  # noqa: N801 - it is called as a function is, as torch.set_grad_enabled
@@ -40,9 +73,16 @@ class options:  # noqa: N801 - it is called as a function is, as torch.set_grad_
             `FallbackWarning` once for each op, which is the default; ``"error"``, an `UnsupportedOpError`; ``"quiet"``,
             nothing. Plans that are made already, by ``.plan``, stay as they are.
         functions: What is differentiated of a custom ``torch.autograd.Function`` that has no rule: ``"backward"``, the
-            default, its own backward, by nested torch.func, for which it has to have a ``setup_context``; ``"forward"``
-            the ops of its forward, for those whose backward is the derivative of that, which is not checked, with a
-            `FallbackWarning` once for each; or a collection of the classes of which the forward is to be taken.
+            default, its own backward, by nested torch.func or, without a ``setup_context``, by torch.autograd;
+            ``"forward"`` the ops of its forward, for those whose backward is the derivative of that, which is not
+            checked, with a `FallbackWarning` once for each; or a collection of the classes of which the forward is to
+            be taken.
+        planning: How much planning a call may take: ``"quick"``, by the strategy that needs the fewest steps of
+            planning, and by others that promise to be faster; ``"full"``, by all that could be; ``"auto"``, the
+            default, the former until calls have taken as long as the latter would. Derivatives are the same but for
+            rounding. ``.plan`` is always planned in full.
+        max_plan_seconds: After how many seconds of planning the best plan that is found by then is taken. The first
+            plan is made however long it takes: it can be interrupted, and leaves nothing behind.
 
     Raises:
         ArgumentError: It is none of these.
@@ -57,7 +97,14 @@ class options:  # noqa: N801 - it is called as a function is, as torch.set_grad_
         hofunc.errors.UnsupportedOpError: hofunc: no rule for aten.special_bessel_y0.default: ...
     """
 
-    def __init__(self, *, fallback: str | None = None, functions: str | Iterable[type] | None = None):
+    def __init__(
+        self,
+        *,
+        fallback: str | None = None,
+        functions: str | Iterable[type] | None = None,
+        planning: str | None = None,
+        max_plan_seconds: float | None = None,
+    ):
         if fallback is not None and fallback not in FALLBACKS:
             raise ArgumentError(
                 "hofunc.options: fallback",
@@ -73,9 +120,25 @@ class options:  # noqa: N801 - it is called as a function is, as torch.set_grad_
                 expected=f"one of {PASSES}, or a collection of classes of torch.autograd.Function",
                 remedy="'backward' is what holds unless it is set.",
             )
-        self._before = _Current.fallback, _Current.functions
+        if planning is not None and planning not in PLANNINGS:
+            raise ArgumentError(
+                "hofunc.options: planning",
+                got=repr(planning),
+                expected=f"one of {PLANNINGS}",
+                remedy="'auto' is what holds unless it is set.",
+            )
+        if max_plan_seconds is not None and not _is_positive(max_plan_seconds):
+            raise ArgumentError(
+                "hofunc.options: max_plan_seconds",
+                got=repr(max_plan_seconds),
+                expected="a number of seconds above zero",
+                remedy="math.inf is what holds unless it is set.",
+            )
+        self._before = _Current.fallback, _Current.functions, _Current.planning, _Current.max_plan_seconds
         _Current.fallback = fallback or _Current.fallback
         _Current.functions = _Current.functions if chosen is None else chosen
+        _Current.planning = planning or _Current.planning
+        _Current.max_plan_seconds = max_plan_seconds or _Current.max_plan_seconds
 
     def __enter__(self) -> None:
         pass
@@ -83,7 +146,11 @@ class options:  # noqa: N801 - it is called as a function is, as torch.set_grad_
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _Current.fallback, _Current.functions = self._before
+        _Current.fallback, _Current.functions, _Current.planning, _Current.max_plan_seconds = self._before
+
+
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, int | float) and value > 0
 
 
 def _classes(given: Iterable[type]) -> "str | frozenset[type]":

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial, update_wrapper
+from itertools import chain, product
 from typing import Any, NamedTuple
 
 import torch
@@ -9,12 +10,15 @@ import torch
 from hofunc.arguments import (
     Arguments,
     check_aux,
+    check_holomorphic,
     check_limits,
     check_outputs,
     check_transform,
+    check_unlimited,
     split,
 )
 from hofunc.callable_plan import Plan
+from hofunc.complex_tensors import Blocks, by_parts, is_complex, taken_apart
 from hofunc.freeze import Request, freeze
 from hofunc.graph.asking import recorded, source_of
 from hofunc.graph.draws import drawn_again
@@ -27,6 +31,7 @@ from hofunc.plan.planner import RowsError
 from hofunc.run.evaluate import Evaluation, evaluate
 from hofunc.run.nest import nested
 from hofunc.strict import check_dependence
+from hofunc.views import Emit, run_now
 
 Function = Callable[..., Any]
 Argnums = int | Sequence[int]
@@ -43,6 +48,7 @@ def hod(
     chunk_size: int | None = None,
     max_bytes: int | None = None,
     strict: bool = False,
+    holomorphic: bool = False,
 ) -> "Transform":
     """Return a function that computes the exact derivative of f of the given order.
 
@@ -53,9 +59,10 @@ def hod(
         f: Pure function of tensors. With an output of shape (*out) and args[argnums] of shape (*in), the derivative
             has shape (*out, *in, *in, ...), with (*in) order times. Outputs and arguments may be pytrees.
         order: How often to differentiate, at least 1.
-        argnums: The positional argument to differentiate by, or a tuple of several; a float in one is passed on as the
-            tensor of torch's default dtype that it stands for. Other arguments and keyword arguments are passed on as
-            they are.
+        argnums: The positional argument to differentiate by, or a tuple of several; a float or complex number in one
+            is passed on as the tensor of torch's default dtype that it stands for. Other arguments and keyword
+            arguments are passed on as they are. By a complex tensor f is differentiated by parts: (*in) is then
+            (*in, 2), the real part and the imaginary part.
         has_aux: Whether f returns a pair of which only the first is differentiated.
         layout: ``"dense"`` for tensors, or ``"compact"`` for a `hofunc.Derivative` in place of each.
         strategy: The direction in which derivatives are propagated: ``"reverse"`` eliminates nodes from the output to
@@ -72,21 +79,26 @@ def hod(
         max_bytes: How much memory a call, or one of a plan, may hold at once: the values of f, what is computed of
             them, and the results. Rows are run in chunks that keep to it, and nothing is computed if none do. What
             autograd keeps for a backward pass comes on top; under it, forward-mode AD and transforms of torch.func the
-            results of chunks are held twice, and vmap takes all of it once for every member. None for any.
+            results of chunks are held twice, and vmap takes all of it once for every member; f may not return complex
+            tensors. None for any.
         strict: Whether a derivative that is zero whatever the values, since an output, or a derivative of lower order,
             does not depend on an input, is an error.
+        holomorphic: Whether f is a holomorphic function of complex tensors, of which to return complex derivatives of
+            shape (*out, *in, *in, ...); derivatives of all orders up to the given one are then checked to have those.
 
     Returns:
         Function with f's signature. Its result nests as that of order nested ``torch.func.jacrev`` does: the
         structure of the output, in it that of the arguments for the first slot, in that for the second, and so on;
         a pair with what f returned beside it if has_aux. Blocks that are equal by Schwarz's theorem, up to the order
-        of their slots, share memory. Dtype and device are those of the output; tensors are of no subclass. Under vmap
-        f draws random numbers as the randomness of the vmap says.
+        of their slots, share memory. Dtype and device are those of the output, but a compact derivative of a complex
+        one is that of its parts, a real tensor of shape (*out, 2). Tensors are of no subclass. Under vmap f draws
+        random numbers as the randomness of the vmap says.
 
     Raises:
-        ArgumentError: An argument is not as described, f returns anything but real floating-point tensors, an input has
-            more directions than the strategy that is asked for can take, the limits cannot be kept to, or an output
-            does not depend on an input and strict forbids it.
+        ArgumentError: An argument is not as described, f returns anything but floating-point or complex tensors, an
+            input has more directions than the strategy that is asked for can take, the limits cannot be kept to, an
+            output does not depend on an input and strict forbids it, or f has no complex derivative and holomorphic
+            asks for it.
         MutationError: f writes to an input or to a captured tensor.
         BranchError: f branches on a value that an outer vmap batches.
         UntracedError: f uses a custom autograd.Function, a hook, or torch.autograd.grad without create_graph, or a
@@ -107,8 +119,9 @@ def hod(
         tensor([[1., 0.],
                 [0., 1.]])
     """
-    options = _checked("hod", f, order, argnums, has_aux, layout, strategy, Limits(chunk_size, max_bytes), strict)
-    return Transform(f, options, (order,), _highest)
+    limits = Limits(chunk_size, max_bytes)
+    options = _checked("hod", f, order, argnums, has_aux, layout, strategy, limits, strict, holomorphic)
+    return Transform(f, options, _orders(order, options), _highest)
 
 
 def derivatives(
@@ -122,6 +135,7 @@ def derivatives(
     chunk_size: int | None = None,
     max_bytes: int | None = None,
     strict: bool = False,
+    holomorphic: bool = False,
 ) -> "Transform":
     """Return a function that computes f and its derivatives of every order up to the given one, from one recording.
 
@@ -135,6 +149,7 @@ def derivatives(
         chunk_size: As for `hod`.
         max_bytes: As for `hod`.
         strict: As for `hod`.
+        holomorphic: As for `hod`.
 
     Returns:
         Function with f's signature; its result is the tuple (value, derivative of order 1, ..., of the given order),
@@ -151,9 +166,8 @@ def derivatives(
         >>> value, slope, curvature
         (tensor(0.), tensor(1.), tensor(-0.))
     """
-    options = _checked(
-        "derivatives", f, order, argnums, has_aux, layout, strategy, Limits(chunk_size, max_bytes), strict
-    )
+    limits = Limits(chunk_size, max_bytes)
+    options = _checked("derivatives", f, order, argnums, has_aux, layout, strategy, limits, strict, holomorphic)
     return Transform(f, options, tuple(range(1, order + 1)), lambda value, computed: (value, *computed))
 
 
@@ -167,6 +181,7 @@ def jacobian(
     chunk_size: int | None = None,
     max_bytes: int | None = None,
     strict: bool = False,
+    holomorphic: bool = False,
 ) -> "Transform":
     """Return a function that computes the Jacobian of f: `hod` of order 1, with the same arguments and errors.
 
@@ -175,7 +190,8 @@ def jacobian(
         tensor([[2., 0.],
                 [0., 4.]])
     """
-    options = _checked("jacobian", f, 1, argnums, has_aux, layout, strategy, Limits(chunk_size, max_bytes), strict)
+    limits = Limits(chunk_size, max_bytes)
+    options = _checked("jacobian", f, 1, argnums, has_aux, layout, strategy, limits, strict, holomorphic)
     return Transform(f, options, (1,), _highest)
 
 
@@ -189,6 +205,7 @@ def hessian(
     chunk_size: int | None = None,
     max_bytes: int | None = None,
     strict: bool = False,
+    holomorphic: bool = False,
 ) -> "Transform":
     """Return a function that computes the Hessian of f: `hod` of order 2, with the same arguments and errors.
 
@@ -198,8 +215,9 @@ def hessian(
                 [3., 0., 1.],
                 [2., 1., 0.]])
     """
-    options = _checked("hessian", f, 2, argnums, has_aux, layout, strategy, Limits(chunk_size, max_bytes), strict)
-    return Transform(f, options, (2,), _highest)
+    limits = Limits(chunk_size, max_bytes)
+    options = _checked("hessian", f, 2, argnums, has_aux, layout, strategy, limits, strict, holomorphic)
+    return Transform(f, options, _orders(2, options), _highest)
 
 
 def _highest(_: Any, computed: list) -> Any:
@@ -217,6 +235,7 @@ class Options(NamedTuple):
     strategy: str
     limits: Limits
     strict: bool
+    holomorphic: bool
 
 
 def _checked(
@@ -229,10 +248,16 @@ def _checked(
     strategy: str,
     limits: Limits,
     strict: bool,
+    holomorphic: bool,
 ) -> Options:
-    check_transform(name, f, order, argnums, layout, strategy)
+    check_transform(name, f, order, argnums, layout, strategy, holomorphic)
     check_limits(name, *limits)
-    return Options(name, argnums, has_aux, layout == "compact", strategy, limits, strict)
+    return Options(name, argnums, has_aux, layout == "compact", strategy, limits, strict, holomorphic)
+
+
+def _orders(order: int, options: Options) -> tuple[int, ...]:
+    """Return the orders to compute for the highest: all if they are to be checked."""
+    return tuple(range(1, order + 1)) if options.holomorphic else (order,)
 
 
 class Transform:
@@ -268,8 +293,7 @@ class Transform:
     @uncollected
     def _at_once(self, args: tuple, kwargs: dict) -> Any:
         """Compute all derivatives by one plan."""
-        options = self._options
-        arguments = split(options.name, args, kwargs, options.argnums)
+        arguments = self._split(args, kwargs)
 
         def function(leaves: Sequence[torch.Tensor], rest: tuple[tuple, dict]) -> tuple[Any, Any]:
             args, kwargs = arguments.joined(leaves, rest)
@@ -292,8 +316,8 @@ class Transform:
         options, size = self._options, self._options.limits.chunk_size
         if options.compact or options.strict or options.limits.max_bytes is not None or size is None:
             return None
-        arguments = split(options.name, args, kwargs, options.argnums)
-        whole = options._replace(limits=Limits(), has_aux=True)
+        arguments = self._split(args, kwargs)
+        whole = options._replace(limits=Limits(), has_aux=True, holomorphic=False)
         outputs = update_wrapper(partial(self._outputs), self._f, assigned=(), updated=())
         found = []
         for order in self._orders:
@@ -302,8 +326,37 @@ class Transform:
             if piecewise is None:
                 return None
             found.append(tree_map_only(torch.Tensor, _value, piecewise))
-        chosen = self._choose(found[0].value, [each.derivative for each in found])
-        return (chosen, found[0].aux) if options.has_aux else chosen
+        derivatives, (aux, returned) = [each.derivative for each in found], found[0].aux
+        if returned is not None:
+            leaves, spec = tree_flatten(returned)
+            values, parts = [by_parts(leaf) for leaf in leaves], [tree_flatten(each)[0] for each in derivatives]
+            together = self._put_together(run_now, parts, leaves, values, arguments.leaves)
+            derivatives = [
+                nested(blocks, [spec, *[arguments.spec] * order])
+                for blocks, order in zip(together, self._orders, strict=True)
+            ]
+        chosen = self._choose(found[0].value if returned is None else returned, derivatives)
+        return (chosen, aux) if options.has_aux else chosen
+
+    def _put_together(
+        self,
+        emit: Emit,
+        parts: Sequence[Sequence[Any]],
+        outputs: Sequence[torch.Tensor],
+        values: Sequence[Any],
+        inputs: Sequence[torch.Tensor],
+    ) -> list[list[Any]]:
+        """Put together dense derivatives by parts, given in a list for every order."""
+        orders = [
+            [*product(range(len(outputs)), product(range(len(inputs)), repeat=order))]  # what each is a derivative of
+            for order in self._orders
+        ]
+        found = dict(zip(chain.from_iterable(orders), chain.from_iterable(parts), strict=True))
+        forms = [(leaf.dim() + leaf.is_complex(), leaf.is_complex()) for leaf in outputs]
+        name = self._options.name if self._options.holomorphic else None
+        dims = [each.dim() for each in inputs]
+        blocks = Blocks(emit, lambda output, slots: found[output, tuple(slots)], values, forms, dims, name)
+        return [[blocks.block(output, slots) for output, slots in order] for order in orders]
 
     @uncollected
     def plan(self, *args: Any, **kwargs: Any) -> Plan:
@@ -331,7 +384,7 @@ class Transform:
                     [0., 3.]])
         """
         options = self._options
-        arguments = split(options.name, args, kwargs, options.argnums)
+        arguments = self._split(args, kwargs)
 
         def assemble(values: Sequence[Any], recording: Recording, evaluation: Evaluation) -> Any:
             return self._assembled(values, recording, arguments, evaluation)
@@ -365,12 +418,27 @@ class Transform:
             limits=options.limits,
         )
 
-    def _outputs(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        """Return what f returns: what is differentiated, and aux."""
+    def _split(self, args: tuple, kwargs: dict) -> Arguments:
+        """Take the arguments of a call apart, and check them."""
+        options = self._options
+        arguments = split(options.name, args, kwargs, options.argnums)
+        if options.holomorphic:
+            check_holomorphic(options.name, "an input to differentiate by", arguments.leaves, arguments.are_complex)
+        return arguments
+
+    def _outputs(self, *args: Any, **kwargs: Any) -> tuple[Any, tuple[Any, Any]]:
+        """Return what is differentiated of what f returns, aux, and what f returned if it has complex tensors."""
         options, result = self._options, self._f(*args, **kwargs)
         output, aux = check_aux(options.name, result) if options.has_aux else (result, None)
-        check_outputs(options.name, tree_flatten(output)[0])
-        return output, aux
+        leaves = tree_flatten(output)[0]
+        some_are_complex = check_outputs(options.name, leaves)
+        if options.holomorphic:
+            check_holomorphic(options.name, "an output of f", leaves, [*map(is_complex, leaves)])
+        if not some_are_complex:
+            return output, (aux, None)
+        if not options.compact:
+            check_unlimited(options.name, options.limits.max_bytes)
+        return taken_apart(output), (aux, output)
 
     def _assembled(
         self, tensors: Sequence[Any], recording: Recording, arguments: Arguments, evaluation: Evaluation
@@ -378,13 +446,18 @@ class Transform:
         """Nest the result, given the tensors that f returned."""
         supply = iter(tensors)
         leaves = [next(supply) if isinstance(leaf, torch.Tensor) else leaf for leaf in recording.leaves]
-        value, aux = tree_unflatten(leaves, recording.spec)
-        spec, slot = tree_flatten(value)[1], arguments.spec
+        value, (aux, returned) = tree_unflatten(leaves, recording.spec)
+        spec = tree_flatten(value)[1]
         if self._options.strict:
             check_dependence(self._options.name, value, arguments.names(), self._orders, evaluation)
-        blocks = evaluation.compact if self._options.compact else evaluation.dense
-        computed = [nested(blocks(order), [spec, *[slot] * order]) for order in self._orders]
-        chosen = self._choose(value, computed)
+        listed: Callable[[int], Sequence[Any]] = evaluation.compact if self._options.compact else evaluation.dense
+        blocks: Sequence[Sequence[Any]] = [listed(order) for order in self._orders]
+        if returned is not None and not self._options.compact:
+            outputs = tree_flatten(tree_unflatten(recording.leaves, recording.spec)[1][1])[0]
+            blocks = self._put_together(evaluation.emit, blocks, outputs, tensors, evaluation.inputs)
+        orders = zip(blocks, self._orders, strict=True)
+        computed = [nested(each, [spec, *[arguments.spec] * order]) for each, order in orders]
+        chosen = self._choose(value if returned is None else returned, computed)
         return (chosen, aux) if self._options.has_aux else chosen
 
 

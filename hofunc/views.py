@@ -191,7 +191,7 @@ class Part(NamedTuple):
 def assembled(emit: Emit, parts: Sequence[Part]) -> Any:
     """Add parts, one at least, into one dense tensor; the axes of all parts have the same extents."""
     axes = parts[0].axes
-    flat = [part._replace(axes=tuple((segment,) for axis in part.axes for segment in axis)) for part in parts]
+    flat = [Part(part.coefficient, part.source, tuple((s,) for axis in part.axes for s in axis)) for part in parts]
     if len(parts) == 1 or len({tuple(len(axis) for axis in part.axes) for part in parts}) > 1:
         return _added(emit, parts)
     total = _laid(emit, flat)
@@ -229,8 +229,8 @@ def _side_by_side(parts: Sequence[Part], dim: int) -> list[list[Part]]:
 def _within(part: Part, dim: int, start: int, stop: int) -> Part:
     """Return a part as it is seen in a range of an axis."""
     (segment,) = part.axes[dim]
-    narrowed = segment._replace(start=segment.start - start, extent=stop - start)
-    return part._replace(axes=(*part.axes[:dim], (narrowed,), *part.axes[dim + 1 :]))
+    narrowed = Segment(segment.label, segment.start - start, stop - start)
+    return Part(part.coefficient, part.source, (*part.axes[:dim], (narrowed,), *part.axes[dim + 1 :]))
 
 
 def concatenated(dim: int, *tensors: torch.Tensor) -> torch.Tensor:

@@ -17,7 +17,7 @@ LAYERS = [
     {"graph", "algebra"},
     {"rules", "views"},
     {"ops"},
-    {"derivative"},
+    {"derivative", "complex_tensors"},
     {"plan"},
     {"run", "arguments"},
     {"signature", "explain", "strict", "pieces"},

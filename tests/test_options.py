@@ -11,7 +11,16 @@ from torch import Tensor
 
 import hofunc
 from hofunc.errors import FallbackWarning
-from hofunc.options import FALLBACKS, PASSES, fallback, options, records_forward
+from hofunc.options import (
+    FALLBACKS,
+    PASSES,
+    PLANNINGS,
+    fallback,
+    max_plan_seconds,
+    options,
+    planning,
+    records_forward,
+)
 from hofunc.rules import opaque
 from hofunc.rules.registry import RULES
 
@@ -97,6 +106,25 @@ def test_an_unknown_choice_of_passes(wrong: Any) -> None:
         options(functions=wrong)
     assert str(PASSES) in str(caught.value)
     assert not records_forward(torch.autograd.Function)
+
+
+@pytest.mark.parametrize("wrong", ["no", "", 3])
+def test_an_unknown_choice_of_planning(wrong: Any) -> None:
+    with pytest.raises(hofunc.ArgumentError, match=r"hofunc.options: planning: got .*, expected one of") as caught:
+        options(planning=wrong)
+    assert str(PLANNINGS) in str(caught.value)
+    assert planning() == "auto"
+
+
+@pytest.mark.parametrize("wrong", [0, -1.0, float("nan"), "1"])
+def test_no_time_to_plan(wrong: Any) -> None:
+    with pytest.raises(
+        hofunc.ArgumentError, match=r"max_plan_seconds: got .*, expected a number of seconds above zero"
+    ):
+        options(max_plan_seconds=wrong)
+    with options(max_plan_seconds=3, planning="full"):
+        assert (max_plan_seconds(), planning()) == (3, "full")
+    assert (max_plan_seconds(), planning()) == (float("inf"), "auto")
 
 
 def test_options_that_are_not_named_stay() -> None:

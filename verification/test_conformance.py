@@ -13,14 +13,16 @@ Of every entry the first sample is examined. The environment variable HOFUNC_SAM
 import os
 
 import pytest
+import torch
 
 from verification.conformance.entries import name_of, usable_entries
 from verification.conformance.examine import Examined, examine
-from verification.conformance.expected import CONVENTIONS, EXPECTED
-from verification.conformance.results import save
+from verification.conformance.expected import CONVENTIONS, EXPECTED, EXPECTED_COMPLEX
+from verification.conformance.results import COMPLEX_FOLDER, save
 from verification.conformance.verdicts import FAILURES
 
 OPS = {name_of(op): op for op in usable_entries()}
+COMPLEX_OPS = {name_of(op): op for op in usable_entries(torch.complex128)}
 SAMPLES = os.environ.get("HOFUNC_SAMPLES", "1")
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's and hofunc's: an op without a rule is in the table
@@ -38,6 +40,16 @@ def test_an_entry(name: str) -> None:
         assert failures(examined), f"stale: {name} passes, so it is no expected failure"
 
 
+@pytest.mark.parametrize("name", COMPLEX_OPS)
+def test_an_entry_of_complex_numbers(name: str) -> None:
+    """Examine complex samples of an entry, by their real and imaginary parts, at orders 1 and 2."""
+    examined = examine(COMPLEX_OPS[name], None if SAMPLES == "all" else int(SAMPLES), dtype=torch.complex128)
+    if "HOFUNC_SAMPLES" in os.environ:
+        save(examined, COMPLEX_FOLDER)
+    if name not in EXPECTED_COMPLEX:
+        assert failures(examined) == []
+
+
 def failures(examined: Examined) -> list[str]:
     """Return what failed, in a line each."""
     return [
@@ -50,3 +62,4 @@ def failures(examined: Examined) -> list[str]:
 def test_expected_failures_are_of_entries() -> None:
     """A name that is misspelt would expect nothing."""
     assert {*EXPECTED, *CONVENTIONS} <= {*OPS}
+    assert {*EXPECTED_COMPLEX} <= {*COMPLEX_OPS}

@@ -182,6 +182,7 @@ def record_for_replay(
         UntracedError: f computes in a way that cannot be followed, or sets the state of a random generator.
     """
     tape, world = CapturingTape(), state()
+    tape.is_followed = follow
     witness = Witness(tape.wrapped)
     with torch.inference_mode(False), torch.enable_grad():
         given = (*active, *others)

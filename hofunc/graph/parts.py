@@ -63,3 +63,7 @@ IN_PARTS: dict[int, Callable[..., Any]] = {
     id(aten.rrelu_with_noise_.default): rrelu_,
     **{id(op): _one_by_one(op) for op in _ON_LISTS},
 }
+
+# Those that conjugate lazily inside, which in a dispatch mode torch forgets: its pseudo-inverse of complex numbers is
+# wrong there.
+CONJUGATING = frozenset(map(id, (aten.linalg_pinv.atol_rtol_tensor, aten.linalg_lstsq.default)))

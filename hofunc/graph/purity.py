@@ -15,10 +15,9 @@ from hofunc.internals import (
     backward_pass,
     count_handles,
     function_running,
-    has_setup_context,
     hooks_of,
 )
-from hofunc.options import records_forward, records_forwards
+from hofunc.options import is_known, records_forward
 
 Owner = Callable[[torch.Tensor], torch.Tensor | None]
 
@@ -206,20 +205,27 @@ class FunctionMet(BaseException):
         self.function = function
 
 
+class Applied:
+    """The custom Function that was applied last, whatever its forward is taken for."""
+
+    latest: Any = torch.autograd.Function
+
+
 def is_in_forward() -> bool:
     """Tell whether an op runs inside a custom torch.autograd.Function of which the forward is to be recorded.
 
     Raises:
-        FunctionMet: It runs inside another one, with a backward that can be used.
-        UntracedError: Or with one that cannot.
+        FunctionMet: It runs inside another one.
     """
     function: Any = function_running()
     if function is BackwardHookFunction:
         _refuse_hook(function, function.__name__)
     if function is None:
         return False
+    if function is torch.autograd.Function:  # torch itself makes a view of what the latest forward returned
+        function = Applied.latest
     if records_forward(function):
-        if function not in _WARNED:
+        if function not in _WARNED and not is_known(function):
             _WARNED.add(function)
             warn(
                 f"hofunc: of {function.__name__}, a custom torch.autograd.Function, the forward is recorded, and its "
@@ -227,15 +233,11 @@ def is_in_forward() -> bool:
                 FallbackWarning,
             )
         return True
-    if not has_setup_context(function):
-        refuse_function(function)
     raise FunctionMet(function)
 
 
 def is_in_recorded_forward() -> bool:
     """Tell whether a custom torch.autograd.Function is running of which options say that the forward is recorded."""
-    if not records_forwards():
-        return False
     function = function_running()
     return function is not None and records_forward(function)
 
@@ -255,12 +257,12 @@ def check_forward(*, is_lost: bool, by: str) -> None:
             "hofunc: the forward of a custom torch.autograd.Function computes out of sight",
             got=f"{by} of what depends on an input",
             expected="a forward of ops, if that is what is to be recorded",
-            remedy="Take the Function out of hofunc.options(functions=...), and enter a rule for it "
+            remedy="Take the Function out of hofunc.options(functions=...) if it is there, and enter a rule for it "
             "(docs/adding-an-op.md), or write it with plain torch ops.",
         )
 
 
-def refuse_function(function: Any, cause: Exception | None = None) -> NoReturn:
+def refuse_function(function: Any, cause: BaseException | None = None) -> NoReturn:
     """Refuse a custom torch.autograd.Function of which neither the backward nor the forward can be used.
 
     Raises:

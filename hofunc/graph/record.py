@@ -22,7 +22,14 @@ from hofunc.graph.spots import Spots
 from hofunc.graph.standin import Lift, in_transform, outside_transforms, stand_in
 from hofunc.graph.storage import Made
 from hofunc.graph.tape import Tape, is_recording
-from hofunc.internals import TreeSpec, function_refused, has_forward_level, tree_flatten, tree_map
+from hofunc.internals import (
+    TreeSpec,
+    function_refused,
+    has_forward_level,
+    has_setup_context,
+    tree_flatten,
+    tree_map,
+)
 from hofunc.options import records_forward, records_forwards
 
 Function = Callable[..., Any]
@@ -65,11 +72,17 @@ def made_recordable(recorded: Callable[[bool], Result], *, follow: bool = False)
         recorded: Records it, on inputs that are followed or not.
         follow: Whether they are known to have to be.
     """
+    met_before: set[Any] = set()
     while True:
         try:
             return recorded(follow)
         except FunctionMet as met:
-            as_op(met.function)
+            if met.function in met_before:
+                refuse_function(met.function, met)
+            if follow or has_setup_context(met.function):
+                as_op(met.function)
+                met_before.add(met.function)
+            follow = follow or not has_setup_context(met.function)  # what f does may depend on it, as what that does
         except RuntimeError as error:
             if (function := function_refused(error)) is not None:
                 if not records_forward(function):
@@ -109,6 +122,7 @@ def record(
 
 def _record_values(f: Function, inputs: Sequence[torch.Tensor], others: Any, follow: bool, watch: bool) -> Recording:
     tape, has_grad = Tape(), torch.is_grad_enabled()
+    tape.is_followed = follow
     asked: list[bool] = []
     with torch.enable_grad():
         aliases = [variable_of(tensor, follow=follow) for tensor in inputs]
@@ -166,6 +180,7 @@ def _leads_outside(tensors: Sequence[torch.Tensor], made: Made) -> bool:
 
 def _record_stand_ins(f: Function, inputs: Sequence[torch.Tensor], others: Any, follow: bool) -> Recording:
     tape = Tape()
+    tape.is_followed = follow
     tape.ledger.draws_again, tape.ledger.draws_by_row = True, differs_by_row()
     tape.ledger.spots = Spots(inputs_are_own=True)
     with drawn_again(inputs) as tape.generators, outside_transforms() as depth, torch.enable_grad():

@@ -109,7 +109,7 @@ def _check_reading(tensor: torch.Tensor, owner: torch.Tensor) -> None:
             "hofunc: f writes in place to a storage that it sees in two dtypes",
             got=f"{_reading(tensor)} in a storage of {_reading(owner)}",
             expected="the dtype that the storage was allocated for",
-            remedy="Write to a clone.",
+            remedy="Write to a clone, and make complex numbers of their parts by torch.complex.",
         )
 
 
@@ -128,7 +128,13 @@ class Storages:
         self._known: dict[int, int] = {}  # how many writes there had been when the node of a tensor was recorded
         self._families: dict[int, int | None] = {}  # of the nodes that writes left, which are no views any more
         self._roots: dict[int, int] = {}  # the families of tensors that are no nodes and no views of any, by their ids
+        self._same: dict[int, torch.Tensor] = {}  # what an alias stands for that was detached inside a forward, by id
         self.kept: list[torch.Tensor] = []
+
+    def note_alias(self, alias: torch.Tensor, tensor: torch.Tensor) -> None:
+        """Note that an alias is of the family of a tensor: nobody looks at what is detached where autograd is off."""
+        self._same[id(alias)] = tensor
+        self.kept.append(alias)
 
     def owner(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """Return the tensor for which an op of the function allocated the storage of another, None if none did."""
@@ -247,6 +253,8 @@ class Storages:
         index = self._ledger.tracked.get(id(tensor), self._ledger.tracked.get(id(root_of(tensor))))
         if index is None:
             root = root_of(tensor)
+            if id(root) in self._same:
+                return self._family(self._same[id(root)])
             return None if root is self._storages[storage_key(tensor)].owner else self._unrelated(root)
         nodes, detached = self._ledger.nodes, self._ledger.detached
         while index not in self._families and index not in detached and is_view(nodes[index].op):

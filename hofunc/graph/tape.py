@@ -11,10 +11,10 @@ import torch
 
 from hofunc.graph.draws import Generators, is_random
 from hofunc.graph.effects import effects, is_view
-from hofunc.graph.identity import PLAIN, seen_as, storage_key
+from hofunc.graph.identity import PLAIN, seen_as
 from hofunc.graph.ledger import Ledger
 from hofunc.graph.node import Graph, Ref
-from hofunc.graph.parts import IN_PARTS
+from hofunc.graph.parts import CONJUGATING, IN_PARTS
 from hofunc.graph.purity import (
     BackwardPass,
     Hooks,
@@ -33,9 +33,12 @@ from hofunc.internals import (
     TorchDispatchMode,
     count_dispatch_modes,
     dispatch_modes,
+    hides_conjugation,
     is_forward_mode_on,
     is_torch_function_enabled,
     maybe_current_level,
+    schema_of,
+    shown_conjugation,
     tree_leaves,
 )
 
@@ -52,6 +55,7 @@ class Tape(TorchDispatchMode):
         ledger: The graph so far.
         level: The level of torch.func's transforms at which the function runs, None outside of all.
         generators: Takes note of the generators that are drawn from, if the graph is computed again; else None.
+        is_followed: Whether autograd follows the inputs where the function sees them.
         captured: The ids of the inputs that the function captured, where these are inputs.
         is_guarded: Whether the functions by which subclasses override ops are kept from ops that arrive here. These
             functions have had their turn, and what they return no tape around this one would know.
@@ -62,12 +66,12 @@ class Tape(TorchDispatchMode):
         self.ledger = Ledger()
         self.level: int | None = None
         self.generators: Generators | None = None
+        self.is_followed = False
         self.captured: set[int] = set()
         self.is_guarded = count_dispatch_modes() > 0
         self._log: list[tuple[Any, tuple, dict, Any]] = []
         self._hides_history = False
         self._forward_mode = is_forward_mode_on()  # which is off inside a custom Function
-        self._cut_in_forward: dict[int, torch.Tensor] = {}  # by storage
         self._given_back: list[torch.Tensor] = []  # what autograd may have saved while the tape did not look
         self._storages = Storages(self.ledger)
         self._backward_pass = BackwardPass()
@@ -128,6 +132,9 @@ class Tape(TorchDispatchMode):
                 return self.__torch_dispatch__(func, types, args, kwargs)
         if self.generators is not None and is_random(func):
             return self._draw(self.generators, func, types, args, kwargs)
+        if id(func) in CONJUGATING and hides_conjugation():
+            with shown_conjugation():
+                return self.__torch_dispatch__(func, types, args, kwargs)
         if (in_parts := IN_PARTS.get(id(func))) is not None:
             with self:
                 return in_parts(*args, **kwargs)
@@ -162,6 +169,12 @@ class Tape(TorchDispatchMode):
         """Tell whether a tensor is an input or depends on one."""
         self._settle()
         return self.ledger.node_of(tensor) is not None
+
+    def has_computed(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a tensor is an input to differentiate by, or was computed by the function."""
+        self._settle()
+        index = self.ledger.node_of(tensor)
+        return index is not None and (self.ledger.nodes[index].active or not self.ledger.nodes[index].is_given)
 
     def read(self, tensors: Sequence[torch.Tensor], by: str) -> None:
         """Note that the numbers in tensors are read past the ops.
@@ -205,26 +218,16 @@ class Tape(TorchDispatchMode):
         if operands and not torch.is_grad_enabled():
             self._backward_pass.check()
         if not operands and op is _DETACH and is_in_recorded_forward():
-            self._cut_in_forward[storage_key(args[0])] = args[0]
+            out = self._executed(op, args, kwargs, False)
+            self._storages.note_alias(out, args[0])
+            return out
         if operands and self._is_hidden() and is_in_forward():
             self._hides_history = True
-            self._check_in_forward(op, args, kwargs)
+            if _reads_number(op, args):
+                check_forward(is_lost=True, by="a number")
             with torch.enable_grad():
                 return self._executed(_ALIAS if op is _DETACH else op, args, kwargs, True)
         return self._executed(op, args, kwargs, bool(operands))
-
-    def _check_in_forward(self, op: Any, args: tuple, kwargs: dict) -> None:
-        """Refuse what a forward may do because autograd does not look, and by which a derivative would be lost.
-
-        It may read a number and compute with it, or write to a constant through an alias that it has detached.
-        """
-        if torch.Tag.data_dependent_output in op.tags and any(map(torch.is_floating_point, tree_leaves(args))):
-            check_forward(is_lost=True, by="a number")
-        if effects(op).writes:
-            written = {*map(storage_key, check_written(op, args, kwargs, self._storages.owner))}
-            check_forward(
-                is_lost=not written.isdisjoint(self._cut_in_forward), by="a write, through an alias that it detached,"
-            )
 
     def _executed(self, op: Any, args: tuple, kwargs: dict, tracked: bool) -> Any:
         """Execute an op and enter it, the log being empty, and return what it returned."""
@@ -271,6 +274,13 @@ class Tape(TorchDispatchMode):
         out = self._storages.write(op, args, kwargs, written)
         self._note_draws(op, before)
         return out
+
+
+def _reads_number(op: Any, args: tuple) -> bool:
+    """Tell whether an op returns a number that may be computed with, and not only whether something holds."""
+    if torch.Tag.data_dependent_output not in op.tags or isinstance(schema_of(op).returns[0].type, torch.BoolType):
+        return False
+    return any(map(torch.is_floating_point, tree_leaves(args)))
 
 
 def innermost_tape() -> Tape | None:

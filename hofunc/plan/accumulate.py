@@ -9,8 +9,9 @@ from hofunc.algebra.combine import cover, embedding, grouped, hull, is_partial
 from hofunc.algebra.labels import Bindings
 from hofunc.algebra.term import Factor, Term, pattern, visible
 from hofunc.plan.operators import one_like
+from hofunc.plan.placing import joint
 from hofunc.plan.program import Builder, Register
-from hofunc.views import Labelled, Part, add_within, aligned, assembled, each, plus, spread, times
+from hofunc.views import Labelled, Part, add_within, aligned, each, plus, spread, times
 
 FEW = 4  # terms of a block, beyond which every further one costs more than some zeros between them
 SMALL = 4096  # entries of a block that take no longer to compute with than a call does
@@ -65,7 +66,7 @@ def _laid_into(builder: Builder, whole: Term, parts: Sequence[Term]) -> Term:
     for part in parts:
         bindings = embedding(part, whole) or {}
         pieces.append(Part(part.coefficient, core(builder, part), tuple(bindings[label] for label in labels)))
-    return whole._replace(factors=(Factor(assembled(builder.emit, pieces), each(labels)),))
+    return whole._replace(factors=(Factor(joint(builder, pieces), each(labels)),))
 
 
 def _size(term: Term) -> int:
@@ -134,7 +135,7 @@ def dense(builder: Builder, terms: Sequence[Term]) -> Register:
 
     Its axes are those of the output and then those of every slot.
     """
-    return assembled(
-        builder.emit,
+    return joint(
+        builder,
         [Part(term.coefficient, core(builder, term), (*term.out, *sum(term.slots, ()))) for term in terms],
     )

@@ -138,9 +138,15 @@ class _Activity:
         return self._marks[number]
 
     def _marked(self, number: int) -> Register:
-        """Return the marks of a node, those of its operands being known."""
+        """Return the marks of a node, those of its operands being known.
+
+        Where the first derivative by an operand vanishes, as it does about zero, and a higher one does not, all varies.
+        """
         builder = self._builder
         first = [(key[0], term) for key, terms in self._local[number].items() for term in terms if len(key) == 1]
+        leading = {operand for operand, _ in first}
+        if any(not leading.issuperset(key) for key, terms in self._local[number].items() if terms):
+            return builder.emit(torch.ones_like, builder.value(number))
         moved = [self._moved(number, operand, term) for operand, term in first]
         if len(moved) == 1 and len(moved[0].factors) == 1 and _is_whole(moved[0]):
             return moved[0].factors[0].source

@@ -1,5 +1,6 @@
 """Blueprints: the program of one strategy, the chunks in which to run it, and the places of its results."""
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -15,7 +16,7 @@ from hofunc.plan.accumulate import dense
 from hofunc.plan.blocks import Blocks
 from hofunc.plan.chunks import Chunks, chunked
 from hofunc.plan.cost import Cost, cost_of
-from hofunc.plan.program import Builder, Program, Register, memory_of
+from hofunc.plan.program import Builder, Part, Program, Register, memory_of
 from hofunc.plan.rows import number_of_rows
 from hofunc.rules.lower import Lowered
 
@@ -35,6 +36,7 @@ class Blueprint:
         patterns: For every such block, the axes of its terms.
         strategy: The direction of propagation that it takes.
         cost: What the program costs.
+        effort: How many steps planning took: contractions of terms, and steps of the program, needed or not.
         chunks: The program taken apart to run on some rows at a time, if that is better or asked for.
     """
 
@@ -45,6 +47,7 @@ class Blueprint:
     patterns: dict[tuple[int, Key], tuple[Term, ...]]
     strategy: str
     cost: Cost
+    effort: int = 0
     chunks: Chunks | None = None
 
     @property
@@ -110,7 +113,8 @@ def drawn(
         outputs = _own(builder, [_cast(builder, block[0], dense(builder, blocks[block])) for block in blocks])
     program = builder.program(outputs)
     patterns = {block: tuple(term._replace(factors=()) for term in blocks[block]) for block in blocks}
-    whole = Blueprint(builder.lowered, program, places, terms, patterns, strategy, cost_of(program, builder.device))
+    cost = cost_of(program, builder.device)
+    whole = Blueprint(builder.lowered, program, places, terms, patterns, strategy, cost, builder.effort)
     cores = [factor.source for group in blocks.values() for term in group for factor in term.factors]
     whole = replace(whole, program=program._replace(steps=plain(program.steps)))
     return _best(whole, _Chunking(program, cores, builder.device), limits, peak)
@@ -176,11 +180,15 @@ def _cast(builder: Builder, output: int, register: Register) -> Register:
 
 def _own(builder: Builder, outputs: Sequence[Register]) -> list[Register]:
     """Copy every result that shares memory with a value of the graph or with another result."""
-    result, taken = [], set()
+    result: list[Register] = []
+    taken: dict[Register, set[Part]] = defaultdict(set)
     for place, register in enumerate(outputs):
         memory = memory_of(builder, register)
-        result.append(builder.emit(copied, register, place) if memory is None or memory in taken else register)
-        taken.add(memory)
+        if memory is not None and memory.is_beside(taken[memory.base]):
+            taken[memory.base].add(memory.part)
+            result.append(register)
+        else:
+            result.append(builder.emit(copied, register, place))
     return result
 
 

@@ -1,52 +1,82 @@
-"""How many compositions a strategy makes, counted from which nodes take which, without any term.
+"""How many compositions a strategy makes, and how long they run, counted from which nodes take which, without any term.
 
-What a plan takes to make, and to run where no tensor is large, is nearly in proportion to them, so that the strategy
-that needs least is planned first, and one that cannot be the better one need not be planned to be left out.
+What a plan takes to make, and to run where no tensor is large, is nearly in proportion to their number, so that the
+strategy that needs least is planned first, and one that cannot be the better one need not be planned to be left out.
 """
 
 from collections.abc import Mapping, Sequence
-from math import comb
+from math import comb, prod
+from typing import NamedTuple
 
+from hofunc.algebra.extents import Rows
 from hofunc.algebra.partitions import choices
+from hofunc.graph.node import Graph
 from hofunc.plan.blocks import Local, is_nonlinear
 from hofunc.plan.reverse import elimination_order
-from hofunc.rules.lower import Lowered
 
-MOST = 200_000  # at which counting ends
+MOST = 200_000  # compositions at which counting ends
+ENTRIES = 3000  # of a tensor, with which to compute takes as long as the calls of a composition
 
 
-def compositions(lowered: Lowered, local: Mapping[int, Local], orders: Sequence[int], strategy: str) -> int:
-    """Estimate how many compositions of derivatives a strategy makes.
+class Estimate(NamedTuple):
+    """What a strategy takes.
+
+    Attributes:
+        compositions: How many compositions of derivatives it makes.
+        run: How long they run, in compositions of small tensors.
+    """
+
+    compositions: int
+    run: float
+
+
+def estimate(graph: Graph, local: Mapping[int, Local], orders: Sequence[int], strategy: str) -> Estimate:
+    """Estimate what a strategy takes.
+
+    Sizes are those of one row where rows are marked, as if nothing but rows had a structure.
 
     Args:
-        lowered: The graph.
+        graph: The graph.
         local: The local derivatives of its nodes.
         orders: The orders wanted.
         strategy: One of STRATEGIES.
     """
+    sizes = [prod(1 if isinstance(size, Rows) else int(size) for size in node.shape) for node in graph.nodes]
+    rows = max((int(size) for node in graph.nodes for size in node.shape if isinstance(size, Rows)), default=1)
     if strategy == "reverse":
-        return _of_reverse(lowered, local, max(orders))
-    graph = lowered.graph
+        return _of_reverse(graph, local, max(orders), sizes, rows / ENTRIES)
+    return _of_directions(graph, local, max(orders), sizes, rows / ENTRIES, is_mixed=strategy == "mixed")
+
+
+def _of_directions(
+    graph: Graph, local: Mapping[int, Local], order: int, sizes: Sequence[int], rate: float, *, is_mixed: bool
+) -> Estimate:
+    """Count the coefficients of all nodes by the inputs on which they depend."""
     inputs = [number for number in graph.inputs if graph.nodes[number].active]
-    depends = {number: 1 << place for place, number in enumerate(inputs)}
-    order, total = max(orders), 0
+    depends = {number: {number} for number in inputs}
+    directions = {number: sizes[number] for number in inputs}
+    total, run = 0, 0.0
     for node in sorted(local):
-        depends[node] = 0
-        for operand in (operand for key in local[node] for operand in key):
-            depends[node] |= depends.get(operand, 0)
-        variables, nonlinear = depends[node].bit_count(), is_nonlinear(local[node])
-        highest = order if strategy == "forward" or nonlinear else order - 1
-        each = sum(len(terms) for terms in local[node].values())
-        total += each * sum(comb(variables + k - 1, k) for k in range(1, highest + 1)) + (strategy == "mixed")
-    return total
+        operands = {operand for key in local[node] for operand in key}
+        depends[node] = set().union(*(depends[operand] for operand in operands))
+        directions[node] = sum(sizes[number] for number in depends[node])
+        terms = sum(len(terms) for terms in local[node].values())
+        total, run = total + is_mixed, run + is_mixed
+        for k in range(1, order + 1):
+            if k == order and is_mixed and not is_nonlinear(local[node]):
+                continue
+            keys = terms * comb(len(depends[node]) + k - 1, k)
+            entries = comb(directions[node] + k - 1, k) * (1 if k == order and is_mixed else sizes[node])
+            total, run = total + keys, run + keys + entries * rate
+    return Estimate(total, run)
 
 
-def _of_reverse(lowered: Lowered, local: Mapping[int, Local], order: int) -> int:
+def _of_reverse(graph: Graph, local: Mapping[int, Local], order: int, sizes: Sequence[int], rate: float) -> Estimate:
     """Count by eliminating nodes from the keys of blocks."""
     having: dict[int, set[tuple[int, ...]]] = {}
-    for output in lowered.graph.outputs:
+    for output in graph.outputs:
         having.setdefault(output, set()).add((output,))
-    total = 0
+    total, run = 0, 0.0
     for node in elimination_order(local):
         keys, inner = sorted(local[node]), [len(key) for key in sorted(local[node])]
         for block in having.pop(node, ()):
@@ -56,8 +86,9 @@ def _of_reverse(lowered: Lowered, local: Mapping[int, Local], order: int) -> int
             for chosen in choices(inner, len(block) - len(rest), order - len(rest)):
                 target = tuple(sorted((*rest, *(operand for place in chosen for operand in keys[place]))))
                 total += 1
+                run += 1 + rate * prod(sizes[other] for other in target)
                 for other in target:
                     having.setdefault(other, set()).add(target)
         if total > MOST:
             break
-    return total
+    return Estimate(total, run)

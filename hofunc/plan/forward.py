@@ -7,9 +7,11 @@ coefficients of all directions into one axis makes a linear layer one matrix pro
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import reduce
 from itertools import combinations_with_replacement, product
 from math import factorial, prod
+from operator import or_
 from typing import NamedTuple
 
 from hofunc.algebra.compose import compose
@@ -78,19 +80,39 @@ class Polynomials:
         builder: Takes the steps.
         local: The local derivatives of every node on the way.
         variables: The inputs.
+
+    Attributes:
+        builder: What was given.
+        local: Likewise.
+        variables: The inputs, with the axes that turned out to be a batch so far.
     """
 
     def __init__(self, builder: Builder, local: dict[int, Local], variables: Variables):
         self.builder = builder
-        self._local = local
-        self.variables = variables
+        self.local = local
+        self.variables = {**variables}
         self._powers: dict[tuple[int, int, Key], list[Term]] = {}
+        self._depends = {
+            variable: 1 << variable for variable in variables
+        }  # sets of variables, as the bits of a number
+        for node in sorted(local):
+            operands = {operand for key in local[node] for operand in key}
+            self._depends[node] = reduce(or_, (self._depends[operand] for operand in operands), 0)
 
     def fill(self, nodes: Iterable[int], order: int) -> None:
         """Compute polynomials up to an order, from the inputs on, so that no later question goes deep."""
         for node in sorted(nodes):
-            for key in keys_of(self.variables, range(1, order + 1)):
+            for key in self.keys(node, range(1, order + 1)):
                 self.coefficient(node, key)
+
+    def keys(self, node: int, orders: Sequence[int]) -> list[Key]:
+        """List the multisets of given orders of the variables on which a node depends."""
+        return keys_of([v for v in self.variables if self._depends[node] >> v & 1], orders)
+
+    def without(self, variable: int, axes: Iterable[int]) -> None:
+        """Take some axes of a variable for a batch no longer, and forget what rests on that."""
+        self.variables[variable] = self.variables[variable].without(axes)
+        self._powers = {place: terms for place, terms in self._powers.items() if variable not in place[2]}
 
     def coefficient(self, node: int, key: Key) -> list[Term]:
         """Return the coefficient of a node's polynomial: contracted terms with a packed slot for each variable."""
@@ -118,7 +140,7 @@ class Polynomials:
             axes = fresh_axes(self.variables[node].shape)
             return [seed(self.variables[node], axes)] if key == (node,) else []
         terms = []
-        for operands, local in self._local.get(node, {}).items():
+        for operands, local in self.local.get(node, {}).items():
             for term in local if len(operands) <= len(key) else []:
                 groups, outer = grouped_slots(operands, term)
                 for parts in splits(key, [group.size for group in groups]):
@@ -143,23 +165,23 @@ class Polynomials:
         return [joined(self.builder, self.variables, term, parts) for term in accumulated(self.builder, terms)]
 
 
-def keys_of(variables: Variables, orders: Sequence[int]) -> list[Key]:
+def keys_of(variables: Collection[int], orders: Sequence[int]) -> list[Key]:
     """List the multisets of variables of the given orders."""
     return [key for order in orders for key in combinations_with_replacement(sorted(variables), order)]
 
 
-def forward(builder: Builder, local: dict[int, Local], variables: Variables, orders: Sequence[int]) -> Blocks:
+def forward(polynomials: Polynomials, orders: Sequence[int]) -> Blocks:
     """Return the derivatives of every output by the variables, of the given orders.
 
     Raises:
         RowsMixError: An axis that variables have for a batch is none.
     """
-    polynomials = Polynomials(builder, local, variables)
-    polynomials.fill(local, max(orders))
+    builder, variables = polynomials.builder, polynomials.variables
+    polynomials.fill(polynomials.local, max(orders))
     blocks: Blocks = {}
     for output in dict.fromkeys(builder.lowered.graph.outputs):
         if builder.lowered.graph.nodes[output].active:
-            for key in keys_of(variables, orders):
+            for key in polynomials.keys(output, orders):
                 terms = polynomials.coefficient(output, key)
                 blocks[output, key] = [opened(builder, variables, term, [key]) for term in terms]
     return {block: terms for block, terms in blocks.items() if terms}

@@ -14,7 +14,7 @@ from hofunc.graph.functions import FunctionOp
 from hofunc.graph.layout import select_scatter
 from hofunc.graph.node import Call
 from hofunc.internals import identity_of, tree_leaves
-from hofunc.plan import operators, packing
+from hofunc.plan import operators, packing, placing
 from hofunc.plan.program import Given, Program, Register, Step
 from hofunc.plan.scratch import called, of_product
 from hofunc.rules.lower import isolated
@@ -142,7 +142,8 @@ def _result(step: Step, values: Mapping[int, Any], program: Program) -> tuple[An
     if function in _STRIDED and not all(tensor.is_contiguous() for tensor in tensors):
         return called(function, args)
     if function in _SHAPES:
-        result = _meta(_SHAPES[function](*args), tensors[0].dtype)
+        dtype = next((tensor.dtype for tensor in tensors if tensor.dtype.is_floating_point), tensors[0].dtype)
+        result = _meta(_SHAPES[function](*args), dtype)
         return result, _SCRATCH[function](args, result) if function in _SCRATCH else 0
     if function is getitem and args[0] is None:
         return _declared(program, step), 0
@@ -233,6 +234,8 @@ _SHAPES: dict[Callable, Callable[..., Sequence[int]]] = {
     torch.index_select: lambda tensor, dim, index: (*tensor.shape[:dim], len(index), *tensor.shape[dim + 1 :]),
     torch.diag_embed: _embedded,
     views.concatenated: _concatenated,
+    placing.scattered: lambda _places, size, *_: (size,),
+    placing.gathered: lambda index, *_: tuple(index.shape),
     packing.collected: _collected,
     packing.scaled_rows: _scaled,
     operators.one_like: lambda _: (),
@@ -254,4 +257,6 @@ _STRIDED = (torch.mul, torch.add, torch.neg, torch.sum, views.add_scaled, operat
 _SCRATCH: dict[Callable, Callable[[Sequence[Any], torch.Tensor], int]] = {
     torch.mm: lambda args, _: of_product(*args),
     packing.collected: lambda args, result: packing.scratch(args[0], result),
+    placing.scattered: lambda args, result: bytes_of(result) + sum(t.numel() * t.element_size() for t in args[2:]),
+    placing.gathered: lambda args, _: sum(tensor.numel() * tensor.element_size() for tensor in args[1:]),
 }

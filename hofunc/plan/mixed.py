@@ -20,18 +20,18 @@ from hofunc.algebra.term import Term, identity, with_slots
 from hofunc.plan.accumulate import accumulated
 from hofunc.plan.blocks import Blocks, Local, is_nonlinear
 from hofunc.plan.contract import contract
-from hofunc.plan.forward import Group, Polynomials, grouped_slots, halves, keys_of, splits
+from hofunc.plan.forward import Group, Polynomials, grouped_slots, halves, splits
 from hofunc.plan.packing import Variables, joined, opened
 from hofunc.plan.program import Builder
 
 
-def mixed(builder: Builder, local: dict[int, Local], variables: Variables, orders: Sequence[int]) -> Blocks:
+def mixed(polynomials: Polynomials, orders: Sequence[int]) -> Blocks:
     """Return the derivatives of every output by the variables, of the given orders.
 
     Raises:
         RowsMixError: An axis that variables have for a batch is none.
     """
-    polynomials = Polynomials(builder, local, variables)
+    builder, local, variables = polynomials.builder, polynomials.local, polynomials.variables
     polynomials.fill(_before_nonlinear(builder, local, variables), max(orders) - 1)
     blocks: Blocks = {}
     for output in dict.fromkeys(builder.lowered.graph.outputs):
@@ -40,9 +40,9 @@ def mixed(builder: Builder, local: dict[int, Local], variables: Variables, order
         adjoints = _adjoints(builder, local, output)
         if 1 in orders:
             blocks.update({(output, (variable,)): adjoints.get(variable, []) for variable in variables})
-        for key in keys_of(variables, [order for order in orders if order > 1]):
-            products = _highest(local, polynomials, adjoints, key)
-            blocks[output, key] = _assembled(builder, variables, products, key)
+        products = _highest(polynomials, adjoints, [order for order in orders if order > 1])
+        for key in sorted(products, key=lambda key: (len(key), key)):
+            blocks[output, key] = _assembled(builder, variables, products[key], key)
     return {block: terms for block, terms in blocks.items() if terms}
 
 
@@ -87,27 +87,36 @@ class Split(NamedTuple):
 
 
 def _highest(
-    local: dict[int, Local], polynomials: Polynomials, adjoints: dict[int, list[Term]], key: Key
-) -> dict[Split, list[Term]]:
-    """Return the contributions of all nodes to one coefficient of an output's polynomial, by how they split the key."""
-    products: dict[Split, list[Term]] = defaultdict(list)
-    for node in sorted(adjoints.keys() & local.keys()):
-        halved: dict[tuple[int, Key, Key], list[tuple[Term, list[Term]]]] = defaultdict(list)
-        for groups, outer in _nonlinear(adjoints[node], local[node], len(key)):
-            if len(groups) > 1:
-                for parts in splits(key, [group.size for group in groups]):
-                    inners = [polynomials.power(*group, part) for group, part in zip(groups, parts, strict=True)]
-                    products[Split(parts, False)] += polynomials.composed(outer, inners)
-                continue
-            ((operand, size),) = groups
-            for (first, rest), weight in halves(key, size):
-                both = outer._replace(coefficient=outer.coefficient * weight, slots=outer.slots * 2)
-                if inner := polynomials.power(operand, size - 1, rest):
-                    halved[operand, first, rest].append((both, inner))
-        for (operand, first, rest), halves_of_rest in halved.items():
-            inner = polynomials.coefficient(operand, first)
-            products[Split((rest, first), True)] += _multiplied(polynomials, halves_of_rest, inner)
+    polynomials: Polynomials, adjoints: dict[int, list[Term]], orders: Sequence[int]
+) -> dict[Key, dict[Split, list[Term]]]:
+    """Return what all nodes contribute to the coefficients of an output's polynomial, by how they split the key."""
+    products: dict[Key, dict[Split, list[Term]]] = defaultdict(lambda: defaultdict(list))
+    for node in sorted(adjoints.keys() & polynomials.local.keys()):
+        nonlinear = [*_nonlinear(adjoints[node], polynomials.local[node], max(orders, default=0))]
+        for key in polynomials.keys(node, orders) if nonlinear else []:
+            _multiply(polynomials, nonlinear, key, products[key])
     return products
+
+
+def _multiply(
+    polynomials: Polynomials, nonlinear: Sequence[tuple[list[Group], Term]], key: Key, products: dict[Split, list[Term]]
+) -> None:
+    """Add the contributions of one node to a coefficient."""
+    halved: dict[tuple[int, Key, Key], list[tuple[Term, list[Term]]]] = defaultdict(list)
+    for groups, outer in nonlinear:
+        if len(groups) > 1:
+            for parts in splits(key, [group.size for group in groups]):
+                inners = [polynomials.power(*group, part) for group, part in zip(groups, parts, strict=True)]
+                products[Split(parts, False)] += polynomials.composed(outer, inners)
+            continue
+        ((operand, size),) = groups
+        for (first, rest), weight in halves(key, size):
+            both = outer._replace(coefficient=outer.coefficient * weight, slots=outer.slots * 2)
+            if inner := polynomials.power(operand, size - 1, rest):
+                halved[operand, first, rest].append((both, inner))
+    for (operand, first, rest), halves_of_rest in halved.items():
+        inner = polynomials.coefficient(operand, first)
+        products[Split((rest, first), True)] += _multiplied(polynomials, halves_of_rest, inner)
 
 
 def _multiplied(polynomials: Polynomials, others: Sequence[tuple[Term, list[Term]]], one: Sequence[Term]) -> list[Term]:

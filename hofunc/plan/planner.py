@@ -2,13 +2,17 @@
 
 from collections.abc import Callable, Sequence
 from math import inf
+from time import perf_counter
+from typing import NamedTuple
 
 import torch
 
-from hofunc.errors import ArgumentError
+from hofunc.errors import ArgumentError, PlanningWarning, warn
+from hofunc.options import max_plan_seconds
 from hofunc.plan.blocks import Local, local_blocks
 from hofunc.plan.blueprint import Blueprint, Limits, Peak, drawn, own_peak
 from hofunc.plan.cost import rates_of
+from hofunc.plan.estimate import Estimate, estimate
 from hofunc.plan.packing import DirectionsError
 from hofunc.plan.program import TooManyStepsError, device_of
 from hofunc.plan.rows import number_of_rows, with_rows
@@ -16,9 +20,16 @@ from hofunc.plan.strategies import STRATEGIES, propagated
 from hofunc.rules.lower import Lowered
 from hofunc.rules.settle import settling
 
-FIRST_LEAVE = 1000  # steps that a strategy may take before the others have their turn
+FIRST_LEAVE = 1500  # steps of planning that a strategy may take before the others have their turn
 _LEAVE_GROWS = 4
-_UNNEEDED = 2  # of the steps that a strategy takes, up to half turn out not to be needed
+_PER_COMPOSITION = 5  # steps of planning at most, as a rule
+STEP_SECONDS = 1e-4  # that a step of planning takes, about
+LONG = 2.0  # seconds of planning, from which on it is announced
+
+# How many steps of planning a strategy may take for as long as the best plan runs, in calls that compute nothing. A
+# fourth of the steps at least are calls in the end, so that beyond the first number it cannot be faster; as a rule it
+# is not beyond twice the second.
+_POSSIBLE, _LIKELY = 4.0, 0.8
 
 
 class RowsError(ArgumentError):
@@ -57,8 +68,43 @@ def plan(
     make = _maker(lowered, local, orders, compact, limits, peak)
     if strategy != "auto":
         return tuple(_within([make(strategy, inf)], limits, peak))
-    plans = _in_turns(make, _candidates(lowered, local, orders), device_of(lowered.graph), limits, peak)
+    counts = _estimates(lowered, local, orders)
+    _announce(lowered, orders, counts)
+    turns = _Turns(make, counts, device_of(lowered.graph), limits, peak)
+    plans = turns.taken(_POSSIBLE)
     return tuple(sorted(_within(plans, limits, peak), key=lambda plan: plan.run_cost.seconds))
+
+
+class Quick(NamedTuple):
+    """A plan that was quick to make.
+
+    Attributes:
+        plan: The plan, of the strategy that is fastest in all likelihood.
+        forgone: How many steps it would take to make those of the strategies that were left out, about.
+    """
+
+    plan: Blueprint
+    forgone: int
+
+
+def quickly(lowered: Lowered, orders: Sequence[int], *, compact: bool, limits: Limits, peak: Peak = own_peak) -> Quick:
+    """Plan as `plan` does, but only by strategies that are likely to be the fastest.
+
+    What a plan takes to make and what it takes to run are in proportion, where no tensor is large, to the number of
+    compositions, which is counted before. So the strategy that should run fastest is planned first; another one only
+    if it should not take longer than the first plan does.
+    """
+    lowered = with_rows(lowered)
+    local = local_blocks(lowered, max(orders))
+    make = _maker(lowered, local, orders, compact, limits, peak)
+    counts = _estimates(lowered, local, orders)
+    _announce(lowered, orders, counts)
+    turns = _Turns(make, counts, device_of(lowered.graph), limits, peak)
+    plans = turns.taken(_LIKELY)
+    best = min(_within(plans, limits, peak), key=lambda plan: plan.run_cost.seconds)
+    made = {plan.strategy for plan in plans} | turns.inapplicable
+    left_out = [each.compositions for name, each in turns.estimates.items() if name not in made]
+    return Quick(best, _PER_COMPOSITION * sum(left_out))
 
 
 def admitted(lowered: Lowered, orders: Sequence[int]) -> Sequence[str]:
@@ -74,7 +120,7 @@ def rival(best: Blueprint, orders: Sequence[int], *, compact: bool, strategy: st
         TooManyStepsError: It takes too many steps.
         ArgumentError: It does not keep to the limits.
     """
-    most = _most_steps(best.run_cost.seconds, device_of(best.lowered.graph))
+    most = _POSSIBLE * best.run_cost.seconds / rates_of(device_of(best.lowered.graph)).view
     lowered = with_rows(best.lowered)
     make = _maker(lowered, local_blocks(lowered, max(orders)), orders, compact, limits, own_peak)
     (made,) = _within([make(strategy, max(FIRST_LEAVE, most))], limits, own_peak)
@@ -108,35 +154,109 @@ def _maker(
     return made
 
 
-def _in_turns(make: _Maker, names: Sequence[str], device: torch.device, limits: Limits, peak: Peak) -> list[Blueprint]:
-    """Plan by all strategies that apply and that could be the fastest.
+def _estimates(lowered: Lowered, local: dict[int, Local], orders: Sequence[int]) -> dict[str, Estimate]:
+    """Return what the strategies take of which one is to be taken, the one that should run fastest first."""
+    found = {name: estimate(lowered.graph, local, orders, name) for name in _candidates(lowered, local, orders)}
+    return dict(sorted(found.items(), key=lambda item: item[1].run))
+
+
+def _announce(lowered: Lowered, orders: Sequence[int], estimates: dict[str, Estimate]) -> None:
+    """Say so if planning is going to take long."""
+    count = min(each.compositions for each in estimates.values())
+    seconds = _PER_COMPOSITION / 2 * count * STEP_SECONDS
+    if seconds < LONG:
+        return
+    nodes = lowered.graph.nodes
+    inputs = sum(nodes[number].active for number in lowered.graph.inputs)
+    warn(
+        f"hofunc: planning takes some {seconds:.0f} seconds: derivatives of order {max(orders)} of {len(nodes)} nodes "
+        f"by {inputs} inputs are {count} compositions. Later calls of this structure find the plan. `.plan(...)` makes "
+        "one beforehand; hofunc.options(max_plan_seconds=...) takes the best that is found in time; one input that f "
+        "takes apart is planned sooner than many.",
+        PlanningWarning,
+    )
+
+
+class _Turns:
+    """Plans by all strategies that apply and that could be the fastest.
 
     Some strategies take no end of steps for a graph for which another takes few. So each may take a number of steps at
     first, and those that need more have leave for more in the next turn, until they take so many that they cannot be
     faster than the best plan.
+
+    Args:
+        make: Plans by a strategy, in so many steps.
+        estimates: What each is estimated to take, the one that should run fastest first.
+        device: Where plans are to run.
+        limits: Rows at a time, and memory.
+        peak: Tells what is held at once where a plan is run.
+
+    Attributes:
+        estimates: What was given.
+        inapplicable: The strategies that turned out not to apply.
     """
-    plans: list[Blueprint] = []
-    left, leave = list(names), FIRST_LEAVE
-    while left:
-        for name in left[:]:
-            best = min((plan.run_cost.seconds for plan in plans if _fits(plan, limits, peak)), default=inf)
-            most = _most_steps(best, device)
-            try:
-                plans.append(make(name, min(leave, most)))
-            except DirectionsError:  # reverse always applies
-                left.remove(name)
-            except TooManyStepsError:
-                if most <= leave:
+
+    def __init__(self, make: _Maker, estimates: dict[str, Estimate], device: torch.device, limits: Limits, peak: Peak):
+        self.estimates = estimates
+        self.inapplicable: set[str] = set()
+        self._make, self._limits, self._peak = make, limits, peak
+        self._call = rates_of(device).view
+
+    def taken(self, per_call: float) -> list[Blueprint]:
+        """Return the plans.
+
+        Args:
+            per_call: How many steps a strategy may take for as long as the best plan runs, in calls of no work.
+        """
+        plans: list[Blueprint] = []
+        clock = _Clock(max_plan_seconds())
+        left = list(self.estimates)
+        leave = max(FIRST_LEAVE, _PER_COMPOSITION * self.estimates[left[0]].compositions)
+        while left:
+            for name in left[:]:
+                best = min((one for one in plans if _fits(one, self._limits, self._peak)), key=_seconds, default=None)
+                most = inf if best is None else max(FIRST_LEAVE, per_call * _seconds(best) / self._call)
+                if best is not None:
+                    most = min(most, clock.steps_left(plans))
+                    if per_call < _POSSIBLE and self._expected(name, best) > most:
+                        left.remove(name)
+                        continue
+                try:
+                    plans.append(self._make(name, min(leave, most)))
+                except DirectionsError:  # reverse always applies
+                    self.inapplicable.add(name)
                     left.remove(name)
-            else:
-                left.remove(name)
-        leave *= _LEAVE_GROWS
-    return plans
+                except TooManyStepsError:
+                    if most <= leave:
+                        left.remove(name)
+                else:
+                    left.remove(name)
+            leave *= _LEAVE_GROWS
+        return plans
+
+    def _expected(self, name: str, best: Blueprint) -> float:
+        """Return how many steps a strategy runs as long as, if the estimate errs as that of the best one did."""
+        return self.estimates[name].run * best.effort / max(1, self.estimates[best.strategy].compositions)
 
 
-def _most_steps(seconds: float, device: torch.device) -> float:
-    """Bound the steps of a strategy that takes no longer than so many seconds, if none of them computed anything."""
-    return _UNNEEDED * seconds / rates_of(device).view
+class _Clock:
+    """Counts the seconds of planning.
+
+    Args:
+        limit: How many it may take once there is a plan.
+    """
+
+    def __init__(self, limit: float):
+        self._limit, self._start = limit, perf_counter()
+
+    def steps_left(self, plans: Sequence[Blueprint]) -> float:
+        """Return how many more steps can be made in time, as fast as those of some plans were."""
+        spent = perf_counter() - self._start
+        return inf if self._limit == inf else max(0, (self._limit / spent - 1) * sum(plan.effort for plan in plans))
+
+
+def _seconds(made: Blueprint) -> float:
+    return made.run_cost.seconds
 
 
 def _within(plans: Sequence[Blueprint], limits: Limits, peak: Peak) -> list[Blueprint]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import getitem
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -14,6 +14,7 @@ from hofunc.internals import OpOverload, softmax
 from hofunc.plan.chunks import Chunks
 from hofunc.plan.operators import zeros
 from hofunc.plan.program import Given, Program, Register, Step, finished
+from hofunc.rules.in_parts import as_pairs
 
 aten = torch.ops.aten
 
@@ -64,17 +65,26 @@ _VIEWS = (
 _FEW = 6  # numbers that an error shows
 
 
+class PartsOf(NamedTuple):
+    """What a program takes where it is the real and imaginary parts of the complex tensor with a number."""
+
+    number: int
+
+
+Source = int | torch.Tensor | PartsOf
+
+
 class Whole:
     """Completes a program, which starts from the values of a recorded graph, by the steps that compute these.
 
     Args:
         program: The program.
         graph: The recorded graph.
-        sources: What each of the graph's inputs and constants is: the number of a tensor that the whole takes, or a
-            tensor.
+        sources: What each of the graph's inputs and constants is: the number of a tensor that the whole takes, or the
+            parts of that, or a tensor.
     """
 
-    def __init__(self, program: Program, graph: Graph, sources: Mapping[int, int | torch.Tensor]):
+    def __init__(self, program: Program, graph: Graph, sources: Mapping[int, Source]):
         self._graph, self._sources = graph, sources
         self._given = {r: given for r, given in program.given.items() if isinstance(given.origin, torch.Tensor)}
         self._shapes = dict(program.shapes)
@@ -154,7 +164,7 @@ class Whole:
                 continue
             target = self.value(node.number)
             if node.is_given:
-                self._given[target.index] = Given(self._sources[node.number], tuple(node.shape), node.dtype)
+                steps += self._taken(target, node)
                 continue
             self._shapes[target.index] = (tuple(node.shape), node.dtype)
             call, operands = call_of(node), tuple(self.value(operand) for operand in node.operands)
@@ -168,6 +178,16 @@ class Whole:
             latest = call, node.output, several
             steps.append(Step(target.index, getitem, (several, node.output)))
         return steps
+
+    def _taken(self, target: Register, node: Node) -> list[Step]:
+        """Note what a node that is given stands for; returns the steps that make it of that."""
+        source, shape = self._sources[node.number], tuple(node.shape)
+        if not isinstance(source, PartsOf):
+            self._given[target.index] = Given(source, shape, node.dtype)
+            return []
+        whole = self._new()
+        self._given[whole.index] = Given(source.number, shape[:-1], node.dtype.to_complex())
+        return [Step(target.index, as_pairs, (whole,))]
 
     def _step(self, target: Register, node: Node, call: Call, operands: tuple[Register, ...]) -> Step:
         quick = _QUICK.get(node.op)

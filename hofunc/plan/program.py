@@ -1,6 +1,6 @@
 """Programs: straight lines of torch calls over registers, built with common subexpressions merged."""
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from math import inf
 from operator import getitem
 from typing import Any, NamedTuple
@@ -189,6 +189,10 @@ class Builder:
             self._known[key] = self._give(vector, (len(numbers),), dtype)
         return self._known[key]
 
+    def hold(self, tensor: torch.Tensor) -> Register:
+        """Return the register of a constant of the plan."""
+        return self._give(tensor, tuple(tensor.shape), tensor.dtype)
+
     @property
     def device(self) -> torch.device:
         """Device of the first input."""
@@ -287,10 +291,36 @@ _MAKERS = (
 )
 
 
-def memory_of(builder: Builder, register: Register) -> Register | None:
-    """Return the register whose memory a register views, or None if the program may not have allocated it."""
-    step = builder.step_of(register)
-    while step is not None and step.function in _VIEWS:
+def cut(tensor: torch.Tensor, dim: int, start: int, size: int) -> torch.Tensor:
+    """Return a part of a tensor that is held for its parts only, of which none lies in another."""
+    return torch.narrow(tensor, dim, start, size)
+
+
+Part = tuple[int, ...] | None
+
+
+class Memory(NamedTuple):
+    """What names the memory that a register has.
+
+    Attributes:
+        base: The register that was allocated.
+        part: Which of its cuts it is; None for all of it.
+    """
+
+    base: Register
+    part: Part
+
+    def is_beside(self, parts: Collection[Part]) -> bool:
+        """Tell whether it shares nothing with some parts of its base."""
+        return not parts or (self.part is not None and self.part not in parts and None not in parts)
+
+
+def memory_of(builder: Builder, register: Register) -> Memory | None:
+    """Return what names the memory that a register views, or None if the program may not have allocated it."""
+    step, part = builder.step_of(register), None
+    while step is not None and step.function in (*_VIEWS, cut):
+        if step.function is cut:
+            part = step.args[1:]
         register = step.args[0]
         step = builder.step_of(register)
-    return register if step is not None and step.function in _MAKERS else None
+    return Memory(register, part) if step is not None and step.function in _MAKERS else None

@@ -15,6 +15,7 @@ from hofunc.algebra.partitions import Key, arrangements, choices
 from hofunc.algebra.term import Term, identity, with_slots
 from hofunc.plan.accumulate import accumulated
 from hofunc.plan.blocks import Blocks, Local
+from hofunc.plan.bundle import LEAST, Bundle, Taken
 from hofunc.plan.contract import contract
 from hofunc.plan.program import Builder
 
@@ -74,19 +75,34 @@ def reverse(
         Contracted terms by output node and sorted tuple of input nodes; a block that vanishes is left out.
     """
     nodes, highest = builder.lowered.graph.nodes, max(orders)
-    degrees = _degrees(builder, local, highest)
+    inputs = [number for number in builder.lowered.graph.inputs if nodes[number].active]
+    bundle = Bundle(builder, inputs) if len(inputs) >= LEAST and eliminate is eliminated else None
+    degrees = [*_degrees(builder, local, highest), 1]
     blocks = _Pending()
     for output in dict.fromkeys(builder.lowered.graph.outputs):
         if nodes[output].active:
             blocks.add((output, (output,)), [identity(fresh_axes(nodes[output].shape))])
     for index in elimination_order(local):
-        for (output, key), pending in blocks.taken(index):
-            terms = add(builder, pending)
+        taken: Taken = [(block, add(builder, pending)) for block, pending in blocks.taken(index)]
+        for (output, key), terms in taken if bundle is None else bundle.tied(taken, index):
             for target, composed in eliminate(builder, index, key, terms, local[index], highest):
                 if sum(degrees[variable] for variable in target) >= min(orders):
                     blocks.add((output, target), composed)
-    result = {block: add(builder, terms) for block, terms in blocks.terms.items() if len(block[1]) in orders}
-    return {block: terms for block, terms in result.items() if terms}
+                    if bundle is not None:
+                        bundle.inherit((output, target), (output, key))
+    wanted = {block: add(builder, terms) for block, terms in blocks.terms.items() if len(block[1]) in orders}
+    if bundle is not None:
+        wanted = _untied(builder, bundle, wanted, add)
+    return {block: terms for block, terms in wanted.items() if terms}
+
+
+def _untied(builder: Builder, bundle: Bundle, blocks: Blocks, add: Adding) -> Blocks:
+    """Return the blocks by inputs for which blocks stand of which some are by the bundle."""
+    result: Blocks = defaultdict(list)
+    for block, terms in blocks.items():
+        for target, part in bundle.untied(block, terms):
+            result[target] += part
+    return {block: add(builder, terms) for block, terms in result.items()}
 
 
 class _Pending:

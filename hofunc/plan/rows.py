@@ -37,13 +37,14 @@ def number_of_rows(graph: Graph) -> int | None:
 
 
 def _row_dims(lowered: Lowered) -> dict[int, int]:
-    """Return the axis of rows of every node that has one."""
+    """Return the axis of rows of every node that has one; of none, if nothing that is computed has rows."""
     graph = lowered.graph
     inputs = [graph.nodes[number] for number in graph.inputs if graph.nodes[number].active]
     rows = inputs[0].shape[0] if inputs and inputs[0].shape else 1
     if rows < 2:
         return {}
     dims = {node.number: 0 for node in inputs if node.shape[:1] == (rows,)}
+    given = {*dims}
     for number in sorted(lowered.rules.keys() & reached_nodes(graph)):
         site, rule = site_of(graph, graph.nodes[number]), lowered.rules[number]
         found: set[int | None] = set()
@@ -54,7 +55,7 @@ def _row_dims(lowered: Lowered) -> dict[int, int]:
                     found.add(_followed(graph, dims, number, term, dims[operand]))
         if len(found) == 1 and None not in found:
             (dims[number],) = found  # type: ignore[assignment]
-    return dims
+    return dims if any(graph.nodes[number].active for number in {*dims} - given) else {}
 
 
 def _followed(graph: Graph, dims: dict[int, int], number: int, term: Term, dim: int) -> int | None:

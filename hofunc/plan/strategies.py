@@ -9,7 +9,7 @@ import torch
 from hofunc.plan.ablation import ABLATIONS
 from hofunc.plan.activity import settled
 from hofunc.plan.blocks import Blocks, Local
-from hofunc.plan.forward import forward
+from hofunc.plan.forward import Polynomials, forward
 from hofunc.plan.mixed import mixed
 from hofunc.plan.packing import RowsMixError, Variable
 from hofunc.plan.program import Builder
@@ -35,19 +35,19 @@ def propagated(
         DirectionsError: It does not apply.
         TooManyStepsError: It takes more steps.
     """
-    dtype = computing_dtype(lowered)
-    if strategy not in ("forward", "mixed"):
-        builder = Builder(lowered, dtype, most_steps)
-        return builder, ABLATIONS.get(strategy, reverse)(builder, settled(builder, local, masks_come_last=True), orders)
-    packed = forward if strategy == "forward" else mixed
+    builder = Builder(lowered, computing_dtype(lowered), most_steps)
+    directional = strategy in ("forward", "mixed")
+    local = settled(builder, local, masks_come_last=not directional)
+    if not directional:
+        return builder, ABLATIONS.get(strategy, reverse)(builder, local, orders)
     nodes = lowered.graph.nodes
     variables = {number: Variable.of(nodes[number].shape) for number in lowered.graph.inputs if nodes[number].active}
+    polynomials = Polynomials(builder, local, variables)
     while True:
-        builder = Builder(lowered, dtype, most_steps)
         try:
-            return builder, packed(builder, settled(builder, local, masks_come_last=False), variables, orders)
+            return builder, (forward if strategy == "forward" else mixed)(polynomials, orders)
         except RowsMixError as error:
-            variables[error.variable] = variables[error.variable].without(error.axes)
+            polynomials.without(error.variable, error.axes)
 
 
 def computing_dtype(lowered: Lowered) -> torch.dtype:

@@ -1,6 +1,6 @@
 """The choice of a rule: that of the op, torch's decomposition of it, or the opaque fallback."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -28,19 +28,21 @@ def rule_of(node: Node, values: Sequence[torch.Tensor]) -> Rule | Composite | Ex
         return Constant()
     if rule is not None:
         return rule
-    if isinstance(node.op, OpOverload):
-        for decomposition in (decomposition_table.get(node.op), _implicit_decomposition(node.op)):
-            if decomposition is not None and _is_usable(decomposition, node, values):
-                return Composite(decomposition)
+    for decomposition in decompositions(node.op):
+        if is_usable(decomposition, node, values):
+            return Composite(decomposition)
     return opaque_rule(node, [values[operand] for operand in node.operands])
 
 
-def _implicit_decomposition(op: OpOverload) -> Callable | None:
-    """Return torch's own definition of an op by other ops, if it has one."""
-    return op.decompose if has_definition(op) else None
+def decompositions(op: Any) -> list[Callable]:
+    """Return torch's own definitions of an op by other ops."""
+    if not isinstance(op, OpOverload):
+        return []
+    found = (decomposition_table.get(op), op.decompose if has_definition(op) else None)
+    return [function for function in found if function is not None]
 
 
-def _is_usable(function: Callable, node: Node, values: Sequence[torch.Tensor]) -> bool:
+def is_usable(function: Callable, node: Node, values: Sequence[torch.Tensor] | Mapping[int, torch.Tensor]) -> bool:
     """Tell whether a decomposition of torch consists of aten ops and computes the recorded value.
 
     Some draw random numbers, are meant for other devices or decline with NotImplemented, and some go by internal ops

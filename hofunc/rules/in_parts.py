@@ -35,27 +35,28 @@ IN_PARTS: dict[Any, Callable] = {}
 AT_ONCE: dict[Any, Callable] = {}
 
 
-def in_parts(op: Any, are_complex: Sequence[bool], gives_complex: bool) -> Callable | None:
+def on_pairs(
+    op: Any, function: Callable, are_complex: Sequence[bool], gives_complex: bool, output: int = 0
+) -> Callable:
     """Return what computes the same as an op from tensors in which complex numbers are pairs along the last axis.
 
     Args:
         op: The op.
+        function: What computes it from Pairs.
         are_complex: Whether each of its tensors, in order of appearance, is complex.
-        gives_complex: Whether its result is.
+        gives_complex: Whether its result is, of several the one that is asked for.
+        output: Which of several that is.
 
     Returns:
-        Function of the op's arguments; None if there is none for the op.
+        Function of the op's arguments.
     """
-    function = IN_PARTS.get(op)
-    if function is None:
-        return None
 
     def on_tensors(*args: Any, **kwargs: Any) -> Any:
         flags = iter(are_complex)
         args, values = _paired((args, tuple(kwargs.values())), flags)
         result = function(*args, **dict(zip(kwargs, values, strict=True)))
-        first = result[0] if isinstance(result, list) else result
-        if isinstance(first, Pair) is not gives_complex:
+        asked = result[output] if isinstance(result, list) else result
+        if isinstance(asked, Pair) is not gives_complex:
             raise UnsupportedOpError(
                 f"hofunc: {op} of real and complex numbers",
                 got=f"a {'complex' if gives_complex else 'real'} result",
@@ -65,6 +66,33 @@ def in_parts(op: Any, are_complex: Sequence[bool], gives_complex: bool) -> Calla
         return _joined(result)
 
     return on_tensors
+
+
+def linear(op: Callable, but: int | None = None) -> Callable:
+    """Return what computes an op that is linear in all its tensors, but for what stands at one place, from Pairs."""
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        results = [
+            op(
+                *(arg if at == but else _part(arg, place) for at, arg in enumerate(args)),
+                **{name: _part(value, place) for name, value in kwargs.items()},
+            )
+            for place in (0, 1)
+        ]
+        if isinstance(results[0], list | tuple):
+            return [Pair(*parts) for parts in zip(*results, strict=True)]
+        return Pair(*results)
+
+    return function
+
+
+def _part(template: Any, place: int) -> Any:
+    """Replace every tensor by one of its parts."""
+    if isinstance(template, Pair | Tensor):
+        return parts(template)[place]
+    if isinstance(template, torch.dtype) and template.is_complex:
+        return template.to_real()
+    return tuple(_part(item, place) for item in template) if type(template) is tuple else template
 
 
 def _paired(template: Any, flags: Any) -> Any:

@@ -18,8 +18,9 @@ from hofunc.graph.node import CONSTANT, Call, Graph, Node, Ref, call_of, renumbe
 from hofunc.graph.standin import outside_transforms
 from hofunc.internals import DisableAutocast, OpOverload, disable_current_modes
 from hofunc.rules.choice import recorded, rule_of
+from hofunc.rules.complex_choice import AtOnce, changed_by_parts, on_complex_numbers
 from hofunc.rules.expansion import CHANGE, Expansion, Vanishing, itself, unchanged, vanishes
-from hofunc.rules.in_parts import AT_ONCE, as_pairs, in_parts
+from hofunc.rules.in_parts import AT_ONCE, as_pairs
 from hofunc.rules.kinds import Composite, Constant, Fused, Rule
 from hofunc.rules.opaque import Complex
 from hofunc.rules.registry import FUSIONS, RULES
@@ -138,12 +139,21 @@ class _Lowering:
         are_complex = [self._values[operand].dtype.is_complex for operand in node.operands]
         if not (node.dtype.is_complex or any(are_complex)) or self._refused(node):
             return False
-        function = in_parts(node.op, are_complex, node.dtype.is_complex)
-        if node.op not in AT_ONCE and function is None:
+        if node.op in AT_ONCE:
+            function: Callable | AtOnce | Expansion | None = AtOnce(
+                AT_ONCE[node.op], cast(Rule, RULES[AT_ONCE[node.op]])
+            )
+        else:
+            values = {number: self._real_value(number) for number in (node.number, *node.operands)}
+            function = on_complex_numbers(node, are_complex, values)
+        if function is None:
             return False
         operands = tuple(self._real(operand) for operand in node.operands)
-        if function is None:
-            number = self._transformed(node, operands)
+        if isinstance(function, Expansion):
+            operands = tuple(self.numbers[operand] for operand in node.operands)
+            number = self._expanded(node, operands, function, ())
+        elif isinstance(function, AtOnce):
+            number = self._transformed(node, operands, function)
         else:
             number = self._expanded(node, operands, Composite(function), [self._real_value(o) for o in node.operands])
         if node.dtype.is_complex:
@@ -164,14 +174,13 @@ class _Lowering:
         reads = any(self.nodes[self._pairs[number]].active for number in node.operands if number in self._pairs)
         return Complex(node) if reads and not isinstance(rule, Constant) else rule
 
-    def _transformed(self, node: Node, operands: tuple[int, ...]) -> int:
+    def _transformed(self, node: Node, operands: tuple[int, ...], at_once: AtOnce) -> int:
         """Append the node that computes an op on complex numbers at once, from real ones."""
-        op = AT_ONCE[node.op]
         origin = None if node.dtype.is_complex else node.number
         if node.dtype.is_complex:
             node = node._replace(dtype=node.dtype.to_real(), shape=(*node.shape, 2))
-        number = self._append(node._replace(op=op), operands, True, origin)
-        self.rules[number] = cast(Rule, RULES[op])
+        number = self._append(node._replace(op=at_once.op), operands, True, origin)
+        self.rules[number] = at_once.rule
         return number
 
     def _real(self, number: int) -> int:
@@ -224,11 +233,15 @@ class _Lowering:
         outputs = [other for other in self._graph.nodes if other.operands == node.operands and call_of(other) == call]
         points = [self._append(output, operands, False, output.number) for output in outputs]
         points += [self._same(operand, itself, False) for operand in operands]
-        changes = [self._same(operand, unchanged, self.nodes[operand].active) for operand in operands]
+        changing = [self._real(place) for place in node.operands]
+        changes = [self._same(operand, unchanged, self.nodes[operand].active) for operand in changing]
         self.rules.update({number: CHANGE for number in changes if self.nodes[number].active})
         values = [self._values[place] for place in (*(output.number for output in outputs), *node.operands)]
-        values += [torch.zeros_like(self._values[place]) for place in node.operands]
-        function = partial(rule.changed, self._order, node, len(outputs))
+        are_complex = [value.is_complex() for value in values[len(outputs) :]]
+        values += [torch.zeros_like(self._real_value(place)) for place in node.operands]
+        function: Callable = partial(rule.changed, self._order, node, len(outputs))
+        if any(value.is_complex() for value in values):
+            function = changed_by_parts(function, are_complex)
         return self._expand(function, (*points, *changes), values, zeros=len(changes))
 
     def _same(self, operand: int, function: Callable, active: bool) -> int:
@@ -248,7 +261,8 @@ class _Lowering:
             if part.number not in numbers:
                 inner_operands = tuple(numbers[operand] for operand in part.operands)
                 literal = origin if isinstance(origin, torch.Tensor) else None
-                active = part.active and any(self.nodes[operand].active for operand in inner_operands)
+                refused = isinstance(inner.rules.get(part.number), Complex)  # whose operands are complex constants
+                active = part.active and any(self.nodes[n].active for n in (operands if refused else inner_operands))
                 numbers[part.number] = self._append(part, inner_operands, active, literal)
                 if active:
                     self.rules[numbers[part.number]] = inner.rules[part.number]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 from typing import Any, NoReturn
 
@@ -9,10 +10,11 @@ import torch
 
 from hofunc.algebra.term import Term
 from hofunc.errors import FallbackWarning, UnsupportedOpError, warn
-from hofunc.graph.functions import FunctionOp
+from hofunc.graph.functions import FunctionOp, recorded_whole
 from hofunc.graph.node import Call, Node, Ref, call_of
 from hofunc.graph.standin import in_transform
-from hofunc.internals import OpOverload, temporarily_clear_interpreter_stack
+from hofunc.graph.tape import Tape
+from hofunc.internals import OpOverload, current_dispatch_mode, temporarily_clear_interpreter_stack
 from hofunc.options import fallback
 from hofunc.rules.kinds import Opaque, Positions, Site
 
@@ -50,12 +52,18 @@ def opaque_rule(node: Node, operands: Sequence[torch.Tensor]) -> Opaque:
         )
     if fallback() == "warn" and str(op) not in _WARNED:
         _WARNED.add(str(op))
+        by = "torch.func" if _is_transformed(op) else "torch.autograd"
         warn(
-            f"hofunc: no rule for {op}; its derivatives are taken by nested torch.func, which is exact but slow. "
+            f"hofunc: no rule for {op}; its derivatives are taken by nested {by}, which is exact but slow. "
             "See docs/adding-an-op.md for how to add a rule.",
             FallbackWarning,
         )
     return Opaque(nested_derivative)
+
+
+def _is_transformed(op: Any) -> bool:
+    """Tell whether torch.func's transforms take an op, as all but custom Functions of the old form."""
+    return not isinstance(op, FunctionOp) or op.is_transformed
 
 
 def _has_gradient(node: Node, operands: Sequence[torch.Tensor]) -> bool:
@@ -86,6 +94,8 @@ def nested_derivative(op: Any, output: int | None, positions: Positions, args: t
     Raises:
         UnsupportedOpError: torch cannot differentiate the op that often.
     """
+    if isinstance(op, FunctionOp) and isinstance(current_dispatch_mode(), Tape):
+        return recorded_whole(_derivative_op(op, output, positions))(*args)
     tensors: list[torch.Tensor] = []
     call = Call(op, _emptied(args, tensors), _emptied(kwargs, tensors))
 
@@ -93,20 +103,22 @@ def nested_derivative(op: Any, output: int | None, positions: Positions, args: t
         result = call(*operands)
         return result if output is None else result[output]
 
+    nested = _nested if _is_transformed(op) else _nested_by_autograd
     try:
         # NOTE [loops]: jacrev maps a backward pass over all its rows, and some of torch's batching rules are wrong
         # (that of cdist). So the result is checked by one pass that maps nothing. Where it fails, or where it cannot be
         # looked at because the values are batches themselves, jacrev loops over the rows.
-        derivative = None if in_transform() else _nested(function, positions, None)(*tensors)
+        derivative = None if in_transform() else nested(function, positions, None)(*tensors)
         detached = [tensor.detach() for tensor in tensors]
-        if derivative is None or not (
-            derivative.is_meta or _agrees(derivative.detach(), function, positions, detached)
-        ):
-            derivative = _nested(function, positions, 1)(*tensors)
+        is_mapped = nested is _nested and derivative is not None and not derivative.is_meta
+        if derivative is None or (is_mapped and not _agrees(derivative.detach(), function, positions, detached)):
+            derivative = nested(function, positions, 1)(*tensors)
+        is_custom = isinstance(op, FunctionOp) and not (in_transform() or derivative.is_meta)
+        follows = not is_custom or _follows(function, positions, detached, nested)
     except (RuntimeError, NotImplementedError) as error:
         raise _unsupported(
             op,
-            got=f"a failure of torch.func at order {len(positions)} ({str(error).splitlines()[0]})",
+            got=f"a failure of torch at order {len(positions)} ({str(error).splitlines()[0]})",
             expected="an op that torch can differentiate that often",
         ) from error
     if not (in_transform() or derivative.is_meta) and _is_undefined(derivative.detach(), function, detached):
@@ -115,8 +127,7 @@ def nested_derivative(op: Any, output: int | None, positions: Positions, args: t
             got=f"nan from torch's own derivative of order {len(positions)}, where the op and its inputs have none",
             expected="a derivative of torch that is defined at these inputs",
         )
-    is_checked = isinstance(op, FunctionOp) and not (in_transform() or derivative.is_meta)
-    if is_checked and not _follows(function, positions, detached):
+    if not follows:
         raise _unsupported(
             op,
             got=f"a backward pass of which autograd does not see all that it depends on, at order {len(positions)}",
@@ -141,6 +152,51 @@ def _nested(function: Callable, positions: Positions, chunk_size: int | None) ->
     return function
 
 
+def _nested_by_autograd(function: Callable, positions: Positions, _: int | None) -> Callable:
+    """Return the derivative by torch.autograd, which takes custom Functions that torch.func does not; row by row."""
+    for position in positions:
+        function = _by_rows(function, position)
+    return lambda *tensors: _with_history_of(tensors, function(*tensors))
+
+
+def _by_rows(function: Callable, position: int) -> Callable:
+    def derivative(*tensors: torch.Tensor) -> torch.Tensor:
+        with torch.enable_grad():
+            followed = [*map(_followed, tensors)]  # a backward pass may count on all of its parameters
+            x = followed[position] = followed[position].view_as(followed[position])
+            y = function(*followed)
+            shape = (*y.shape, *x.shape)
+            if not y.requires_grad or not y.numel():
+                return x.new_zeros(shape)
+            units = torch.eye(y.numel(), dtype=y.dtype, device=y.device).reshape(-1, *y.shape)
+            rows = [torch.autograd.grad(y, x, u, create_graph=True, materialize_grads=True)[0] for u in units]
+            return torch.stack(rows).reshape(shape)
+
+    return derivative
+
+
+def _followed(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor as one that autograd follows, if it has derivatives."""
+    if tensor.requires_grad or not tensor.is_floating_point():
+        return tensor
+    return tensor.detach().requires_grad_()
+
+
+def _with_history_of(tensors: Sequence[torch.Tensor], result: torch.Tensor) -> torch.Tensor:
+    """Return a result without history, if it has none by some tensors."""
+    return result if any(tensor.requires_grad for tensor in tensors) else result.detach()
+
+
+@cache
+def _derivative_op(op: FunctionOp, output: int | None, positions: Positions) -> FunctionOp:
+    """Return a derivative of a custom Function as an op of its own, for a function that takes derivatives of one."""
+
+    def apply(*args: Any) -> torch.Tensor:
+        return nested_derivative(op, output, positions, args, ())
+
+    return FunctionOp(apply, op.is_transformed, f"derivative of order {len(positions)} of {op}")
+
+
 def _agrees(
     derivative: torch.Tensor, function: Callable, positions: Positions, tensors: Sequence[torch.Tensor]
 ) -> bool:
@@ -158,15 +214,19 @@ def _agrees(
     return torch.allclose(got, expected, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
 
 
-def _follows(function: Callable, positions: Positions, tensors: Sequence[torch.Tensor]) -> bool:
+def _follows(function: Callable, positions: Positions, tensors: Sequence[torch.Tensor], nested: Callable) -> bool:
     """Tell whether all derivatives of order two and more agree with differences of those an order lower.
 
     They do not where a custom backward pass hides from autograd what it depends on.
     """
-    return all(_agrees_with_differences(function, positions[:count], tensors) for count in range(2, len(positions) + 1))
+    return all(
+        _agrees_with_differences(function, positions[:count], tensors, nested) for count in range(2, len(positions) + 1)
+    )
 
 
-def _agrees_with_differences(function: Callable, positions: Positions, tensors: Sequence[torch.Tensor]) -> bool:
+def _agrees_with_differences(
+    function: Callable, positions: Positions, tensors: Sequence[torch.Tensor], nested: Callable
+) -> bool:
     """Compare a derivative, contracted with a vector in its last slot, with a central difference."""
     *before, last = positions
     point = tensors[last]
@@ -176,8 +236,8 @@ def _agrees_with_differences(function: Callable, positions: Positions, tensors: 
     step = eps ** (1 / 3) * max(1.0, point.abs().max().item())
     vector = torch.arange(1, point.numel() + 1, device=point.device).to(point.dtype).cos().reshape(point.shape)
     ends = [[*tensors[:last], point + sign * step * vector, *tensors[last + 1 :]] for sign in (1, -1)]
-    above, below = (_nested(function, tuple(before), 1)(*end) for end in ends)
-    got = torch.tensordot(_nested(function, positions, 1)(*tensors), vector, point.dim())
+    above, below = (nested(function, tuple(before), 1)(*end) for end in ends)
+    got = torch.tensordot(nested(function, positions, 1)(*tensors), vector, point.dim())
     expected = (above - below) / (2 * step)
     allowed = 0.02 * torch.maximum(got.abs(), expected.abs()).max() + 10 * eps / step * above.abs().max()
     return bool(((got - expected).abs() <= allowed).all())

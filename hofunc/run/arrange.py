@@ -35,7 +35,7 @@ class Arrangement(NamedTuple):
 
     transposed: tuple[tuple[int, tuple[int, ...]], ...]
     vanishing: tuple[tuple[Zero, int], ...]
-    places: array[int]
+    places: "array[int]"
 
     def gathered(self, results: Sequence[Any], outputs: Sequence[torch.Tensor], emit: Emit) -> list[Any]:
         """Return the derivatives.

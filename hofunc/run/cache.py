@@ -6,21 +6,22 @@ graph and finds another plan: what is cached can never be stale.
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from math import inf
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakSet
 
 import torch
 
 from hofunc.graph.identity import is_fake
 from hofunc.graph.node import Graph
-from hofunc.options import fallback
+from hofunc.options import fallback, planning
 from hofunc.plan.blueprint import Blueprint, Limits, zero_bytes
 from hofunc.plan.memory import bytes_of, memory_of
-from hofunc.plan.planner import plan
+from hofunc.plan.planner import STEP_SECONDS, plan, quickly
 from hofunc.rules.lower import lower
 from hofunc.rules.registry import RULES
-from hofunc.run.executor import Runner, runner
+from hofunc.run.executor import runner
 
 MAX_PLANS = 512
 
@@ -29,12 +30,20 @@ _lock = Lock()
 _checked: OrderedDict[Graph, WeakSet[Any]] = OrderedDict()
 
 
-class Planned(NamedTuple):
-    """A plan and the function that runs it, and the sources of functions of which its graph is known to be right."""
+class Planned:
+    """A plan and the function that runs it.
 
-    plan: Blueprint
-    run: Runner
-    checked: WeakSet[Any]
+    Attributes:
+        plan: The plan.
+        run: Runs it.
+        checked: The sources of functions of which its graph is known to be right.
+        left: After how many calls it is planned in full.
+    """
+
+    __slots__ = ("checked", "left", "plan", "run")
+
+    def __init__(self, plan: Blueprint, checked: WeakSet[Any], left: float):
+        self.plan, self.run, self.checked, self.left = plan, runner(plan), checked, left
 
 
 def planned(
@@ -69,12 +78,15 @@ def planned(
         replayed,
         len(RULES),  # a rule that is added later makes other plans
         fallback() == "error",  # what was planned with the fallback is refused
+        planning(),
     )
     with _lock:
         found = _plans.get(key)
         if found is not None:
             _plans.move_to_end(key)
-            return found
+            found.left -= 1
+            if found.left > 0:
+                return found
     lowered = lower(graph, values, max(orders))
     if replayed:
         origins = tuple(
@@ -85,12 +97,17 @@ def planned(
     def peak(made: Blueprint) -> int:
         return beside + made.run_cost.peak_bytes + (0 if compact else zero_bytes(made, orders))
 
-    made, *_ = plan(lowered, orders, compact=compact, strategy=strategy, limits=limits, peak=peak)
+    quick = planning() == "quick" or (planning() == "auto" and found is None)
+    if strategy == "auto" and quick:
+        made, forgone = quickly(lowered, orders, compact=compact, limits=limits, peak=peak)
+    else:
+        (made, *_), forgone = plan(lowered, orders, compact=compact, strategy=strategy, limits=limits, peak=peak), 0
+    left = inf if not forgone or planning() == "quick" else 1 + forgone * STEP_SECONDS / made.run_cost.seconds
     with _lock:
         checked = _checked.setdefault(graph, WeakSet())
         while len(_checked) > MAX_PLANS:
             _checked.popitem(last=False)
-    result = Planned(made, runner(made), checked)
+    result = Planned(made, checked, left)
     if lowered.dynamic or any(map(is_fake, values)):  # of which a plan may hold some
         return result
     with _lock:

@@ -7,6 +7,7 @@ import torch
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from hofunc.complex_tensors import Holomorphic
 from hofunc.errors import CompilerError, UnsupportedOpError
 from hofunc.graph.functions import FunctionOp
 from hofunc.graph.node import Call
@@ -63,6 +64,8 @@ def _check_static(program: Program) -> None:
             reason = f"{step.args[2]}, where values decide a shape"
         elif isinstance(op, Guard):
             reason = f"{op.call.op}, where a value of a tensor is read"
+        elif isinstance(op, Holomorphic):
+            reason = "holomorphic=True, where values of derivatives are checked"
         elif isinstance(op, FunctionOp):
             reason = f"{op}, a custom Function, which graphs do not take"
         if reason is not None:

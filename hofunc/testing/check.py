@@ -11,7 +11,7 @@ from hofunc.errors import ArgumentError, HodcheckError
 from hofunc.internals import tree_leaves
 from hofunc.testing.entries import largest
 from hofunc.testing.judgement import Tolerances, check
-from hofunc.testing.oracles import Subject
+from hofunc.testing.oracles import Subject, of_parts
 from hofunc.testing.repeated import repeated
 
 
@@ -38,7 +38,8 @@ def hodcheck(
         f: Pure function, as for `hod`. Differences judge it only if it is smooth near args, to within about 0.01; to
             them, as to gradcheck, what ``.detach()`` or ``.item()`` returns is no constant.
         args: Its positional arguments, or its only one if that is a tensor. Those to differentiate by are float64, or
-            float32, in which tolerances are looser and differences often cannot judge.
+            float32, in which tolerances are looser and differences often cannot judge. Complex ones, and complex
+            outputs, are checked by real and imaginary part.
         order: The highest order to check, at least 1.
         argnums: As for `hod`.
         rtol: How far off an entry may be, relative to the largest of its tensor. Unless given, the square root of the
@@ -69,8 +70,8 @@ def hodcheck(
     """
     check_transform("hodcheck", f, order, argnums, "dense", strategy)
     args = (args,) if isinstance(args, torch.Tensor) else tuple(args)
+    f, args = of_parts("hodcheck", f, args, argnums)
     arguments = split("hodcheck", args, {}, argnums)
-    args = tuple(arguments.joined(arguments.leaves, arguments.rest)[0])
     _check_precise("an input to differentiate by", arguments.leaves)
     output = repeated("hodcheck", f, args)
     _check_precise("an output of f", tree_leaves(output))

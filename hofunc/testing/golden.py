@@ -13,7 +13,7 @@ from hofunc.errors import ArgumentError, GoldenError
 from hofunc.internals import tree_leaves
 from hofunc.testing.entries import largest, worst
 from hofunc.testing.golden_file import UPDATE, Golden, Kept, load, save
-from hofunc.testing.oracles import Subject
+from hofunc.testing.oracles import Subject, of_parts
 
 
 class Goldens:
@@ -64,6 +64,7 @@ class Goldens:
         path = self._path(name)
         check_transform("hofunc_golden", f, order, argnums, "dense", "auto")
         args = (args,) if isinstance(args, torch.Tensor) else tuple(args)
+        f, args = of_parts("hofunc_golden", f, args, argnums)
         output = f(*args)
         found = _golden(Subject.at("hofunc_golden", f, args, argnums, output), order)
         scale = largest([*tree_leaves(output), *(kept.values for kept in found.derivative)])

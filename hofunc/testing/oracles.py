@@ -3,11 +3,13 @@
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial, update_wrapper
 from typing import Any, NamedTuple
 
 import torch
 
 from hofunc.arguments import Arguments, check_outputs, split
+from hofunc.complex_tensors import taken_apart
 from hofunc.internals import keystr, tree_flatten_with_path, tree_leaves
 from hofunc.testing.differences import Estimate, slope
 from hofunc.transforms import hod
@@ -28,6 +30,25 @@ class Named(NamedTuple):
 def named(root: str, tree: Any) -> list[Named]:
     """Name the tensors of a pytree after where they lie in it."""
     return [Named(root + keystr(path), tuple(leaf.shape), leaf.dtype) for path, leaf in tree_flatten_with_path(tree)[0]]
+
+
+def of_parts(name: str, f: Function, args: tuple, argnums: Argnums) -> tuple[Function, tuple]:
+    """Return a function and its arguments with real tensors, of parts, for the complex ones to differentiate by.
+
+    The function returns no complex tensors either.
+
+    Raises:
+        ArgumentError: As from a call of `hod`, under the given name.
+    """
+    arguments = split(name, args, {}, argnums)
+    real = arguments._replace(are_complex=(False,) * len(arguments.leaves))
+    function = update_wrapper(partial(_called_by_parts, f, arguments), f, assigned=(), updated=())
+    return function, tuple(real.joined(arguments.leaves, arguments.rest)[0])
+
+
+def _called_by_parts(f: Function, arguments: Arguments, *args: Any) -> Any:
+    leaves = [leaf for place in arguments.argnums for leaf in tree_leaves(args[place])]
+    return taken_apart(f(*arguments.joined(leaves, (args, {}))[0]))
 
 
 @dataclass(frozen=True, slots=True)

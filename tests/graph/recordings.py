@@ -7,13 +7,13 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from hofunc.graph.node import CONSTANT, Node
-from hofunc.graph.record import Recording, record, replay
+from hofunc.graph.record import Recording, made_recordable, record, replay
 from verification.oracles import relative_error
 
 
 def recorded(f: Callable[..., Any], *inputs: Tensor) -> Recording:
     """Record f(*inputs)."""
-    return record(lambda leaves, _: f(*leaves), inputs)
+    return made_recordable(lambda follow: record(lambda leaves, _: f(*leaves), inputs, follow=follow))
 
 
 def recorded_under(

@@ -329,7 +329,7 @@ def test_another_dtype_of_the_storage_is_refused(device: torch.device) -> None:
         "got torch.int64 in a storage of torch.float64",
         "expected the dtype that the storage was allocated for",
         "called at test_storage.py:",
-        "Write to a clone.",
+        "Write to a clone, and make complex numbers of their parts by torch.complex.",
     ):
         assert part in str(caught.value)
 

@@ -9,13 +9,18 @@ import pytest
 import torch
 from torch import Tensor
 
+import hofunc
 from hofunc.plan import packing, planner
+from hofunc.plan.blocks import local_blocks
 from hofunc.plan.blueprint import Blueprint, Limits, own_peak
 from hofunc.plan.cost import Cost, StepCost
+from hofunc.plan.estimate import Estimate, estimate
 from hofunc.plan.planner import plan, rival
 from hofunc.plan.program import TooManyStepsError
 from hofunc.plan.strategies import STRATEGIES
 from hofunc.rules.lower import lower
+from hofunc.run import cache
+from hofunc.run.cache import forget
 from tests.cases import mixed, rand
 from tests.graph.recordings import recorded
 
@@ -135,7 +140,10 @@ def test_a_plan_beyond_the_limits_makes_no_other_give_up(max_bytes: int | None, 
             raise TooManyStepsError
         return replace(real, strategy=name, cost=Cost((StepCost(0, 0, (), 1e-3),), 100 if name == "reverse" else 10))
 
-    made = planner._in_turns(make, ("reverse", "mixed"), CPU, Limits(max_bytes=max_bytes), own_peak)
+    turns = planner._Turns(
+        make, {"reverse": Estimate(1, 1), "mixed": Estimate(1, 1)}, CPU, Limits(max_bytes=max_bytes), own_peak
+    )
+    made = turns.taken(planner._POSSIBLE)
     assert {one.strategy for one in made} == expected
 
 
@@ -145,3 +153,111 @@ def test_a_rival_says_why_it_is_none() -> None:
     with pytest.raises(TooManyStepsError):
         rival(best, (4,), compact=True, strategy="mixed", limits=Limits())
     assert rival(best, (4,), compact=True, strategy="reverse", limits=Limits()).cost == best.cost
+
+
+# Plans that are quick to make.
+
+
+def steps(n: int) -> Callable[[Tensor], Tensor]:
+    """Return a recurrence of n steps that reads its input step by step."""
+    weight = rand(CPU, 3, 3, seed=1)
+
+    def f(x: Tensor) -> Tensor:
+        h = x[0]
+        for t in range(n):
+            h = (weight @ h + x[t]).tanh()
+        return h.sum()
+
+    return f
+
+
+def test_what_is_not_likely_to_be_faster_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planner, "FIRST_LEAVE", 10)
+    recording = recorded(steps(6), rand(CPU, 6, 3))
+    lowered = lower(recording.graph, recording.values, 2)
+    made, forgone = planner.quickly(lowered, (2,), compact=False, limits=Limits())
+    best, *others = plan(lowered, (2,), compact=False)
+    assert len(others) == 2
+    assert forgone > 0
+    assert made.run_cost.seconds < 1.5 * best.run_cost.seconds
+    assert made.cost in [one.cost for one in (best, *others)]
+
+
+@pytest.mark.parametrize("strategy", ["reverse", "forward", "mixed"])
+def test_compositions_are_counted_before(strategy: str) -> None:
+    """By what planning takes in the end, in steps."""
+    for f, x in ((steps(5), rand(CPU, 5, 3)), (steps(20), rand(CPU, 20, 3)), (mixed, rand(CPU, 3))):
+        recording = recorded(f, x)
+        lowered = lower(recording.graph, recording.values, 2)
+        made, *_ = plan(lowered, (2,), compact=False, strategy=strategy)
+        count = estimate(lowered.graph, local_blocks(lowered, 2), (2,), strategy).compositions
+        assert count < made.effort < 6 * count
+
+
+@pytest.mark.parametrize("strategy", ["reverse", "forward", "mixed"])
+def test_a_recurrence_is_planned_in_proportion_to_its_steps(strategy: str) -> None:
+    def effort(n: int) -> int:
+        return plans(steps(n), rand(CPU, n, 3), strategy=strategy)[strategy].effort
+
+    assert effort(40) < 2.3 * effort(20)
+
+
+def test_long_planning_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planner, "LONG", 1e-3)
+    forget()
+    with pytest.warns(
+        hofunc.PlanningWarning, match=r"planning takes some .* by 1 inputs are \d+ compositions"
+    ) as caught:
+        hofunc.hessian(steps(5))(rand(CPU, 5, 3))
+    assert caught[0].filename == __file__
+    hofunc.hessian(steps(5))(rand(CPU, 5, 3))
+
+
+def test_planning_is_bounded_in_time() -> None:
+    x = rand(CPU, 5, 3)
+    with hofunc.options(max_plan_seconds=1e-9):
+        assert len(plans(steps(5), x)) == 1
+    assert len(plans(steps(5), x)) == 3
+
+
+def test_interrupted_planning_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    f, x = steps(4), rand(CPU, 4, 3)
+    forget()
+    with monkeypatch.context() as patch:
+        patch.setattr("hofunc.plan.accumulate._sum", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            hofunc.hessian(f)(x)
+    torch.testing.assert_close(hofunc.hessian(f)(x), torch.func.hessian(f)(x))
+
+
+@pytest.mark.parametrize(
+    ("planning", "planned"), [("auto", ["quickly", "plan"]), ("quick", ["quickly"]), ("full", ["plan"])]
+)
+def test_a_plan_is_made_in_full_once_calls_have_taken_as_long(
+    planning: str, planned: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    recording = recorded(steps(4), rand(CPU, 4, 3))
+    found = plan(lower(recording.graph, recording.values, 2), (2,), compact=False)
+    made = {one.strategy: one for one in found}
+
+    def quickly(*_: Any, **__: Any) -> planner.Quick:
+        calls.append("quickly")
+        return planner.Quick(made["reverse"], int(2.5 * made["reverse"].run_cost.seconds / planner.STEP_SECONDS))
+
+    def fully(*_: Any, **__: Any) -> tuple[Blueprint, ...]:
+        calls.append("plan")
+        return (made["mixed"],)
+
+    monkeypatch.setattr(cache, "quickly", quickly)
+    monkeypatch.setattr(cache, "plan", fully)
+    f, x = steps(4), rand(CPU, 4, 3)
+    with hofunc.options(planning=planning):
+        forget()
+        results = [hofunc.hessian(f)(x) for _ in range(8)]
+    assert calls == planned
+    for each in results:
+        torch.testing.assert_close(each, torch.func.hessian(f)(x))

@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from hofunc.plan import packing, strategies
+from hofunc.plan import strategies
+from hofunc.plan.forward import Polynomials
 from hofunc.plan.strategies import computing_dtype
 from hofunc.rules.lower import lower
 from tests.cases import rand
@@ -44,9 +45,9 @@ def tried(
     found: list[list[list[int]]] = []
     original = getattr(strategies, strategy)
 
-    def noting(builder: Any, local: Any, variables: dict[int, packing.Variable], orders: Any) -> Any:
-        found.append([sorted(variable.batch) for variable in variables.values()])
-        return original(builder, local, variables, orders)
+    def noting(polynomials: Polynomials, orders: Any) -> Any:
+        found.append([sorted(variable.batch) for variable in polynomials.variables.values()])
+        return original(polynomials, orders)
 
     monkeypatch.setattr(strategies, strategy, noting)
     lowered_plan(f, *inputs, orders=(3,), compact=True, strategy=strategy)

@@ -71,6 +71,8 @@ TESTED_ELSEWHERE = {
     "real_to_complex": ("rules/ops/test_complex_numbers.py", "rfft"),
     "complex_to_real": ("rules/ops/test_complex_numbers.py", "irfft"),
     "complex_to_complex": ("rules/ops/test_complex_numbers.py", "fft.fft"),
+    "aten.linalg_eig.default": ("rules/ops/test_holomorphic.py", "eig(a)"),
+    "aten.linalg_eigvals.default": ("rules/ops/test_holomorphic.py", "eigvals(a)"),
 }
 
 

@@ -276,8 +276,8 @@ def test_order(order: Any, x: Tensor) -> None:
 @pytest.mark.parametrize(
     ("dtype", "expected"),
     [
-        (torch.int64, "a real floating-point dtype"),
-        (torch.complex128, "a real floating-point dtype"),
+        (torch.int64, "a floating-point or complex dtype"),
+        (torch.complex128, "a floating-point or complex dtype"),
         (torch.bfloat16, "torch.float64, or torch.float32"),
         (torch.float16, "torch.float64, or torch.float32"),
     ],

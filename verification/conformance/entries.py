@@ -1,4 +1,7 @@
-"""The entries of torch's database of ops that can be differentiated twice, each with its samples as pure functions."""
+"""The entries of torch's database of ops that can be differentiated twice, each with its samples as pure functions.
+
+Samples of a complex dtype are functions of the real and imaginary parts of what they are differentiated by.
+"""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -15,13 +18,9 @@ from verification.conformance.sample import Sample
 SEED = 0
 
 
-def usable_entries() -> list[Any]:
-    """Return the OpInfos that torch says it differentiates twice in float64, in the order of the database."""
-    return [
-        op
-        for op in op_db
-        if torch.float64 in op.supported_dtypes("cpu") and op.supports_autograd and op.supports_gradgrad
-    ]
+def usable_entries(dtype: torch.dtype = torch.float64) -> list[Any]:
+    """Return the OpInfos that torch says it differentiates twice in a dtype, in the order of the database."""
+    return [op for op in op_db if dtype in op.supported_dtypes("cpu") and op.supports_autograd and op.supports_gradgrad]
 
 
 def name_of(op: Any) -> str:
@@ -29,15 +28,16 @@ def name_of(op: Any) -> str:
     return f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name
 
 
-def samples_of(op: Any, most: int | None = None) -> Iterator[Sample | str]:
+def samples_of(op: Any, most: int | None = None, dtype: torch.dtype = torch.float64) -> Iterator[Sample | str]:
     """Yield the samples of an entry, the same in every run; a reason in place of one that is not used.
 
     Args:
         op: The entry.
         most: How many samples to make; None for all.
+        dtype: Their dtype.
     """
     _seed(SEED)
-    for number, info in enumerate(list(op.sample_inputs("cpu", torch.float64, requires_grad=True))):
+    for number, info in enumerate(list(op.sample_inputs("cpu", dtype, requires_grad=True))):
         yield _sample(op, info) if most is None or number < most else f"after the first {most}"
 
 
@@ -53,19 +53,19 @@ def _sample(op: Any, info: Any) -> Sample | str:
         return "a sparse tensor"
     places = [place for place, leaf in enumerate(leaves) if _is_differentiable(leaf)]
     if not places:
-        return "no real input to differentiate by"
+        return "no input to differentiate by"
 
     def call(inputs: Sequence[Tensor]) -> list[Any]:
         filled = [leaf.clone() if isinstance(leaf, Tensor) else leaf for leaf in leaves]  # some are written to
         for place, tensor in zip(places, inputs, strict=True):
-            filled[place] = tensor
+            filled[place] = torch.view_as_complex(tensor) if leaves[place].is_complex() else tensor
         input_, args, kwargs = tree_unflatten(filled, spec)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(SEED)
             result = op.gradcheck_wrapper(op.get_op(), input_, *args, **kwargs)
         return tree_flatten(info.output_process_fn_grad(result))[0]
 
-    inputs = tuple(leaves[place].detach().clone() for place in places)  # none a part of another tensor's memory
+    inputs = tuple(_real(leaves[place].detach()).clone() for place in places)  # none a part of another tensor's memory
     leaves = [leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in leaves]
     try:
         tried = call([x.clone().requires_grad_() for x in inputs])
@@ -83,7 +83,7 @@ def _sample(op: Any, info: Any) -> Sample | str:
 
 
 def _is_differentiable(leaf: Any) -> bool:
-    return isinstance(leaf, Tensor) and leaf.requires_grad and leaf.is_floating_point()
+    return isinstance(leaf, Tensor) and leaf.requires_grad and (leaf.is_floating_point() or leaf.is_complex())
 
 
 def _real(y: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -62,37 +62,43 @@ class Examined:
     skipped: dict[str, int]
 
 
-def examine(op: Any, samples: int | None = None, seconds: float = SECONDS) -> Examined:
+def examine(
+    op: Any, samples: int | None = None, seconds: float = SECONDS, dtype: torch.dtype = torch.float64
+) -> Examined:
     """Examine an entry.
 
     Args:
         op: The entry.
         samples: How many of its samples to look at; None for all.
         seconds: The most that hofunc, or the oracles, may take at one order of one sample.
+        dtype: That of the samples; complex ones are looked at to order 2.
     """
+    orders = ORDERS[:2] if dtype.is_complex else ORDERS
     rules: list[Rules] = []
     findings: list[Finding] = []
     skipped: Counter[str] = Counter()
-    for number, sample in enumerate(samples_of(op, samples)):
+    for number, sample in enumerate(samples_of(op, samples, dtype)):
         if isinstance(sample, str):
             skipped[sample] += 1
         elif sum(finding.verdict == SLOW for finding in findings) >= PATIENCE:
             skipped["after too many that are too slow"] += 1
         else:
             rules += _attempted(partial(_listed_rules, sample), [], seconds)[0]
-            findings += _findings(number, sample, seconds, convention=name_of(op) in CONVENTIONS)
+            findings += _findings(number, sample, seconds, orders, convention=name_of(op) in CONVENTIONS)
     kinds = sorted({kind for rule in rules for kind in rule.kinds})
     fallback = sorted({op for rule in rules for op in rule.fallback})
     return Examined(name_of(op), tuple(kinds), tuple(fallback), tuple(findings), dict(skipped))
 
 
-def _findings(number: int, sample: Sample, seconds: float, *, convention: bool) -> Iterator[Finding]:
+def _findings(
+    number: int, sample: Sample, seconds: float, orders: Sequence[int], *, convention: bool
+) -> Iterator[Finding]:
     directions = lines.directions_of(sample)
     resolution = max((torch.finfo(y.dtype).eps for y in sample.outputs), default=0.0)
     line = directions.line(sample)
     value, _ = _attempted(lambda: line(lines.origin()).item(), math.nan, seconds)
     floor = max(1e-6, 1e-3 * abs(value)) if math.isfinite(value) else 1e-6
-    for order in ORDERS:
+    for order in orders:
         got, error = _attempted(partial(derivative, sample, directions, order), math.nan, seconds)
         evidence = _evidence(line, order, floor, resolution, seconds)
         judgement = judge(got, evidence, convention=convention)

@@ -93,7 +93,35 @@ def _forwarded(line: Line, slot: int) -> Line:
     return lambda t: torch.func.jvp(line, (t,), (unit,))[1]
 
 
-def differences(line: Line, order: int) -> tuple[float, float]:
+def plain(line: Line, order: int) -> float:
+    """Nest torch.autograd, which takes functions that torch.func does not: those with custom Functions of the old form.
+
+    Cannot judge: as `reverse`.
+    """
+    t = origin().requires_grad_()
+    value = line(t)
+    for slot in range(order):
+        value = _gradient(value, t)[slot]
+    return value.item()
+
+
+def _gradient(value: Tensor, t: Tensor) -> Tensor:
+    if not value.requires_grad:
+        return torch.zeros_like(t)
+    return torch.autograd.grad(value, t, create_graph=True, materialize_grads=True)[0]
+
+
+def plain_slope(line: Line) -> Line:
+    """Return the derivative along the first direction, by torch.autograd."""
+
+    def slope(t: Tensor) -> Tensor:
+        t = t.detach().requires_grad_()
+        return _gradient(line(t), t)[0].detach()
+
+    return slope
+
+
+def differences(line: Line, order: int, slope: Line | None = None) -> tuple[float, float]:
     """Differentiate the value, or from order 2 on torch's first derivative, numerically.
 
     A polynomial is laid through points on one side of the sample, and another through points on the other. What both
@@ -103,12 +131,17 @@ def differences(line: Line, order: int) -> tuple[float, float]:
 
     Cannot judge: kinks; where torch's first derivative is wrong, or by convention not that of the function.
 
+    Args:
+        line: The function.
+        order: The order.
+        slope: Torch's first derivative along the first direction, unless it is to be that of torch.func.
+
     Returns:
         The derivative and its error.
     """
     if order == 1:
         return _least_wrong(lambda s: line(_at(s, (0,))).item(), 1)
-    slope = _reversed(line, 0)
+    slope = slope or _reversed(line, 0)
     if order == 2:
         return _least_wrong(lambda s: slope(_at(s, (1,))).item(), 1)
     plus, error_plus = _least_wrong(lambda s: slope(_at(s, (1, 2))).item(), 2)

@@ -7,6 +7,7 @@ from pathlib import Path
 from verification.conformance.examine import Examined, Finding
 
 FOLDER = Path(__file__).parents[2] / "build" / "conformance"
+COMPLEX_FOLDER = FOLDER / "complex"
 
 
 def save(examined: Examined, folder: Path = FOLDER) -> None:

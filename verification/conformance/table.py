@@ -1,17 +1,20 @@
 """The page docs/conformance.md, from what was found: ``python -m verification.conformance.table``."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+
+import torch
 
 from verification.conformance.entries import name_of, usable_entries
 from verification.conformance.examine import SECONDS, Examined, Finding
-from verification.conformance.expected import CONVENTIONS, EXPECTED
+from verification.conformance.expected import CONVENTIONS, EXPECTED, EXPECTED_COMPLEX
 from verification.conformance.lines import ORDERS
-from verification.conformance.results import load
+from verification.conformance.results import COMPLEX_FOLDER, load
 from verification.conformance.verdicts import FAILURES, RIGHT, UNJUDGED
 
 PAGE = Path(__file__).parents[2] / "docs" / "conformance.md"
+COMPLEX_PAGE = PAGE.with_name("conformance-complex.md")
 ORACLES = ("reverse", "forward", "differences")
 NOT_USABLE = "-"
 
@@ -64,6 +67,39 @@ Entries of which torch's derivative is not that of the function: the differences
 """
 
 
+COMPLEX_TEXT = """\
+# Conformance of complex numbers
+
+hofunc on the complex samples of torch's own database of ops: every entry that torch says it differentiates twice in
+complex128, by the real and imaginary parts of all inputs of its samples, at orders 1 and 2. It is made with, and to be
+read as, [the page of real numbers](conformance.md). Samples examined: {samples}.
+
+## Totals
+
+{totals}
+
+## What is not right
+
+{failures}
+
+## All entries
+
+{entries}
+"""
+
+
+def complex_page(found: dict[str, Examined], names: Sequence[str]) -> str:
+    """Return the text of the page of complex samples; see `page`."""
+    orders, entries = ORDERS[:2], [found[name] for name in names]
+    rows = ([f"`{entry.name}`", *(cell(entry, order) for order in orders)] for entry in entries)
+    return COMPLEX_TEXT.format(
+        samples=sum(len({finding.sample for finding in entry.findings}) for entry in entries),
+        totals="\n".join(_totals(entries, orders)),
+        failures="\n".join(_failures(entries, orders, EXPECTED_COMPLEX)),
+        entries="\n".join(_table(["entry", *(f"order {order}" for order in orders)], rows)),
+    )
+
+
 def page(found: dict[str, Examined], names: Sequence[str]) -> str:
     """Return the text of the page.
 
@@ -103,18 +139,18 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
     return (f"| {' | '.join(line)} |" for line in lines)
 
 
-def _totals(entries: Sequence[Examined]) -> Iterator[str]:
-    cells = {order: [cell(entry, order) for entry in entries] for order in ORDERS}
-    usable = {order: [text for text in cells[order] if text != NOT_USABLE] for order in ORDERS}
+def _totals(entries: Sequence[Examined], orders: Sequence[int] = ORDERS) -> Iterator[str]:
+    cells = {order: [cell(entry, order) for entry in entries] for order in orders}
+    usable = {order: [text for text in cells[order] if text != NOT_USABLE] for order in orders}
 
     def row(verdict: str) -> Iterator[str]:
         yield f"entries {verdict}"
-        for order in ORDERS:
+        for order in orders:
             count = sum(text.startswith(verdict) for text in usable[order])
             yield f"{count} ({100 * count / max(1, len(usable[order])):.1f} %)"
 
-    rows = [["usable entries", *(str(len(usable[order])) for order in ORDERS)], *map(row, (RIGHT, *FAILURES))]
-    return _table(["", *(f"order {order}" for order in ORDERS)], rows)
+    rows = [["usable entries", *(str(len(usable[order])) for order in orders)], *map(row, (RIGHT, *FAILURES))]
+    return _table(["", *(f"order {order}" for order in orders)], rows)
 
 
 def _fallback(entries: Sequence[Examined]) -> str:
@@ -145,13 +181,15 @@ def is_torch_error(finding: Finding) -> bool:
     return finding.verdict == RIGHT and "differences" in finding.agree and bool(finding.differ)
 
 
-def _failures(entries: Sequence[Examined]) -> Iterator[str]:
+def _failures(
+    entries: Sequence[Examined], orders: Sequence[int] = ORDERS, expected: Mapping[str, str] = EXPECTED
+) -> Iterator[str]:
     rows = [
-        [f"`{entry.name}`", *(cell(entry, order) for order in ORDERS), EXPECTED.get(entry.name, _reason(failed[0]))]
+        [f"`{entry.name}`", *(cell(entry, order) for order in orders), expected.get(entry.name, _reason(failed[0]))]
         for entry in entries
         if (failed := [finding for finding in entry.findings if finding.verdict in FAILURES])
     ]
-    return _table(["entry", *(f"order {order}" for order in ORDERS), "reason"], rows)
+    return _table(["entry", *(f"order {order}" for order in orders), "reason"], rows)
 
 
 def _reason(finding: Finding) -> str:
@@ -186,15 +224,18 @@ def _decided(entry: Examined) -> str:
 
 
 def main() -> None:
-    """Write the page.
+    """Write the pages.
 
     Raises:
         SystemExit: An entry has not been examined yet.
     """
-    found, names = load(), [name_of(op) for op in usable_entries()]
-    if missing := [name for name in names if name not in found]:
-        raise SystemExit(f"not examined yet: {', '.join(missing)}. Run `make conformance`.")
-    PAGE.write_text(page(found, names), encoding="utf-8")
+    real = load(), [name_of(op) for op in usable_entries()]
+    complex_ones = load(COMPLEX_FOLDER), [name_of(op) for op in usable_entries(torch.complex128)]
+    for found, names in (real, complex_ones):
+        if missing := [name for name in names if name not in found]:
+            raise SystemExit(f"not examined yet: {', '.join(missing)}. Run `make conformance`.")
+    PAGE.write_text(page(*real), encoding="utf-8")
+    COMPLEX_PAGE.write_text(complex_page(*complex_ones), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -8,39 +8,12 @@ from torch import Tensor
 
 from hofunc.graph.layout import in_memory_order, overwritten, read_strided, restrided, write_strided
 from hofunc.rules.axes import dims_of
-from hofunc.rules.in_parts import IN_PARTS, Pair, parts
+from hofunc.rules.in_parts import IN_PARTS, Pair, linear, parts
 from hofunc.rules.ops.norms import root
 
 aten = torch.ops.aten
 
 # Ops that are linear with real coefficients, applied to both parts.
-
-
-def _define_linear(op: Any, but: int | None = None) -> None:
-    """Enter an op that is linear in all its tensors, but for what stands at one place."""
-
-    def function(*args: Any, **kwargs: Any) -> Any:
-        results = [
-            op(
-                *(arg if at == but else _part(arg, place) for at, arg in enumerate(args)),
-                **{name: _part(value, place) for name, value in kwargs.items()},
-            )
-            for place in (0, 1)
-        ]
-        if isinstance(results[0], list | tuple):
-            return [Pair(*parts) for parts in zip(*results, strict=True)]
-        return Pair(*results)
-
-    IN_PARTS[op] = function
-
-
-def _part(template: Any, place: int) -> Any:
-    """Replace every tensor by one of its parts."""
-    if isinstance(template, Pair | Tensor):
-        return parts(template)[place]
-    if isinstance(template, torch.dtype) and template.is_complex:
-        return template.to_real()
-    return tuple(_part(item, place) for item in template) if type(template) is tuple else template
 
 
 for _op in (
@@ -54,7 +27,7 @@ for _op in (
     *(aten.unfold.default, aten.copy.default, aten.slice_scatter.default, aten.select_scatter.default),
     *(in_memory_order, read_strided, restrided, write_strided, overwritten),
 ):
-    _define_linear(_op)
+    IN_PARTS[_op] = linear(_op)
 
 for _op, _place in (
     (aten.where.self, 0),
@@ -65,7 +38,7 @@ for _op, _place in (
     (aten.scatter.src, 2),
     (aten.scatter_add.default, 2),
 ):
-    _define_linear(_op, but=_place)
+    IN_PARTS[_op] = linear(_op, but=_place)
 
 
 # Products.
@@ -134,8 +107,9 @@ _define_added_product(aten.addmv.default, aten.mv.default)
 _define_added_product(aten.baddbmm.default, aten.bmm.default)
 
 
-def _power(z: Pair, exponent: Any) -> Pair:
+def _power(x: Any, exponent: Any) -> Pair:
     """Multiply a small whole power out; any other is that of the absolute value, at a multiple of the angle."""
+    z = Pair(*parts(x))
     if exponent == 0:
         return Pair(torch.ones_like(z.real), torch.zeros_like(z.imag))
     if exponent in range(1, 9):
@@ -213,6 +187,10 @@ def _variance(z: Pair, *args: Any, **kwargs: Any) -> Tensor:
     return aten.var.correction(z.real, *args, **kwargs) + aten.var.correction(z.imag, *args, **kwargs)
 
 
+def _mean(z: Pair, dim: Any = None, keepdim: bool = False, **_: Any) -> Pair:
+    return Pair(*(part.mean(dims_of(dim, part.dim()), keepdim) for part in z))
+
+
 def _as_real_matrix(z: Any) -> Tensor:
     """Return the matrix that does to real and imaginary parts, one below the other, what a complex one does."""
     a, b = parts(z)
@@ -287,6 +265,11 @@ IN_PARTS |= {
     aten.linalg_vector_norm.default: _norm,
     aten.dist.default: lambda x, y, order=2: _norm(_difference(x, y), order),
     aten.var.correction: _variance,
+    aten.var_mean.correction: lambda z, *args, **kwargs: [_variance(z, *args, **kwargs), _mean(z, *args, **kwargs)],
+    aten.std_mean.correction: lambda z, *args, **kwargs: [
+        root(_variance(z, *args, **kwargs)),
+        _mean(z, *args, **kwargs),
+    ],
     aten.std.correction: lambda *args, **kwargs: root(_variance(*args, **kwargs)),
     aten.linalg_inv_ex.default: _inverse,
     aten._linalg_solve_ex.default: _solution,

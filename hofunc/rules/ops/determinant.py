@@ -112,11 +112,13 @@ define(aten._linalg_det.default, Determinant())
 
 
 @define_expansion(aten._linalg_slogdet.default)
-def _slogdet(order: int, outputs: tuple[Tensor, ...], a: Operand) -> tuple[None, Tensor]:
+def _slogdet(order: int, outputs: tuple[Tensor, ...], a: Operand) -> tuple[Tensor | None, Tensor]:
     lu, pivots, _ = torch.linalg.lu_factor_ex(a.value)  # those among the outputs may be of the transpose
     step = torch.linalg.lu_solve(lu, pivots, identity_like(a.value)) @ a.change
     total, power = step.diagonal(0, -2, -1).sum(-1), step
     for degree in range(2, order + 1):
         total = total + (power * step.mT).sum((-2, -1)) * ((-1) ** (degree + 1) / degree)
         power = power @ step
+    if total.is_complex():  # and turns the sign
+        return outputs[0] * ((1j * total.imag).exp() - 1), total.real
     return None, total

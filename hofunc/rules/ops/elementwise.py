@@ -4,6 +4,7 @@ A derivative is a function ``(x, y, r, *params)`` of the input, the value, the o
 is made of differentiable ops, since a result of hofunc can be differentiated again.
 """
 
+import cmath
 import math
 from collections.abc import Callable
 
@@ -59,6 +60,8 @@ def log(x: Tensor, y: Tensor, r: int) -> Tensor:
 
 def power_of_number(x: Tensor, y: Tensor, r: int, base: float) -> Tensor:
     """Differentiate base ** x; that of base zero counts as zero, as in torch."""
+    if x.is_complex() and base != 0:
+        return cmath.log(base) ** r * y
     return math.log(base) ** r * y if base > 0 else y * (0 if base == 0 else math.nan)
 
 
@@ -122,7 +125,7 @@ _define_autonomous(aten.tan.default, (1, 0, 1), lambda x, y, r: 1 + y * y, UNIT)
 # Functions whose derivative is a power of a quadratic polynomial of x.
 
 
-def integral(q: Polynomial, factor: Callable[[Tensor], Tensor], exponent: float, sign: int = 1) -> Derivative:
+def integral(q: Polynomial, over_root: Callable[[Tensor], Tensor], exponent: float, sign: int = 1) -> Derivative:
     """Differentiate the integral of q(x) ** exponent, for a quadratic polynomial q.
 
     The r-th derivative is P(x) q(x) ** (exponent - r + 1), where P has degree r - 1. With u = 1 / sqrt(q) that is
@@ -130,7 +133,7 @@ def integral(q: Polynomial, factor: Callable[[Tensor], Tensor], exponent: float,
 
     Args:
         q: The polynomial.
-        factor: Computes q in the way that loses no digits.
+        over_root: Computes u in the way that loses no digits, and on the side of its branch cut where the integral is.
         exponent: The power of it.
         sign: Factor on the integral.
     """
@@ -141,7 +144,7 @@ def integral(q: Polynomial, factor: Callable[[Tensor], Tensor], exponent: float,
     polynomial = recurrence((sign,), step)
 
     def derivative(x: Tensor, y: Tensor, r: int) -> Tensor:
-        u = factor(x).rsqrt()
+        u = over_root(x)
         s = x * u
         terms = [c * s**k * u ** (r - 1 - k) for k, c in enumerate(polynomial(r)) if c]
         return sum(terms[1:], terms[0]) * u ** (r - 1 - 2 * exponent)
@@ -150,15 +153,15 @@ def integral(q: Polynomial, factor: Callable[[Tensor], Tensor], exponent: float,
 
 
 def _within_one(x: Tensor) -> Tensor:
-    return (1 - x) * (1 + x)
+    return ((1 - x) * (1 + x)).rsqrt()
 
 
 def _beyond_one(x: Tensor) -> Tensor:
-    return (x - 1) * (x + 1)
+    return (x - 1).rsqrt() * (x + 1).rsqrt() if x.is_complex() else ((x - 1) * (x + 1)).rsqrt()
 
 
 def _everywhere(x: Tensor) -> Tensor:
-    return 1 + x * x
+    return (1 + x * x).rsqrt()
 
 
 define_elementwise(aten.asin.default, integral((1, 0, -1), _within_one, -0.5), domain=UNIT)

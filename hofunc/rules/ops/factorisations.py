@@ -14,6 +14,7 @@ from hofunc.internals import CHOLESKY
 from hofunc.rules.expansion import Operand
 from hofunc.rules.ops.series import (
     Series,
+    adjoint,
     cholesky_change,
     convolved,
     identity_like,
@@ -35,15 +36,15 @@ def inverse_of_triangle(x: Tensor, *, upper: bool, unitriangular: bool = False) 
     return torch.linalg.solve_triangular(x, identity_like(x), upper=upper, unitriangular=unitriangular)
 
 
-# Cholesky. As for torch, it is a function of the symmetric part of its operand.
+# Cholesky. As for torch, it is a function of the symmetric, or Hermitian, part of its operand.
 
 
 def _cholesky(order: int, outputs: tuple[Tensor, ...], a: Operand, upper: bool = False, **_: Any) -> Tensor:
-    lower = outputs[0].mT if upper else outputs[0]
+    lower = outputs[0].mH if upper else outputs[0]
     inverse = inverse_of_triangle(lower, upper=False)
-    change = inverse @ ((a.change + a.change.mT) * 0.5) @ inverse.mT
+    change = inverse @ ((a.change + a.change.mH) * 0.5) @ inverse.mH
     result = lower @ summed(cholesky_change(order, {1: change}))
-    return result.mT if upper else result
+    return result.mH if upper else result
 
 
 for _op in (aten.linalg_cholesky_ex.default, *CHOLESKY):
@@ -63,13 +64,13 @@ def _qr(
     inverse = inverse_of_triangle(triangle, upper=True)
     q = a.value[..., :size] @ inverse if mode == "r" else outputs[0][..., :size]
     moved = a.change[..., :size] @ inverse
-    both = q.mT @ moved
-    lower = cholesky_change(order, {1: both + both.mT, 2: moved.mT @ moved})
-    q_series = times_one_plus(order, {0: q, 1: moved}, mapped(transposed, inverse_change(order, lower)))
-    r_change = summed(lower).mT @ triangle
+    both = q.mH @ moved
+    lower = cholesky_change(order, {1: both + both.mH, 2: moved.mH @ moved})
+    q_series = times_one_plus(order, {0: q, 1: moved}, mapped(adjoint, inverse_change(order, lower)))
+    r_change = summed(lower).mH @ triangle
     if columns > size:
         others = {0: a.value[..., size:], 1: a.change[..., size:]}
-        r_change = torch.cat([r_change, summed(times(order, mapped(transposed, q_series), others))], -1)
+        r_change = torch.cat([r_change, summed(times(order, mapped(adjoint, q_series), others))], -1)
     if mode != "complete" or rows == size:
         return None if mode == "r" else summed(q_series), r_change
     below = torch.zeros(*r_change.shape[:-2], rows - size, columns, dtype=q.dtype, device=q.device)

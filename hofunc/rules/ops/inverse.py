@@ -87,20 +87,22 @@ def _triangular_solve(
 
 
 def _cholesky_solve(b: Tensor, factor: Tensor, upper: bool = False) -> Tensor:
-    lower = factor.mT if upper else factor
+    lower = factor.mH if upper else factor
     half = torch.linalg.solve_triangular(lower, b, upper=False)
-    return torch.linalg.solve_triangular(lower.mT, half, upper=True)
+    return torch.linalg.solve_triangular(lower.mH, half, upper=True)
 
 
 def _cholesky_inverse(factor: Tensor, upper: bool = False) -> Tensor:
     half = torch.linalg.solve_triangular(factor, identity_like(factor), upper=upper)
-    return half @ half.mT if upper else half.mT @ half
+    return half @ half.mH if upper else half.mH @ half
 
 
 def _lu_unpack(
     lu: Tensor, pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> tuple[Tensor, Tensor, Tensor]:
-    permutation, *_ = torch.lu_unpack(lu.detach(), pivots, unpack_data=False, unpack_pivots=unpack_pivots)
+    permutation, *_ = torch.lu_unpack(
+        torch.zeros_like(lu.detach()), pivots, unpack_data=False, unpack_pivots=unpack_pivots
+    )
     if not unpack_data:
         return permutation, lu.new_empty(0), lu.new_empty(0)
     size = min(lu.shape[-2:])
@@ -110,11 +112,11 @@ def _lu_unpack(
 
 def _lu_solve(lu: Tensor, pivots: Tensor, b: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
     if not left:
-        return _lu_solve(lu, pivots, b.mT, adjoint=not adjoint).mT
-    permutation, *_ = torch.lu_unpack(lu.detach(), pivots, unpack_data=False)
+        return _lu_solve(lu, pivots, b.mH, adjoint=not adjoint).mH
+    permutation, *_ = torch.lu_unpack(torch.zeros_like(lu.detach()), pivots, unpack_data=False)
     if adjoint:
-        half = torch.linalg.solve_triangular(lu.mT, b, upper=False)
-        return permutation @ torch.linalg.solve_triangular(lu.mT, half, upper=True, unitriangular=True)
+        half = torch.linalg.solve_triangular(lu.mH, b, upper=False)
+        return permutation @ torch.linalg.solve_triangular(lu.mH, half, upper=True, unitriangular=True)
     half = torch.linalg.solve_triangular(lu, permutation.mT @ b, upper=False, unitriangular=True)
     return torch.linalg.solve_triangular(lu, half, upper=True)
 

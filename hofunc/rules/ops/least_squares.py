@@ -9,14 +9,15 @@ from hofunc.rules.expansion import Operand
 from hofunc.rules.ops.inverse import takes_vector
 from hofunc.rules.ops.series import (
     Series,
+    adjoint,
     inverse_change,
     joined,
     lengths,
     mapped,
+    real_part,
     summed,
     times,
     times_one_plus,
-    transposed,
 )
 from hofunc.rules.registry import define_expansion
 
@@ -36,19 +37,19 @@ def pseudo_inverse(order: int, result: Tensor, a: Operand) -> Series:
         a: The matrix.
     """
     u, s, vh = torch.linalg.svd(a.value, full_matrices=False)
-    kept = (vh @ result @ u).diagonal(0, -2, -1) * s > 0.5
+    kept = real_part((vh @ result @ u).diagonal(0, -2, -1)) * s > 0.5
     over = (torch.where(kept, s, 1).reciprocal() * kept).unsqueeze(-2)
-    u, v = u * kept.unsqueeze(-2), vh.mT * kept.unsqueeze(-2)
-    columns, rows = {0: u, 1: a.change @ (v * over)}, {0: v, 1: a.change.mT @ (u * over)}
-    core = {0: torch.diag_embed(over.squeeze(-2)), 1: (u * over).mT @ columns[1]}
+    u, v = u * kept.unsqueeze(-2), vh.mH * kept.unsqueeze(-2)
+    columns, rows = {0: u, 1: a.change @ (v * over)}, {0: v, 1: a.change.mH @ (u * over)}
+    core = {0: torch.diag_embed(over.squeeze(-2)).to(u.dtype), 1: (u * over).mH @ columns[1]}
     left, right = _orthonormal(order, rows), _orthonormal(order, columns)
-    return times(order, times(order, left, core), mapped(transposed, right))
+    return times(order, times(order, left, core), mapped(adjoint, right))
 
 
 def _orthonormal(order: int, columns: Series) -> Series:
     """Return c (c^T c)^-1 for a series c of degree 1 that starts with orthonormal columns, or zeros."""
-    both = columns[0].mT @ columns[1]
-    change = {1: both + both.mT, 2: columns[1].mT @ columns[1]}
+    both = columns[0].mH @ columns[1]
+    change = {1: both + both.mH, 2: columns[1].mH @ columns[1]}
     return times_one_plus(order, columns, inverse_change(order, change))
 
 
@@ -69,7 +70,7 @@ def _lstsq(
     if not outputs[1].numel():
         return change, None
     missed = joined(times(order, {0: a.value, 1: a.change}, x), mapped(torch.neg, right))
-    return change, summed(lengths(order, missed)).squeeze(-2)
+    return change, real_part(summed(lengths(order, missed))).squeeze(-2)
 
 
 def as_column(x: Tensor) -> Tensor:

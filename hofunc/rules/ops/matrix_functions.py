@@ -72,11 +72,11 @@ def _householder_product(vectors: Tensor, scales: Tensor) -> Tensor:
 def _ormqr(vectors: Tensor, scales: Tensor, other: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
     if left:
         return _reflected(vectors, scales, other, transpose=transpose)
-    return _reflected(vectors, scales, other.mT, transpose=not transpose).mT
+    return _reflected(vectors, scales, other.mH, transpose=not transpose).mH
 
 
 def _reflected(vectors: Tensor, scales: Tensor, x: Tensor, *, transpose: bool = False) -> Tensor:
-    """Multiply from the left by the product of Householder's reflections, which are symmetric, or by its transpose.
+    """Multiply from the left by the product of Householder's reflections, or by its transpose, conjugated if complex.
 
     Args:
         vectors: Those of the reflections, as columns below the diagonal, on which there is a one.
@@ -88,7 +88,8 @@ def _reflected(vectors: Tensor, scales: Tensor, x: Tensor, *, transpose: bool = 
     places = range(scales.shape[-1])
     for place in places if transpose else reversed(places):
         vector = below[..., place : place + 1]
-        x = x - scales[..., place, None, None] * (vector @ (vector.mT @ x))
+        scale = scales[..., place, None, None]
+        x = x - (scale.conj() if transpose else scale) * (vector @ (vector.mH @ x))
     return x
 
 

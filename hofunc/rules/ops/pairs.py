@@ -21,11 +21,12 @@ def power(x: Tensor, z: Tensor, r: int, s: int) -> Tensor:
 
     Where x is zero and what is left of z is not negative, the logarithm counts as zero, as in torch.
     """
-    at_zero = (x == 0) & (z >= r)
+    at_zero = (x == 0) & ((z.real if z.is_complex() else z) >= r)
     logarithm = torch.where(at_zero, 0, torch.where(at_zero, 1, x).log()) if s else x
     total = torch.zeros_like(x * z)
     for j, factor in enumerate(falling_with_slopes(z, r, min(r, s))):
-        rest = x ** torch.where(factor == 0, 0, z - r)
+        left = torch.where(factor == 0, 0, z - r)
+        rest = torch.where(left == 0, 1, x**left) if x.is_complex() else x**left  # complex zero to the zero is nan
         term = math.comb(s, j) * torch.where(rest == 0, 0, factor * rest)  # however large the factor
         total = total + (term * logarithm ** (s - j) if s > j else term)
     return total

@@ -35,8 +35,8 @@ def after(x: Tensor, dim: int | None) -> Tensor:
 def until(x: Tensor, dim: int | None) -> Tensor:
     """Multiply what follows a first place, up to and with a second one; zero where the second comes first."""
     rows = _rows(x, dim)
-    later = rows.new_ones(rows.shape[-1], rows.shape[-1]).triu(1)
-    return torch.where(later > 0, rows.unsqueeze(-2), 1).cumprod(-1).triu()
+    later = torch.ones(rows.shape[-1], rows.shape[-1], dtype=torch.bool, device=rows.device).triu(1)
+    return torch.where(later, rows.unsqueeze(-2), 1).cumprod(-1).triu()
 
 
 def between(x: Tensor, dim: int | None) -> Tensor:

@@ -76,19 +76,21 @@ def inverse_change(order: int, m: Series) -> Series:
 
 
 def cholesky_change(order: int, m: Series) -> Series:
-    """Return e, lower triangular, of the Cholesky factor 1 + e of 1 + m, for a symmetric series m from degree 1 on.
+    """Return e, lower triangular, of the Cholesky factor 1 + e of 1 + m, for a Hermitian series m from degree 1 on.
 
-    From (1 + e) (1 + e)^T = 1 + m follows e + e^T = m - e e^T, and e is the lower half of that.
+    From (1 + e) (1 + e)^H = 1 + m follows e + e^H = m - e e^H, and e is the lower half of that.
     """
     result: Series = {}
     for degree in range(1, order + 1):
-        result[degree] = lower_half(minus(m.get(degree), convolved(result, mapped(transposed, result), degree)))
+        result[degree] = lower_half(minus(m.get(degree), convolved(result, mapped(adjoint, result), degree)))
     return result
 
 
 def lengths(order: int, *changes: Series) -> Series:
     """Return the series of the squares of the lengths of columns, over several blocks of rows, as rows."""
-    return joined(*(mapped(summed_columns, times(order, change, change, torch.mul)) for change in changes))
+    return joined(
+        *(mapped(summed_columns, times(order, mapped(torch.conj, change), change, torch.mul)) for change in changes)
+    )
 
 
 def summed_columns(x: Tensor) -> Tensor:
@@ -105,6 +107,16 @@ def lower_half(x: Tensor) -> Tensor:
 def transposed(x: Tensor) -> Tensor:
     """Transpose matrices."""
     return x.mT
+
+
+def adjoint(x: Tensor) -> Tensor:
+    """Transpose and conjugate matrices."""
+    return x.mH
+
+
+def real_part(x: Tensor) -> Tensor:
+    """Return the real part of what is real up to rounding."""
+    return x.real if x.is_complex() else x
 
 
 def identity_like(x: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ In the coordinates of the vectors the matrix is diagonal, and a change turns the
 that they solve gives the diagonal of each part for the values, and its other elements, divided by the gap between two
 values, for x. A vector is first normalised by keeping its own coefficient one, and scaled to length one at the end.
 
-Eigenvalues are functions of the symmetric part of their operand, as a Cholesky factor is.
+Eigenvalues by `eigh` are functions of the symmetric, or Hermitian, part of their operand, as a Cholesky factor is.
 """
 
 from typing import Any
@@ -21,7 +21,9 @@ from hofunc.rules.ops.series import (
     convolved,
     identity_like,
     lengths,
+    mapped,
     minus,
+    real_part,
     summed,
     times,
     times_one_plus,
@@ -53,25 +55,52 @@ def scale_change(order: int, squares: Series) -> Series:
     return result
 
 
-@define_expansion(aten._linalg_eigh.default)
-def _eigh(
-    order: int, outputs: tuple[Tensor, Tensor], a: Operand, triangle: str = "L", compute_v: bool = True
-) -> tuple[Tensor, Tensor | None]:
-    values = outputs[0]
-    vectors = outputs[1] if compute_v else torch.linalg.eigh(a.value, triangle)[1]
+def perturbed(order: int, core: Tensor, values: Tensor) -> tuple[Series, Series]:
+    """Return the changes of vectors, in their own coordinates, and of values, given that of the matrix there."""
     over_gaps = off_diagonal(values[..., None, :] - values[..., :, None])
-    core = vectors.mT @ ((a.change + a.change.mT) * 0.5) @ vectors
     x: Series = {}
     shifts: Series = {}
     for degree in range(1, order + 1):
         moved = core if degree == 1 else core @ x[degree - 1]
         shifts[degree] = diagonal(moved)
         x[degree] = minus(moved, convolved(x, shifts, degree, torch.mul)) * over_gaps
-    change = summed(shifts).squeeze(-2)
+    return x, shifts
+
+
+@define_expansion(aten._linalg_eigh.default)
+def _eigh(
+    order: int, outputs: tuple[Tensor, Tensor], a: Operand, triangle: str = "L", compute_v: bool = True
+) -> tuple[Tensor, Tensor | None]:
+    values = outputs[0]
+    vectors = outputs[1] if compute_v else torch.linalg.eigh(a.value, triangle)[1]
+    x, shifts = perturbed(order, vectors.mH @ ((a.change + a.change.mH) * 0.5) @ vectors, values)
+    change = real_part(summed(shifts)).squeeze(-2)
     if not compute_v:
         return change, None
     turned = {0: vectors, **{degree: vectors @ part for degree, part in x.items()}}
     return change, summed(times_one_plus(order, turned, scale_change(order, lengths(order, x)), torch.mul))
+
+
+# Eigenvalues of any matrix, the vectors of which are not orthogonal. They are complex, and each may be turned by a
+# phase: in the coordinates of the vectors, its change has nothing of its own direction but what keeps its length.
+
+
+@define_expansion(aten.linalg_eig.default)
+def _eig(order: int, outputs: tuple[Tensor, Tensor], a: Operand) -> tuple[Tensor, Tensor]:
+    values, vectors = outputs
+    x, shifts = perturbed(order, torch.linalg.inv(vectors) @ a.change.to(vectors.dtype) @ vectors, values)
+    turned = {0: vectors, **{degree: vectors @ part for degree, part in x.items()}}
+    squares = mapped(real_part, {degree: part for degree, part in lengths(order, turned).items() if degree})
+    change = summed(times_one_plus(order, turned, scale_change(order, squares), torch.mul))
+    return summed(shifts).squeeze(-2), change
+
+
+@define_expansion(aten.linalg_eigvals.default)
+def _eigvals(order: int, outputs: tuple[Tensor], a: Operand) -> Tensor:
+    values, vectors = torch.linalg.eig(a.value)
+    places = (outputs[0][..., None, :] - values[..., :, None]).abs().argmin(-2)  # they may be in another order
+    vectors = vectors.gather(-1, places[..., None, :].expand(vectors.shape))
+    return _eig(order, (outputs[0], vectors), a)[0]
 
 
 # Singular values: of a matrix with no fewer rows than columns, or its transpose.

@@ -228,15 +228,7 @@ def test_the_absolute_value_of_zero(device: torch.device) -> None:
     assert not hofunc.hessian(f)(x).isnan().any()
 
 
-@pytest.mark.parametrize(
-    "f", [lambda z: z.asinh().real, lambda z: (z.prod(0) * z).abs(), lambda z: torch.linalg.qr(z)[1].real]
-)
+@pytest.mark.parametrize("f", [lambda z: z.logcumsumexp(0).real, lambda z: (torch.linalg.svd(z)[2] * z).abs()])
 def test_other_ops_are_refused(f: Any, device: torch.device) -> None:
-    with pytest.raises(hofunc.UnsupportedOpError, match="by way of complex numbers"):
+    with pytest.raises(hofunc.UnsupportedOpError, match=r"by way of complex numbers|U and V of complex numbers"):
         hofunc.hessian(lambda x: f(half(x)))(rand(device, 2, 2))
-
-
-@pytest.mark.parametrize("f", [torch.linalg.svdvals, lambda z: torch.linalg.slogdet(z)[1]])
-def test_rules_of_real_numbers_do_not_do_for_complex_ones(f: Any, device: torch.device) -> None:
-    with pytest.raises(hofunc.UnsupportedOpError, match=r"by way of complex numbers: got aten.* of complex numbers"):
-        hofunc.jacobian(lambda x: f(half(x)))(rand(device, 2, 2))

@@ -156,3 +156,17 @@ def test_matrices_of_no_elements(shape: tuple[int, ...], device: torch.device) -
     a = rand(device, *shape)
     for f in (linalg.eigvalsh, linalg.svdvals):
         assert hofunc.hessian(f)(a).shape == (*f(a).shape, *shape, *shape)
+
+
+@pytest.mark.parametrize("strategy", ["reverse", "forward", "mixed"])
+@pytest.mark.parametrize("order", [2, 3])
+def test_a_matrix_of_which_only_some_elements_vary(order: int, strategy: str, device: torch.device) -> None:
+    """About a diagonal, first derivatives of what the series is made of vanish, and only higher ones do not."""
+    rest = torch.tensor([[3.0, 0.5], [0.5, 1.0]], dtype=torch.float64, device=device)
+
+    def f(x: Tensor) -> tuple[Tensor, Tensor]:
+        values, vectors = torch.linalg.eigh(x.sin().diag_embed() + rest)
+        return values, vectors**2
+
+    x = rand(device, 2)
+    assert relative_error(hofunc.hod(f, order, strategy=strategy)(x), nested_reverse(f, order)(x)) < 1e-11

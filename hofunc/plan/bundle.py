@@ -1,0 +1,144 @@
+"""Bundles: many inputs side by side as one variable, for blocks that have no structure to lose by it.
+
+What follows a layer depends on all parameters after it, by a block for each. Of those that are dense, one tensor is
+made, with the parameters one after the other along one axis: then a node costs one composition, not one for each.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from math import prod
+
+import torch
+
+from hofunc.algebra.labels import Axes, Label, Segment, fresh_axes, labels_of
+from hofunc.algebra.partitions import Key, arrangements
+from hofunc.algebra.term import Factor, Term, with_slots
+from hofunc.plan.accumulate import core
+from hofunc.plan.program import Builder, cut
+from hofunc.views import Labelled, Part, assembled, each, spread
+
+LEAST = 8  # inputs, below which a block for each is no more work
+FEW = 3  # blocks of one node, likewise
+
+Block = tuple[int, Key]
+Taken = Iterable[tuple[Block, list[Term]]]
+
+
+class Bundle:
+    """All inputs as one variable, in the order of their numbers.
+
+    Args:
+        builder: Takes the steps.
+        inputs: The inputs.
+
+    Attributes:
+        number: The number of the variable, after those of all nodes.
+    """
+
+    def __init__(self, builder: Builder, inputs: Sequence[int]):
+        self._builder = builder
+        self._nodes = builder.lowered.graph.nodes
+        self.number = len(self._nodes)
+        self._ranges: dict[int, range] = {}
+        for number in sorted(inputs):
+            start = max((r.stop for r in self._ranges.values()), default=0)
+            self._ranges[number] = range(start, start + prod(map(int, self._nodes[number].shape)))
+        self._extent = start + len(self._ranges[number])
+        self._members: dict[Block, set[int]] = defaultdict(set)
+
+    def tied(self, taken: Taken, node: int) -> Iterator[tuple[Block, list[Term]]]:
+        """Yield blocks that have a node, those of the node and one input as one, if they are dense.
+
+        Args:
+            taken: The blocks, with terms that are added up.
+            node: The node.
+        """
+        dense: dict[int, list[tuple[Block, list[Term]]]] = defaultdict(list)
+        for (output, key), terms in taken:
+            others = [variable for variable in key if variable != node]
+            if len(key) == 2 and len(others) == len(terms) == 1 and self._is_dense(others[0], key, terms[0]):
+                dense[output].append(((output, key), terms))
+            else:
+                yield (output, key), terms
+        for output, found in dense.items():
+            yield from found if len(found) <= FEW else [self._tied(output, node, found)]
+
+    def _is_dense(self, variable: int, key: Key, term: Term) -> bool:
+        """Tell whether a block of a node and an input, or the bundle, is a tensor without a diagonal or a gap."""
+        if variable != self.number and variable not in self._ranges:
+            return False
+        slots = [slot for other, slot in zip(key, term.slots, strict=True) if other != self.number]
+        segments = [segment for axes in (term.out, *slots) for axis in axes for segment in axis]
+        whole = all(segment.extent == 1 or segment.is_full for segment in segments)
+        labels = [segment.label for segment in segments if segment.label is not None]
+        return whole and len({*labels}) == len(labels)
+
+    def _tied(self, output: int, node: int, found: Sequence[tuple[Block, list[Term]]]) -> tuple[Block, list[Term]]:
+        """Return one block of a node and the bundle for those of the node and some inputs."""
+        result = output, (node, self.number)
+        out, slot = (fresh_axes(self._nodes[number].shape) for number in (output, node))
+        parts = []
+        for (_, key), (term,) in found:
+            place = 1 - key.index(node)
+            members = self._members[output, key] if key[place] == self.number else {key[place]}
+            self._members[result] = self._members[result] | members
+            parts.append(self._part(term, place, key[place], (*out, *slot)))
+        start, stop = min(part.axes[-1][0].start for part in parts), max(part.axes[-1][0].stop for part in parts)
+        label = Label(stop - start)
+        near = [
+            part._replace(axes=(*part.axes[:-1], (self._moved(part.axes[-1][0], start, label.size),))) for part in parts
+        ]
+        tensor = assembled(self._builder.emit, near)
+        labels = [found for found in (*labels_of(out, slot), label) if found.size > 1]
+        tensor = self._builder.emit(torch.reshape, tensor, tuple(found.size for found in labels))
+        bundled: Axes = ((Segment(label, start, self._extent),),)
+        return result, [Term(1, (Factor(tensor, each(labels)),), out, (slot, bundled))]
+
+    @staticmethod
+    def _moved(segment: Segment, start: int, size: int) -> Segment:
+        return segment._replace(start=segment.start - start, extent=size)
+
+    def _part(self, term: Term, place: int, variable: int, axes: Axes) -> Part:
+        """Return what a term has of the bundle, given the other axes by new labels."""
+        own, slot = term.slots[place], term.slots[1 - place]
+        if variable == self.number:
+            ((reached,),) = own
+            start, size = reached.start, reached.stop - reached.start
+            whole: Axes = ((Segment(reached.label, 0, size),),)
+        else:
+            start, size, whole = self._ranges[variable].start, len(self._ranges[variable]), own
+        tensor = spread(self._builder.emit, core(self._builder, term), (*term.out, *slot, *whole))
+        label = Label(size)
+        labels = [found for found in (*labels_of(axes), label) if found.size > 1]
+        tensor = self._builder.emit(torch.reshape, tensor, tuple(found.size for found in labels))
+        return Part(term.coefficient, Labelled(tensor, tuple(labels)), (*axes, (Segment(label, start, self._extent),)))
+
+    def inherit(self, target: Block, source: Block) -> None:
+        """Note that a block of the bundle has what another one had."""
+        if self.number in target[1]:
+            self._members[target] = self._members[target] | self._members[source]
+
+    def untied(self, block: Block, terms: Sequence[Term]) -> Iterator[tuple[Block, list[Term]]]:
+        """Yield the blocks by inputs that a block by the bundle stands for, or the block itself."""
+        output, key = block
+        if self.number not in key:
+            yield block, [*terms]
+            return
+        rest = key[:-1]
+        for member in sorted(self._members[block]):
+            target, orders = arrangements(rest, [(member,)])
+            cuts = [self._cut(term, member) for term in terms]
+            yield (output, target), [with_slots(term, order) for order in orders for term in cuts]
+
+    def _cut(self, term: Term, member: int) -> Term:
+        """Return what a term has of an input; the bundle has its last slot."""
+        *slots, ((reached,),) = term.slots
+        given, shape = core(self._builder, term), tuple(map(int, self._nodes[member].shape))
+        axes = fresh_axes(shape)
+        tensor, labels = given.tensor, list(given.labels)
+        if reached.label in labels:
+            dim, start = labels.index(reached.label), self._ranges[member].start - reached.start
+            labels[dim : dim + 1] = [label for label in labels_of(axes) if label.size > 1]
+            tensor = self._builder.emit(cut, tensor, dim, start, len(self._ranges[member]))
+            tensor = self._builder.emit(torch.reshape, tensor, tuple(label.size for label in labels))
+        return term._replace(factors=(Factor(tensor, each(labels)),), slots=(*slots, axes))

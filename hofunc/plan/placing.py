@@ -1,0 +1,77 @@
+"""Placing: many small parts of a dense tensor written at once, by one vector of all their entries."""
+
+from collections.abc import Sequence
+from math import prod
+
+import torch
+
+from hofunc.algebra.extents import Rows
+from hofunc.algebra.labels import Axes, Label, labels_of, shape_of
+from hofunc.plan.program import Builder, Register
+from hofunc.views import Part, aligned, assembled, times
+
+MANY = 8  # parts, from which on they are placed at once
+MOST = 1 << 22  # entries of which places are kept
+
+
+def joint(builder: Builder, parts: Sequence[Part]) -> Register:
+    """Add parts, one at least, into one dense tensor; the axes of all parts have the same extents."""
+    shape = shape_of(parts[0].axes)
+    entries = sum(prod(label.size for label in _labels(part.axes)) for part in parts)
+    if len(parts) < MANY or entries > MOST or any(isinstance(size, Rows) for part in parts for size in _sizes(part)):
+        return assembled(builder.emit, parts)
+    places = torch.cat([_places(part.axes) for part in parts])
+    vectors = [_vector(builder, part) for part in parts]
+    size = prod(shape)
+    # a sum takes longer than a look-up for each entry of the result, but not where most of these are zero
+    if 2 * entries < size or len(places.unique()) < entries:
+        total = builder.emit(scattered, builder.hold(places.to(builder.device)), size, *vectors)
+    else:
+        index = torch.full((size,), entries).index_copy(0, places, torch.arange(entries))
+        total = builder.emit(gathered, builder.hold(index.to(builder.device)), *vectors)
+    return total if len(shape) == 1 else builder.emit(torch.reshape, total, shape)
+
+
+def _labels(axes: Axes) -> list[Label]:
+    return [label for label in dict.fromkeys(labels_of(axes)) if label.size > 1]
+
+
+def _sizes(part: Part) -> list[int]:
+    return [
+        size for axis in part.axes for s in axis for size in (s.start, s.extent, *([s.label.size] if s.label else ()))
+    ]
+
+
+def _places(axes: Axes) -> torch.Tensor:
+    """Return the places of the entries of a part in the memory of the whole, for its labels in order."""
+    labels, start, stride = _labels(axes), 0, 1
+    steps = dict.fromkeys(labels, 0)
+    for segment in reversed([segment for axis in axes for segment in axis]):
+        start += segment.start * stride
+        if segment.label in steps:
+            steps[segment.label] += stride
+        stride *= segment.extent
+    places = torch.tensor(start)
+    for label in labels:
+        places = places[..., None] + steps[label] * torch.arange(label.size)
+    return places.reshape(-1)
+
+
+def _vector(builder: Builder, part: Part) -> Register:
+    """Return the entries of a part, for its labels in order."""
+    labels = _labels(part.axes)
+    tensor = aligned(builder.emit, part.source, labels)
+    if len(part.source.labels) < len(labels):
+        tensor = builder.emit(torch.Tensor.expand, tensor, tuple(label.size for label in labels))
+    return builder.emit(torch.reshape, times(builder.emit, tensor, part.coefficient), (-1,))
+
+
+def scattered(places: torch.Tensor, size: int, *vectors: torch.Tensor) -> torch.Tensor:
+    """Return zeros to which the entries of vectors are added, at the given places."""
+    entries = torch.cat(vectors)
+    return torch.index_add(entries.new_zeros(size), 0, places, entries)
+
+
+def gathered(index: torch.Tensor, *vectors: torch.Tensor) -> torch.Tensor:
+    """Return the entries of vectors at the given places in all of them; zero at the place after the last."""
+    return torch.cat((*vectors, vectors[0].new_zeros(1))).index_select(0, index)

@@ -1,0 +1,54 @@
+"""Ordinary differential equations: torchdiffeq."""
+
+import torch
+
+from verification.zoo.entry import Case, Library
+
+torchdiffeq = Library("torchdiffeq")
+
+_ADJOINT = {"functions": ["torchdiffeq._impl.adjoint.OdeintAdjointMethod"]}
+
+
+def _end(method: str, adjoint: bool = False) -> Case:
+    """Return where a small network takes a point in time 1, by a solver."""
+    from torchdiffeq import odeint, odeint_adjoint
+
+    class Field(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(2, 2)
+
+        def forward(self, t: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return torch.tanh(self.layer(y)) * (1 + t)
+
+    field, times = Field(), torch.tensor([0.0, 1.0])
+    solve = odeint_adjoint if adjoint else odeint
+
+    def end(start: torch.Tensor) -> torch.Tensor:
+        return solve(field, start, times, method=method, rtol=1e-4, atol=1e-4)[-1]
+
+    return end, (torch.tensor([0.3, -0.2]),)
+
+
+@torchdiffeq
+def euler() -> Case:
+    """Differentiate the end by the start."""
+    return _end("euler")
+
+
+@torchdiffeq
+def rk4() -> Case:
+    """Differentiate the end by the start."""
+    return _end("rk4")
+
+
+@torchdiffeq.entry(is_convention=True)
+def dopri5() -> Case:
+    """Differentiate the end by the start, the steps being as they are."""
+    return _end("dopri5")
+
+
+@torchdiffeq.entry(options=_ADJOINT, like=rk4)
+def odeint_adjoint() -> Case:
+    """Differentiate the end by the start; its adjoint equation has no second derivative."""
+    return _end("rk4", adjoint=True)
