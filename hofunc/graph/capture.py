@@ -13,7 +13,7 @@ import torch
 from hofunc.errors import UntracedError
 from hofunc.graph.facts import Facts, form_of
 from hofunc.graph.holding import Holding, of_slot, of_storage, quick_test
-from hofunc.graph.identity import alias_of, check_elements, innermost, root_of, storage_key, variable_of
+from hofunc.graph.identity import alias_of, check_elements, innermost, root_of, storage_key, tensors_in, variable_of
 from hofunc.graph.layout import layout_of
 from hofunc.graph.node import CONSTANT, Call, Graph, Ref
 from hofunc.graph.objects import Witness
@@ -23,7 +23,7 @@ from hofunc.graph.spots import Spots
 from hofunc.graph.tape import Tape
 from hofunc.graph.uncompiled import uncompiled
 from hofunc.graph.world import state, uncached_autocast
-from hofunc.internals import DisableTorchFunctionSubclass, identity_of, tree_flatten, tree_leaves
+from hofunc.internals import DisableTorchFunctionSubclass, identity_of, tree_flatten
 
 _LIFT_FRESH = torch.ops.aten.lift_fresh.default
 
@@ -82,9 +82,8 @@ class CapturingTape(Tape):
         with DisableTorchFunctionSubclass():
             self.capture((args, kwargs))
         out = super().__torch_dispatch__(func, types, args, kwargs)
-        taken = [] if func is _LIFT_FRESH else tree_leaves((args, kwargs))  # what it takes was made of numbers just now
-        given = {storage_key(leaf) for leaf in taken if isinstance(leaf, torch.Tensor)}
-        made = [leaf for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor)]
+        taken = [] if func is _LIFT_FRESH else tensors_in((args, kwargs))  # what it takes was made of numbers just now
+        given, made = {*map(storage_key, taken)}, tensors_in(out)
         self._made.update((id(leaf), leaf) for leaf in made)
         self._own.update({*map(storage_key, made)} - given - self._memory)
         self._memory.update(map(storage_key, made))
@@ -132,8 +131,8 @@ class CapturingTape(Tape):
 
     def capture(self, tree: Any) -> None:
         """Make inputs of the tensors of a tree that are known from nowhere."""
-        for leaf in tree_leaves(tree):
-            if isinstance(leaf, torch.Tensor) and not self._is_known(leaf) and not self._is_made_of_values(leaf):
+        for leaf in tensors_in(tree):
+            if not self._is_known(leaf) and not self._is_made_of_values(leaf):
                 self.captured.add(id(leaf))
                 self.ledger.add_input(leaf, active=False)
                 if (root := root_of(leaf)) is not leaf and layout_of(root) == layout_of(leaf):
