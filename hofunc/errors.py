@@ -96,5 +96,9 @@ class FallbackWarning(UserWarning):
     """An op without a rule is differentiated by nested torch.func: exact, but slow."""
 
 
+class PlanningWarning(UserWarning):
+    """Planning takes long, or is done again and again: results are exact, but slow."""
+
+
 class UntestedTorchWarning(UserWarning):
     """torch is of a release that hofunc was not tested with."""

@@ -14,6 +14,7 @@ class _Current:
 
     fallback = "warn"
     functions: "str | frozenset[type]" = "backward"
+    cache_bytes = 256 << 20
 
 
 def records_forward(function: type) -> bool:
@@ -32,6 +33,11 @@ def fallback() -> str:
     return _Current.fallback
 
 
+def cache_bytes() -> int:
+    """Return how many bytes the plans that are kept may hold."""
+    return _Current.cache_bytes
+
+
 class options:  # noqa: N801 - it is called as a function is, as torch.set_grad_enabled
     """Set options, from now on or, as a context manager, for a block.
 
@@ -43,6 +49,9 @@ class options:  # noqa: N801 - it is called as a function is, as torch.set_grad_
             default, its own backward, by nested torch.func, for which it has to have a ``setup_context``; ``"forward"``
             the ops of its forward, for those whose backward is the derivative of that, which is not checked, with a
             `FallbackWarning` once for each; or a collection of the classes of which the forward is to be taken.
+        cache_bytes: How many bytes the plans that are kept may hold, by estimate, above all constants and index
+            vectors; 256 MiB unless set. Those not used for longest are dropped first, with the next plan that is made;
+            the last one is kept however large it is.
 
     Raises:
         ArgumentError: It is none of these.
@@ -57,7 +66,13 @@ class options:  # noqa: N801 - it is called as a function is, as torch.set_grad_
         hofunc.errors.UnsupportedOpError: hofunc: no rule for aten.special_bessel_y0.default: ...
     """
 
-    def __init__(self, *, fallback: str | None = None, functions: str | Iterable[type] | None = None):
+    def __init__(
+        self,
+        *,
+        fallback: str | None = None,
+        functions: str | Iterable[type] | None = None,
+        cache_bytes: int | None = None,
+    ):
         if fallback is not None and fallback not in FALLBACKS:
             raise ArgumentError(
                 "hofunc.options: fallback",
@@ -73,9 +88,17 @@ class options:  # noqa: N801 - it is called as a function is, as torch.set_grad_
                 expected=f"one of {PASSES}, or a collection of classes of torch.autograd.Function",
                 remedy="'backward' is what holds unless it is set.",
             )
-        self._before = _Current.fallback, _Current.functions
+        if cache_bytes is not None and (type(cache_bytes) is not int or cache_bytes < 0):
+            raise ArgumentError(
+                "hofunc.options: cache_bytes",
+                got=repr(cache_bytes),
+                expected="a number of bytes, 0 or more",
+                remedy="256 << 20 is what holds unless it is set.",
+            )
+        self._before = _Current.fallback, _Current.functions, _Current.cache_bytes
         _Current.fallback = fallback or _Current.fallback
         _Current.functions = _Current.functions if chosen is None else chosen
+        _Current.cache_bytes = _Current.cache_bytes if cache_bytes is None else cache_bytes
 
     def __enter__(self) -> None:
         pass
@@ -83,7 +106,7 @@ class options:  # noqa: N801 - it is called as a function is, as torch.set_grad_
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _Current.fallback, _Current.functions = self._before
+        _Current.fallback, _Current.functions, _Current.cache_bytes = self._before
 
 
 def _classes(given: Iterable[type]) -> "str | frozenset[type]":
