@@ -1,11 +1,12 @@
 """The cache of plans, keyed by the structure of the recorded graph.
 
 A function is recorded at every call, so a branch that went the other way, or a tensor of another shape, is another
-graph and finds another plan: what is cached can never be stale.
+graph and finds another plan: what is cached can never be stale. Shapes inside expansions that values decide are part of
+the key too, see `hofunc.run.sizes`; numbers that change are not, see NOTE [numbers].
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from threading import Lock
 from typing import Any, NamedTuple
 from weakref import WeakSet
@@ -14,27 +15,65 @@ import torch
 
 from hofunc.graph.identity import is_fake
 from hofunc.graph.node import Graph
-from hofunc.options import fallback
+from hofunc.options import cache_bytes, fallback
 from hofunc.plan.blueprint import Blueprint, Limits, zero_bytes
 from hofunc.plan.memory import bytes_of, memory_of
 from hofunc.plan.planner import plan
 from hofunc.rules.lower import lower
+from hofunc.rules.numbers import Spot, as_tensors, lifted, numbers_of, without_numbers
 from hofunc.rules.registry import RULES
+from hofunc.run.churn import Dropped, Family
 from hofunc.run.executor import Runner, runner
+from hofunc.run.schedules import Schedules
+from hofunc.run.sizes import Sizes
+from hofunc.run.weight import bytes_held
 
 MAX_PLANS = 512
+MOST_SIZES = 8  # of plans of one graph, which differ in shapes that values decide
 
 _plans: OrderedDict[tuple, "Planned"] = OrderedDict()
 _lock = Lock()
 _checked: OrderedDict[Graph, WeakSet[Any]] = OrderedDict()
+_schedules = Schedules(MAX_PLANS)
+_families: OrderedDict[tuple, Family] = OrderedDict()
+_dropped = Dropped()
 
 
 class Planned(NamedTuple):
-    """A plan and the function that runs it, and the sources of functions of which its graph is known to be right."""
+    """A plan, as it is kept.
+
+    Attributes:
+        plan: The plan.
+        run: The function that runs it.
+        checked: The sources of functions of which its graph is known to be right.
+        spots: Where its graph takes numbers as values, which it gets after those of the recorded nodes.
+        sizes: The shapes that values decide for which it was made.
+        family: Graphs that are like its own.
+        bytes: What it holds.
+        other: The plan of the same key for other such shapes that was used before it, if there is one.
+    """
 
     plan: Blueprint
     run: Runner
     checked: WeakSet[Any]
+    spots: tuple[Spot, ...]
+    sizes: Sizes
+    family: Family
+    bytes: int
+    other: "Planned | None" = None
+
+
+class _Asked(NamedTuple):
+    """What is asked of a plan, beside its graph; see `planned`."""
+
+    orders: tuple[int, ...]
+    compact: bool
+    replayed: bool
+    strategy: str
+    limits: Limits
+    beside: int
+    rules: int
+    is_strict: bool
 
 
 def planned(
@@ -51,7 +90,8 @@ def planned(
 
     Args:
         graph: The recorded graph.
-        values: The value of each of its nodes, used only to expand ops that have no rule of their own.
+        values: The value of each of its nodes, used to expand ops that have no rule of their own, and to tell the
+            shapes that they decide.
         orders: The orders wanted.
         compact: Whether the plan returns terms rather than dense tensors.
         strategy: One of the planner's strategies, or "auto".
@@ -59,45 +99,114 @@ def planned(
         replayed: Whether the plan is run on the values of the lowered graph, rather than of the recorded one.
     """
     beside = 0 if limits.max_bytes is None else _beside(graph, values)
-    key = (
-        graph,
+    asked = _Asked(
         orders,
         compact,
+        replayed,
         strategy,
         limits,
         beside,
-        replayed,
         len(RULES),  # a rule that is added later makes other plans
         fallback() == "error",  # what was planned with the fallback is refused
     )
+    found = _found(graph, values, asked)
+    if found is not None:
+        return found
+    numbers = _varying(graph, asked)
+    if not numbers:
+        return _made(graph, values, asked, ())
+    given = lifted(graph, numbers, [value.device for value in values])
+    values = as_tensors(graph, numbers, values)
+    return _found(given, values, asked) or _made(given, values, asked, tuple(numbers))
+
+
+def _found(graph: Graph, values: Sequence[torch.Tensor], asked: _Asked) -> Planned | None:
+    """Return the plan that was made for a graph and for the shapes that its values decide, if there is one."""
+    key = (graph, asked)
     with _lock:
-        found = _plans.get(key)
-        if found is not None:
-            _plans.move_to_end(key)
-            return found
-    lowered = lower(graph, values, max(orders))
-    if replayed:
+        first = _plans.get(key)
+        if first is None:
+            return None
+        _plans.move_to_end(key)
+    found = next((made for made in _variants(first) if made.sizes.hold(values)), None)
+    if found is not None:
+        found.family.in_a_row = 0
+    return found
+
+
+def _variants(first: Planned | None) -> Iterator[Planned]:
+    while first is not None:
+        yield first
+        first = first.other
+
+
+def _varying(graph: Graph, asked: _Asked) -> Mapping[Spot, float]:
+    """Return the numbers of a graph that are to be values."""
+    numbers = numbers_of(graph)
+    if not numbers:
+        return numbers
+    key = (without_numbers(graph, numbers), asked)
+    with _lock:
+        return _schedules.varying(key, graph, numbers)
+
+
+def _made(graph: Graph, values: Sequence[torch.Tensor], asked: _Asked, spots: tuple[Spot, ...]) -> Planned:
+    """Plan, and keep the plan."""
+    family = _noted(graph, asked)
+    lowered = lower(graph, values, max(asked.orders))
+    sizes = Sizes(lowered)
+    if asked.replayed:
         origins = tuple(
             origin if isinstance(origin, torch.Tensor) else index for index, origin in enumerate(lowered.origins)
         )
         lowered = lowered._replace(origins=origins)
 
     def peak(made: Blueprint) -> int:
-        return beside + made.run_cost.peak_bytes + (0 if compact else zero_bytes(made, orders))
+        return asked.beside + made.run_cost.peak_bytes + (0 if asked.compact else zero_bytes(made, asked.orders))
 
-    made, *_ = plan(lowered, orders, compact=compact, strategy=strategy, limits=limits, peak=peak)
+    made, *_ = plan(
+        lowered, asked.orders, compact=asked.compact, strategy=asked.strategy, limits=asked.limits, peak=peak
+    )
     with _lock:
         checked = _checked.setdefault(graph, WeakSet())
-        while len(_checked) > MAX_PLANS:
-            _checked.popitem(last=False)
-    result = Planned(made, runner(made), checked)
-    if lowered.dynamic or any(map(is_fake, values)):  # of which a plan may hold some
+        _bounded(_checked)
+    result = Planned(made, runner(made), checked, spots, sizes, family, bytes_held(made))
+    if any(map(is_fake, values)):  # of which a plan may hold some
         return result
+    return _keep((graph, asked), result)
+
+
+def _noted(graph: Graph, asked: _Asked) -> Family:
+    """Take note that a graph is planned, and return its family."""
+    kind = (tuple(node.op for node in graph.nodes), asked)
     with _lock:
-        _plans[key] = result
-        while len(_plans) > MAX_PLANS:
-            _plans.popitem(last=False)
-    return result
+        family = _families.setdefault(kind, Family())
+        _families.move_to_end(kind)
+        _bounded(_families)
+    _dropped.check(hash((graph, asked)), f"{MAX_PLANS} plans, and {cache_bytes()} bytes")
+    family.note(graph)
+    return family
+
+
+def _keep(key: tuple, made: Planned) -> Planned:
+    """Keep a plan, and drop those not used for longest where there are too many, or too large ones."""
+    with _lock:
+        before = None
+        for other in [*_variants(_plans.pop(key, None))][: MOST_SIZES - 1][::-1]:
+            before = other._replace(other=before)
+        _plans[key] = made = made if before is None else made._replace(other=before)
+        held = {key: sum(variant.bytes for variant in _variants(first)) for key, first in _plans.items()}
+        total = sum(held.values())
+        while len(_plans) > 1 and (len(_plans) > MAX_PLANS or total > cache_bytes()):
+            oldest, _ = _plans.popitem(last=False)
+            total -= held[oldest]
+            _dropped.note(hash(oldest))
+    return made
+
+
+def _bounded(kept: OrderedDict) -> None:
+    while len(kept) > MAX_PLANS:
+        kept.popitem(last=False)
 
 
 def _beside(graph: Graph, values: Sequence[torch.Tensor]) -> int:
@@ -111,3 +220,6 @@ def forget() -> None:
     with _lock:
         _plans.clear()
         _checked.clear()
+        _schedules.clear()
+        _families.clear()
+        _dropped.clear()
