@@ -5,7 +5,7 @@ What the recording already computed is kept: the result of a composite is still 
 values the program computes only those that a derivative asks for.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple, cast
@@ -15,6 +15,7 @@ import torch
 from hofunc.errors import HofuncError
 from hofunc.graph.draws import is_random
 from hofunc.graph.node import CONSTANT, NUMBER, Call, Graph, Node, Ref, call_of, renumbered
+from hofunc.graph.readings import Reading
 from hofunc.graph.standin import outside_transforms
 from hofunc.internals import DisableAutocast, OpOverload, disable_current_modes
 from hofunc.rules.choice import recorded, rule_of
@@ -39,15 +40,15 @@ class Lowered(NamedTuple):
             program has to compute it.
         rules: The rule of every active node that is not given.
         numbers: For each recorded node that is needed, the node that has its value.
-        dynamic: The nodes inside expansions of which values decide the shape, so that a plan is good only where they
-            have the shapes that they have here.
+        decided: What values decided inside expansions, by a shape or because they were read, as calls on nodes; a plan
+            is good only where these return the same.
     """
 
     graph: Graph
     origins: tuple[Origin, ...]
     rules: dict[int, Rule]
     numbers: dict[int, int]
-    dynamic: tuple[int, ...]
+    decided: tuple[Reading, ...]
 
 
 def lower(graph: Graph, values: Sequence[torch.Tensor], order: int, zeros: Iterable[int] = ()) -> Lowered:
@@ -68,7 +69,7 @@ def lower(graph: Graph, values: Sequence[torch.Tensor], order: int, zeros: Itera
     numbers = lowering.numbers
     ends = (tuple(numbers[number] for number in group) for group in (graph.inputs, graph.outputs, graph.aux))
     return Lowered(
-        Graph(tuple(lowering.nodes), *ends), tuple(lowering.origins), lowering.rules, numbers, tuple(lowering.dynamic)
+        Graph(tuple(lowering.nodes), *ends), tuple(lowering.origins), lowering.rules, numbers, tuple(lowering.decided)
     )
 
 
@@ -89,7 +90,7 @@ class _Lowering:
         self.origins: list[Origin] = []
         self.rules: dict[int, Rule] = {}
         self.numbers: dict[int, int] = {}
-        self.dynamic: list[int] = []
+        self.decided: list[Reading] = []
         self._graph = graph
         self._values = values
         self._order = order
@@ -256,7 +257,7 @@ class _Lowering:
                 numbers[part.number] = self._append(part, inner_operands, active, literal)
                 if active:
                     self.rules[numbers[part.number]] = inner.rules[part.number]
-        self.dynamic += sorted({numbers[number] for number in (*inner.dynamic, *inner.graph.aux)})
+        self.decided += [_renumbered(reading, numbers) for reading in inner.decided]
         return [numbers[output] if isinstance(output, int) else output for output in outputs]
 
     def _activity(self, operands: Sequence[int], zeros: int) -> list[bool]:
@@ -287,14 +288,15 @@ def expansion(
     """Record and lower a function of tensors, the last of which are zero.
 
     Returns:
-        The lowered graph, of which the inputs are the tensors in order, constants are literal, and aux is what has a
-        shape by values, whether or not an output needs it: what the function does may depend on it. And for each output
-        of the function the node that has its value, or what it is if it is not a tensor.
+        The lowered graph, of which the inputs are the tensors in order, constants are literal, and aux is what decides
+        something by its values, whether or not an output needs it; and for each output of the function the node that
+        has its value, or what it is if it is not a tensor.
     """
     tape, outputs = recorded(function, values, activity)
     graph = tape.graph([output for output in outputs if isinstance(output, torch.Tensor)])
-    graph = graph._replace(aux=tuple(node.number for node in graph.nodes if _has_dynamic_shape(graph, node)))
     inner_values = tape.ledger.values
+    readings = [*shapes_read(graph), *tape.readings]
+    graph = graph._replace(aux=tuple({operand for reading in readings for operand in reading.operands}))
     lowered = lower(graph, inner_values, order, graph.inputs[len(graph.inputs) - zeros :])
     origins = tuple(
         inner_values[origin] if isinstance(origin, int) and graph.nodes[origin].op is CONSTANT else origin
@@ -302,7 +304,27 @@ def expansion(
     )
     supply = iter(lowered.graph.outputs)
     ends = [next(supply) if isinstance(output, torch.Tensor) else output for output in outputs]
-    return lowered._replace(origins=origins), ends
+    decided = [*lowered.decided, *(_renumbered(reading, lowered.numbers) for reading in readings)]
+    decided.sort(key=lambda reading: max(reading.operands))  # so that what depends on another comes after it
+    return lowered._replace(origins=origins, decided=tuple(decided)), ends
+
+
+def shapes_read(graph: Graph) -> list[Reading]:
+    """Return the shapes of a recorded graph that values decide."""
+    dynamic = [node for node in graph.nodes if _has_dynamic_shape(graph, node)]
+    return [Reading(Call(shape_of, (Ref(node.number),)), (node.number,), tuple(node.shape)) for node in dynamic]
+
+
+def shape_of(x: torch.Tensor) -> tuple[int, ...]:
+    """Return the shape of a tensor."""
+    return tuple(x.shape)
+
+
+def _renumbered(reading: Reading, numbers: Mapping[int, int]) -> Reading:
+    args, kwargs = renumbered((reading.call.args, reading.call.kwargs), numbers)
+    return Reading(
+        Call(reading.call.op, args, kwargs), tuple(numbers[each] for each in reading.operands), reading.value
+    )
 
 
 @contextmanager

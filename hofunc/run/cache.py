@@ -1,8 +1,8 @@
 """The cache of plans, keyed by the structure of the recorded graph.
 
 A function is recorded at every call, so a branch that went the other way, or a tensor of another shape, is another
-graph and finds another plan: what is cached can never be stale. Shapes inside expansions that values decide are part of
-the key too, see `hofunc.run.sizes`; numbers that change are not, see NOTE [numbers].
+graph and finds another plan: what is cached can never be stale. What values decide inside expansions is part of the
+key too, see `hofunc.run.decided`; numbers that change are not, see NOTE [numbers].
 """
 
 from collections import OrderedDict
@@ -23,13 +23,13 @@ from hofunc.rules.lower import lower
 from hofunc.rules.numbers import Spot, as_tensors, lifted, numbers_of, without_numbers
 from hofunc.rules.registry import RULES
 from hofunc.run.churn import Dropped, Family
+from hofunc.run.decided import Decided
 from hofunc.run.executor import Runner, runner
 from hofunc.run.schedules import Schedules
-from hofunc.run.sizes import Sizes
 from hofunc.run.weight import bytes_held
 
 MAX_PLANS = 512
-MOST_SIZES = 8  # of plans of one graph, which differ in shapes that values decide
+MOST_VARIANTS = 8  # of plans of one graph, which differ in what values decide
 
 _plans: OrderedDict[tuple, "Planned"] = OrderedDict()
 _lock = Lock()
@@ -47,17 +47,17 @@ class Planned(NamedTuple):
         run: The function that runs it.
         checked: The sources of functions of which its graph is known to be right.
         spots: Where its graph takes numbers as values, which it gets after those of the recorded nodes.
-        sizes: The shapes that values decide for which it was made.
+        decided: What values decided as it was made, inside expansions.
         family: Graphs that are like its own.
         bytes: What it holds.
-        other: The plan of the same key for other such shapes that was used before it, if there is one.
+        other: The plan of the same key for other such decisions that was made before it, if there is one.
     """
 
     plan: Blueprint
     run: Runner
     checked: WeakSet[Any]
     spots: tuple[Spot, ...]
-    sizes: Sizes
+    decided: Decided
     family: Family
     bytes: int
     other: "Planned | None" = None
@@ -90,8 +90,8 @@ def planned(
 
     Args:
         graph: The recorded graph.
-        values: The value of each of its nodes, used to expand ops that have no rule of their own, and to tell the
-            shapes that they decide.
+        values: The value of each of its nodes, used to expand ops that have no rule of their own, and to tell
+            what they decide.
         orders: The orders wanted.
         compact: Whether the plan returns terms rather than dense tensors.
         strategy: One of the planner's strategies, or "auto".
@@ -121,14 +121,14 @@ def planned(
 
 
 def _found(graph: Graph, values: Sequence[torch.Tensor], asked: _Asked) -> Planned | None:
-    """Return the plan that was made for a graph and for the shapes that its values decide, if there is one."""
+    """Return the plan that was made for a graph and for what its values decide, if there is one."""
     key = (graph, asked)
     with _lock:
         first = _plans.get(key)
         if first is None:
             return None
         _plans.move_to_end(key)
-    found = next((made for made in _variants(first) if made.sizes.hold(values)), None)
+    found = next((made for made in _variants(first) if made.decided.holds(values)), None)
     if found is not None:
         found.family.in_a_row = 0
     return found
@@ -154,7 +154,7 @@ def _made(graph: Graph, values: Sequence[torch.Tensor], asked: _Asked, spots: tu
     """Plan, and keep the plan."""
     family = _noted(graph, asked)
     lowered = lower(graph, values, max(asked.orders))
-    sizes = Sizes(lowered)
+    decided = Decided(lowered)
     if asked.replayed:
         origins = tuple(
             origin if isinstance(origin, torch.Tensor) else index for index, origin in enumerate(lowered.origins)
@@ -170,7 +170,7 @@ def _made(graph: Graph, values: Sequence[torch.Tensor], asked: _Asked, spots: tu
     with _lock:
         checked = _checked.setdefault(graph, WeakSet())
         _bounded(_checked)
-    result = Planned(made, runner(made), checked, spots, sizes, family, bytes_held(made))
+    result = Planned(made, runner(made), checked, spots, decided, family, bytes_held(made))
     if any(map(is_fake, values)):  # of which a plan may hold some
         return result
     return _keep((graph, asked), result)
@@ -192,7 +192,7 @@ def _keep(key: tuple, made: Planned) -> Planned:
     """Keep a plan, and drop those not used for longest where there are too many, or too large ones."""
     with _lock:
         before = None
-        for other in [*_variants(_plans.pop(key, None))][: MOST_SIZES - 1][::-1]:
+        for other in [*_variants(_plans.pop(key, None))][: MOST_VARIANTS - 1][::-1]:
             before = other._replace(other=before)
         _plans[key] = made = made if before is None else made._replace(other=before)
         held = {key: sum(variant.bytes for variant in _variants(first)) for key, first in _plans.items()}

@@ -12,7 +12,7 @@ import hofunc
 from hofunc.plan.planner import plan
 from hofunc.run import cache
 from tests.cases import mixed, rand
-from verification.oracles import relative_error
+from verification.oracles import nested_reverse, relative_error
 
 aten = torch.ops.aten
 
@@ -140,3 +140,80 @@ def test_counts_that_follow_from_one_another(device: torch.device) -> None:
             for place in chosen(torch.arange(6.0, device=device, dtype=x.dtype), mask)[other[: int(mask.sum())]].long():
                 expected[place, place] = 2
             assert torch.equal(hofunc.hessian(lambda x: twice_masked(x, mask, other))(x), expected)  # noqa: B023
+
+
+# What rules read.
+
+
+def _scaled(x: Tensor, n: Tensor) -> Tensor:
+    return x * x * n.max().item()
+
+
+def _powers(x: Tensor, n: Tensor) -> Tensor:
+    return torch.stack([x**power for power in n.tolist()]).sum(0)
+
+
+def _kept(x: Tensor, n: Tensor) -> Tensor:
+    return x**3 if bool((n > 1).any()) else x**2
+
+
+def _repeated(x: Tensor, n: Tensor) -> Tensor:
+    return x.repeat_interleave(n.long()).exp().cumsum(0).sum() * x
+
+
+READING = {"item": _scaled, "tolist": _powers, "bool": _kept, "repeats": _repeated}
+
+
+def op_that_reads(name: str) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return an op that has a composite that reads values."""
+    op = torch.library.custom_op(
+        f"tests::reads_{name}", READING[name], mutates_args=(), schema="(Tensor x, Tensor n) -> Tensor"
+    )
+    hofunc.rules.define_composite(op, READING[name])
+    return op
+
+
+OPS = {name: op_that_reads(name) for name in READING}
+READ = ([1.0, 2.0, 1.0], [1.0, 1.0, 2.0], [3.0, 1.0, 1.0], [1.0, 1.0, 1.0], [2.0, 1.0, 1.0], [1.0, 2.0, 1.0])
+
+
+@pytest.mark.parametrize("name", READING)
+def test_a_rule_may_read_values(name: str, device: torch.device) -> None:
+    x = rand(device, 3)
+    for numbers in READ:
+        n = torch.tensor(numbers, dtype=x.dtype, device=device)
+        got = hofunc.hessian(lambda x: OPS[name](x, n).sum())(x)  # noqa: B023
+        expected = nested_reverse(lambda x: READING[name](x, n).sum(), 2)(x)  # noqa: B023
+        assert relative_error(got, expected) < 1e-12
+
+
+@pytest.mark.parametrize("name", READING)
+def test_plans_refuse_other_values_that_a_rule_reads(name: str, device: torch.device) -> None:
+    x, n = rand(device, 3), torch.tensor(READ[0], device=device, dtype=torch.float64)
+    transform = hofunc.hessian(lambda x, n: OPS[name](x, n).sum())
+    plan = transform.plan(x, n)
+    assert torch.equal(plan(x, n), transform(x, n))
+    for numbers in READ[1:]:
+        other = torch.tensor(numbers, device=device, dtype=torch.float64)
+        try:
+            got = plan(x, other)
+        except hofunc.ArgumentError as error:
+            assert "as planned" in str(error)  # noqa: PT017
+        else:
+            assert relative_error(got, nested_reverse(lambda x: READING[name](x, other).sum(), 2)(x)) < 1e-12  # noqa: B023
+
+
+@pytest.mark.parametrize("name", INDEXED)
+def test_plans_refuse_another_count(name: str, device: torch.device) -> None:
+    f, same = INDEXED[name]
+    x = rand(device, 6)
+    for first in masks(device, "......", "xx..x."):
+        plan = hofunc.hessian(f).plan(x, first)
+        for mask in masks(device, *SERIES):
+            try:
+                got = plan(x, mask)
+            except hofunc.ArgumentError as error:
+                assert "as planned" in str(error)  # noqa: PT017
+                assert mask.sum() != first.sum()
+            else:
+                assert relative_error(got, torch.func.hessian(same)(x, mask)) < 1e-12
