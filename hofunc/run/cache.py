@@ -183,8 +183,8 @@ def _noted(graph: Graph, asked: _Asked) -> Family:
         family = _families.setdefault(kind, Family())
         _families.move_to_end(kind)
         _bounded(_families)
-    _dropped.check(hash((graph, asked)), f"{MAX_PLANS} plans, and {cache_bytes()} bytes")
-    family.note(graph)
+    if not _dropped.holds(hash((graph, asked)), f"{MAX_PLANS} plans, and {cache_bytes()} bytes"):
+        family.note(graph)
     return family
 
 

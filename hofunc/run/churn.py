@@ -52,10 +52,10 @@ class Dropped:
         while len(self._hashes) > KEPT:
             self._hashes.popitem(last=False)
 
-    def check(self, key: int, bounds: str) -> None:
-        """Take note that a plan is made, and warn once if several were made that had been dropped."""
+    def holds(self, key: int, bounds: str) -> bool:
+        """Tell whether a plan that is made now had been dropped, and warn once if so were several."""
         if self._hashes.pop(key, "") is not None:
-            return
+            return False
         self._made_again += 1
         if self._made_again == MANY:
             warn(
@@ -63,6 +63,7 @@ class Dropped:
                 f"{bounds}. Raise hofunc.options(cache_bytes=...), or keep plans yourself, by .plan of a transform.",
                 PlanningWarning,
             )
+        return True
 
     def clear(self) -> None:
         """Forget all of them."""

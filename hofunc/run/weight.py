@@ -12,7 +12,7 @@ from hofunc.plan.blueprint import Blueprint
 from hofunc.plan.program import Program, Register
 
 _LEAVES = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size, Register, type)
-STEP_BYTES = 2000  # of a step and its place in the text of the program, and likewise of a node, as measured
+STEP_BYTES = 1200  # of a step and its place in the text of the program, and likewise of a node, as measured
 
 
 def bytes_held(made: Blueprint) -> int:

@@ -123,6 +123,41 @@ def test_the_plan_not_used_for_longest_goes_first(
     assert len(plans) == 3
 
 
+def test_plans_are_bounded_in_bytes(device: torch.device, plans: OrderedDict) -> None:
+    first = found(mixed, rand(device, 3))
+    with hofunc.options(cache_bytes=3 * first.bytes):
+        for size in range(4, 12):
+            found(mixed, rand(device, size))
+        assert len(plans) == 3
+        assert found(mixed, rand(device, 11)) is next(reversed(plans.values()))
+        assert found(mixed, rand(device, 3)) is not first
+
+
+def test_a_plan_larger_than_the_bound_is_kept_until_the_next(device: torch.device, plans: OrderedDict) -> None:
+    with hofunc.options(cache_bytes=0):
+        first = found(mixed, rand(device, 3))
+        assert found(mixed, rand(device, 3)) is first
+        found(mixed, rand(device, 4))
+        assert len(plans) == 1
+
+
+def test_variants_of_a_plan_are_bounded(device: torch.device, plans: OrderedDict) -> None:
+    def f(x: Tensor) -> Tensor:
+        return ((x * x).index_put((mask,), x.sum()[None]) ** 3).sum()
+
+    x = rand(device, 12)
+    for count in range(8):
+        mask = torch.arange(12, device=device) <= count
+        found(f, x)
+    mask = torch.arange(12, device=device) >= 6
+    made = found(f, x)
+    assert found(f, x) is made
+    mask = torch.arange(12, device=device) >= 1
+    found(f, x)
+    (first,) = plans.values()
+    assert len([*cache._variants(first)]) == cache.MOST_VARIANTS
+
+
 def test_nothing_of_a_call_is_kept_alive(device: torch.device, plans: OrderedDict) -> None:
     def call() -> list[weakref.ref]:
         x, weight = rand(device, 4, 3), rand(device, 3, 3, seed=1)
