@@ -158,15 +158,23 @@ def _filled(graph: Graph, fillings: Mapping[Spot, Any]) -> Graph:
     return graph._replace(nodes=tuple(nodes))
 
 
-def read_by_formulas(graph: Graph, spot: Spot) -> bool:
-    """Tell whether a formula of several ops is recognised by a number, or not as the same one without it."""
-    other = _filled(graph, {spot: _Hole(Sign.ANY)})
-    return any(
+def read_by_formulas(graph: Graph, spots: Sequence[Spot]) -> set[Spot]:
+    """Return the spots of which the numbers are read where a formula of several ops is recognised, or another one is.
+
+    They are told from the others by halves, since there are few, if any.
+    """
+    other = _filled(graph, {spot: _Hole(Sign.ANY) for spot in spots})
+    own = {spot.node for spot in spots}
+    are_read = any(
         not _same(recognise(graph, node), recognise(other, node))
         for node in graph.nodes
-        if node.number != spot.node
+        if node.number not in own
         for recognise in FUSIONS.get(node.op, ())
     )
+    if not are_read or len(spots) == 1:
+        return {*spots} if are_read else set()
+    half = len(spots) // 2
+    return read_by_formulas(graph, spots[:half]) | read_by_formulas(graph, spots[half:])
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 from hofunc.errors import PlanningWarning, warn
 from hofunc.graph.node import Graph, Node
 
-MANY = 10  # times that something is planned again before anything is said
+MANY = 16  # times that something is planned again before anything is said
 KEPT = 4096  # of the plans that were dropped, how many are known
 
 

@@ -46,9 +46,12 @@ class Schedules:
         self._met.move_to_end(key)
         while len(self._met) > self._most:
             self._met.popitem(last=False)
-        changed = {spot for spot, number in numbers.items() if number != met.first[spot]}
-        for spot in changed - met.values - met.structure:
-            (met.structure if read_by_formulas(graph, spot) else met.values).add(spot)
+        known = met.values | met.structure
+        changed = [spot for spot, number in numbers.items() if number != met.first[spot] and spot not in known]
+        if changed:
+            read = read_by_formulas(graph, changed)
+            met.structure |= read
+            met.values |= {*changed} - read
         return {spot: number for spot, number in numbers.items() if spot in met.values}
 
     def clear(self) -> None:
