@@ -113,7 +113,7 @@ def planned(
     if found is not None:
         return found
     numbers = _varying(graph, asked)
-    if not numbers:
+    if not numbers or any(map(is_fake, values)):  # beside which no tensor of a number may stand
         return _made(graph, values, asked, ())
     given = lifted(graph, numbers, [value.device for value in values])
     values = as_tensors(graph, numbers, values)

@@ -62,12 +62,11 @@ NUMBERS = (0.37, 0.41, 1.0, -0.3, -0.61, 3e-7, 0.0, -0.0)
 
 
 @pytest.mark.parametrize("name", VALUES)
-@pytest.mark.parametrize("strategy", ["mixed", "reverse"])
-def test_numbers_are_values(name: str, strategy: str, device: torch.device) -> None:
+def test_numbers_are_values(name: str, device: torch.device) -> None:
     f, x = VALUES[name], rand(device, 3)
     for a in NUMBERS:
         if (a and round(10 * a)) or name != "whole numbers":
-            derivative = hofunc.hod(lambda x, a=a: f(x, a), 2, strategy=strategy)
+            derivative = hofunc.hod(lambda x, a=a: f(x, a), 2, strategy="reverse")
             oracle = nested_reverse(lambda x, a=a: f(x, a), 2)(x)
             if oracle.isfinite().all():
                 assert relative_error(derivative(x), oracle) < (1e-12 if abs(a) > 1e-6 else 1e-9), a
