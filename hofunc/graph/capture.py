@@ -15,31 +15,17 @@ from hofunc.graph.facts import Facts, form_of
 from hofunc.graph.holding import Holding, of_slot, of_storage, quick_test
 from hofunc.graph.identity import alias_of, check_elements, innermost, root_of, storage_key, tensors_in, variable_of
 from hofunc.graph.layout import layout_of
-from hofunc.graph.node import CONSTANT, Call, Graph, Ref
+from hofunc.graph.node import CONSTANT, Graph
 from hofunc.graph.objects import Witness
-from hofunc.graph.reads import Contents, Reads
+from hofunc.graph.readings import Reading, ReadingTape
+from hofunc.graph.reads import Reads
 from hofunc.graph.record import Recording
 from hofunc.graph.spots import Spots
-from hofunc.graph.tape import Tape
 from hofunc.graph.uncompiled import uncompiled
 from hofunc.graph.world import state, uncached_autocast
 from hofunc.internals import DisableTorchFunctionSubclass, identity_of, tree_flatten
 
 _LIFT_FRESH = torch.ops.aten.lift_fresh.default
-
-
-class Reading(NamedTuple):
-    """What left torch of a tensor, on which what was recorded may depend: a number, a truth value or all contents.
-
-    Attributes:
-        call: What returned it, with Refs to nodes.
-        operands: The nodes, in order of appearance.
-        value: What it was.
-    """
-
-    call: Call
-    operands: tuple[int, ...]
-    value: bool | int | float | complex | torch.Tensor
 
 
 class Replayable(NamedTuple):
@@ -58,18 +44,16 @@ class Replayable(NamedTuple):
     asked_history: bool
 
 
-class CapturingTape(Tape):
+class CapturingTape(ReadingTape):
     """A tape that makes an input of every tensor that reaches an op and was made by none.
 
     Attributes:
-        readings: The values that the function read.
         holdings: What attributes of captured tensors held.
         asked_history: Whether it asked if autograd follows a tensor that it was given or computed.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.readings: list[Reading] = []
         self.holdings: list[Holding] = []
         self.asked_history = False
         self.spots = self.ledger.spots = Spots(inputs_are_own=False)
@@ -87,20 +71,7 @@ class CapturingTape(Tape):
         self._made.update((id(leaf), leaf) for leaf in made)
         self._own.update({*map(storage_key, made)} - given - self._memory)
         self._memory.update(map(storage_key, made))
-        if torch.Tag.data_dependent_output in func.tags:
-            self._note(func, args, kwargs or {}, out)
         return out
-
-    def _note(self, op: Any, args: tuple, kwargs: dict, value: Any) -> None:
-        """Note what an op has read, if that depends on an input."""
-        self._settle()
-        self._storages.refresh((args, kwargs))
-        if not self.ledger.nodes_of((args, kwargs)):
-            return
-        operands: list[int] = []
-        template = self.ledger.encode(args, operands)
-        keywords = tuple(zip(kwargs, self.ledger.encode(kwargs.values(), operands), strict=True))
-        self.readings.append(Reading(Call(op, template, keywords), tuple(operands), value))
 
     def read(self, tensors: Sequence[torch.Tensor], by: str) -> None:
         """Note that the numbers in tensors are read past the ops."""
@@ -108,8 +79,6 @@ class CapturingTape(Tape):
         super().read(tensors, by)
         for tensor in tensors:
             self.spots.leave(tensor)
-            for number in self.ledger.nodes_of(tensor):
-                self.readings.append(Reading(Call(Contents(by), (Ref(number),)), (number,), tensor.detach().clone()))
 
     def wrapped(self, tensors: Sequence[torch.Tensor], by: str) -> None:
         """Note that another tensor is made past the ops of one of some, which it is known by in memory that is f's."""

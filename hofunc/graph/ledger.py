@@ -10,13 +10,14 @@ from hofunc.errors import UntracedError
 from hofunc.graph.draws import is_random
 from hofunc.graph.identity import PLAIN, Place, check_class, check_elements, place_of, plain, tensors_in
 from hofunc.graph.layout import in_memory_order, layout_of, memory_order, restrided, within
-from hofunc.graph.node import CONSTANT, INPUT, NEGATIVE_ZERO, Graph, Node, Ref
+from hofunc.graph.node import CONSTANT, INPUT, Graph, Node, Ref, exact
 from hofunc.graph.spots import Spots
 from hofunc.internals import base_of, below_autograd, is_autograd_view
 
 _AS_STRIDED = torch.ops.aten.as_strided.default
 _DETACH = torch.ops.aten.detach.default
 _SEQUENCES = (list, tuple)
+_NUMBERS = (float, complex)
 _new: Any = tuple.__new__  # a NamedTuple from a tuple, at a third of the cost of calling it; this is the hot path
 
 
@@ -329,8 +330,8 @@ class Ledger:
                 result.append(_new(Ref, (index,)))
             elif type(arg) in _SEQUENCES:
                 result.append(self.encode(arg, operands))
-            elif arg == 0 and type(arg) is float and str(arg) == "-0.0":
-                result.append(NEGATIVE_ZERO)
+            elif type(arg) in _NUMBERS:
+                result.append(exact(arg))
             else:
                 result.append(arg)
         return tuple(result)

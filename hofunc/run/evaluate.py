@@ -12,12 +12,13 @@ from hofunc.algebra.term import Factor, Term
 from hofunc.derivative import Derivative
 from hofunc.errors import HofuncError, UntracedError
 from hofunc.graph.identity import is_fake
-from hofunc.graph.node import CONSTANT
+from hofunc.graph.node import CONSTANT, NUMBER
 from hofunc.graph.record import Recording, replay
 from hofunc.graph.standin import batches_of, in_batches
 from hofunc.graph.world import without_autocast
 from hofunc.plan.blueprint import Blueprint, Limits
 from hofunc.rules.lower import Lowered
+from hofunc.rules.numbers import as_tensors, number_at
 from hofunc.run.arrange import Arrangement, arranged, block_of
 from hofunc.run.cache import planned
 from hofunc.run.executor import Runner
@@ -149,11 +150,13 @@ def _evaluated(
     found = planned(
         graph, recording.values, orders, compact=compact, strategy=strategy, limits=limits, replayed=replayed
     )
-    values: Sequence[torch.Tensor] = recording.values
+    numbers = {spot: number_at(graph, spot) for spot in found.spots}
+    values: Sequence[torch.Tensor] = as_tensors(graph, numbers, recording.values) if numbers else recording.values
     if recording.wrappers is not None:
         lowered = found.plan.lowered
-        constants = _constants(lowered, recording.values)
-        values = without_autocast(replay, lowered.graph, recording.wrappers, constants)
+        constants = _constants(lowered, values)
+        plain = {lowered.numbers[len(graph.nodes) + place]: number for place, number in enumerate(numbers.values())}
+        values = without_autocast(replay, lowered.graph, recording.wrappers, constants, plain)
         places = [lowered.numbers[place] for place in places]
     batches = batches_of(recording.wrappers or ())
     results = without_autocast(found.run, values)
@@ -168,5 +171,5 @@ def _constants(lowered: Lowered, values: Sequence[torch.Tensor]) -> dict[int, to
     return {
         node.number: origin if isinstance(origin, torch.Tensor) else recorded[node.number]
         for node, origin in zip(lowered.graph.nodes, lowered.origins, strict=True)
-        if node.op is CONSTANT
+        if node.op in (CONSTANT, NUMBER)
     }
