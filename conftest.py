@@ -8,6 +8,7 @@ import torch
 
 import hofunc
 from hofunc.rules.registry import RULES
+from hofunc.run.cache import _dropped, _families
 
 pytest_plugins = ["pytester"]
 
@@ -18,6 +19,13 @@ torch.set_num_threads(1)  # pytest-xdist runs one process a core
 def _doctest_names(doctest_namespace: dict[str, Any]) -> None:
     """Give every example in a docstring the names hofunc and torch."""
     doctest_namespace.update(hofunc=hofunc, torch=torch)
+
+
+@pytest.fixture(autouse=True)
+def _calls_of_its_own() -> None:
+    """Let no test be told of the calls of others that were planned anew."""
+    _families.clear()
+    _dropped.clear()
 
 
 @pytest.fixture(autouse=True)

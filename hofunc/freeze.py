@@ -13,7 +13,7 @@ from hofunc.graph.capture import record_for_replay
 from hofunc.graph.facts import Facts
 from hofunc.graph.identity import is_fake
 from hofunc.graph.layout import restrided
-from hofunc.graph.node import Graph
+from hofunc.graph.node import Call, Graph, Ref
 from hofunc.graph.record import Recording, made_recordable
 from hofunc.graph.standin import in_transform
 from hofunc.internals import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
@@ -24,7 +24,8 @@ from hofunc.plan.cost import cost_of
 from hofunc.plan.planner import plan
 from hofunc.plan.primal import PartsOf, Source, Whole
 from hofunc.plan.program import Program, Register, device_of
-from hofunc.rules.lower import lower
+from hofunc.rules.lower import lower, shapes_read
+from hofunc.run.decided import Decided
 from hofunc.run.evaluate import Evaluation
 from hofunc.run.executor import compiled, in_chunks
 from hofunc.signature import Signature
@@ -200,10 +201,16 @@ def _completed(request: Request, taken: _Taken, chosen: Blueprint) -> tuple[Prog
     whole = Whole(chosen.program, graph, _sources(taken))
     places = recording.graph.outputs
     inputs = [recording.values[number] for number in graph.inputs[: len(taken.active)]]
-    evaluation = Evaluation(chosen, whole.outputs, [recording.values[place] for place in places], inputs, whole.emit)
+    values = [recording.values[place] for place in places]
+    evaluation = Evaluation(chosen, whole.outputs, values, inputs, {}, whole.emit)
     leaves, spec = tree_flatten(request.assemble([whole.value(place) for place in places], recording, evaluation))
     tensors = [leaf for leaf in leaves if isinstance(leaf, Register)]
     outputs = [*tensors, *(whole.guard(*reading) for reading in taken.readings)]
+    outputs += [whole.guard(*reading) for reading in shapes_read(graph)]
+    if chosen.lowered.decided:
+        decided = Decided(chosen.lowered)
+        call = Call(decided, tuple(map(Ref, range(len(decided.origins)))))
+        outputs.append(whole.guard(call, decided.origins, value=True))
     form = Result(spec, tuple(PLACE if isinstance(leaf, Register) else leaf for leaf in leaves))
     is_tensor = len(tensors) == 1 and spec.is_leaf()
     chunks = chosen.chunks and whole.around(chosen.chunks, outputs)

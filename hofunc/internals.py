@@ -9,7 +9,7 @@ import inspect
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from operator import attrgetter
 from threading import local
 from types import CodeType, FrameType, FunctionType
@@ -163,6 +163,7 @@ __all__ = [
     "tree_unflatten",
     "unwrap_if_dead",
     "watch_functions",
+    "without_views",
 ]
 
 
@@ -202,6 +203,14 @@ def is_cut_view(tensor: Tensor) -> bool:
 def below_autograd() -> AbstractContextManager:
     """Let what is computed within, in a dispatch mode, pass through autograd again."""
     return torch._C._SetExcludeDispatchKeyGuard(DispatchKey.AutogradFunctionality, False)
+
+
+@contextmanager
+def without_views() -> Iterator[None]:
+    """Let what is computed within have no history, and be no view to autograd of what it shares memory with."""
+    exclude = torch._C._SetExcludeDispatchKeyGuard
+    with exclude(DispatchKey.AutogradFunctionality, True), exclude(DispatchKey.ADInplaceOrView, True):
+        yield
 
 
 def hides_conjugation() -> bool:

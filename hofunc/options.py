@@ -32,6 +32,10 @@ class _Current:
     functions: "str | frozenset[type]" = "backward"
     planning = "auto"
     max_plan_seconds = inf
+    cache_bytes = 256 << 20
+
+
+_NAMES = ("fallback", "functions", "planning", "max_plan_seconds", "cache_bytes")
 
 
 def records_forward(function: type) -> bool:
@@ -65,6 +69,11 @@ def max_plan_seconds() -> float:
     return _Current.max_plan_seconds
 
 
+def cache_bytes() -> int:
+    """Return how many bytes the plans that are kept may hold."""
+    return _Current.cache_bytes
+
+
 class options:  # noqa: N801 - it is called as a function is, as torch.set_grad_enabled
     """Set options, from now on or, as a context manager, for a block.
 
@@ -83,6 +92,9 @@ class options:  # noqa: N801 - it is called as a function is, as torch.set_grad_
             rounding. ``.plan`` is always planned in full.
         max_plan_seconds: After how many seconds of planning the best plan that is found by then is taken. The first
             plan is made however long it takes: it can be interrupted, and leaves nothing behind.
+        cache_bytes: How many bytes the plans that are kept may hold, by estimate, above all constants and index
+            vectors; 256 MiB unless set. Those not used for longest are dropped first, with the next plan that is made;
+            the last one is kept however large it is.
 
     Raises:
         ArgumentError: It is none of these.
@@ -104,6 +116,7 @@ class options:  # noqa: N801 - it is called as a function is, as torch.set_grad_
         functions: str | Iterable[type] | None = None,
         planning: str | None = None,
         max_plan_seconds: float | None = None,
+        cache_bytes: int | None = None,
     ):
         if fallback is not None and fallback not in FALLBACKS:
             raise ArgumentError(
@@ -134,11 +147,19 @@ class options:  # noqa: N801 - it is called as a function is, as torch.set_grad_
                 expected="a number of seconds above zero",
                 remedy="math.inf is what holds unless it is set.",
             )
-        self._before = _Current.fallback, _Current.functions, _Current.planning, _Current.max_plan_seconds
+        if cache_bytes is not None and (type(cache_bytes) is not int or cache_bytes < 0):
+            raise ArgumentError(
+                "hofunc.options: cache_bytes",
+                got=repr(cache_bytes),
+                expected="a number of bytes, 0 or more",
+                remedy="256 << 20 is what holds unless it is set.",
+            )
+        self._before = {name: getattr(_Current, name) for name in _NAMES}
         _Current.fallback = fallback or _Current.fallback
         _Current.functions = _Current.functions if chosen is None else chosen
         _Current.planning = planning or _Current.planning
         _Current.max_plan_seconds = max_plan_seconds or _Current.max_plan_seconds
+        _Current.cache_bytes = _Current.cache_bytes if cache_bytes is None else cache_bytes
 
     def __enter__(self) -> None:
         pass
@@ -146,7 +167,8 @@ class options:  # noqa: N801 - it is called as a function is, as torch.set_grad_
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _Current.fallback, _Current.functions, _Current.planning, _Current.max_plan_seconds = self._before
+        for name, value in self._before.items():
+            setattr(_Current, name, value)
 
 
 def _is_positive(value: Any) -> bool:

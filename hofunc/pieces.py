@@ -13,7 +13,7 @@ from hofunc.arguments import Arguments
 from hofunc.graph.node import CONSTANT, Graph, Node, Ref
 from hofunc.graph.record import Recording, record
 from hofunc.internals import tree_flatten, tree_unflatten
-from hofunc.run.evaluate import Evaluation, evaluate
+from hofunc.run.evaluate import evaluate
 
 aten = torch.ops.aten
 
@@ -72,16 +72,12 @@ def _jacobian(
     """Return the derivatives of a node by all inputs, laid together from pieces."""
     y = recording.values[output]
     pieces = [
-        _blocks(evaluate(_piece(recording, output, places), inputs, 1, (1,), compact=False, strategy=strategy))
+        evaluate(_piece(recording, output, places), inputs, 1, (1,), compact=False, strategy=strategy).dense(1)
         for places in torch.arange(y.numel(), device=y.device).split(size)
     ]
     return [
         torch.cat(parts).reshape(*y.shape, *x.shape) for parts, x in zip(zip(*pieces, strict=True), inputs, strict=True)
     ]
-
-
-def _blocks(evaluation: Evaluation) -> list[torch.Tensor]:
-    return [evaluation.dense(0, (number,)) for number in range(len(evaluation.inputs))]
 
 
 def _piece(recording: Recording, output: int, places: torch.Tensor) -> Recording:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial, update_wrapper
-from itertools import product
+from itertools import chain, product
 from typing import Any, NamedTuple
 
 import torch
@@ -23,11 +23,13 @@ from hofunc.freeze import Request, freeze
 from hofunc.graph.asking import recorded, source_of
 from hofunc.graph.draws import drawn_again
 from hofunc.graph.record import Recording
-from hofunc.internals import TreeSpec, tree_flatten, tree_map_only, tree_unflatten
+from hofunc.graph.uncollected import uncollected
+from hofunc.internals import tree_flatten, tree_map_only, tree_unflatten
 from hofunc.pieces import in_pieces
 from hofunc.plan.blueprint import Limits
 from hofunc.plan.planner import RowsError
 from hofunc.run.evaluate import Evaluation, evaluate
+from hofunc.run.nest import nested
 from hofunc.strict import check_dependence
 from hofunc.views import Emit, run_now
 
@@ -288,6 +290,7 @@ class Transform:
             self._rows_mix = True
         return self(*args, **kwargs)
 
+    @uncollected
     def _at_once(self, args: tuple, kwargs: dict) -> Any:
         """Compute all derivatives by one plan."""
         arguments = self._split(args, kwargs)
@@ -325,35 +328,37 @@ class Transform:
             found.append(tree_map_only(torch.Tensor, _value, piecewise))
         derivatives, (aux, returned) = [each.derivative for each in found], found[0].aux
         if returned is not None:
+            leaves, spec = tree_flatten(returned)
+            values, parts = [by_parts(leaf) for leaf in leaves], [tree_flatten(each)[0] for each in derivatives]
+            together = self._put_together(run_now, parts, leaves, values, arguments.leaves)
             derivatives = [
-                self._put_together(each, returned, arguments, order)
-                for each, order in zip(derivatives, self._orders, strict=True)
+                nested(blocks, [spec, *[arguments.spec] * order])
+                for blocks, order in zip(together, self._orders, strict=True)
             ]
         chosen = self._choose(found[0].value if returned is None else returned, derivatives)
         return (chosen, aux) if options.has_aux else chosen
 
-    def _put_together(self, derivative: Any, returned: Any, arguments: Arguments, order: int) -> Any:
-        """Put together a dense derivative by parts."""
-        leaves, spec = tree_flatten(returned)
-        keys = product(range(len(leaves)), *(range(len(arguments.leaves)) for _ in range(order)))
-        blocks = dict(zip(keys, tree_flatten(derivative)[0], strict=True))
-        values = [by_parts(leaf) for leaf in leaves]
-        block = self._put_together_by(run_now, lambda k, inputs: blocks[(k, *inputs)], leaves, values, arguments.leaves)
-        return _tree(block, spec, order, arguments.spec)
-
-    def _put_together_by(
+    def _put_together(
         self,
         emit: Emit,
-        dense: Callable,
+        parts: Sequence[Sequence[Any]],
         outputs: Sequence[torch.Tensor],
         values: Sequence[Any],
         inputs: Sequence[torch.Tensor],
-    ) -> Callable:
-        """Return what puts together a block of which `dense` returns the derivative by parts."""
+    ) -> list[list[Any]]:
+        """Put together dense derivatives by parts, given in a list for every order."""
+        orders = [
+            [*product(range(len(outputs)), product(range(len(inputs)), repeat=order))]  # what each is a derivative of
+            for order in self._orders
+        ]
+        found = dict(zip(chain.from_iterable(orders), chain.from_iterable(parts), strict=True))
         forms = [(leaf.dim() + leaf.is_complex(), leaf.is_complex()) for leaf in outputs]
         name = self._options.name if self._options.holomorphic else None
-        return Blocks(emit, dense, values, forms, [each.dim() for each in inputs], name).block
+        dims = [each.dim() for each in inputs]
+        blocks = Blocks(emit, lambda output, slots: found[output, tuple(slots)], values, forms, dims, name)
+        return [[blocks.block(output, slots) for output, slots in order] for order in orders]
 
+    @uncollected
     def plan(self, *args: Any, **kwargs: Any) -> Plan:
         """Record f at the arguments and return a plan that computes its derivatives without recording it again.
 
@@ -445,11 +450,13 @@ class Transform:
         spec = tree_flatten(value)[1]
         if self._options.strict:
             check_dependence(self._options.name, value, arguments.names(), self._orders, evaluation)
-        block: Callable = evaluation.compact if self._options.compact else evaluation.dense
+        listed: Callable[[int], Sequence[Any]] = evaluation.compact if self._options.compact else evaluation.dense
+        blocks: Sequence[Sequence[Any]] = [listed(order) for order in self._orders]
         if returned is not None and not self._options.compact:
             outputs = tree_flatten(tree_unflatten(recording.leaves, recording.spec)[1][1])[0]
-            block = self._put_together_by(evaluation.emit, evaluation.dense, outputs, tensors, evaluation.inputs)
-        computed = [_tree(block, spec, order, arguments.spec) for order in self._orders]
+            blocks = self._put_together(evaluation.emit, blocks, outputs, tensors, evaluation.inputs)
+        orders = zip(blocks, self._orders, strict=True)
+        computed = [nested(each, [spec, *[arguments.spec] * order]) for each, order in orders]
         chosen = self._choose(value if returned is None else returned, computed)
         return (chosen, aux) if self._options.has_aux else chosen
 
@@ -457,17 +464,3 @@ class Transform:
 def _value(tensor: torch.Tensor) -> torch.Tensor:
     """Cut the history of a recorded tensor where gradients are off, since recording itself runs with them on."""
     return tensor if torch.is_grad_enabled() else tensor.detach()
-
-
-def _tree(block: Callable, outputs: TreeSpec, order: int, inputs: TreeSpec) -> Any:
-    """Nest the blocks of an order by outputs, and by the inputs of each slot."""
-    return tree_unflatten([_nested(block, k, (), order, inputs) for k in range(outputs.num_leaves)], outputs)
-
-
-def _nested(block: Callable, output: int, inputs: tuple[int, ...], order: int, spec: TreeSpec) -> Any:
-    """Nest the blocks of one output by the inputs of each slot, the first slot outermost."""
-    if len(inputs) == order:
-        return block(output, inputs)
-    return tree_unflatten(
-        [_nested(block, output, (*inputs, number), order, spec) for number in range(spec.num_leaves)], spec
-    )

@@ -60,8 +60,9 @@ def test_every_error_is_one_of_hofunc_and_a_builtin_one(kind: type, builtin: typ
     assert issubclass(kind, builtin)
 
 
-def test_the_fallback_warning_is_a_warning_of_the_user() -> None:
+def test_warnings_are_warnings_of_the_user() -> None:
     assert issubclass(hofunc.FallbackWarning, UserWarning)
+    assert issubclass(hofunc.PlanningWarning, UserWarning)
 
 
 def test_the_line_is_the_innermost_one_outside_hofunc_and_torch() -> None:

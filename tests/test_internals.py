@@ -273,6 +273,16 @@ def test_ops_that_no_mode_sees() -> None:
     assert not internals.hides_ops()
 
 
+def test_what_is_computed_without_views_is_no_view() -> None:
+    with internals.without_views():
+        one, other = torch.zeros(2).unbind()
+    assert not internals.is_autograd_view(one)
+    one.add_(torch.ones((), requires_grad=True))
+    assert one.requires_grad
+    assert (other.requires_grad, other._version) == (False, 0)
+    assert internals.is_autograd_view(torch.zeros(2).unbind()[0])
+
+
 def test_kernels_that_conjugate_are_wrong_in_a_dispatch_mode() -> None:
     a = torch.complex(*torch.randn(2, 3, 3, generator=torch.Generator().manual_seed(0)))
     expected, found = torch.linalg.pinv(a), []

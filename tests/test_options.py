@@ -15,6 +15,7 @@ from hofunc.options import (
     FALLBACKS,
     PASSES,
     PLANNINGS,
+    cache_bytes,
     fallback,
     max_plan_seconds,
     options,
@@ -79,6 +80,21 @@ def test_a_frozen_plan_stays_as_it_is(x: Tensor) -> None:
         expected = plan(x)
     with options(fallback="error"):
         assert torch.equal(plan(x), expected)
+
+
+@pytest.mark.parametrize("wrong", [-1, 1.5, True, "1 MiB"])
+def test_bytes_of_the_cache_are_a_number(wrong: Any) -> None:
+    with pytest.raises(hofunc.ArgumentError, match=r"hofunc.options: cache_bytes: got .*, expected a number of bytes"):
+        options(cache_bytes=wrong)
+
+
+def test_bytes_of_the_cache_hold_for_a_block() -> None:
+    before = cache_bytes()
+    with options(cache_bytes=1000):
+        assert cache_bytes() == 1000
+        with options(fallback="quiet"):
+            assert cache_bytes() == 1000
+    assert cache_bytes() == before == 256 << 20
 
 
 def test_blocks_nest_and_end_with_errors() -> None:

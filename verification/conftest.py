@@ -46,11 +46,12 @@ IGNORED = (
     "ignore:There is a performance drop:UserWarning",
     "ignore:An output with one or more elements was resized:UserWarning",
     "ignore::hofunc.FallbackWarning",
+    "ignore::hofunc.PlanningWarning",
 )
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Let torch warn of itself, and hofunc of the ops that it leaves to torch."""
+    """Let torch warn of itself, and hofunc of the ops that it leaves to torch and of many plans."""
     for warning in IGNORED:
         item.add_marker(pytest.mark.filterwarnings(warning))
 

@@ -13,33 +13,19 @@ import torch
 from hofunc.errors import UntracedError
 from hofunc.graph.facts import Facts, form_of
 from hofunc.graph.holding import Holding, of_slot, of_storage, quick_test
-from hofunc.graph.identity import alias_of, check_elements, innermost, root_of, storage_key, variable_of
+from hofunc.graph.identity import alias_of, check_elements, innermost, root_of, storage_key, tensors_in, variable_of
 from hofunc.graph.layout import layout_of
-from hofunc.graph.node import CONSTANT, Call, Graph, Ref
+from hofunc.graph.node import CONSTANT, Graph
 from hofunc.graph.objects import Witness
-from hofunc.graph.reads import Contents, Reads
+from hofunc.graph.readings import Reading, ReadingTape
+from hofunc.graph.reads import Reads
 from hofunc.graph.record import Recording
 from hofunc.graph.spots import Spots
-from hofunc.graph.tape import Tape
 from hofunc.graph.uncompiled import uncompiled
 from hofunc.graph.world import state, uncached_autocast
-from hofunc.internals import DisableTorchFunctionSubclass, identity_of, tree_flatten, tree_leaves
+from hofunc.internals import DisableTorchFunctionSubclass, identity_of, tree_flatten
 
 _LIFT_FRESH = torch.ops.aten.lift_fresh.default
-
-
-class Reading(NamedTuple):
-    """What left torch of a tensor, on which what was recorded may depend: a number, a truth value or all contents.
-
-    Attributes:
-        call: What returned it, with Refs to nodes.
-        operands: The nodes, in order of appearance.
-        value: What it was.
-    """
-
-    call: Call
-    operands: tuple[int, ...]
-    value: bool | int | float | complex | torch.Tensor
 
 
 class Replayable(NamedTuple):
@@ -58,18 +44,16 @@ class Replayable(NamedTuple):
     asked_history: bool
 
 
-class CapturingTape(Tape):
+class CapturingTape(ReadingTape):
     """A tape that makes an input of every tensor that reaches an op and was made by none.
 
     Attributes:
-        readings: The values that the function read.
         holdings: What attributes of captured tensors held.
         asked_history: Whether it asked if autograd follows a tensor that it was given or computed.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.readings: list[Reading] = []
         self.holdings: list[Holding] = []
         self.asked_history = False
         self.spots = self.ledger.spots = Spots(inputs_are_own=False)
@@ -82,26 +66,12 @@ class CapturingTape(Tape):
         with DisableTorchFunctionSubclass():
             self.capture((args, kwargs))
         out = super().__torch_dispatch__(func, types, args, kwargs)
-        taken = [] if func is _LIFT_FRESH else tree_leaves((args, kwargs))  # what it takes was made of numbers just now
-        given = {storage_key(leaf) for leaf in taken if isinstance(leaf, torch.Tensor)}
-        made = [leaf for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor)]
+        taken = [] if func is _LIFT_FRESH else tensors_in((args, kwargs))  # what it takes was made of numbers just now
+        given, made = {*map(storage_key, taken)}, tensors_in(out)
         self._made.update((id(leaf), leaf) for leaf in made)
         self._own.update({*map(storage_key, made)} - given - self._memory)
         self._memory.update(map(storage_key, made))
-        if torch.Tag.data_dependent_output in func.tags:
-            self._note(func, args, kwargs or {}, out)
         return out
-
-    def _note(self, op: Any, args: tuple, kwargs: dict, value: Any) -> None:
-        """Note what an op has read, if that depends on an input."""
-        self._settle()
-        self._storages.refresh((args, kwargs))
-        if not self.ledger.nodes_of((args, kwargs)):
-            return
-        operands: list[int] = []
-        template = self.ledger.encode(args, operands)
-        keywords = tuple(zip(kwargs, self.ledger.encode(kwargs.values(), operands), strict=True))
-        self.readings.append(Reading(Call(op, template, keywords), tuple(operands), value))
 
     def read(self, tensors: Sequence[torch.Tensor], by: str) -> None:
         """Note that the numbers in tensors are read past the ops."""
@@ -109,8 +79,6 @@ class CapturingTape(Tape):
         super().read(tensors, by)
         for tensor in tensors:
             self.spots.leave(tensor)
-            for number in self.ledger.nodes_of(tensor):
-                self.readings.append(Reading(Call(Contents(by), (Ref(number),)), (number,), tensor.detach().clone()))
 
     def wrapped(self, tensors: Sequence[torch.Tensor], by: str) -> None:
         """Note that another tensor is made past the ops of one of some, which it is known by in memory that is f's."""
@@ -132,8 +100,8 @@ class CapturingTape(Tape):
 
     def capture(self, tree: Any) -> None:
         """Make inputs of the tensors of a tree that are known from nowhere."""
-        for leaf in tree_leaves(tree):
-            if isinstance(leaf, torch.Tensor) and not self._is_known(leaf) and not self._is_made_of_values(leaf):
+        for leaf in tensors_in(tree):
+            if not self._is_known(leaf) and not self._is_made_of_values(leaf):
                 self.captured.add(id(leaf))
                 self.ledger.add_input(leaf, active=False)
                 if (root := root_of(leaf)) is not leaf and layout_of(root) == layout_of(leaf):

@@ -9,9 +9,9 @@ from typing import Any, NoReturn
 import torch
 
 from hofunc.errors import MutationError, UntracedError
+from hofunc.graph.effects import effects
 from hofunc.graph.identity import storage_key
 from hofunc.graph.purity import Applied, FunctionMet, check_written, is_in_recorded_forward, refuse_function
-from hofunc.graph.storage import effects
 from hofunc.graph.tape import Tape
 from hofunc.graph.uncompiled import uncompiled
 from hofunc.internals import (
@@ -81,13 +81,14 @@ class _Inside(TorchDispatchMode):
             self._refuse("takes what depends on an input from elsewhere than its arguments")
         if effects(func).writes:
             try:
-                check_written(func, args, kwargs, self._made)
+                check_written(func, args, kwargs, lambda tensor: self._made.get(storage_key(tensor)))
             except MutationError as error:
                 self._refuse("writes to what it did not make itself", error)
         out = func(*args, **kwargs)
         if not effects(func).aliases:
-            self._made |= _by_storage(out)
-            self._known |= self._made
+            made = _by_storage(out)
+            self._made |= made
+            self._known |= made
         return out
 
     def _refuse(self, reason: str, cause: Exception | None = None) -> NoReturn:

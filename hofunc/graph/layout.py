@@ -117,33 +117,3 @@ def places(layout: Layout, device: torch.device) -> torch.Tensor:
     for size, stride in zip(layout.size, layout.stride, strict=True):
         places = places[..., None] + stride * torch.arange(size, device=device)
     return places.reshape(-1)
-
-
-def disjoint(one: Layout, other: Layout) -> bool:
-    """Tell whether two layouts surely have no place in common: some digit of the places differs for all of them."""
-    dims = [dim for layout in (one, other) for dim in zip(layout.stride, layout.size, strict=True)]
-    strides = sorted({stride for stride, size in dims if stride and size > 1})
-    if 0 in one.size or 0 in other.size:
-        return True
-    spans, other_spans = _digits(one, strides), _digits(other, strides)
-    if spans is None or other_spans is None:
-        return False
-    return any(a.stop <= b.start or b.stop <= a.start for a, b in zip(spans, other_spans, strict=True))
-
-
-def _digits(layout: Layout, strides: Sequence[int]) -> list[range] | None:
-    """Return the range of each digit of a layout's places, in the mixed radix of the strides; None if they carry."""
-    steps = dict.fromkeys(strides, 0)
-    for stride, size in zip(layout.stride, layout.size, strict=True):
-        if stride and size > 1:
-            steps[stride] += size - 1
-    digits, rest = [], layout.offset
-    for place in reversed(range(len(strides))):
-        stride = strides[place]
-        above = strides[place + 1] if place + 1 < len(strides) else None
-        start, rest = divmod(rest, stride)
-        stop = start + steps[stride] + 1
-        if above is not None and (above % stride or stop > above // stride):
-            return None
-        digits.append(range(start, stop))
-    return [*digits, range(rest, rest + 1)]

@@ -8,15 +8,16 @@ import torch
 
 from hofunc.errors import UntracedError
 from hofunc.graph.draws import is_random
-from hofunc.graph.identity import PLAIN, Place, check_class, check_elements, place_of, plain
+from hofunc.graph.identity import PLAIN, Place, check_class, check_elements, place_of, plain, tensors_in
 from hofunc.graph.layout import in_memory_order, layout_of, memory_order, restrided, within
-from hofunc.graph.node import CONSTANT, INPUT, NEGATIVE_ZERO, Graph, Node, Ref
+from hofunc.graph.node import CONSTANT, INPUT, Graph, Node, Ref, exact
 from hofunc.graph.spots import Spots
-from hofunc.internals import base_of, below_autograd, is_autograd_view, tree_leaves
+from hofunc.internals import base_of, below_autograd, is_autograd_view
 
 _AS_STRIDED = torch.ops.aten.as_strided.default
 _DETACH = torch.ops.aten.detach.default
 _SEQUENCES = (list, tuple)
+_NUMBERS = (float, complex)
 _new: Any = tuple.__new__  # a NamedTuple from a tuple, at a third of the cost of calling it; this is the hot path
 
 
@@ -156,7 +157,7 @@ class Ledger:
         Raises:
             UntracedError: A tensor is of a class that computes ops out of sight.
         """
-        tensors = [leaf for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)]
+        tensors = tensors_in(args)
         for tensor in tensors:
             check_class(tensor)
         return [node for node in map(self.node_of, tensors) if node is not None]
@@ -329,8 +330,8 @@ class Ledger:
                 result.append(_new(Ref, (index,)))
             elif type(arg) in _SEQUENCES:
                 result.append(self.encode(arg, operands))
-            elif arg == 0 and type(arg) is float and str(arg) == "-0.0":
-                result.append(NEGATIVE_ZERO)
+            elif type(arg) in _NUMBERS:
+                result.append(exact(arg))
             else:
                 result.append(arg)
         return tuple(result)

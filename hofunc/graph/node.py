@@ -5,12 +5,15 @@ under which a plan is cached. The values of the nodes are kept beside it, in a l
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import copysign, isnan
+from struct import pack
 from typing import Any, NamedTuple
 
 import torch
 
 INPUT = "input"
 CONSTANT = "constant"
+NUMBER = "number"
 
 
 class Ref(NamedTuple):
@@ -24,7 +27,8 @@ class Node(NamedTuple):
 
     Attributes:
         number: Its place in the graph.
-        op: The callable that computes it; INPUT or CONSTANT for a tensor that is given.
+        op: The callable that computes it; INPUT, CONSTANT or NUMBER for a tensor that is given, the last if it stands
+            for a number among the arguments of ops.
         args: Positional arguments of op, tensors as Refs, lists as tuples.
         kwargs: Keyword arguments as pairs.
         output: Which of several outputs of op this is; None if op returns one tensor.
@@ -48,8 +52,8 @@ class Node(NamedTuple):
 
     @property
     def is_given(self) -> bool:
-        """Whether the node is an input or a constant, which no op computes."""
-        return self.op is INPUT or self.op is CONSTANT
+        """Whether the node is an input, a constant or a number, which no op computes."""
+        return self.op is INPUT or self.op is CONSTANT or self.op is NUMBER
 
 
 class Graph(NamedTuple):
@@ -68,22 +72,46 @@ class Graph(NamedTuple):
     aux: tuple[int, ...] = ()
 
 
-class NegativeZero(float):
-    """The constant -0.0, kept apart from 0.0 in the key of a plan."""
+class Exact(float):
+    """A number among constants that ``==`` does not tell from others or from itself: -0.0, or nan, by its bits."""
 
     __slots__ = ()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, NegativeZero)
+        return isinstance(other, Exact) and _bits(self) == _bits(other)
 
     def __ne__(self, other: object) -> bool:
-        return not isinstance(other, NegativeZero)
+        return not self == other
 
     def __hash__(self) -> int:
-        return hash("-0.0")
+        return hash(_bits(self))
 
 
-NEGATIVE_ZERO = NegativeZero(-0.0)
+class ExactComplex(complex):
+    """A complex number among constants, of which a part is such a number."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ExactComplex) and _bits(self.real, self.imag) == _bits(other.real, other.imag)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(_bits(self.real, self.imag))
+
+
+def _bits(*parts: float) -> bytes:
+    return pack(f"{len(parts)}d", *parts)
+
+
+def exact(number: float | complex) -> float | complex:
+    """Return a number of type float or complex so that it is equal to itself, and to nothing else, in a key."""
+    parts = (number.real, number.imag)
+    if not any(isnan(part) or (part == 0 and copysign(1, part) < 0) for part in parts):
+        return number
+    return ExactComplex(number) if isinstance(number, complex) else Exact(number)
 
 
 class Call(NamedTuple):

@@ -1,14 +1,14 @@
 """What a function must not do while it is recorded, told from the ops that reach the tape."""
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable
 from typing import Any, NoReturn
 
 import torch
 
 from hofunc.errors import BranchError, FallbackWarning, MutationError, UntracedError, warn
-from hofunc.graph.identity import storage_key
+from hofunc.graph.effects import effects
+from hofunc.graph.identity import tensors_in
 from hofunc.graph.ledger import Ledger
-from hofunc.graph.storage import effects
 from hofunc.internals import (
     BackwardHookFunction,
     WrappedHook,
@@ -16,26 +16,32 @@ from hofunc.internals import (
     count_handles,
     function_running,
     hooks_of,
-    schema_of,
-    tree_leaves,
 )
 from hofunc.options import is_known, records_forward
+
+Owner = Callable[[torch.Tensor], torch.Tensor | None]
 
 _WARNED: set[type] = set()
 _INDEX = torch.ops.aten.index.Tensor
 _OF_SHAPES = (torch.ops.aten.is_same_size.default, torch.ops.aten._has_same_storage_numel.default)  # not of values
 
 
-def check_written(op: Any, args: tuple, kwargs: dict, allocated: Mapping[int, torch.Tensor]) -> list[torch.Tensor]:
+def check_written(op: Any, args: tuple, kwargs: dict, owner: Owner) -> list[torch.Tensor]:
     """Let an op write only to storages that the function allocated itself; returns the tensors that it writes.
+
+    Args:
+        op: The op.
+        args: Its positional arguments.
+        kwargs: Its keyword arguments.
+        owner: Returns the tensor for which the function allocated the storage of another, None if it did not.
 
     Raises:
         MutationError: It writes to an input or to a captured tensor.
     """
-    places = {argument.name: place for place, argument in enumerate(schema_of(op).arguments)}
-    passed = [args[places[n]] if places[n] < len(args) else kwargs.get(n) for n in effects(op).writes]
-    written = [tensor for tensor in tree_leaves(passed) if isinstance(tensor, torch.Tensor)]
-    if not {storage_key(tensor) for tensor in written} <= allocated.keys():
+    _, names, _, places = effects(op)
+    passed = (args[at] if at < len(args) else kwargs.get(name) for name, at in zip(names, places, strict=True))
+    written = tensors_in([*passed])
+    if any(owner(tensor) is None for tensor in written):
         raise MutationError(
             "hofunc: f is not pure",
             got=f"{op} writing to an input or to a captured tensor",

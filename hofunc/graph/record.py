@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -216,15 +217,21 @@ def _recording(tape: Tape, result: Any) -> Recording:
     return Recording(graph, values, leaves, spec, None)
 
 
-def replay(graph: Graph, inputs: Sequence[torch.Tensor], constants: Mapping[int, torch.Tensor]) -> list[torch.Tensor]:
+def replay(
+    graph: Graph,
+    inputs: Sequence[torch.Tensor],
+    constants: Mapping[int, torch.Tensor],
+    numbers: Mapping[int, float] = MappingProxyType({}),
+) -> list[torch.Tensor]:
     """Compute the value of every node again, from other inputs.
 
     Args:
         graph: The graph.
         inputs: One tensor for each of the graph's inputs.
         constants: The value of each of its constants, by node.
+        numbers: Of those that stand for numbers, what ops take in their place.
     """
-    result: dict[int, torch.Tensor] = {**constants, **dict(zip(graph.inputs, inputs, strict=True))}
+    result: dict[int, Any] = {**constants, **dict(zip(graph.inputs, inputs, strict=True)), **numbers}
     latest: tuple[Call | None, int] = (None, 0)  # the latest call that returned several outputs, and which was taken
     outputs: Any = None
     for node in graph.nodes:
@@ -238,4 +245,5 @@ def replay(graph: Graph, inputs: Sequence[torch.Tensor], constants: Mapping[int,
             outputs = call(*[result[operand] for operand in node.operands])
         latest = call, node.output
         result[node.number] = outputs[node.output]
+    result.update({number: constants[number] for number in numbers})
     return [result[node.number] for node in graph.nodes]

@@ -61,7 +61,8 @@ class Spots:
 
     def has(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor reads memory that is the function's own."""
-        return storage_key(tensor) in self._own - self._others
+        key = storage_key(tensor)
+        return key in self._own and key not in self._others
 
     def find(self, tensor: torch.Tensor) -> int | None:
         """Return the node of the value that lies where such a tensor does."""

@@ -7,110 +7,36 @@ of any view, no second run of the function, and it follows writes inside torch's
 """
 
 from collections.abc import Sequence
-from functools import cache
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
 
 from hofunc.errors import UntracedError
 from hofunc.graph.draws import drawn, is_random
-from hofunc.graph.identity import plain, root_of, storage_key
+from hofunc.graph.effects import completed, effects, functional_form, is_view, returned_beside, returns_several
+from hofunc.graph.identity import plain, root_of, storage_key, tensors_in
 from hofunc.graph.layout import (
     Layout,
-    disjoint,
     in_memory_order,
     layout_of,
     memory_order,
     overwritten,
     read_strided,
-    restrided,
     unseen,
     write_strided,
 )
 from hofunc.graph.ledger import Ledger, with_history
+from hofunc.graph.memory import Memory
 from hofunc.graph.node import Ref
-from hofunc.internals import OpOverload, schema_of, tree_leaves
+from hofunc.graph.overlaps import Overlaps, places_of
+from hofunc.internals import schema_of
 
 
 def copied(tensor: torch.Tensor) -> torch.Tensor:
     """Return a copy that has the autograd history of a tensor, which copies made below autograd do not have."""
     with with_history():
         return tensor.clone()
-
-
-class Effects(NamedTuple):
-    """What the schema of an op says: the names of the arguments it writes, and whether what it returns is a view.
-
-    The former are in the order in which its functional form returns what is written to them: those for results first.
-    """
-
-    op: OpOverload
-    writes: tuple[str, ...]
-    aliases: bool
-
-
-def effects(op: OpOverload) -> Effects:
-    """Read the effects of an op from its schema."""
-    known = _EFFECTS.get(id(op))
-    if known is None:
-        arguments, returns = schema_of(op).arguments, schema_of(op).returns
-        written = [a for a in arguments if a.alias_info is not None and a.alias_info.is_write]
-        writes = tuple(a.name for a in sorted(written, key=lambda a: not a.kwarg_only))
-        aliases = any(r.alias_info is not None for r in returns) or "unsafe_" in schema_of(op).name
-        known = _EFFECTS[id(op)] = Effects(op, writes, aliases)
-    return known
-
-
-_EFFECTS: dict[int, Effects] = {}  # by id, since the hash of an op is slow; an op lives as long as its entry
-
-
-@cache
-def functional_form(op: OpOverload) -> OpOverload | None:
-    """Return the op that computes what an in-place or out-variant op writes; None if there is none."""
-    wanted = [a.name for a in schema_of(op).arguments if not (a.kwarg_only and a.name in effects(op).writes)]
-    name = schema_of(op).name.split("::")[1]
-    for candidate in (name.removesuffix("_"), f"{name.removesuffix('_')}_functional"):
-        packet = getattr(getattr(torch.ops, op.namespace), candidate, None)
-        for overload in packet.overloads() if packet is not None else ():
-            form = getattr(packet, overload)
-            names = [argument.name for argument in schema_of(form).arguments]
-            types = [str(argument.type) for argument in schema_of(form).arguments]
-            expected = [str(a.type) for a in schema_of(op).arguments if a.name in wanted]
-            if not effects(form).writes and names == wanted and types == expected and not _returns_lists(form):
-                return form
-    return None
-
-
-def _completed(op: OpOverload, form: OpOverload, args: tuple, kwargs: dict) -> dict:
-    """Return the keyword arguments with the defaults of an in-place op that its functional form does not have."""
-    needed = {argument.name for argument in schema_of(form).arguments if not argument.has_default_value()}
-    left_out = [a for a in schema_of(op).arguments[len(args) :] if a.name in needed and a.name not in kwargs]
-    return {**{argument.name: argument.default_value for argument in left_out}, **kwargs}
-
-
-def is_view(op: Any) -> bool:
-    """Tell whether an op returns a tensor that shares the storage of the one it takes."""
-    return effects(op).aliases if isinstance(op, OpOverload) else op in (in_memory_order, restrided)
-
-
-def returned_beside(op: OpOverload, out: Any) -> list[torch.Tensor]:
-    """Return the new tensors that an op returned beside those that it wrote to: batch_norm writes to its statistics."""
-    if not schema_of(op).returns:
-        return []
-    outputs = out if isinstance(out, list | tuple) else (out,)
-    return [value for value, returns in zip(outputs, schema_of(op).returns, strict=True) if returns.alias_info is None]
-
-
-def _returns_several(form: OpOverload) -> bool:
-    """Tell whether an op returns more than one tensor, or a list of them."""
-    returns = schema_of(form).returns
-    return len(returns) > 1 or isinstance(returns[0].type, torch.ListType)
-
-
-def _returns_lists(form: OpOverload) -> bool:
-    """Tell whether an op returns a list of tensors beside other results, so that these cannot be counted."""
-    returns = schema_of(form).returns
-    return len(returns) > 1 and any(isinstance(value.type, torch.ListType) for value in returns)
 
 
 class _Write(NamedTuple):
@@ -138,6 +64,7 @@ class _Storage:
         contents: The node of all that the storage now holds, by family: that of the owner is None, another is the
             node that detached it.
         writes: What was written, in order.
+        overlaps: Where, in the same order.
     """
 
     def __init__(self, owner: torch.Tensor):
@@ -146,6 +73,7 @@ class _Storage:
         self.is_filled = owner.numel() * owner.element_size() == owner.untyped_storage().nbytes()
         self.contents: dict[int | None, int] = {}
         self.writes: list[_Write] = []
+        self.overlaps = Overlaps()
 
     def memory(self) -> torch.Tensor:
         """Return a copy of what the storage now holds: the owner, or a vector with zeros where that has no element."""
@@ -155,8 +83,13 @@ class _Storage:
 
     def latest(self, tensor: torch.Tensor, known: int) -> _Write | None:
         """Return the latest write, of those after the first so many, to some element of a tensor."""
-        layout = layout_of(tensor)
-        return next((write for write in reversed(self.writes[known:]) if not disjoint(write.layout, layout)), None)
+        number = self.overlaps.latest(places_of(layout_of(tensor)), known)
+        return None if number is None else self.writes[number]
+
+    def note(self, write: _Write) -> None:
+        """Note a write."""
+        self.writes.append(write)
+        self.overlaps.enter(places_of(write.layout))
 
     def zeros(self) -> torch.Tensor:
         """Return a vector of the size of the storage."""
@@ -190,7 +123,7 @@ class Storages:
 
     def __init__(self, ledger: Ledger):
         self.exist = False
-        self._ledger = ledger
+        self._ledger, self._memory = ledger, Memory(ledger)
         self._storages: dict[int, _Storage] = {}
         self._known: dict[int, int] = {}  # how many writes there had been when the node of a tensor was recorded
         self._families: dict[int, int | None] = {}  # of the nodes that writes left, which are no views any more
@@ -203,22 +136,20 @@ class Storages:
         self._same[id(alias)] = tensor
         self.kept.append(alias)
 
-    def allocated(self) -> dict[int, torch.Tensor]:
-        """Return the tensors whose storages were allocated by ops of the function itself, by storage."""
-        ledger = self._ledger
-        called = [(op, out) for op, out in ledger.untracked if isinstance(op, OpOverload)]
-        made = [(op, t) for op, out in called for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
-        made += [(n.op, v) for n, v in zip(ledger.nodes, ledger.values, strict=True) if isinstance(n.op, OpOverload)]
-        copies = ledger.inputs if ledger.spots is not None and ledger.spots.inputs_are_own else []
-        given = {storage_key(ledger.values[number]) for number in copies}
-        fresh = {storage_key(t): t for op, t in made if not effects(op).aliases and storage_key(t) not in given}
-        return {**fresh, **{key: storage.owner for key, storage in self._storages.items()}}
+    def owner(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """Return the tensor for which an op of the function allocated the storage of another, None if none did."""
+        storage = self._storages.get(storage_key(tensor))
+        return self._memory.owner(tensor) if storage is None else storage.owner
+
+    def concerns(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a value of the graph lies in the storage of a tensor."""
+        return bool(self._memory.values_in(tensor))
 
     def refresh(self, args: Any) -> None:
         """Make the ledger know every tensor among the arguments as it is after the latest write to its storage."""
-        for arg in tree_leaves(args):
-            if isinstance(arg, torch.Tensor) and storage_key(arg) in self._storages:
-                self._refresh(arg)
+        for tensor in tensors_in(args) if self.exist else ():
+            if storage_key(tensor) in self._storages:
+                self._refresh(tensor)
 
     def _refresh(self, tensor: torch.Tensor) -> None:
         """Make the ledger know one such tensor.
@@ -263,7 +194,9 @@ class Storages:
         index = ledger.index_of(tensor)
         with torch.enable_grad():
             before = tensor[...]
-        ledger.values = [before if value is tensor else value for value in ledger.values]
+        for number in self._memory.values_in(tensor):
+            if ledger.values[number] is tensor:
+                ledger.values[number] = before
         ledger.tracked.pop(id(tensor), None)
         ledger.tracked[id(before)] = index
         self.kept.append(before)
@@ -292,13 +225,13 @@ class Storages:
                 self._open(tensor)
             before = [self._ledger.tracked.get(id(tensor)) for tensor in written]
             operands: list[int] = []
-            completed = _completed(op, form, args, kwargs)
-            passed = {name: value for name, value in completed.items() if name not in effects(op).writes}
+            options = completed(op, form, args, kwargs)
+            passed = {name: value for name, value in options.items() if name not in effects(op).writes}
             template = self._ledger.encode(args, operands)
             keywords = tuple(zip(passed, self._ledger.encode(passed.values(), operands), strict=True))
-            keys = {storage_key(tensor) for tensor in written}
-            self.kept += [value for value in self._ledger.values if storage_key(value) in keys]
-            self._ledger.values = [copied(v) if storage_key(v) in keys else v for v in self._ledger.values]
+            for number in chain.from_iterable(map(self._memory.vacate, written)):
+                self.kept.append(self._ledger.values[number])
+                self._ledger.values[number] = copied(self._ledger.values[number])
             with torch.set_grad_enabled(seen):
                 out = op(*args, **kwargs)
             returned = returned_beside(op, out)  # the functional form returns it first
@@ -306,7 +239,7 @@ class Storages:
             if is_random(op) and schema_of(op).name.endswith("_"):
                 recorded, template = drawn, (op, *template)
             for place, (tensor, old) in enumerate([*((t, None) for t in returned), *zip(written, before, strict=True)]):
-                output = place if _returns_several(form) else None
+                output = place if returns_several(form) else None
                 value = tensor if place < len(returned) else plain(tensor).clone()
                 result = self._ledger.add(value, recorded, template, tuple(operands), keywords, output)
                 if not seen:
@@ -345,8 +278,8 @@ class Storages:
     def _open(self, tensor: torch.Tensor) -> None:
         """Give the storage of a tensor a node for its contents, if it has none yet."""
         key = storage_key(tensor)
-        if key not in self._storages:
-            owner = self.allocated()[key]
+        owner = self.owner(tensor)
+        if key not in self._storages and owner is not None:
             index = self._ledger.tracked.get(id(owner))
             storage = self._storages[key] = _Storage(owner)
             if index is None:
@@ -372,7 +305,7 @@ class Storages:
             other: contents if other == family else self._unseen(node, contents)
             for other, node in storage.contents.items()
         }
-        storage.writes.append(_Write(layout, family, result))
+        storage.note(_Write(layout, family, result))
         self._know(tensor, result, len(storage.writes), family)
 
     def _contents(self, storage: _Storage, family: int | None) -> int:
@@ -402,5 +335,4 @@ class Made:
         """Tell whether the function made a tensor."""
         if id(tensor) in self._ids:
             return True
-        key = storage_key(tensor)
-        return key in self._read and key in self._storages.allocated()  # which takes longer
+        return storage_key(tensor) in self._read and self._storages.owner(tensor) is not None

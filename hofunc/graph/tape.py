@@ -10,7 +10,8 @@ from typing import Any, Self
 import torch
 
 from hofunc.graph.draws import Generators, is_random
-from hofunc.graph.identity import PLAIN, seen_as, storage_key
+from hofunc.graph.effects import effects, is_view
+from hofunc.graph.identity import PLAIN, seen_as
 from hofunc.graph.ledger import Ledger
 from hofunc.graph.node import Graph, Ref
 from hofunc.graph.parts import CONJUGATING, IN_PARTS
@@ -25,7 +26,7 @@ from hofunc.graph.purity import (
     is_in_forward,
     is_in_recorded_forward,
 )
-from hofunc.graph.storage import Made, Storages, effects, is_view
+from hofunc.graph.storage import Made, Storages
 from hofunc.graph.uncompiled import uncompiled
 from hofunc.internals import (
     DisableTorchFunctionSubclass,
@@ -260,11 +261,10 @@ class Tape(TorchDispatchMode):
 
     def _write(self, op: Any, args: tuple, kwargs: dict, tracked: bool) -> Any:
         """Execute an op that writes, and record it if it concerns a tensor that the graph knows."""
-        written = check_written(op, args, kwargs, self._storages.allocated())
+        written = check_written(op, args, kwargs, self._storages.owner)
         self._hooks.check(written, ())  # the write takes them from the tensor
-        known = {storage_key(value) for value in self.ledger.values}
         draws = self.ledger.draws_again and is_random(op)
-        if not tracked and not draws and not any(storage_key(tensor) in known for tensor in written):
+        if not tracked and not draws and not any(map(self._storages.concerns, written)):
             out = op(*args, **kwargs)
             self.ledger.untracked.append((op, out))
             return out

@@ -6,7 +6,8 @@ from typing import Any
 import torch
 
 from hofunc.graph.node import Call, Node
-from hofunc.graph.tape import Tape
+from hofunc.graph.readings import ReadingTape
+from hofunc.graph.reads import Reads
 from hofunc.internals import OpOverload, decomposition_table, has_definition
 from hofunc.rules.expansion import Expansion
 from hofunc.rules.kinds import Composite, Constant, Rule
@@ -62,12 +63,14 @@ def is_usable(function: Callable, node: Node, values: Sequence[torch.Tensor] | M
     )
 
 
-def recorded(function: Callable, values: Sequence[torch.Tensor], activity: Iterable[bool]) -> tuple[Tape, list[Any]]:
+def recorded(
+    function: Callable, values: Sequence[torch.Tensor], activity: Iterable[bool]
+) -> tuple[ReadingTape, list[Any]]:
     """Record a function of tensors; returns its outputs too, a single one as a list."""
-    tape = Tape()
+    tape = ReadingTape()
     operands = [value.detach() for value in values]
     for operand, active in zip(operands, activity, strict=True):
         tape.ledger.add_input(operand, active=active)
-    with tape:
+    with tape, Reads(tape.read):
         result = function(*operands)
     return tape, list(result) if isinstance(result, tuple | list) else [result]

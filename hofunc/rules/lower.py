@@ -5,16 +5,17 @@ What the recording already computed is kept: the result of a composite is still 
 values the program computes only those that a derivative asks for.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import torch
 
 from hofunc.errors import HofuncError
 from hofunc.graph.draws import is_random
-from hofunc.graph.node import CONSTANT, Call, Graph, Node, Ref, call_of, renumbered
+from hofunc.graph.node import CONSTANT, NUMBER, Call, Graph, Node, Ref, call_of, renumbered
+from hofunc.graph.readings import Reading
 from hofunc.graph.standin import outside_transforms
 from hofunc.internals import DisableAutocast, OpOverload, disable_current_modes
 from hofunc.rules.choice import recorded, rule_of
@@ -22,9 +23,11 @@ from hofunc.rules.complex_choice import AtOnce, changed_by_parts, on_complex_num
 from hofunc.rules.expansion import CHANGE, Expansion, Vanishing, itself, unchanged, vanishes
 from hofunc.rules.in_parts import AT_ONCE, as_pairs
 from hofunc.rules.kinds import Composite, Constant, Fused, Rule
+from hofunc.rules.numbers import rule_with_numbers
 from hofunc.rules.opaque import Complex
 from hofunc.rules.registry import FUSIONS, RULES
 
+_MASKS = (torch.bool, torch.uint8)
 Origin = int | torch.Tensor | None
 Output = int | HofuncError | None  # of a composite: a node, an error to raise if it is asked for, or a constant
 
@@ -38,14 +41,15 @@ class Lowered(NamedTuple):
             program has to compute it.
         rules: The rule of every active node that is not given.
         numbers: For each recorded node that is needed, the node that has its value.
-        dynamic: Whether shapes inside an expansion depend on values, so that a plan is good for one call only.
+        decided: What values decided inside expansions, by a shape or because they were read, as calls on nodes; a plan
+            is good only where these return the same.
     """
 
     graph: Graph
     origins: tuple[Origin, ...]
     rules: dict[int, Rule]
     numbers: dict[int, int]
-    dynamic: bool
+    decided: tuple[Reading, ...]
 
 
 def lower(graph: Graph, values: Sequence[torch.Tensor], order: int, zeros: Iterable[int] = ()) -> Lowered:
@@ -60,13 +64,13 @@ def lower(graph: Graph, values: Sequence[torch.Tensor], order: int, zeros: Itera
     lowering = _Lowering(graph, values, order, zeros)
     live = _live(graph)
     with isolated():
-        for node in graph.nodes:
+        for node in sorted(graph.nodes, key=lambda node: node.op is not NUMBER):
             if node.number in live:
                 lowering.lower(node)
     numbers = lowering.numbers
     ends = (tuple(numbers[number] for number in group) for group in (graph.inputs, graph.outputs, graph.aux))
     return Lowered(
-        Graph(tuple(lowering.nodes), *ends), tuple(lowering.origins), lowering.rules, numbers, lowering.dynamic
+        Graph(tuple(lowering.nodes), *ends), tuple(lowering.origins), lowering.rules, numbers, tuple(lowering.decided)
     )
 
 
@@ -87,7 +91,7 @@ class _Lowering:
         self.origins: list[Origin] = []
         self.rules: dict[int, Rule] = {}
         self.numbers: dict[int, int] = {}
-        self.dynamic = False
+        self.decided: list[Reading] = []
         self._graph = graph
         self._values = values
         self._order = order
@@ -169,6 +173,8 @@ class _Lowering:
 
     def _rule_of(self, node: Node) -> Rule | Composite | Expansion | Constant:
         """Return the rule of a node; that of real numbers is of no use to what reads complex ones."""
+        if any(self._graph.nodes[operand].op is NUMBER for operand in node.operands):
+            return rule_with_numbers(node.op)
         fused = (recognise(self._graph, node) for recognise in FUSIONS.get(node.op, ()))
         rule = next(filter(None, fused), None) or rule_of(node, self._values)
         reads = any(self.nodes[self._pairs[number]].active for number in node.operands if number in self._pairs)
@@ -255,7 +261,6 @@ class _Lowering:
     ) -> list[Output]:
         """Append the nodes of a function of some nodes, the last of which are zero; returns those of its outputs."""
         inner, outputs = expansion(function, values, self._activity(operands, zeros), self._order, zeros)
-        self.dynamic |= inner.dynamic or any(_has_dynamic_shape(part.op) for part in inner.graph.nodes)
         numbers = dict(zip(inner.graph.inputs, operands, strict=True))
         for part, origin in zip(inner.graph.nodes, inner.origins, strict=True):
             if part.number not in numbers:
@@ -266,6 +271,7 @@ class _Lowering:
                 numbers[part.number] = self._append(part, inner_operands, active, literal)
                 if active:
                     self.rules[numbers[part.number]] = inner.rules[part.number]
+        self.decided += [_renumbered(reading, numbers) for reading in inner.decided]
         return [numbers[output] if isinstance(output, int) else output for output in outputs]
 
     def _activity(self, operands: Sequence[int], zeros: int) -> list[bool]:
@@ -282,8 +288,12 @@ def _called(rule: Composite, node: Node) -> Callable:
     return lambda *given: Call(partial(rule.function, *given[:count]), node.args, node.kwargs)(*given[count:])
 
 
-def _has_dynamic_shape(op: Any) -> bool:
-    return isinstance(op, OpOverload) and torch.Tag.dynamic_output_shape in op.tags
+def _has_dynamic_shape(graph: Graph, node: Node) -> bool:
+    """Tell whether values decide the shape of what a node's op returns; an index does so only if it is a mask."""
+    if not isinstance(node.op, OpOverload) or torch.Tag.dynamic_output_shape not in node.op.tags:
+        return False
+    by_indices = node.op is torch.ops.aten.index.Tensor
+    return not by_indices or any(graph.nodes[index].dtype in _MASKS for index in node.operands[1:])
 
 
 def expansion(
@@ -292,12 +302,15 @@ def expansion(
     """Record and lower a function of tensors, the last of which are zero.
 
     Returns:
-        The lowered graph, of which the inputs are the tensors in order and constants are literal, and for each output
-        of the function the node that has its value, or what it is if it is not a tensor.
+        The lowered graph, of which the inputs are the tensors in order, constants are literal, and aux is what decides
+        something by its values, whether or not an output needs it; and for each output of the function the node that
+        has its value, or what it is if it is not a tensor.
     """
     tape, outputs = recorded(function, values, activity)
     graph = tape.graph([output for output in outputs if isinstance(output, torch.Tensor)])
     inner_values = tape.ledger.values
+    readings = [*shapes_read(graph), *tape.readings]
+    graph = graph._replace(aux=tuple({operand for reading in readings for operand in reading.operands}))
     lowered = lower(graph, inner_values, order, graph.inputs[len(graph.inputs) - zeros :])
     origins = tuple(
         inner_values[origin] if isinstance(origin, int) and graph.nodes[origin].op is CONSTANT else origin
@@ -305,7 +318,27 @@ def expansion(
     )
     supply = iter(lowered.graph.outputs)
     ends = [next(supply) if isinstance(output, torch.Tensor) else output for output in outputs]
-    return lowered._replace(origins=origins), ends
+    decided = [*lowered.decided, *(_renumbered(reading, lowered.numbers) for reading in readings)]
+    decided.sort(key=lambda reading: max(reading.operands))  # so that what depends on another comes after it
+    return lowered._replace(origins=origins, decided=tuple(decided)), ends
+
+
+def shapes_read(graph: Graph) -> list[Reading]:
+    """Return the shapes of a recorded graph that values decide."""
+    dynamic = [node for node in graph.nodes if _has_dynamic_shape(graph, node)]
+    return [Reading(Call(shape_of, (Ref(node.number),)), (node.number,), tuple(node.shape)) for node in dynamic]
+
+
+def shape_of(x: torch.Tensor) -> tuple[int, ...]:
+    """Return the shape of a tensor."""
+    return tuple(x.shape)
+
+
+def _renumbered(reading: Reading, numbers: Mapping[int, int]) -> Reading:
+    args, kwargs = renumbered((reading.call.args, reading.call.kwargs), numbers)
+    return Reading(
+        Call(reading.call.op, args, kwargs), tuple(numbers[each] for each in reading.operands), reading.value
+    )
 
 
 @contextmanager

@@ -5,10 +5,11 @@ What has a singularity at zero has none there. A node that is left out costs tim
 
 from collections.abc import Mapping
 from enum import IntEnum
+from typing import cast
 
 import torch
 
-from hofunc.graph.node import Graph, Node, Ref
+from hofunc.graph.node import NUMBER, Graph, Node, Ref
 from hofunc.rules.kinds import Linear, Multilinear, Rule, site_of
 from hofunc.rules.quotient import Quotient
 
@@ -39,7 +40,8 @@ class Sign(IntEnum):
     POSITIVE = 3
 
 
-def _of_number(number: object) -> Sign:
+def sign_of_number(number: object) -> Sign:
+    """Return what is known of a number."""
     if not isinstance(number, int | float) or not number >= 0:
         return Sign.ANY
     if number >= SMALLEST:
@@ -51,13 +53,14 @@ def signs_of(graph: Graph, rules: Mapping[int, Rule]) -> list[Sign]:
     """Return what is known of the nodes of a lowered graph, whatever the inputs are."""
     signs: list[Sign] = []
     for node in graph.nodes:
-        signs.append(_sign(graph, node, rules.get(node.number), signs))
+        is_number = node.op is NUMBER
+        signs.append(cast(Sign, node.args[0]) if is_number else _sign(graph, node, rules.get(node.number), signs))
     return signs
 
 
 def _sign(graph: Graph, node: Node, rule: Rule | None, signs: list[Sign]) -> Sign:
     """Return the sign of a node from those of the nodes before it."""
-    known = [signs[arg.node] if isinstance(arg, Ref) else _of_number(arg) for arg in node.args]
+    known = [signs[arg.node] if isinstance(arg, Ref) else sign_of_number(arg) for arg in node.args]
     if node.op in _LIMITS:
         return max(known[:2])
     if node.op in _SUMS and not node.kwargs:

@@ -1,49 +1,96 @@
 """The cache of plans, keyed by the structure of the recorded graph.
 
 A function is recorded at every call, so a branch that went the other way, or a tensor of another shape, is another
-graph and finds another plan: what is cached can never be stale.
+graph and finds another plan: what is cached can never be stale. What values decide inside expansions is part of the
+key too, see `hofunc.run.decided`; numbers that change are not, see NOTE [numbers].
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakSet
 
 import torch
 
 from hofunc.graph.identity import is_fake
 from hofunc.graph.node import Graph
-from hofunc.options import fallback, planning
+from hofunc.options import cache_bytes, fallback, planning
 from hofunc.plan.blueprint import Blueprint, Limits, zero_bytes
 from hofunc.plan.memory import bytes_of, memory_of
 from hofunc.plan.planner import STEP_SECONDS, plan, quickly
 from hofunc.rules.lower import lower
+from hofunc.rules.numbers import Spot, as_tensors, lifted, numbers_of, without_numbers
 from hofunc.rules.registry import RULES
-from hofunc.run.executor import runner
+from hofunc.run.churn import Dropped, Family
+from hofunc.run.decided import Decided
+from hofunc.run.executor import Runner, runner
+from hofunc.run.schedules import Schedules
+from hofunc.run.weight import bytes_held
 
 MAX_PLANS = 512
+MOST_VARIANTS = 8  # of plans of one graph, which differ in what values decide
 
 _plans: OrderedDict[tuple, "Planned"] = OrderedDict()
 _lock = Lock()
 _checked: OrderedDict[Graph, WeakSet[Any]] = OrderedDict()
+_schedules = Schedules(MAX_PLANS)
+_families: OrderedDict[tuple, Family] = OrderedDict()
+_dropped = Dropped()
 
 
-class Planned:
-    """A plan and the function that runs it.
+class Due:
+    """Counts the calls that are left of a plan, after which it is planned in full.
+
+    Args:
+        calls: How many.
+    """
+
+    __slots__ = ("calls",)
+
+    def __init__(self, calls: float):
+        self.calls = calls
+
+
+class Planned(NamedTuple):
+    """A plan, as it is kept.
 
     Attributes:
         plan: The plan.
-        run: Runs it.
+        run: The function that runs it.
         checked: The sources of functions of which its graph is known to be right.
-        left: After how many calls it is planned in full.
+        spots: Where its graph takes numbers as values, which it gets after those of the recorded nodes.
+        decided: What values decided as it was made, inside expansions.
+        family: Graphs that are like its own.
+        bytes: What it holds.
+        due: After how many calls it is planned in full.
+        other: The plan of the same key for other such decisions that was made before it, if there is one.
     """
 
-    __slots__ = ("checked", "left", "plan", "run")
+    plan: Blueprint
+    run: Runner
+    checked: WeakSet[Any]
+    spots: tuple[Spot, ...]
+    decided: Decided
+    family: Family
+    bytes: int
+    due: Due
+    other: "Planned | None" = None
 
-    def __init__(self, plan: Blueprint, checked: WeakSet[Any], left: float):
-        self.plan, self.run, self.checked, self.left = plan, runner(plan), checked, left
+
+class _Asked(NamedTuple):
+    """What is asked of a plan, beside its graph; see `planned`."""
+
+    orders: tuple[int, ...]
+    compact: bool
+    replayed: bool
+    strategy: str
+    limits: Limits
+    beside: int
+    rules: int
+    is_strict: bool
+    planning: str
 
 
 def planned(
@@ -60,7 +107,8 @@ def planned(
 
     Args:
         graph: The recorded graph.
-        values: The value of each of its nodes, used only to expand ops that have no rule of their own.
+        values: The value of each of its nodes, used to expand ops that have no rule of their own, and to tell
+            what they decide.
         orders: The orders wanted.
         compact: Whether the plan returns terms rather than dense tensors.
         strategy: One of the planner's strategies, or "auto".
@@ -68,53 +116,126 @@ def planned(
         replayed: Whether the plan is run on the values of the lowered graph, rather than of the recorded one.
     """
     beside = 0 if limits.max_bytes is None else _beside(graph, values)
-    key = (
-        graph,
+    asked = _Asked(
         orders,
         compact,
+        replayed,
         strategy,
         limits,
         beside,
-        replayed,
         len(RULES),  # a rule that is added later makes other plans
         fallback() == "error",  # what was planned with the fallback is refused
         planning(),
     )
+    found = _found(graph, values, asked)
+    if found is not None:
+        return found
+    numbers = _varying(graph, asked)
+    if not numbers or any(map(is_fake, values)):  # beside which no tensor of a number may stand
+        return _made(graph, values, asked, ())
+    given = lifted(graph, numbers, [value.device for value in values])
+    values = as_tensors(graph, numbers, values)
+    return _found(given, values, asked) or _made(given, values, asked, tuple(numbers))
+
+
+def _found(graph: Graph, values: Sequence[torch.Tensor], asked: _Asked) -> Planned | None:
+    """Return the plan that was made for a graph and for what its values decide, if there is one."""
+    key = (graph, asked)
     with _lock:
-        found = _plans.get(key)
-        if found is not None:
-            _plans.move_to_end(key)
-            found.left -= 1
-            if found.left > 0:
-                return found
-    lowered = lower(graph, values, max(orders))
-    if replayed:
+        first = _plans.get(key)
+        if first is None:
+            return None
+        _plans.move_to_end(key)
+    found = next((made for made in _variants(first) if made.decided.holds(values)), None)
+    if found is None:
+        return None
+    found.family.in_a_row = 0
+    found.due.calls -= 1
+    return found if found.due.calls > 0 else None
+
+
+def _variants(first: Planned | None) -> Iterator[Planned]:
+    while first is not None:
+        yield first
+        first = first.other
+
+
+def _varying(graph: Graph, asked: _Asked) -> Mapping[Spot, float]:
+    """Return the numbers of a graph that are to be values."""
+    numbers = numbers_of(graph)
+    if not numbers:
+        return numbers
+    key = (without_numbers(graph, numbers), asked)
+    with _lock:
+        return _schedules.varying(key, graph, numbers)
+
+
+def _made(graph: Graph, values: Sequence[torch.Tensor], asked: _Asked, spots: tuple[Spot, ...]) -> Planned:
+    """Plan, and keep the plan."""
+    family = _noted(graph, asked)
+    lowered = lower(graph, values, max(asked.orders))
+    decided = Decided(lowered)
+    if asked.replayed:
         origins = tuple(
             origin if isinstance(origin, torch.Tensor) else index for index, origin in enumerate(lowered.origins)
         )
         lowered = lowered._replace(origins=origins)
 
     def peak(made: Blueprint) -> int:
-        return beside + made.run_cost.peak_bytes + (0 if compact else zero_bytes(made, orders))
+        return asked.beside + made.run_cost.peak_bytes + (0 if asked.compact else zero_bytes(made, asked.orders))
 
-    quick = planning() == "quick" or (planning() == "auto" and found is None)
-    if strategy == "auto" and quick:
-        made, forgone, _ = quickly(lowered, orders, compact=compact, limits=limits, peak=peak)
+    key, all_of_it = (graph, asked), Due(inf)
+    with _lock:
+        is_due = any(made.due.calls <= 0 for made in _variants(_plans.get(key)))
+    if asked.strategy == "auto" and (asked.planning == "quick" or (asked.planning == "auto" and not is_due)):
+        made, forgone, _ = quickly(lowered, asked.orders, compact=asked.compact, limits=asked.limits, peak=peak)
+        if forgone and asked.planning == "auto":
+            all_of_it = Due(1 + forgone * STEP_SECONDS / made.run_cost.seconds)
     else:
-        (made, *_), forgone = plan(lowered, orders, compact=compact, strategy=strategy, limits=limits, peak=peak), 0
-    left = inf if not forgone or planning() == "quick" else 1 + forgone * STEP_SECONDS / made.run_cost.seconds
+        made, *_ = plan(
+            lowered, asked.orders, compact=asked.compact, strategy=asked.strategy, limits=asked.limits, peak=peak
+        )
     with _lock:
         checked = _checked.setdefault(graph, WeakSet())
-        while len(_checked) > MAX_PLANS:
-            _checked.popitem(last=False)
-    result = Planned(made, checked, left)
-    if lowered.dynamic or any(map(is_fake, values)):  # of which a plan may hold some
+        _bounded(_checked)
+    result = Planned(made, runner(made), checked, spots, decided, family, bytes_held(made), all_of_it)
+    if any(map(is_fake, values)):  # of which a plan may hold some
         return result
+    return _keep(key, result)
+
+
+def _noted(graph: Graph, asked: _Asked) -> Family:
+    """Take note that a graph is planned, and return its family."""
+    kind = (tuple(node.op for node in graph.nodes), asked)
     with _lock:
-        _plans[key] = result
-        while len(_plans) > MAX_PLANS:
-            _plans.popitem(last=False)
-    return result
+        family = _families.setdefault(kind, Family())
+        _families.move_to_end(kind)
+        _bounded(_families)
+    if not _dropped.holds(hash((graph, asked)), f"{MAX_PLANS} plans, and {cache_bytes()} bytes"):
+        family.note(graph)
+    return family
+
+
+def _keep(key: tuple, made: Planned) -> Planned:
+    """Keep a plan, and drop those not used for longest where there are too many, or too large ones."""
+    with _lock:
+        before = None
+        others = [other for other in _variants(_plans.pop(key, None)) if other.due.calls > 0]
+        for other in others[: MOST_VARIANTS - 1][::-1]:
+            before = other._replace(other=before)
+        _plans[key] = made = made if before is None else made._replace(other=before)
+        held = {key: sum(variant.bytes for variant in _variants(first)) for key, first in _plans.items()}
+        total = sum(held.values())
+        while len(_plans) > 1 and (len(_plans) > MAX_PLANS or total > cache_bytes()):
+            oldest, _ = _plans.popitem(last=False)
+            total -= held[oldest]
+            _dropped.note(hash(oldest))
+    return made
+
+
+def _bounded(kept: OrderedDict) -> None:
+    while len(kept) > MAX_PLANS:
+        kept.popitem(last=False)
 
 
 def _beside(graph: Graph, values: Sequence[torch.Tensor]) -> int:
@@ -128,3 +249,6 @@ def forget() -> None:
     with _lock:
         _plans.clear()
         _checked.clear()
+        _schedules.clear()
+        _families.clear()
+        _dropped.clear()

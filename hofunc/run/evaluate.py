@@ -1,28 +1,31 @@
 """Evaluating a recorded call: its plan, run on its values or on a replay of them."""
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from types import MappingProxyType
 from typing import Any, NamedTuple
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 
-from hofunc.algebra.partitions import Key
 from hofunc.algebra.term import Factor, Term
 from hofunc.derivative import Derivative
 from hofunc.errors import HofuncError, UntracedError
 from hofunc.graph.identity import is_fake
-from hofunc.graph.node import CONSTANT
+from hofunc.graph.node import CONSTANT, NUMBER
 from hofunc.graph.record import Recording, replay
 from hofunc.graph.standin import batches_of, in_batches
 from hofunc.graph.world import without_autocast
 from hofunc.plan.blueprint import Blueprint, Limits
-from hofunc.plan.operators import zeros
 from hofunc.rules.lower import Lowered
+from hofunc.rules.numbers import as_tensors, number_at
+from hofunc.run.arrange import Arrangement, arranged, block_of
 from hofunc.run.cache import planned
+from hofunc.run.executor import Runner
 from hofunc.views import Emit, run_now
 
 _NOBODY: WeakSet[Any] = WeakSet()
+_ARRANGEMENTS: WeakKeyDictionary[Runner, dict[int, Arrangement]] = WeakKeyDictionary()  # while the plan is cached
 
 
 class Evaluation(NamedTuple):
@@ -33,6 +36,7 @@ class Evaluation(NamedTuple):
         results: What its program returned.
         tensors: The tensors that f returned, aux included.
         inputs: The tensors by which it is differentiated.
+        arrangements: By order, of what the dense derivatives consist, for all calls of the plan.
         emit: Runs what arranges results, or appends it to a program of which results are registers.
         batches: The levels and sizes of the vmaps that map an input.
         checked: The sources of the functions that are known not to ask whether autograd follows what they are given.
@@ -42,36 +46,32 @@ class Evaluation(NamedTuple):
     results: Sequence[Any]
     tensors: Sequence[torch.Tensor]
     inputs: Sequence[torch.Tensor]
+    arrangements: dict[int, Arrangement]
     emit: Emit = run_now
     batches: Mapping[int, int] = MappingProxyType({})
     checked: WeakSet[Any] = _NOBODY
 
-    def dense(self, output: int, inputs: Sequence[int]) -> Any:
-        """Return the derivative of an output by inputs, one per slot, as a tensor of shape (*output, *input, ...)."""
-        return in_batches(self._dense(output, inputs), self.batches)
+    def dense(self, order: int) -> list[Any]:
+        """Return all derivatives of an order, each a tensor of shape (*output, *input, ...).
 
-    def _dense(self, output: int, inputs: Sequence[int]) -> Any:
-        block, order = self._block(self.plan.dense, output, inputs)
-        place = self.plan.dense.get(block)
-        y = self.tensors[output]
-        if place is None:
-            shape = (*y.shape, *(size for number in inputs for size in self.inputs[number].shape))
-            return self.emit(zeros, shape, y.dtype, y.device)
-        if order == sorted(order):
-            return self.results[place]
-        starts, start = [], y.dim()
-        for slot in order:
-            starts.append(start)
-            start += self.inputs[inputs[slot]].dim()
-        dims = list(range(y.dim()))
-        for slot, number in enumerate(inputs):
-            first = starts[order.index(slot)]
-            dims += range(first, first + self.inputs[number].dim())
-        return self.emit(torch.permute, self.results[place], tuple(dims))
+        They are in the order of the outputs, and of the inputs of each slot, of which the first is outermost.
+        """
+        known = self.arrangements.get(order)
+        if known is None:
+            outputs = self.tensors[: len(self.plan.lowered.graph.outputs)]
+            shapes = [tuple(tensor.shape) for tensor in (*outputs, *self.inputs)]
+            known = arranged(self.plan, shapes[: len(outputs)], shapes[len(outputs) :], order)
+            self.arrangements[order] = known
+        found = known.gathered(self.results, self.tensors, self.emit)
+        return [in_batches(tensor, self.batches) for tensor in found] if self.batches else found
 
-    def compact(self, output: int, inputs: Sequence[int]) -> Derivative:
-        """Return the derivative of an output by inputs, one per slot, as terms."""
-        block, order = self._block(self.plan.terms, output, inputs)
+    def compact(self, order: int) -> list[Derivative]:
+        """Return all derivatives of an order as terms, in the same order."""
+        outputs, inputs = range(len(self.plan.lowered.graph.outputs)), range(len(self.inputs))
+        return [self._compact(output, slots) for output, slots in product(outputs, product(inputs, repeat=order))]
+
+    def _compact(self, output: int, inputs: Sequence[int]) -> Derivative:
+        block, order = block_of(self.plan, self.plan.terms, output, inputs)
         y = self.tensors[output]
         terms = self.plan.terms.get(block, ())
         shapes = (tuple(y.shape), *(tuple(self.inputs[number].shape) for number in inputs))
@@ -79,21 +79,7 @@ class Evaluation(NamedTuple):
 
     def vanishes(self, output: int, inputs: Sequence[int]) -> bool:
         """Tell whether a derivative of an order that is planned is zero whatever the values."""
-        return not self.plan.patterns.get(self._block(self.plan.patterns, output, inputs)[0])
-
-    def _block(
-        self, blocks: Mapping[tuple[int, Key], Any], output: int, inputs: Sequence[int]
-    ) -> tuple[tuple[int, Key], list[int]]:
-        """Return the block that holds a derivative, and which of the slots each of its slots is.
-
-        It is that of the sorted variables, unless there is one for the very order of the slots.
-        """
-        graph = self.plan.lowered.graph
-        node, variables = graph.outputs[output], tuple(graph.inputs[number] for number in inputs)
-        order = list(range(len(variables)))
-        if (node, variables) not in blocks:
-            order.sort(key=variables.__getitem__)
-        return (node, tuple(variables[slot] for slot in order)), order
+        return not self.plan.patterns.get(block_of(self.plan, self.plan.patterns, output, inputs)[0])
 
     def _real(self, term: Term, order: Sequence[int]) -> Term:
         """Put tensors in place of the places in a term, and its slots in the order asked for."""
@@ -164,16 +150,19 @@ def _evaluated(
     found = planned(
         graph, recording.values, orders, compact=compact, strategy=strategy, limits=limits, replayed=replayed
     )
-    values: Sequence[torch.Tensor] = recording.values
+    numbers = {spot: number_at(graph, spot) for spot in found.spots}
+    values: Sequence[torch.Tensor] = as_tensors(graph, numbers, recording.values) if numbers else recording.values
     if recording.wrappers is not None:
         lowered = found.plan.lowered
-        constants = _constants(lowered, recording.values)
-        values = without_autocast(replay, lowered.graph, recording.wrappers, constants)
+        constants = _constants(lowered, values)
+        plain = {lowered.numbers[len(graph.nodes) + place]: number for place, number in enumerate(numbers.values())}
+        values = without_autocast(replay, lowered.graph, recording.wrappers, constants, plain)
         places = [lowered.numbers[place] for place in places]
     batches = batches_of(recording.wrappers or ())
     results = without_autocast(found.run, values)
     tensors = [values[place] for place in places]
-    return Evaluation(found.plan, results, tensors, inputs, run_now, batches, found.checked)
+    arrangements = _ARRANGEMENTS.setdefault(found.run, {})
+    return Evaluation(found.plan, results, tensors, inputs, arrangements, run_now, batches, found.checked)
 
 
 def _constants(lowered: Lowered, values: Sequence[torch.Tensor]) -> dict[int, torch.Tensor]:
@@ -182,5 +171,5 @@ def _constants(lowered: Lowered, values: Sequence[torch.Tensor]) -> dict[int, to
     return {
         node.number: origin if isinstance(origin, torch.Tensor) else recorded[node.number]
         for node, origin in zip(lowered.graph.nodes, lowered.origins, strict=True)
-        if node.op is CONSTANT
+        if node.op in (CONSTANT, NUMBER)
     }

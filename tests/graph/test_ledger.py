@@ -1,10 +1,12 @@
 """The graph under construction."""
 
+import math
+
 import pytest
 import torch
 
 from hofunc.graph.ledger import Ledger
-from hofunc.graph.node import CONSTANT, INPUT, NEGATIVE_ZERO, Ref
+from hofunc.graph.node import CONSTANT, INPUT, Ref, exact
 from tests.cases import rand
 
 aten = torch.ops.aten
@@ -78,8 +80,8 @@ def test_activity_comes_from_any_operand(ledger: Ledger, x: torch.Tensor, device
 
 def test_constants_in_a_template(ledger: Ledger, x: torch.Tensor) -> None:
     operands: list[int] = []
-    template = ledger.encode([x, [1, [x]], -0.0, 0.0, None, "mean"], operands)
-    assert template == (Ref(0), (1, (Ref(0),)), NEGATIVE_ZERO, 0.0, None, "mean")
-    assert template[3] != NEGATIVE_ZERO
+    template = ledger.encode([x, [1, [x]], -0.0, 0.0, None, "mean", math.nan], operands)
+    assert template == (Ref(0), (1, (Ref(0),)), exact(-0.0), 0.0, None, "mean", exact(math.nan))
+    assert template[3] != exact(-0.0)
     assert operands == [0, 0]
     hash(template)

@@ -1,8 +1,13 @@
 """Nodes, and calls with their tensors taken out."""
 
+import math
+import struct
+from typing import Any
+
+import pytest
 import torch
 
-from hofunc.graph.node import NEGATIVE_ZERO, Call, Ref, fill, refs, renumbered
+from hofunc.graph.node import Call, Ref, exact, fill, refs, renumbered
 
 
 def test_a_call_fills_in_its_tensors_in_order(device: torch.device) -> None:
@@ -23,8 +28,39 @@ def test_a_ref_is_not_a_tuple_to_look_into() -> None:
     assert renumbered(5, {5: 6}) == 5
 
 
-def test_negative_zero_is_kept_apart_from_zero() -> None:
-    assert str(float(NEGATIVE_ZERO)) == "-0.0"
-    assert type(NEGATIVE_ZERO)(-0.0) == NEGATIVE_ZERO
-    assert (NEGATIVE_ZERO, 1) != (0.0, 1) != (NEGATIVE_ZERO, 1)
-    assert len({NEGATIVE_ZERO: 1, 0.0: 2}) == 2
+NAN = math.nan
+SAME_BITS = struct.unpack("d", struct.pack("d", NAN))[0]
+OTHER_NAN = struct.unpack("Q", struct.pack("d", NAN))[0] + 1
+OTHER_NAN = struct.unpack("d", struct.pack("Q", OTHER_NAN))[0]
+
+
+def copied(number: Any) -> Any:
+    """Return a number of the same bits that is another object."""
+    parts = struct.unpack("2d", struct.pack("2d", number.real, number.imag))
+    return complex(*parts) if isinstance(number, complex) else parts[0]
+
+
+APART = [0.0, -0.0, NAN, -NAN, OTHER_NAN, 1.0, math.inf]
+PARTS = [complex(a, b) for a in (0.0, -0.0, NAN, 1.0) for b in (0.0, -0.0, NAN, 1.0)]
+
+
+@pytest.mark.parametrize("numbers", [APART, PARTS], ids=["real", "complex"])
+def test_numbers_in_keys_are_told_apart_by_their_bits(numbers: list[Any]) -> None:
+    keys = [("op", (exact(number), 1)) for number in numbers]
+    assert len({*keys}) == len(keys)
+    for number, key in zip(numbers, keys, strict=True):
+        again = copied(number)
+        assert ("op", (exact(again), 1)) == key
+        assert hash(("op", (exact(again), 1))) == hash(key)
+        assert repr(type(number)(exact(number))) == repr(number)
+
+
+def test_a_nan_is_not_the_same_object_twice() -> None:
+    assert SAME_BITS is not NAN
+    assert SAME_BITS != NAN
+    assert exact(SAME_BITS) == exact(NAN)
+
+
+def test_ordinary_numbers_in_keys_are_themselves() -> None:
+    for number in (0.0, 2.5, math.inf, -math.inf, 1 + 2j):
+        assert exact(number) is number

@@ -10,6 +10,7 @@ from torch import Tensor
 
 import hofunc
 from hofunc.graph.record import replay
+from hofunc.rules.lower import lower
 from tests.cases import mixed, rand
 from tests.graph.recordings import check_replay, recorded, replayed
 from verification.oracles import nested_reverse, relative_error
@@ -195,3 +196,26 @@ def test_a_parameter_that_f_makes_hides_nothing_from_a_recording_around(device: 
     got = hofunc.hod(hofunc.hod(f, 1), 1)(x)
     assert relative_error(got, hofunc.hod(lambda x: 2 * x**3)(x)) < 1e-14
     assert not got.requires_grad
+
+
+@pytest.mark.parametrize("length", [3000])  # three times what Python allows calls to nest
+def test_a_long_chain_takes_no_recursion(length: int, device: torch.device) -> None:
+    def f(x: Tensor) -> Tensor:
+        for _ in range(length):
+            x = x.sin()
+        return x
+
+    recording, again = (recorded(f, rand(device, 2)) for _ in range(2))
+    assert len(recording.graph.nodes) == length + 1
+    assert recording.graph == again.graph
+    assert hash(recording.graph) == hash(again.graph)
+    assert len(lower(recording.graph, recording.values, 2).graph.nodes) == length + 1
+    (got,) = replayed(recording, rand(device, 2))
+    assert torch.equal(got, recording.outputs[0])
+
+
+@pytest.mark.parametrize("count", [1000])
+def test_many_leaves_take_no_recursion(count: int, device: torch.device) -> None:
+    leaves = [rand(device, seed=number) for number in range(count)]
+    recording = recorded(lambda *leaves: sum(leaf.sin() for leaf in leaves), *leaves)
+    assert len(lower(recording.graph, recording.values, 2).graph.inputs) == count

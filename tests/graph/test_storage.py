@@ -10,8 +10,8 @@ from torch import Tensor
 
 import hofunc
 from hofunc.errors import UntracedError
+from hofunc.graph.effects import effects, functional_form
 from hofunc.graph.layout import Layout
-from hofunc.graph.storage import effects, functional_form
 from tests.cases import rand
 from tests.graph.programs import program
 from tests.graph.recordings import check_replay, computed, ops, recorded
@@ -374,11 +374,11 @@ def test_an_op_without_a_functional_form_is_refused(device: torch.device) -> Non
 
 
 def test_the_effects_of_ops() -> None:
-    assert effects(aten.mul.Tensor)[1:] == ((), False)
-    assert effects(aten.mul_.Tensor)[1:] == (("self",), True)
-    assert effects(aten.mul.out)[1:] == (("out",), True)
-    assert effects(aten.view.default)[1:] == ((), True)
-    assert effects(aten._unsafe_view.default)[1:] == ((), True)
+    assert effects(aten.mul.Tensor)[1:] == ((), False, ())
+    assert effects(aten.mul_.Tensor)[1:] == (("self",), True, (0,))
+    assert effects(aten.mul.out)[1:] == (("out",), True, (2,))
+    assert effects(aten.view.default)[1:] == ((), True, ())
+    assert effects(aten._unsafe_view.default)[1:] == ((), True, ())
     assert effects(aten.aminmax.out).writes == ("min", "max")
     assert effects(aten.mul.Tensor) is effects(aten.mul.Tensor)
 

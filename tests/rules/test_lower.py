@@ -99,14 +99,14 @@ def test_tensors_that_a_composite_makes_become_literal(device: torch.device) -> 
 
 def test_only_shapes_that_depend_on_values_make_a_plan_good_for_one_call(device: torch.device) -> None:
     mask = torch.tensor([True, False, True], device=device)
-    assert lowered(lambda x: x[x > 0], rand(device, 3))[1].dynamic
-    assert not lowered(lambda x: x[torch.where(mask, 1, 0)], rand(device, 3))[1].dynamic
-    assert not lowered(torch.var, rand(device, 3))[1].dynamic
+    assert lowered(lambda x: x[x > 0], rand(device, 3))[1].decided
+    assert not lowered(lambda x: x[torch.where(mask, 1, 0)], rand(device, 3))[1].decided
+    assert not lowered(torch.var, rand(device, 3))[1].decided
 
 
 def test_the_plan_of_a_weighted_loss_is_kept(device: torch.device) -> None:
     target, weight = torch.tensor([2, 0], device=device), rand(device, 3).exp()
-    assert not lowered(lambda x: F.cross_entropy(x, target, weight=weight), rand(device, 2, 3))[1].dynamic
+    assert not lowered(lambda x: F.cross_entropy(x, target, weight=weight), rand(device, 2, 3))[1].decided
 
 
 # The choice of a rule.

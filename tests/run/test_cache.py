@@ -20,11 +20,10 @@ from verification.oracles import nested_reverse, relative_error
 
 
 @pytest.fixture(autouse=True)
-def plans(monkeypatch: pytest.MonkeyPatch) -> OrderedDict:
+def plans() -> OrderedDict:
     """Start every test with an empty cache."""
-    empty: OrderedDict = OrderedDict()
-    monkeypatch.setattr(cache, "_plans", empty)
-    return empty
+    forget()
+    return cache._plans
 
 
 def found(f: Callable[..., Any], *inputs: Tensor, orders: tuple[int, ...] = (2,), **options: Any) -> Planned:
@@ -124,16 +123,39 @@ def test_the_plan_not_used_for_longest_goes_first(
     assert len(plans) == 3
 
 
-def test_shapes_that_depend_on_values_are_planned_anew(device: torch.device, plans: OrderedDict) -> None:
-    def f(x: Tensor) -> Tensor:
-        return mixed(x[x > 0])
+def test_plans_are_bounded_in_bytes(device: torch.device, plans: OrderedDict) -> None:
+    first = found(mixed, rand(device, 3))
+    with hofunc.options(cache_bytes=3 * first.bytes):
+        for size in range(4, 12):
+            found(mixed, rand(device, size))
+        assert len(plans) == 3
+        assert found(mixed, rand(device, 11)) is next(reversed(plans.values()))
+        assert found(mixed, rand(device, 3)) is not first
 
-    x = rand(device, 6)
-    assert found(f, x) is not found(f, x)
-    assert not plans
-    for point in (x, -x, x.abs()):
-        expected = nested_reverse(lambda x: mixed(torch.where(x > 0, x, 0)), 2)(point)
-        assert relative_error(hofunc.hod(f, 2)(point), expected) < 1e-12
+
+def test_a_plan_larger_than_the_bound_is_kept_until_the_next(device: torch.device, plans: OrderedDict) -> None:
+    with hofunc.options(cache_bytes=0):
+        first = found(mixed, rand(device, 3))
+        assert found(mixed, rand(device, 3)) is first
+        found(mixed, rand(device, 4))
+        assert len(plans) == 1
+
+
+def test_variants_of_a_plan_are_bounded(device: torch.device, plans: OrderedDict) -> None:
+    def f(x: Tensor) -> Tensor:
+        return ((x * x).index_put((mask,), x.sum()[None]) ** 3).sum()
+
+    x = rand(device, 12)
+    for count in range(8):
+        mask = torch.arange(12, device=device) <= count
+        found(f, x)
+    mask = torch.arange(12, device=device) >= 6
+    made = found(f, x)
+    assert found(f, x) is made
+    mask = torch.arange(12, device=device) >= 1
+    found(f, x)
+    (first,) = plans.values()
+    assert len([*cache._variants(first)]) == cache.MOST_VARIANTS
 
 
 def test_nothing_of_a_call_is_kept_alive(device: torch.device, plans: OrderedDict) -> None:
@@ -158,6 +180,7 @@ def test_nothing_of_a_call_is_kept_alive(device: torch.device, plans: OrderedDic
 # Threads.
 
 
+@pytest.mark.filterwarnings("ignore::hofunc.PlanningWarning")
 def test_threads_share_the_cache(device: torch.device, plans: OrderedDict, monkeypatch: pytest.MonkeyPatch) -> None:
     """With room for fewer plans than the threads use, so that they push out each other's."""
     monkeypatch.setattr(cache, "MAX_PLANS", 2)

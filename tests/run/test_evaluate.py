@@ -1,5 +1,6 @@
 """Blocks of an evaluated call, in the order in which they are asked for."""
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -36,7 +37,8 @@ def test_slots_are_in_the_order_asked_for(
     output: int, slots: tuple[int, ...], compact: bool, inputs: tuple[Tensor, Tensor]
 ) -> None:
     evaluation = evaluated(inputs, len(slots), compact=compact)
-    got = evaluation.compact(output, slots).dense() if compact else evaluation.dense(output, slots)
+    place = list(product(range(2), *[range(2)] * len(slots))).index((output, *slots))
+    got = evaluation.compact(len(slots))[place].dense() if compact else evaluation.dense(len(slots))[place]
     expected = nested_reverse(lambda *args: f(*args)[output], len(slots), (0, 1))(*inputs)
     for slot in slots:
         expected = expected[slot]
@@ -45,7 +47,7 @@ def test_slots_are_in_the_order_asked_for(
 
 def test_a_block_that_vanishes_is_zero_of_its_full_shape(inputs: tuple[Tensor, Tensor]) -> None:
     evaluation = evaluated(inputs, 2, compact=False)
-    block = evaluation.dense(1, (0, 1))
+    block = evaluation.dense(2)[5]
     assert block.shape == (3, 2, 3, 3)
     assert block.dtype == torch.float64
     assert not block.any()
@@ -53,7 +55,7 @@ def test_a_block_that_vanishes_is_zero_of_its_full_shape(inputs: tuple[Tensor, T
 
 def test_equal_blocks_share_memory(inputs: tuple[Tensor, Tensor]) -> None:
     evaluation = evaluated(inputs, 2, compact=False)
-    one, other = evaluation.dense(0, (0, 1)), evaluation.dense(0, (1, 0))
+    _, one, other, *_ = evaluation.dense(2)
     assert one.data_ptr() == other.data_ptr()
     assert torch.equal(one, other.permute(0, 2, 3, 1))
 

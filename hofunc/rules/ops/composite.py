@@ -14,10 +14,15 @@ aten = torch.ops.aten
 # Arithmetic.
 
 
-def _weighted(y: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
+def _weighted(y: Tensor, product: Tensor, beta: Tensor | float, alpha: Tensor | float) -> Tensor:
     """Return beta * y + alpha * product; y does not count where beta is zero, as in BLAS."""
-    product = product if alpha == 1 else product * alpha
-    return product if beta == 0 else (y if beta == 1 else y * beta) + product
+    product = product if _is(alpha, 1) else product * alpha
+    return product if _is(beta, 0) else (y if _is(beta, 1) else y * beta) + product
+
+
+def _is(factor: Tensor | float, number: int) -> bool:
+    """Compare a factor with a number, which a tensor that stands for any factor but 0 is not."""
+    return not isinstance(factor, Tensor) and factor == number
 
 
 define_composite(aten.addmm.default, lambda c, a, b, *, beta=1, alpha=1: _weighted(c, a.mm(b), beta, alpha))

@@ -115,7 +115,6 @@ def nll_loss(
     ignored = target == ignore_index
     safe = torch.where(ignored, 0, target)
     picked = x.gather(classes, safe.unsqueeze(classes)).squeeze(classes)
-    # not weight[safe]: indexing is an op of dynamic shape, and a plan that has one is not kept
     weights = torch.ones_like(picked.detach()) if weight is None else weight.take(safe)
     weights = weights.masked_fill(ignored, 0)
     losses = torch.where(ignored, 0, -picked * weights)

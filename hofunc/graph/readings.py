@@ -1,0 +1,62 @@
+"""What leaves torch while a function runs, of the tensors that it is given: what it does next may depend on that."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from hofunc.graph.node import Call, Ref
+from hofunc.graph.reads import Contents
+from hofunc.graph.tape import Tape
+from hofunc.graph.uncompiled import uncompiled
+
+
+class Reading(NamedTuple):
+    """What left torch of a tensor, on which what was recorded may depend: a number, a truth value, a shape, contents.
+
+    Attributes:
+        call: What returned it, with Refs to nodes.
+        operands: The nodes, in order of appearance.
+        value: What it was.
+    """
+
+    call: Call
+    operands: tuple[int, ...]
+    value: bool | int | float | complex | tuple[int, ...] | torch.Tensor
+
+
+class ReadingTape(Tape):
+    """A tape that takes note of what is read of tensors that depend on an input.
+
+    Attributes:
+        readings: The values that the function read.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.readings: list[Reading] = []
+
+    @uncompiled
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        out = super().__torch_dispatch__(func, types, args, kwargs)
+        if torch.Tag.data_dependent_output in func.tags:
+            self._note(func, args, kwargs or {}, out)
+        return out
+
+    def _note(self, op: Any, args: tuple, kwargs: dict, value: Any) -> None:
+        """Note what an op has read, if that depends on an input."""
+        self._settle()
+        self._storages.refresh((args, kwargs))
+        if not self.ledger.nodes_of((args, kwargs)):
+            return
+        operands: list[int] = []
+        template = self.ledger.encode(args, operands)
+        keywords = tuple(zip(kwargs, self.ledger.encode(kwargs.values(), operands), strict=True))
+        self.readings.append(Reading(Call(op, template, keywords), tuple(operands), value))
+
+    def read(self, tensors: Sequence[torch.Tensor], by: str) -> None:
+        """Note that the numbers in tensors are read past the ops."""
+        super().read(tensors, by)
+        for tensor in tensors:
+            for number in self.ledger.nodes_of(tensor):
+                self.readings.append(Reading(Call(Contents(by), (Ref(number),)), (number,), tensor.detach().clone()))

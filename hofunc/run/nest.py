@@ -1,0 +1,42 @@
+"""Nesting blocks by the structures of what a function returns and of what it takes."""
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+from hofunc.internals import TreeSpec, tree_unflatten
+
+Nest = Callable[[Sequence[Any]], Any]
+
+
+def nested(blocks: Sequence[Any], specs: Sequence[TreeSpec]) -> Any:
+    """Nest blocks by some structures, of which the first is outermost.
+
+    Args:
+        blocks: One for every choice of a leaf of each.
+        specs: The structures.
+    """
+    counts = [spec.num_leaves for spec in specs]
+    for depth in reversed(range(len(specs))):
+        nest, count = nest_of(specs[depth]), counts[depth]
+        blocks = [nest(blocks[place * count : (place + 1) * count]) for place in range(prod(counts[:depth]))]
+    return blocks[0]
+
+
+def nest_of(spec: TreeSpec) -> Nest:
+    """Return a function that nests leaves in a structure: a plain list, tuple or dict of leaves without a walk.
+
+    Example:
+        >>> from torch.utils._pytree import tree_flatten
+        >>> nest_of(tree_flatten({"a": 0, "b": 0})[1])([1, 2])
+        {'a': 1, 'b': 2}
+    """
+    count = spec.num_leaves
+    if spec.num_nodes == count + 1 and spec.type in (list, tuple):
+        return list if spec.type is list else tuple
+    if spec.num_nodes == count + 1 and spec.type is dict:
+        numbered = tree_unflatten([*range(count)], spec)
+        names, places = [*numbered], [*numbered.values()]
+        if places == [*range(count)]:
+            return lambda leaves: dict(zip(names, leaves, strict=True))
+    return lambda leaves: tree_unflatten(leaves, spec)

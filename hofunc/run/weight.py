@@ -1,0 +1,63 @@
+"""What a plan holds in memory: constants and index vectors, and its steps."""
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from functools import partial
+from types import FunctionType, MethodType
+from typing import Any
+
+import torch
+
+from hofunc.plan.blueprint import Blueprint
+from hofunc.plan.program import Program, Register
+
+_LEAVES = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size, Register, type)
+STEP_BYTES = 1200  # of a step and its place in the text of the program, and likewise of a node, as measured
+
+
+def bytes_held(made: Blueprint) -> int:
+    """Return how many bytes a plan holds: those of its tensors, and of steps and nodes by estimate."""
+    programs = [made.program]
+    if made.chunks is not None:
+        programs += [made.chunks.before, *made.chunks.bodies.values(), made.chunks.after]
+    storages: dict[int, int] = {}
+    for tensor in _tensors([made.lowered.origins, [_held(program) for program in programs]]):
+        storage = tensor.untyped_storage()
+        storages[storage._cdata] = storage.nbytes()
+    count = len(made.lowered.graph.nodes) + sum(len(program.steps) for program in programs)
+    return sum(storages.values()) + STEP_BYTES * count
+
+
+def _held(program: Program) -> list[Any]:
+    return [
+        [given.origin for given in program.given.values()],
+        [(step.function, step.args) for step in program.steps],
+    ]
+
+
+def _tensors(start: Any) -> Iterator[torch.Tensor]:
+    """Yield the tensors that objects hold, directly or by others: in containers, dataclasses, functions, and Maps."""
+    seen: set[int] = set()
+    waiting = [start]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, _LEAVES) or id(item) in seen:
+            continue
+        seen.add(id(item))
+        if isinstance(item, torch.Tensor):
+            yield item
+        else:
+            waiting.extend(_parts(item))
+
+
+def _parts(item: Any) -> list[Any]:
+    if isinstance(item, list | tuple | set | frozenset | dict):
+        return [*item.values()] if isinstance(item, dict) else [*item]
+    if isinstance(item, partial):
+        return [item.func, item.args, item.keywords]
+    if isinstance(item, FunctionType):
+        return [item.__defaults__, *(cell.cell_contents for cell in item.__closure__ or ())]
+    if isinstance(item, MethodType):
+        return [item.__self__]
+    names = [field.name for field in fields(item)] if is_dataclass(item) else getattr(item, "__dict__", {})
+    return [getattr(item, name) for name in names] if type(item).__module__.startswith("hofunc.") else []

@@ -1,0 +1,81 @@
+"""Calls during which Python does not look for cycles."""
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from hofunc import hessian
+from hofunc.graph.uncollected import uncollected
+from tests.cases import rand
+
+
+@pytest.fixture(autouse=True)
+def enabled() -> Iterator[None]:
+    was = gc.isenabled()
+    gc.enable()
+    yield
+    (gc.enable if was else gc.disable)()
+
+
+@contextmanager
+def collections() -> Iterator[list[str]]:
+    """Note the beginnings and ends of collections."""
+    found: list[str] = []
+
+    def note(phase: str, _: Any) -> None:
+        found.append(phase)
+
+    gc.callbacks.append(note)
+    try:
+        yield found
+    finally:
+        gc.callbacks.remove(note)
+
+
+def chain(length: int) -> Callable[[Tensor], Tensor]:
+    def f(x: Tensor) -> Tensor:
+        for _ in range(length):
+            x = x.sin()
+        return x.sum()
+
+    return f
+
+
+def test_it_is_off_within_and_on_again_behind() -> None:
+    assert uncollected(gc.isenabled)() is False
+    assert gc.isenabled()
+    with pytest.raises(ZeroDivisionError):
+        uncollected(lambda: 1 / 0)()
+    assert gc.isenabled()
+    gc.disable()
+    assert uncollected(gc.isenabled)() is False
+    assert not gc.isenabled()
+
+
+def test_a_later_call_does_not_collect(device: torch.device) -> None:
+    computed, x = hessian(chain(300)), rand(device, 2)
+    computed(x)
+    gc.collect()
+    with collections() as found:
+        for _ in range(3):
+            computed(x)
+    assert len(found) <= 3 * 2  # of the youngest, when a call has returned
+
+
+def test_what_a_later_call_makes_is_gone_without_a_collection(device: torch.device) -> None:
+    def left(length: int) -> int:
+        computed, x = hessian(chain(length)), rand(device, 2)
+        computed(x)
+        gc.collect()
+        gc.disable()
+        computed(x)
+        found = gc.collect()
+        gc.enable()
+        return found
+
+    assert left(10) == left(40)
