@@ -89,3 +89,17 @@ def private_lstm() -> Case:
 
     layer = DPLSTM(2, 2, batch_first=True)
     return lambda x: layer(x)[0], (torch.randn(1, 2, 2),)
+
+
+@opacus
+def gradients_of_samples() -> Case:
+    from opacus.grad_sample.functorch import ft_compute_per_sample_gradient, prepare_layer
+
+    layer, above = torch.nn.Linear(2, 2), torch.randn(3, 2)
+    network = torch.nn.Sequential(layer, torch.nn.Tanh())
+    prepare_layer(network)
+
+    def f(x: Tensor) -> tuple[Tensor, ...]:
+        return tuple(ft_compute_per_sample_gradient(network, [x], above).values())
+
+    return f, (torch.randn(3, 2),)
