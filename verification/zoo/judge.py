@@ -49,7 +49,8 @@ def sample_of(case: Case) -> Sample:
     def listed(*tensors: Tensor) -> list[Tensor]:
         return [leaf for leaf in tree_leaves(f(*tensors)) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
 
-    return Sample(listed, inputs, [output.detach() for output in listed(*inputs)])
+    followed = [tensor.detach().requires_grad_() for tensor in inputs]  # of which f may ask for gradients
+    return Sample(listed, inputs, [output.detach() for output in listed(*followed)])
 
 
 def verdict(entry: Entry, sample: Sample, judged_on: Sample, order: int, seconds: float = SECONDS) -> Verdict:

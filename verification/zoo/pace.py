@@ -1,7 +1,7 @@
 """How fast hofunc is on an entry, beside the best of torch: all nestings of jacrev and jacfwd, and torch.autograd."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from statistics import median
@@ -60,20 +60,27 @@ def pace(sample: Sample, order: int, *, tries_func: bool = True) -> Pace:
     start = _clock()
     result = tree_leaves(hod(*sample.inputs))
     first = _clock() - start
-    ours: dict[str, Way] = {"later": lambda: hod(*sample.inputs)}
-    no_plan = ""
-    try:
-        plan = hod.plan(*sample.inputs)
-        hod(*sample.inputs)  # which may change what the function keeps, and the plan relies on
-        plan(*sample.inputs)
-        ours["plan"] = lambda: plan(*sample.inputs)
-    except HofuncError as error:
-        no_plan = f"{type(error).__name__}: {error}"
     finalists = dict(sorted(_agreeing(sample, order, result, tries_func), key=lambda found: found[1][1])[:FINALISTS])
-    ways = {**ours, **{name: way for name, (way, _) in finalists.items()}}
+    ways: dict[str, Way] = {"later": lambda: hod(*sample.inputs), **{name: way for name, (way, _) in finalists.items()}}
+    planned, no_plan = _planned(lambda: hod.plan(*sample.inputs), sample.inputs, [*ways.values()])
+    ways |= planned
     medians = {name: median(seconds) for name, seconds in interleaved(ways, ROUNDS, BURST, _clock).items()}
     best = min(finalists, key=lambda name: medians[name], default="")
     return Pace(order, first, medians["later"], medians.get("plan"), medians.get(best), best, no_plan)
+
+
+def _planned(
+    make: Callable[[], Callable[..., Any]], inputs: Sequence[Tensor], others: Sequence[Way]
+) -> tuple[dict[str, Way], str]:
+    """Return the call of a plan, or why there is none: others may change what a function keeps and a plan relies on."""
+    try:
+        plan = make()
+        for other in (*others, *others):
+            other()
+            plan(*inputs)
+    except HofuncError as error:
+        return {}, f"{type(error).__name__}: {error}"
+    return {"plan": lambda: plan(*inputs)}, ""
 
 
 def _agreeing(
