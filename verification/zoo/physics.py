@@ -43,12 +43,13 @@ def burgers_by_jacobian() -> Case:
 
 
 @deepxde
-def fourier_network() -> Case:
+def operator_network() -> Case:
     import deepxde as library
 
     library.config.set_default_float("float64")
-    model = library.nn.MsFFN([2, 4, 1], "tanh", "Glorot normal", sigmas=[1.0])
-    return model, (torch.tensor([[0.3, -0.5]]),)
+    model = library.nn.DeepONet([3, 4, 4], [2, 4, 4], "tanh", "Glorot normal")
+    values = torch.randn(1, 3)
+    return lambda x: model((values, x)), (torch.tensor([[0.3, -0.5]]),)
 
 
 @neuraloperator
