@@ -57,6 +57,8 @@ def fourier_neural_operator() -> Case:
     from neuralop.models import FNO
 
     model = FNO(n_modes=(3,), in_channels=1, out_channels=1, hidden_channels=2, n_layers=1).eval()
+    for parameter in model.parameters():  # those of frequencies are made in single precision
+        parameter.data = parameter.data.to(torch.complex128 if parameter.is_complex() else torch.float64)
     return model, (torch.randn(1, 1, 5),)
 
 

@@ -101,7 +101,7 @@ def _summary(found: Sequence[Found]) -> str:
     for order in ORDERS:
         verdicts = [_at(each, order).verdict for each in found]
         shares = [f"{100 * verdicts.count(word) / max(1, len(found)):.0f} % {word}" for word in (RIGHT, WRONG, REFUSED)]
-        lines.append(f"At order {order}: **{', '.join(shares)}**. ")
+        lines.append(f"At order {order}: **{', '.join(shares)}**.")
     known, faster = zip(*(_compared(found, order, "later") for order in ORDERS), strict=True)
     lines.append(f"Later calls are at least level with torch's best in **{_share(sum(faster), sum(known))}**")
     return "\n".join(lines) + "\nof the functions and orders at which torch returns the same at all."
