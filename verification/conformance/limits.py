@@ -15,7 +15,8 @@ class TooSlowError(Exception):
 def limited(seconds: float, gigabytes: int = 6) -> Iterator[None]:
     """Raise `TooSlowError` after some seconds, and make allocations fail that would need more memory than said.
 
-    It needs the main thread, and waits for a kernel that is running. The memory is that of the whole process.
+    The seconds are those that the process has a processor, so that a verdict does not depend on what else runs. It
+    needs the main thread, and waits for a kernel that is running. The memory is that of the whole process.
     """
 
     def stop(*_: Any) -> None:
@@ -23,11 +24,11 @@ def limited(seconds: float, gigabytes: int = 6) -> Iterator[None]:
 
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (gigabytes << 30, hard))
-    previous = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    previous = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, previous)
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))

@@ -1,5 +1,7 @@
 """Atoms and graphs: torch_geometric, e3nn, mace-torch, schnetpack."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -138,22 +140,33 @@ def forces() -> Case:
     return _mace(compute_force=True)
 
 
+@contextmanager
+def _single() -> Iterator[None]:
+    """Have layers made in single precision, as those of schnetpack can only be."""
+    torch.set_default_dtype(torch.float32)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float64)
+
+
 def _schnet(part: str) -> Case:
     import schnetpack as library
     from schnetpack import properties
 
-    representation = library.representation.SchNet(
-        n_atom_basis=4,
-        n_interactions=1,
-        radial_basis=library.nn.GaussianRBF(n_rbf=4, cutoff=5.0),
-        cutoff_fn=library.nn.CosineCutoff(5.0),
-    )
-    outputs = [library.atomistic.Atomwise(n_in=4, output_key="energy")]
-    if part == "forces":
-        outputs.append(library.atomistic.Forces(energy_key="energy", force_key="forces"))
-    model = library.model.NeuralNetworkPotential(
-        representation, input_modules=[library.atomistic.PairwiseDistances()], output_modules=outputs
-    )
+    with _single():
+        representation = library.representation.SchNet(
+            n_atom_basis=4,
+            n_interactions=1,
+            radial_basis=library.nn.GaussianRBF(n_rbf=4, cutoff=5.0),
+            cutoff_fn=library.nn.CosineCutoff(5.0),
+        )
+        outputs = [library.atomistic.Atomwise(n_in=4, output_key="energy")]
+        if part == "forces":
+            outputs.append(library.atomistic.Forces(energy_key="energy", force_key="forces"))
+        model = library.model.NeuralNetworkPotential(
+            representation, input_modules=[library.atomistic.PairwiseDistances()], output_modules=outputs
+        ).double()
     senders, receivers = torch.tensor(_EDGES)
     fixed = {
         properties.Z: torch.tensor([8, 1, 1]),
@@ -182,12 +195,13 @@ def schnet_forces() -> Case:
 def painn() -> Case:
     import schnetpack as library
 
-    layer = library.representation.PaiNN(
-        n_atom_basis=2,
-        n_interactions=1,
-        radial_basis=library.nn.GaussianRBF(n_rbf=3, cutoff=5.0),
-        cutoff_fn=library.nn.CosineCutoff(5.0),
-    )
+    with _single():
+        layer = library.representation.PaiNN(
+            n_atom_basis=2,
+            n_interactions=1,
+            radial_basis=library.nn.GaussianRBF(n_rbf=3, cutoff=5.0),
+            cutoff_fn=library.nn.CosineCutoff(5.0),
+        ).double()
     senders, receivers = torch.tensor(_EDGES)
     numbers = torch.tensor([8, 1, 1])
 

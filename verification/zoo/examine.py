@@ -3,6 +3,8 @@
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from importlib.metadata import version
 
 import torch
@@ -16,7 +18,7 @@ from verification.zoo.entries import ENTRIES
 from verification.zoo.entry import Case, Entry
 from verification.zoo.judge import ORDERS, SECONDS, sample_of, verdict
 from verification.zoo.pace import pace
-from verification.zoo.results import Found, save
+from verification.zoo.results import Found, load, save
 
 SEED = 0
 
@@ -28,15 +30,13 @@ def examine(entry: Entry) -> Found:
     sample, judged_on = _seeded(entry.make), _seeded(entry.like or entry.make)
     for order in ORDERS:
         judged = verdict(entry, sample, judged_on, order)
-        found = Found(found.key, found.version, (*found.verdicts, judged), found.paces)
-        if judged.verdict == RIGHT:
-            try:
-                with limited(2 * SECONDS), hofunc.options(**entry.resolved()):
-                    timed = pace(sample, order, tries_func=not entry.kills_torch)
-                    found = Found(found.key, found.version, found.verdicts, (*found.paces, timed))
-            except TooSlowError:
-                break
+        found = replace(found, verdicts=(*found.verdicts, judged))
         save(found)
+        if judged.verdict == RIGHT:
+            with suppress(TooSlowError), limited(2 * SECONDS), hofunc.options(**entry.resolved()):
+                timed = pace(sample, order, tries_func=not entry.kills_torch)
+                found = replace(found, paces=(*found.paces, timed))
+                save(found)
     return found
 
 
@@ -51,9 +51,10 @@ def main() -> None:
     torch.set_num_threads(1)
     entry, _kept = ENTRIES[sys.argv[1]], shims.install()
     try:
+        save(Found(entry.key))
         save(examine(entry))
     except Exception as error:  # a library may fail in any way
-        save(Found(entry.key, failure=f"{type(error).__name__}: {error}"[:500]))
+        save(replace(load()[entry.key], failure=f"{type(error).__name__}: {error}"[:500]))
         raise
 
 

@@ -48,7 +48,18 @@ def convnext() -> Case:
 
 @timm
 def mixer() -> Case:
-    return _network("mixer_s16_224", 8, img_size=8, patch_size=4, embed_dim=4, num_blocks=1)
+    from timm.models.mlp_mixer import MlpMixer
+
+    model = MlpMixer(num_classes=2, img_size=8, in_chans=1, patch_size=4, num_blocks=1, embed_dim=4).eval()
+    return _by_pixels(model, torch.randn(1, 1, 8, 8))
+
+
+@timm
+def resnet() -> Case:
+    from timm.models.resnet import BasicBlock, ResNet
+
+    model = ResNet(BasicBlock, (1, 1, 1, 1), num_classes=2, in_chans=1, stem_width=2, channels=(2, 2, 4, 4)).eval()
+    return _by_pixels(model, torch.randn(1, 1, 32, 32))
 
 
 @kornia

@@ -49,7 +49,8 @@ def sample_of(case: Case) -> Sample:
     def listed(*tensors: Tensor) -> list[Tensor]:
         return [leaf for leaf in tree_leaves(f(*tensors)) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
 
-    return Sample(listed, inputs, [output.detach() for output in listed(*inputs)])
+    followed = [tensor.detach().requires_grad_() for tensor in inputs]  # of which f may ask for gradients
+    return Sample(listed, inputs, [output.detach() for output in listed(*followed)])
 
 
 def verdict(entry: Entry, sample: Sample, judged_on: Sample, order: int, seconds: float = SECONDS) -> Verdict:
@@ -72,7 +73,8 @@ def verdict(entry: Entry, sample: Sample, judged_on: Sample, order: int, seconds
         return Verdict(order, REFUSED, (), f"{type(error).__name__}: {error}")
     except Exception as error:  # whatever it is, the other entries go on
         return Verdict(order, BROKEN, (), f"{type(error).__name__}: {error}"[:500])
-    return _judged(entry, order, got, directions.line(judged_on), seconds)
+    resolution = max(torch.finfo(y.dtype).eps for y in sample.outputs)
+    return _judged(entry, order, got, directions.line(judged_on), resolution, seconds)
 
 
 def is_as_said(verdict: Verdict, refusal: Refusal | None) -> bool:
@@ -80,20 +82,26 @@ def is_as_said(verdict: Verdict, refusal: Refusal | None) -> bool:
     return refusal is not None and verdict.note.startswith(f"{refusal.error}:") and refusal.phrase in verdict.note
 
 
-def _judged(entry: Entry, order: int, got: float, line: lines.Line, seconds: float) -> Verdict:
+def _judged(entry: Entry, order: int, got: float, line: lines.Line, resolution: float, seconds: float) -> Verdict:
     reverse = _attempted(lambda: lines.reverse(line, order), math.nan, seconds) if not entry.kills_torch else math.nan
     is_plain = not math.isfinite(reverse)
     reverse = _attempted(lambda: lines.plain(line, order), math.nan, seconds) if is_plain else reverse
     forward = math.nan if is_plain else _attempted(lambda: lines.forward(line, order), math.nan, seconds)
     slope = lines.plain_slope(line) if is_plain else None
     numerical = _attempted(lambda: lines.differences(line, order, slope), (math.nan, math.inf), seconds)
-    found, agree, differ = judge(got, Evidence(reverse, forward, *numerical), convention=entry.is_convention)
-    if found == UNJUDGED and math.isfinite(reverse):
-        apart = abs(got - reverse) / max(abs(reverse), _ZERO)
-        found, agree, differ = (RIGHT, ("reverse",), ()) if apart <= _ALONE else (WRONG, (), ("reverse",))
+    evidence = Evidence(reverse, forward, numerical[0], numerical[1], resolution=resolution)
+    found, agree, differ = judge(got, evidence, convention=entry.is_convention)
+    if found == UNJUDGED and math.isfinite(reverse) and not _apart(forward, reverse) > _ALONE:
+        is_right = _apart(got, reverse) <= _ALONE
+        found, agree, differ = (RIGHT, ("reverse",), ()) if is_right else (WRONG, (), ("reverse",))
     by = tuple("autograd" if name == "reverse" and is_plain else name for name in (differ if found == WRONG else agree))
     note = "" if found == RIGHT else f"{got:.9g}; torch {reverse:.9g}, {forward:.9g}; differences {numerical}"
     return Verdict(order, found, by, note)
+
+
+def _apart(number: float, expected: float) -> float:
+    """Return how far a number is from another, relative; nan if there are not two."""
+    return abs(number - expected) / max(abs(expected), _ZERO)
 
 
 def _attempted(compute: Callable[[], Any], otherwise: Any, seconds: float) -> Any:

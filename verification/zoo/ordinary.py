@@ -1,8 +1,11 @@
 """Ordinary differential equations: torchdiffeq."""
 
+from functools import wraps
+from unittest import mock
+
 import torch
 
-from verification.zoo.entry import Case, Library
+from verification.zoo.entry import Case, Library, Output
 
 torchdiffeq = Library("torchdiffeq")
 
@@ -52,3 +55,24 @@ def dopri5() -> Case:
 def odeint_adjoint() -> Case:
     """Differentiate the end by the start; its adjoint equation has no second derivative."""
     return _end("rk4", adjoint=True)
+
+
+def _with_steps() -> Case:
+    """Return dopri5 differentiated through the sizes of its steps too, which torchdiffeq hides from autograd."""
+    from torchdiffeq._impl import rk_common
+
+    end, arguments = _end("dopri5")
+    sized = rk_common._optimal_step_size.__wrapped__
+
+    @wraps(end)
+    def followed(start: torch.Tensor) -> Output:
+        with mock.patch.object(rk_common, "_optimal_step_size", sized):
+            return end(start)
+
+    return followed, arguments
+
+
+@torchdiffeq.entry(options=_ADJOINT, like=_with_steps)
+def odeint_adjoint_dopri5() -> Case:
+    """Differentiate the end by the start; recorded is all that the solver does, the sizes of its steps included."""
+    return _end("dopri5", adjoint=True)

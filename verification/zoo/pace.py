@@ -1,7 +1,7 @@
 """How fast hofunc is on an entry, beside the best of torch: all nestings of jacrev and jacfwd, and torch.autograd."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from statistics import median
@@ -24,13 +24,14 @@ BURST = 5e-3  # seconds of a turn
 SECONDS = 5.0  # for one call of a way of torch
 FINALISTS = 2  # of torch's ways, how many are timed to the end
 _CLOSE = 1e-5
+_clock = time.process_time  # which others that use the same processors do not slow
 
 Way = Callable[[], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Seconds of calls at one order, nan or empty where there are none.
+    """Seconds of the processor that calls take at one order, nan or empty where there are none.
 
     Attributes:
         order: The order.
@@ -56,23 +57,30 @@ def pace(sample: Sample, order: int, *, tries_func: bool = True) -> Pace:
     argnums = tuple(range(len(sample.inputs)))
     hod = hofunc.hod(sample.f, order, argnums)
     forget()
-    start = time.perf_counter()
+    start = _clock()
     result = tree_leaves(hod(*sample.inputs))
-    first = time.perf_counter() - start
-    ours: dict[str, Way] = {"later": lambda: hod(*sample.inputs)}
-    no_plan = ""
-    try:
-        plan = hod.plan(*sample.inputs)
-        hod(*sample.inputs)  # which may change what the function keeps, and the plan relies on
-        plan(*sample.inputs)
-        ours["plan"] = lambda: plan(*sample.inputs)
-    except HofuncError as error:
-        no_plan = f"{type(error).__name__}: {error}"
+    first = _clock() - start
     finalists = dict(sorted(_agreeing(sample, order, result, tries_func), key=lambda found: found[1][1])[:FINALISTS])
-    ways = {**ours, **{name: way for name, (way, _) in finalists.items()}}
-    medians = {name: median(seconds) for name, seconds in interleaved(ways, ROUNDS, BURST).items()}
+    ways: dict[str, Way] = {"later": lambda: hod(*sample.inputs), **{name: way for name, (way, _) in finalists.items()}}
+    planned, no_plan = _planned(lambda: hod.plan(*sample.inputs), sample.inputs, [*ways.values()])
+    ways |= planned
+    medians = {name: median(seconds) for name, seconds in interleaved(ways, ROUNDS, BURST, _clock).items()}
     best = min(finalists, key=lambda name: medians[name], default="")
     return Pace(order, first, medians["later"], medians.get("plan"), medians.get(best), best, no_plan)
+
+
+def _planned(
+    make: Callable[[], Callable[..., Any]], inputs: Sequence[Tensor], others: Sequence[Way]
+) -> tuple[dict[str, Way], str]:
+    """Return the call of a plan, or why there is none: others may change what a function keeps and a plan relies on."""
+    try:
+        plan = make()
+        for other in (*others, *others):
+            other()
+            plan(*inputs)
+    except HofuncError as error:
+        return {}, f"{type(error).__name__}: {error}"
+    return {"plan": lambda: plan(*inputs)}, ""
 
 
 def _agreeing(
@@ -86,9 +94,9 @@ def _agreeing(
     for name, way in ways.items():
         with suppress(Exception), limited(SECONDS):  # a way may fail however it likes
             found = way()
-            start = time.perf_counter()
+            start = _clock()
             way()
-            seconds = time.perf_counter() - start
+            seconds = _clock() - start
             if same(found, expected):
                 yield name, (way, seconds)
 

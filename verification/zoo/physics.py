@@ -43,12 +43,13 @@ def burgers_by_jacobian() -> Case:
 
 
 @deepxde
-def fourier_network() -> Case:
+def operator_network() -> Case:
     import deepxde as library
 
     library.config.set_default_float("float64")
-    model = library.nn.MsFFN([2, 4, 1], "tanh", "Glorot normal", sigmas=[1.0])
-    return model, (torch.tensor([[0.3, -0.5]]),)
+    model = library.nn.DeepONet([3, 4, 4], [2, 4, 4], "tanh", "Glorot normal")
+    values = torch.randn(1, 3)
+    return lambda x: model((values, x)), (torch.tensor([[0.3, -0.5]]),)
 
 
 @neuraloperator
@@ -56,6 +57,8 @@ def fourier_neural_operator() -> Case:
     from neuralop.models import FNO
 
     model = FNO(n_modes=(3,), in_channels=1, out_channels=1, hidden_channels=2, n_layers=1).eval()
+    for parameter in model.parameters():  # those of frequencies are made in single precision
+        parameter.data = parameter.data.to(torch.complex128 if parameter.is_complex() else torch.float64)
     return model, (torch.randn(1, 1, 5),)
 
 
@@ -89,3 +92,17 @@ def private_lstm() -> Case:
 
     layer = DPLSTM(2, 2, batch_first=True)
     return lambda x: layer(x)[0], (torch.randn(1, 2, 2),)
+
+
+@opacus
+def gradients_of_samples() -> Case:
+    from opacus.grad_sample.functorch import ft_compute_per_sample_gradient, prepare_layer
+
+    layer, above = torch.nn.Linear(2, 2), torch.randn(3, 2)
+    network = torch.nn.Sequential(layer, torch.nn.Tanh())
+    prepare_layer(network)
+
+    def f(x: Tensor) -> tuple[Tensor, ...]:
+        return tuple(ft_compute_per_sample_gradient(network, [x], above).values())
+
+    return f, (torch.randn(3, 2),)

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from hofunc.releases import RELEASE
-from verification.conformance.verdicts import BROKEN, REFUSED, RIGHT, SLOW, WRONG
+from verification.conformance.verdicts import BROKEN, REFUSED, RIGHT, SLOW, UNJUDGED, WRONG
 from verification.zoo.entries import ENTRIES
-from verification.zoo.judge import ORDERS, Verdict, is_as_said
+from verification.zoo.judge import ORDERS, SECONDS, Verdict, is_as_said
 from verification.zoo.pace import Pace
 from verification.zoo.results import DIED, Found, load
 
@@ -18,17 +18,25 @@ TEXT = """\
 
 hofunc on functions of other people's libraries, as these are, at orders 2 and 3. `make zoo` makes this page, in an
 environment of its own with the versions that are pinned in constraints.txt: torch {torch}, float64, one thread
-of {processors}; {count} of {entries_there_are} functions, of {libraries}
+on a machine of {processors} processors; {count} of {entries_there_are} functions, of {libraries}
 libraries.
+
+{summary}
 
 Each derivative is contracted with random weights and directions to one number, which nested reverse and forward mode
 of torch.func, nested torch.autograd where torch.func fails, and differences of torch's first derivative judge, none of
-which uses hofunc. Where they disagree, differences decide.
+which uses hofunc. Where they disagree, differences decide. Where torch cannot differentiate a function twice, or does
+so wrongly, the oracles may take another function of the same values: the same model with eager attention and its norm
+written out, or a solver that autograd sees all steps of.
+
+Times are those that the process had a processor, not those that passed: other work shared the processors. It may also
+have taken their caches, so figures vary from run to run, for hofunc and torch alike.
 
 - **right**: as the oracles say that are named under "by".
 - **first**: milliseconds of the first call of `hofunc.hod`, which plans.
 - **later**, **plan**: how many times as fast as the best that torch offers is a later call, and a call of the plan:
   above 1, hofunc is faster. All are called in turn, and medians compared.
+- **too slow**: over {seconds:.0f} seconds.
 - **torch's best**: the fastest of the nestings of `jacrev` and `jacfwd`, and of a loop over rows by `torch.autograd`,
   that returns the same; a dash where none does.
 
@@ -41,6 +49,9 @@ which uses hofunc. Where they disagree, differences decide.
 {failures}
 
 ## Where there is no plan
+
+Their objects keep what a call computed, or are given something else by every call, and a plan relies on what they hold:
+where that may have changed, it refuses. The transform itself records them at every call.
 
 {plans}
 
@@ -58,6 +69,8 @@ def page(found: Sequence[Found], entries: int) -> str:
         count=len(found),
         entries_there_are=entries,
         libraries=len({ENTRIES[each.key].library for each in found}),
+        summary=_summary(found),
+        seconds=SECONDS,
         totals="\n".join(_totals(found)),
         failures="\n".join(_failures(found)),
         plans="\n".join(_plans(found)),
@@ -82,22 +95,35 @@ def is_as_expected(found: Found) -> bool:
     )
 
 
+def _summary(found: Sequence[Found]) -> str:
+    """Return the totals in a sentence for each order, and one for the times of both."""
+    lines = []
+    for order in ORDERS:
+        verdicts = [_at(each, order).verdict for each in found]
+        shares = [f"{100 * verdicts.count(word) / max(1, len(found)):.0f} % {word}" for word in (RIGHT, WRONG, REFUSED)]
+        lines.append(f"At order {order}: **{', '.join(shares)}**.")
+    known, faster = zip(*(_compared(found, order, "later") for order in ORDERS), strict=True)
+    lines.append(f"Later calls are at least level with torch's best in **{_share(sum(faster), sum(known))}**")
+    return "\n".join(lines) + "\nof the functions and orders at which torch returns the same at all."
+
+
 def _totals(found: Sequence[Found]) -> Iterator[str]:
     by_order = {order: [_at(each, order) for each in found] for order in ORDERS}
     rows = [
         [word, *(_share(sum(each.verdict == word for each in by_order[order]), len(found)) for order in ORDERS)]
-        for word in (RIGHT, WRONG, BROKEN, REFUSED, SLOW)
+        for word in (RIGHT, WRONG, REFUSED, BROKEN, SLOW, UNJUDGED)
     ]
     for title, field in (("a later call", "later"), ("a plan", "plan")):
-        rows.append([f"{title} at least as fast as torch", *(_faster(found, order, field) for order in ORDERS)])
+        compared = [_compared(found, order, field) for order in ORDERS]
+        rows.append([f"{title} at least as fast as torch", *(_share(faster, of) for of, faster in compared)])
     return _table(["", *(f"order {order}" for order in ORDERS)], rows)
 
 
-def _faster(found: Sequence[Found], order: int, field: str) -> str:
-    """Return in how many of the functions that torch can do, and hofunc does right, hofunc is no slower."""
+def _compared(found: Sequence[Found], order: int, field: str) -> tuple[int, int]:
+    """Return how many functions torch can do that hofunc does right, and in how many hofunc is no slower."""
     paces = [pace for each in found for pace in each.paces if pace.order == order and pace.torch is not None]
     seconds = [(getattr(pace, field), pace.torch) for pace in paces]
-    return _share(sum(ours is not None and ours <= torch for ours, torch in seconds), len(seconds))
+    return len(seconds), sum(ours is not None and ours <= torch for ours, torch in seconds)
 
 
 def _share(count: int, of: int) -> str:
