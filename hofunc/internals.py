@@ -10,6 +10,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from operator import attrgetter
 from threading import local
 from types import CodeType, FrameType, FunctionType
@@ -17,7 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C import DisableTorchFunctionSubclass, DispatchKey, TensorBase
+from torch._C import DisableTorchFunction, DisableTorchFunctionSubclass, DispatchKey, TensorBase
 from torch._C import _autocast_supported_devices as autocast_devices
 from torch._C import _current_graph_task_id as backward_pass
 from torch._C import _DisableAutocast as DisableAutocast
@@ -86,6 +87,7 @@ __all__ = [
     "MAKE_SUBCLASS",
     "TIES_ARE_SHARED",
     "BackwardHookFunction",
+    "Definition",
     "DisableAutocast",
     "DisableTorchFunctionSubclass",
     "DispatchKey",
@@ -245,8 +247,20 @@ def ops_named(start: str) -> list[OpOverload]:
     return [getattr(getattr(torch.ops.aten, name), overload) for name, overload in chosen]
 
 
+@dataclass(frozen=True)
+class Definition:
+    """How torch defines an op by other ops; a mode of functions would take it for a call of the op itself."""
+
+    op: OpOverload
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute the op by others."""
+        with DisableTorchFunction():
+            return self.op.decompose(*args, **kwargs)
+
+
 def has_definition(op: OpOverload) -> bool:
-    """Tell whether torch defines an op by other ops, as `op.decompose` computes it."""
+    """Tell whether torch defines an op by other ops."""
     return torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd")
 
 

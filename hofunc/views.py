@@ -192,7 +192,7 @@ def assembled(emit: Emit, parts: Sequence[Part]) -> Any:
     """Add parts, one at least, into one dense tensor; the axes of all parts have the same extents."""
     axes = parts[0].axes
     flat = [Part(part.coefficient, part.source, tuple((s,) for axis in part.axes for s in axis)) for part in parts]
-    if len(parts) == 1 or len({tuple(len(axis) for axis in part.axes) for part in parts}) > 1:
+    if len(parts) == 1 or len({tuple(tuple(s.extent for s in axis) for axis in part.axes) for part in parts}) > 1:
         return _added(emit, parts)
     total = _laid(emit, flat)
     return total if all(len(axis) == 1 for axis in axes) else emit(torch.reshape, total, shape_of(axes))

@@ -192,6 +192,12 @@ def test_schemas_say_what_ops_write_and_return() -> None:
 def test_definitions_by_other_ops() -> None:
     assert internals.has_definition(aten.matmul.default)
     assert not internals.has_definition(aten.mm.default)
+
+
+def test_a_definition_is_of_other_ops_in_a_mode_of_functions() -> None:
+    with Ops(lambda: None) as mode, torch.inference_mode(), Functions():
+        internals.Definition(aten.mH.default)(torch.ones(2, 3))
+    assert aten.mH.default not in mode.ops
     assert aten.addmv.default in internals.decomposition_table
 
 

@@ -1,6 +1,6 @@
 """Custom autograd Functions, and others, that have a rule: a call is recorded as one node, not as the ops inside."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import wraps
@@ -158,11 +158,30 @@ def _recorded_forward(function: type[torch.autograd.Function], op: FunctionOp) -
             else:
                 with _Inside(tape, op.__name__, given):
                     out = _other_than(given, original(*args))
+        _check_keyed(op, given)
         with torch.set_grad_enabled(is_followed):
             return tape.enter(op, given, out)
 
     forward._hofunc_original = original  # type: ignore[attr-defined]
     return forward
+
+
+def _check_keyed(op: FunctionOp, args: Sequence[Any]) -> None:
+    """Check that what a node is given beside tensors can be compared with what others are given.
+
+    Raises:
+        UntracedError: It cannot.
+    """
+    for arg in args:
+        if isinstance(arg, list | tuple):
+            _check_keyed(op, arg)
+        elif not isinstance(arg, Hashable):
+            raise UntracedError(
+                "hofunc: f uses a custom torch.autograd.Function",
+                got=f"{op}.apply with a {type(arg).__name__} for an argument, which may change from call to call",
+                expected="arguments that are tensors, numbers, or others that can be hashed",
+                remedy="If its backward is the derivative of its forward, set hofunc.options(functions='forward').",
+            )
 
 
 def _unrecorded_context(function: type[torch.autograd.Function]) -> Callable[..., Any]:

@@ -8,7 +8,7 @@ import torch
 from hofunc.graph.node import Call, Node
 from hofunc.graph.readings import ReadingTape
 from hofunc.graph.reads import Reads
-from hofunc.internals import OpOverload, decomposition_table, has_definition
+from hofunc.internals import Definition, OpOverload, decomposition_table, has_definition
 from hofunc.rules.expansion import Expansion
 from hofunc.rules.kinds import Composite, Constant, Rule
 from hofunc.rules.opaque import Complex, opaque_rule
@@ -39,7 +39,7 @@ def decompositions(op: Any) -> list[Callable]:
     """Return torch's own definitions of an op by other ops."""
     if not isinstance(op, OpOverload):
         return []
-    found = (decomposition_table.get(op), op.decompose if has_definition(op) else None)
+    found = (decomposition_table.get(op), Definition(op) if has_definition(op) else None)
     return [function for function in found if function is not None]
 
 

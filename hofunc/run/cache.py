@@ -190,7 +190,7 @@ def _made(graph: Graph, values: Sequence[torch.Tensor], asked: _Asked, spots: tu
     if asked.strategy == "auto" and (asked.planning == "quick" or (asked.planning == "auto" and not is_due)):
         made, forgone, _ = quickly(lowered, asked.orders, compact=asked.compact, limits=asked.limits, peak=peak)
         if forgone and asked.planning == "auto":
-            all_of_it = Due(1 + forgone * STEP_SECONDS / made.run_cost.seconds)
+            all_of_it = Due(1 + forgone * STEP_SECONDS / max(made.run_cost.seconds, STEP_SECONDS))
     else:
         made, *_ = plan(
             lowered, asked.orders, compact=asked.compact, strategy=asked.strategy, limits=asked.limits, peak=peak

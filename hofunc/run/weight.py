@@ -8,7 +8,9 @@ from typing import Any
 
 import torch
 
+from hofunc.graph.identity import innermost
 from hofunc.plan.blueprint import Blueprint
+from hofunc.plan.memory import memory_of
 from hofunc.plan.program import Program, Register
 
 _LEAVES = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size, Register, type)
@@ -22,8 +24,7 @@ def bytes_held(made: Blueprint) -> int:
         programs += [made.chunks.before, *made.chunks.bodies.values(), made.chunks.after]
     storages: dict[int, int] = {}
     for tensor in _tensors([made.lowered.origins, [_held(program) for program in programs]]):
-        storage = tensor.untyped_storage()
-        storages[storage._cdata] = storage.nbytes()
+        storages |= memory_of(innermost(tensor))
     count = len(made.lowered.graph.nodes) + sum(len(program.steps) for program in programs)
     return sum(storages.values()) + STEP_BYTES * count
 

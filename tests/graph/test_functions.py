@@ -518,3 +518,29 @@ def test_what_a_function_takes_and_returns_has_to_be_all(made: Any, message: str
     for call in (hofunc.jacobian(f), hofunc.jacobian(f).plan):
         with pytest.raises(hofunc.UntracedError, match=message):
             call(rand(device, 3))
+
+
+class Scaled(torch.autograd.Function):
+    """A multiple of the square, as options say."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, options: dict[str, float]) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.options = options
+        return x**2 * options["scale"]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (x,) = ctx.saved_tensors
+        return 2 * gradient * x * ctx.options["scale"], None
+
+
+def test_arguments_that_cannot_be_compared_are_refused(device: torch.device) -> None:
+    def f(x: Tensor) -> Tensor:
+        return Scaled.apply(x, {"scale": 2.0}).sum()
+
+    x = rand(device, 3)
+    with pytest.raises(hofunc.UntracedError, match=r"Scaled\.apply with a dict for an argument, .*functions='forward'"):
+        hofunc.hessian(f)(x)
+    with hofunc.options(functions=[Scaled]), pytest.warns(hofunc.FallbackWarning):
+        assert relative_error(hofunc.hessian(f)(x), 4 * torch.eye(3).to(x)) < 1e-12

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from hofunc import hod
 from hofunc.errors import MutationError
-from hofunc.graph import identity, memory, storage, tape
+from hofunc.graph import identity, memory, storage
 from hofunc.graph.overlaps import Overlaps
 from tests.cases import rand
 from tests.graph.recordings import recorded
@@ -60,7 +60,7 @@ def test_what_recording_looks_at_is_linear(
     f: Callable[[Tensor, int], Tensor], monkeypatch: pytest.MonkeyPatch, device: torch.device
 ) -> None:
     keys, meets = Mock(side_effect=identity.storage_key), Mock(side_effect=Overlaps._meets)
-    for module in (memory, storage, tape):
+    for module in (memory, storage):
         monkeypatch.setattr(module, "storage_key", keys)
     monkeypatch.setattr(Overlaps, "_meets", lambda *args: meets(*args))
 

@@ -117,6 +117,7 @@ MODULES_OF_NUMBERS = {
 def test_every_op_is_in_a_table() -> None:
     recorded = {name_of(op) for case in every_case() for op in recorded_ops(case)}
     with_rules = {name_of(op) for op, rule in RULES.items() if not is_of_numbers(rule)}
+    with_rules = {name for name in with_rules if not name.startswith("tests.")}  # which other tests define
     assert with_rules - recorded - NOT_RECORDED_HERE - {*TESTED_ELSEWHERE} == set()
 
 

@@ -12,10 +12,12 @@ import torch
 from torch import Tensor
 
 import hofunc
+from hofunc.plan.planner import Quick
 from hofunc.run import cache
 from hofunc.run.cache import Planned, forget, planned
 from tests.cases import mixed, rand
 from tests.graph.recordings import recorded
+from tests.plan.plans import lowered_plan
 from verification.oracles import nested_reverse, relative_error
 
 
@@ -212,3 +214,17 @@ def test_forgotten_plans_are_made_anew(device: torch.device, plans: OrderedDict)
     assert torch.equal(hofunc.hessian(mixed)(x), expected)
     (anew,) = plans.values()
     assert anew is not made
+
+
+def test_a_plan_without_steps(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a strategy is left out of one that has nothing to run."""
+    x = rand(device, 3)
+    made = lowered_plan(lambda x: x * 2, x)
+
+    def quickly(*_: Any, **__: Any) -> Quick:
+        return Quick(made, 100, 1)
+
+    monkeypatch.setattr(cache, "quickly", quickly)
+    assert made.run_cost.seconds == 0
+    for _ in range(3):
+        assert not hofunc.hessian(lambda x: x * 2)(x).any()

@@ -277,7 +277,6 @@ def test_order(order: Any, x: Tensor) -> None:
     ("dtype", "expected"),
     [
         (torch.int64, "a floating-point or complex dtype"),
-        (torch.complex128, "a floating-point or complex dtype"),
         (torch.bfloat16, "torch.float64, or torch.float32"),
         (torch.float16, "torch.float64, or torch.float32"),
     ],
