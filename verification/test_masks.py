@@ -46,8 +46,8 @@ SINGULAR: dict[str, Function] = {
 }
 SHAPES: dict[int, Sequence[Shape]] = {1: ((4,), (2, 3), (2, 2, 2), (1, 2, 4, 4)), 2: ((3,), (2, 3), (3, 2)), 3: ((3,),)}
 USES = 3  # of a row, at most, on operands of given shapes
-# By directions all eigenvalues are taken to vary, so that by these strategies a root of one that is constant, as that of
-# a matrix masked whole, is nan.
+# By directions all eigenvalues are taken to vary, so that by these strategies a root of one that is constant, as that
+# of a matrix masked whole, is nan.
 NOT_SETTLED = {"spectrum"}
 ONCE = ("attention", "embedding bag", "hardsigmoid")  # rows that torch cannot differentiate twice
 
