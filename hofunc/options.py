@@ -118,42 +118,16 @@ class options:  # noqa: N801 - it is called as a function is, as torch.set_grad_
         max_plan_seconds: float | None = None,
         cache_bytes: int | None = None,
     ):
-        if fallback is not None and fallback not in FALLBACKS:
-            raise ArgumentError(
-                "hofunc.options: fallback",
-                got=repr(fallback),
-                expected=f"one of {FALLBACKS}",
-                remedy="'warn' is what holds unless it is set.",
-            )
+        _check("fallback", fallback, fallback in FALLBACKS, f"one of {FALLBACKS}", "'warn'")
         chosen = functions if functions is None or isinstance(functions, str) else _classes(functions)
-        if isinstance(chosen, str) and chosen not in PASSES:
-            raise ArgumentError(
-                "hofunc.options: functions",
-                got=repr(functions),
-                expected=f"one of {PASSES}, or a collection of classes of torch.autograd.Function",
-                remedy="'backward' is what holds unless it is set.",
-            )
-        if planning is not None and planning not in PLANNINGS:
-            raise ArgumentError(
-                "hofunc.options: planning",
-                got=repr(planning),
-                expected=f"one of {PLANNINGS}",
-                remedy="'auto' is what holds unless it is set.",
-            )
-        if max_plan_seconds is not None and not _is_positive(max_plan_seconds):
-            raise ArgumentError(
-                "hofunc.options: max_plan_seconds",
-                got=repr(max_plan_seconds),
-                expected="a number of seconds above zero",
-                remedy="math.inf is what holds unless it is set.",
-            )
-        if cache_bytes is not None and (type(cache_bytes) is not int or cache_bytes < 0):
-            raise ArgumentError(
-                "hofunc.options: cache_bytes",
-                got=repr(cache_bytes),
-                expected="a number of bytes, 0 or more",
-                remedy="256 << 20 is what holds unless it is set.",
-            )
+        is_right = not isinstance(chosen, str) or chosen in PASSES
+        passes = f"one of {PASSES}, or a collection of classes of torch.autograd.Function"
+        _check("functions", functions, is_right, passes, "'backward'")
+        _check("planning", planning, planning in PLANNINGS, f"one of {PLANNINGS}", "'auto'")
+        seconds = "a number of seconds above zero"
+        _check("max_plan_seconds", max_plan_seconds, _is_positive(max_plan_seconds), seconds, "math.inf")
+        is_right = type(cache_bytes) is int and cache_bytes >= 0
+        _check("cache_bytes", cache_bytes, is_right, "a number of bytes, 0 or more", "256 << 20")
         self._before = {name: getattr(_Current, name) for name in _NAMES}
         _Current.fallback = fallback or _Current.fallback
         _Current.functions = _Current.functions if chosen is None else chosen
@@ -169,6 +143,17 @@ class options:  # noqa: N801 - it is called as a function is, as torch.set_grad_
     ) -> None:
         for name, value in self._before.items():
             setattr(_Current, name, value)
+
+
+def _check(name: str, value: Any, is_right: bool, expected: str, default: str) -> None:
+    """Refuse what an option is set to, unless it is left out."""
+    if value is not None and not is_right:
+        raise ArgumentError(
+            f"hofunc.options: {name}",
+            got=repr(value),
+            expected=expected,
+            remedy=f"{default} is what holds unless it is set.",
+        )
 
 
 def _is_positive(value: Any) -> bool:

@@ -223,10 +223,10 @@ def _side_by_side(parts: Sequence[Part], dim: int) -> list[list[Part]]:
     if len(groups) < 2 or bounds[-1] != parts[0].axes[dim][0].extent:
         return []
     ranges = zip(groups, bounds, bounds[1:], strict=False)
-    return [[_within(part, dim, start, stop) for part in group] for group, start, stop in ranges]
+    return [[within(part, dim, start, stop) for part in group] for group, start, stop in ranges]
 
 
-def _within(part: Part, dim: int, start: int, stop: int) -> Part:
+def within(part: Part, dim: int, start: int, stop: int) -> Part:
     """Return a part as it is seen in a range of an axis."""
     (segment,) = part.axes[dim]
     narrowed = Segment(segment.label, segment.start - start, stop - start)

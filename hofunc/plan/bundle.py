@@ -15,7 +15,7 @@ from hofunc.algebra.partitions import Key, arrangements
 from hofunc.algebra.term import Factor, Term, with_slots
 from hofunc.plan.accumulate import core
 from hofunc.plan.program import Builder, cut
-from hofunc.views import Labelled, Part, assembled, each, spread
+from hofunc.views import Labelled, Part, assembled, each, spread, within
 
 LEAST = 8  # inputs, below which a block for each is no more work
 FEW = 3  # blocks of one node, likewise
@@ -84,20 +84,14 @@ class Bundle:
             members = self._members[output, key] if key[place] == self.number else {key[place]}
             self._members[result] = self._members[result] | members
             parts.append(self._part(term, place, key[place], (*out, *slot)))
-        start, stop = min(part.axes[-1][0].start for part in parts), max(part.axes[-1][0].stop for part in parts)
+        reached = [part.axes[-1][0] for part in parts]
+        start, stop = min(segment.start for segment in reached), max(segment.stop for segment in reached)
+        tensor = assembled(self._builder.emit, [within(part, len(part.axes) - 1, start, stop) for part in parts])
         label = Label(stop - start)
-        near = [
-            part._replace(axes=(*part.axes[:-1], (self._moved(part.axes[-1][0], start, label.size),))) for part in parts
-        ]
-        tensor = assembled(self._builder.emit, near)
-        labels = [found for found in (*labels_of(out, slot), label) if found.size > 1]
-        tensor = self._builder.emit(torch.reshape, tensor, tuple(found.size for found in labels))
+        labels = _with_dims((*labels_of(out, slot), label))
+        tensor = self._builder.emit(torch.reshape, tensor, tuple(label.size for label in labels))
         bundled: Axes = ((Segment(label, start, self._extent),),)
         return result, [Term(1, (Factor(tensor, each(labels)),), out, (slot, bundled))]
-
-    @staticmethod
-    def _moved(segment: Segment, start: int, size: int) -> Segment:
-        return segment._replace(start=segment.start - start, extent=size)
 
     def _part(self, term: Term, place: int, variable: int, axes: Axes) -> Part:
         """Return what a term has of the bundle, given the other axes by new labels."""
@@ -110,8 +104,8 @@ class Bundle:
             start, size, whole = self._ranges[variable].start, len(self._ranges[variable]), own
         tensor = spread(self._builder.emit, core(self._builder, term), (*term.out, *slot, *whole))
         label = Label(size)
-        labels = [found for found in (*labels_of(axes), label) if found.size > 1]
-        tensor = self._builder.emit(torch.reshape, tensor, tuple(found.size for found in labels))
+        labels = _with_dims((*labels_of(axes), label))
+        tensor = self._builder.emit(torch.reshape, tensor, tuple(label.size for label in labels))
         return Part(term.coefficient, Labelled(tensor, tuple(labels)), (*axes, (Segment(label, start, self._extent),)))
 
     def inherit(self, target: Block, source: Block) -> None:
@@ -139,7 +133,12 @@ class Bundle:
         tensor, labels = given.tensor, list(given.labels)
         if reached.label in labels:
             dim, start = labels.index(reached.label), self._ranges[member].start - reached.start
-            labels[dim : dim + 1] = [label for label in labels_of(axes) if label.size > 1]
+            labels[dim : dim + 1] = _with_dims(labels_of(axes))
             tensor = self._builder.emit(cut, tensor, dim, start, len(self._ranges[member]))
             tensor = self._builder.emit(torch.reshape, tensor, tuple(label.size for label in labels))
         return term._replace(factors=(Factor(tensor, each(labels)),), slots=(*slots, axes))
+
+
+def _with_dims(labels: Iterable[Label]) -> list[Label]:
+    """Return the labels for which tensors have a dimension."""
+    return [label for label in labels if label.size > 1]

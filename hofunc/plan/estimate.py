@@ -9,10 +9,9 @@ from math import comb, prod
 from typing import NamedTuple
 
 from hofunc.algebra.extents import Rows
-from hofunc.algebra.partitions import choices
 from hofunc.graph.node import Graph
 from hofunc.plan.blocks import Local, is_nonlinear
-from hofunc.plan.reverse import elimination_order
+from hofunc.plan.reverse import Pending, elimination_order, substitutions
 
 MOST = 200_000  # compositions at which counting ends
 ENTRIES = 50_000  # that run as long as the calls of a composition, most of them by some structure that is not seen here
@@ -72,23 +71,19 @@ def _of_directions(
 
 
 def _of_reverse(graph: Graph, local: Mapping[int, Local], order: int, sizes: Sequence[int], rate: float) -> Estimate:
-    """Count by eliminating nodes from the keys of blocks."""
-    having: dict[int, set[tuple[int, ...]]] = {}
+    """Count by eliminating nodes from the keys of blocks, those of all outputs together."""
+    blocks = Pending()
     for output in graph.outputs:
-        having.setdefault(output, set()).add((output,))
+        blocks.add((0, (output,)), ())
     total, run = 0, 0.0
     for node in elimination_order(local):
-        keys, inner = sorted(local[node]), [len(key) for key in sorted(local[node])]
-        for block in having.pop(node, ()):
-            rest = tuple(other for other in block if other != node)
-            for other in {*rest}:
-                having[other].discard(block)
-            for chosen in choices(inner, len(block) - len(rest), order - len(rest)):
-                target = tuple(sorted((*rest, *(operand for place in chosen for operand in keys[place]))))
+        for (_, key), _ in blocks.taken(node):
+            rest, chosen = substitutions(node, key, local[node], order)
+            for groups in chosen:
+                target = tuple(sorted((*rest, *(operand for group in groups for operand in group))))
                 total += 1
                 run += 1 + rate * prod(sizes[other] for other in target)
-                for other in target:
-                    having.setdefault(other, set()).add(target)
+                blocks.add((0, target), ())
         if total > MOST:
             break
     return Estimate(total, run)

@@ -63,15 +63,11 @@ def plan(
         RowsError: Rows mix, so that chunk_size cannot be kept to; it is an ArgumentError.
         ArgumentError: No plan keeps to max_bytes.
     """
-    lowered = with_rows(lowered)
-    local = local_blocks(lowered, max(orders))
-    make = _maker(lowered, local, orders, compact, limits, peak)
     if strategy != "auto":
+        lowered = with_rows(lowered)
+        make = _maker(lowered, local_blocks(lowered, max(orders)), orders, compact, limits, peak)
         return tuple(_within([make(strategy, inf)], limits, peak))
-    counts = _estimates(lowered, local, orders)
-    _announce(lowered, orders, counts)
-    turns = _Turns(make, counts, device_of(lowered.graph), limits, peak)
-    plans = turns.taken(_POSSIBLE)
+    plans = _turns(lowered, orders, compact, limits, peak).taken(_POSSIBLE)
     return tuple(sorted(_within(plans, limits, peak), key=lambda plan: plan.run_cost.seconds))
 
 
@@ -96,12 +92,7 @@ def quickly(lowered: Lowered, orders: Sequence[int], *, compact: bool, limits: L
     compositions, which is counted before. So the strategy that should run fastest is planned first; another one only
     if it should not take longer than the first plan does.
     """
-    lowered = with_rows(lowered)
-    local = local_blocks(lowered, max(orders))
-    make = _maker(lowered, local, orders, compact, limits, peak)
-    counts = _estimates(lowered, local, orders)
-    _announce(lowered, orders, counts)
-    turns = _Turns(make, counts, device_of(lowered.graph), limits, peak)
+    turns = _turns(lowered, orders, compact, limits, peak)
     plans = turns.taken(_LIKELY)
     best = min(_within(plans, limits, peak), key=lambda plan: plan.run_cost.seconds)
     made = {plan.strategy for plan in plans} | turns.inapplicable
@@ -243,6 +234,16 @@ class _Turns:
     def _expected(self, name: str, best: Blueprint) -> float:
         """Return how many steps a strategy runs as long as, if the estimate errs as that of the best one did."""
         return self.estimates[name].run * best.effort / max(1, self.estimates[best.strategy].compositions)
+
+
+def _turns(lowered: Lowered, orders: Sequence[int], compact: bool, limits: Limits, peak: Peak) -> _Turns:
+    """Return what plans by the strategies that may be taken, and say so if that is going to take long."""
+    lowered = with_rows(lowered)
+    local = local_blocks(lowered, max(orders))
+    estimates = _estimates(lowered, local, orders)
+    _announce(lowered, orders, estimates)
+    make = _maker(lowered, local, orders, compact, limits, peak)
+    return _Turns(make, estimates, device_of(lowered.graph), limits, peak)
 
 
 class _Clock:

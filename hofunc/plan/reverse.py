@@ -31,14 +31,19 @@ def eliminated(
     By Schwarz's theorem the slots of the node are alike, and so are choices that differ in their order: each is
     composed once, and the block gets it once for every distinct way of dealing out its slots.
     """
-    count = key.count(index)
-    rest = tuple(variable for variable in key if variable != index)
-    inner_keys = sorted(local)
-    for chosen in choices([len(inner) for inner in inner_keys], count, highest - len(rest)):
-        groups = [inner_keys[place] for place in chosen]
+    rest, chosen = substitutions(index, key, local, highest)
+    for groups in chosen:
         composed = substituted(builder, index, key, terms, [local[group] for group in groups])
         target, orders = arrangements(rest, groups)
         yield target, [with_slots(term, order) for order in orders for term in composed]
+
+
+def substitutions(index: int, key: Key, local: Local, highest: int) -> tuple[Key, Iterator[list[Key]]]:
+    """Return what stays of a key without a node, and the choices of inner keys for its slots up to an order in all."""
+    rest = tuple(variable for variable in key if variable != index)
+    inner_keys = sorted(local)
+    chosen = choices([len(inner) for inner in inner_keys], len(key) - len(rest), highest - len(rest))
+    return rest, ([inner_keys[place] for place in places] for places in chosen)
 
 
 def substituted(
@@ -80,7 +85,7 @@ def reverse(
     inputs = [number for number in builder.lowered.graph.inputs if nodes[number].active]
     bundle = Bundle(builder, inputs if bundles and len(inputs) >= LEAST else ())
     degrees = [*_degrees(builder, local, highest), 1]
-    blocks = _Pending()
+    blocks = Pending()
     for output in dict.fromkeys(builder.lowered.graph.outputs):
         if nodes[output].active:
             blocks.add((output, (output,)), [identity(fresh_axes(nodes[output].shape))])
@@ -91,7 +96,7 @@ def reverse(
                 if sum(degrees[variable] for variable in target) >= min(orders):
                     blocks.add((output, target), composed)
                     bundle.inherit((output, target), (output, key))
-    result = _Pending()
+    result = Pending()
     for block, pending in blocks.terms.items():
         if len(block[1]) in orders:
             for wanted, terms in bundle.untied(block, add(builder, pending)):
@@ -99,7 +104,7 @@ def reverse(
     return {block: added for block, terms in result.terms.items() if (added := add(builder, terms))}
 
 
-class _Pending:
+class Pending:
     """Blocks that are not added up yet, found by the nodes that they have.
 
     Attributes:
