@@ -1,0 +1,229 @@
+"""Jets: Taylor coefficients of the nodes along the slots of a contracted derivative, and adjoints along some of them.
+
+The coefficient of a node along some slots is its derivative in the directions that these stand for, with the labels
+that only they bear already summed: for a Laplacian, along both of its slots, it is one vector and not a matrix. By the
+rule of Faa di Bruno it is a sum over the ways to deal the slots out to those of the local derivatives; ways that an
+exchange of like slots makes equal are computed once, and so are coefficients that differ only by the names of labels.
+
+The adjoint of a node along some slots is the same coefficient of the derivative of the output by the node.
+Source: Griewank and Walther, Evaluating Derivatives (2008), chapters 10.2 and 13; Bettencourt, Johnson and Duvenaud,
+Taylor-mode automatic differentiation for higher-order derivatives in JAX (2019), for Faa di Bruno's rule by partitions.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from itertools import chain, combinations, product
+from operator import or_
+from typing import NamedTuple
+
+from hofunc.algebra.compose import compose
+from hofunc.algebra.term import Factor, Term, with_slots
+from hofunc.graph.node import Ref
+from hofunc.plan.accumulate import accumulated
+from hofunc.plan.blocks import Blocks, Local, is_nonlinear
+from hofunc.plan.contract import contract
+from hofunc.plan.program import Builder
+from hofunc.plan.reverse import reverse
+from hofunc.plan.slots import Bearer, Indices, Places, Slots, axes_of, canonical, deals, labelled, tied
+
+
+class Start(NamedTuple):
+    """The output from which adjoints start, and what of it is wanted.
+
+    Attributes:
+        node: The output.
+        indices: The index of each of its axes.
+        operands: What it is multiplied by.
+        open: The labels that are kept.
+    """
+
+    node: int
+    indices: Indices
+    operands: tuple[Bearer, ...]
+    open: tuple[str, ...]
+
+
+class Jets:
+    """Taylor coefficients and adjoints of the nodes of a graph, each computed once.
+
+    Args:
+        builder: Takes the steps.
+        local: The local derivatives of every node on the way.
+    """
+
+    def __init__(self, builder: Builder, local: Mapping[int, Local]):
+        self.builder, self.local = builder, local
+        self._nodes = builder.lowered.graph.nodes
+        self._coefficients: dict[tuple[int, Slots], list[Term]] = {}
+        self._adjoints: dict[tuple[Start, int, Slots], list[Term]] = {}
+        self._blocks: dict[int, Blocks] = {}
+        self._takers: dict[int, list[int]] = defaultdict(list)  # by node, those that are computed from it
+        inputs = [number for number in builder.lowered.graph.inputs if self._nodes[number].active]
+        self._depends = {number: 1 << number for number in inputs}  # sets of inputs, as the bits of a number
+        for node in sorted(local):
+            operands = {operand for key in local[node] for operand in key}
+            self._depends[node] = reduce(or_, (self._depends[operand] for operand in operands), 0)
+            for operand in operands:
+                self._takers[operand].append(node)
+
+    def sizes(self, bearers: Iterable[Bearer]) -> dict[str, int]:
+        """Return the size of every label that something bears."""
+        pairs = [pair for node, indices in bearers for pair in zip(indices, self._nodes[node].shape, strict=True)]
+        return {index: size for index, size in pairs if isinstance(index, str)}
+
+    def fill(self, nodes: Iterable[int], slots: Iterable[Slots]) -> None:
+        """Compute coefficients from the inputs on, so that no later question goes deep."""
+        wanted = list(dict.fromkeys(canonical(each)[0] for each in slots))
+        for node in sorted(nodes):
+            for each in wanted:
+                self.coefficient(node, each)
+
+    def coefficient(self, node: int, slots: Slots) -> list[Term]:
+        """Return a coefficient of a node: contracted terms with a slot for every open label."""
+        known, places = canonical(slots)
+        if (node, known) not in self._coefficients:
+            self._coefficients[node, known] = self._coefficient(node, known)
+        return [with_slots(term, places) for term in self._coefficients[node, known]]
+
+    def _coefficient(self, node: int, slots: Slots) -> list[Term]:
+        depends = self._depends.get(node, 0)
+        if not all(any(depends >> number & 1 for number, _ in slot) for slot in slots.slots):
+            return []
+        if node not in self.local:
+            return self._added(self._seeds(node, slots))
+        return self._added(self.composed(self.local[node], slots))
+
+    def _seeds(self, node: int, slots: Slots) -> Iterator[Term]:
+        """Yield the coefficient of an input, which has none along several slots."""
+        names = labelled(self.sizes(slots.bearers()))
+        factors = tuple([Factor(Ref(number), axes_of(indices, names)) for (number, indices), _ in slots.operands])
+        for number, indices in slots.slots[0] if len(slots.slots) == 1 else ():
+            if number == node:
+                axes = axes_of(indices, names, self._nodes[node].shape)
+                yield Term(1, factors, axes, tuple([axes_of((name,), names) for name in slots.open]))
+
+    def composed(self, local: Local, slots: Slots, least: int = 1) -> Iterator[Term]:
+        """Yield the sum over the ways to deal slots out to those of local derivatives of some order at least."""
+        sizes = self.sizes(slots.bearers())
+        for key, outers in local.items():
+            if not least <= len(key) <= len(slots.slots):
+                continue
+            for times, groups in deals(slots, tuple(Counter(key).values())):
+                parts = [slots.part(group) for group in groups]
+                indices, operands = tuple(chain(*(part.open for part in parts))), slots.joining(groups)
+                inners = [self.coefficient(operand, part) for operand, part in zip(key, parts, strict=True)]
+                for outer, *chosen in product(outers, *inners):
+                    term = compose(outer._replace(coefficient=outer.coefficient * times), chosen)
+                    term = term and tied(term, 0, indices, slots.open, operands, sizes)
+                    if term is not None:
+                        yield term
+
+    def _added(self, terms: Iterable[Term]) -> list[Term]:
+        return accumulated(self.builder, [contract(self.builder, term) for term in terms])
+
+    def fill_adjoints(self, start: Start, slots: Slots) -> None:
+        """Compute adjoints along all choices of some slots, from the output on, so that no later question goes deep."""
+        parts = [slots.part(places) for places in subsets(len(slots.slots))]
+        for node in sorted([*self.local, *self.builder.lowered.graph.inputs], reverse=True):
+            for part in parts:
+                self.adjoint(start, node, part)
+
+    def adjoint(self, start: Start, node: int, slots: Slots) -> list[Term]:
+        """Return the coefficient of the derivative of an output by a node: contracted terms.
+
+        Their outputs are the open labels of the start; the node's slot comes first, then one for every open label.
+        """
+        known, places = canonical(slots)
+        if (start, node, known) not in self._adjoints:
+            if node == start.node:
+                terms = [] if known.slots else [self._started(start)]
+            else:
+                terms = self._added(self._led_back(start, node, known))
+            self._adjoints[start, node, known] = terms
+        order = (0, *(1 + place for place in places))
+        return [with_slots(term, order) for term in self._adjoints[start, node, known]]
+
+    def _started(self, start: Start) -> Term:
+        names = labelled(self.sizes([(start.node, start.indices), *start.operands]))
+        factors = tuple([Factor(Ref(number), axes_of(indices, names)) for number, indices in start.operands])
+        axes = axes_of(start.indices, names, self._nodes[start.node].shape)
+        return contract(self.builder, Term(1, factors, axes_of(start.open, names), (axes,)))
+
+    def _led_back(self, start: Start, node: int, slots: Slots) -> Iterator[Term]:
+        """Yield the adjoint of a node by those of the nodes that take it."""
+        sizes = self.sizes(slots.bearers())
+        for taker in self._takers[node]:
+            for places in subsets(len(slots.slots)):
+                rest = tuple(place for place in range(len(slots.slots)) if place not in places)
+                adjoints = self.adjoint(start, taker, slots.part(places))
+                for term, indices, groups in self._slopes(taker, node, slots, rest) if adjoints else ():
+                    for adjoint in adjoints:
+                        outer_open = slots.part(places).open
+                        found = compose(adjoint, [term, *[None] * len(outer_open)])
+                        if found is None:
+                            continue
+                        count = len(outer_open)
+                        order = (count, *range(count), *range(count + 1, len(found.slots)))
+                        operands = slots.joining((places, *groups))
+                        found = tied(
+                            with_slots(found, order), 1, (*outer_open, *indices), slots.open, operands, sizes
+                        )
+                        if found is not None:
+                            yield found
+
+    def _slopes(
+        self, taker: int, node: int, slots: Slots, places: Places
+    ) -> Iterator[tuple[Term, Indices, tuple[Places, ...]]]:
+        """Yield the derivative of a node by one that it takes along some of the slots, not joined yet.
+
+        Each term comes with the labels of its slots beyond the first, and the groups of which they are.
+        """
+        for key, outers in self.local[taker].items():
+            if node not in key or not len(key) - 1 <= len(places) or (len(key) == 1) != (not places):
+                continue
+            here = key.index(node)
+            others = key[:here] + key[here + 1 :]
+            for times, groups in deals(slots.part(places), tuple(Counter(others).values())):
+                groups = tuple([tuple([places[place] for place in group]) for group in groups])
+                parts = [slots.part(group) for group in groups]
+                inners = [self.coefficient(operand, part) for operand, part in zip(others, parts, strict=True)]
+                for outer, *chosen in product(outers, *inners):
+                    filled: list[Term | None] = [*chosen[:here], None, *chosen[here:]]
+                    term = compose(outer._replace(coefficient=outer.coefficient * times), filled)
+                    if term is not None:
+                        yield term, tuple(chain(*(part.open for part in parts))), groups
+
+    def through(self, start: Start, node: int) -> Local:
+        """Return the local derivatives of a node, of orders from two on, as they enter the output."""
+        adjoints = self.adjoint(start, node, NONE)
+        return {
+            key: [term for term in (compose(adjoint, [outer]) for adjoint, outer in product(adjoints, outers)) if term]
+            for key, outers in self.local[node].items()
+            if len(key) > 1
+        }
+
+    def blocks(self, order: int) -> Blocks:
+        """Return whole derivatives of an order."""
+        if order not in self._blocks:
+            self._blocks[order] = reverse(self.builder, self.local, (order,))
+        return self._blocks[order]
+
+    def before_nonlinear(self) -> set[int]:
+        """Return the nodes whose coefficients are asked for below the highest order: nonlinear nodes' and all before."""
+        left = [operand for node in self.local if is_nonlinear(self.local[node]) for operand in self._nodes[node].operands]
+        found: set[int] = set()
+        while left:
+            node = left.pop()
+            if node in self._depends and node not in found:
+                found.add(node)
+                left.extend(self._nodes[node].operands)
+        return found
+
+
+NONE = Slots((), (), ())
+
+
+def subsets(count: int) -> list[Places]:
+    """List the choices of some of so many places, none and all among them."""
+    return [chosen for size in range(count + 1) for chosen in combinations(range(count), size)]

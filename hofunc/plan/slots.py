@@ -1,0 +1,262 @@
+"""Slots of a contracted derivative: what indices they have, which of these are summed, and how slots part into groups.
+
+A contraction gives each axis of every slot an index: the name of a label, or a number. A label may stand on several
+slots, and on operands, which multiply the derivative. It is open if it is still asked for, be it by the result, by the
+output or by a slot that is not there yet; all others are summed as soon as everything that bears them is there.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain, combinations, permutations
+from typing import NamedTuple
+
+from hofunc.algebra.compose import compose
+from hofunc.algebra.labels import Axes, Label, Segment, extent, full
+from hofunc.algebra.partitions import set_partitions
+from hofunc.algebra.term import Factor, Term
+from hofunc.graph.node import Ref
+
+Index = str | int  # the name of a label, or the one place that is taken of an axis
+Indices = tuple[Index, ...]
+Bearer = tuple[int, Indices]  # a tensor, by its node, and the index of each of its axes
+Slot = tuple[Bearer, ...]  # the variables of which a slot is one, each with its indices
+Places = tuple[int, ...]
+
+
+class Operand(NamedTuple):
+    """A tensor that multiplies the derivative where some slots are.
+
+    Attributes:
+        bearer: The tensor, with its indices.
+        home: The slots that have to be there: those that bear labels of it that are summed.
+    """
+
+    bearer: Bearer
+    home: Places
+
+
+MOST_ORDERS = 6  # slots, up to which all their orders are compared
+
+
+class Slots(NamedTuple):
+    """Some slots of a contracted derivative, with the operands whose labels they bear.
+
+    Attributes:
+        slots: The indices of every slot.
+        operands: The operands that multiply what is here.
+        open: The labels that are kept, in order.
+    """
+
+    slots: tuple[Slot, ...]
+    operands: tuple[Operand, ...]
+    open: tuple[str, ...]
+
+    def part(self, places: Places) -> "Slots":
+        """Return some of the slots, with what multiplies them alone; labels that others bear are open."""
+        inside = tuple([self.slots[place] for place in places])
+        outside = [self.slots[place] for place in range(len(self.slots)) if place not in places]
+        operands = [operand for operand in self.operands if {*operand.home} <= {*places}]
+        others = [operand.bearer for operand in self.operands if operand not in operands]
+        asked = {*self.open, *labels_of(chain(*outside, others))}
+        borne = labels_of(chain(*inside, (operand.bearer for operand in operands)))
+        moved = tuple([Operand(bearer, tuple([places.index(place) for place in home])) for bearer, home in operands])
+        return Slots(inside, moved, tuple([name for name in borne if name in asked]))
+
+    def joining(self, groups: Sequence[Places]) -> list[Bearer]:
+        """Return the operands that multiply what is here, and none of some groups of it alone."""
+        return [bearer for bearer, home in self.operands if not any({*home} <= {*group} for group in groups)]
+
+    def bearers(self) -> Iterator[Bearer]:
+        """Yield all that bears a label."""
+        yield from chain(*self.slots, (operand.bearer for operand in self.operands))
+
+
+def labels_of(bearers: Iterable[Bearer]) -> list[str]:
+    """Return the labels that something bears, in order of first appearance."""
+    return list(dict.fromkeys(index for _, indices in bearers for index in indices if isinstance(index, str)))
+
+
+@lru_cache(maxsize=4096)
+def canonical(slots: Slots) -> tuple[Slots, tuple[int, ...]]:
+    """Return the slots in the order, and by the names, that all have that differ from them in these only.
+
+    Returns:
+        The slots, and the place that each open label of the given slots has among those of the returned ones.
+    """
+    count = len(slots.slots)
+    orders = permutations(range(count)) if count <= MOST_ORDERS else [tuple(range(count))]
+    named = [_named(slots, order) for order in orders]
+    best, names = min(named, key=lambda found: _sortable(found[0]))
+    return best, tuple([best.open.index(names[name]) for name in slots.open])
+
+
+def _named(slots: Slots, order: Places) -> tuple[Slots, dict[str, str]]:
+    """Return slots in an order, their labels numbered by first appearance, and the number of each."""
+    inside = [slots.slots[place] for place in order]
+    operands = [Operand(bearer, tuple(sorted(map(order.index, home)))) for bearer, home in sorted(slots.operands)]
+    borne = labels_of(chain(*inside, (operand.bearer for operand in operands)))
+    names = {name: f"{number:03}" for number, name in enumerate(borne)}
+    renamed = tuple([tuple([_renamed(bearer, names) for bearer in slot]) for slot in inside])
+    entered = tuple([operand._replace(bearer=_renamed(operand.bearer, names)) for operand in operands])
+    return Slots(renamed, entered, tuple(sorted(names[name] for name in slots.open))), names
+
+
+def _renamed(bearer: Bearer, names: Mapping[str, str]) -> Bearer:
+    node, indices = bearer
+    return node, tuple([names.get(index, index) if isinstance(index, str) else index for index in indices])
+
+
+def _sortable(slots: Slots) -> tuple:
+    """Return what slots are ordered by: numbers before labels."""
+    bearers = [[(node, [str(index) for index in indices]) for node, indices in slot] for slot in slots.slots]
+    operands = [(node, [str(index) for index in indices], home) for (node, indices), home in slots.operands]
+    return bearers, operands, slots.open
+
+
+class Deal(NamedTuple):
+    """A way to deal slots out to the slots of a local derivative.
+
+    Attributes:
+        times: How many ways are like it, so that all come to the same.
+        groups: The places of the slots that each of those of the local derivative gets.
+    """
+
+    times: int
+    groups: tuple[Places, ...]
+
+
+@lru_cache(maxsize=4096)
+def deals(slots: Slots, counts: tuple[int, ...]) -> tuple[Deal, ...]:
+    """List the ways to deal slots out to the slots of a local derivative, of which every one gets a group.
+
+    Args:
+        slots: The slots.
+        counts: How many slots the local derivative has of each of its operands, among which groups are not told apart.
+    """
+    exchanges = _exchanges(slots)
+    left = dict.fromkeys(chain.from_iterable(_dealt(part, counts) for part in _parts(len(slots.slots), sum(counts))))
+    found = []
+    while left:
+        first, _ = left.popitem()
+        alike, waiting = {first}, [first]
+        while waiting:
+            groups = waiting.pop()
+            for exchange in exchanges:
+                other = _exchanged(groups, exchange)
+                if other not in alike:
+                    alike.add(other)
+                    waiting.append(other)
+        for other in alike - {first}:
+            del left[other]
+        found.append(Deal(len(alike), tuple(chain.from_iterable(first))))
+    return tuple(found)
+
+
+_Groups = tuple[tuple[Places, ...], ...]  # by operand, sorted
+
+
+def _parts(count: int, number: int) -> list[tuple[Places, ...]]:
+    return [parts for parts in set_partitions(count) if len(parts) == number]
+
+
+def _dealt(parts: tuple[Places, ...], counts: tuple[int, ...]) -> Iterator[_Groups]:
+    """Yield the ways to give groups to operands, to each its number."""
+    if not counts:
+        yield ()
+        return
+    for chosen in combinations(sorted(parts), counts[0]):
+        rest = tuple([group for group in parts if group not in chosen])
+        for others in _dealt(rest, counts[1:]):
+            yield chosen, *others
+
+
+def _exchanged(groups: _Groups, exchange: Places) -> _Groups:
+    moved = [[tuple(sorted(exchange[place] for place in group)) for group in one] for one in groups]
+    return tuple([tuple(sorted(one)) for one in moved])
+
+
+@lru_cache(maxsize=4096)
+def _exchanges(slots: Slots) -> tuple[Places, ...]:
+    """List exchanges of slots that change nothing: of two slots, or of two pairs at once."""
+    count = len(slots.slots)
+    pairs = [*combinations(range(count), 2)]
+    chosen = [*([pair] for pair in pairs), *([*two] for two in combinations(pairs, 2) if len({*two[0], *two[1]}) == 4)]
+    exchanges = [_exchange(count, pairs) for pairs in chosen]
+    return tuple([exchange for exchange in exchanges if _is_symmetric(slots, exchange)])
+
+
+def _exchange(count: int, pairs: Sequence[Places]) -> Places:
+    places = list(range(count))
+    for one, other in pairs:
+        places[one], places[other] = other, one
+    return tuple(places)
+
+
+def _is_symmetric(slots: Slots, exchange: Places) -> bool:
+    """Tell whether slots are the same with some exchanged, up to the names of labels that are summed."""
+    names: dict[Index, Index] = {name: name for name in slots.open}
+    if not all(_matches(slot, slots.slots[exchange[place]], names) for place, slot in enumerate(slots.slots)):
+        return False
+    stay = all({exchange[place] for place in home} == {*home} for _, home in slots.operands)
+    return stay and len({*names.values()}) == len(names) and all(_matches([x], [x], names) for x, _ in slots.operands)
+
+
+def _matches(left: Sequence[Bearer], right: Sequence[Bearer], names: dict[Index, Index]) -> bool:
+    """Tell whether two slots have the same variables, and indices that go by the names; note those that are new."""
+    if [(node, len(indices)) for node, indices in left] != [(node, len(indices)) for node, indices in right]:
+        return False
+    pairs = [
+        pair for (_, one), (_, other) in zip(left, right, strict=True) for pair in zip(one, other, strict=True)
+    ]
+    return all(names.setdefault(one, other if isinstance(one, str) else one) == other for one, other in pairs)
+
+
+Sizes = Mapping[str, int]
+
+
+def axes_of(indices: Indices, labels: Mapping[str, Label], shape: Sequence[int] = ()) -> Axes:
+    """Return the axes of a tensor whose indices are given, and whose shape is, if any of these is a number."""
+    return tuple(
+        [
+            (full(labels[index]),) if isinstance(index, str) else (Segment(None, index, shape[dim]),)
+            for dim, index in enumerate(indices)
+        ]
+    )
+
+
+def labelled(sizes: Sizes) -> dict[str, Label]:
+    """Return a new label for every name."""
+    return {name: Label(size) for name, size in sizes.items()}
+
+
+def tied(
+    term: Term, beside: int, indices: Indices, kept: Sequence[str], operands: Sequence[Bearer], sizes: Sizes
+) -> Term | None:
+    """Make axes of one label equal, multiply by operands, and sum over the labels that are not kept.
+
+    It is one composition, with a term that has the labels for its axes.
+
+    Args:
+        term: A term, whose slots have one axis each beyond the first.
+        beside: How many slots are left as they are.
+        indices: The index of each other slot.
+        kept: The labels that are kept.
+        operands: What multiplies it.
+        sizes: The sizes of the labels.
+
+    Returns:
+        The term, in which a slot for every label that is kept comes after those that were left; None if it vanishes.
+    """
+    if tuple(indices) == tuple(kept) and not operands:
+        return term
+    axes = tuple([axis for (axis,) in term.slots[beside:]])
+    labels = labelled(sizes)
+    factors = tuple([Factor(Ref(node), axes_of(names, labels)) for node, names in operands])
+    form = Term(1, factors, axes_of(kept, labels), (axes_of(indices, labels, [extent(axis) for axis in axes]),))
+    turned = Term(term.coefficient, term.factors, axes, (term.out, *term.slots[:beside]))
+    found = compose(form, [turned])
+    if found is None:
+        return None
+    out, *left = found.slots
+    return Term(found.coefficient, found.factors, out, (*left, *[(axis,) for axis in found.out]))
+
