@@ -6,6 +6,7 @@ with _releases.reading():
     from hofunc import rules as _rules  # enters the rules of all known ops
 
 from hofunc.callable_plan import Plan
+from hofunc.contracted import einsum
 from hofunc.derivative import Derivative
 from hofunc.errors import (
     ArgumentError,
@@ -47,6 +48,7 @@ __all__ = [
     "UntracedError",
     "VersionError",
     "derivatives",
+    "einsum",
     "hessian",
     "hod",
     "hodcheck",

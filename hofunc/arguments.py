@@ -26,6 +26,7 @@ class Arguments(NamedTuple):
         rest: All arguments as (args, kwargs), None at the argnums.
         argnums: The positions, counted from the front.
         specs: Structure of the argument at each of them.
+        operands: For each pattern of contractions its operands, whose leaves are numbers of tensors among ``leaves``.
     """
 
     leaves: list[torch.Tensor]
@@ -34,6 +35,7 @@ class Arguments(NamedTuple):
     rest: tuple[tuple, dict]
     argnums: tuple[int, ...]
     specs: tuple[TreeSpec, ...]
+    operands: tuple[tuple[Any, ...], ...] = ()
 
     def joined(self, leaves: Sequence[torch.Tensor], rest: tuple[tuple, dict]) -> tuple[list, dict]:
         """Put leaves back among the other arguments."""
@@ -61,21 +63,14 @@ def check_transform(
         ArgumentError: f is not callable, order is not a positive int, argnums is not made of distinct ints, layout or
             strategy is unknown, or holomorphic is asked for with a compact layout.
     """
-    if not callable(f):
-        _refuse(name, "f", type(f).__name__, "a function of tensors", "Pass the function itself, not its result.")
+    check_function(name, f)
     if isinstance(order, bool) or not isinstance(order, int) or order < 1:
         _refuse(name, "order", repr(order), "an int of at least 1", "The value itself is f(x), or derivatives()[0].")
-    numbers = (argnums,) if isinstance(argnums, int) else argnums
-    if (
-        not isinstance(numbers, tuple | list)
-        or not numbers
-        or not all(isinstance(number, int) and not isinstance(number, bool) for number in numbers)
-    ):
-        _refuse(name, "argnums", repr(argnums), "an int or a tuple of ints", "Name positional arguments by number.")
+    check_argnums(name, argnums)
     if layout not in LAYOUTS:
         _refuse(name, "layout", repr(layout), f"one of {LAYOUTS}", "Use 'dense' for plain tensors.")
-    if strategy not in (*STRATEGIES, *ABLATIONS):
-        _refuse(name, "strategy", repr(strategy), f"one of {STRATEGIES}", "Leave it at 'auto' if in doubt.")
+    if strategy not in ABLATIONS:
+        check_strategy(name, strategy, STRATEGIES)
     if not isinstance(holomorphic, bool):
         _refuse(name, "holomorphic", repr(holomorphic), "True or False", "Leave it out if in doubt.")
     if holomorphic and layout == "compact":
@@ -86,6 +81,41 @@ def check_transform(
             "layout='dense', in which derivatives are complex tensors",
             "Leave holomorphic out for a compact derivative by real and imaginary part.",
         )
+
+
+def check_function(name: str, f: Any) -> None:
+    """Check that what is to be differentiated can be called.
+
+    Raises:
+        ArgumentError: It cannot.
+    """
+    if not callable(f):
+        _refuse(name, "f", type(f).__name__, "a function of tensors", "Pass the function itself, not its result.")
+
+
+def check_argnums(name: str, argnums: Any) -> None:
+    """Check that argnums is an int or made of some.
+
+    Raises:
+        ArgumentError: It is not.
+    """
+    numbers = (argnums,) if isinstance(argnums, int) else argnums
+    if (
+        not isinstance(numbers, tuple | list)
+        or not numbers
+        or not all(isinstance(number, int) and not isinstance(number, bool) for number in numbers)
+    ):
+        _refuse(name, "argnums", repr(argnums), "an int or a tuple of ints", "Name positional arguments by number.")
+
+
+def check_strategy(name: str, strategy: Any, known: Sequence[str]) -> None:
+    """Check that a strategy is known.
+
+    Raises:
+        ArgumentError: It is not.
+    """
+    if strategy not in known:
+        _refuse(name, "strategy", repr(strategy), f"one of {known}", "Leave it at 'auto' if in doubt.")
 
 
 def check_limits(name: str, chunk_size: Any, max_bytes: Any) -> None:

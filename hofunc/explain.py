@@ -16,7 +16,8 @@ from hofunc.plan.chunks import Chunks
 from hofunc.plan.cost import Cost
 from hofunc.plan.packing import DirectionsError
 from hofunc.plan.program import Program, TooManyStepsError
-from hofunc.plan.strategies import STRATEGIES
+from hofunc.plan.strategies import strategies_of
+from hofunc.plan.wanted import Wanted, highest, orders_of
 from hofunc.rules.kinds import (
     Autonomous,
     Elementwise,
@@ -39,7 +40,7 @@ class Subject(NamedTuple):
 
     Attributes:
         name: Name of the plan.
-        orders: Orders of the derivatives.
+        wanted: The orders of the derivatives, or the contractions.
         recorded: The recorded graph.
         inputs: What each of its inputs is called.
         chosen: The plan of the derivatives.
@@ -53,7 +54,7 @@ class Subject(NamedTuple):
     """
 
     name: str
-    orders: tuple[int, ...]
+    wanted: Wanted
     recorded: Graph
     inputs: tuple[str, ...]
     chosen: Blueprint
@@ -73,7 +74,7 @@ def explain(subject: Subject) -> str:
 
 
 def _headline(subject: Subject) -> list[str]:
-    cost, orders = subject.cost, subject.orders
+    cost, orders = subject.cost, orders_of(subject.wanted)
     order = f"order {orders[0]}" if len(orders) == 1 else f"orders {orders[0]} to {orders[-1]}"
     amounts = f"{_count(cost.flops)} flops, {_bytes(cost.bytes)} moved, {_bytes(cost.peak_bytes)} at the peak"
     return [
@@ -94,16 +95,17 @@ def _strategies(subject: Subject) -> list[str]:
     rows = []
     costs = dict(subject.costs)
     refused = {}
-    admitted = STRATEGIES if subject.asked != "auto" else planner.admitted(subject.chosen.lowered, subject.orders)
-    for strategy in STRATEGIES:
-        if strategy == "mixed" and max(subject.orders) == 1:
+    possible, wanted = strategies_of(subject.wanted), subject.wanted
+    admitted = possible if subject.asked != "auto" else planner.admitted(subject.chosen.lowered, wanted)
+    for strategy in possible:
+        if strategy == "mixed" and highest(wanted) == 1:
             refused[strategy] = "the same as reverse at order 1"
         elif strategy not in admitted:
             refused[strategy] = "was left out: it may multiply an infinite slope behind a mask by zero, which is nan"
         elif strategy not in costs:
             try:
                 made = planner.rival(
-                    subject.chosen, subject.orders, compact=subject.compact, strategy=strategy, limits=subject.limits
+                    subject.chosen, wanted, compact=subject.compact, strategy=strategy, limits=subject.limits
                 )
                 costs[strategy] = made.run_cost
             except DirectionsError as error:

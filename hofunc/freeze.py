@@ -24,6 +24,7 @@ from hofunc.plan.cost import cost_of
 from hofunc.plan.planner import plan
 from hofunc.plan.primal import PartsOf, Source, Whole
 from hofunc.plan.program import Program, Register, device_of
+from hofunc.plan.wanted import Wanted, highest, orders_of
 from hofunc.rules.lower import lower, shapes_read
 from hofunc.run.decided import Decided
 from hofunc.run.evaluate import Evaluation
@@ -39,7 +40,8 @@ class Request(NamedTuple):
         user: The function that is differentiated.
         function: Called with the arguments; returns the pair of what it returned to be differentiated and aux.
         argnums: The positions of the arguments to differentiate by, counted from the front.
-        orders: The orders wanted.
+        keywords: The names of keyword arguments of which the tensors are inputs as well, if they are there.
+        wanted: Given what was returned to be differentiated, returns the orders wanted, or the contractions.
         compact: Whether derivatives are kept as terms.
         strategy: One of the planner's strategies, or "auto".
         limits: Rows at a time, and memory.
@@ -50,7 +52,8 @@ class Request(NamedTuple):
     user: Callable[..., Any]
     function: Callable[..., tuple[Any, Any]]
     argnums: tuple[int, ...]
-    orders: tuple[int, ...]
+    keywords: tuple[str, ...]
+    wanted: Callable[[Any], Wanted]
     compact: bool
     strategy: str
     limits: Limits
@@ -71,7 +74,7 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
     """
     _check_values(request, args, kwargs)
     taken = _taken(request, args, kwargs)
-    lowered = lower(taken.graph, taken.recording.values, max(request.orders))
+    lowered = lower(taken.graph, taken.recording.values, highest(taken.wanted))
     device = device_of(taken.graph)
 
     def peak(made: Blueprint) -> int:
@@ -79,7 +82,7 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
         return (cost_of(program, device) if chunks is None else cost_of_chunks(chunks, device)).peak_bytes
 
     chosen, *others = plan(
-        lowered, request.orders, compact=request.compact, strategy=request.strategy, limits=request.limits, peak=peak
+        lowered, taken.wanted, compact=request.compact, strategy=request.strategy, limits=request.limits, peak=peak
     )
     program, chunks, result = _completed(request, taken, chosen)
     at_once = cost_of(program, device)
@@ -90,7 +93,7 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
     )
     subject = Subject(
         name,
-        request.orders,
+        taken.wanted,
         taken.graph,
         (
             *(signature.names[place] for place in taken.inputs),
@@ -107,7 +110,7 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
     )
     return Plan(
         name,
-        request.orders,
+        orders_of(taken.wanted),
         chosen.strategy,
         len(cost.steps),
         cost.flops,
@@ -156,6 +159,7 @@ class _Taken(NamedTuple):
         readings: The values that the function read.
         facts: What else it depends on.
         asked_history: Whether it asked if autograd follows a tensor.
+        wanted: What is asked for.
     """
 
     recording: Recording
@@ -165,12 +169,13 @@ class _Taken(NamedTuple):
     readings: Sequence[tuple]
     facts: Facts
     asked_history: bool
+    wanted: Wanted
 
 
 def _taken(request: Request, args: tuple, kwargs: dict) -> _Taken:
     """Record the function, with all tensors of the arguments for inputs."""
     leaves, spec = tree_flatten((args, kwargs))
-    active, others = _separated(leaves, spec, request.argnums)
+    active, others = _separated(leaves, spec, request)
     are_complex = [leaves[place].is_complex() for place in active]
 
     def function(inputs: Sequence[torch.Tensor], rest: Sequence[torch.Tensor]) -> Any:
@@ -192,7 +197,8 @@ def _taken(request: Request, args: tuple, kwargs: dict) -> _Taken:
     graph = recording.graph._replace(outputs=places[:count], aux=places[count:])
     tensors = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
     inputs = tuple(tensors.index(place) for place in (*active, *others))
-    return _Taken(recording, graph, inputs, are_complex, readings, facts, asked_history)
+    wanted = request.wanted(output)
+    return _Taken(recording, graph, inputs, are_complex, readings, facts, asked_history, wanted)
 
 
 def _completed(request: Request, taken: _Taken, chosen: Blueprint) -> tuple[Program, Chunks | None, Result | None]:
@@ -217,10 +223,11 @@ def _completed(request: Request, taken: _Taken, chosen: Blueprint) -> tuple[Prog
     return whole.program(outputs), chunks, None if is_tensor else form
 
 
-def _separated(leaves: Sequence[Any], spec: TreeSpec, argnums: tuple[int, ...]) -> tuple[list[int], list[int]]:
+def _separated(leaves: Sequence[Any], spec: TreeSpec, request: Request) -> tuple[list[int], list[int]]:
     """Return the places, among the leaves of (args, kwargs), of what is differentiated by and of other tensors."""
-    args, _ = tree_unflatten(list(range(len(leaves))), spec)
-    active = [place for number in argnums for place in tree_leaves(args[number])]
+    args, kwargs = tree_unflatten(list(range(len(leaves))), spec)
+    given = [*(args[number] for number in request.argnums), *(kwargs.get(name, ()) for name in request.keywords)]
+    active = tree_leaves(given)
     others = [n for n, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor) and n not in active]
     return active, others
 

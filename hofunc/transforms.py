@@ -28,6 +28,7 @@ from hofunc.internals import tree_flatten, tree_map_only, tree_unflatten
 from hofunc.pieces import in_pieces
 from hofunc.plan.blueprint import Limits
 from hofunc.plan.planner import RowsError
+from hofunc.plan.wanted import Wanted
 from hofunc.run.evaluate import Evaluation, evaluate
 from hofunc.run.nest import nested
 from hofunc.strict import check_dependence
@@ -271,6 +272,7 @@ class Transform:
     """
 
     __name__: str
+    _keywords: tuple[str, ...] = ()  # of arguments that are inputs as well, which f does not take
 
     def __init__(self, f: Function, options: Options, orders: tuple[int, ...], choose: Callable[[Any, list], Any]):
         self._f, self._options, self._orders, self._choose = f, options, orders, choose
@@ -301,13 +303,13 @@ class Transform:
 
         call, source = (arguments.leaves, arguments.rest), source_of(self._f)
         recording = recorded(function, source, *call)
-        evaluation = self._evaluated(recording, arguments.leaves)
+        evaluation = self._evaluated(recording, arguments)
         if source not in evaluation.checked:
             if recording.asked is None:
                 with drawn_again(arguments.leaves):
                     again = recorded(function, source, *call, watch=True)
                 if again.asked:
-                    recording, evaluation = again, self._evaluated(again, arguments.leaves)
+                    recording, evaluation = again, self._evaluated(again, arguments)
             evaluation.checked.add(source)
         return self._assembled([_value(tensor) for tensor in evaluation.tensors], recording, arguments, evaluation)
 
@@ -394,7 +396,8 @@ class Transform:
             self._f,
             self._outputs,
             arguments.argnums,
-            self._orders,
+            self._keywords,
+            lambda output: self._wanted(output, arguments),
             options.compact,
             options.strategy,
             options.limits,
@@ -404,19 +407,23 @@ class Transform:
         inputs, _ = arguments.joined(arguments.leaves, arguments.rest)
         return freeze(name, request, tuple(inputs), kwargs)
 
-    def _evaluated(self, recording: Recording, inputs: Sequence[torch.Tensor]) -> Evaluation:
+    def _evaluated(self, recording: Recording, arguments: Arguments) -> Evaluation:
         """Compute the derivatives of what was recorded."""
         options, (output, _) = self._options, tree_unflatten(recording.leaves, recording.spec)
         count = tree_flatten(output)[1].num_leaves
         return evaluate(
             recording,
-            inputs,
+            arguments.leaves,
             count,
-            self._orders,
+            self._wanted(output, arguments),
             compact=options.compact,
             strategy=options.strategy,
             limits=options.limits,
         )
+
+    def _wanted(self, _output: Any, _arguments: Arguments) -> Wanted:
+        """Return what is asked for, given what f returned to be differentiated, and what it was called with."""
+        return self._orders
 
     def _split(self, args: tuple, kwargs: dict) -> Arguments:
         """Take the arguments of a call apart, and check them."""

@@ -18,6 +18,7 @@ from hofunc.plan.chunks import Chunks, chunked
 from hofunc.plan.cost import Cost, cost_of
 from hofunc.plan.program import Builder, Part, Program, Register, memory_of
 from hofunc.plan.rows import number_of_rows
+from hofunc.plan.wanted import Contractions, Wanted
 from hofunc.rules.lower import Lowered
 
 CHUNK_BYTES = 4 << 20  # what a chunk may hold at once, about the cache of a core
@@ -68,16 +69,21 @@ class Limits(NamedTuple):
     max_bytes: int | None = None
 
 
-def zero_bytes(made: Blueprint, orders: Sequence[int]) -> int:
+def zero_bytes(made: Blueprint, wanted: Wanted) -> int:
     """Return the bytes of the dense blocks that vanish, of which each is a tensor of its own."""
-    graph = made.lowered.graph
+    graph, total = made.lowered.graph, 0
+    if isinstance(wanted, Contractions):
+        for number, (contraction, *_) in enumerate(wanted.sums):
+            output, sizes = graph.outputs[contraction.output[0]], contraction.of(graph).sizes(graph)
+            if (output, (number,)) not in made.dense:
+                total += prod(int(sizes[name]) for name in contraction.result) * graph.nodes[output].dtype.itemsize
+        return total
     inputs = [number for number in graph.inputs if graph.nodes[number].active]
-    total = 0
     for output in graph.outputs:
-        for key in (key for order in orders for key in product(inputs, repeat=order)):
+        for key in (key for order in wanted for key in product(inputs, repeat=order)):
             if (output, key) not in made.dense and (output, tuple(sorted(key))) not in made.dense:
-                sizes = (prod(graph.nodes[number].shape) for number in (output, *key))
-                total += prod(map(int, sizes)) * graph.nodes[output].dtype.itemsize
+                counts = (prod(graph.nodes[number].shape) for number in (output, *key))
+                total += prod(map(int, counts)) * graph.nodes[output].dtype.itemsize
     return total
 
 

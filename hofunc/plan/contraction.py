@@ -14,82 +14,19 @@ What each sums over is summed as soon as everything that bears it is there.
 from collections.abc import Iterator, Sequence
 from itertools import chain, product
 from math import prod
-from typing import NamedTuple
 
 from hofunc.algebra.labels import fresh_axes
 from hofunc.algebra.term import Factor, Term
-from hofunc.graph.node import Graph, Ref
+from hofunc.graph.node import Ref
 from hofunc.plan.accumulate import accumulated
 from hofunc.plan.blocks import Blocks, Local
 from hofunc.plan.contract import contract
-from hofunc.plan.jets import NONE, Jets, Start, subsets
+from hofunc.plan.jets import NONE, Jets, subsets
 from hofunc.plan.program import Builder
-from hofunc.plan.slots import Bearer, Indices, Operand, Slot, Slots, labels_of, tied
-
+from hofunc.plan.slots import Bearer, Indices, labels_of, multiplying, tied
+from hofunc.plan.wanted import Contraction, Contractions
 
 STRATEGIES = ("mixed", "reverse", "forward", "blocks")
-
-
-class Contraction(NamedTuple):
-    """What is asked for of one derivative; tensors are numbered as the graph's outputs and inputs are.
-
-    Attributes:
-        output: The output, with the index of each of its axes.
-        slots: Likewise for every slot the inputs of which it is one, of which the result is the sum.
-        operands: Likewise the inputs that multiply it.
-        result: The labels of the result's axes.
-    """
-
-    output: Bearer
-    slots: tuple[Slot, ...]
-    operands: tuple[Bearer, ...]
-    result: tuple[str, ...]
-
-    def of(self, graph: Graph) -> "Contraction":
-        """Return what is asked for of a graph, with its nodes."""
-        number, indices = self.output
-        slots = tuple([tuple([(graph.inputs[each], names) for each, names in slot]) for slot in self.slots])
-        operands = tuple([(graph.inputs[each], names) for each, names in self.operands])
-        return Contraction((graph.outputs[number], indices), slots, operands, self.result)
-
-    @property
-    def bearers(self) -> Iterator[Bearer]:
-        """All that bears a label."""
-        return chain([self.output], *self.slots, self.operands)
-
-    def whole(self) -> Slots:
-        """Return all slots, with the operands that have a label that only they and slots bear."""
-        asked = {*self.result, *labels_of([self.output])}
-        operands = []
-        for bearer in self.operands:
-            summed = {*labels_of([bearer])} - asked
-            home = tuple([place for place, slot in enumerate(self.slots) if summed & {*labels_of(slot)}])
-            operands += [Operand(bearer, home)] if home else []
-        late = [bearer for bearer in self.operands if bearer not in [operand.bearer for operand in operands]]
-        asked |= {*labels_of(late)}
-        borne = labels_of(chain(*self.slots, (operand.bearer for operand in operands)))
-        return Slots(self.slots, tuple(operands), tuple([name for name in borne if name in asked]))
-
-    def start(self, whole: Slots) -> Start:
-        """Return the output, multiplied by the operands that have no other labels."""
-        node, indices = self.output
-        own = {*labels_of([self.output])}
-        inner = [operand.bearer for operand in whole.operands]
-        operands = [bearer for bearer in self.operands if bearer not in inner and {*labels_of([bearer])} <= own]
-        others = [bearer for bearer in self.operands if bearer not in operands]
-        asked = {*self.result, *labels_of(chain(*self.slots, others))}
-        return Start(node, indices, tuple(operands), tuple([name for name in labels_of([self.output]) if name in asked]))
-
-
-class Contractions(NamedTuple):
-    """The contractions of one plan, which share what they have in common."""
-
-    each: tuple[Contraction, ...]
-
-    @property
-    def highest(self) -> int:
-        """The highest order among them, one at least."""
-        return max(1, *(len(contraction.slots) for contraction in self.each))
 
 
 def contracted(builder: Builder, local: dict[int, Local], wanted: Contractions, strategy: str) -> Blocks:
@@ -101,13 +38,16 @@ def contracted(builder: Builder, local: dict[int, Local], wanted: Contractions, 
         wanted: The contractions.
         strategy: One of STRATEGIES.
     """
-    graph, jets, blocks = builder.lowered.graph, Jets(builder, local), {}
-    for number, contraction in enumerate(wanted.each):
-        asked = contraction.of(graph)
-        terms = _STRATEGIES[strategy](jets, asked) if asked.slots else _value(jets, asked)
+    graph, jets = builder.lowered.graph, Jets(builder, local)
+    blocks: Blocks = {}
+    for number, contractions in enumerate(wanted.sums):
+        terms: list[Term] = []
+        for contraction in contractions:
+            asked = contraction.of(graph)
+            terms += _STRATEGIES[strategy](jets, asked) if asked.slots else _value(jets, asked)
         added = accumulated(builder, [contract(builder, term) for term in terms])
         if added:
-            blocks[asked.output[0], (number,)] = added
+            blocks[graph.outputs[contractions[0].output[0]], (number,)] = added
     return blocks
 
 
@@ -161,11 +101,13 @@ def _reverse(jets: Jets, asked: Contraction) -> Iterator[Term]:
 
 def _widest(jets: Jets, asked: Contraction) -> int:
     """Return the slot that stands for most directions if it is not read off adjoints."""
-    sizes = jets.sizes(asked.bearers)
+    sizes = asked.sizes(jets.builder.lowered.graph)
 
     def directions(place: int) -> int:
         beside = labels_of(chain([asked.output], *(slot for other, slot in enumerate(asked.slots) if other != place)))
-        return prod(int(sizes[name]) for name in labels_of(asked.slots[place]) if name in asked.result and name not in beside)
+        return prod(
+            int(sizes[name]) for name in labels_of(asked.slots[place]) if name in asked.result and name not in beside
+        )
 
     return max(range(len(asked.slots)), key=directions)
 
@@ -179,7 +121,7 @@ def _blocks(jets: Jets, asked: Contraction) -> Iterator[Term]:
         for term in blocks.get((output, tuple([node for node, _ in inside])), ()):
             apart = term._replace(slots=tuple([(axis,) for slot in term.slots for axis in slot]))
             names = tuple(chain(indices, *(each for _, each in inside)))
-            yield from _finished(jets, asked, apart, names, asked.operands)
+            yield from _finished(jets, asked, apart, names, multiplying(asked.slots, slots, asked.operands))
 
 
 def _finished(
@@ -187,7 +129,7 @@ def _finished(
 ) -> Iterator[Term]:
     """Yield a term with the axes of the result, given the index of each of its axes, unless it vanishes."""
     apart = term._replace(out=(), slots=(*((axis,) for axis in term.out), *term.slots))
-    found = tied(apart, 0, indices, asked.result, operands, jets.sizes(asked.bearers))
+    found = tied(apart, 0, indices, asked.result, operands, asked.sizes(jets.builder.lowered.graph))
     if found is not None:
         yield found._replace(out=sum(found.slots, ()), slots=())
 

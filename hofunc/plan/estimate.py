@@ -5,13 +5,17 @@ strategy that needs least is planned first, and one that cannot be the better on
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from math import comb, prod
 from typing import NamedTuple
 
 from hofunc.algebra.extents import Rows
 from hofunc.graph.node import Graph
 from hofunc.plan.blocks import Local, is_nonlinear
+from hofunc.plan.jets import subsets
 from hofunc.plan.reverse import Pending, elimination_order, substitutions
+from hofunc.plan.slots import Slots, canonical
+from hofunc.plan.wanted import Contractions, Wanted, highest
 
 MOST = 200_000  # compositions at which counting ends
 ENTRIES = 50_000  # that run as long as the calls of a composition, most of them by some structure that is not seen here
@@ -29,7 +33,7 @@ class Estimate(NamedTuple):
     run: float
 
 
-def estimate(graph: Graph, local: Mapping[int, Local], orders: Sequence[int], strategy: str) -> Estimate:
+def estimate(graph: Graph, local: Mapping[int, Local], wanted: Wanted, strategy: str) -> Estimate:
     """Estimate what a strategy takes.
 
     Sizes are those of one row where rows are marked, as if nothing but rows had a structure.
@@ -37,14 +41,16 @@ def estimate(graph: Graph, local: Mapping[int, Local], orders: Sequence[int], st
     Args:
         graph: The graph.
         local: The local derivatives of its nodes.
-        orders: The orders wanted.
-        strategy: One of STRATEGIES.
+        wanted: What is asked for.
+        strategy: One of those by which it can be computed.
     """
     sizes = [prod(1 if isinstance(size, Rows) else int(size) for size in node.shape) for node in graph.nodes]
     rows = max((int(size) for node in graph.nodes for size in node.shape if isinstance(size, Rows)), default=1)
-    if strategy == "reverse":
-        return _of_reverse(graph, local, max(orders), sizes, rows / ENTRIES)
-    return _of_directions(graph, local, max(orders), sizes, rows / ENTRIES, is_mixed=strategy == "mixed")
+    if strategy == "blocks" or (strategy == "reverse" and not isinstance(wanted, Contractions)):
+        return _of_reverse(graph, local, highest(wanted), sizes, rows / ENTRIES)
+    if isinstance(wanted, Contractions):
+        return _of_jets(graph, local, wanted, sizes, rows / ENTRIES, strategy)
+    return _of_directions(graph, local, highest(wanted), sizes, rows / ENTRIES, is_mixed=strategy == "mixed")
 
 
 def _of_directions(
@@ -87,3 +93,32 @@ def _of_reverse(graph: Graph, local: Mapping[int, Local], order: int, sizes: Seq
         if total > MOST:
             break
     return Estimate(total, run)
+
+
+def _of_jets(
+    graph: Graph, local: Mapping[int, Local], wanted: Contractions, sizes: Sequence[int], rate: float, strategy: str
+) -> Estimate:
+    """Count the coefficients and adjoints of all nodes, each of contractions that have some in common once."""
+    steps, entries = 0, 0.0
+    nonlinear = sum(is_nonlinear(each) for each in local.values())
+    width = sum(sizes[node] for node in local)
+    met: set[Slots] = set()
+    for contraction in chain(*wanted.sums):
+        asked = contraction.of(graph)
+        whole = asked.whole()
+        extents = {name: 1 if isinstance(size, Rows) else int(size) for name, size in asked.sizes(graph).items()}
+        count = len(whole.slots)
+        top = count if strategy == "forward" else count - 1
+        for part in (whole.part(places) for places in subsets(count) if len(places) <= top):
+            known, _ = canonical(part)
+            if known in met and strategy != "reverse":
+                continue
+            met.add(known)
+            ways = 2 ** max(0, len(part.slots) - 1)
+            passes = 2 if strategy == "reverse" else 1
+            steps += passes * (len(local) + nonlinear * ways)
+            entries += passes * width * prod(extents[name] for name in part.open)
+        if strategy == "mixed":
+            steps += nonlinear * 2**count
+            entries += sum(map(int, map(extents.__getitem__, whole.open)))
+    return Estimate(steps, steps + entries * rate)

@@ -11,7 +11,7 @@ Taylor-mode automatic differentiation for higher-order derivatives in JAX (2019)
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from functools import reduce
 from itertools import chain, combinations, product
 from operator import or_
@@ -25,7 +25,19 @@ from hofunc.plan.blocks import Blocks, Local, is_nonlinear
 from hofunc.plan.contract import contract
 from hofunc.plan.program import Builder
 from hofunc.plan.reverse import reverse
-from hofunc.plan.slots import Bearer, Indices, Places, Slots, axes_of, canonical, deals, labelled, tied
+from hofunc.plan.slots import (
+    Bearer,
+    Indices,
+    Places,
+    Slots,
+    axes_of,
+    canonical,
+    deals,
+    labelled,
+    multiplying,
+    sizes_of,
+    tied,
+)
 
 
 class Start(NamedTuple):
@@ -52,7 +64,7 @@ class Jets:
         local: The local derivatives of every node on the way.
     """
 
-    def __init__(self, builder: Builder, local: Mapping[int, Local]):
+    def __init__(self, builder: Builder, local: dict[int, Local]):
         self.builder, self.local = builder, local
         self._nodes = builder.lowered.graph.nodes
         self._coefficients: dict[tuple[int, Slots], list[Term]] = {}
@@ -69,8 +81,7 @@ class Jets:
 
     def sizes(self, bearers: Iterable[Bearer]) -> dict[str, int]:
         """Return the size of every label that something bears."""
-        pairs = [pair for node, indices in bearers for pair in zip(indices, self._nodes[node].shape, strict=True)]
-        return {index: size for index, size in pairs if isinstance(index, str)}
+        return sizes_of(self._nodes, bearers)
 
     def fill(self, nodes: Iterable[int], slots: Iterable[Slots]) -> None:
         """Compute coefficients from the inputs on, so that no later question goes deep."""
@@ -97,10 +108,11 @@ class Jets:
     def _seeds(self, node: int, slots: Slots) -> Iterator[Term]:
         """Yield the coefficient of an input, which has none along several slots."""
         names = labelled(self.sizes(slots.bearers()))
-        factors = tuple([Factor(Ref(number), axes_of(indices, names)) for (number, indices), _ in slots.operands])
-        for number, indices in slots.slots[0] if len(slots.slots) == 1 else ():
-            if number == node:
-                axes = axes_of(indices, names, self._nodes[node].shape)
+        for bearer in slots.slots[0] if len(slots.slots) == 1 else ():
+            if bearer[0] == node:
+                operands = multiplying(slots.slots, [bearer], (operand.bearer for operand in slots.operands))
+                factors = tuple([Factor(Ref(number), axes_of(indices, names)) for number, indices in operands])
+                axes = axes_of(bearer[1], names, self._nodes[node].shape)
                 yield Term(1, factors, axes, tuple([axes_of((name,), names) for name in slots.open]))
 
     def composed(self, local: Local, slots: Slots, least: int = 1) -> Iterator[Term]:
@@ -166,9 +178,7 @@ class Jets:
                         count = len(outer_open)
                         order = (count, *range(count), *range(count + 1, len(found.slots)))
                         operands = slots.joining((places, *groups))
-                        found = tied(
-                            with_slots(found, order), 1, (*outer_open, *indices), slots.open, operands, sizes
-                        )
+                        found = tied(with_slots(found, order), 1, (*outer_open, *indices), slots.open, operands, sizes)
                         if found is not None:
                             yield found
 
@@ -185,14 +195,14 @@ class Jets:
             here = key.index(node)
             others = key[:here] + key[here + 1 :]
             for times, groups in deals(slots.part(places), tuple(Counter(others).values())):
-                groups = tuple([tuple([places[place] for place in group]) for group in groups])
-                parts = [slots.part(group) for group in groups]
+                own = tuple([tuple([places[place] for place in group]) for group in groups])
+                parts = [slots.part(group) for group in own]
                 inners = [self.coefficient(operand, part) for operand, part in zip(others, parts, strict=True)]
                 for outer, *chosen in product(outers, *inners):
                     filled: list[Term | None] = [*chosen[:here], None, *chosen[here:]]
                     term = compose(outer._replace(coefficient=outer.coefficient * times), filled)
                     if term is not None:
-                        yield term, tuple(chain(*(part.open for part in parts))), groups
+                        yield term, tuple(chain(*(part.open for part in parts))), own
 
     def through(self, start: Start, node: int) -> Local:
         """Return the local derivatives of a node, of orders from two on, as they enter the output."""
@@ -210,8 +220,10 @@ class Jets:
         return self._blocks[order]
 
     def before_nonlinear(self) -> set[int]:
-        """Return the nodes whose coefficients are asked for below the highest order: nonlinear nodes' and all before."""
-        left = [operand for node in self.local if is_nonlinear(self.local[node]) for operand in self._nodes[node].operands]
+        """Return the nodes whose coefficients are asked for below the highest order: what nonlinear ones take."""
+        left = [
+            operand for node in self.local if is_nonlinear(self.local[node]) for operand in self._nodes[node].operands
+        ]
         found: set[int] = set()
         while left:
             node = left.pop()

@@ -1,4 +1,4 @@
-"""Planning: from a recorded graph and the orders wanted to the blueprints of all strategies, the cheapest first."""
+"""Planning: from a recorded graph and what is wanted of it to the blueprints of all strategies, the cheapest first."""
 
 from collections.abc import Callable, Sequence
 from math import inf
@@ -16,7 +16,8 @@ from hofunc.plan.estimate import Estimate, estimate
 from hofunc.plan.packing import DirectionsError
 from hofunc.plan.program import TooManyStepsError, device_of
 from hofunc.plan.rows import number_of_rows, with_rows
-from hofunc.plan.strategies import STRATEGIES, propagated
+from hofunc.plan.strategies import is_directional, propagated, strategies_of
+from hofunc.plan.wanted import Contractions, Wanted, highest
 from hofunc.rules.lower import Lowered
 from hofunc.rules.settle import settling
 
@@ -38,7 +39,7 @@ class RowsError(ArgumentError):
 
 def plan(
     lowered: Lowered,
-    orders: Sequence[int],
+    wanted: Wanted,
     *,
     compact: bool,
     strategy: str = "auto",
@@ -49,9 +50,10 @@ def plan(
 
     Args:
         lowered: The graph.
-        orders: The orders wanted.
+        wanted: The orders wanted, or the contractions.
         compact: Whether to return terms rather than dense tensors.
-        strategy: One of STRATEGIES or of ABLATIONS, or "auto" for all that apply and that could be the fastest.
+        strategy: One of those by which it can be computed or of ABLATIONS, or "auto" for all that apply and that could
+            be the fastest.
         limits: Rows at a time, and memory.
         peak: Tells what is held at once where a blueprint is run, which max_bytes bounds.
 
@@ -64,10 +66,10 @@ def plan(
         ArgumentError: No plan keeps to max_bytes.
     """
     if strategy != "auto":
-        lowered = with_rows(lowered)
-        make = _maker(lowered, local_blocks(lowered, max(orders)), orders, compact, limits, peak)
+        lowered = _with_rows(lowered, wanted)
+        make = _maker(lowered, local_blocks(lowered, highest(wanted)), wanted, compact, limits, peak)
         return tuple(_within([make(strategy, inf)], limits, peak))
-    plans = _turns(lowered, orders, compact, limits, peak).taken(_POSSIBLE)
+    plans = _turns(lowered, wanted, compact, limits, peak).taken(_POSSIBLE)
     return tuple(sorted(_within(plans, limits, peak), key=lambda plan: plan.run_cost.seconds))
 
 
@@ -85,14 +87,14 @@ class Quick(NamedTuple):
     effort: int
 
 
-def quickly(lowered: Lowered, orders: Sequence[int], *, compact: bool, limits: Limits, peak: Peak = own_peak) -> Quick:
+def quickly(lowered: Lowered, wanted: Wanted, *, compact: bool, limits: Limits, peak: Peak = own_peak) -> Quick:
     """Plan as `plan` does, but only by strategies that are likely to be the fastest.
 
     What a plan takes to make and what it takes to run are in proportion, where no tensor is large, to the number of
     compositions, which is counted before. So the strategy that should run fastest is planned first; another one only
     if it should not take longer than the first plan does.
     """
-    turns = _turns(lowered, orders, compact, limits, peak)
+    turns = _turns(lowered, wanted, compact, limits, peak)
     plans = turns.taken(_LIKELY)
     best = min(_within(plans, limits, peak), key=lambda plan: plan.run_cost.seconds)
     made = {plan.strategy for plan in plans} | turns.inapplicable
@@ -100,12 +102,12 @@ def quickly(lowered: Lowered, orders: Sequence[int], *, compact: bool, limits: L
     return Quick(best, _PER_COMPOSITION * sum(left_out), turns.effort)
 
 
-def admitted(lowered: Lowered, orders: Sequence[int]) -> Sequence[str]:
-    """Return the strategies of which "auto" takes the fastest, for a graph and orders."""
-    return _candidates(lowered, local_blocks(lowered, max(orders)), orders)
+def admitted(lowered: Lowered, wanted: Wanted) -> Sequence[str]:
+    """Return the strategies of which "auto" takes the fastest, for a graph and what is wanted of it."""
+    return _candidates(lowered, local_blocks(lowered, highest(wanted)), wanted)
 
 
-def rival(best: Blueprint, orders: Sequence[int], *, compact: bool, strategy: str, limits: Limits) -> Blueprint:
+def rival(best: Blueprint, wanted: Wanted, *, compact: bool, strategy: str, limits: Limits) -> Blueprint:
     """Plan what another plan does by another strategy, unless it takes too many steps to be the faster one.
 
     Raises:
@@ -114,13 +116,19 @@ def rival(best: Blueprint, orders: Sequence[int], *, compact: bool, strategy: st
         ArgumentError: It does not keep to the limits.
     """
     most = _POSSIBLE * best.run_cost.seconds / rates_of(device_of(best.lowered.graph)).view
-    lowered = with_rows(best.lowered)
-    make = _maker(lowered, local_blocks(lowered, max(orders)), orders, compact, limits, own_peak)
+    lowered = _with_rows(best.lowered, wanted)
+    make = _maker(lowered, local_blocks(lowered, highest(wanted)), wanted, compact, limits, own_peak)
     (made,) = _within([make(strategy, max(FIRST_LEAVE, most))], limits, own_peak)
     return made
 
 
-def _candidates(lowered: Lowered, local: dict[int, Local], orders: Sequence[int]) -> Sequence[str]:
+def _with_rows(lowered: Lowered, wanted: Wanted) -> Lowered:
+    """Return the graph with the axes of rows marked, those of operands too."""
+    lowered = with_rows(lowered)
+    return lowered._replace(graph=wanted.marked(lowered.graph)) if isinstance(wanted, Contractions) else lowered
+
+
+def _candidates(lowered: Lowered, local: dict[int, Local], wanted: Wanted) -> Sequence[str]:
     """Return the strategies of which the fastest is to be taken.
 
     Those by directions multiply derivatives by directions, of which a mask before may have left zeros. Where the former
@@ -128,32 +136,32 @@ def _candidates(lowered: Lowered, local: dict[int, Local], orders: Sequence[int]
     masks come last too, if there is a singularity behind a mask where nothing need be constant.
     """
     if settling(lowered.graph, lowered.rules, local, masks_come_last=True).exposed:
-        return STRATEGIES[:1]
-    return STRATEGIES[:2] if max(orders) == 1 else STRATEGIES
+        return [name for name in strategies_of(wanted) if not is_directional(wanted, name)]
+    return [name for name in strategies_of(wanted) if name != "mixed" or highest(wanted) > 1]
 
 
 _Maker = Callable[[str, float], Blueprint]
 
 
 def _maker(
-    lowered: Lowered, local: dict[int, Local], orders: Sequence[int], compact: bool, limits: Limits, peak: Peak
+    lowered: Lowered, local: dict[int, Local], wanted: Wanted, compact: bool, limits: Limits, peak: Peak
 ) -> _Maker:
     """Return the function that plans by the strategy of a name, in at most so many steps."""
 
     def made(name: str, most_steps: float) -> Blueprint:
-        builder, blocks = propagated(lowered, local, orders, name, most_steps)
+        builder, blocks = propagated(lowered, local, wanted, name, most_steps)
         return drawn(builder, blocks, name, compact=compact, limits=limits, peak=peak)
 
     return made
 
 
-def _estimates(lowered: Lowered, local: dict[int, Local], orders: Sequence[int]) -> dict[str, Estimate]:
+def _estimates(lowered: Lowered, local: dict[int, Local], wanted: Wanted) -> dict[str, Estimate]:
     """Return what the strategies take of which one is to be taken, the one that should run fastest first."""
-    found = {name: estimate(lowered.graph, local, orders, name) for name in _candidates(lowered, local, orders)}
+    found = {name: estimate(lowered.graph, local, wanted, name) for name in _candidates(lowered, local, wanted)}
     return dict(sorted(found.items(), key=lambda item: item[1].run))
 
 
-def _announce(lowered: Lowered, orders: Sequence[int], estimates: dict[str, Estimate]) -> None:
+def _announce(lowered: Lowered, wanted: Wanted, estimates: dict[str, Estimate]) -> None:
     """Say so if planning is going to take long."""
     count = min(each.compositions for each in estimates.values())
     seconds = _PER_COMPOSITION / 2 * count * STEP_SECONDS
@@ -162,10 +170,10 @@ def _announce(lowered: Lowered, orders: Sequence[int], estimates: dict[str, Esti
     nodes = lowered.graph.nodes
     inputs = sum(nodes[number].active for number in lowered.graph.inputs)
     warn(
-        f"hofunc: planning takes some {seconds:.0f} seconds: derivatives of order {max(orders)} of {len(nodes)} nodes "
-        f"by {inputs} inputs are {count} compositions. Later calls of this structure find the plan. `.plan(...)` makes "
-        "one beforehand; hofunc.options(max_plan_seconds=...) takes the best that is found in time; one input that f "
-        "takes apart is planned sooner than many.",
+        f"hofunc: planning takes some {seconds:.0f} seconds: derivatives of order {highest(wanted)} of {len(nodes)} "
+        f"nodes by {inputs} inputs are {count} compositions. Later calls of this structure find the plan. `.plan(...)` "
+        "makes one beforehand; hofunc.options(max_plan_seconds=...) takes the best that is found in time; one input "
+        "that f takes apart is planned sooner than many.",
         PlanningWarning,
     )
 
@@ -236,13 +244,13 @@ class _Turns:
         return self.estimates[name].run * best.effort / max(1, self.estimates[best.strategy].compositions)
 
 
-def _turns(lowered: Lowered, orders: Sequence[int], compact: bool, limits: Limits, peak: Peak) -> _Turns:
+def _turns(lowered: Lowered, wanted: Wanted, compact: bool, limits: Limits, peak: Peak) -> _Turns:
     """Return what plans by the strategies that may be taken, and say so if that is going to take long."""
-    lowered = with_rows(lowered)
-    local = local_blocks(lowered, max(orders))
-    estimates = _estimates(lowered, local, orders)
-    _announce(lowered, orders, estimates)
-    make = _maker(lowered, local, orders, compact, limits, peak)
+    lowered = _with_rows(lowered, wanted)
+    local = local_blocks(lowered, highest(wanted))
+    estimates = _estimates(lowered, local, wanted)
+    _announce(lowered, wanted, estimates)
+    make = _maker(lowered, local, wanted, compact, limits, peak)
     return _Turns(make, estimates, device_of(lowered.graph), limits, peak)
 
 

@@ -14,7 +14,7 @@ from hofunc.algebra.compose import compose
 from hofunc.algebra.labels import Axes, Label, Segment, extent, full
 from hofunc.algebra.partitions import set_partitions
 from hofunc.algebra.term import Factor, Term
-from hofunc.graph.node import Ref
+from hofunc.graph.node import Node, Ref
 
 Index = str | int  # the name of a label, or the one place that is taken of an axis
 Indices = tuple[Index, ...]
@@ -205,9 +205,7 @@ def _matches(left: Sequence[Bearer], right: Sequence[Bearer], names: dict[Index,
     """Tell whether two slots have the same variables, and indices that go by the names; note those that are new."""
     if [(node, len(indices)) for node, indices in left] != [(node, len(indices)) for node, indices in right]:
         return False
-    pairs = [
-        pair for (_, one), (_, other) in zip(left, right, strict=True) for pair in zip(one, other, strict=True)
-    ]
+    pairs = [pair for (_, one), (_, other) in zip(left, right, strict=True) for pair in zip(one, other, strict=True)]
     return all(names.setdefault(one, other if isinstance(one, str) else one) == other for one, other in pairs)
 
 
@@ -222,6 +220,18 @@ def axes_of(indices: Indices, labels: Mapping[str, Label], shape: Sequence[int] 
             for dim, index in enumerate(indices)
         ]
     )
+
+
+def multiplying(slots: Iterable[Slot], chosen: Sequence[Bearer], operands: Iterable[Bearer]) -> list[Bearer]:
+    """Return the operands that multiply a choice of a variable for every slot: those that none of the others is for."""
+    left = {*labels_of(chain(*slots))} - {*labels_of(chosen)}
+    return [operand for operand in operands if not left & {*labels_of([operand])}]
+
+
+def sizes_of(nodes: Sequence[Node], bearers: Iterable[Bearer]) -> dict[str, int]:
+    """Return the size of every label that something bears."""
+    pairs = [pair for number, indices in bearers for pair in zip(indices, nodes[number].shape, strict=True)]
+    return {index: size for index, size in pairs if isinstance(index, str)}
 
 
 def labelled(sizes: Sizes) -> dict[str, Label]:
@@ -252,11 +262,10 @@ def tied(
     axes = tuple([axis for (axis,) in term.slots[beside:]])
     labels = labelled(sizes)
     factors = tuple([Factor(Ref(node), axes_of(names, labels)) for node, names in operands])
-    form = Term(1, factors, axes_of(kept, labels), (axes_of(indices, labels, [extent(axis) for axis in axes]),))
+    form = Term(1, factors, axes_of(tuple(kept), labels), (axes_of(indices, labels, [extent(axis) for axis in axes]),))
     turned = Term(term.coefficient, term.factors, axes, (term.out, *term.slots[:beside]))
     found = compose(form, [turned])
     if found is None:
         return None
     out, *left = found.slots
     return Term(found.coefficient, found.factors, out, (*left, *[(axis,) for axis in found.out]))
-

@@ -1,11 +1,11 @@
 """The strategies by name, each from a lowered graph to the blocks wanted and the builder that has their steps."""
 
-from collections.abc import Sequence
 from functools import reduce
 from math import inf
 
 import torch
 
+from hofunc.plan import contraction
 from hofunc.plan.ablation import ABLATIONS
 from hofunc.plan.activity import settled
 from hofunc.plan.blocks import Blocks, Local
@@ -14,21 +14,27 @@ from hofunc.plan.mixed import mixed
 from hofunc.plan.packing import RowsMixError, Variable
 from hofunc.plan.program import Builder
 from hofunc.plan.reverse import reverse
+from hofunc.plan.wanted import Contractions, Wanted
 from hofunc.rules.lower import Lowered
 
 STRATEGIES = ("reverse", "forward", "mixed")
 
 
+def strategies_of(wanted: Wanted) -> tuple[str, ...]:
+    """Return the strategies by which something can be computed."""
+    return contraction.STRATEGIES if isinstance(wanted, Contractions) else STRATEGIES
+
+
 def propagated(
-    lowered: Lowered, local: dict[int, Local], orders: Sequence[int], strategy: str, most_steps: float = inf
+    lowered: Lowered, local: dict[int, Local], wanted: Wanted, strategy: str, most_steps: float = inf
 ) -> tuple[Builder, Blocks]:
     """Return the blocks of a strategy and the builder that has their steps.
 
     Args:
         lowered: The graph.
         local: The local derivatives of its nodes.
-        orders: The orders wanted.
-        strategy: One of STRATEGIES or of ABLATIONS.
+        wanted: What is asked for.
+        strategy: One of those by which it can be computed, or of ABLATIONS.
         most_steps: How many steps it may take.
 
     Raises:
@@ -36,18 +42,25 @@ def propagated(
         TooManyStepsError: It takes more steps.
     """
     builder = Builder(lowered, computing_dtype(lowered), most_steps)
-    directional = strategy in ("forward", "mixed")
+    directional = is_directional(wanted, strategy)
     local = settled(builder, local, masks_come_last=not directional)
+    if isinstance(wanted, Contractions):
+        return builder, contraction.contracted(builder, local, wanted, strategy)
     if not directional:
-        return builder, ABLATIONS.get(strategy, reverse)(builder, local, orders)
+        return builder, ABLATIONS.get(strategy, reverse)(builder, local, wanted)
     nodes = lowered.graph.nodes
     variables = {number: Variable.of(nodes[number].shape) for number in lowered.graph.inputs if nodes[number].active}
     polynomials = Polynomials(builder, local, variables)
     while True:
         try:
-            return builder, (forward if strategy == "forward" else mixed)(polynomials, orders)
+            return builder, (forward if strategy == "forward" else mixed)(polynomials, wanted)
         except RowsMixError as error:
             polynomials.without(error.variable, error.axes)
+
+
+def is_directional(wanted: Wanted, strategy: str) -> bool:
+    """Tell whether a strategy multiplies derivatives by directions."""
+    return strategy != "blocks" if isinstance(wanted, Contractions) else strategy in ("forward", "mixed")
 
 
 def computing_dtype(lowered: Lowered) -> torch.dtype:

@@ -20,6 +20,7 @@ from hofunc.options import cache_bytes, fallback, planning
 from hofunc.plan.blueprint import Blueprint, Limits, zero_bytes
 from hofunc.plan.memory import bytes_of, memory_of
 from hofunc.plan.planner import STEP_SECONDS, plan, quickly
+from hofunc.plan.wanted import Wanted, highest
 from hofunc.rules.lower import lower
 from hofunc.rules.numbers import Spot, as_tensors, lifted, numbers_of, without_numbers
 from hofunc.rules.registry import RULES
@@ -82,7 +83,7 @@ class Planned(NamedTuple):
 class _Asked(NamedTuple):
     """What is asked of a plan, beside its graph; see `planned`."""
 
-    orders: tuple[int, ...]
+    wanted: Wanted
     compact: bool
     replayed: bool
     strategy: str
@@ -96,7 +97,7 @@ class _Asked(NamedTuple):
 def planned(
     graph: Graph,
     values: Sequence[torch.Tensor],
-    orders: tuple[int, ...],
+    wanted: Wanted,
     *,
     compact: bool,
     replayed: bool,
@@ -109,7 +110,7 @@ def planned(
         graph: The recorded graph.
         values: The value of each of its nodes, used to expand ops that have no rule of their own, and to tell
             what they decide.
-        orders: The orders wanted.
+        wanted: The orders wanted, or the contractions.
         compact: Whether the plan returns terms rather than dense tensors.
         strategy: One of the planner's strategies, or "auto".
         limits: Rows at a time, and memory.
@@ -117,7 +118,7 @@ def planned(
     """
     beside = 0 if limits.max_bytes is None else _beside(graph, values)
     asked = _Asked(
-        orders,
+        wanted,
         compact,
         replayed,
         strategy,
@@ -173,7 +174,7 @@ def _varying(graph: Graph, asked: _Asked) -> Mapping[Spot, float]:
 def _made(graph: Graph, values: Sequence[torch.Tensor], asked: _Asked, spots: tuple[Spot, ...]) -> Planned:
     """Plan, and keep the plan."""
     family = _noted(graph, asked)
-    lowered = lower(graph, values, max(asked.orders))
+    lowered = lower(graph, values, highest(asked.wanted))
     decided = Decided(lowered)
     if asked.replayed:
         origins = tuple(
@@ -182,18 +183,18 @@ def _made(graph: Graph, values: Sequence[torch.Tensor], asked: _Asked, spots: tu
         lowered = lowered._replace(origins=origins)
 
     def peak(made: Blueprint) -> int:
-        return asked.beside + made.run_cost.peak_bytes + (0 if asked.compact else zero_bytes(made, asked.orders))
+        return asked.beside + made.run_cost.peak_bytes + (0 if asked.compact else zero_bytes(made, asked.wanted))
 
     key, all_of_it = (graph, asked), Due(inf)
     with _lock:
         is_due = any(made.due.calls <= 0 for made in _variants(_plans.get(key)))
     if asked.strategy == "auto" and (asked.planning == "quick" or (asked.planning == "auto" and not is_due)):
-        made, forgone, _ = quickly(lowered, asked.orders, compact=asked.compact, limits=asked.limits, peak=peak)
+        made, forgone, _ = quickly(lowered, asked.wanted, compact=asked.compact, limits=asked.limits, peak=peak)
         if forgone and asked.planning == "auto":
             all_of_it = Due(1 + forgone * STEP_SECONDS / max(made.run_cost.seconds, STEP_SECONDS))
     else:
         made, *_ = plan(
-            lowered, asked.orders, compact=asked.compact, strategy=asked.strategy, limits=asked.limits, peak=peak
+            lowered, asked.wanted, compact=asked.compact, strategy=asked.strategy, limits=asked.limits, peak=peak
         )
     with _lock:
         checked = _checked.setdefault(graph, WeakSet())

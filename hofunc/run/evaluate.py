@@ -17,6 +17,8 @@ from hofunc.graph.record import Recording, replay
 from hofunc.graph.standin import batches_of, in_batches
 from hofunc.graph.world import without_autocast
 from hofunc.plan.blueprint import Blueprint, Limits
+from hofunc.plan.operators import zeros
+from hofunc.plan.wanted import Contractions, Wanted
 from hofunc.rules.lower import Lowered
 from hofunc.rules.numbers import as_tensors, number_at
 from hofunc.run.arrange import Arrangement, arranged, block_of
@@ -70,6 +72,20 @@ class Evaluation(NamedTuple):
         outputs, inputs = range(len(self.plan.lowered.graph.outputs)), range(len(self.inputs))
         return [self._compact(output, slots) for output, slots in product(outputs, product(inputs, repeat=order))]
 
+    def contracted(self, wanted: Contractions) -> list[Any]:
+        """Return all contractions, in order."""
+        graph, found = self.plan.lowered.graph, []
+        for number, (contraction, *_) in enumerate(wanted.sums):
+            output, _ = contraction.output
+            place = self.plan.dense.get((graph.outputs[output], (number,)))
+            if place is None:
+                asked = contraction.of(graph)
+                shape = tuple([int(asked.sizes(graph)[name]) for name in asked.result])
+                found.append(self.emit(zeros, shape, self.tensors[output].dtype, self.tensors[output].device))
+            else:
+                found.append(in_batches(self.results[place], self.batches) if self.batches else self.results[place])
+        return found
+
     def _compact(self, output: int, inputs: Sequence[int]) -> Derivative:
         block, order = block_of(self.plan, self.plan.terms, output, inputs)
         y = self.tensors[output]
@@ -93,7 +109,7 @@ def evaluate(
     recording: Recording,
     inputs: Sequence[torch.Tensor],
     outputs: int,
-    orders: tuple[int, ...],
+    wanted: Wanted,
     *,
     compact: bool,
     strategy: str = "auto",
@@ -105,7 +121,7 @@ def evaluate(
         recording: The recorded call.
         inputs: The tensors by which it is differentiated.
         outputs: How many of the tensors that it returned are differentiated.
-        orders: The orders wanted.
+        wanted: The orders wanted, or the contractions.
         compact: Whether to keep derivatives as terms.
         strategy: One of the planner's strategies, or "auto".
         limits: Rows at a time, and memory.
@@ -114,7 +130,7 @@ def evaluate(
         UntracedError: What it needs has no values or no sizes, as torch traces.
     """
     try:
-        return _evaluated(recording, inputs, outputs, orders, compact, strategy, limits)
+        return _evaluated(recording, inputs, outputs, wanted, compact, strategy, limits)
     except (AssertionError, RuntimeError, TypeError) as error:  # of torch, in which each means this in some place
         abstract = next(filter(None, map(_abstract, recording.values)), None)
         if abstract is None or isinstance(error, HofuncError):
@@ -138,7 +154,7 @@ def _evaluated(
     recording: Recording,
     inputs: Sequence[torch.Tensor],
     outputs: int,
-    orders: tuple[int, ...],
+    wanted: Wanted,
     compact: bool,
     strategy: str,
     limits: Limits,
@@ -148,7 +164,7 @@ def _evaluated(
     graph = recording.graph._replace(outputs=tuple(places[:outputs]), aux=tuple(places[outputs:]))
     replayed = recording.wrappers is not None
     found = planned(
-        graph, recording.values, orders, compact=compact, strategy=strategy, limits=limits, replayed=replayed
+        graph, recording.values, wanted, compact=compact, strategy=strategy, limits=limits, replayed=replayed
     )
     numbers = {spot: number_at(graph, spot) for spot in found.spots}
     values: Sequence[torch.Tensor] = as_tensors(graph, numbers, recording.values) if numbers else recording.values

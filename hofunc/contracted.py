@@ -1,0 +1,285 @@
+"""Contractions of derivatives: `einsum` over the axes of an output, of the slots of a derivative, and of operands."""
+
+from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
+from itertools import accumulate
+from typing import Any, NoReturn
+
+import torch
+
+from hofunc.arguments import Arguments, check_argnums, check_function, check_limits, check_strategy, split
+from hofunc.errors import ArgumentError
+from hofunc.graph.record import Recording
+from hofunc.internals import tree_flatten, tree_unflatten
+from hofunc.pattern import Bound, Pattern, Tree, bound, parsed
+from hofunc.plan import contraction
+from hofunc.plan.blueprint import Limits
+from hofunc.plan.wanted import Contractions
+from hofunc.run.evaluate import Evaluation
+from hofunc.run.nest import nested
+from hofunc.transforms import Options, Transform
+
+STRATEGIES = ("auto", *contraction.STRATEGIES)
+MOST_BOUND = 64  # shapes for which what patterns mean is kept
+
+
+def einsum(
+    f: Callable[..., Any],
+    pattern: Any,
+    argnums: Any = 0,
+    *,
+    has_aux: bool = False,
+    strategy: str = "auto",
+    chunk_size: int | None = None,
+    max_bytes: int | None = None,
+) -> "Einsum":
+    """Return a function that computes a contraction of a derivative of f, at the cost of the contraction.
+
+    The pattern says what is wanted as that of ``torch.einsum`` does, of the dense derivative: a group of names for the
+    axes of the output, one for those of the argument for every time that f is differentiated, and one for every
+    operand; after the arrow, the names of the axes of the result. The whole derivative is never computed: a label is
+    summed as soon as all that bears it has met.
+
+    ======================================  ====================================================
+    for f from (b, i) to (b,)               is
+    ======================================  ====================================================
+    ``b, b i -> b i``                       the gradient of every row
+    ``b, b i, b i -> b``                    the Laplacian of every row
+    ``b, b i, b i, b j, b j -> b``          the biharmonic
+    ``b, b 0, b 0, b 1 -> b``               the partial derivative u_xxy: a number is a place
+    ``b, b i, b j, b j -> b i``             the Hessian of every row times an operand
+    ``b, b i, b j, i j -> b``               the Laplacian weighted by an operand
+    ``b, b i, b i -> b i``                  the diagonal of the Hessian of every row
+    ``..., ... i, ... i -> ...``            the Laplacian, whatever axes of rows there are
+    ``*o, *p, *q, *q -> *o *p``             the Hessian times an operand, for any shapes, and for pytrees
+    ======================================  ====================================================
+
+    Args:
+        f: As for `hofunc.hod`.
+        pattern: The pattern, or a tuple or dict of patterns, which are computed by one program. ``...`` stands for axes
+            that all groups which have it share; ``*p`` for all other axes of its group, and of a pytree for those of
+            all of its leaves.
+        argnums: The positional argument to differentiate by, or a tuple with one for every slot; for several patterns
+            also a tuple or dict of these.
+        has_aux: As for `hofunc.hod`.
+        strategy: ``"forward"`` propagates derivatives along the slots from the input to the output; ``"mixed"`` does so
+            along all but one at a time, and takes the rest by one adjoint pass; ``"reverse"`` reads one slot off
+            adjoints that are propagated along the others; ``"blocks"`` computes whole derivatives and contracts them;
+            ``"auto"`` takes the cheapest.
+        chunk_size: How many rows, along the first axis of the input, to run at a time, for a function that treats rows
+            independently, and a result that has them.
+        max_bytes: As for `hofunc.hod`.
+
+    Returns:
+        Function with f's signature and a keyword argument ``operands``: a tuple of tensors, or of pytrees where the
+        pattern has ``*p``; for several patterns a tuple or dict of such tuples, in which those that have none may be
+        left out of a dict. All other groups stand for slots. Its result is that of ``torch.einsum``, of the dtype of
+        the output; nested by the structure of what f returns, and of every argument whose ``*p`` is in the result; and
+        by that of the patterns. It is differentiable by autograd and under torch.func, by operands too.
+
+    Raises:
+        ArgumentError: The pattern is none, or does not fit what f takes and returns; an operand is no floating-point
+            tensor; f has a parameter called operands; or as from `hofunc.hod`, as are the other errors.
+
+    Cost:
+        One call of f, and the steps of the plan: for the Laplacian of rows of d numbers each node of f carries d + 2
+        numbers, for the biharmonic about d (d + 5) / 2 + 2, for a Hessian times a vector 4.
+
+    Source:
+        Labels of a derivative, and the rule of Faa di Bruno, as in `hofunc.hod`; summing early as collapsed Taylor mode
+        does for a sum of directions (Dangel, Siebert, Zeinhofer and Walther, 2025), here for any pattern.
+
+    Example:
+        >>> laplacian = hofunc.einsum(lambda x: (x**3).sum(-1), "b, b i, b i -> b")
+        >>> laplacian(torch.tensor([[1.0, 2.0], [0.0, 1.0]]))
+        tensor([18.,  6.])
+        >>> hvp = hofunc.einsum(lambda x: (x**3).sum(), ", i, j, j -> i")
+        >>> hvp(torch.tensor([1.0, 2.0]), operands=(torch.tensor([1.0, -1.0]),))
+        tensor([  6., -12.])
+    """
+    return Einsum("einsum", f, pattern, argnums, has_aux, strategy, Limits(chunk_size, max_bytes))
+
+
+class Einsum(Transform):
+    """A function with the signature of f that computes contractions of derivatives of f, as `einsum` returns it."""
+
+    _keywords = ("operands",)
+
+    def __init__(
+        self,
+        name: str,
+        f: Callable[..., Any],
+        pattern: Any,
+        argnums: Any,
+        has_aux: bool,
+        strategy: str,
+        limits: Limits,
+    ):
+        check_function(name, f)
+        check_strategy(name, strategy, STRATEGIES)
+        check_limits(name, *limits)
+        _check_signature(name, f)
+        texts, self._spec = tree_flatten(pattern)
+        self._patterns = [parsed(name, text) for text in texts]
+        self._argnums = _for_each(name, "argnums", argnums, pattern, self._spec, 0, is_one=_is_argnums)
+        for each in self._argnums:
+            check_argnums(name, each)
+        self._bound: dict[Any, list[Bound]] = {}
+        self._pattern = pattern
+        options = Options(name, 0, has_aux, False, strategy, limits, False, False)
+        super().__init__(f, options, (), _only)
+
+    def _split(self, args: tuple, kwargs: dict) -> Arguments:
+        """Take the arguments of a call apart, with the operands after those to differentiate by."""
+        name = self._options.name
+        kwargs = {**kwargs}
+        given = kwargs.pop("operands", ())
+        numbers = [number for each in self._argnums for number in ((each,) if isinstance(each, int) else each)]
+        places = sorted(
+            {number % len(args) if args and -len(args) <= number < len(args) else number for number in numbers}
+        )
+        arguments = split(name, args, kwargs, tuple(places))
+        if any(arguments.are_complex):
+            _refuse(name, "an input to differentiate by", "a complex tensor", "real ones", "Pass its parts.")
+        leaves, operands = list(arguments.leaves), []
+        for each in _for_each(name, "operands", given, self._pattern, self._spec, (), is_one=_is_operands):
+            flat, spec = tree_flatten(tuple(each))
+            _check_operands(name, flat)
+            operands.append(tree_unflatten([*range(len(leaves), len(leaves) + len(flat))], spec))
+            leaves += flat
+        return arguments._replace(leaves=leaves, operands=tuple(operands))
+
+    def _in_pieces(self, *_: Any) -> Any:
+        """Return None: contractions run some rows at a time or not at all."""
+        return None
+
+    def _outputs(self, *args: Any, **kwargs: Any) -> tuple[Any, tuple[Any, Any]]:
+        """Return what is differentiated of what f returns, and aux."""
+        kwargs.pop("operands", None)
+        output, (aux, returned) = super()._outputs(*args, **kwargs)
+        if returned is not None:
+            _refuse(self._options.name, "an output of f", "a complex tensor", "real ones", "Return its parts.")
+        return output, (aux, None)
+
+    def _meaning(self, output: Any, arguments: Arguments) -> list[Bound]:
+        """Return what the patterns mean for what f returned and takes."""
+        outputs, spec = tree_flatten(output)
+        shapes = tuple([tuple(leaf.shape) for leaf in outputs]), tuple([tuple(leaf.shape) for leaf in arguments.leaves])
+        key = (*shapes, spec, arguments.specs, arguments.argnums, tree_flatten(arguments.operands)[1])
+        if key not in self._bound:
+            if len(self._bound) >= MOST_BOUND:
+                self._bound.clear()
+            self._bound[key] = [
+                self._bind(pattern, argnums, operands, arguments, shapes)
+                for pattern, argnums, operands in zip(self._patterns, self._argnums, arguments.operands, strict=True)
+            ]
+        return self._bound[key]
+
+    def _bind(
+        self, pattern: Pattern, argnums: Any, operands: Sequence[Any], arguments: Arguments, shapes: tuple[Any, Any]
+    ) -> Bound:
+        """Return what one pattern means."""
+        outputs, inputs = shapes
+        count = len(pattern.others) - len(operands)
+        if count < 0 or (not isinstance(argnums, int) and count != len(argnums)):
+            fixed = None if isinstance(argnums, int) else len(pattern.others) - len(argnums)
+            expected = (
+                f"at most {len(pattern.others)}" if fixed is None else f"{fixed}, as argnums={argnums} has one a slot"
+            )
+            remedy = "Each group after the first stands for a slot, by argnums, or for an operand."
+            pattern.refuse(pattern.result, f"{len(operands)} operands", expected, remedy)
+        starts = [0, *accumulate(spec.num_leaves for spec in arguments.specs)]
+        slots = []
+        for number in [argnums] * count if isinstance(argnums, int) else argnums:
+            position = number % len(arguments.rest[0])
+            place = arguments.argnums.index(position)
+            numbers = tuple(range(starts[place], starts[place + 1]))
+            slots.append(Tree(numbers, tuple([inputs[each] for each in numbers]), f"args[{position}]"))
+        given = []
+        for number, tree in enumerate(operands):
+            numbers = tuple(tree_flatten(tree)[0])
+            given.append(Tree(numbers, tuple([inputs[each] for each in numbers]), f"operands[{number}]"))
+        return bound(pattern, Tree(tuple(range(len(outputs))), outputs, "the output of f"), slots, given)
+
+    def _wanted(self, output: Any, arguments: Arguments) -> Contractions:
+        """Return the contractions of all patterns."""
+        return Contractions(tuple([each for meant in self._meaning(output, arguments) for each in meant.results]))
+
+    def _assembled(
+        self, tensors: Sequence[Any], recording: Recording, arguments: Arguments, evaluation: Evaluation
+    ) -> Any:
+        """Nest the results, given the tensors that f returned."""
+        supply = iter(tensors)
+        leaves = [next(supply) if isinstance(leaf, torch.Tensor) else leaf for leaf in recording.leaves]
+        _, (aux, _) = tree_unflatten(leaves, recording.spec)
+        output, _ = tree_unflatten(recording.leaves, recording.spec)
+        spec = tree_flatten(output)[1]
+        found, results, start = evaluation.contracted(self._wanted(output, arguments)), [], 0
+        for meant, argnums in zip(self._meaning(output, arguments), self._argnums, strict=True):
+            part = found[start : start + len(meant.results)]
+            start += len(part)
+            specs = [spec if slot < 0 else self._spec_of(argnums, slot, arguments) for slot in meant.nests]
+            results.append(nested(part, specs))
+        result = tree_unflatten(results, self._spec)
+        return (result, aux) if self._options.has_aux else result
+
+    @staticmethod
+    def _spec_of(argnums: Any, slot: int, arguments: Arguments) -> Any:
+        number = argnums if isinstance(argnums, int) else argnums[slot]
+        return arguments.specs[arguments.argnums.index(number % len(arguments.rest[0]))]
+
+
+def _only(_: Any, computed: list) -> Any:
+    return computed
+
+
+def _is_argnums(value: Any) -> bool:
+    return isinstance(value, int) or (isinstance(value, tuple | list) and all(isinstance(each, int) for each in value))
+
+
+def _is_operands(value: Any) -> bool:
+    return value == ()
+
+
+def _for_each(
+    name: str, what: str, given: Any, pattern: Any, spec: Any, default: Any, *, is_one: Callable[[Any], bool]
+) -> list[Any]:
+    """Return what is given for each of the patterns: for one, for all, or in the structure of a tuple or dict."""
+    if isinstance(pattern, str):
+        return [given]
+    if is_one(given):
+        return [given] * spec.num_leaves
+    is_named = isinstance(pattern, Mapping) and isinstance(given, Mapping) and given.keys() <= pattern.keys()
+    is_listed = isinstance(pattern, tuple | list) and isinstance(given, tuple | list) and len(given) == len(pattern)
+    if not is_named and not is_listed:
+        got = f"{type(given).__name__} of {len(given) if hasattr(given, '__len__') else 'no'} entries"
+        expected = "one entry a pattern, in a structure like theirs"
+        _refuse(name, what, got, expected, "Pass () for those that have none.")
+    if is_named:
+        numbered = tree_unflatten([*range(spec.num_leaves)], spec)
+        by_number = {numbered[key]: value for key, value in given.items()}
+        return [by_number.get(number, default) for number in range(spec.num_leaves)]
+    return list(given)
+
+
+def _check_signature(name: str, f: Callable[..., Any]) -> None:
+    """Refuse a function that has operands of its own."""
+    try:
+        names = signature(f).parameters
+    except (TypeError, ValueError):
+        return
+    if "operands" in names:
+        _refuse(
+            name, "f", "a parameter called operands", "another name", "Wrap f in a function that names it otherwise."
+        )
+
+
+def _check_operands(name: str, leaves: Sequence[Any]) -> None:
+    for leaf in leaves:
+        if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point():
+            got = f"dtype {leaf.dtype}" if isinstance(leaf, torch.Tensor) else type(leaf).__name__
+            _refuse(name, "an operand", got, "a floating-point tensor", "Convert it with .to(x.dtype).")
+
+
+def _refuse(name: str, what: str, got: str, expected: str, remedy: str) -> NoReturn:
+    raise ArgumentError(f"{name}: {what}", got=got, expected=expected, remedy=remedy)

@@ -1,0 +1,327 @@
+"""Patterns of contractions, as they are written: ``"b, b i, b i -> b"``, and what they mean for given shapes.
+
+A pattern has a group of names for the axes of the output, one for every slot, and one for every operand, parted by
+commas; and after the arrow the names of the axes of the result. In a group, names are parted by spaces; a number is
+the place that is taken of an axis; ``*p`` stands for any axes, as many as there are, and of a pytree for those of all
+of its leaves; ``...`` does so for axes that everything has in common.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, product
+from typing import Any, NamedTuple, NoReturn
+
+from hofunc.errors import ArgumentError
+from hofunc.plan.slots import Bearer, Index
+from hofunc.plan.wanted import Contraction
+
+_TOKEN = re.compile(r"\.\.\.|\*?[^\W\d]\w*|\d+")
+Shape = Sequence[int]
+
+
+class Token(NamedTuple):
+    """A name or a number in a pattern, and where it starts."""
+
+    text: str
+    start: int
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it takes one place of an axis."""
+        return self.text.isdigit()
+
+    @property
+    def is_several(self) -> bool:
+        """Whether it stands for any number of axes."""
+        return self.text == "..." or self.text[0] == "*"
+
+
+class Group(NamedTuple):
+    """The tokens of one tensor, and where it stands in the pattern."""
+
+    tokens: tuple[Token, ...]
+    start: int
+
+
+class Pattern(NamedTuple):
+    """A pattern.
+
+    Attributes:
+        transform: Name of the transform that it was given to.
+        text: What was written.
+        output: The axes of the output.
+        others: Those of the slots, and then of the operands.
+        result: The names of those of the result.
+    """
+
+    transform: str
+    text: str
+    output: Group
+    others: tuple[Group, ...]
+    result: Group
+
+    def refuse(self, place: Token | Group, got: str, expected: str, remedy: str) -> NoReturn:
+        """Raise an error that shows where in the pattern it is."""
+        text = place.text if isinstance(place, Token) else " ".join(token.text for token in place.tokens)
+        mark = " " * place.start + "^" * max(1, len(text))
+        what = f"{self.transform}: the pattern\n    {self.text}\n    {mark}\n"
+        raise ArgumentError(what, got=got, expected=expected, remedy=remedy)
+
+
+def parsed(transform: str, text: Any) -> Pattern:
+    """Read a pattern.
+
+    Raises:
+        ArgumentError: It is none.
+    """
+    if not isinstance(text, str):
+        raise ArgumentError(
+            f"{transform}: pattern",
+            got=type(text).__name__,
+            expected="a string, or a tuple or dict of strings",
+            remedy='The Laplacian of every row is "b, b i, b i -> b".',
+        )
+    shell = Pattern(transform, text, Group((), 0), (), Group((), len(text)))
+    if text.count("->") != 1:
+        arrows = text.count("->")
+        shell.refuse(shell.result, f"{arrows} arrows", "one", "Write the axes of the result after '->'.")
+    start = text.index("->")
+    groups = [*_groups(shell, text[:start])]
+    pattern = Pattern(transform, text, groups[0], tuple(groups[1:]), _group(shell, text[start + 2 :], start + 2))
+    known, met = {token.text for group in groups for token in group.tokens}, set()
+    for token in pattern.result.tokens:
+        if token.is_number or token.text not in known or token.text in met:
+            expected = f"each of {sorted(name for name in known if not name.isdigit())} once at most"
+            pattern.refuse(token, repr(token.text), expected, "Name what stands before the arrow.")
+        met.add(token.text)
+    return pattern
+
+
+def _groups(shell: Pattern, text: str) -> Iterator[Group]:
+    start = 0
+    for part in text.split(","):
+        yield _group(shell, part, start)
+        start += len(part) + 1
+
+
+def _group(shell: Pattern, text: str, start: int) -> Group:
+    tokens = [Token(word.group(), start + word.start()) for word in re.finditer(r"\S+", text)]
+    for token in tokens:
+        if not _TOKEN.fullmatch(token.text):
+            expected = "a name, a number, '...', or a name after '*'"
+            shell.refuse(token, repr(token.text), expected, "Part the names of axes by spaces.")
+    return Group(tuple(tokens), tokens[0].start if tokens else start + (len(text) > 1))
+
+
+class Tree(NamedTuple):
+    """The tensors that one group stands for: one, or the leaves of a pytree.
+
+    Attributes:
+        numbers: Their numbers among the inputs, or the outputs.
+        shapes: Their shapes.
+        name: What it is, for errors.
+    """
+
+    numbers: tuple[int, ...]
+    shapes: tuple[Shape, ...]
+    name: str
+
+
+class Bound(NamedTuple):
+    """What a pattern means for some shapes.
+
+    Attributes:
+        nests: Which of the output, given as -1, and of the slots the result is nested by, the outermost first.
+        results: For every choice of a leaf of these the contractions of which it is the sum.
+    """
+
+    nests: tuple[int, ...]
+    results: tuple[tuple[Contraction, ...], ...]
+
+
+def bound(pattern: Pattern, output: Tree, slots: Sequence[Tree], operands: Sequence[Tree]) -> Bound:
+    """Return what a pattern means.
+
+    Args:
+        pattern: The pattern, with as many groups as there are slots and operands.
+        output: What is differentiated.
+        slots: By what, for every slot.
+        operands: What multiplies the derivative.
+
+    Raises:
+        ArgumentError: It does not fit.
+    """
+    for group in pattern.others[len(slots) :]:
+        for token in group.tokens:
+            if token.is_number:
+                pattern.refuse(token, "a number in an operand", "names", "Index the operand itself.")
+    return _Binding(pattern, output, slots, operands).bound()
+
+
+class _Binding:
+    """Gives names to the axes of all tensors of a pattern, for each choice of leaves."""
+
+    def __init__(self, pattern: Pattern, output: Tree, slots: Sequence[Tree], operands: Sequence[Tree]):
+        self._pattern, self._count = pattern, len(slots)
+        self._trees = [output, *slots, *operands]
+        self._groups = [pattern.output, *pattern.others]
+        self._asked = {token.text for token in pattern.result.tokens}
+
+    def bound(self) -> Bound:
+        kept = [place for place in range(1 + self._count) if self._is_nested(place)]
+        merged = [place for place in range(1, 1 + self._count) if place not in kept and self._is_merged(place)]
+        sizes = [len(self._trees[place].numbers) for place in kept]
+        free = [place for place in range(1 + self._count) if place not in (*kept, *merged)]
+        results = []
+        for chosen in product(*map(range, sizes)):
+            choice = dict(zip(kept, chosen, strict=True))
+            found = []
+            for rest in product(*(range(len(self._trees[place].numbers)) for place in free)):
+                contraction = self._contraction({**choice, **dict(zip(free, rest, strict=True))}, merged)
+                found += [] if contraction is None else [contraction]
+            results.append(tuple(found))
+        return Bound(tuple(place - 1 for place in kept), tuple(results))
+
+    def _is_nested(self, place: int) -> bool:
+        """Tell whether the result has a part for every leaf of a group."""
+        several = [token for token in self._groups[place].tokens if token.text[0] == "*"]
+        return (
+            len(self._trees[place].numbers) == 1 or not several or any(token.text in self._asked for token in several)
+        )
+
+    def _is_merged(self, place: int) -> bool:
+        """Tell whether a slot is one direction, given by operands, so that all of its leaves are varied at once."""
+        own = {token.text for token in self._groups[place].tokens if not token.is_number}
+        others = {
+            token.text for other in range(1 + self._count) if other != place for token in self._groups[other].tokens
+        }
+        given = {token.text for group in self._groups[1 + self._count :] for token in group.tokens}
+        return not own & (others | self._asked) and own <= given
+
+    def _contraction(self, choice: Mapping[int, int], merged: Sequence[int]) -> Contraction | None:
+        """Return the contraction of some leaves, None if a name stands for two different ones of them."""
+        leaves: dict[str, int] = {}  # of which leaf the axes are that a name with a star stands for
+        for place, leaf in choice.items():
+            for token in self._groups[place].tokens:
+                if token.text[0] == "*" and leaves.setdefault(token.text, leaf) != leaf:
+                    return None
+        axes = _Axes(self._pattern)
+        taken = [(place, leaf, leaves) for place, leaf in choice.items()]
+        for place in merged:
+            names = [token.text for token in self._groups[place].tokens if token.text[0] == "*"]
+            taken += [(place, leaf, dict.fromkeys(names, leaf)) for leaf in range(len(self._trees[place].numbers))]
+        for place in range(1 + self._count, len(self._trees)):
+            taken += [(place, leaf, of) for leaf, of in self._given(place, leaves, merged)]
+        for place, leaf, of in taken:
+            axes.add(self._groups[place], self._trees[place], leaf, of)
+        bearers: dict[int, list[Bearer]] = {place: [] for place in range(len(self._trees))}
+        for (place, *_), bearer in zip(taken, axes.bearers(), strict=True):
+            bearers[place].append(bearer)
+        slots = tuple([tuple(bearers[place]) for place in range(1, 1 + self._count)])
+        operands = tuple(chain(*(bearers[place] for place in range(1 + self._count, len(self._trees)))))
+        return Contraction(bearers[0][0], slots, operands, axes.names(self._pattern.result, leaves))
+
+    def _given(
+        self, place: int, leaves: Mapping[str, int], merged: Sequence[int]
+    ) -> Iterator[tuple[int, dict[str, int]]]:
+        """Yield which leaves of an operand multiply a contraction, and which leaves the names in it with a star are."""
+        group, tree = self._groups[place], self._trees[place]
+        starred = [token for token in group.tokens if token.text[0] == "*"]
+        owners = {token: self._owner(token) for token in starred}
+        for token, owner in owners.items():
+            if owner is not None and len(self._trees[owner].numbers) != len(tree.numbers):
+                got = f"{tree.name} of {len(tree.numbers)} leaves"
+                expected = f"a pytree like {self._trees[owner].name}, of {len(self._trees[owner].numbers)} leaves"
+                self._pattern.refuse(token, got, expected, "Pass vectors that are pytrees like the argument.")
+        varied = [owner for owner in owners.values() if owner in merged]
+        if varied:
+            names = [token.text for token in starred]
+            yield from ((leaf, {**leaves, **dict.fromkeys(names, leaf)}) for leaf in range(len(tree.numbers)))
+        elif len(tree.numbers) == 1:
+            yield 0, {**leaves}
+        elif starred and None not in owners.values():
+            yield leaves[starred[0].text], {**leaves}
+        else:
+            got = f"{tree.name} of {len(tree.numbers)} leaves"
+            self._pattern.refuse(group, got, "one tensor", "Name axes after a star to pass a pytree like an argument.")
+
+    def _owner(self, token: Token) -> int | None:
+        """Return the output or the slot in which a name also stands."""
+        places = range(1 + self._count)
+        return next((p for p in places if any(other.text == token.text for other in self._groups[p].tokens)), None)
+
+
+class _Axes:
+    """The names of axes, and their sizes, as tensors are added."""
+
+    def __init__(self, pattern: Pattern):
+        self._pattern = pattern
+        self._ranks: dict[tuple[str, int], int] = {}
+        self._sizes: dict[str, int] = {}
+        self._tensors: list[tuple[Group, Tree, int, Mapping[str, int]]] = []
+
+    def add(self, group: Group, tree: Tree, leaf: int, leaves: Mapping[str, int]) -> None:
+        """Add a tensor: a leaf of a tree, and which leaves names with a star are of."""
+        self._tensors.append((group, tree, leaf, leaves))
+
+    def bearers(self) -> list[Bearer]:
+        """Return all tensors by their numbers, with their indices."""
+        left = self._tensors
+        while left:
+            later = [each for each in left if not self._counts(*each)]
+            if len(later) == len(left):
+                group, tree, leaf, _ = left[0]
+                got = f"{tree.name} of shape {tuple(tree.shapes[leaf])}, of which several names may take any axes"
+                self._pattern.refuse(group, got, "one such name that stands nowhere else", "Name the axes one by one.")
+            left = later
+        return [self._bearer(*each) for each in self._tensors]
+
+    def _counts(self, group: Group, tree: Tree, leaf: int, leaves: Mapping[str, int]) -> bool:
+        """Find out for how many axes a name stands, if that is known for all others; tell whether it is now."""
+        several = [(token.text, leaves.get(token.text, 0)) for token in group.tokens if token.is_several]
+        unknown = {key for key in several if key not in self._ranks}
+        if len(unknown) > 1:
+            return False
+        rank = len(tree.shapes[leaf])
+        single = len(group.tokens) - len(several)
+        rest = rank - single - sum(self._ranks.get(key, 0) for key in several)
+        times = sum(key in unknown for key in several)
+        if rest < 0 or (rest % times if times else rest):
+            names = " ".join(token.text for token in group.tokens)
+            self._pattern.refuse(
+                group,
+                f"{tree.name} of shape {tuple(tree.shapes[leaf])}, which has {rank} axes",
+                f"{'at least ' if times else ''}{rank - rest} axes for {names!r}",
+                "A group names each axis of its tensor; '...' stands for any that all have in common.",
+            )
+        self._ranks.update(dict.fromkeys(unknown, rest // max(1, times)))
+        return True
+
+    def _bearer(self, group: Group, tree: Tree, leaf: int, leaves: Mapping[str, int]) -> Bearer:
+        sizes = iter(tree.shapes[leaf])
+        indices: list[Index] = []
+        for token in group.tokens:
+            for name in self._of(token, leaves):
+                size = next(sizes)
+                self._check(token, name, size, tree)
+                indices.append(int(name) if token.is_number else name)
+        return tree.numbers[leaf], tuple(indices)
+
+    def _check(self, token: Token, name: str, size: int, tree: Tree) -> None:
+        if token.is_number and int(name) >= size:
+            expected = f"a place from 0 to {size - 1} of that axis of {tree.name}"
+            self._pattern.refuse(token, name, expected, "Places are counted from 0.")
+        if not token.is_number and self._sizes.setdefault(name, size) != size:
+            expected = f"{self._sizes[name]}, the size of {token.text} where it stands before"
+            self._pattern.refuse(token, f"size {size} in {tree.name}", expected, "Give other axes other names.")
+
+    def _of(self, token: Token, leaves: Mapping[str, int]) -> list[str]:
+        """Return the names of the axes that a token stands for."""
+        if not token.is_several:
+            return [token.text]
+        leaf = leaves.get(token.text, 0)
+        return [f"{token.text}.{leaf}.{number}" for number in range(self._ranks[token.text, leaf])]
+
+    def names(self, group: Group, leaves: Mapping[str, int]) -> tuple[str, ...]:
+        """Return the names of the axes of the result."""
+        return tuple(chain(*(self._of(token, leaves) for token in group.tokens)))

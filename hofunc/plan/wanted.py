@@ -1,0 +1,104 @@
+"""What is asked of a plan: whole derivatives of some orders, or contractions of derivatives."""
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+from hofunc.graph.node import Graph
+from hofunc.plan.jets import Start
+from hofunc.plan.slots import Bearer, Operand, Slot, Slots, labels_of, sizes_of
+
+
+class Contraction(NamedTuple):
+    """What is asked for of one derivative; tensors are numbered as the graph's outputs and inputs are.
+
+    Attributes:
+        output: The output, with the index of each of its axes.
+        slots: Likewise for every slot the inputs of which it is one, of which the result is the sum.
+        operands: Likewise the inputs that multiply it.
+        result: The labels of the result's axes.
+    """
+
+    output: Bearer
+    slots: tuple[Slot, ...]
+    operands: tuple[Bearer, ...]
+    result: tuple[str, ...]
+
+    def of(self, graph: Graph) -> "Contraction":
+        """Return what is asked for of a graph, with its nodes."""
+        number, indices = self.output
+        slots = tuple([tuple([(graph.inputs[each], names) for each, names in slot]) for slot in self.slots])
+        operands = tuple([(graph.inputs[each], names) for each, names in self.operands])
+        return Contraction((graph.outputs[number], indices), slots, operands, self.result)
+
+    @property
+    def bearers(self) -> Iterator[Bearer]:
+        """All that bears a label."""
+        return chain([self.output], *self.slots, self.operands)
+
+    def sizes(self, graph: Graph) -> dict[str, int]:
+        """Return the size of every label."""
+        return sizes_of(graph.nodes, self.bearers)
+
+    def whole(self) -> Slots:
+        """Return all slots, with the operands that have a label that only they and slots bear."""
+        asked = {*self.result, *labels_of([self.output])}
+        operands = []
+        for bearer in self.operands:
+            summed = {*labels_of([bearer])} - asked
+            home = tuple([place for place, slot in enumerate(self.slots) if summed & {*labels_of(slot)}])
+            operands += [Operand(bearer, home)] if home else []
+        late = [bearer for bearer in self.operands if bearer not in [operand.bearer for operand in operands]]
+        asked |= {*labels_of(late)}
+        borne = labels_of(chain(*self.slots, (operand.bearer for operand in operands)))
+        return Slots(self.slots, tuple(operands), tuple([name for name in borne if name in asked]))
+
+    def start(self, whole: Slots) -> Start:
+        """Return the output, multiplied by the operands that have no other labels."""
+        node, indices = self.output
+        own = {*labels_of([self.output])}
+        inner = [operand.bearer for operand in whole.operands]
+        operands = [bearer for bearer in self.operands if bearer not in inner and {*labels_of([bearer])} <= own]
+        others = [bearer for bearer in self.operands if bearer not in operands]
+        asked = {*self.result, *labels_of(chain(*self.slots, others))}
+        return Start(
+            node, indices, tuple(operands), tuple([name for name in labels_of([self.output]) if name in asked])
+        )
+
+
+class Contractions(NamedTuple):
+    """The contractions of one plan, which share what they have in common.
+
+    Attributes:
+        sums: For every result, the contractions of which it is the sum.
+    """
+
+    sums: tuple[tuple[Contraction, ...], ...]
+
+    def marked(self, graph: Graph) -> Graph:
+        """Return a graph in whose operands the axes of rows are those that have a label of rows, and no others."""
+        nodes = list(graph.nodes)
+        for contraction in chain(*self.sums):
+            asked = contraction.of(graph)
+            sizes = sizes_of(nodes, chain([asked.output], *asked.slots))
+            for number, indices in asked.operands:
+                shape = zip(indices, nodes[number].shape, strict=True)
+                nodes[number] = nodes[number]._replace(
+                    shape=tuple([sizes.get(str(name), int(size)) for name, size in shape])
+                )
+        return graph._replace(nodes=tuple(nodes))
+
+
+Wanted = Sequence[int] | Contractions
+
+
+def orders_of(wanted: Wanted) -> tuple[int, ...]:
+    """Return the orders of the derivatives that are asked for; 0 is the output itself."""
+    if isinstance(wanted, Contractions):
+        return tuple(sorted({len(contraction.slots) for contraction in chain(*wanted.sums)}))
+    return tuple(wanted)
+
+
+def highest(wanted: Wanted) -> int:
+    """Return the highest order of derivatives that is asked for, one at least."""
+    return max(1, *orders_of(wanted))
