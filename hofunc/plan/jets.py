@@ -11,13 +11,14 @@ Taylor-mode automatic differentiation for higher-order derivatives in JAX (2019)
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from itertools import chain, combinations, product
 from operator import or_
 from typing import NamedTuple
 
 from hofunc.algebra.compose import compose
+from hofunc.algebra.partitions import Key
 from hofunc.algebra.term import Factor, Term, with_slots
 from hofunc.graph.node import Ref
 from hofunc.plan.accumulate import accumulated
@@ -36,8 +37,10 @@ from hofunc.plan.slots import (
     labelled,
     multiplying,
     sizes_of,
+    symmetric,
     tied,
 )
+from hofunc.plan.symmetric import Symmetry, pays
 
 
 class Start(NamedTuple):
@@ -56,6 +59,30 @@ class Start(NamedTuple):
     open: tuple[str, ...]
 
 
+class Coefficient(NamedTuple):
+    """A coefficient as it is kept: terms with a slot for every open label, and terms whose like ones are packed."""
+
+    plain: list[Term]
+    packed: list[Term]
+
+
+_PACKED = "packed"  # the name of the label of a packed slot
+
+
+def _names(names: Sequence[str], symmetric_ones: Sequence[str]) -> list[str]:
+    """Return names of slots, the packed one last in place of the symmetric ones, if there are some of these."""
+    left = [name for name in names if name not in symmetric_ones]
+    return left if len(left) == len(names) else [*left, _PACKED]
+
+
+def _tight(term: Term, part: Slots, names: Sequence[str], symmetry: Symmetry) -> Term | None:
+    """Return a term of some slots with the entries of the packed slot in place of those slots that are symmetric."""
+    places = [place for place, name in enumerate(part.open) if name in names]
+    if not places:
+        return term
+    return symmetry.gathered(term, places, [names.index(part.open[place]) for place in places])
+
+
 class Jets:
     """Taylor coefficients and adjoints of the nodes of a graph, each computed once.
 
@@ -67,7 +94,8 @@ class Jets:
     def __init__(self, builder: Builder, local: dict[int, Local]):
         self.builder, self.local = builder, local
         self._nodes = builder.lowered.graph.nodes
-        self._coefficients: dict[tuple[int, Slots], list[Term]] = {}
+        self._coefficients: dict[tuple[int, Slots], Coefficient] = {}
+        self._opened: dict[tuple[int, Slots], list[Term]] = {}  # those that are packed, with all their slots
         self._adjoints: dict[tuple[Start, int, Slots], list[Term]] = {}
         self._blocks: dict[int, Blocks] = {}
         self._takers: dict[int, list[int]] = defaultdict(list)  # by node, those that are computed from it
@@ -93,17 +121,61 @@ class Jets:
     def coefficient(self, node: int, slots: Slots) -> list[Term]:
         """Return a coefficient of a node: contracted terms with a slot for every open label."""
         known, places = canonical(slots)
-        if (node, known) not in self._coefficients:
-            self._coefficients[node, known] = self._coefficient(node, known)
-        return [with_slots(term, places) for term in self._coefficients[node, known]]
+        found = self._kept(node, known)
+        if found.packed and (node, known) not in self._opened:
+            names, symmetry = self._symmetry(known) or ((), None)
+            at = [known.open.index(name) for name in names]
+            self._opened[node, known] = [symmetry.opened(term, at) for term in found.packed if symmetry]
+        return [with_slots(term, places) for term in (*found.plain, *self._opened.get((node, known), ()))]
 
-    def _coefficient(self, node: int, slots: Slots) -> list[Term]:
+    def _kept(self, node: int, slots: Slots) -> Coefficient:
+        """Return the coefficient of a node along canonical slots, as it is kept."""
+        if (node, slots) not in self._coefficients:
+            self._coefficients[node, slots] = self._coefficient(node, slots)
+        return self._coefficients[node, slots]
+
+    def _coefficient(self, node: int, slots: Slots) -> Coefficient:
         depends = self._depends.get(node, 0)
         if not all(any(depends >> number & 1 for number, _ in slot) for slot in slots.slots):
-            return []
+            return Coefficient([], [])
         if node not in self.local:
-            return self._added(self._seeds(node, slots))
-        return self._added(self.composed(self.local[node], slots))
+            return Coefficient(self._added(self._seeds(node, slots)), [])
+        symmetry = self._symmetry(slots)
+        if symmetry is None:
+            return Coefficient(self._added(self.composed(self.local[node], slots)), [])
+        found = list(self._tightened(self.local[node], slots, *symmetry))
+        plain, packed = ([term for term, is_packed in found if is_packed == kind] for kind in (False, True))
+        return Coefficient(self._added(plain), self._added(packed))
+
+    def _symmetry(self, slots: Slots) -> tuple[tuple[str, ...], Symmetry] | None:
+        """Return the open labels in which a coefficient is symmetric, and how it is packed, if it is."""
+        names = symmetric(slots)
+        size = self.sizes(slots.bearers())[names[0]] if names else 0
+        return (names, Symmetry(self.builder, size, len(names))) if pays(size, len(names)) else None
+
+    def _tightened(
+        self, local: Local, slots: Slots, names: tuple[str, ...], symmetry: Symmetry
+    ) -> Iterator[tuple[Term, bool]]:
+        """Yield what `composed` does, and whether it is packed, as it is where all that it is made of can be."""
+        sizes = {**self.sizes(slots.bearers()), _PACKED: symmetry.entries}
+        rest = tuple([name for name in slots.open if name not in names])
+        for outers, operands, parts, factors in self._dealt(local, slots, 1):
+            if len(parts) == 1:
+                kept = self._kept(operands[0], slots)
+                inner = [*((term, False) for term in kept.plain), *((term, True) for term in kept.packed)]
+                found = ((compose(outer, [term]), is_packed) for outer, (term, is_packed) in product(outers, inner))
+                yield from ((term, is_packed) for term, is_packed in found if term is not None)
+                continue
+            inners = [self.coefficient(operand, part) for operand, part in zip(operands, parts, strict=True)]
+            for outer, *chosen in product(outers, *inners):
+                tight = [_tight(term, part, names, symmetry) for term, part in zip(chosen, parts, strict=True)]
+                is_packed = None not in tight
+                term = compose(outer, tight if is_packed else chosen)
+                borne = [_names(part.open, names if is_packed else ()) for part in parts]
+                kept_names = (*rest, _PACKED) if is_packed else slots.open
+                term = term and tied(term, 0, tuple(chain(*borne)), kept_names, factors, sizes)
+                if term is not None:
+                    yield term, is_packed
 
     def _seeds(self, node: int, slots: Slots) -> Iterator[Term]:
         """Yield the coefficient of an input, which has none along several slots."""
@@ -118,18 +190,28 @@ class Jets:
     def composed(self, local: Local, slots: Slots, least: int = 1) -> Iterator[Term]:
         """Yield the sum over the ways to deal slots out to those of local derivatives of some order at least."""
         sizes = self.sizes(slots.bearers())
+        for outers, operands, parts, factors in self._dealt(local, slots, least):
+            indices = tuple(chain(*(part.open for part in parts)))
+            inners = [self.coefficient(operand, part) for operand, part in zip(operands, parts, strict=True)]
+            for outer, *chosen in product(outers, *inners):
+                term = compose(outer, chosen)
+                term = term and tied(term, 0, indices, slots.open, factors, sizes)
+                if term is not None:
+                    yield term
+
+    def _dealt(
+        self, local: Local, slots: Slots, least: int
+    ) -> Iterator[tuple[list[Term], Key, list[Slots], list[Bearer]]]:
+        """Yield the ways to deal slots out to those of local derivatives.
+
+        Each comes as the terms of these, the node in each of their slots, what each gets of the slots, and the operands
+        that multiply all of it.
+        """
         for key, outers in local.items():
-            if not least <= len(key) <= len(slots.slots):
-                continue
-            for times, groups in deals(slots, tuple(Counter(key).values())):
-                parts = [slots.part(group) for group in groups]
-                indices, operands = tuple(chain(*(part.open for part in parts))), slots.joining(groups)
-                inners = [self.coefficient(operand, part) for operand, part in zip(key, parts, strict=True)]
-                for outer, *chosen in product(outers, *inners):
-                    term = compose(outer._replace(coefficient=outer.coefficient * times), chosen)
-                    term = term and tied(term, 0, indices, slots.open, operands, sizes)
-                    if term is not None:
-                        yield term
+            if least <= len(key) <= len(slots.slots):
+                for times, groups in deals(slots, tuple(Counter(key).values())):
+                    scaled = [outer._replace(coefficient=outer.coefficient * times) for outer in outers]
+                    yield scaled, key, [slots.part(group) for group in groups], slots.joining(groups)
 
     def _added(self, terms: Iterable[Term]) -> list[Term]:
         return accumulated(self.builder, [contract(self.builder, term) for term in terms])

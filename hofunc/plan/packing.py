@@ -154,13 +154,13 @@ def _merged(builder: Builder, n: int, term: Term, left: tuple[int, int], right: 
     if packed.count(n, order) * packed.count(n, other_order) > MAX_ENTRIES:
         raise DirectionsError(n, order + other_order)
     slots[place] = (*batch, product_axis)
-    tensor, rest = _axes_first(builder, term, (axis, other_axis), (term.out, *slots))
+    tensor, rest = axes_first(builder, term, (axis, other_axis), (term.out, *slots))
     places = builder.constant(packed.product_places(n, order, other_order))
     tensor = builder.emit(collected, tensor, places, packed.count(n, order + other_order))
     return term._replace(slots=tuple(slots), factors=(Factor(tensor, (product_axis, *each(rest))),))
 
 
-def _axes_first(builder: Builder, term: Term, axes: Axes, others: Sequence[Axes]) -> tuple[Register, list[Label]]:
+def axes_first(builder: Builder, term: Term, axes: Axes, others: Sequence[Axes]) -> tuple[Register, list[Label]]:
     """Lay a contracted term's tensor out with the given axes first, and then one dimension for each other label.
 
     A label that the axes share with the others stays among the latter, and the axes are diagonal in it.
@@ -220,7 +220,7 @@ def _opened(builder: Builder, variable: Variable, order: int, term: Term, place:
         return term._replace(coefficient=term.coefficient * factorial(order), slots=(*before, *slots, *after))
     if order > 1 and n**order > MAX_ENTRIES:
         raise DirectionsError(n, order)
-    tensor, rest = _axes_first(builder, term, (axis,), (term.out, tuple(batch), *before, *after))
+    tensor, rest = axes_first(builder, term, (axis,), (term.out, tuple(batch), *before, *after))
     if order > 1:
         weights = packed.factorials(n, order)
         places = packed.unpacked_places(n, order)

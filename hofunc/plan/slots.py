@@ -192,9 +192,33 @@ def _exchange(count: int, pairs: Sequence[Places]) -> Places:
     return tuple(places)
 
 
-def _is_symmetric(slots: Slots, exchange: Places) -> bool:
-    """Tell whether slots are the same with some exchanged, up to the names of labels that are summed."""
-    names: dict[Index, Index] = {name: name for name in slots.open}
+@lru_cache(maxsize=4096)
+def symmetric(slots: Slots) -> tuple[str, ...]:
+    """Return the most open labels of which any two may be exchanged: in them a coefficient is a symmetric tensor."""
+    count = len(slots.slots)
+    exchanges = [_exchange(count, [pair]) for pair in combinations(range(count), 2)]
+    groups: list[list[str]] = []
+    for name in slots.open:
+        for group in groups:
+            names: dict[Index, Index] = {**{other: other for other in slots.open}, name: group[0], group[0]: name}
+            if any(_is_symmetric(slots, exchange, names) for exchange in exchanges):
+                group.append(name)
+                break
+        else:
+            groups.append([name])
+    most = max(map(len, groups), default=0)
+    return tuple(next((group for group in groups if len(group) == most), ()))
+
+
+def _is_symmetric(slots: Slots, exchange: Places, open_names: Mapping[Index, Index] | None = None) -> bool:
+    """Tell whether slots are the same with some exchanged, up to the names of labels that are summed.
+
+    Args:
+        slots: The slots.
+        exchange: Which slot takes the place of each.
+        open_names: Which open label takes the place of each; itself if it is left out.
+    """
+    names: dict[Index, Index] = {name: name for name in slots.open} if open_names is None else {**open_names}
     if not all(_matches(slot, slots.slots[exchange[place]], names) for place, slot in enumerate(slots.slots)):
         return False
     stay = all({exchange[place] for place in home} == {*home} for _, home in slots.operands)
