@@ -103,7 +103,7 @@ def einsum(
 class Einsum(Transform):
     """A function with the signature of f that computes contractions of derivatives of f, as `einsum` returns it."""
 
-    _keywords = ("operands",)
+    _keywords: tuple[str, ...] = ("operands",)
 
     def __init__(
         self,

@@ -212,7 +212,7 @@ class _Field(Operator):
         name: str,
         f: Function,
         pattern: str,
-        argnums: int,
+        argnums: Any,
         vectors: tuple[str, ...] = (),
         **options: Unpack[Options],
     ):

@@ -1,4 +1,4 @@
-"""Products with the generalised Gauss-Newton matrix, by those with the Jacobian of a model and the Hessian of a loss."""
+"""Products with the generalised Gauss-Newton matrix, by those with a Jacobian and with the Hessian of a loss."""
 
 from collections.abc import Callable, Sequence
 from functools import partial, update_wrapper

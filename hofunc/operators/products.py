@@ -129,7 +129,7 @@ def directional(f: Function, order: int = 1, argnums: Argnums = 0, **options: Un
         >>> hofunc.directional(lambda x: x.prod(), 2)(torch.tensor([1.0, 2.0]), vector=torch.tensor([1.0, 3.0]))
         tensor(6.)
     """
-    if isinstance(order, bool) or not isinstance(order, int) or order < 1:
+    if type(order) is not int or order < 1:
         refuse("directional", "order", repr(order), "an int of at least 1", "The value itself is f(x).")
     names = ", ".join(f"*p{number}" for number in range(order))
     pattern, vectors = f"*o, {names}, {names} -> *o", ("vector",) * order

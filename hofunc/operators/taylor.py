@@ -84,11 +84,11 @@ def _coefficients(points: Leaves, spec: TreeSpec, series: Any) -> list[list[torc
         expected = f"{arguments} tuples, one a primal, each with as many coefficients, at least one"
         got = f"{len(counts)} of lengths {counts}" if counts else type(series).__name__
         refuse("jet", "series", got, expected, "Pass zeros for coefficients that vanish.")
+    forms = [tuple(point.shape) for point in points]
     orders = [tree_flatten(tuple(own[order] for own in series)) for order in range(counts[0])]
     for order, (leaves, structure) in enumerate(orders, 1):
         shapes = [tuple(torch.as_tensor(leaf).shape) for leaf in leaves]
-        expected = [tuple(point.shape) for point in points]
-        if structure != spec or shapes != expected:
+        if structure != spec or shapes != forms:
             what = f"series, at order {order}"
             refuse(
                 "jet", what, f"shapes {shapes}", f"the structure of the primals, and shapes {expected}", "Pass zeros."
