@@ -120,6 +120,8 @@ class Einsum(Transform):
         check_limits(name, *limits)
         _check_signature(name, f, self._keywords)
         texts, self._spec = tree_flatten(pattern)
+        if not texts:
+            _refuse(name, "pattern", f"{pattern!r}", "one at least", 'The value itself is "*o -> *o".')
         self._patterns = [parsed(name, text) for text in texts]
         self._argnums = _for_each(name, "argnums", argnums, pattern, self._spec, 0, is_one=_is_argnums)
         for each in self._argnums:
@@ -182,16 +184,16 @@ class Einsum(Transform):
             if len(self._bound) >= MOST_BOUND:
                 self._bound.clear()
             self._bound[key] = [
-                self._bind(pattern, argnums, operands, arguments, shapes)
+                self._bind(pattern, argnums, operands, arguments, (*shapes, spec))
                 for pattern, argnums, operands in zip(self._patterns, self._argnums, arguments.operands, strict=True)
             ]
         return self._bound[key]
 
     def _bind(
-        self, pattern: Pattern, argnums: Any, operands: Sequence[Any], arguments: Arguments, shapes: tuple[Any, Any]
+        self, pattern: Pattern, argnums: Any, operands: Sequence[Any], arguments: Arguments, forms: tuple[Any, Any, Any]
     ) -> Bound:
-        """Return what one pattern means."""
-        (outputs, inputs), name = shapes, self._options.name
+        """Return what one pattern means, given the shapes of outputs, and of inputs, and the structure of the first."""
+        (outputs, inputs, structure), name = forms, self._options.name
         count = len(pattern.others) - len(operands)
         if count < 0 or (not isinstance(argnums, int) and count != len(argnums)):
             fixed = None if isinstance(argnums, int) else len(pattern.others) - len(argnums)
@@ -201,7 +203,7 @@ class Einsum(Transform):
             remedy = "Each group after the first stands for a slot, by argnums, or for an operand."
             pattern.refuse(pattern.result, f"{len(operands)} operands", expected, remedy)
         starts = [0, *accumulate(spec.num_leaves for spec in arguments.specs)]
-        slots = []
+        slots: list[Tree] = []
         for entry in [argnums] * count if isinstance(argnums, int) else argnums:
             positions = [number % len(arguments.rest[0]) for number in _positions(entry)]
             places = [arguments.argnums.index(position) for position in positions]
@@ -209,12 +211,13 @@ class Einsum(Transform):
             if len({*positions}) < len(positions):
                 _refuse(name, "argnums", repr(entry), "every argument once", "Leave the second one out.")
             names = " and ".join(f"args[{position}]" for position in positions)
-            slots.append(Tree(numbers, tuple([inputs[each] for each in numbers]), names))
+            spec = self._spec_of(argnums, len(slots), arguments)
+            slots.append(Tree(numbers, tuple([inputs[each] for each in numbers]), spec, names))
         given = []
         for number, tree in enumerate(operands):
-            numbers = tuple(tree_flatten(tree)[0])
-            given.append(Tree(numbers, tuple([inputs[each] for each in numbers]), self._operand(number)))
-        return bound(pattern, Tree(tuple(range(len(outputs))), outputs, "the output of f"), slots, given)
+            found, spec = tree_flatten(tree)
+            given.append(Tree(tuple(found), tuple([inputs[each] for each in found]), spec, self._operand(number)))
+        return bound(pattern, Tree(tuple(range(len(outputs))), outputs, structure, "the output of f"), slots, given)
 
     def _wanted(self, output: Any, arguments: Arguments) -> Contractions:
         """Return the contractions of all patterns."""

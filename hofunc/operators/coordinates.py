@@ -222,7 +222,7 @@ class _Field(Operator):
         super().__init__(name, f, pattern, (argnums,) * pattern.count(","), vectors, **options)
 
     def _bind(
-        self, pattern: Pattern, argnums: Any, operands: Sequence[Any], arguments: Any, shapes: tuple[Any, Any]
+        self, pattern: Pattern, argnums: Any, operands: Sequence[Any], arguments: Any, forms: tuple[Any, Any, Any]
     ) -> Bound:
         if not arguments.specs[0].is_leaf():
             got, name = f"a pytree of {arguments.specs[0].num_leaves} tensors", self._options.name
@@ -230,7 +230,7 @@ class _Field(Operator):
             refuse(
                 name, f"args[{arguments.argnums[0]}]", got, "one tensor, whose last axis is that of coordinates", remedy
             )
-        return super()._bind(pattern, argnums, operands, arguments, shapes)
+        return super()._bind(pattern, argnums, operands, arguments, forms)
 
 
 class _Laplacian(_Field):
@@ -246,18 +246,18 @@ class _Laplacian(_Field):
         return [[*given.values()]]
 
     def _bind(
-        self, pattern: Pattern, argnums: Any, operands: Sequence[Any], arguments: Any, shapes: tuple[Any, Any]
+        self, pattern: Pattern, argnums: Any, operands: Sequence[Any], arguments: Any, forms: tuple[Any, Any, Any]
     ) -> Bound:
         for weight in operands:
             if not isinstance(weight, int):
                 refuse("laplacian", "weight", type(weight).__name__, "a tensor", "Pass one of shape (n, n).")
-            rank = len(shapes[1][weight])
+            rank = len(forms[1][weight])
             if not rank:
                 refuse(
                     "laplacian", "weight", "a tensor of shape ()", "one of shape (n, n)", "Multiply the result by it."
                 )
             pattern = self._weighted[min(rank, 3)]
-        return super()._bind(pattern, argnums, operands, arguments, shapes)
+        return super()._bind(pattern, argnums, operands, arguments, forms)
 
 
 def _spun(f: Function, has_aux: bool, *args: Any, **kwargs: Any) -> Any:

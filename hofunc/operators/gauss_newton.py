@@ -5,9 +5,9 @@ from functools import partial, update_wrapper
 from typing import Any
 
 from hofunc.arguments import check_argnums, check_function
-from hofunc.contracted import Einsum, einsum
+from hofunc.contracted import Einsum
 from hofunc.operators.named import refuse
-from hofunc.operators.products import hvp, vjp
+from hofunc.operators.products import hvp
 from hofunc.plan.blueprint import Limits
 
 Function = Callable[..., Any]
@@ -56,14 +56,16 @@ def ggnvp(model: Function, loss: Function, argnums: Argnums = 0, *, has_aux: boo
 class _GaussNewton(Einsum):
     """The product as a function of its own, which a plan records whole, and a call need not."""
 
-    _keywords = ("vector", "targets")
+    _keywords: tuple[str, ...] = ("vector", "targets")
 
     def __init__(self, model: Function, loss: Function, argnums: Argnums, has_aux: bool):
         first, entry = (argnums, argnums) if isinstance(argnums, int) else (argnums[0], tuple(argnums))
-        forwards = einsum(model, ("*o -> *o", "*o, *p, *p -> *o"), (first, (entry,)), has_aux=has_aux)
-        product = partial(_product, forwards, hvp(loss), vjp(model, argnums, has_aux=has_aux), has_aux)
+        patterns, limits = ("*o -> *o", "*o, *p, *p -> *o"), Limits()
+        forwards = Einsum("ggnvp", model, patterns, (first, (entry,)), has_aux, "auto", limits)
+        backwards = Einsum("ggnvp", model, "*o, *p, *o -> *p", (entry,), has_aux, "auto", limits)
+        product = partial(_product, forwards, hvp(loss), backwards, has_aux)
         self._product = update_wrapper(product, model, assigned=("__name__",), updated=())
-        super().__init__("ggnvp", self._product, "*o -> *o", first, has_aux, "auto", Limits())
+        super().__init__("ggnvp", self._product, "*o -> *o", first, has_aux, "auto", limits)
         self._keywords = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -78,4 +80,4 @@ def _product(forwards: Einsum, curvature: Einsum, backwards: Einsum, has_aux: bo
     vector, targets = kwargs.pop("vector"), [kwargs.pop("targets")] if "targets" in kwargs else []
     found = forwards(*args, operands=((), (vector,)), **kwargs)
     output, tangent = found[0] if has_aux else found
-    return backwards(*args, cotangent=curvature(output, *targets, vector=tangent), **kwargs)
+    return backwards(*args, operands=(curvature(output, *targets, vector=tangent),), **kwargs)

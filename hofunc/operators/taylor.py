@@ -90,9 +90,7 @@ def _coefficients(points: Leaves, spec: TreeSpec, series: Any) -> list[list[torc
         shapes = [tuple(torch.as_tensor(leaf).shape) for leaf in leaves]
         if structure != spec or shapes != forms:
             what = f"series, at order {order}"
-            refuse(
-                "jet", what, f"shapes {shapes}", f"the structure of the primals, and shapes {expected}", "Pass zeros."
-            )
+            refuse("jet", what, f"shapes {shapes}", f"the structure of the primals, and shapes {forms}", "Pass zeros.")
     return [[torch.as_tensor(leaves[n]).to(point) for leaves, _ in orders] for n, point in enumerate(points)]
 
 
