@@ -24,6 +24,18 @@ from hofunc.errors import (
     UntracedError,
     VersionError,
 )
+from hofunc.operators.coordinates import (
+    biharmonic,
+    curl,
+    divergence,
+    gradient,
+    hessian_diagonal,
+    laplacian,
+    partial,
+)
+from hofunc.operators.gauss_newton import ggnvp
+from hofunc.operators.products import directional, hvp, jvp, vhp, vjp
+from hofunc.operators.taylor import jet
 from hofunc.options import options
 from hofunc.testing.check import hodcheck
 from hofunc.transforms import derivatives, hessian, hod, jacobian
@@ -47,13 +59,27 @@ __all__ = [
     "UntestedTorchWarning",
     "UntracedError",
     "VersionError",
+    "biharmonic",
+    "curl",
     "derivatives",
+    "directional",
+    "divergence",
     "einsum",
+    "ggnvp",
+    "gradient",
     "hessian",
+    "hessian_diagonal",
     "hod",
     "hodcheck",
+    "hvp",
     "jacobian",
+    "jet",
+    "jvp",
+    "laplacian",
     "options",
+    "partial",
+    "vhp",
+    "vjp",
 ]
 
 del _releases, _rules

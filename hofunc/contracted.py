@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any, NoReturn
 
 import torch
@@ -59,8 +59,8 @@ def einsum(
         pattern: The pattern, or a tuple or dict of patterns, which are computed by one program. ``...`` stands for axes
             that all groups which have it share; ``*p`` for all other axes of its group, and of a pytree for those of
             all of its leaves.
-        argnums: The positional argument to differentiate by, or a tuple with one for every slot; for several patterns
-            also a tuple or dict of these.
+        argnums: The positional argument to differentiate by, or a tuple with one for every slot, of which each may be
+            a tuple of several, which then are one pytree; for several patterns also a tuple or dict of these.
         has_aux: As for `hofunc.hod`.
         strategy: ``"forward"`` propagates derivatives along the slots from the input to the output; ``"mixed"`` does so
             along all but one at a time, and takes the rest by one adjoint pass; ``"reverse"`` reads one slot off
@@ -103,7 +103,7 @@ def einsum(
 class Einsum(Transform):
     """A function with the signature of f that computes contractions of derivatives of f, as `einsum` returns it."""
 
-    _keywords = ("operands",)
+    _keywords: tuple[str, ...] = ("operands",)
 
     def __init__(
         self,
@@ -118,12 +118,14 @@ class Einsum(Transform):
         check_function(name, f)
         check_strategy(name, strategy, STRATEGIES)
         check_limits(name, *limits)
-        _check_signature(name, f)
+        _check_signature(name, f, self._keywords)
         texts, self._spec = tree_flatten(pattern)
+        if not texts:
+            _refuse(name, "pattern", f"{pattern!r}", "one at least", 'The value itself is "*o -> *o".')
         self._patterns = [parsed(name, text) for text in texts]
         self._argnums = _for_each(name, "argnums", argnums, pattern, self._spec, 0, is_one=_is_argnums)
         for each in self._argnums:
-            check_argnums(name, each)
+            _check_argnums(name, each)
         self._bound: dict[Any, list[Bound]] = {}
         self._pattern = pattern
         options = Options(name, 0, has_aux, False, strategy, limits, False, False)
@@ -132,22 +134,34 @@ class Einsum(Transform):
     def _split(self, args: tuple, kwargs: dict) -> Arguments:
         """Take the arguments of a call apart, with the operands after those to differentiate by."""
         name = self._options.name
-        kwargs = {**kwargs}
-        given = kwargs.pop("operands", ())
-        numbers = [number for each in self._argnums for number in ((each,) if isinstance(each, int) else each)]
-        places = sorted(
-            {number % len(args) if args and -len(args) <= number < len(args) else number for number in numbers}
-        )
-        arguments = split(name, args, kwargs, tuple(places))
+        numbers = {number for each in self._argnums for number in _positions(each)}
+        places = sorted({number % len(args) if -len(args) <= number < len(args) else number for number in numbers})
+        rest = {keyword: value for keyword, value in kwargs.items() if keyword not in self._keywords}
+        arguments = split(name, args, rest, tuple(places))
         if any(arguments.are_complex):
             _refuse(name, "an input to differentiate by", "a complex tensor", "real ones", "Pass its parts.")
-        leaves, operands = list(arguments.leaves), []
-        for each in _for_each(name, "operands", given, self._pattern, self._spec, (), is_one=_is_operands):
-            flat, spec = tree_flatten(tuple(each))
-            _check_operands(name, flat)
-            operands.append(tree_unflatten([*range(len(leaves), len(leaves) + len(flat))], spec))
-            leaves += flat
-        return arguments._replace(leaves=leaves, operands=tuple(operands))
+        leaves, given = list(arguments.leaves), {}
+        for keyword in self._keywords:
+            if keyword in kwargs:
+                flat, spec = tree_flatten(kwargs[keyword])
+                _check_operands(name, flat)
+                given[keyword] = tree_unflatten([*range(len(leaves), len(leaves) + len(flat))], spec)
+                leaves += flat
+        return arguments._replace(leaves=leaves, operands=tuple(map(tuple, self._given(given))))
+
+    def _given(self, given: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
+        """Return the operands of every pattern, given what the keyword arguments hold."""
+        operands = given.get("operands", ())
+        found = _for_each(self._options.name, "operands", operands, self._pattern, self._spec, (), is_one=_is_none)
+        for each in found:
+            if not isinstance(each, tuple | list):
+                expected = "a tuple of operands, for each pattern"
+                _refuse(self._options.name, "operands", "one", expected, "A single operand is given as (v,).")
+        return found
+
+    def _operand(self, number: int) -> str:
+        """Name an operand, for errors."""
+        return f"operands[{number}]"
 
     def _in_pieces(self, *_: Any) -> Any:
         """Return None: contractions run some rows at a time or not at all."""
@@ -155,7 +169,7 @@ class Einsum(Transform):
 
     def _outputs(self, *args: Any, **kwargs: Any) -> tuple[Any, tuple[Any, Any]]:
         """Return what is differentiated of what f returns, and aux."""
-        kwargs.pop("operands", None)
+        kwargs = {keyword: value for keyword, value in kwargs.items() if keyword not in self._keywords}
         output, (aux, returned) = super()._outputs(*args, **kwargs)
         if returned is not None:
             _refuse(self._options.name, "an output of f", "a complex tensor", "real ones", "Return its parts.")
@@ -170,16 +184,16 @@ class Einsum(Transform):
             if len(self._bound) >= MOST_BOUND:
                 self._bound.clear()
             self._bound[key] = [
-                self._bind(pattern, argnums, operands, arguments, shapes)
+                self._bind(pattern, argnums, operands, arguments, (*shapes, spec))
                 for pattern, argnums, operands in zip(self._patterns, self._argnums, arguments.operands, strict=True)
             ]
         return self._bound[key]
 
     def _bind(
-        self, pattern: Pattern, argnums: Any, operands: Sequence[Any], arguments: Arguments, shapes: tuple[Any, Any]
+        self, pattern: Pattern, argnums: Any, operands: Sequence[Any], arguments: Arguments, forms: tuple[Any, Any, Any]
     ) -> Bound:
-        """Return what one pattern means."""
-        outputs, inputs = shapes
+        """Return what one pattern means, given the shapes of outputs, and of inputs, and the structure of the first."""
+        (outputs, inputs, structure), name = forms, self._options.name
         count = len(pattern.others) - len(operands)
         if count < 0 or (not isinstance(argnums, int) and count != len(argnums)):
             fixed = None if isinstance(argnums, int) else len(pattern.others) - len(argnums)
@@ -189,17 +203,21 @@ class Einsum(Transform):
             remedy = "Each group after the first stands for a slot, by argnums, or for an operand."
             pattern.refuse(pattern.result, f"{len(operands)} operands", expected, remedy)
         starts = [0, *accumulate(spec.num_leaves for spec in arguments.specs)]
-        slots = []
-        for number in [argnums] * count if isinstance(argnums, int) else argnums:
-            position = number % len(arguments.rest[0])
-            place = arguments.argnums.index(position)
-            numbers = tuple(range(starts[place], starts[place + 1]))
-            slots.append(Tree(numbers, tuple([inputs[each] for each in numbers]), f"args[{position}]"))
+        slots: list[Tree] = []
+        for entry in [argnums] * count if isinstance(argnums, int) else argnums:
+            positions = [number % len(arguments.rest[0]) for number in _positions(entry)]
+            places = [arguments.argnums.index(position) for position in positions]
+            numbers = tuple(chain(*(range(starts[place], starts[place + 1]) for place in places)))
+            if len({*positions}) < len(positions):
+                _refuse(name, "argnums", repr(entry), "every argument once", "Leave the second one out.")
+            names = " and ".join(f"args[{position}]" for position in positions)
+            spec = self._spec_of(argnums, len(slots), arguments)
+            slots.append(Tree(numbers, tuple([inputs[each] for each in numbers]), spec, names))
         given = []
         for number, tree in enumerate(operands):
-            numbers = tuple(tree_flatten(tree)[0])
-            given.append(Tree(numbers, tuple([inputs[each] for each in numbers]), f"operands[{number}]"))
-        return bound(pattern, Tree(tuple(range(len(outputs))), outputs, "the output of f"), slots, given)
+            found, spec = tree_flatten(tree)
+            given.append(Tree(tuple(found), tuple([inputs[each] for each in found]), spec, self._operand(number)))
+        return bound(pattern, Tree(tuple(range(len(outputs))), outputs, structure, "the output of f"), slots, given)
 
     def _wanted(self, output: Any, arguments: Arguments) -> Contractions:
         """Return the contractions of all patterns."""
@@ -225,8 +243,21 @@ class Einsum(Transform):
 
     @staticmethod
     def _spec_of(argnums: Any, slot: int, arguments: Arguments) -> Any:
-        number = argnums if isinstance(argnums, int) else argnums[slot]
-        return arguments.specs[arguments.argnums.index(number % len(arguments.rest[0]))]
+        entry = argnums if isinstance(argnums, int) else argnums[slot]
+        specs = [arguments.specs[arguments.argnums.index(n % len(arguments.rest[0]))] for n in _positions(entry)]
+        trees = tuple([tree_unflatten([None] * spec.num_leaves, spec) for spec in specs])
+        return specs[0] if isinstance(entry, int) else tree_flatten(trees)[1]
+
+
+def _check_argnums(name: str, argnums: Any) -> None:
+    """Check that argnums is an int, or has for every slot one or some."""
+    for entry in argnums if isinstance(argnums, tuple | list) and argnums else (argnums,):
+        check_argnums(name, entry)
+
+
+def _positions(argnums: Any) -> tuple[int, ...]:
+    """Return all positions in argnums, or in an entry of it."""
+    return (argnums,) if isinstance(argnums, int) else tuple(chain(*map(_positions, argnums)))
 
 
 def _only(_: Any, computed: list) -> Any:
@@ -237,8 +268,8 @@ def _is_argnums(value: Any) -> bool:
     return isinstance(value, int) or (isinstance(value, tuple | list) and all(isinstance(each, int) for each in value))
 
 
-def _is_operands(value: Any) -> bool:
-    return value == ()
+def _is_none(value: Any) -> bool:
+    return isinstance(value, tuple | list) and not value
 
 
 def _for_each(
@@ -262,16 +293,16 @@ def _for_each(
     return list(given)
 
 
-def _check_signature(name: str, f: Callable[..., Any]) -> None:
-    """Refuse a function that has operands of its own."""
+def _check_signature(name: str, f: Callable[..., Any], keywords: Sequence[str]) -> None:
+    """Refuse a function that has a parameter called as what the transform takes."""
     try:
         names = signature(f).parameters
     except (TypeError, ValueError):
         return
-    if "operands" in names:
-        _refuse(
-            name, "f", "a parameter called operands", "another name", "Wrap f in a function that names it otherwise."
-        )
+    for keyword in keywords:
+        if keyword in names:
+            got, remedy = f"a parameter called {keyword}", "Wrap f in a function that names it otherwise."
+            _refuse(name, "f", got, f"none of that name, which {name} takes itself", remedy)
 
 
 def _check_operands(name: str, leaves: Sequence[Any]) -> None:

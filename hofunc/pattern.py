@@ -12,6 +12,7 @@ from itertools import chain, product
 from typing import Any, NamedTuple, NoReturn
 
 from hofunc.errors import ArgumentError
+from hofunc.internals import TreeSpec, tree_unflatten
 from hofunc.plan.slots import Bearer, Index
 from hofunc.plan.wanted import Contraction
 
@@ -119,12 +120,32 @@ class Tree(NamedTuple):
     Attributes:
         numbers: Their numbers among the inputs, or the outputs.
         shapes: Their shapes.
+        spec: The structure in which they are.
         name: What it is, for errors.
     """
 
     numbers: tuple[int, ...]
     shapes: tuple[Shape, ...]
+    spec: TreeSpec
     name: str
+
+    def shown(self) -> str:
+        """Return the structure, leaves as stars."""
+        return repr(tree_unflatten(["*"] * len(self.numbers), self.spec))
+
+    def like(self, other: "Tree") -> "Tree | None":
+        """Return the same tensors in the order of another structure, of which keys may be ordered otherwise."""
+        if self.spec == other.spec or len(self.numbers) == len(other.numbers) == 1:
+            return self
+        try:
+            order = other.spec.flatten_up_to(tree_unflatten([*range(len(self.numbers))], self.spec))
+        except ValueError:
+            return None
+        if not all(isinstance(place, int) for place in order):
+            return None
+        return Tree(
+            tuple([self.numbers[n] for n in order]), tuple([self.shapes[n] for n in order]), other.spec, self.name
+        )
 
 
 class Bound(NamedTuple):
@@ -163,8 +184,9 @@ class _Binding:
 
     def __init__(self, pattern: Pattern, output: Tree, slots: Sequence[Tree], operands: Sequence[Tree]):
         self._pattern, self._count = pattern, len(slots)
-        self._trees = [output, *slots, *operands]
         self._groups = [pattern.output, *pattern.others]
+        self._trees = [output, *slots]
+        self._trees += [self._like_its_owners(1 + len(slots) + n, tree) for n, tree in enumerate(operands)]
         self._asked = {token.text for token in pattern.result.tokens}
 
     def bound(self) -> Bound:
@@ -227,23 +249,31 @@ class _Binding:
         """Yield which leaves of an operand multiply a contraction, and which leaves the names in it with a star are."""
         group, tree = self._groups[place], self._trees[place]
         starred = [token for token in group.tokens if token.text[0] == "*"]
-        owners = {token: self._owner(token) for token in starred}
-        for token, owner in owners.items():
-            if owner is not None and len(self._trees[owner].numbers) != len(tree.numbers):
-                got = f"{tree.name} of {len(tree.numbers)} leaves"
-                expected = f"a pytree like {self._trees[owner].name}, of {len(self._trees[owner].numbers)} leaves"
-                self._pattern.refuse(token, got, expected, "Pass vectors that are pytrees like the argument.")
-        varied = [owner for owner in owners.values() if owner in merged]
+        owners = [self._owner(token) for token in starred]
+        varied = [owner for owner in owners if owner in merged]
         if varied:
             names = [token.text for token in starred]
             yield from ((leaf, {**leaves, **dict.fromkeys(names, leaf)}) for leaf in range(len(tree.numbers)))
         elif len(tree.numbers) == 1:
             yield 0, {**leaves}
-        elif starred and None not in owners.values():
+        elif starred and None not in owners:
             yield leaves[starred[0].text], {**leaves}
         else:
             got = f"{tree.name} of {len(tree.numbers)} leaves"
             self._pattern.refuse(group, got, "one tensor", "Name axes after a star to pass a pytree like an argument.")
+
+    def _like_its_owners(self, place: int, tree: Tree) -> Tree:
+        """Return an operand with its leaves in the order of what it is like, for all names with a star in it."""
+        for token in self._groups[place].tokens:
+            owner = self._owner(token) if token.text[0] == "*" else None
+            if owner is not None:
+                like, found = self._trees[owner], tree.like(self._trees[owner])
+                if found is None:
+                    got = f"{tree.name} of the structure {tree.shown()}"
+                    expected = f"a pytree like {like.name}, {like.shown()}"
+                    self._pattern.refuse(token, got, expected, "Pass vectors that are pytrees like the argument.")
+                tree = found
+        return tree
 
     def _owner(self, token: Token) -> int | None:
         """Return the output or the slot in which a name also stands."""

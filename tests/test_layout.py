@@ -19,11 +19,12 @@ LAYERS = [
     {"ops"},
     {"derivative", "complex_tensors"},
     {"plan"},
-    {"run", "arguments"},
+    {"run", "arguments", "pattern"},
     {"signature", "explain", "strict", "pieces"},
     {"callable_plan"},
     {"freeze"},
     {"transforms"},
+    {"contracted"},
     {"operators", "testing"},
     {"__init__"},
 ]

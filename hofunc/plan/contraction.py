@@ -94,9 +94,10 @@ def _reverse(jets: Jets, asked: Contraction) -> Iterator[Term]:
     jets.fill(jets.before_nonlinear(), [others.part(places) for places in subsets(len(others.slots))[1:]])
     jets.fill_adjoints(start, others)
     for node, indices in asked.slots[last]:
+        own = multiplying([asked.slots[last]], [(node, indices)], late)
         for term in jets.adjoint(start, node, others):
             apart = term._replace(slots=(*((axis,) for axis in term.slots[0]), *term.slots[1:]))
-            yield from _finished(jets, asked, apart, (*start.open, *indices, *others.open), late)
+            yield from _finished(jets, asked, apart, (*start.open, *indices, *others.open), own)
 
 
 def _widest(jets: Jets, asked: Contraction) -> int:

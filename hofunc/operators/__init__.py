@@ -1,0 +1,1 @@
+"""Operators of calculus: named contractions of derivatives, each a pattern."""

@@ -1,0 +1,285 @@
+"""Operators on fields: functions of points, whose coordinates are the last axis of an argument.
+
+All axes before the last are rows, which the output has as well, first, whatever comes after: a scalar field takes
+(..., n) to (...), a vector field to (..., m). What one row returns is differentiated by that row.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial as bind
+from functools import update_wrapper
+from typing import Any, Unpack
+
+import torch
+
+from hofunc.arguments import check_aux
+from hofunc.contracted import Einsum
+from hofunc.internals import tree_map_only
+from hofunc.operators.named import Operator, Options, refuse
+from hofunc.pattern import Bound, Pattern, parsed
+
+Function = Callable[..., Any]
+
+
+def gradient(f: Function, argnums: int = 0, **options: Unpack[Options]) -> Einsum:
+    """Return a function that computes the gradient of every row: shape (..., *o, n) for an output (..., *o).
+
+    Args:
+        f: Pure function from points (..., n) to a field (..., *o), and of any other arguments. So are those of the
+            other operators on fields.
+        argnums: The positional argument that holds the points; one tensor.
+        **options: ``has_aux``, ``strategy``, ``chunk_size`` and ``max_bytes``, as for `hofunc.einsum`.
+
+    Returns:
+        Function with f's signature; as from `hofunc.einsum`, with ``.plan``.
+
+    Raises:
+        ArgumentError: The argument is not one tensor of rows, the output does not begin with these; or as from
+            `hofunc.einsum`, as are the other errors.
+
+    Cost:
+        An adjoint pass for each element of (*o), or n tangents, whichever is cheaper.
+
+    Example:
+        >>> x = torch.tensor([[1.0, 2.0], [0.0, 3.0]])
+        >>> hofunc.gradient(lambda x: x[:, 0] * x[:, 1])(x)
+        tensor([[2., 1.],
+                [3., 0.]])
+    """
+    return _Field("gradient", f, "... *o, ... i -> ... *o i", argnums, **options)
+
+
+def divergence(f: Function, argnums: int = 0, **options: Unpack[Options]) -> Einsum:
+    """Return a function that computes the divergence of every row: shape (..., *o) for an output (..., *o, n).
+
+    Args:
+        f: As for `gradient`; a vector field, or one of tensors, of which the last axis is summed.
+        argnums: As for `gradient`.
+        **options: As for `gradient`.
+
+    Returns:
+        As from `gradient`.
+
+    Raises:
+        ArgumentError: As from `gradient`, or the output has not n components.
+
+    Cost:
+        n tangents, or as many adjoints; the Jacobian is not kept.
+
+    Example:
+        >>> hofunc.divergence(lambda x: x**2)(torch.tensor([[1.0, 2.0, 3.0]]))
+        tensor([12.])
+    """
+    return _Field("divergence", f, "... *o i, ... i -> ... *o", argnums, **options)
+
+
+def curl(f: Function, argnums: int = 0, **options: Unpack[Options]) -> Einsum:
+    """Return a function that computes the curl of every row, in three dimensions (..., 3), in two a number (...).
+
+    Args:
+        f: As for `gradient`; a vector field in three dimensions, or in two.
+        argnums: As for `gradient`.
+        **options: As for `gradient`.
+
+    Returns:
+        As from `gradient`. In two dimensions it is d f_1 / d x_0 - d f_0 / d x_1.
+
+    Raises:
+        ArgumentError: As from `divergence`, or there are other than two or three components.
+
+    Cost:
+        That of `divergence`: it is the divergence of the product with the Levi-Civita symbol.
+
+    Example:
+        >>> hofunc.curl(lambda x: torch.stack([-x[..., 1], x[..., 0]], -1))(torch.zeros(2, 2))
+        tensor([2., 2.])
+    """
+    spun = update_wrapper(bind(_spun, f, options.get("has_aux", False)), f, assigned=("__name__",), updated=())
+    return _Field("curl", spun, "... *o i, ... i -> ... *o", argnums, **options)
+
+
+def laplacian(f: Function, argnums: int = 0, **options: Unpack[Options]) -> Einsum:
+    """Return a function that computes the Laplacian of every row: shape (..., *o) for an output (..., *o).
+
+    Args:
+        f: As for `gradient`.
+        argnums: As for `gradient`.
+        **options: As for `gradient`.
+
+    Returns:
+        As from `gradient`, with an optional keyword argument ``weight``, by which second derivatives are weighted:
+        a matrix (n, n), as of diffusion, one a row (..., n, n), or the diagonal of one, (n,).
+
+    Raises:
+        ArgumentError: As from `gradient`, or the weight does not fit, or f has a parameter of that name.
+
+    Cost:
+        Each node of f carries n + 2 numbers; with a matrix for a weight as well.
+
+    Example:
+        >>> x, weight = torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 0.5], [0.5, 0.0]])
+        >>> hofunc.laplacian(lambda x: (x**3).sum(-1))(x)
+        tensor([18.])
+        >>> hofunc.laplacian(lambda x: (x**3).sum(-1))(x, weight=weight)
+        tensor([6.])
+    """
+    return _Laplacian("laplacian", f, "... *o, ... i, ... i -> ... *o", argnums, ("weight",), **options)
+
+
+def biharmonic(f: Function, argnums: int = 0, **options: Unpack[Options]) -> Einsum:
+    """Return a function that computes the Laplacian of the Laplacian of every row: shape (..., *o).
+
+    Args:
+        f: As for `gradient`.
+        argnums: As for `gradient`.
+        **options: As for `gradient`.
+
+    Returns:
+        As from `gradient`.
+
+    Raises:
+        ArgumentError: As from `gradient`.
+
+    Cost:
+        Each node of f carries about n (n + 5) / 2 + 2 numbers.
+
+    Example:
+        >>> hofunc.biharmonic(lambda x: (x**2).sum(-1) ** 2)(torch.tensor([[1.0, 2.0, 3.0]]))
+        tensor([120.])
+    """
+    return _Field("biharmonic", f, "... *o, ... i, ... i, ... j, ... j -> ... *o", argnums, **options)
+
+
+def hessian_diagonal(f: Function, argnums: int = 0, **options: Unpack[Options]) -> Einsum:
+    """Return a function that computes the second derivative of every row along every axis: shape (..., *o, n).
+
+    Args:
+        f: As for `gradient`.
+        argnums: As for `gradient`.
+        **options: As for `gradient`.
+
+    Returns:
+        As from `gradient`.
+
+    Raises:
+        ArgumentError: As from `gradient`.
+
+    Cost:
+        Each node of f carries 2 n + 1 numbers.
+
+    Example:
+        >>> hofunc.hessian_diagonal(lambda x: (x**3).sum(-1))(torch.tensor([[1.0, 2.0]]))
+        tensor([[ 6., 12.]])
+    """
+    return _Field("hessian_diagonal", f, "... *o, ... i, ... i -> ... *o i", argnums, **options)
+
+
+def partial(f: Function, coordinates: Sequence[int], argnums: int = 0, **options: Unpack[Options]) -> Einsum:
+    """Return a function that computes one partial derivative of every row: shape (..., *o) for an output (..., *o).
+
+    Args:
+        f: As for `gradient`.
+        coordinates: The coordinates to differentiate by, counted from 0: (0, 0, 1) for u_xxy.
+        argnums: As for `gradient`.
+        **options: As for `gradient`.
+
+    Returns:
+        As from `gradient`.
+
+    Raises:
+        ArgumentError: As from `gradient`, or there is no such coordinate.
+
+    Cost:
+        Each node of f carries one number for every choice of some of the coordinates: k + 1 for the k-th derivative by
+        one of them, up to 2^k for k different ones.
+
+    Example:
+        >>> hofunc.partial(lambda x: x[:, 0] ** 3 * x[:, 1], (0, 0, 1))(torch.tensor([[2.0, 5.0]]))
+        tensor([12.])
+    """
+    is_several = isinstance(coordinates, tuple | list) and coordinates
+    if not is_several or not all(type(each) is int and each >= 0 for each in coordinates):
+        expected = "a tuple of numbers from 0 on"
+        refuse("partial", "coordinates", repr(coordinates), expected, "u_xxy is partial(u, (0, 0, 1)).")
+    pattern = f"... *o, {', '.join(f'... {each}' for each in coordinates)} -> ... *o"
+    return _Field("partial", f, pattern, argnums, **options)
+
+
+class _Field(Operator):
+    """An operator on a field, given by its pattern, by one argument that is a tensor."""
+
+    def __init__(
+        self,
+        name: str,
+        f: Function,
+        pattern: str,
+        argnums: Any,
+        vectors: tuple[str, ...] = (),
+        **options: Unpack[Options],
+    ):
+        if isinstance(argnums, tuple | list):
+            remedy = "Put all coordinates into one tensor, or write a pattern for einsum."
+            refuse(name, "argnums", repr(argnums), "the number of the argument that holds the points", remedy)
+        super().__init__(name, f, pattern, (argnums,) * pattern.count(","), vectors, **options)
+
+    def _bind(
+        self, pattern: Pattern, argnums: Any, operands: Sequence[Any], arguments: Any, forms: tuple[Any, Any, Any]
+    ) -> Bound:
+        if not arguments.specs[0].is_leaf():
+            got, name = f"a pytree of {arguments.specs[0].num_leaves} tensors", self._options.name
+            remedy = "Put all coordinates into one tensor, or write a pattern for einsum."
+            refuse(
+                name, f"args[{arguments.argnums[0]}]", got, "one tensor, whose last axis is that of coordinates", remedy
+            )
+        return super()._bind(pattern, argnums, operands, arguments, forms)
+
+
+class _Laplacian(_Field):
+    """The Laplacian, with a weight or without."""
+
+    _weighted: Mapping[int, Pattern] = {
+        1: parsed("laplacian", "... *o, ... i, ... i, i -> ... *o"),
+        2: parsed("laplacian", "... *o, ... i, ... j, i j -> ... *o"),
+        3: parsed("laplacian", "... *o, ... i, ... j, ... i j -> ... *o"),
+    }
+
+    def _given(self, given: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
+        return [[*given.values()]]
+
+    def _bind(
+        self, pattern: Pattern, argnums: Any, operands: Sequence[Any], arguments: Any, forms: tuple[Any, Any, Any]
+    ) -> Bound:
+        for weight in operands:
+            if not isinstance(weight, int):
+                refuse("laplacian", "weight", type(weight).__name__, "a tensor", "Pass one of shape (n, n).")
+            rank = len(forms[1][weight])
+            if not rank:
+                refuse(
+                    "laplacian", "weight", "a tensor of shape ()", "one of shape (n, n)", "Multiply the result by it."
+                )
+            pattern = self._weighted[min(rank, 3)]
+        return super()._bind(pattern, argnums, operands, arguments, forms)
+
+
+def _spun(f: Function, has_aux: bool, *args: Any, **kwargs: Any) -> Any:
+    """Return the product of the Levi-Civita symbol with a vector field: the curl is its divergence."""
+    result = f(*args, **kwargs)
+    field, *aux = check_aux("curl", result) if has_aux else (result,)
+    spun = tree_map_only(torch.Tensor, _times_symbol, field)
+    return (spun, *aux) if has_aux else spun
+
+
+def _times_symbol(field: torch.Tensor) -> torch.Tensor:
+    """Return sum_k e_jik F_k, of axes (..., j, i); in two dimensions sum_k e_ik F_k."""
+    size = field.shape[-1] if field.dim() else 0
+    if size not in _SYMBOLS:
+        got = f"a tensor of shape {tuple(field.shape)}"
+        refuse(
+            "curl", "the output of f", got, "(..., 3), or (..., 2)", "Write the contraction that you mean for einsum."
+        )
+    return torch.tensordot(field, field.new_tensor(_SYMBOLS[size]), ([-1], [-1]))
+
+
+_SYMBOLS: Mapping[int, list] = {
+    2: [[0, 1], [-1, 0]],
+    3: [[[0, 0, 0], [0, 0, 1], [0, -1, 0]], [[0, 0, -1], [0, 0, 0], [1, 0, 0]], [[0, 1, 0], [-1, 0, 0], [0, 0, 0]]],
+}

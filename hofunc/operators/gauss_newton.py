@@ -1,0 +1,83 @@
+"""Products with the generalised Gauss-Newton matrix, by those with a Jacobian and with the Hessian of a loss."""
+
+from collections.abc import Callable, Sequence
+from functools import partial, update_wrapper
+from typing import Any
+
+from hofunc.arguments import check_argnums, check_function
+from hofunc.contracted import Einsum
+from hofunc.operators.named import refuse
+from hofunc.operators.products import hvp
+from hofunc.plan.blueprint import Limits
+
+Function = Callable[..., Any]
+Argnums = int | Sequence[int]
+
+
+def ggnvp(model: Function, loss: Function, argnums: Argnums = 0, *, has_aux: bool = False) -> Einsum:
+    """Return a function that computes the generalised Gauss-Newton matrix of loss(model(...)) times a vector.
+
+    The matrix is J^T H J, with J the Jacobian of the model by its parameters, and H the Hessian of the loss by what the
+    model returns: the Hessian of both, without what the curvature of the model adds to it.
+
+    Args:
+        model: Pure function of parameters, and of any other arguments; parameters and output may be pytrees.
+        loss: Pure function of what the model returns, and of targets if these are given; a scalar.
+        argnums: Which argument of the model holds its parameters, or a tuple of several.
+        has_aux: Whether the model returns a pair of which the loss takes the first.
+
+    Returns:
+        Function with the signature of the model, a keyword argument ``vector``, a pytree like the parameters, or a
+        tuple of such for several, and an optional one ``targets``, which is passed on to the loss. Its result is like
+        the vector, or a pair with what the model returned beside. It has ``.plan``, and is differentiable.
+
+    Raises:
+        ArgumentError: The vector does not fit, or the model has a parameter of such a name; or as from `hofunc.einsum`,
+            as are the other errors.
+
+    Cost:
+        Two calls of the model, one with a tangent and one with an adjoint; by a plan one call.
+
+    Source:
+        Schraudolph, Fast curvature matrix-vector products for second-order gradient descent (2002).
+
+    Example:
+        >>> w, x, y = torch.tensor([1.0, 2.0]), torch.eye(2), torch.zeros(2)
+        >>> product = hofunc.ggnvp(lambda w, x: x @ w, lambda z, y: ((z - y) ** 2).sum())
+        >>> product(w, x, vector=torch.tensor([1.0, 3.0]), targets=y)
+        tensor([2., 6.])
+    """
+    check_function("ggnvp", model)
+    check_function("ggnvp", loss)
+    check_argnums("ggnvp", argnums)
+    return _GaussNewton(model, loss, argnums, has_aux)
+
+
+class _GaussNewton(Einsum):
+    """The product as a function of its own, which a plan records whole, and a call need not."""
+
+    _keywords: tuple[str, ...] = ("vector", "targets")
+
+    def __init__(self, model: Function, loss: Function, argnums: Argnums, has_aux: bool):
+        first, entry = (argnums, argnums) if isinstance(argnums, int) else (argnums[0], tuple(argnums))
+        patterns, limits = ("*o -> *o", "*o, *p, *p -> *o"), Limits()
+        forwards = Einsum("ggnvp", model, patterns, (first, (entry,)), has_aux, "auto", limits)
+        backwards = Einsum("ggnvp", model, "*o, *p, *o -> *p", (entry,), has_aux, "auto", limits)
+        product = partial(_product, forwards, hvp(loss), backwards, has_aux)
+        self._product = update_wrapper(product, model, assigned=("__name__",), updated=())
+        super().__init__("ggnvp", self._product, "*o -> *o", first, has_aux, "auto", limits)
+        self._keywords = ()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._product(*args, **kwargs)
+
+
+def _product(forwards: Einsum, curvature: Einsum, backwards: Einsum, has_aux: bool, *args: Any, **kwargs: Any) -> Any:
+    """Return the product, given the transforms for the output and its tangent, for H times one, and for an adjoint."""
+    if "vector" not in kwargs:
+        expected = "vector=..., beside the arguments of the model"
+        refuse("ggnvp", "vector", "none", expected, "Pass a pytree like the parameters.")
+    vector, targets = kwargs.pop("vector"), [kwargs.pop("targets")] if "targets" in kwargs else []
+    found = forwards(*args, operands=((), (vector,)), **kwargs)
+    output, tangent = found[0] if has_aux else found
+    return backwards(*args, operands=(curvature(output, *targets, vector=tangent),), **kwargs)

@@ -1,0 +1,64 @@
+"""What named operators have in common: a pattern, and the keyword arguments that their vectors are."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn, TypedDict
+
+from hofunc.contracted import Einsum
+from hofunc.errors import ArgumentError
+from hofunc.plan.blueprint import Limits
+
+
+class Options(TypedDict, total=False):
+    """The options that all operators take, with the meaning that they have for `hofunc.einsum`."""
+
+    has_aux: bool
+    strategy: str
+    chunk_size: int | None
+    max_bytes: int | None
+
+
+class Operator(Einsum):
+    """A function with the signature of f, and of an operator's vectors, that computes a contraction of a derivative.
+
+    Args:
+        name: What the operator is called.
+        f: The function.
+        pattern: The pattern.
+        argnums: What it is differentiated by, one entry a slot.
+        vectors: For every operand the keyword argument that it is; one may be several.
+        has_aux: As for `hofunc.einsum`, as are the others.
+        strategy: As there.
+        chunk_size: As there.
+        max_bytes: As there.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        f: Callable[..., Any],
+        pattern: str,
+        argnums: tuple[Any, ...],
+        vectors: tuple[str, ...] = (),
+        *,
+        has_aux: bool = False,
+        strategy: str = "auto",
+        chunk_size: int | None = None,
+        max_bytes: int | None = None,
+    ):
+        self._vectors, self._keywords = vectors, tuple(dict.fromkeys(vectors))
+        super().__init__(name, f, pattern, argnums, has_aux, strategy, Limits(chunk_size, max_bytes))
+
+    def _given(self, given: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
+        for keyword in self._keywords:
+            if keyword not in given:
+                expected = f"{keyword}=..., beside the arguments of f"
+                refuse(self._options.name, keyword, "none", expected, "Pass it by name: hvp(f)(x, vector=v).")
+        return [[given[keyword] for keyword in self._vectors]]
+
+    def _operand(self, number: int) -> str:
+        return self._vectors[number]
+
+
+def refuse(name: str, what: str, got: str, expected: str, remedy: str) -> NoReturn:
+    """Raise an ArgumentError of an operator."""
+    raise ArgumentError(f"{name}: {what}", got=got, expected=expected, remedy=remedy)

@@ -1,0 +1,98 @@
+"""Taylor series through a function, as jax.experimental.jet has them."""
+
+from collections.abc import Callable, Sequence
+from functools import partial, reduce, update_wrapper
+from typing import Any
+
+import torch
+
+from hofunc.arguments import as_input, check_function
+from hofunc.internals import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
+from hofunc.operators.named import refuse
+from hofunc.transforms import derivatives
+
+Function = Callable[..., Any]
+Leaves = Sequence[torch.Tensor]
+
+
+def jet(f: Function, primals: Sequence[Any], series: Sequence[Sequence[Any]]) -> tuple[Any, Any]:
+    """Return the value of f and its derivatives along a curve, of which those are given: f(x(t)) at t = 0.
+
+    Args:
+        f: Pure function, whose arguments and output may be pytrees.
+        primals: Its arguments, x(0): floating-point tensors.
+        series: For each argument its derivatives by t at 0, of orders 1 to k: the coefficients of Taylor, not divided
+            by factorials. Each is like the argument; for all arguments there are as many.
+
+    Returns:
+        The pair of f(*primals), and of a pytree like it of lists: the derivatives of every tensor by t, of orders 1 to
+        k. It is differentiable by autograd and under torch.func.
+
+    Raises:
+        ArgumentError: The series do not fit the primals. Other errors are those of `hofunc.hod`.
+
+    Cost:
+        Each node of f carries k + 1 numbers an element.
+
+    Source:
+        The meaning is that of jax.experimental.jet (Bettencourt, Johnson and Duvenaud, Taylor-mode automatic
+        differentiation for higher-order derivatives in JAX, 2019).
+
+    Example:
+        >>> y, (first, second) = hofunc.jet(torch.exp, (torch.tensor(0.0),), ((torch.tensor(1.0), torch.tensor(0.0)),))
+        >>> y, first, second
+        (tensor(1.), tensor(1.), tensor(1.))
+    """
+    check_function("jet", f)
+    leaves, spec = tree_flatten(tuple(primals))
+    points = [*map(as_input, leaves)]
+    _check_points(points)
+    coefficients = _coefficients(points, spec, series)
+    dtype = reduce(torch.promote_types, [point.dtype for point in points]).to_real()
+    start = torch.zeros((), dtype=dtype, device=points[0].device)
+    on_curve = update_wrapper(partial(_on_curve, f, spec), f, assigned=("__name__",), updated=())
+    value, *orders = derivatives(on_curve, len(coefficients[0]))(start, points, coefficients)
+    each, output = zip(*map(tree_leaves, orders), strict=True), tree_flatten(value)[1]
+    return value, tree_unflatten([*map(list, each)], output)
+
+
+def _on_curve(f: Function, spec: TreeSpec, t: torch.Tensor, points: Leaves, coefficients: Sequence[Leaves]) -> Any:
+    """Return f at a point of the curve."""
+    moved = []
+    for point, own in zip(points, coefficients, strict=True):
+        rest = torch.zeros_like(point)
+        for order in range(len(own), 0, -1):
+            rest = (own[order - 1] + rest) * (t / order)
+        moved.append(point + rest)
+    return f(*tree_unflatten(moved, spec))
+
+
+def _check_points(points: Sequence[Any]) -> None:
+    for point in points:
+        if not isinstance(point, torch.Tensor) or not (point.is_floating_point() or point.is_complex()):
+            got = f"dtype {point.dtype}" if isinstance(point, torch.Tensor) else type(point).__name__
+            refuse("jet", "a primal", got, "a floating-point tensor", "Bind what is none by functools.partial.")
+    if not points:
+        refuse("jet", "primals", "none", "a tuple with the arguments of f", "Pass jet(f, (x,), ((v,),)).")
+
+
+def _coefficients(points: Leaves, spec: TreeSpec, series: Any) -> list[list[torch.Tensor]]:
+    """Return for every tensor of the primals its coefficients, of all orders."""
+    counts = [len(own) for own in series] if isinstance(series, tuple | list) and all(map(_is_listed, series)) else []
+    arguments = spec.num_children
+    if len(counts) != arguments or len({*counts}) != 1 or not counts[0]:
+        expected = f"{arguments} tuples, one a primal, each with as many coefficients, at least one"
+        got = f"{len(counts)} of lengths {counts}" if counts else type(series).__name__
+        refuse("jet", "series", got, expected, "Pass zeros for coefficients that vanish.")
+    forms = [tuple(point.shape) for point in points]
+    orders = [tree_flatten(tuple(own[order] for own in series)) for order in range(counts[0])]
+    for order, (leaves, structure) in enumerate(orders, 1):
+        shapes = [tuple(torch.as_tensor(leaf).shape) for leaf in leaves]
+        if structure != spec or shapes != forms:
+            what = f"series, at order {order}"
+            refuse("jet", what, f"shapes {shapes}", f"the structure of the primals, and shapes {forms}", "Pass zeros.")
+    return [[torch.as_tensor(leaves[n]).to(point) for leaves, _ in orders] for n, point in enumerate(points)]
+
+
+def _is_listed(value: Any) -> bool:
+    return isinstance(value, tuple | list)
