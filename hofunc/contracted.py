@@ -17,6 +17,7 @@ from hofunc.plan.blueprint import Limits
 from hofunc.plan.wanted import Contractions
 from hofunc.run.evaluate import Evaluation
 from hofunc.run.nest import nested
+from hofunc.sampling import Estimate, checked
 from hofunc.transforms import Options, Transform
 
 STRATEGIES = ("auto", *contraction.STRATEGIES)
@@ -32,7 +33,11 @@ def einsum(
     strategy: str = "auto",
     chunk_size: int | None = None,
     max_bytes: int | None = None,
-) -> "Einsum":
+    estimate: Mapping[str, int] | None = None,
+    directions: str = "rademacher",
+    generator: torch.Generator | None = None,
+    with_error: bool = False,
+) -> "Einsum | Estimate":
     """Return a function that computes a contraction of a derivative of f, at the cost of the contraction.
 
     The pattern says what is wanted as that of ``torch.einsum`` does, of the dense derivative: a group of names for the
@@ -69,6 +74,15 @@ def einsum(
         chunk_size: How many rows, along the first axis of the input, to run at a time, for a function that treats rows
             independently, and a result that has them.
         max_bytes: As for `hofunc.hod`.
+        estimate: For labels whose sums are to be estimated, the number of samples, one for all of them; for a single
+            pattern, and arguments that are tensors. The sum is the mean of the estimate, whose error falls as one over
+            the root of that number. Samples are drawn at every call.
+        directions: What is drawn: ``"rademacher"`` for directions of random signs and ``"gaussian"`` for normal ones,
+            for labels that stand on two axes; or ``"coordinates"`` for places, for any number of axes. The sum of
+            fourth derivatives by one coordinate each, ``b, b i, b i, b i, b i -> b``, cannot be had of random
+            directions, which know pairs alone; the biharmonic can, of two labels.
+        generator: Draws the samples; None for torch's own.
+        with_error: Whether to return a pair of the estimate and its standard error, of at least two samples.
 
     Returns:
         Function with f's signature and a keyword argument ``operands``: a tuple of tensors, or of pytrees where the
@@ -97,7 +111,19 @@ def einsum(
         >>> hvp(torch.tensor([1.0, 2.0]), operands=(torch.tensor([1.0, -1.0]),))
         tensor([  6., -12.])
     """
-    return Einsum("einsum", f, pattern, argnums, has_aux, strategy, Limits(chunk_size, max_bytes))
+    limits = Limits(chunk_size, max_bytes)
+    if estimate is None:
+        return Einsum("einsum", f, pattern, argnums, has_aux, strategy, limits)
+    sampling = checked("einsum", estimate, directions, generator, with_error)
+    if has_aux:
+        _refuse("einsum", "has_aux", "an estimate", "one of what f returns alone", "Return aux from another call of f.")
+    return Estimate(
+        "einsum",
+        pattern,
+        sampling,
+        lambda text: Einsum("einsum", f, text, argnums, has_aux, strategy, limits),
+        argnums,
+    )
 
 
 class Einsum(Transform):

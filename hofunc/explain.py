@@ -17,7 +17,7 @@ from hofunc.plan.cost import Cost
 from hofunc.plan.packing import DirectionsError
 from hofunc.plan.program import Program, TooManyStepsError
 from hofunc.plan.strategies import strategies_of
-from hofunc.plan.wanted import Wanted, highest, orders_of
+from hofunc.plan.wanted import Contractions, Wanted, highest, orders_of
 from hofunc.rules.kinds import (
     Autonomous,
     Elementwise,
@@ -141,9 +141,15 @@ def _nodes(subject: Subject) -> list[str]:
         operands = " ".join(str(operand) for operand in dict.fromkeys(node.operands))
         rule = _kind(lowered.rules.get(node.number), node)
         what = names.get(node.number, _op_name(node.op))
-        rows.append((str(node.number), what, operands, _shape(node.shape), rule, owners.get(node.number, "")))
+        rows.append([str(node.number), what, operands, _shape(node.shape), rule, owners.get(node.number, "")])
     title = "Graph, as derived: constant is what the inputs to differentiate by do not reach"
-    return [title, *_table(("node", "op", "of", "shape", "rule", "in place of"), rows, right={0})]
+    header = ["node", "op", "of", "shape", "rule", "in place of"]
+    if subject.chosen.carried:
+        title += ".\nVectors: how many of its shape each node carries along slots, and how many adjoints"
+        header.insert(4, "vectors")
+        for row, node in zip(rows, lowered.graph.nodes, strict=True):
+            row.insert(4, "+".join(map(str, subject.chosen.carried.get(node.number, ()))))
+    return [*title.splitlines(), *_table(header, rows, right={0, 4} if subject.chosen.carried else {0})]
 
 
 def _owners(subject: Subject) -> dict[int, str]:
@@ -182,6 +188,8 @@ def _kind(rule: Rule | None, node: Node) -> str:
 
 def _blocks(subject: Subject) -> list[str]:
     lowered = subject.chosen.lowered
+    if isinstance(subject.wanted, Contractions):
+        return _contractions(subject.wanted, lowered.graph)
     names = dict(zip(lowered.graph.inputs, subject.inputs, strict=True))
     rows = []
     for output in dict.fromkeys(lowered.graph.outputs):
@@ -197,6 +205,15 @@ def _blocks(subject: Subject) -> list[str]:
         if node.active and node.shape and node.shape[0] > 1:
             lines += [f"  {line}" for line in _batch(lowered, variable, names[variable])]
     return lines
+
+
+def _contractions(wanted: Contractions, graph: Graph) -> list[str]:
+    rows = []
+    for number, (first, *_) in enumerate(wanted.sums):
+        asked = first.of(graph)
+        axes = ", ".join(f"{name} of {asked.sizes(graph)[name]}" for name in asked.result) or "a number"
+        rows.append((str(number), f"output {first.output[0]}", str(len(first.slots)), axes))
+    return ["Results, by the labels of their axes", *_table(("result", "of", "order", "axes"), rows, right={2})]
 
 
 def _batch(lowered: Lowered, variable: int, name: str) -> list[str]:

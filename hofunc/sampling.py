@@ -7,15 +7,15 @@ Source: Hutchinson (1990) for traces; Hu, Shi, Karniadakis and Kawaguchi, stocha
 and Shi, Hu, Lin and Kawaguchi, Stochastic Taylor Derivative Estimator (2024), for differential operators.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
-from math import prod
 from typing import Any, NamedTuple
 
 import torch
 
 from hofunc.errors import ArgumentError
-from hofunc.pattern import Group, Pattern, Token
+from hofunc.internals import tree_flatten, tree_unflatten
+from hofunc.pattern import Group, Pattern, parsed
 
 DIRECTIONS = ("rademacher", "gaussian", "coordinates")
 
@@ -40,37 +40,41 @@ class Sampled(NamedTuple):
     """A pattern in which labels are sampled.
 
     Attributes:
-        pattern: The pattern, with an operand for every place where such a label stands; the label of the samples is
-            the first of the result, if the standard error is wanted.
+        text: The pattern, with an operand for every place where such a label stands; if the standard error is wanted,
+            the label of the samples is the first of the result.
         labels: For each of these operands the label.
         axes: For every label, a slot that bears it, and at which of its axes.
     """
 
-    pattern: Pattern
+    text: str
     labels: tuple[str, ...]
     axes: Mapping[str, tuple[int, int]]
 
 
-def checked(transform: str, estimate: Any, directions: Any, generator: Any, with_error: Any) -> Sampling | None:
+def checked(transform: str, estimate: Any, directions: Any, generator: Any, with_error: Any) -> Sampling:
     """Check what is asked of an estimate.
 
     Raises:
         ArgumentError: The estimate is no dict of positive ints, or there is no such kind of directions.
     """
-    if estimate is None:
-        return None
     counts = [*estimate.values()] if isinstance(estimate, Mapping) else []
     if not counts or not all(type(count) is int and count > 0 for count in counts):
-        _refuse(transform, "estimate", repr(estimate), "a dict of names of labels and numbers of samples", "As {'i': 16}.")
+        _refuse(
+            transform, "estimate", repr(estimate), "a dict of names of labels and numbers of samples", "As {'i': 16}."
+        )
     if len({*counts}) > 1:
         expected = "one number for all labels, which are sampled together"
         _refuse(transform, "estimate", repr(estimate), expected, "Estimate by the larger number.")
     if with_error and counts[0] < 2:
         _refuse(transform, "estimate", repr(estimate), "two samples at least, for a standard error", "Take more.")
     if directions not in DIRECTIONS:
-        _refuse(transform, "directions", repr(directions), f"one of {DIRECTIONS}", "'rademacher' has the least variance.")
+        _refuse(
+            transform, "directions", repr(directions), f"one of {DIRECTIONS}", "'rademacher' has the least variance."
+        )
     if generator is not None and not isinstance(generator, torch.Generator):
-        _refuse(transform, "generator", type(generator).__name__, "a torch.Generator, or None", "Leave it out if in doubt.")
+        _refuse(
+            transform, "generator", type(generator).__name__, "a torch.Generator, or None", "Leave it out if in doubt."
+        )
     return Sampling(dict(estimate), directions, generator, bool(with_error))
 
 
@@ -85,31 +89,36 @@ def sampled(pattern: Pattern, slots: int, sampling: Sampling) -> Sampled:
     Raises:
         ArgumentError: A label is not summed, or stands where it cannot be sampled.
     """
-    groups, given = [pattern.output, *pattern.others[:slots]], [*pattern.others[slots:]]
+    groups, given = [pattern.output, *pattern.others[:slots]], pattern.others[slots:]
+    texts = [[token.text for token in group.tokens] for group in (*groups, *given)]
+    known = {*chain(*texts)}
     labels: list[str] = []
     axes: dict[str, tuple[int, int]] = {}
+    samples = _unused("samples", known)
     for name in sampling.counts:
         places = [place for place, group in enumerate(groups) for token in group.tokens if token.text == name]
         _check_label(pattern, name, given, places, sampling)
-        for place in dict.fromkeys(places):
-            tokens = list(groups[place].tokens)
-            for number, token in enumerate(tokens):
-                if token.text != name:
-                    continue
-                new = Token(f"{name}'{len(labels)}", token.start)
-                if place:
-                    axes[name] = (place - 1, _axis(pattern, groups[place], number))
-                tokens[number] = new
-                given.append(Group((Token("samples'", token.start), new), token.start))
-                labels.append(name)
-            groups[place] = groups[place]._replace(tokens=tuple(tokens))
-    kept = (Token("samples'", pattern.result.start),) if sampling.with_error else ()
-    result = pattern.result._replace(tokens=(*kept, *pattern.result.tokens))
-    changed = pattern._replace(output=groups[0], others=(*groups[1:], *given), result=result)
-    return Sampled(changed, tuple(labels), axes)
+        for place, number in [(p, n) for p in dict.fromkeys(places) for n, text in enumerate(texts[p]) if text == name]:
+            if place:
+                axes[name] = (place - 1, _axis(pattern, groups[place], number))
+            texts[place][number] = _unused(f"{name}_{len(labels)}", known)
+            texts.append([samples, texts[place][number]])
+            labels.append(name)
+    result = [*[samples] * sampling.with_error, *(token.text for token in pattern.result.tokens)]
+    return Sampled(f"{', '.join(map(' '.join, texts))} -> {' '.join(result)}", tuple(labels), axes)
 
 
-def _check_label(pattern: Pattern, name: str, given: Sequence[Group], places: Sequence[int], sampling: Sampling) -> None:
+def _unused(name: str, known: set[str]) -> str:
+    """Return a name like one that is not known yet, and know it from now on."""
+    while name in known:
+        name += "_"
+    known.add(name)
+    return name
+
+
+def _check_label(
+    pattern: Pattern, name: str, given: Sequence[Group], places: Sequence[int], sampling: Sampling
+) -> None:
     """Check that the sum over a label can be estimated.
 
     Raises:
@@ -140,26 +149,80 @@ def _axis(pattern: Pattern, group: Group, number: int) -> int:
     return number - len(tokens)
 
 
-def drawn(found: Sampled, sampling: Sampling, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Draw the operands of a pattern in which labels are sampled, given the input of every slot."""
-    vectors: dict[str, torch.Tensor] = {}
-    for name, count in sampling.counts.items():
-        slot, axis = found.axes[name]
-        vectors[name] = _vectors(count, inputs[slot].shape[axis], inputs[slot], sampling)
-    operands, scaled = [], set[str]()
-    for name in found.labels:
-        vector = vectors[name]
-        if name not in scaled and sampling.directions == "coordinates":
-            vector = vector * vector.shape[1]
-        if not scaled and not sampling.with_error:
-            vector = vector / sampling.counts[name]
-        scaled.add(name)
-        operands.append(vector)
-    return operands
+class Estimate:
+    """A function with the signature of f that estimates a contraction, as `hofunc.einsum` returns it for an estimate.
+
+    Args:
+        transform: Its name.
+        pattern: The pattern.
+        sampling: How it is sampled.
+        make: Given a pattern, returns the function that computes its contraction.
+        argnums: By what the slots are.
+    """
+
+    def __init__(
+        self, transform: str, pattern: Any, sampling: Sampling, make: Callable[[str], Any], argnums: int | Sequence[int]
+    ):
+        self._pattern, self._sampling, self._make, self._argnums = parsed(transform, pattern), sampling, make, argnums
+        self._made: dict[int, tuple[Sampled, Any]] = {}
+
+    def __call__(self, *args: Any, operands: Sequence[Any] = (), **kwargs: Any) -> Any:
+        """Draw samples and return the estimate, or the pair of it and of its standard error; see `hofunc.einsum`."""
+        found, exact = self._exact(len(operands))
+        given, sizes = self._drawn(found, args)
+        return self._summarised(exact(*args, operands=(*operands, *given), **kwargs), sizes)
+
+    def plan(self, *args: Any, operands: Sequence[Any] = (), **kwargs: Any) -> Callable[..., Any]:
+        """Return a function that draws samples at every call, and computes with them by one plan."""
+        found, exact = self._exact(len(operands))
+        plan = exact.plan(*args, operands=(*operands, *self._drawn(found, args)[0]), **kwargs)
+
+        def call(*args: Any, operands: Sequence[Any] = (), **kwargs: Any) -> Any:
+            given, sizes = self._drawn(found, args)
+            return self._summarised(plan(*args, operands=(*operands, *given), **kwargs), sizes)
+
+        call.plan = plan  # type: ignore[attr-defined]
+        return call
+
+    def _exact(self, operands: int) -> tuple[Sampled, Any]:
+        """Return the pattern for so many operands of the caller, and what computes it."""
+        if operands not in self._made:
+            found = sampled(self._pattern, len(self._pattern.others) - operands, self._sampling)
+            self._made[operands] = found, self._make(found.text)
+        return self._made[operands]
+
+    def _drawn(self, found: Sampled, args: Sequence[Any]) -> tuple[list[torch.Tensor], list[int]]:
+        """Return the samples, an operand for every axis that has one of the labels, and the sizes of these labels."""
+        sampling, sizes, vectors = self._sampling, [], {}
+        for name, count in sampling.counts.items():
+            slot, axis = found.axes[name]
+            number = self._argnums if isinstance(self._argnums, int) else self._argnums[slot]
+            like = args[number]
+            if not isinstance(like, torch.Tensor):
+                self._pattern.refuse(
+                    self._pattern.others[slot], type(like).__name__, "a tensor", "Differentiate by one tensor."
+                )
+            sizes.append(like.shape[axis])
+            vectors[name] = _vectors(count, like.shape[axis], like, sampling)
+        operands, met = [], set[str]()
+        for name in found.labels:
+            vector = vectors[name]
+            if name not in met and sampling.directions == "coordinates":
+                vector = vector * vector.shape[1]
+            operands.append(vector if met or sampling.with_error else vector / sampling.counts[name])
+            met.add(name)
+        return operands, sizes
+
+    def _summarised(self, found: Any, sizes: Sequence[int]) -> Any:
+        if not self._sampling.with_error:
+            return found
+        values, spec = tree_flatten(found)
+        pairs = [_summarised(value, self._sampling, sizes) for value in values]
+        return tuple(tree_unflatten([pair[place] for pair in pairs], spec) for place in range(2))
 
 
 def _vectors(count: int, size: int, like: torch.Tensor, sampling: Sampling) -> torch.Tensor:
-    """Draw vectors: of signs, of normal numbers, or with a one at a random place, no place twice while there are any."""
+    """Draw vectors: of signs, of normal numbers, or with a one at a random place, none twice while others are left."""
     options: Any = {"device": like.device, "generator": sampling.generator}
     if sampling.directions == "gaussian":
         return torch.randn(count, size, dtype=like.dtype, **options)
@@ -169,7 +232,7 @@ def _vectors(count: int, size: int, like: torch.Tensor, sampling: Sampling) -> t
     return torch.nn.functional.one_hot(torch.cat(rounds)[:count], size).to(like.dtype)
 
 
-def summarised(values: torch.Tensor, sampling: Sampling, sizes: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
+def _summarised(values: torch.Tensor, sampling: Sampling, sizes: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the mean of values of single samples and its standard error.
 
     Args:
@@ -179,7 +242,7 @@ def summarised(values: torch.Tensor, sampling: Sampling, sizes: Sequence[int]) -
     """
     count = values.shape[0]
     variance = values.var(0) / count
-    if sampling.directions == "coordinates" and len(sizes) == 1 and count <= prod(sizes):
+    if sampling.directions == "coordinates" and len(sizes) == 1 and count <= sizes[0]:
         variance = variance * (1 - count / sizes[0])  # no place is drawn twice
     return values.mean(0), variance.sqrt()
 

@@ -1,8 +1,8 @@
 """Blueprints: the program of one strategy, the chunks in which to run it, and the places of its results."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import product
 from math import prod
 from typing import NamedTuple
@@ -39,6 +39,7 @@ class Blueprint:
         cost: What the program costs.
         effort: How many steps planning took: contractions of terms, and steps of the program, needed or not.
         chunks: The program taken apart to run on some rows at a time, if that is better or asked for.
+        carried: For every node that is propagated along slots, how many vectors it carries, and how many adjoints.
     """
 
     lowered: Lowered
@@ -50,6 +51,7 @@ class Blueprint:
     cost: Cost
     effort: int = 0
     chunks: Chunks | None = None
+    carried: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def run_cost(self) -> Cost:
@@ -122,8 +124,19 @@ def drawn(
     cost = cost_of(program, builder.device)
     whole = Blueprint(builder.lowered, program, places, terms, patterns, strategy, cost, builder.effort)
     cores = [factor.source for group in blocks.values() for term in group for factor in term.factors]
-    whole = replace(whole, program=program._replace(steps=plain(program.steps)))
+    whole = replace(whole, program=program._replace(steps=plain(program.steps)), carried=_carried(builder, program))
     return _best(whole, _Chunking(program, cores, builder.device), limits, peak)
+
+
+def _carried(builder: Builder, program: Program) -> dict[int, tuple[int, int]]:
+    """Return how many vectors and adjoints each node carries, of those that a program needs."""
+    needed = {step.target for step in program.steps} | {*program.given}
+    found = {}
+    for node, registers in builder.carried.items():
+        kept = [(count, is_adjoint) for register, count, is_adjoint in registers if register.index in needed]
+        adjoints = sum(count for count, is_adjoint in kept if is_adjoint)
+        found[node] = (sum(count for count, _ in kept) - adjoints, adjoints)
+    return found
 
 
 class _Chunking(NamedTuple):

@@ -14,10 +14,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from itertools import chain, combinations, product
+from math import prod
 from operator import or_
 from typing import NamedTuple
 
 from hofunc.algebra.compose import compose
+from hofunc.algebra.labels import labels_of
 from hofunc.algebra.partitions import Key
 from hofunc.algebra.term import Factor, Term, with_slots
 from hofunc.graph.node import Ref
@@ -131,7 +133,8 @@ class Jets:
     def _kept(self, node: int, slots: Slots) -> Coefficient:
         """Return the coefficient of a node along canonical slots, as it is kept."""
         if (node, slots) not in self._coefficients:
-            self._coefficients[node, slots] = self._coefficient(node, slots)
+            self._coefficients[node, slots] = found = self._coefficient(node, slots)
+            self._carried(node, (*found.plain, *found.packed), is_adjoint=False)
         return self._coefficients[node, slots]
 
     def _coefficient(self, node: int, slots: Slots) -> Coefficient:
@@ -216,6 +219,19 @@ class Jets:
     def _added(self, terms: Iterable[Term]) -> list[Term]:
         return accumulated(self.builder, [contract(self.builder, term) for term in terms])
 
+    def _carried(self, node: int, terms: Iterable[Term], *, is_adjoint: bool) -> None:
+        """Take note of how many vectors terms are: labels that the node itself bears are none of theirs."""
+        for term in terms:
+            if is_adjoint and term.slots:
+                own, others = term.slots[0], (term.out, *term.slots[1:])
+            else:
+                own, others = term.out, term.slots
+            labels = {*labels_of(*others)} - {*labels_of(own)}
+            register = self.builder.value(node) if not term.factors else term.factors[0].source
+            self.builder.carried.setdefault(node, []).append(
+                (register, prod(int(label.size) for label in labels), is_adjoint)
+            )
+
     def fill_adjoints(self, start: Start, slots: Slots) -> None:
         """Compute adjoints along all choices of some slots, from the output on, so that no later question goes deep."""
         parts = [slots.part(places) for places in subsets(len(slots.slots))]
@@ -235,6 +251,7 @@ class Jets:
             else:
                 terms = self._added(self._led_back(start, node, known))
             self._adjoints[start, node, known] = terms
+            self._carried(node, terms, is_adjoint=True)
         order = (0, *(1 + place for place in places))
         return [with_slots(term, order) for term in self._adjoints[start, node, known]]
 

@@ -77,12 +77,15 @@ class Builder:
 
     Attributes:
         effort: How many it has taken: contractions of terms, and steps of the program, needed in the end or not.
+        carried: For every node that is propagated along slots, the registers of what it carries, each with the number
+            of vectors in it, and whether it is an adjoint.
     """
 
     def __init__(self, lowered: Lowered, dtype: torch.dtype, most_steps: float = inf):
         self.lowered = lowered
         self.dtype = dtype
         self.effort = 0
+        self.carried: dict[int, list[tuple[Register, int, bool]]] = {}
         self._most_steps = most_steps
         self._steps: list[Step] = []
         self._producers: dict[Register, Step] = {}
