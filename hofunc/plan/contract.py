@@ -18,6 +18,7 @@ from hofunc.views import Labelled, aligned, each, permuted
 Labels = tuple[Label, ...]
 
 SMALL_PRODUCT = 4  # up to so many entries, a batch of matrix products is slower than to multiply and to sum
+SHORT_VECTOR = 16  # likewise for products of matrices and vectors, of which multiplying makes nothing larger
 
 
 def contract(builder: Builder, term: Term) -> Term:
@@ -111,7 +112,8 @@ def _pair(builder: Builder, one: Labelled, other: Labelled, keep: set[Label]) ->
     if not rows and not columns:
         factors = [aligned(builder.emit, operand, one.labels) for operand in (one, other)]
         return _summed(builder, Labelled(builder.emit(torch.mul, *factors), one.labels), set(batch))
-    if batch and _size(rows) * _size(columns) <= SMALL_PRODUCT:
+    entries = _size(rows) * _size(columns)
+    if batch and (entries <= SMALL_PRODUCT or (entries <= SHORT_VECTOR and 1 in (_size(rows), _size(columns)))):
         labels = (*rows, *columns, *batch, *summed)
         factors = [aligned(builder.emit, operand, labels) for operand in (one, other)]
         return _summed(builder, Labelled(builder.emit(torch.mul, *factors), labels), {*rows, *columns, *batch})
