@@ -11,6 +11,7 @@ from hofunc.algebra.term import Factor, Term, pattern, visible
 from hofunc.plan.operators import one_like
 from hofunc.plan.placing import joint
 from hofunc.plan.program import Builder, Register
+from hofunc.plan.recipes import by_recipe
 from hofunc.views import Labelled, Part, add_within, aligned, each, plus, spread, times
 
 FEW = 4  # terms of a block, beyond which every further one costs more than some zeros between them
@@ -22,6 +23,12 @@ def accumulated(builder: Builder, terms: Sequence[Term]) -> list[Term]:
 
     Terms whose patterns do not lie in each other stay apart until a dense tensor is asked for.
     """
+    if len(terms) > 1:
+        return by_recipe(builder, _accumulated, terms)
+    return [term for term in terms if term.coefficient != 0]
+
+
+def _accumulated(builder: Builder, terms: Sequence[Term]) -> list[Term]:
     summed = [_sum(builder, group) for group in grouped(terms)]
     summed = _covered(builder, [term for term in summed if term.coefficient != 0])
     result: list[Term] = []

@@ -9,14 +9,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 
-from hofunc.algebra.compose import compose
 from hofunc.algebra.labels import fresh_axes
 from hofunc.algebra.partitions import Key, arrangements, choices
 from hofunc.algebra.term import Term, identity, with_slots
 from hofunc.plan.accumulate import accumulated
 from hofunc.plan.blocks import Blocks, Local
 from hofunc.plan.bundle import LEAST, Bundle, Taken
-from hofunc.plan.contract import contract
+from hofunc.plan.contract import contracted
 from hofunc.plan.program import Builder
 
 Adding = Callable[[Builder, Sequence[Term]], list[Term]]
@@ -53,9 +52,9 @@ def substituted(
     composed = []
     for outer, *chosen in product(terms, *inners):
         supply = iter(chosen)
-        term = compose(outer, [next(supply) if variable == index else None for variable in key])
+        term = contracted(builder, outer, [next(supply) if variable == index else None for variable in key])
         if term is not None:
-            composed.append(contract(builder, term))
+            composed.append(term)
     return composed
 
 
