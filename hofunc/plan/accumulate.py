@@ -1,6 +1,7 @@
 """Sums: adding the terms of a block where their patterns allow it, and writing a block as one dense tensor."""
 
 from collections.abc import Hashable, Sequence
+from itertools import groupby
 from math import prod
 
 import torch
@@ -32,15 +33,16 @@ def _accumulated(builder: Builder, terms: Sequence[Term]) -> list[Term]:
     summed = [_sum(builder, group) for group in grouped(terms)]
     summed = _covered(builder, [term for term in summed if term.coefficient != 0])
     result: list[Term] = []
-    for term in sorted(summed, key=_size, reverse=True):
-        for place, general in enumerate(result):
-            # of two patterns of one size neither lies in the other
-            bindings = embedding(term, general) if _size(general) > _size(term) else None
-            if bindings is not None:
-                result[place] = _fold(builder, general, term, bindings)
-                break
-        else:
-            result.append(term)
+    for _, alike in groupby(sorted(summed, key=_size, reverse=True), key=_size):
+        larger = len(result)  # of two patterns of one size neither lies in the other
+        for term in alike:
+            for place, general in enumerate(result[:larger]):
+                bindings = embedding(term, general)
+                if bindings is not None:
+                    result[place] = _fold(builder, general, term, bindings)
+                    break
+            else:
+                result.append(term)
     return result
 
 

@@ -37,12 +37,12 @@ def eliminated(
         yield target, [with_slots(term, order) for order in orders for term in composed]
 
 
-def substitutions(index: int, key: Key, local: Local, highest: int) -> tuple[Key, Iterator[list[Key]]]:
+def substitutions(index: int, key: Key, local: Local, highest: int) -> tuple[Key, list[list[Key]]]:
     """Return what stays of a key without a node, and the choices of inner keys for its slots up to an order in all."""
-    rest = tuple(variable for variable in key if variable != index)
+    rest = tuple([variable for variable in key if variable != index])
     inner_keys = sorted(local)
-    chosen = choices([len(inner) for inner in inner_keys], len(key) - len(rest), highest - len(rest))
-    return rest, ([inner_keys[place] for place in places] for places in chosen)
+    chosen = choices(tuple(map(len, inner_keys)), len(key) - len(rest), highest - len(rest))
+    return rest, [[inner_keys[place] for place in places] for places in chosen]
 
 
 def substituted(
