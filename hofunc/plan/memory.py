@@ -20,14 +20,12 @@ class Kind:
     Attributes:
         shape: Its shape.
         stride: Its strides.
-        offset: Where it starts in its memory.
         dtype: Its dtype.
         nbytes: The bytes of all of its memory.
     """
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
-    offset: int
     dtype: torch.dtype
     nbytes: int
 
@@ -68,12 +66,12 @@ class Held(NamedTuple):
     def fresh(cls, shape: tuple[int, ...], dtype: torch.dtype) -> "Held":
         """Return what a new tensor is."""
         nbytes = prod(shape) * dtype.itemsize
-        return cls(Kind(shape, contiguous(shape), 0, dtype, nbytes), {object(): nbytes})
+        return cls(Kind(shape, contiguous(shape), dtype, nbytes), {object(): nbytes})
 
     def narrowed(self, dim: int, size: int) -> "Held":
         """Return the view of so many entries along an axis, from the first on."""
         shape = (*self.shape[:dim], size, *self.shape[dim + 1 :])
-        return Held(Kind(shape, self.kind.stride, self.kind.offset, self.dtype, self.kind.nbytes), self.memory)
+        return Held(Kind(shape, self.kind.stride, self.dtype, self.kind.nbytes), self.memory)
 
 
 def contiguous(shape: Sequence[int]) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from hofunc.graph.node import Call
 from hofunc.internals import identity_of
 from hofunc.plan import operators, packing, placing
 from hofunc.plan.memory import Held, Kind, bytes_of, contiguous
-from hofunc.plan.program import Given, Program, Register, Step
+from hofunc.plan.program import Given, Program, Register, Step, cut
 from hofunc.plan.scratch import called, of_product
 from hofunc.rules.lower import isolated
 
@@ -101,7 +101,7 @@ class _Tracing:
         """Set what a given register holds."""
         if isinstance(given, Held):
             kind = given.kind
-            key = kind.shape, kind.stride, kind.offset, kind.dtype, kind.nbytes
+            key = kind.shape, kind.stride, kind.dtype, kind.nbytes
             self.values[register] = given._replace(kind=self._kinds.setdefault(key, kind))
         else:
             kind = self._kind_of(_given(given))
@@ -139,14 +139,18 @@ class _Tracing:
         return Held(kind, memories[place])
 
     def _ruled(self, step: Step, args: Sequence[Any], count: int) -> Effect | None:
-        """Tell what a step does that returns a new tensor of a shape that is easily told."""
+        """Tell what a step does that returns a view, or a new tensor, of a shape that is easily told."""
         kinds = [arg for arg in args if type(arg) is Kind]
         function = step.function
+        if function in _LOOKS and (looks := _LOOKS[function](*args)) is not None:
+            (given,) = kinds
+            shape, stride = (tuple(map(int, each)) for each in looks)
+            return Effect(kinds, _Made(self._kind(shape, stride, given.dtype, given.nbytes), 0), True, 0)
         rule = None if isinstance(function, Call) or function in _SCRATCH else _SHAPES.get(function)
         if rule is None or step.target in self._program.shapes or not all(kind.is_contiguous for kind in kinds):
             return None
-        shape, dtype = tuple(rule(*args)), _dtype(kinds)
-        kind = self._kind(shape, contiguous(shape), 0, dtype, prod(shape) * dtype.itemsize)
+        shape, dtype = tuple(map(int, rule(*args))), _dtype(kinds)
+        kind = self._kind(shape, contiguous(shape), dtype, prod(shape) * dtype.itemsize)
         return Effect(kinds, _Made(kind, count), False, 0)
 
     def _effect(self, step: Step, args: Sequence[Any], memories: Sequence[dict[Any, int]]) -> Effect:
@@ -172,7 +176,7 @@ class _Tracing:
 
     def _kind_of(self, tensor: torch.Tensor) -> Kind:
         nbytes = tensor.untyped_storage().nbytes()
-        return self._kind(tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()), tensor.dtype, nbytes)
+        return self._kind(tuple(tensor.shape), tensor.stride(), tensor.dtype, nbytes)
 
     def _kind(self, *looks: Any) -> Kind:
         if looks not in self._kinds:
@@ -200,7 +204,7 @@ def _shown(value: Any, shown: dict[int, torch.UntypedStorage]) -> Any:
     if id(memory) not in shown:
         shown[id(memory)] = torch.empty(kind.nbytes, dtype=torch.uint8, device="meta").untyped_storage()
     empty = torch.empty(0, dtype=kind.dtype, device="meta")
-    return empty.set_(shown[id(memory)], kind.offset, kind.shape, kind.stride)
+    return empty.set_(shown[id(memory)], 0, kind.shape, kind.stride)
 
 
 # Steps on meta tensors.
@@ -336,6 +340,56 @@ def _scattered(base: torch.Tensor) -> torch.Tensor:
     whole = _meta((base.untyped_storage().nbytes() // base.element_size(),), base.dtype)
     return whole.as_strided(base.shape, base.stride(), base.storage_offset())
 
+
+Looks = tuple[tuple[int, ...], tuple[int, ...]]  # shape and strides
+
+
+def _permuted(kind: Kind, dims: tuple[int, ...]) -> Looks:
+    return tuple([kind.shape[dim] for dim in dims]), tuple([kind.stride[dim] for dim in dims])
+
+
+def _transposed(kind: Kind, one: int, other: int) -> Looks:
+    dims = [*range(len(kind.shape))]
+    dims[one], dims[other] = dims[other], dims[one]
+    return _permuted(kind, tuple(dims))
+
+
+def _narrowed(kind: Kind, dim: int, start: int, length: int) -> Looks:
+    if start + length > kind.shape[dim]:
+        raise RuntimeError("more than there is")
+    return (*kind.shape[:dim], length, *kind.shape[dim + 1 :]), kind.stride
+
+
+def _selected(kind: Kind, dim: int, place: int) -> Looks:
+    _narrowed(kind, dim, place, 1)
+    return kind.shape[:dim] + kind.shape[dim + 1 :], kind.stride[:dim] + kind.stride[dim + 1 :]
+
+
+def _unsqueezed(kind: Kind, dim: int) -> Looks:
+    step = kind.shape[dim] * kind.stride[dim] if dim < len(kind.shape) else 1
+    return (*kind.shape[:dim], 1, *kind.shape[dim:]), (*kind.stride[:dim], step, *kind.stride[dim:])
+
+
+def _reshaped(kind: Kind, shape: tuple[int, ...]) -> Looks | None:
+    """Return the looks of what is a view since all entries are in order, None for what may be a copy."""
+    if not kind.is_contiguous:
+        return None
+    if -1 in shape:
+        shape = tuple([kind.numel // -prod(shape) if size == -1 else size for size in shape])
+    _check_equal([(kind.numel, prod(shape))])
+    return shape, contiguous(shape)
+
+
+# The looks of the view that a function returns; dims are counted from the first.
+_LOOKS: dict[Any, Callable[..., Looks | None]] = {
+    torch.permute: _permuted,
+    torch.transpose: _transposed,
+    torch.narrow: _narrowed,
+    cut: _narrowed,
+    torch.select: _selected,
+    torch.unsqueeze: _unsqueezed,
+    torch.reshape: _reshaped,
+}
 
 # Those whose result is laid out as what they take.
 _STRIDED = (torch.mul, torch.add, torch.neg, torch.sum, views.add_scaled, operators.passed_on, packing.scaled_rows)
