@@ -11,8 +11,9 @@ from itertools import combinations, product
 Key = tuple[int, ...]
 
 
-def choices(sizes: Sequence[int], count: int, total: int) -> Iterator[tuple[int, ...]]:
-    """Yield every non-decreasing choice of count positions of sizes whose sizes sum to at most total."""
+@lru_cache(maxsize=4096)
+def choices(sizes: tuple[int, ...], count: int, total: int) -> list[tuple[int, ...]]:
+    """List every non-decreasing choice of count positions of sizes whose sizes sum to at most total."""
 
     def extend(chosen: tuple[int, ...], start: int, left: int) -> Iterator[tuple[int, ...]]:
         if len(chosen) == count:
@@ -22,7 +23,7 @@ def choices(sizes: Sequence[int], count: int, total: int) -> Iterator[tuple[int,
             if sizes[position] <= left:
                 yield from extend((*chosen, position), position, left - sizes[position])
 
-    return extend((), 0, total)
+    return list(extend((), 0, total))
 
 
 @lru_cache(maxsize=64)
@@ -64,9 +65,12 @@ def arrangements(rest: Key, groups: Sequence[Key]) -> tuple[Key, list[tuple[int,
     Returns:
         The sorted key of the target, and for each way the slot of the representative that target slot t takes.
     """
-    ranks = {variable: rank for rank, variable in enumerate(sorted({*rest, *(v for key in groups for v in key)}))}
-    orders = _arrangements(tuple(ranks[v] for v in rest), tuple(tuple(ranks[v] for v in key) for key in groups))
-    return tuple(sorted((*rest, *(v for key in groups for v in key)))), orders
+    variables = [*rest]
+    for key in groups:
+        variables += key
+    ranks = {variable: rank for rank, variable in enumerate(sorted({*variables}))}
+    inner = tuple([tuple([ranks[variable] for variable in key]) for key in groups])
+    return tuple(sorted(variables)), _arrangements(tuple([ranks[variable] for variable in rest]), inner)
 
 
 @lru_cache(maxsize=4096)

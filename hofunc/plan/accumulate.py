@@ -1,6 +1,7 @@
 """Sums: adding the terms of a block where their patterns allow it, and writing a block as one dense tensor."""
 
 from collections.abc import Hashable, Sequence
+from itertools import groupby
 from math import prod
 
 import torch
@@ -11,6 +12,7 @@ from hofunc.algebra.term import Factor, Term, pattern, visible
 from hofunc.plan.operators import one_like
 from hofunc.plan.placing import joint
 from hofunc.plan.program import Builder, Register
+from hofunc.plan.recipes import by_recipe
 from hofunc.views import Labelled, Part, add_within, aligned, each, plus, spread, times
 
 FEW = 4  # terms of a block, beyond which every further one costs more than some zeros between them
@@ -22,18 +24,25 @@ def accumulated(builder: Builder, terms: Sequence[Term]) -> list[Term]:
 
     Terms whose patterns do not lie in each other stay apart until a dense tensor is asked for.
     """
+    if len(terms) > 1:
+        return by_recipe(builder, _accumulated, terms)
+    return [term for term in terms if term.coefficient != 0]
+
+
+def _accumulated(builder: Builder, terms: Sequence[Term]) -> list[Term]:
     summed = [_sum(builder, group) for group in grouped(terms)]
     summed = _covered(builder, [term for term in summed if term.coefficient != 0])
     result: list[Term] = []
-    for term in sorted(summed, key=_size, reverse=True):
-        for place, general in enumerate(result):
-            # of two patterns of one size neither lies in the other
-            bindings = embedding(term, general) if _size(general) > _size(term) else None
-            if bindings is not None:
-                result[place] = _fold(builder, general, term, bindings)
-                break
-        else:
-            result.append(term)
+    for _, alike in groupby(sorted(summed, key=_size, reverse=True), key=_size):
+        larger = len(result)  # of two patterns of one size neither lies in the other
+        for term in alike:
+            for place, general in enumerate(result[:larger]):
+                bindings = embedding(term, general)
+                if bindings is not None:
+                    result[place] = _fold(builder, general, term, bindings)
+                    break
+            else:
+                result.append(term)
     return result
 
 

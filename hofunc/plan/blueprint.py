@@ -124,7 +124,9 @@ def drawn(
     cost = cost_of(program, builder.device)
     whole = Blueprint(builder.lowered, program, places, terms, patterns, strategy, cost, builder.effort)
     cores = [factor.source for group in blocks.values() for term in group for factor in term.factors]
-    whole = replace(whole, program=program._replace(steps=plain(program.steps)), carried=_carried(builder, program))
+    whole = replace(whole, carried=_carried(builder, program))
+    if number_of_rows(builder.lowered.graph) is not None:
+        whole = replace(whole, program=program._replace(steps=plain(program.steps)))
     return _best(whole, _Chunking(program, cores, builder.device), limits, peak)
 
 

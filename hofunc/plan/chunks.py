@@ -15,10 +15,11 @@ import torch
 from hofunc.algebra.extents import Rows, UnevenError, sized
 from hofunc.graph.node import Call
 from hofunc.plan.cost import Cost, cost_of
-from hofunc.plan.memory import bytes_of, memory_of, peak_of, traced
+from hofunc.plan.memory import Held, bytes_of, memory_of
 from hofunc.plan.operators import eye_like, one_like
+from hofunc.plan.peak import peak_of
 from hofunc.plan.program import Given, Program, Register, Step, finished
-from hofunc.rules.lower import isolated
+from hofunc.plan.tracing import traced
 
 _MAKERS = (eye_like, one_like)  # what they take gives them a dtype and a device only
 
@@ -139,8 +140,11 @@ def cost_of_chunks(chunks: Chunks, device: torch.device) -> Cost:
     bodies = {size: cost_of(body, device, traces[size]) for size, body in chunks.bodies.items()}
     first, *others = chunks.sizes
     parts = traces[first].of(chunks.bodies[first].outputs)
-    with isolated():
-        joint = [joint_of(part, dim, first, sum(chunks.sizes)) for part, dim in zip(parts, chunks.joints, strict=True)]
+    rows = sum(chunks.sizes)
+    joint = [
+        Held.fresh(_joint_shape(p.shape, dim, first, rows), p.dtype)
+        for p, dim in zip(parts, chunks.joints, strict=True)
+    ]
     after = traced(chunks.after, _placed(chunks.after, [*joint, *held]))
     later = max([bytes_of(parts), *(bodies[size].peak_bytes for size in others)])
     peak = max(
@@ -153,18 +157,21 @@ def cost_of_chunks(chunks: Chunks, device: torch.device) -> Cost:
     return Cost(tuple(step for cost in costs for step in cost.steps), peak)
 
 
-def _rows(chunks: Chunks, held: Sequence[torch.Tensor], size: int) -> list[torch.Tensor]:
+def _rows(chunks: Chunks, held: Sequence[Held], size: int) -> list[Held]:
     """Return the first rows of what the body takes."""
-    with isolated():
-        return [t if dim is None else t.narrow(dim, 0, size) for t, dim in zip(held, chunks.dims, strict=False)]
+    return [one if dim is None else one.narrowed(dim, size) for one, dim in zip(held, chunks.dims, strict=False)]
 
 
 def joint_of(part: torch.Tensor, dim: int, size: int, rows: int) -> torch.Tensor:
     """Return a new tensor for all rows, as a chunk of some rows has one for these."""
-    return part.new_empty([*part.shape[:dim], part.shape[dim] // size * rows, *part.shape[dim + 1 :]])
+    return part.new_empty(_joint_shape(tuple(part.shape), dim, size, rows))
 
 
-def _placed(program: Program, values: Sequence[torch.Tensor]) -> dict[int, torch.Tensor]:
+def _joint_shape(shape: tuple[int, ...], dim: int, size: int, rows: int) -> tuple[int, ...]:
+    return (*shape[:dim], shape[dim] // size * rows, *shape[dim + 1 :])
+
+
+def _placed(program: Program, values: Sequence[Held]) -> dict[int, Held]:
     """Return what the given registers of a program hold."""
     return {register: values[given.origin] for register, given in program.given.items() if type(given.origin) is int}
 

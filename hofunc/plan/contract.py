@@ -13,6 +13,7 @@ from hofunc.algebra.term import Factor, Term, visible
 from hofunc.graph.node import Mask
 from hofunc.plan.operators import applied, masked, matrix
 from hofunc.plan.program import Builder, Register
+from hofunc.plan.recipes import composed_and
 from hofunc.views import Labelled, aligned, each, permuted
 
 Labels = tuple[Label, ...]
@@ -45,6 +46,11 @@ def contract(builder: Builder, term: Term) -> Term:
             operands = [*operands, matrix(builder, operator)]
     result = product(builder, operands, shown)
     return term._replace(factors=(Factor(result.tensor, each(result.labels)),))
+
+
+def contracted(builder: Builder, outer: Term, inners: Sequence[Term | None]) -> Term | None:
+    """Compose terms, see `compose`, and contract the composition; None if it vanishes."""
+    return composed_and(builder, contract, outer, inners)
 
 
 def _parted(builder: Builder, factors: Sequence[Factor]) -> tuple[list[Factor], list[Labelled]]:

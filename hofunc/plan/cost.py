@@ -3,16 +3,16 @@
 The program is run once on meta tensors, which have shapes and no data, so that a cost is the same on every machine.
 """
 
-from collections.abc import Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
 from hofunc.graph.node import Call
-from hofunc.internals import identity_of
-from hofunc.plan.memory import SCATTERS, Trace, peak_of, traced
-from hofunc.plan.program import Program, Register, Step
+from hofunc.plan.memory import Kind
+from hofunc.plan.peak import peak_of
+from hofunc.plan.program import Program, Step
+from hofunc.plan.tracing import SCATTERS, Effect, Trace, traced
 from hofunc.rules.ops.convolution import work_of
 
 _PRODUCTS = (torch.mm, torch.bmm, torch.addmm)
@@ -105,38 +105,34 @@ def cost_of(program: Program, device: torch.device, trace: Trace | None = None) 
         trace: What its registers hold, if that is known.
     """
     trace, rates = trace or traced(program), rates_of(device)
-    costs = []
-    for step in program.steps:
-        operands = [trace.values[arg.index] for arg in step.args if isinstance(arg, Register)]
-        costs.append(
-            _step_cost(step, [x for x in operands if isinstance(x, torch.Tensor)], trace.values[step.target], rates)
-        )
-    return Cost(tuple(costs), peak_of(program, trace))
+    known: dict[int, StepCost] = {}
+    for step, effect in zip(program.steps, trace.effects, strict=True):
+        if id(effect) not in known:
+            known[id(effect)] = _step_cost(step, effect, rates)
+    return Cost(tuple([known[id(effect)] for effect in trace.effects]), peak_of(program, trace))
 
 
-def _nbytes(tensor: torch.Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
+def _nbytes(tensor: Kind) -> int:
+    return tensor.numel * tensor.dtype.itemsize
 
 
-def _storage(tensor: torch.Tensor) -> int:
-    return identity_of(tensor.untyped_storage())
-
-
-def _step_cost(step: Step, operands: Sequence[torch.Tensor], result: Any, rates: Rates) -> StepCost:
-    if not isinstance(result, torch.Tensor):
+def _step_cost(step: Step, effect: Effect, rates: Rates) -> StepCost:
+    result = effect.result
+    if result is None:
         return StepCost(0, 0, (), rates.view)
-    if _storage(result) in map(_storage, operands):
-        return StepCost(0, 0, tuple(result.shape), rates.view)
-    written = result.untyped_storage().nbytes() if step.function in SCATTERS else _nbytes(result)
-    moved = written + sum(map(_nbytes, operands))
+    if effect.is_view:
+        return StepCost(0, 0, result.shape, rates.view)
+    written = result.nbytes if step.function in SCATTERS else _nbytes(result)
+    moved = written + sum(map(_nbytes, effect.operands))
     seconds = rates.call + (written / rates.fresh if written >= rates.large else 0)
     if step.function in _PRODUCTS:
-        flops = 2 * result.numel() * operands[-2].shape[-1]  # a sum with a product has the product last
+        flops = 2 * result.numel * effect.operands[-2].shape[-1]  # a sum with a product has the product last
         items = prod(result.shape[:-2])
-        return StepCost(flops, moved, tuple(result.shape), seconds + rates.item * items + flops / rates.flops)
-    work = work_of(step.function, operands, result) if isinstance(step.function, Call) else None
+        return StepCost(flops, moved, result.shape, seconds + rates.item * items + flops / rates.flops)
+    shapes = [operand.shape for operand in effect.operands]
+    work = work_of(step.function, shapes, result.shape, result.dtype) if isinstance(step.function, Call) else None
     if work:
-        columns = work.columns * result.element_size()
+        columns = work.columns * result.dtype.itemsize
         seconds += columns / rates.bytes + (columns / rates.fresh if columns >= rates.large else 0)
-        return StepCost(2 * work.products, moved, tuple(result.shape), seconds + 2 * work.products / rates.flops)
-    return StepCost(result.numel(), moved, tuple(result.shape), seconds + moved / rates.bytes)
+        return StepCost(2 * work.products, moved, result.shape, seconds + 2 * work.products / rates.flops)
+    return StepCost(result.numel, moved, result.shape, seconds + moved / rates.bytes)

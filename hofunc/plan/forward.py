@@ -14,15 +14,15 @@ from math import factorial, prod
 from operator import or_
 from typing import NamedTuple
 
-from hofunc.algebra.compose import compose
 from hofunc.algebra.labels import fresh_axes
 from hofunc.algebra.partitions import Key
 from hofunc.algebra.term import Term
 from hofunc.plan.accumulate import accumulated
 from hofunc.plan.blocks import Blocks, Local
-from hofunc.plan.contract import contract
+from hofunc.plan.contract import contracted
 from hofunc.plan.packing import Variables, joined, opened, seed
 from hofunc.plan.program import Builder
+from hofunc.plan.recipes import interned
 
 
 class Group(NamedTuple):
@@ -128,9 +128,10 @@ class Polynomials:
 
     def _power(self, node: int, exponent: int, key: Key) -> list[Term]:
         axes = fresh_axes(self.builder.lowered.graph.nodes[node].shape)
+        square = interned(self.builder, Term(1, (), axes, (axes, axes)))
         terms = []
         for (first, rest), weight in halves(key, exponent):
-            both = Term(weight, (), axes, (axes, axes))
+            both = square._replace(coefficient=weight)
             inners = [self.coefficient(node, first), self.power(node, exponent - 1, rest)]
             terms += self._joined(self.composed(both, inners), (first, rest))
         return terms
@@ -158,8 +159,8 @@ class Polynomials:
         Returns:
             Contracted terms; their slots are those that stayed and then those of the polynomials.
         """
-        composed = (compose(outer, chosen) for chosen in product(*inners))
-        return [contract(self.builder, term) for term in composed if term is not None]
+        found = (contracted(self.builder, outer, chosen) for chosen in product(*inners))
+        return [term for term in found if term is not None]
 
     def _joined(self, terms: Sequence[Term], parts: Sequence[Key]) -> list[Term]:
         return [joined(self.builder, self.variables, term, parts) for term in accumulated(self.builder, terms)]

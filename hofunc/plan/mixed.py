@@ -13,16 +13,16 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import NamedTuple
 
-from hofunc.algebra.compose import compose
 from hofunc.algebra.labels import fresh_axes
 from hofunc.algebra.partitions import Key
 from hofunc.algebra.term import Term, identity, with_slots
 from hofunc.plan.accumulate import accumulated
 from hofunc.plan.blocks import Blocks, Local, is_nonlinear
-from hofunc.plan.contract import contract
+from hofunc.plan.contract import contracted
 from hofunc.plan.forward import Group, Polynomials, grouped_slots, halves, splits
 from hofunc.plan.packing import Variables, joined, opened
 from hofunc.plan.program import Builder
+from hofunc.plan.recipes import composed
 
 
 def mixed(polynomials: Polynomials, orders: Sequence[int]) -> Blocks:
@@ -69,8 +69,8 @@ def _adjoints(builder: Builder, local: dict[int, Local], output: int) -> dict[in
         adjoints[node] = accumulated(builder, pending[node])
         for key, terms in local.get(node, {}).items():
             if len(key) == 1:
-                composed = [compose(outer, [inner]) for outer in adjoints[node] for inner in terms]
-                pending[key[0]] += [contract(builder, term) for term in composed if term is not None]
+                found = [contracted(builder, outer, [inner]) for outer in adjoints[node] for inner in terms]
+                pending[key[0]] += [term for term in found if term is not None]
     return adjoints
 
 
@@ -92,7 +92,7 @@ def _highest(
     """Return what all nodes contribute to the coefficients of an output's polynomial, by how they split the key."""
     products: dict[Key, dict[Split, list[Term]]] = defaultdict(lambda: defaultdict(list))
     for node in sorted(adjoints.keys() & polynomials.local.keys()):
-        nonlinear = [*_nonlinear(adjoints[node], polynomials.local[node], max(orders, default=0))]
+        nonlinear = [*_nonlinear(polynomials.builder, adjoints[node], polynomials.local[node], max(orders, default=0))]
         for key in polynomials.keys(node, orders) if nonlinear else []:
             _multiply(polynomials, nonlinear, key, products[key])
     return products
@@ -136,12 +136,14 @@ def _multiplied(polynomials: Polynomials, others: Sequence[tuple[Term, list[Term
     ]
 
 
-def _nonlinear(adjoints: Sequence[Term], local: Local, order: int) -> Iterator[tuple[list[Group], Term]]:
+def _nonlinear(
+    builder: Builder, adjoints: Sequence[Term], local: Local, order: int
+) -> Iterator[tuple[list[Group], Term]]:
     """Yield the local derivatives of a node of orders from two on, by groups of slots, through its adjoint."""
     for operands, terms in local.items():
         for adjoint, term in product(adjoints, terms) if 1 < len(operands) <= order else []:
             groups, outer = grouped_slots(operands, term)
-            through = compose(adjoint, [outer])
+            through = composed(builder, adjoint, [outer])
             if through is not None:
                 yield groups, through
 

@@ -18,6 +18,7 @@ from hofunc.errors import ArgumentError
 from hofunc.internals import is_autograd_view
 from hofunc.plan.accumulate import core
 from hofunc.plan.program import Builder, Register
+from hofunc.plan.recipes import by_recipe
 from hofunc.views import each, spread
 
 
@@ -119,7 +120,29 @@ def joined(builder: Builder, variables: Variables, term: Term, orders: Sequence[
     Raises:
         RowsMixError: Two slots of a variable differ in their batch axes.
     """
-    owners = [(variable, order.count(variable)) for order in orders for variable in dict.fromkeys(order)]
+    owners = tuple([(variable, order.count(variable)) for order in orders for variable in dict.fromkeys(order)])
+    found = dict.fromkeys([variable for variable, _ in owners])
+    if len(found) == len(owners):
+        return _in_order(owners, term)
+    known = tuple([(variable, variables[variable]) for variable in found])
+    (result,) = by_recipe(builder, _joined, [term], owners, known)
+    return result
+
+
+Owners = Sequence[tuple[int, int]]
+
+
+def _in_order(owners: Owners, term: Term) -> Term:
+    """Return a term, given the variable and the order of every slot, with its slots in ascending order of these."""
+    places = sorted(range(len(owners)), key=owners.__getitem__)
+    return term._replace(slots=tuple([term.slots[place] for place in places]))
+
+
+def _joined(
+    builder: Builder, terms: Sequence[Term], slots: Owners, variables: Sequence[tuple[int, Variable]]
+) -> list[Term]:
+    """Multiply the slots that a variable has in a term, given the variable and the order of every slot."""
+    (term,), owners, known = terms, [*slots], dict(variables)
     place = 0
     while place < len(owners):
         variable, order = owners[place]
@@ -127,12 +150,11 @@ def joined(builder: Builder, variables: Variables, term: Term, orders: Sequence[
         if other is None:
             place += 1
             continue
-        _check_batch(variables[variable], variable, term.slots[place], term.slots[other])
-        term = _merged(builder, variables[variable].count, term, (place, order), (other, owners[other][1]))
+        _check_batch(known[variable], variable, term.slots[place], term.slots[other])
+        term = _merged(builder, known[variable].count, term, (place, order), (other, owners[other][1]))
         owners[place] = (variable, order + owners[other][1])
         del owners[other]
-    order_of_slots = sorted(range(len(owners)), key=owners.__getitem__)
-    return term._replace(slots=tuple(term.slots[place] for place in order_of_slots))
+    return [_in_order(owners, term)]
 
 
 def _check_batch(variable: Variable, number: int, left: Axes, right: Axes) -> None:

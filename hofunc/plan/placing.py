@@ -24,12 +24,17 @@ def joint(builder: Builder, parts: Sequence[Part]) -> Register:
     vectors = [_vector(builder, part) for part in parts]
     size = prod(shape)
     # a sum takes longer than a look-up for each entry of the result, but not where most of these are zero
-    if 2 * entries < size or len(places.unique()) < entries:
+    if 2 * entries < size or _are_hit(places, size) < entries:
         total = builder.emit(scattered, builder.hold(places.to(builder.device)), size, *vectors)
     else:
         index = torch.full((size,), entries).index_copy(0, places, torch.arange(entries))
         total = builder.emit(gathered, builder.hold(index.to(builder.device)), *vectors)
     return total if len(shape) == 1 else builder.emit(torch.reshape, total, shape)
+
+
+def _are_hit(places: torch.Tensor, size: int) -> int:
+    """Return how many places there are, of which some may be there more than once."""
+    return int(torch.zeros(size, dtype=torch.bool).index_fill(0, places, True).sum())
 
 
 def _labels(axes: Axes) -> list[Label]:

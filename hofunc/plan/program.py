@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from hofunc.algebra.labels import Axes, shape_of
+from hofunc.algebra.term import Term
 from hofunc.errors import InternalError
 from hofunc.graph.draws import is_random
 from hofunc.graph.layout import COMPUTED_AGAIN
@@ -79,6 +80,8 @@ class Builder:
         effort: How many it has taken: contractions of terms, and steps of the program, needed in the end or not.
         carried: For every node that is propagated along slots, the registers of what it carries, each with the number
             of vectors in it, and whether it is an adjoint.
+        recipes: What is known to become of terms of some axes, see `hofunc.plan.recipes`.
+        patterns: The first term of each pattern.
     """
 
     def __init__(self, lowered: Lowered, dtype: torch.dtype, most_steps: float = inf):
@@ -86,6 +89,8 @@ class Builder:
         self.dtype = dtype
         self.effort = 0
         self.carried: dict[int, list[tuple[Register, int, bool]]] = {}
+        self.recipes: dict[Hashable, Any] = {}
+        self.patterns: dict[Hashable, Term] = {}
         self._most_steps = most_steps
         self._steps: list[Step] = []
         self._producers: dict[Register, Step] = {}
@@ -101,12 +106,13 @@ class Builder:
             TooManyStepsError: There is no leave for another step.
         """
         key = (function, args)
-        if key not in self._known:
+        register = self._known.get(key)
+        if register is None:
             self.spend()
             self._known[key] = register = self._new()
             self._producers[register] = step = Step(register.index, function, args)
             self._steps.append(step)
-        return self._known[key]
+        return register
 
     def spend(self) -> None:
         """Count a step of planning.
@@ -162,9 +168,13 @@ class Builder:
 
     def read(self, source: Hashable, axes: Axes) -> Labelled:
         """View what a factor names through its axes."""
+        return read(self.emit, self.tensor(source, axes), axes)
+
+    def tensor(self, source: Hashable, axes: Axes) -> Register:
+        """Return the register of what a factor of some axes names."""
         if isinstance(source, Register):
-            register = source
-        elif isinstance(source, Ref):
+            return source
+        if isinstance(source, Ref):
             node = self.lowered.graph.nodes[source.node]
             register = self.value(source.node)
             if not node.dtype.is_floating_point:
@@ -175,7 +185,7 @@ class Builder:
             self._shapes[register.index] = (shape_of(axes), torch.bool if is_bool else self.dtype)
         else:
             raise InternalError(f"hofunc.plan: unknown source {source}", got=str(type(source)), expected="a tensor")
-        return read(self.emit, register, axes)
+        return register
 
     def stand_in(self, register: Register) -> Ref:
         """Return a Ref to a register, for the arguments of a call or a map."""

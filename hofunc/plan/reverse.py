@@ -9,14 +9,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 
-from hofunc.algebra.compose import compose
 from hofunc.algebra.labels import fresh_axes
 from hofunc.algebra.partitions import Key, arrangements, choices
 from hofunc.algebra.term import Term, identity, with_slots
 from hofunc.plan.accumulate import accumulated
 from hofunc.plan.blocks import Blocks, Local
 from hofunc.plan.bundle import LEAST, Bundle, Taken
-from hofunc.plan.contract import contract
+from hofunc.plan.contract import contracted
 from hofunc.plan.program import Builder
 
 Adding = Callable[[Builder, Sequence[Term]], list[Term]]
@@ -38,12 +37,12 @@ def eliminated(
         yield target, [with_slots(term, order) for order in orders for term in composed]
 
 
-def substitutions(index: int, key: Key, local: Local, highest: int) -> tuple[Key, Iterator[list[Key]]]:
+def substitutions(index: int, key: Key, local: Local, highest: int) -> tuple[Key, list[list[Key]]]:
     """Return what stays of a key without a node, and the choices of inner keys for its slots up to an order in all."""
-    rest = tuple(variable for variable in key if variable != index)
+    rest = tuple([variable for variable in key if variable != index])
     inner_keys = sorted(local)
-    chosen = choices([len(inner) for inner in inner_keys], len(key) - len(rest), highest - len(rest))
-    return rest, ([inner_keys[place] for place in places] for places in chosen)
+    chosen = choices(tuple(map(len, inner_keys)), len(key) - len(rest), highest - len(rest))
+    return rest, [[inner_keys[place] for place in places] for places in chosen]
 
 
 def substituted(
@@ -53,9 +52,9 @@ def substituted(
     composed = []
     for outer, *chosen in product(terms, *inners):
         supply = iter(chosen)
-        term = compose(outer, [next(supply) if variable == index else None for variable in key])
+        term = contracted(builder, outer, [next(supply) if variable == index else None for variable in key])
         if term is not None:
-            composed.append(contract(builder, term))
+            composed.append(term)
     return composed
 
 

@@ -9,6 +9,7 @@ import torch
 
 from hofunc.graph.node import Call
 from hofunc.internals import TorchDispatchMode, identity_of
+from hofunc.plan.pointwise import pointwise
 
 aten = torch.ops.aten
 
@@ -96,7 +97,8 @@ class Watch(TorchDispatchMode):
         self._made: list[weakref.ref[torch.Tensor]] = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        result = func(*args, **(kwargs or {}))
+        made = None if kwargs else pointwise(func, args)
+        result = func(*args, **(kwargs or {})) if made is None else made
         self._made += map(weakref.ref, _tensors(result))
         self._made = [made for made in self._made if made() is not None]
         self.peak = max(self.peak, self.held([made() for made in self._made]) + inside(func, args, result))

@@ -13,6 +13,7 @@ from hofunc.plan.forward import Polynomials, forward
 from hofunc.plan.mixed import mixed
 from hofunc.plan.packing import RowsMixError, Variable
 from hofunc.plan.program import Builder
+from hofunc.plan.recipes import interned
 from hofunc.plan.reverse import reverse
 from hofunc.plan.wanted import Contractions, Wanted
 from hofunc.rules.lower import Lowered
@@ -43,7 +44,10 @@ def propagated(
     """
     builder = Builder(lowered, computing_dtype(lowered), most_steps)
     directional = is_directional(wanted, strategy)
-    local = settled(builder, local, masks_come_last=not directional)
+    local = {
+        node: {key: [interned(builder, term) for term in terms] for key, terms in blocks.items()}
+        for node, blocks in settled(builder, local, masks_come_last=not directional).items()
+    }
     if isinstance(wanted, Contractions):
         return builder, contraction.contracted(builder, local, wanted, strategy)
     if not directional:

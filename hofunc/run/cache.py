@@ -24,7 +24,7 @@ from hofunc.plan.wanted import Wanted, highest
 from hofunc.rules.lower import lower
 from hofunc.rules.numbers import Spot, as_tensors, lifted, numbers_of, without_numbers
 from hofunc.rules.registry import RULES
-from hofunc.run.churn import Dropped, Family
+from hofunc.run.churn import Dropped, Family, Kin
 from hofunc.run.decided import Decided
 from hofunc.run.executor import Runner, runner
 from hofunc.run.schedules import Schedules
@@ -38,6 +38,7 @@ _lock = Lock()
 _checked: OrderedDict[Graph, WeakSet[Any]] = OrderedDict()
 _schedules = Schedules(MAX_PLANS)
 _families: OrderedDict[tuple, Family] = OrderedDict()
+_kin: OrderedDict[tuple, Kin] = OrderedDict()
 _dropped = Dropped()
 
 
@@ -150,7 +151,7 @@ def _found(graph: Graph, values: Sequence[torch.Tensor], asked: _Asked) -> Plann
     found = next((made for made in _variants(first) if made.decided.holds(values)), None)
     if found is None:
         return None
-    found.family.in_a_row = 0
+    found.family.met_again()
     found.due.calls -= 1
     return found if found.due.calls > 0 else None
 
@@ -207,10 +208,14 @@ def _made(graph: Graph, values: Sequence[torch.Tensor], asked: _Asked, spots: tu
 
 def _noted(graph: Graph, asked: _Asked) -> Family:
     """Take note that a graph is planned, and return its family."""
-    kind = (tuple(node.op for node in graph.nodes), asked)
+    ops = tuple(node.op for node in graph.nodes)
+    kind, kind_of_kin = (ops, asked), (frozenset(ops), asked)
     with _lock:
-        family = _families.setdefault(kind, Family())
+        kin = _kin.setdefault(kind_of_kin, Kin())
+        family = _families.setdefault(kind, Family(kin))
+        _kin.move_to_end(kind_of_kin)
         _families.move_to_end(kind)
+        _bounded(_kin)
         _bounded(_families)
     if not _dropped.holds(hash((graph, asked)), f"{MAX_PLANS} plans, and {cache_bytes()} bytes"):
         family.note(graph)
@@ -252,4 +257,5 @@ def forget() -> None:
         _checked.clear()
         _schedules.clear()
         _families.clear()
+        _kin.clear()
         _dropped.clear()

@@ -12,14 +12,18 @@ from hofunc.graph.tape import is_recording
 from hofunc.internals import DisableTorchFunctionSubclass, has_forward_level
 from hofunc.plan.blueprint import Blueprint
 from hofunc.plan.chunks import Chunks, joint_of
-from hofunc.plan.program import Program, Register
+from hofunc.plan.program import Program, Register, Step
 
 Runner = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
+
+MANY = 500  # steps, from which on it is told whether a program is called again before it is compiled
 
 
 def runner(plan: Blueprint) -> Runner:
     """Return a function from the values of the recorded nodes to the results of a plan."""
-    return compiled(plan.program) if plan.chunks is None else in_chunks(plan.chunks)
+    if plan.chunks is not None:
+        return in_chunks(plan.chunks)
+    return (warming_up if len(plan.program.steps) >= MANY else compiled)(plan.program)
 
 
 def in_chunks(chunks: Chunks) -> Runner:
@@ -87,40 +91,125 @@ def _written(chunks: Chunks, parts: Iterator[list[torch.Tensor]]) -> list[torch.
 def compiled(program: Program, *, takes_over: bool = False) -> Runner:
     """Return a function from the values of the recorded nodes to the program's outputs.
 
-    Registers become local variables, deleted after their last use, and everything else that a step takes becomes a
-    name of the function's namespace, so that a call costs no more than if it had been written by hand.
+    Registers become local variables, and everything else that a step takes becomes a name of the function's namespace,
+    so that a call costs no more than if it had been written by hand. What a register holds is given up after its last
+    use: its variable is deleted, or has the result of the step instead.
 
     Args:
         program: The program.
         takes_over: Whether the list of values is emptied, so that nothing holds them beyond their last use.
     """
-    names: dict[str, Any] = {}
-
-    def name(value: Any) -> str:
-        if isinstance(value, bool | int | type(None)):
-            return repr(value)
-        names[f"c{len(names)}"] = value
-        return f"c{len(names) - 1}"
-
+    names, variables = _Names(), _Variables()
     lines = [
-        f"r{register} = " + (name(origin) if isinstance(origin, torch.Tensor) else f"values[{origin}]")
+        f"{variables.new(register)} = " + (names[origin] if isinstance(origin, torch.Tensor) else f"values[{origin}]")
         for register, (origin, *_) in program.given.items()
     ]
     if takes_over:
         lines.append("values.clear()")
     for step, freed in zip(program.steps, program.frees, strict=True):
-        lines.append(f"r{step.target} = {_expression(step.function, step.args, name)}")
-        if freed:
-            lines.append("del " + ", ".join(f"r{register}" for register in freed))
-    lines.append("return [" + ", ".join(f"r{register}" for register in program.outputs) + "]")
-    source = "def run(values):\n    " + "\n    ".join(lines)
-    exec(compile(source, f"{__file__}:program", "exec"), names)  # noqa: S102 - the source is built here, from numbers
-    held = (origin for origin, *_ in program.given.values() if isinstance(origin, torch.Tensor))
-    return names["run"] if all(type(tensor) in PLAIN for tensor in held) else _with_plain_ops(names["run"])
+        expression = _expression(step, names, variables)
+        dead = variables.freed(freed)
+        lines.append(f"{variables.new(step.target)} = {expression}")
+        if dead:
+            lines.append("del " + ", ".join(dead))
+            variables.idle += dead
+    lines.append("return [" + ", ".join(variables[register] for register in program.outputs) + "]")
+    source = "def run(values):\n " + "\n ".join(lines)
+    namespace = names.namespace
+    exec(compile(source, f"{__file__}:program", "exec"), namespace)  # noqa: S102 - the source is built here, of names
+    return _plainly(program, namespace["run"])
 
 
-def _with_plain_ops(run: Runner) -> Runner:
+class _Names:
+    """Names of the namespace for what is no register, one for each object; small numbers are themselves.
+
+    Attributes:
+        namespace: The objects by their names.
+    """
+
+    def __init__(self) -> None:
+        self.namespace: dict[str, Any] = {}
+        self._known: dict[int, str] = {}
+
+    def __getitem__(self, value: Any) -> str:
+        if isinstance(value, bool | int | type(None)):
+            return repr(value)
+        name = self._known.setdefault(id(value), f"c{len(self._known)}")
+        self.namespace[name] = value
+        return name
+
+
+class _Variables:
+    """Local variables for registers, each used again for another register after the last use of the first.
+
+    Attributes:
+        idle: Those that hold nothing.
+    """
+
+    def __init__(self) -> None:
+        self.idle: list[str] = []
+        self._names: dict[int, str] = {}
+        self._count = 0
+
+    def new(self, register: int) -> str:
+        """Return the variable that is to hold a register."""
+        if not self.idle:
+            self.idle.append(f"r{self._count}")
+            self._count += 1
+        self._names[register] = self.idle.pop()
+        return self._names[register]
+
+    def __getitem__(self, register: int) -> str:
+        return self._names[register]
+
+    def freed(self, registers: Sequence[int]) -> list[str]:
+        """Give the variables of registers up, of which the first is the next to be used; returns the others."""
+        names = [self._names[register] for register in registers]
+        self.idle += names[:1]
+        return names[1:]
+
+
+def _expression(step: Step, names: _Names, variables: _Variables) -> str:
+    if not isinstance(step.function, Call):
+        args = [variables[arg.index] if isinstance(arg, Register) else names[arg] for arg in step.args]
+        return f"{names[step.function]}({', '.join(args)})"
+    registers = iter([variables[arg.index] for arg in step.args])
+    positional = [_template(arg, registers, names) for arg in step.function.args]
+    keywords = [f"{key}={_template(arg, registers, names)}" for key, arg in step.function.kwargs]
+    return f"{names[step.function.op]}({', '.join(positional + keywords)})"
+
+
+def _template(arg: Any, registers: Iterator[str], names: _Names) -> str:
+    """Write an argument of a call, with the next register for every Ref."""
+    if type(arg) is Ref:
+        return next(registers)
+    if type(arg) is tuple:
+        return "(" + "".join(_template(item, registers, names) + ", " for item in arg) + ")"
+    return names[arg]
+
+
+def interpreted(program: Program) -> Runner:
+    """Return what `compiled` returns, which takes no time to make, and about a microsecond more to run each step."""
+
+    def run(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        held = {r: origin if isinstance(origin, torch.Tensor) else values[origin] for r, (origin, *_) in given}
+        for step, freed in zip(program.steps, program.frees, strict=True):
+            args = [held[arg.index] if isinstance(arg, Register) else arg for arg in step.args]
+            held[step.target] = step.function(*args)
+            del args
+            for register in freed:
+                del held[register]
+        return [held[register] for register in program.outputs]
+
+    given = program.given.items()
+    return _plainly(program, run)
+
+
+def _plainly(program: Program, run: Runner) -> Runner:
     """Return a function that runs with torch's own ops, and not those of the subclasses of tensors that it holds."""
+    held = (origin for origin, *_ in program.given.values() if isinstance(origin, torch.Tensor))
+    if all(type(tensor) in PLAIN for tensor in held):
+        return run
 
     def run_plainly(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         with DisableTorchFunctionSubclass():
@@ -129,23 +218,15 @@ def _with_plain_ops(run: Runner) -> Runner:
     return run_plainly
 
 
-def _expression(function: Callable | Call, args: tuple, name: Callable[[Any], str]) -> str:
-    if not isinstance(function, Call):
-        return f"{name(function)}({', '.join(_argument(arg, name) for arg in args)})"
-    registers = iter(args)
-    positional = [_template(arg, registers, name) for arg in function.args]
-    keywords = [f"{key}={_template(arg, registers, name)}" for key, arg in function.kwargs]
-    return f"{name(function.op)}({', '.join(positional + keywords)})"
+def warming_up(program: Program) -> Runner:
+    """Return what `compiled` returns, compiled at the second call; a function called once runs sooner than that."""
+    run, calls = interpreted(program), 0
 
+    def running(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        nonlocal run, calls
+        calls += 1
+        if calls == 2:
+            run = compiled(program)
+        return run(values)
 
-def _argument(arg: Any, name: Callable[[Any], str]) -> str:
-    return f"r{arg.index}" if isinstance(arg, Register) else name(arg)
-
-
-def _template(arg: Any, registers: Any, name: Callable[[Any], str]) -> str:
-    """Write an argument of a call, with the next register for every Ref."""
-    if type(arg) is Ref:
-        return f"r{next(registers).index}"
-    if type(arg) is tuple:
-        return "(" + "".join(_template(item, registers, name) + ", " for item in arg) + ")"
-    return name(arg)
+    return running

@@ -32,7 +32,9 @@ def bytes_held(made: Blueprint) -> int:
 def _held(program: Program) -> list[Any]:
     return [
         [given.origin for given in program.given.values()],
-        [(step.function, step.args) for step in program.steps],
+        list(
+            {id(x): x for step in program.steps for x in (step.function, *step.args) if type(x) not in _LEAVES}.values()
+        ),
     ]
 
 

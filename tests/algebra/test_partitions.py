@@ -94,7 +94,7 @@ def test_the_terms_of_faa_di_bruno_sum_to_bell_numbers() -> None:
         keys = [(0,) * size for size in range(1, order + 1)]
         total = 0
         for count in range(1, order + 1):
-            for chosen in choices([len(key) for key in keys], count, order):
+            for chosen in choices(tuple(len(key) for key in keys), count, order):
                 if sum(len(keys[place]) for place in chosen) == order:
                     total += len(arrangements((), [keys[place] for place in chosen])[1])
         assert total == BELL[order]

@@ -37,6 +37,10 @@ def call(f: Callable[[Tensor], Tensor], x: Tensor) -> None:
     assert relative_error(hofunc.hessian(f)(x), nested_reverse(f, 2)(x)) < 1e-10
 
 
+def gradient(f: Callable[[Tensor], Tensor], x: Tensor) -> None:
+    hofunc.jacobian(f)(x)
+
+
 def test_a_constant_that_is_structure(device: torch.device) -> None:
     x = rand(device, 3).exp()
     (said,) = warned(lambda number: call(lambda x: (x ** (2.5 + number / 8)).sum(), x))
@@ -68,6 +72,44 @@ def test_a_count_that_no_shape_shows(device: torch.device) -> None:
     masks = [torch.arange(60, device=device) < number + 1 for number in range(3 * MANY)]
     (said,) = warned(lambda number: call(lambda x: ((x * x).index_put((masks[number],), x.sum()[None]) ** 3).sum(), x))
     assert "another number of elements that a mask selects" in said
+
+
+def steps(x: Tensor, count: int) -> Tensor:
+    for _ in range(count):
+        x = (0.9 * x + 0.1).sin() * x
+    return x.sum()
+
+
+def test_a_number_of_ops_that_changes(device: torch.device) -> None:
+    x = rand(device, 3)
+    (said,) = warned(lambda number: gradient(lambda x: steps(x, 1 + number), x), MANY)
+    assert f"at each of {MANY} calls" in said
+    few, many = MANY - 1, MANY
+    assert f"{2 + 4 * few} nodes, then {2 + 4 * many}, of aten.mul.Tensor {2 * few}, then {2 * many}" in said
+    assert "torch.where" in said
+
+
+def test_a_number_of_turns_that_goes_up_and_down(device: torch.device) -> None:
+    x = rand(device, 3)
+    turns = [7 * number % 23 for number in range(1, MANY + 1)]
+    (said,) = warned(lambda number: gradient(lambda x: steps(x.exp(), turns[number]) + steps(x, 2), x), MANY)
+    assert "torch.where" in said
+
+
+def test_nothing_is_said_of_numbers_of_turns_that_come_back(device: torch.device) -> None:
+    x = rand(device, 3)
+    assert not warned(lambda number: gradient(lambda x: steps(x, 1 + number % 12), x))
+
+
+def test_nothing_is_said_of_programs_of_the_same_ops_in_other_orders(device: torch.device) -> None:
+    x = rand(device, 3)
+
+    def program(x: Tensor, number: int) -> Tensor:
+        for place in range(5 + number % 3):
+            x = x.sin() if number >> place & 1 else x.cos()
+        return x.sum()
+
+    assert not warned(lambda number: gradient(lambda x: program(x, number), x), 2 * MANY)
 
 
 def test_nothing_is_said_where_plans_are_found(device: torch.device) -> None:

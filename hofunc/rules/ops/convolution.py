@@ -8,6 +8,7 @@ tensor only.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
@@ -111,8 +112,10 @@ class Work(NamedTuple):
     columns: int
 
 
-def work_of(call: Call, operands: Sequence[Tensor], result: Tensor) -> Work | None:
-    """Return what a call takes; None if it is no convolution."""
+def work_of(
+    call: Call, operands: Sequence[tuple[int, ...]], result: tuple[int, ...], dtype: torch.dtype
+) -> Work | None:
+    """Return what a call takes, given the shapes of its operands and of its result; None if it is no convolution."""
     if call.op is convolved or call.op is convolved_back:
         kernel: Kernel = call.args[-1]
         transposed, groups = kernel.transposed is (call.op is convolved), kernel.groups
@@ -121,9 +124,9 @@ def work_of(call: Call, operands: Sequence[Tensor], result: Tensor) -> Work | No
     else:
         return None
     weight = operands[1]  # each place on the shorter side meets all of it that is for one channel
-    products = (operands[0] if transposed else result).numel() * weight[:1].numel()
-    in_columns = result.dtype == torch.float64 and not transposed and weight.numel()
-    return Work(products, products // weight.shape[0] * groups if in_columns else 0)
+    products = prod(operands[0] if transposed else result) * prod(weight[1:])
+    in_columns = dtype == torch.float64 and not transposed and 0 not in weight
+    return Work(products, products // weight[0] * groups if in_columns else 0)
 
 
 # The rule.

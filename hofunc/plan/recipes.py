@@ -1,0 +1,218 @@
+"""Recipes: what was done with terms of some axes, to be done with others of the same axes, as those of the next layer.
+
+Layers of a network and steps of a recurrence have derivatives of the same axes, of other tensors. What becomes of terms
+depends on their axes and coefficients, and never on what their factors name. So it is worked out once for each pattern:
+the steps that it takes, as a recipe with a place for every tensor, and the axes of what it comes to.
+
+That two terms are of one pattern is told from the identity of their axes, which costs nothing to compare. `interned`
+gives terms of one pattern the same axes; what a recipe returns has those of its pattern already.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from hofunc.algebra.compose import compose
+from hofunc.algebra.extents import Rows
+from hofunc.algebra.labels import Axes, Label, Segment
+from hofunc.algebra.operators import Delta, Map
+from hofunc.algebra.term import Factor, Term
+from hofunc.graph.node import Call, Mask
+from hofunc.plan.program import Builder, Register
+
+Worked = Callable[..., list[Term]]  # from a builder and terms, and what else it depends on
+
+
+class _Place(int):
+    """Stands for a register: that of a factor of the terms by its number, or after these the result of a step."""
+
+
+class _Result(NamedTuple):
+    """A term that a recipe comes to, its tensor by place."""
+
+    coefficient: float
+    factors: tuple[tuple[_Place | Register, Axes], ...]
+    out: Axes
+    slots: tuple[Axes, ...]
+
+
+class Recipe(NamedTuple):
+    """What becomes of terms.
+
+    Attributes:
+        steps: The steps that it takes; their results have the places after those of the terms' factors, in order.
+        results: What it comes to.
+        terms: Those that it was worked out for, by the axes of which it is found.
+    """
+
+    steps: tuple[tuple[Callable | Call, tuple[Any, ...]], ...]
+    results: tuple[_Result, ...]
+    terms: tuple[Term | None, ...]
+
+    def followed(self, builder: Builder, sources: Sequence[Register]) -> list[Term]:
+        """Take the steps for tensors in the places of the factors, and return the terms."""
+        found = [*sources]
+        for function, args in self.steps:
+            found.append(builder.emit(function, *[found[arg] if type(arg) is _Place else arg for arg in args]))
+        return [
+            Term(
+                coefficient,
+                tuple([Factor(found[name] if type(name) is _Place else name, axes) for name, axes in factors]),
+                out,
+                slots,
+            )
+            for coefficient, factors, out, slots in self.results
+        ]
+
+
+class _Draft(Builder):
+    """Takes the steps of a recipe in place of a builder, from which it has what is not of the terms."""
+
+    def __init__(self, whole: Builder):
+        super().__init__(whole.lowered, whole.dtype)
+        self.patterns = whole.patterns
+        self._whole = whole
+
+    def value(self, index: int) -> Register:
+        return self._whole.value(index)
+
+    def constant(self, numbers: tuple[float, ...]) -> Register:
+        return self._whole.constant(numbers)
+
+    def hold(self, tensor: torch.Tensor) -> Register:
+        return self._whole.hold(tensor)
+
+    def recipe(self, sources: Sequence[Register], results: Sequence[Term], terms: tuple[Term | None, ...]) -> Recipe:
+        """Return the recipe of the steps that were taken."""
+        targets = [step.target for step in self._steps]
+        places: dict[Register, _Place] = {register: _Place(place) for place, register in enumerate(sources)}
+        made = {target: _Place(len(sources) + number) for number, target in enumerate(targets)}
+        places |= {register: made[register.index] for register in self._producers}
+
+        def placed(arg: Any) -> Any:
+            return places.get(arg, arg) if isinstance(arg, Register) else arg
+
+        return Recipe(
+            tuple((step.function, tuple(map(placed, step.args))) for step in self._steps),
+            tuple(
+                _Result(term.coefficient, tuple((placed(f.source), f.axes) for f in term.factors), term.out, term.slots)
+                for term in (interned(self, term) for term in results)
+            ),
+            terms,
+        )
+
+
+def by_recipe(builder: Builder, work: Worked, terms: Sequence[Term], *beside: Hashable) -> list[Term]:
+    """Return ``work(builder, terms, *beside)``, of contracted terms, by the recipe of such terms if there is one."""
+    numbers: dict[Register, int] = {}
+    order = [[numbers.setdefault(factor.source, len(numbers)) for factor in term.factors] for term in terms]
+    axes = tuple([(term.coefficient, _axes(term)) for term in terms])
+    key = (work, beside, axes, tuple([number for group in order for number in group]))
+    recipe = builder.recipes.get(key)
+    if recipe is None:
+        draft, sources = _Draft(builder), [Register(-1 - number) for number in range(len(numbers))]
+        given = [
+            term._replace(
+                factors=tuple(f._replace(source=sources[n]) for n, f in zip(group, term.factors, strict=True))
+            )
+            for group, term in zip(order, terms, strict=True)
+        ]
+        recipe = draft.recipe(sources, work(draft, given, *beside), tuple(terms))
+        builder.recipes[key] = recipe
+    return recipe.followed(builder, [*numbers])
+
+
+class _Composition:
+    """What becomes of terms that are composed.
+
+    Attributes:
+        term: Their composition, its coefficient that of terms whose own is one; None if it vanishes.
+        terms: Those that it was worked out for, by the axes of which it is found.
+        recipe: How it is contracted, once that is known.
+    """
+
+    __slots__ = ("recipe", "term", "terms")
+
+    def __init__(self, builder: Builder, outer: Term, inners: Sequence[Term | None]):
+        self.terms = (outer, *inners)
+        units = [inner and inner._replace(coefficient=1) for inner in inners]
+        term = compose(outer._replace(coefficient=1), units)
+        self.term = term and interned(builder, term)
+        self.recipe: Recipe | None = None
+
+    def of(self, outer: Term, inners: Sequence[Term | None]) -> Term | None:
+        """Return the composition of terms."""
+        if self.term is None:
+            return None
+        coefficient, sources = outer.coefficient, [factor.source for factor in outer.factors]
+        for inner in inners:
+            if inner is not None:
+                coefficient *= inner.coefficient
+                sources += [factor.source for factor in inner.factors]
+        count, factors, out, slots = self.term
+        named = [Factor(source, factor.axes) for source, factor in zip(sources, factors, strict=False)]
+        return Term(coefficient * count, (*named, *factors[len(sources) :]), out, slots)
+
+
+def _composition(builder: Builder, outer: Term, inners: Sequence[Term | None]) -> _Composition:
+    key = (_axes(outer), *[inner and _axes(inner) for inner in inners])
+    found = builder.recipes.get(key)
+    if found is None:
+        builder.recipes[key] = found = _Composition(builder, outer, inners)
+    return found
+
+
+def composed(builder: Builder, outer: Term, inners: Sequence[Term | None]) -> Term | None:
+    """Return what `compose` returns."""
+    return _composition(builder, outer, inners).of(outer, inners)
+
+
+def composed_and(
+    builder: Builder, contract: Callable[[Builder, Term], Term], outer: Term, inners: Sequence[Term | None]
+) -> Term | None:
+    """Return the contraction of what `compose` returns, by a function that takes a step of planning for it."""
+    found = _composition(builder, outer, inners)
+    term = found.of(outer, inners)
+    if term is None or any(isinstance(factor.source, _OPERATORS) for factor in term.factors):
+        return term and contract(builder, term)
+    builder.spend()
+    if not term.factors:
+        return term
+    if found.recipe is None:
+        draft, sources = _Draft(builder), [Register(-1 - number) for number in range(len(term.factors))]
+        factors = tuple(Factor(source, f.axes) for source, f in zip(sources, term.factors, strict=True))
+        found.recipe = draft.recipe(sources, [contract(draft, term._replace(coefficient=1, factors=factors))], ())
+    (result,) = found.recipe.followed(builder, [builder.tensor(source, axes) for source, axes in term.factors])
+    return result._replace(coefficient=term.coefficient)
+
+
+_OPERATORS = (Delta, Map, Mask)  # which are applied, to what they are multiplied with
+
+
+def _axes(term: Term) -> tuple[Hashable, ...]:
+    """Return what names the axes of a term, as long as there is a term that has them."""
+    return (id(term.out), tuple(map(id, term.slots)), tuple([id(factor.axes) for factor in term.factors]))
+
+
+def interned(builder: Builder, term: Term) -> Term:
+    """Return a term with the axes of the first one of its pattern, hidden labels included."""
+    numbers: dict[Label | None, int] = {None: -1}
+
+    def named(segment: Segment) -> Hashable:
+        label, start, extent = segment
+        size = None if label is None else _size(label.size)
+        return numbers.setdefault(label, len(numbers)), size, _size(start), _size(extent)
+
+    def numbered(axes: Axes) -> Hashable:
+        return tuple([tuple(map(named, axis)) for axis in axes])
+
+    key = tuple(map(numbered, (term.out, *term.slots))), tuple([numbered(factor.axes) for factor in term.factors])
+    first = builder.patterns.setdefault(key, term)
+    factors = tuple([Factor(own.source, one.axes) for own, one in zip(term.factors, first.factors, strict=True)])
+    return Term(term.coefficient, factors, first.out, first.slots)
+
+
+def _size(size: int) -> Hashable:
+    """Return a size so that one that is proportional to the number of rows is unlike any other."""
+    return (int(size), size.factor) if isinstance(size, Rows) else size

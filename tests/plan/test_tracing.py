@@ -1,0 +1,83 @@
+"""What steps do to tensors without data, against torch on tensors that have some."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from hofunc.algebra.extents import Rows
+from hofunc.plan.memory import Held
+from hofunc.plan.program import Given, Program, Register, Step, cut
+from hofunc.plan.tracing import traced
+
+X = torch.zeros(4, 3, 2)
+
+STEPS: dict[str, Callable[[Tensor], tuple[Callable[..., Any], tuple[Any, ...]]]] = {
+    "permute": lambda x: (torch.permute, (x, (2, 0, 1))),
+    "transpose": lambda x: (torch.transpose, (x, -2, -1)),
+    "narrow": lambda x: (torch.narrow, (x, 1, 1, 2)),
+    "cut": lambda x: (cut, (x, 0, 2, 1)),
+    "select": lambda x: (torch.select, (x, 1, 2)),
+    "unsqueeze": lambda x: (torch.unsqueeze, (x, 1)),
+    "unsqueeze at the end": lambda x: (torch.unsqueeze, (x, 3)),
+    "reshape": lambda x: (torch.reshape, (x, (3, 8))),
+    "reshape of all": lambda x: (torch.reshape, (x, (-1,))),
+    "reshape but one": lambda x: (torch.reshape, (x, (2, -1, 4))),
+    "diagonal": lambda x: (torch.diagonal, (x, 0, 0, 1)),
+    "expand": lambda x: (torch.Tensor.expand, (x, (5, 4, 3, 2))),
+    "sum": lambda x: (torch.sum, (x, (0, 2))),
+    "mul": lambda x: (torch.mul, (x, 2)),
+    "mul with itself": lambda x: (torch.mul, (x, x)),
+    "add": lambda x: (torch.add, (x, x)),
+}
+
+
+def outcome(steps: Sequence[Step], given: Tensor) -> list[Any]:
+    program = Program({0: Given(0, tuple(given.shape), given.dtype)}, {}, tuple(steps), ((),) * len(steps), ())
+    return traced(program).of(range(len(steps) + 1))
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("name", STEPS)
+def test_steps(name: str, *, turned: bool) -> None:
+    x = X.transpose(0, 1) if turned and "reshape" in name else X.permute(0, 1, 2)
+    first = Step(1, torch.permute, (Register(0), (1, 0, 2) if x.shape != X.shape else (0, 1, 2)))
+    function, args = STEPS[name](x)
+    registers = tuple(Register(1) if arg is x else arg for arg in args)
+    before, _, got = outcome([first, Step(2, function, registers)], X)
+    expected = function(*args)
+    assert isinstance(got, Held)
+    assert got.shape == tuple(expected.shape)
+    assert got.dtype == expected.dtype
+    assert got.kind.stride == expected.stride()
+    is_view = expected.untyped_storage().data_ptr() == X.untyped_storage().data_ptr()
+    assert (got.memory is before.memory) is is_view
+    assert [*got.memory.values()] == [expected.untyped_storage().nbytes()]
+
+
+def test_steps_of_tensors_of_the_same_looks_have_memory_of_their_own() -> None:
+    r0, r1, r2 = (Register(number) for number in range(3))
+    steps = [Step(1, torch.neg, (r0,)), Step(2, torch.neg, (r1,)), Step(3, torch.t, (r2,)), Step(4, torch.t, (r1,))]
+    given, one, other, view, another = outcome(steps, torch.zeros(3, 2))
+    assert one.memory is not other.memory
+    assert one.memory is not given.memory
+    assert view.memory is other.memory
+    assert another.memory is one.memory
+
+
+def test_rows_are_numbers() -> None:
+    (_, got) = outcome([Step(1, torch.reshape, (Register(0), (Rows(4), 6)))], X)
+    assert [type(size) for size in got.shape] == [int, int]
+
+
+@pytest.mark.parametrize(
+    ("function", "args"),
+    [(torch.reshape, ((5, 5),)), (torch.narrow, (0, 3, 2)), (torch.select, (1, 3)), (torch.mul, (torch.zeros(5),))],
+)
+def test_what_does_not_fit_is_refused(function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    given = {0: Given(0, (4, 3, 2), torch.float64), 1: Given(1, (5,), torch.float64)}
+    taken = tuple(Register(1) if isinstance(arg, Tensor) else arg for arg in args)
+    with pytest.raises(RuntimeError):
+        traced(Program(given, {}, (Step(2, function, (Register(0), *taken)),), ((),), ()))
