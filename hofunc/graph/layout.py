@@ -113,7 +113,7 @@ def in_memory_order(tensor: torch.Tensor, order: tuple[int, ...]) -> torch.Tenso
 
 def places(layout: Layout, device: torch.device) -> torch.Tensor:
     """Return the places of a tensor's elements in memory, in the order of its own elements."""
-    places = torch.tensor(layout.offset, device=device)
+    places = torch.full((), layout.offset, device=device)
     for size, stride in zip(layout.size, layout.stride, strict=True):
         places = places[..., None] + stride * torch.arange(size, device=device)
     return places.reshape(-1)

@@ -6,7 +6,7 @@ such node out of the old one, and a tensor that is used after a write is read fr
 of any view, no second run of the function, and it follows writes inside torch's own composite ops as well.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ from hofunc.graph.ledger import Ledger, with_history
 from hofunc.graph.memory import Memory
 from hofunc.graph.node import Ref
 from hofunc.graph.overlaps import Overlaps, places_of
-from hofunc.internals import schema_of
+from hofunc.internals import is_autograd_view, schema_of, temporarily_clear_interpreter_stack
 
 
 def copied(tensor: torch.Tensor) -> torch.Tensor:
@@ -61,17 +61,21 @@ class _Storage:
         owner: The tensor that the storage was allocated for.
         order: Its axes in the order of memory.
         is_filled: Whether every place of the storage is an element of the owner.
-        contents: The node of all that the storage now holds, by family: that of the owner is None, another is the
-            node that detached it.
+        contents: The node of all that the storage held before what is left, by family: that of the owner is None,
+            another is the node that detached it.
+        whole: A node of what lay where the owner does, if there are no contents of that yet.
+        left: What was written since, all of it in the family of the owner, and is not in the contents yet.
         writes: What was written, in order.
         overlaps: Where, in the same order.
     """
 
-    def __init__(self, owner: torch.Tensor):
+    def __init__(self, owner: torch.Tensor, whole: int):
         self.owner = owner
         self.order = memory_order(owner.stride())
         self.is_filled = owner.numel() * owner.element_size() == owner.untyped_storage().nbytes()
         self.contents: dict[int | None, int] = {}
+        self.whole: int | None = whole
+        self.left: list[_Write] = []
         self.writes: list[_Write] = []
         self.overlaps = Overlaps()
 
@@ -80,6 +84,16 @@ class _Storage:
         if self.is_filled:
             return in_memory_order(self.owner, self.order).clone()
         return write_strided(self.zeros(), self.owner, layout_of(self.owner))
+
+    def leave(self, write: _Write) -> bool:
+        """Leave a write out of the contents until these are read, as few are; returns whether that can be."""
+        if write.family is not None or self.contents.keys() - {None}:
+            return False
+        if self.is_filled and write.layout == layout_of(self.owner):
+            self.whole, self.left = write.result, []
+        else:
+            self.left.append(write)
+        return True
 
     def latest(self, tensor: torch.Tensor, known: int) -> _Write | None:
         """Return the latest write, of those after the first so many, to some element of a tensor."""
@@ -118,11 +132,12 @@ class Storages:
 
     Attributes:
         exist: Whether there are any.
+        compute: Whether they are computing what they hold, which is no step of the function.
         kept: Tensors that were written to, kept so that no id is used again.
     """
 
     def __init__(self, ledger: Ledger):
-        self.exist = False
+        self.exist = self.compute = False
         self._ledger, self._memory = ledger, Memory(ledger)
         self._storages: dict[int, _Storage] = {}
         self._known: dict[int, int] = {}  # how many writes there had been when the node of a tensor was recorded
@@ -144,6 +159,17 @@ class Storages:
     def concerns(self, tensor: torch.Tensor) -> bool:
         """Tell whether a value of the graph lies in the storage of a tensor."""
         return bool(self._memory.values_in(tensor))
+
+    def hold(self, args: Iterable) -> bool:
+        """Tell whether a tensor among the arguments of an op lies in a storage that was written to."""
+        storages = self._storages
+        for arg in args:
+            if isinstance(arg, torch.Tensor):
+                if storage_key(arg) in storages:
+                    return True
+            elif type(arg) in (list, tuple) and self.hold(arg):
+                return True
+        return False
 
     def refresh(self, args: Any) -> None:
         """Make the ledger know every tensor among the arguments as it is after the latest write to its storage."""
@@ -223,7 +249,7 @@ class Storages:
         with torch.enable_grad():  # the copies made here are no steps of f
             for tensor in written:
                 self._open(tensor)
-            before = [self._ledger.tracked.get(id(tensor)) for tensor in written]
+            before = [(self._ledger.tracked.get(id(tensor)), self._family(tensor)) for tensor in written]
             operands: list[int] = []
             options = completed(op, form, args, kwargs)
             passed = {name: value for name, value in options.items() if name not in effects(op).writes}
@@ -238,14 +264,17 @@ class Storages:
             recorded: Any = overwritten if form is torch.ops.aten.copy.default else form
             if is_random(op) and schema_of(op).name.endswith("_"):
                 recorded, template = drawn, (op, *template)
-            for place, (tensor, old) in enumerate([*((t, None) for t in returned), *zip(written, before, strict=True)]):
+            outputs = [*((tensor, (None, None)) for tensor in returned), *zip(written, before, strict=True)]
+            for place, (tensor, (old, family)) in enumerate(outputs):
                 output = place if returns_several(form) else None
-                value = tensor if place < len(returned) else plain(tensor).clone()
+                value = plain(tensor)
+                if is_autograd_view(tensor):  # the history of which torch may refuse to tell later
+                    value = value.clone()
                 result = self._ledger.add(value, recorded, template, tuple(operands), keywords, output)
                 if not seen:
                     result = self._unseen(old, result)
                 if place >= len(returned):
-                    self._put(tensor, result)
+                    self._put(tensor, _Write(layout_of(tensor), family, result))
         return out
 
     def _family(self, tensor: torch.Tensor) -> int | None:
@@ -281,38 +310,68 @@ class Storages:
         owner = self.owner(tensor)
         if key not in self._storages and owner is not None:
             index = self._ledger.tracked.get(id(owner))
-            storage = self._storages[key] = _Storage(owner)
-            if index is None:
-                index = self._ledger.index_of(copied(owner))
+            whole = self._ledger.index_of(copied(owner)) if index is None else index
+            self._storages[key] = _Storage(owner, whole)
             self.exist = True
-            if storage.is_filled:
-                args: tuple = (Ref(index), storage.order)
-                first = self._ledger.add(storage.memory(), in_memory_order, args, (index,))
-            else:
-                zeros = self._ledger.index_of(storage.zeros())
-                args = (Ref(zeros), Ref(index), layout_of(owner))
-                first = self._ledger.add(storage.memory(), write_strided, args, (zeros, index))
-            storage.contents[None] = first
         _check_reading(tensor, self._storages[key].owner)
 
-    def _put(self, tensor: torch.Tensor, result: int) -> None:
-        """Write a result into the contents of a storage."""
-        storage, layout, family = self._storages[storage_key(tensor)], layout_of(tensor), self._family(tensor)
-        before = self._contents(storage, family)
-        args = (Ref(before), Ref(result), layout)
-        contents = self._ledger.add(storage.memory(), write_strided, args, (before, result))
-        storage.contents = {
-            other: contents if other == family else self._unseen(node, contents)
-            for other, node in storage.contents.items()
-        }
-        storage.note(_Write(layout, family, result))
-        self._know(tensor, result, len(storage.writes), family)
+    def _put(self, tensor: torch.Tensor, write: _Write) -> None:
+        """Note what was written to a tensor, and write it into the contents of its storage if that cannot wait."""
+        storage = self._storages[storage_key(tensor)]
+        if not storage.leave(write):
+            contents = self._with(self._contents(storage, write.family, is_over=True), write, storage.memory)
+            storage.contents = {
+                other: contents if other == write.family else self._unseen(node, contents)
+                for other, node in storage.contents.items()
+            }
+        storage.note(write)
+        self._know(tensor, write.result, len(storage.writes), write.family)
 
-    def _contents(self, storage: _Storage, family: int | None) -> int:
-        """Return the node of the contents for a family, which are a constant for a new one."""
-        if family not in storage.contents:
-            storage.contents[family] = self._unseen(None, next(iter(storage.contents.values())))
-        return storage.contents[family]
+    def _contents(self, storage: _Storage, family: int | None, *, is_over: bool = False) -> int:
+        """Return the node of the contents for a family, which are a constant for a new one.
+
+        Args:
+            storage: The storage.
+            family: The family.
+            is_over: Whether the storage no longer holds them, as it was written to since.
+        """
+        contents = storage.contents
+        if storage.whole is not None:
+            contents[None], storage.whole = self._of_whole(storage, storage.whole), None
+        for write in storage.left:
+            is_last = write is storage.left[-1] and not is_over
+            contents[None] = self._with(contents[None], write, storage.memory if is_last else None)
+        storage.left = []
+        if family not in contents:
+            contents[family] = self._unseen(None, next(iter(contents.values())))
+        return contents[family]
+
+    def _of_whole(self, storage: _Storage, whole: int) -> int:
+        """Add the contents of a storage where it holds just a tensor as the owner is, and return the node."""
+        if storage.is_filled:
+            return self._computed(in_memory_order, (whole,), storage.order)
+        zeros = self._ledger.index_of(storage.zeros())
+        return self._computed(write_strided, (zeros, whole), layout_of(storage.owner))
+
+    def _with(self, contents: int, write: _Write, known: Callable[[], torch.Tensor] | None) -> int:
+        """Add the contents of a storage with a write, and return the node; known returns them, if it is given."""
+        return self._computed(write_strided, (contents, write.result), write.layout, known)
+
+    def _computed(
+        self,
+        op: Callable[..., torch.Tensor],
+        operands: tuple[int, ...],
+        place: Any,
+        known: Callable[[], torch.Tensor] | None = None,
+    ) -> int:
+        """Compute what a storage holds, as no step of the function, and return its node."""
+        self.compute = True
+        try:
+            with torch.enable_grad(), temporarily_clear_interpreter_stack():
+                value = known() if known else op(*[self._ledger.values[operand] for operand in operands], place)
+        finally:
+            self.compute = False
+        return self._ledger.add(value, op, (*map(Ref, operands), place), operands)
 
     def _know(self, tensor: torch.Tensor, index: int, writes: int, family: int | None) -> None:
         self._families[index] = family
