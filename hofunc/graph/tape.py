@@ -220,6 +220,10 @@ class Tape(TorchDispatchMode):
         operands = self.ledger.nodes_of(tensors)
         if operands and not torch.is_grad_enabled():
             self._backward_pass.check()
+        if not operands and op is not _DETACH and not effects(op).writes and not self.ledger.draws_again:
+            out = op(*args, **kwargs)
+            self.ledger.untracked.append((op, out))
+            return out
         if not operands and op is _DETACH and is_in_recorded_forward():
             out = self._executed(op, args, kwargs, False)
             self._storages.note_alias(out, args[0])
