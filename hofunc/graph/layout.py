@@ -19,12 +19,25 @@ def select_scatter(tensor: torch.Tensor, part: torch.Tensor, dim: int, index: in
     return torch.slice_scatter(tensor, part.unsqueeze(dim), dim, place, place + 1)
 
 
+def as_pairs(z: torch.Tensor) -> torch.Tensor:
+    """Return the real and imaginary parts of a complex tensor along a new last axis."""
+    return torch.view_as_real(z.resolve_conj())
+
+
+def as_complex(pairs: torch.Tensor) -> torch.Tensor:
+    """Return the complex tensor whose parts stand along the last axis."""
+    return torch.view_as_complex(pairs.contiguous())
+
+
 # Ops that are right for the recorded values only, by what computes the values of a later call, which may have other
 # strides and be mapped by vmap.
 COMPUTED_AGAIN: dict[Any, Callable] = {
     torch.ops.aten.view.default: torch.reshape,
     torch.ops.aten._unsafe_view.default: torch.reshape,
     torch.ops.aten.select_scatter.default: select_scatter,
+    torch.ops.aten.view_as_real.default: as_pairs,
+    torch.ops.aten.view_as_complex.default: as_complex,
+    torch.ops.aten._neg_view.default: torch.neg,
 }
 
 

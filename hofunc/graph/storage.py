@@ -1,9 +1,10 @@
 """In-place ops: the contents of the storages that a function writes to, as nodes of the graph.
 
 While the function runs, its writes take place for real, so that every alias sees them. The graph has values only, so
-a storage that is written to gets a node for all it holds, with its axes in the order of memory. A write makes a new
-such node out of the old one, and a tensor that is used after a write is read from the newest. That needs no inverse
-of any view, no second run of the function, and it follows writes inside torch's own composite ops as well.
+a storage that is written to gets a node for all the real numbers it holds, with its axes in the order of memory. A
+write makes a new such node out of the old one, and a tensor that is used after a write is read from the newest; what
+was just written needs none of them, and so they are made when something is read. That needs no inverse of any view, no
+second run of the function, and it follows writes inside torch's own composite ops as well.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -15,11 +16,11 @@ import torch
 from hofunc.errors import UntracedError
 from hofunc.graph.draws import drawn, is_random
 from hofunc.graph.effects import completed, effects, functional_form, is_view, returned_beside, returns_several
-from hofunc.graph.identity import plain, root_of, storage_key, tensors_in
+from hofunc.graph.identity import plain, reading_of, root_of, storage_key, tensors_in
 from hofunc.graph.layout import (
+    COMPUTED_AGAIN,
     Layout,
     in_memory_order,
-    layout_of,
     memory_order,
     overwritten,
     read_strided,
@@ -29,6 +30,7 @@ from hofunc.graph.layout import (
 from hofunc.graph.ledger import Ledger, with_history
 from hofunc.graph.memory import Memory
 from hofunc.graph.node import Ref
+from hofunc.graph.numerals import Op, as_held, as_read, real_layout_of
 from hofunc.graph.overlaps import Overlaps, places_of
 from hofunc.internals import is_autograd_view, schema_of, temporarily_clear_interpreter_stack
 
@@ -40,15 +42,34 @@ def copied(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class _Write(NamedTuple):
-    """One write to a storage: where, through which family of aliases, and the node of what was written."""
+    """One write to a storage: where, what the tensor reads there, of which family of aliases, and what was written.
+
+    Attributes:
+        layout: Where.
+        reading: What the tensor written to reads there, see `reading_of`.
+        family: The family of that tensor.
+        result: The node of what was written.
+        held: The ops that make of it what the storage holds.
+    """
 
     layout: Layout
+    reading: tuple
     family: int | None
     result: int
+    held: list[Op]
 
     def is_of(self, tensor: torch.Tensor, family: int | None) -> bool:
         """Tell whether a tensor of a family is what was written."""
-        return self.layout == layout_of(tensor) and self.family == family
+        return self.family == family and self.is_all_of(tensor)
+
+    def is_all_of(self, tensor: torch.Tensor) -> bool:
+        """Tell whether it was written just where a tensor lies, as that reads it."""
+        return self.layout == real_layout_of(tensor) and self.reading == reading_of(tensor)
+
+
+def _written(tensor: torch.Tensor, family: int | None, result: int) -> _Write:
+    """Return the write of a node to a tensor."""
+    return _Write(real_layout_of(tensor), reading_of(tensor), family, result, as_held(tensor))
 
 
 class _Storage:
@@ -59,7 +80,8 @@ class _Storage:
 
     Attributes:
         owner: The tensor that the storage was allocated for.
-        order: Its axes in the order of memory.
+        layout: Where its real numbers lie.
+        order: Their axes in the order of memory.
         is_filled: Whether every place of the storage is an element of the owner.
         contents: The node of all that the storage held before what is left, by family: that of the owner is None,
             another is the node that detached it.
@@ -71,7 +93,8 @@ class _Storage:
 
     def __init__(self, owner: torch.Tensor, whole: int):
         self.owner = owner
-        self.order = memory_order(owner.stride())
+        self.layout = real_layout_of(owner)
+        self.order = memory_order(self.layout.stride)
         self.is_filled = owner.numel() * owner.element_size() == owner.untyped_storage().nbytes()
         self.contents: dict[int | None, int] = {}
         self.whole: int | None = whole
@@ -81,15 +104,16 @@ class _Storage:
 
     def memory(self) -> torch.Tensor:
         """Return a copy of what the storage now holds: the owner, or a vector with zeros where that has no element."""
+        numbers = torch.view_as_real(self.owner) if self.owner.is_complex() else self.owner
         if self.is_filled:
-            return in_memory_order(self.owner, self.order).clone()
-        return write_strided(self.zeros(), self.owner, layout_of(self.owner))
+            return in_memory_order(numbers, self.order).clone()
+        return write_strided(self.zeros(), numbers, self.layout)
 
     def leave(self, write: _Write) -> bool:
         """Leave a write out of the contents until these are read, as few are; returns whether that can be."""
         if write.family is not None or self.contents.keys() - {None}:
             return False
-        if self.is_filled and write.layout == layout_of(self.owner):
+        if self.is_filled and write.is_all_of(self.owner):
             self.whole, self.left = write.result, []
         else:
             self.left.append(write)
@@ -97,7 +121,7 @@ class _Storage:
 
     def latest(self, tensor: torch.Tensor, known: int) -> _Write | None:
         """Return the latest write, of those after the first so many, to some element of a tensor."""
-        number = self.overlaps.latest(places_of(layout_of(tensor)), known)
+        number = self.overlaps.latest(places_of(real_layout_of(tensor)), known)
         return None if number is None else self.writes[number]
 
     def note(self, write: _Write) -> None:
@@ -107,23 +131,18 @@ class _Storage:
 
     def zeros(self) -> torch.Tensor:
         """Return a vector of the size of the storage."""
-        return self.owner.new_zeros(self.owner.untyped_storage().nbytes() // self.owner.element_size())
+        dtype = self.owner.dtype.to_real()
+        return self.owner.new_zeros(self.owner.untyped_storage().nbytes() // dtype.itemsize, dtype=dtype)
 
 
-def _reading(tensor: torch.Tensor) -> str:
-    """Name what a tensor takes the numbers in its storage for: views of complex ones may conjugate or negate them."""
-    lazily = ", conjugated" * tensor.is_conj() + ", negated" * tensor.is_neg()
-    return f"{tensor.dtype}{lazily}"
-
-
-def _check_reading(tensor: torch.Tensor, owner: torch.Tensor) -> None:
-    """Refuse a storage of which a tensor and its owner do not read the same numbers."""
-    if _reading(tensor) != _reading(owner):
+def _check_dtype(tensor: torch.Tensor, owner: torch.Tensor) -> None:
+    """Refuse a storage of which a tensor and its owner do not read the same real numbers."""
+    if tensor.dtype.to_real() != owner.dtype.to_real():
         raise UntracedError(
             "hofunc: f writes in place to a storage that it sees in two dtypes",
-            got=f"{_reading(tensor)} in a storage of {_reading(owner)}",
-            expected="the dtype that the storage was allocated for",
-            remedy="Write to a clone, and make complex numbers of their parts by torch.complex.",
+            got=f"{tensor.dtype} in a storage of {owner.dtype}",
+            expected="the dtype that the storage was allocated for, or the complex numbers of that",
+            remedy="Write to a clone.",
         )
 
 
@@ -188,21 +207,29 @@ class Storages:
         is_known = id(tensor) in self._ledger.tracked
         if is_known and known == len(storage.writes):
             return
-        _check_reading(tensor, storage.owner)
+        _check_dtype(tensor, storage.owner)
         family = self._family(tensor)
         write = storage.latest(tensor, known)
         if write is not None and write.is_of(tensor, family):
             self._know(tensor, write.result, len(storage.writes), family)
         elif write is not None or not is_known:
-            contents = self._contents(storage, family)
-            index = self._ledger.add(tensor, read_strided, (Ref(contents), layout_of(tensor)), (contents,))
-            self._know(tensor, index, len(storage.writes), family)
+            self._know(tensor, self._read(storage, tensor, family), len(storage.writes), family)
+
+    def _read(self, storage: _Storage, tensor: torch.Tensor, family: int | None) -> int:
+        """Read a tensor from the contents of its storage, and return the node."""
+        index, layout, ops = self._contents(storage, family), real_layout_of(tensor), as_read(tensor)
+        if not ops:
+            return self._ledger.add(tensor, read_strided, (Ref(index), layout), (index,))
+        index = self._computed(read_strided, (index,), layout)
+        for op in ops[:-1]:
+            index = self._computed(op, (index,))
+        return self._ledger.add(tensor, ops[-1], (Ref(index),), (index,))
 
     def written(self, tensor: torch.Tensor) -> int | None:
         """Return the node of what was written last, if that was just where a tensor lies."""
         storage = self._storages.get(storage_key(tensor))
         write = None if storage is None else storage.latest(tensor, 0)
-        return write.result if write is not None and write.layout == layout_of(tensor) else None
+        return write.result if write is not None and write.is_all_of(tensor) else None
 
     def adopt(self, tensor: torch.Tensor) -> None:
         """Note that a tensor, just recorded, is what its storage now holds, or what was written there last."""
@@ -210,7 +237,7 @@ class Storages:
         if storage is not None:
             family, index = self._family(tensor), self._ledger.tracked[id(tensor)]
             write = storage.latest(tensor, 0)
-            if write is not None and write.is_of(tensor, family) and _reading(tensor) == _reading(storage.owner):
+            if write is not None and write.is_of(tensor, family):
                 index = write.result
             self._know(tensor, index, len(storage.writes), family)
 
@@ -274,7 +301,9 @@ class Storages:
                 if not seen:
                     result = self._unseen(old, result)
                 if place >= len(returned):
-                    self._put(tensor, _Write(layout_of(tensor), family, result))
+                    self._put(
+                        tensor, _Write(real_layout_of(tensor), reading_of(tensor), family, result, as_held(tensor))
+                    )
         return out
 
     def _family(self, tensor: torch.Tensor) -> int | None:
@@ -313,7 +342,7 @@ class Storages:
             whole = self._ledger.index_of(copied(owner)) if index is None else index
             self._storages[key] = _Storage(owner, whole)
             self.exist = True
-        _check_reading(tensor, self._storages[key].owner)
+        _check_dtype(tensor, self._storages[key].owner)
 
     def _put(self, tensor: torch.Tensor, write: _Write) -> None:
         """Note what was written to a tensor, and write it into the contents of its storage if that cannot wait."""
@@ -348,30 +377,36 @@ class Storages:
 
     def _of_whole(self, storage: _Storage, whole: int) -> int:
         """Add the contents of a storage where it holds just a tensor as the owner is, and return the node."""
+        for op in as_held(storage.owner):
+            whole = self._computed(op, (whole,))
         if storage.is_filled:
             return self._computed(in_memory_order, (whole,), storage.order)
         zeros = self._ledger.index_of(storage.zeros())
-        return self._computed(write_strided, (zeros, whole), layout_of(storage.owner))
+        return self._computed(write_strided, (zeros, whole), storage.layout)
 
     def _with(self, contents: int, write: _Write, known: Callable[[], torch.Tensor] | None) -> int:
         """Add the contents of a storage with a write, and return the node; known returns them, if it is given."""
-        return self._computed(write_strided, (contents, write.result), write.layout, known)
+        result = write.result
+        for op in write.held:
+            result = self._computed(op, (result,))
+        return self._computed(write_strided, (contents, result), write.layout, known=known)
 
     def _computed(
         self,
         op: Callable[..., torch.Tensor],
         operands: tuple[int, ...],
-        place: Any,
+        *others: Any,
         known: Callable[[], torch.Tensor] | None = None,
     ) -> int:
         """Compute what a storage holds, as no step of the function, and return its node."""
         self.compute = True
         try:
             with torch.enable_grad(), temporarily_clear_interpreter_stack():
-                value = known() if known else op(*[self._ledger.values[operand] for operand in operands], place)
+                values = [self._ledger.values[operand] for operand in operands]
+                value = known() if known else COMPUTED_AGAIN.get(op, op)(*values, *others)
         finally:
             self.compute = False
-        return self._ledger.add(value, op, (*map(Ref, operands), place), operands)
+        return self._ledger.add(value, op, (*map(Ref, operands), *others), operands)
 
     def _know(self, tensor: torch.Tensor, index: int, writes: int, family: int | None) -> None:
         self._families[index] = family
