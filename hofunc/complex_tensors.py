@@ -11,9 +11,9 @@ import torch
 
 from hofunc.errors import ArgumentError, UntracedError
 from hofunc.graph.identity import check_elements, innermost, is_fake
+from hofunc.graph.layout import as_pairs
 from hofunc.graph.standin import in_transform
 from hofunc.internals import temporarily_clear_interpreter_stack, tree_map
-from hofunc.rules.in_parts import as_pairs
 from hofunc.views import Emit
 
 

@@ -286,24 +286,39 @@ def function_running() -> type | None:
     """
     if is_forward_mode_on():
         return None
-    kinds: dict[CodeType, type] = {BackwardHook._apply_on_tensors.__code__: BackwardHookFunction}
-    kinds |= {code: kind for kind in _subclasses(_SingleLevelFunction) for code in _codes(kind)}
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if frame.f_code in kinds:
+        if frame.f_code in _forwards:
             context = next(iter(frame.f_locals.values()), None)  # an inherited forward is that of several classes
-            return getattr(type(context), "_forward_cls", kinds[frame.f_code])
+            return getattr(type(context), "_forward_cls", _forwards[frame.f_code]())
         frame = frame.f_back
     return None if torch.is_inference_mode_enabled() else torch.autograd.Function
 
 
+# The custom Functions that were applied, by the codes of their forwards: no other one may be running.
+_forwards: dict[CodeType, Callable[[], Any]] = {BackwardHook._apply_on_tensors.__code__: lambda: BackwardHookFunction}
+_applied: weakref.WeakKeyDictionary[type, tuple[Any, list[CodeType]]] = weakref.WeakKeyDictionary()  # and the latter
+_watching: list[Callable[[type], None]] = []
+
+
 def watch_functions(note: Callable[[type], None]) -> None:
     """Have a function called with every custom Function that is applied, before its forward is looked up and runs."""
+    _watching.append(note)
 
-    def made(context: Any) -> None:  # as each application makes one
-        note(type(context)._forward_cls)
 
-    type.__setattr__(BackwardCFunction, "__init__", made)
+def _made(context: Any) -> None:
+    """Take note of a Function that is applied: each application makes a context."""
+    function = type(context)._forward_cls
+    for note in _watching:
+        note(function)
+    known, forward = _applied.get(function), function.forward
+    if known is None or known[0]() is not forward:
+        known = _applied[function] = weakref.ref(forward), _codes(forward)
+    for code in known[1]:
+        _forwards[code] = weakref.ref(function)
+
+
+type.__setattr__(BackwardCFunction, "__init__", _made)
 
 
 def function_refused(error: RuntimeError) -> type | None:
@@ -320,17 +335,8 @@ def has_setup_context(function: Any) -> bool:
     return function.setup_context is not _SingleLevelFunction.setup_context
 
 
-def _subclasses(kind: Any) -> Iterator[type]:
-    """Yield the classes below one."""
-    for below in kind.__subclasses__():
-        yield below
-        yield from _subclasses(below)
-
-
-def _codes(function: Any) -> list[CodeType]:
+def _codes(forward: Any) -> list[CodeType]:
     """Return the code of a Function's forward, and that of what decorates it."""
-    forward = vars(function).get("forward")
-    forward = getattr(forward, "__func__", forward)
     return [each.__code__ for each in (forward, inspect.unwrap(forward)) if isinstance(each, FunctionType)]
 
 

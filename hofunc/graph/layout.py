@@ -19,12 +19,25 @@ def select_scatter(tensor: torch.Tensor, part: torch.Tensor, dim: int, index: in
     return torch.slice_scatter(tensor, part.unsqueeze(dim), dim, place, place + 1)
 
 
+def as_pairs(z: torch.Tensor) -> torch.Tensor:
+    """Return the real and imaginary parts of a complex tensor along a new last axis."""
+    return torch.view_as_real(z.resolve_conj())
+
+
+def as_complex(pairs: torch.Tensor) -> torch.Tensor:
+    """Return the complex tensor whose parts stand along the last axis."""
+    return torch.view_as_complex(pairs.contiguous())
+
+
 # Ops that are right for the recorded values only, by what computes the values of a later call, which may have other
 # strides and be mapped by vmap.
 COMPUTED_AGAIN: dict[Any, Callable] = {
     torch.ops.aten.view.default: torch.reshape,
     torch.ops.aten._unsafe_view.default: torch.reshape,
     torch.ops.aten.select_scatter.default: select_scatter,
+    torch.ops.aten.view_as_real.default: as_pairs,
+    torch.ops.aten.view_as_complex.default: as_complex,
+    torch.ops.aten._neg_view.default: torch.neg,
 }
 
 
@@ -113,7 +126,7 @@ def in_memory_order(tensor: torch.Tensor, order: tuple[int, ...]) -> torch.Tenso
 
 def places(layout: Layout, device: torch.device) -> torch.Tensor:
     """Return the places of a tensor's elements in memory, in the order of its own elements."""
-    places = torch.tensor(layout.offset, device=device)
+    places = torch.full((), layout.offset, device=device)
     for size, stride in zip(layout.size, layout.stride, strict=True):
         places = places[..., None] + stride * torch.arange(size, device=device)
     return places.reshape(-1)

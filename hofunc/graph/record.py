@@ -16,13 +16,14 @@ from hofunc.graph.draws import differs_by_row, drawn_again
 from hofunc.graph.functions import as_op
 from hofunc.graph.identity import PLAIN, plain, variable_of
 from hofunc.graph.layout import COMPUTED_AGAIN
-from hofunc.graph.node import Call, Graph, call_of
+from hofunc.graph.node import CONSTANT, Call, Graph
 from hofunc.graph.purity import FunctionMet, refuse_function
 from hofunc.graph.reads import Reads
 from hofunc.graph.spots import Spots
 from hofunc.graph.standin import Lift, in_transform, outside_transforms, stand_in
 from hofunc.graph.storage import Made
 from hofunc.graph.tape import Tape, is_recording
+from hofunc.graph.world import without_autocast
 from hofunc.internals import (
     TreeSpec,
     function_refused,
@@ -37,6 +38,9 @@ Function = Callable[..., Any]
 Result = TypeVar("Result")
 # What errors say where the reason may be that autograd does not follow the inputs: those of torch, and of hofunc.
 _UNFOLLOWED = ("does not require grad", "requires_grad=False", "a backward pass that autograd does not record")
+
+
+_AGAIN = {id(op): function for op, function in COMPUTED_AGAIN.items()}  # by id, since the hash of an op is slow
 
 
 class Recording(NamedTuple):
@@ -140,9 +144,16 @@ def _record_values(f: Function, inputs: Sequence[torch.Tensor], others: Any, fol
             values = [value.detach() if value.requires_grad else value for value in recording.values]
             recording = recording._replace(values=values)
     if tape.hides_history and ((has_grad and has_history) or has_forward_level()):
-        # what autograd knows of a tensor that was written to is not what the graph does, so the values have no history
-        recording = recording._replace(wrappers=[*map(plain, inputs)])
+        # what autograd knows of a tensor that was written to is not what the graph does
+        recording = recording._replace(values=without_autocast(_replayed, recording, inputs))
     return recording
+
+
+def _replayed(recording: Recording, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Return the values of a recording with the history that the graph says."""
+    nodes, values = recording.graph.nodes, recording.values
+    constants = {node.number: values[node.number] for node in nodes if node.op is CONSTANT}
+    return replay(recording.graph, [*map(plain, inputs)], constants)
 
 
 def _watching(tape: Tape, asked: list[bool]) -> Reads:
@@ -237,7 +248,7 @@ def replay(
     for node in graph.nodes:
         if node.is_given:
             continue
-        call = call_of(node)._replace(op=COMPUTED_AGAIN.get(node.op, node.op))
+        call = Call(_AGAIN.get(id(node.op), node.op), node.args, node.kwargs)
         if node.output is None:
             result[node.number] = call(*[result[operand] for operand in node.operands])
             continue

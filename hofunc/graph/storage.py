@@ -1,12 +1,13 @@
 """In-place ops: the contents of the storages that a function writes to, as nodes of the graph.
 
 While the function runs, its writes take place for real, so that every alias sees them. The graph has values only, so
-a storage that is written to gets a node for all it holds, with its axes in the order of memory. A write makes a new
-such node out of the old one, and a tensor that is used after a write is read from the newest. That needs no inverse
-of any view, no second run of the function, and it follows writes inside torch's own composite ops as well.
+a storage that is written to gets a node for all the real numbers it holds, with its axes in the order of memory. A
+write makes a new such node out of the old one, and a tensor that is used after a write is read from the newest; what
+was just written needs none of them, and so they are made when something is read. That needs no inverse of any view, no
+second run of the function, and it follows writes inside torch's own composite ops as well.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -15,11 +16,11 @@ import torch
 from hofunc.errors import UntracedError
 from hofunc.graph.draws import drawn, is_random
 from hofunc.graph.effects import completed, effects, functional_form, is_view, returned_beside, returns_several
-from hofunc.graph.identity import plain, root_of, storage_key, tensors_in
+from hofunc.graph.identity import plain, reading_of, root_of, storage_key, tensors_in
 from hofunc.graph.layout import (
+    COMPUTED_AGAIN,
     Layout,
     in_memory_order,
-    layout_of,
     memory_order,
     overwritten,
     read_strided,
@@ -29,8 +30,9 @@ from hofunc.graph.layout import (
 from hofunc.graph.ledger import Ledger, with_history
 from hofunc.graph.memory import Memory
 from hofunc.graph.node import Ref
+from hofunc.graph.numerals import Op, as_held, as_read, real_layout_of
 from hofunc.graph.overlaps import Overlaps, places_of
-from hofunc.internals import schema_of
+from hofunc.internals import is_autograd_view, schema_of, temporarily_clear_interpreter_stack
 
 
 def copied(tensor: torch.Tensor) -> torch.Tensor:
@@ -40,15 +42,34 @@ def copied(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class _Write(NamedTuple):
-    """One write to a storage: where, through which family of aliases, and the node of what was written."""
+    """One write to a storage: where, what the tensor reads there, of which family of aliases, and what was written.
+
+    Attributes:
+        layout: Where.
+        reading: What the tensor written to reads there, see `reading_of`.
+        family: The family of that tensor.
+        result: The node of what was written.
+        held: The ops that make of it what the storage holds.
+    """
 
     layout: Layout
+    reading: tuple
     family: int | None
     result: int
+    held: list[Op]
 
     def is_of(self, tensor: torch.Tensor, family: int | None) -> bool:
         """Tell whether a tensor of a family is what was written."""
-        return self.layout == layout_of(tensor) and self.family == family
+        return self.family == family and self.is_all_of(tensor)
+
+    def is_all_of(self, tensor: torch.Tensor) -> bool:
+        """Tell whether it was written just where a tensor lies, as that reads it."""
+        return self.layout == real_layout_of(tensor) and self.reading == reading_of(tensor)
+
+
+def _written(tensor: torch.Tensor, family: int | None, result: int) -> _Write:
+    """Return the write of a node to a tensor."""
+    return _Write(real_layout_of(tensor), reading_of(tensor), family, result, as_held(tensor))
 
 
 class _Storage:
@@ -59,31 +80,48 @@ class _Storage:
 
     Attributes:
         owner: The tensor that the storage was allocated for.
-        order: Its axes in the order of memory.
+        layout: Where its real numbers lie.
+        order: Their axes in the order of memory.
         is_filled: Whether every place of the storage is an element of the owner.
-        contents: The node of all that the storage now holds, by family: that of the owner is None, another is the
-            node that detached it.
+        contents: The node of all that the storage held before what is left, by family: that of the owner is None,
+            another is the node that detached it.
+        whole: A node of what lay where the owner does, if there are no contents of that yet.
+        left: What was written since, all of it in the family of the owner, and is not in the contents yet.
         writes: What was written, in order.
         overlaps: Where, in the same order.
     """
 
-    def __init__(self, owner: torch.Tensor):
+    def __init__(self, owner: torch.Tensor, whole: int):
         self.owner = owner
-        self.order = memory_order(owner.stride())
+        self.layout = real_layout_of(owner)
+        self.order = memory_order(self.layout.stride)
         self.is_filled = owner.numel() * owner.element_size() == owner.untyped_storage().nbytes()
         self.contents: dict[int | None, int] = {}
+        self.whole: int | None = whole
+        self.left: list[_Write] = []
         self.writes: list[_Write] = []
         self.overlaps = Overlaps()
 
     def memory(self) -> torch.Tensor:
         """Return a copy of what the storage now holds: the owner, or a vector with zeros where that has no element."""
+        numbers = torch.view_as_real(self.owner) if self.owner.is_complex() else self.owner
         if self.is_filled:
-            return in_memory_order(self.owner, self.order).clone()
-        return write_strided(self.zeros(), self.owner, layout_of(self.owner))
+            return in_memory_order(numbers, self.order).clone()
+        return write_strided(self.zeros(), numbers, self.layout)
+
+    def leave(self, write: _Write) -> bool:
+        """Leave a write out of the contents until these are read, as few are; returns whether that can be."""
+        if write.family is not None or self.contents.keys() - {None}:
+            return False
+        if self.is_filled and write.is_all_of(self.owner):
+            self.whole, self.left = write.result, []
+        else:
+            self.left.append(write)
+        return True
 
     def latest(self, tensor: torch.Tensor, known: int) -> _Write | None:
         """Return the latest write, of those after the first so many, to some element of a tensor."""
-        number = self.overlaps.latest(places_of(layout_of(tensor)), known)
+        number = self.overlaps.latest(places_of(real_layout_of(tensor)), known)
         return None if number is None else self.writes[number]
 
     def note(self, write: _Write) -> None:
@@ -93,23 +131,18 @@ class _Storage:
 
     def zeros(self) -> torch.Tensor:
         """Return a vector of the size of the storage."""
-        return self.owner.new_zeros(self.owner.untyped_storage().nbytes() // self.owner.element_size())
+        dtype = self.owner.dtype.to_real()
+        return self.owner.new_zeros(self.owner.untyped_storage().nbytes() // dtype.itemsize, dtype=dtype)
 
 
-def _reading(tensor: torch.Tensor) -> str:
-    """Name what a tensor takes the numbers in its storage for: views of complex ones may conjugate or negate them."""
-    lazily = ", conjugated" * tensor.is_conj() + ", negated" * tensor.is_neg()
-    return f"{tensor.dtype}{lazily}"
-
-
-def _check_reading(tensor: torch.Tensor, owner: torch.Tensor) -> None:
-    """Refuse a storage of which a tensor and its owner do not read the same numbers."""
-    if _reading(tensor) != _reading(owner):
+def _check_dtype(tensor: torch.Tensor, owner: torch.Tensor) -> None:
+    """Refuse a storage of which a tensor and its owner do not read the same real numbers."""
+    if tensor.dtype.to_real() != owner.dtype.to_real():
         raise UntracedError(
             "hofunc: f writes in place to a storage that it sees in two dtypes",
-            got=f"{_reading(tensor)} in a storage of {_reading(owner)}",
-            expected="the dtype that the storage was allocated for",
-            remedy="Write to a clone, and make complex numbers of their parts by torch.complex.",
+            got=f"{tensor.dtype} in a storage of {owner.dtype}",
+            expected="the dtype that the storage was allocated for, or the complex numbers of that",
+            remedy="Write to a clone.",
         )
 
 
@@ -118,11 +151,12 @@ class Storages:
 
     Attributes:
         exist: Whether there are any.
+        compute: Whether they are computing what they hold, which is no step of the function.
         kept: Tensors that were written to, kept so that no id is used again.
     """
 
     def __init__(self, ledger: Ledger):
-        self.exist = False
+        self.exist = self.compute = False
         self._ledger, self._memory = ledger, Memory(ledger)
         self._storages: dict[int, _Storage] = {}
         self._known: dict[int, int] = {}  # how many writes there had been when the node of a tensor was recorded
@@ -145,6 +179,17 @@ class Storages:
         """Tell whether a value of the graph lies in the storage of a tensor."""
         return bool(self._memory.values_in(tensor))
 
+    def hold(self, args: Iterable) -> bool:
+        """Tell whether a tensor among the arguments of an op lies in a storage that was written to."""
+        storages = self._storages
+        for arg in args:
+            if isinstance(arg, torch.Tensor):
+                if storage_key(arg) in storages:
+                    return True
+            elif type(arg) in (list, tuple) and self.hold(arg):
+                return True
+        return False
+
     def refresh(self, args: Any) -> None:
         """Make the ledger know every tensor among the arguments as it is after the latest write to its storage."""
         for tensor in tensors_in(args) if self.exist else ():
@@ -162,21 +207,29 @@ class Storages:
         is_known = id(tensor) in self._ledger.tracked
         if is_known and known == len(storage.writes):
             return
-        _check_reading(tensor, storage.owner)
+        _check_dtype(tensor, storage.owner)
         family = self._family(tensor)
         write = storage.latest(tensor, known)
         if write is not None and write.is_of(tensor, family):
             self._know(tensor, write.result, len(storage.writes), family)
         elif write is not None or not is_known:
-            contents = self._contents(storage, family)
-            index = self._ledger.add(tensor, read_strided, (Ref(contents), layout_of(tensor)), (contents,))
-            self._know(tensor, index, len(storage.writes), family)
+            self._know(tensor, self._read(storage, tensor, family), len(storage.writes), family)
+
+    def _read(self, storage: _Storage, tensor: torch.Tensor, family: int | None) -> int:
+        """Read a tensor from the contents of its storage, and return the node."""
+        index, layout, ops = self._contents(storage, family), real_layout_of(tensor), as_read(tensor)
+        if not ops:
+            return self._ledger.add(tensor, read_strided, (Ref(index), layout), (index,))
+        index = self._computed(read_strided, (index,), layout)
+        for op in ops[:-1]:
+            index = self._computed(op, (index,))
+        return self._ledger.add(tensor, ops[-1], (Ref(index),), (index,))
 
     def written(self, tensor: torch.Tensor) -> int | None:
         """Return the node of what was written last, if that was just where a tensor lies."""
         storage = self._storages.get(storage_key(tensor))
         write = None if storage is None else storage.latest(tensor, 0)
-        return write.result if write is not None and write.layout == layout_of(tensor) else None
+        return write.result if write is not None and write.is_all_of(tensor) else None
 
     def adopt(self, tensor: torch.Tensor) -> None:
         """Note that a tensor, just recorded, is what its storage now holds, or what was written there last."""
@@ -184,7 +237,7 @@ class Storages:
         if storage is not None:
             family, index = self._family(tensor), self._ledger.tracked[id(tensor)]
             write = storage.latest(tensor, 0)
-            if write is not None and write.is_of(tensor, family) and _reading(tensor) == _reading(storage.owner):
+            if write is not None and write.is_of(tensor, family):
                 index = write.result
             self._know(tensor, index, len(storage.writes), family)
 
@@ -223,7 +276,7 @@ class Storages:
         with torch.enable_grad():  # the copies made here are no steps of f
             for tensor in written:
                 self._open(tensor)
-            before = [self._ledger.tracked.get(id(tensor)) for tensor in written]
+            before = [(self._ledger.tracked.get(id(tensor)), self._family(tensor)) for tensor in written]
             operands: list[int] = []
             options = completed(op, form, args, kwargs)
             passed = {name: value for name, value in options.items() if name not in effects(op).writes}
@@ -238,14 +291,19 @@ class Storages:
             recorded: Any = overwritten if form is torch.ops.aten.copy.default else form
             if is_random(op) and schema_of(op).name.endswith("_"):
                 recorded, template = drawn, (op, *template)
-            for place, (tensor, old) in enumerate([*((t, None) for t in returned), *zip(written, before, strict=True)]):
+            outputs = [*((tensor, (None, None)) for tensor in returned), *zip(written, before, strict=True)]
+            for place, (tensor, (old, family)) in enumerate(outputs):
                 output = place if returns_several(form) else None
-                value = tensor if place < len(returned) else plain(tensor).clone()
+                value = plain(tensor)
+                if is_autograd_view(tensor):  # the history of which torch may refuse to tell later
+                    value = value.clone()
                 result = self._ledger.add(value, recorded, template, tuple(operands), keywords, output)
                 if not seen:
                     result = self._unseen(old, result)
                 if place >= len(returned):
-                    self._put(tensor, result)
+                    self._put(
+                        tensor, _Write(real_layout_of(tensor), reading_of(tensor), family, result, as_held(tensor))
+                    )
         return out
 
     def _family(self, tensor: torch.Tensor) -> int | None:
@@ -281,38 +339,74 @@ class Storages:
         owner = self.owner(tensor)
         if key not in self._storages and owner is not None:
             index = self._ledger.tracked.get(id(owner))
-            storage = self._storages[key] = _Storage(owner)
-            if index is None:
-                index = self._ledger.index_of(copied(owner))
+            whole = self._ledger.index_of(copied(owner)) if index is None else index
+            self._storages[key] = _Storage(owner, whole)
             self.exist = True
-            if storage.is_filled:
-                args: tuple = (Ref(index), storage.order)
-                first = self._ledger.add(storage.memory(), in_memory_order, args, (index,))
-            else:
-                zeros = self._ledger.index_of(storage.zeros())
-                args = (Ref(zeros), Ref(index), layout_of(owner))
-                first = self._ledger.add(storage.memory(), write_strided, args, (zeros, index))
-            storage.contents[None] = first
-        _check_reading(tensor, self._storages[key].owner)
+        _check_dtype(tensor, self._storages[key].owner)
 
-    def _put(self, tensor: torch.Tensor, result: int) -> None:
-        """Write a result into the contents of a storage."""
-        storage, layout, family = self._storages[storage_key(tensor)], layout_of(tensor), self._family(tensor)
-        before = self._contents(storage, family)
-        args = (Ref(before), Ref(result), layout)
-        contents = self._ledger.add(storage.memory(), write_strided, args, (before, result))
-        storage.contents = {
-            other: contents if other == family else self._unseen(node, contents)
-            for other, node in storage.contents.items()
-        }
-        storage.note(_Write(layout, family, result))
-        self._know(tensor, result, len(storage.writes), family)
+    def _put(self, tensor: torch.Tensor, write: _Write) -> None:
+        """Note what was written to a tensor, and write it into the contents of its storage if that cannot wait."""
+        storage = self._storages[storage_key(tensor)]
+        if not storage.leave(write):
+            contents = self._with(self._contents(storage, write.family, is_over=True), write, storage.memory)
+            storage.contents = {
+                other: contents if other == write.family else self._unseen(node, contents)
+                for other, node in storage.contents.items()
+            }
+        storage.note(write)
+        self._know(tensor, write.result, len(storage.writes), write.family)
 
-    def _contents(self, storage: _Storage, family: int | None) -> int:
-        """Return the node of the contents for a family, which are a constant for a new one."""
-        if family not in storage.contents:
-            storage.contents[family] = self._unseen(None, next(iter(storage.contents.values())))
-        return storage.contents[family]
+    def _contents(self, storage: _Storage, family: int | None, *, is_over: bool = False) -> int:
+        """Return the node of the contents for a family, which are a constant for a new one.
+
+        Args:
+            storage: The storage.
+            family: The family.
+            is_over: Whether the storage no longer holds them, as it was written to since.
+        """
+        contents = storage.contents
+        if storage.whole is not None:
+            contents[None], storage.whole = self._of_whole(storage, storage.whole), None
+        for write in storage.left:
+            is_last = write is storage.left[-1] and not is_over
+            contents[None] = self._with(contents[None], write, storage.memory if is_last else None)
+        storage.left = []
+        if family not in contents:
+            contents[family] = self._unseen(None, next(iter(contents.values())))
+        return contents[family]
+
+    def _of_whole(self, storage: _Storage, whole: int) -> int:
+        """Add the contents of a storage where it holds just a tensor as the owner is, and return the node."""
+        for op in as_held(storage.owner):
+            whole = self._computed(op, (whole,))
+        if storage.is_filled:
+            return self._computed(in_memory_order, (whole,), storage.order)
+        zeros = self._ledger.index_of(storage.zeros())
+        return self._computed(write_strided, (zeros, whole), storage.layout)
+
+    def _with(self, contents: int, write: _Write, known: Callable[[], torch.Tensor] | None) -> int:
+        """Add the contents of a storage with a write, and return the node; known returns them, if it is given."""
+        result = write.result
+        for op in write.held:
+            result = self._computed(op, (result,))
+        return self._computed(write_strided, (contents, result), write.layout, known=known)
+
+    def _computed(
+        self,
+        op: Callable[..., torch.Tensor],
+        operands: tuple[int, ...],
+        *others: Any,
+        known: Callable[[], torch.Tensor] | None = None,
+    ) -> int:
+        """Compute what a storage holds, as no step of the function, and return its node."""
+        self.compute = True
+        try:
+            with torch.enable_grad(), temporarily_clear_interpreter_stack():
+                values = [self._ledger.values[operand] for operand in operands]
+                value = known() if known else COMPUTED_AGAIN.get(op, op)(*values, *others)
+        finally:
+            self.compute = False
+        return self._ledger.add(value, op, (*map(Ref, operands), *others), operands)
 
     def _know(self, tensor: torch.Tensor, index: int, writes: int, family: int | None) -> None:
         self._families[index] = family

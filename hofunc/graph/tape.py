@@ -11,7 +11,7 @@ import torch
 
 from hofunc.graph.draws import Generators, is_random
 from hofunc.graph.effects import effects, is_view
-from hofunc.graph.identity import PLAIN, seen_as
+from hofunc.graph.identity import PLAIN, seen_as, tensors_in
 from hofunc.graph.ledger import Ledger
 from hofunc.graph.node import Graph, Ref
 from hofunc.graph.parts import CONJUGATING, IN_PARTS
@@ -49,7 +49,7 @@ class Tape(TorchDispatchMode):
     """Records every op that depends on an input into a ledger.
 
     An op that only computes is executed and logged, and the log is entered into the ledger later, all at once; one
-    that writes, detaches, or runs where autograd is off is looked at first.
+    that writes, takes what was written to, or runs where autograd is off is looked at first.
 
     Attributes:
         ledger: The graph so far.
@@ -125,8 +125,10 @@ class Tape(TorchDispatchMode):
         self._hooks.check(known, self.ledger.constants.keys() | self.captured)
 
     @uncompiled
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]  # noqa: PLR0911 - for speed
         kwargs = kwargs or {}
+        if self._storages.compute:
+            return func(*args, **kwargs)
         if self.is_guarded and is_torch_function_enabled():
             with DisableTorchFunctionSubclass():
                 return self.__torch_dispatch__(func, types, args, kwargs)
@@ -138,8 +140,8 @@ class Tape(TorchDispatchMode):
         if (in_parts := IN_PARTS.get(id(func))) is not None:
             with self:
                 return in_parts(*args, **kwargs)
-        careful = self._storages.exist or self.ledger.batched or self.ledger.draws_by_row
-        if careful or effects(func).writes or self._is_hidden():
+        careful = self.ledger.batched or self.ledger.draws_by_row or effects(func).writes or self._is_hidden()
+        if careful or (self._storages.exist and self._storages.hold((*args, *kwargs.values()))):
             with DisableTorchFunctionSubclass():
                 return self._dispatch_with_care(func, args, kwargs)
         out = func(*args, **kwargs)
@@ -213,10 +215,15 @@ class Tape(TorchDispatchMode):
 
     def _dispatch_with_care(self, op: Any, args: tuple, kwargs: dict) -> Any:
         self._settle()
-        self._storages.refresh((args, kwargs))
-        operands = self.ledger.nodes_of((args, kwargs))
+        tensors = tensors_in((args, kwargs))
+        self._storages.refresh(tensors)
+        operands = self.ledger.nodes_of(tensors)
         if operands and not torch.is_grad_enabled():
             self._backward_pass.check()
+        if not operands and op is not _DETACH and not effects(op).writes and not self.ledger.draws_again:
+            out = op(*args, **kwargs)
+            self.ledger.untracked.append((op, out))
+            return out
         if not operands and op is _DETACH and is_in_recorded_forward():
             out = self._executed(op, args, kwargs, False)
             self._storages.note_alias(out, args[0])

@@ -7,14 +7,13 @@ from typing import Any, NamedTuple
 import torch
 
 from hofunc.errors import ArgumentError, BranchError
-from hofunc.graph.layout import COMPUTED_AGAIN
+from hofunc.graph.layout import COMPUTED_AGAIN, as_pairs
 from hofunc.graph.node import Call, Graph, Node, Ref, call_of, fill, refs
 from hofunc.graph.reads import identical
 from hofunc.internals import OpOverload, softmax
 from hofunc.plan.chunks import Chunks
 from hofunc.plan.operators import zeros
 from hofunc.plan.program import Given, Program, Register, Step, finished
-from hofunc.rules.in_parts import as_pairs
 
 aten = torch.ops.aten
 

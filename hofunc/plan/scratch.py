@@ -83,6 +83,8 @@ def _called(function: Callable | Call, seen: tuple) -> tuple[Any, int]:
 class Watch(TorchDispatchMode):
     """Notes the most that is held at once of what is allocated inside.
 
+    Tensors say when they are gone, so that an op takes no longer the more are held.
+
     Args:
         outside: Tensors of which the memory does not count.
 
@@ -94,15 +96,36 @@ class Watch(TorchDispatchMode):
         super().__init__()
         self.peak = 0
         self._outside = {identity_of(tensor.untyped_storage()) for tensor in _tensors(outside)}
-        self._made: list[weakref.ref[torch.Tensor]] = []
+        self._held = 0
+        self._bytes: dict[int, int] = {}  # of every memory
+        self._holders: dict[int, dict[int, weakref.ref[torch.Tensor]]] = {}  # the tensors that lie in it
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         made = None if kwargs else pointwise(func, args)
         result = func(*args, **(kwargs or {})) if made is None else made
-        self._made += map(weakref.ref, _tensors(result))
-        self._made = [made for made in self._made if made() is not None]
-        self.peak = max(self.peak, self.held([made() for made in self._made]) + inside(func, args, result))
+        for tensor in _tensors(result):
+            self._hold(tensor)
+        self.peak = max(self.peak, self._held + inside(func, args, result))
         return result
+
+    def _hold(self, tensor: torch.Tensor) -> None:
+        """Count the memory of a tensor for as long as there is the tensor."""
+        storage = tensor.untyped_storage()
+        key = identity_of(storage)
+        if key in self._outside:
+            return
+        self._held += storage.nbytes() - self._bytes.get(key, 0)
+        self._bytes[key] = storage.nbytes()
+        holders = self._holders.setdefault(key, {})
+
+        def gone(one: weakref.ref[torch.Tensor]) -> None:
+            del holders[id(one)]
+            if not holders:
+                del self._holders[key]
+                self._held -= self._bytes.pop(key)
+
+        one = weakref.ref(tensor, gone)
+        holders[id(one)] = one
 
     def held(self, value: Any) -> int:
         """Return the bytes that tensors hold."""

@@ -24,6 +24,9 @@ from hofunc.rules.lower import isolated
 
 SCATTERS = (select_scatter, torch.diagonal_scatter, views.narrow_scatter)
 
+# What a function may raise that needs values; nothing else, as what a limit on time raises is none of it.
+_NEEDS_VALUES = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+
 
 class Effect(NamedTuple):
     """What a step does wherever it takes tensors of the same looks.
@@ -248,7 +251,7 @@ def _called(step: Step, args: Sequence[Any], program: Program) -> tuple[Any, int
         return _declared(program, step), 0
     try:
         return called(step.function, args)
-    except Exception:  # rules are anybody's, and may need values
+    except _NEEDS_VALUES:
         return _declared(program, step), 0
 
 

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from hofunc.errors import HofuncError
+from hofunc.graph.layout import as_complex, as_pairs
 from hofunc.graph.node import Node
 from hofunc.internals import tree_map
 from hofunc.rules.choice import decompositions, is_usable
 from hofunc.rules.expansion import Expansion
 from hofunc.rules.holomorphic import HOLOMORPHIC, Holomorphic, OnPairs
-from hofunc.rules.in_parts import IN_PARTS, as_complex, as_pairs, linear, on_pairs
+from hofunc.rules.in_parts import IN_PARTS, linear, on_pairs
 from hofunc.rules.kinds import Composite, Constant, Linear, Masked, Multilinear, Rule
 from hofunc.rules.registry import RULES
 

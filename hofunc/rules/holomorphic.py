@@ -15,8 +15,8 @@ from torch import Tensor
 
 from hofunc.algebra.labels import fresh_axes
 from hofunc.algebra.term import Factor, Term
+from hofunc.graph.layout import as_complex, as_pairs
 from hofunc.graph.node import Call, Node, Ref, refs
-from hofunc.rules.in_parts import as_complex, as_pairs
 from hofunc.rules.kinds import Positions, Rule, Site
 
 # The ops that have a rule for real numbers that holds for complex ones.

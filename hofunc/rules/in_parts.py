@@ -20,16 +20,6 @@ class Pair(NamedTuple):
     imag: Tensor
 
 
-def as_pairs(z: Tensor) -> Tensor:
-    """Return the real and imaginary parts of a complex tensor along a new last axis."""
-    return torch.view_as_real(z.resolve_conj())
-
-
-def as_complex(pairs: Tensor) -> Tensor:
-    """Return the complex tensor whose parts stand along the last axis."""
-    return torch.view_as_complex(pairs.contiguous())
-
-
 # By op, what computes the same from Pairs, and what does so in one step, from a tensor of parts along its last axis.
 IN_PARTS: dict[Any, Callable] = {}
 AT_ONCE: dict[Any, Callable] = {}

@@ -183,3 +183,21 @@ def test_a_rule_that_needs_values_counts_as_declared() -> None:
         del RULES[as_op(_Squared)]
     assert {*_Squared.devices} == {"cpu"}
     assert plan.peak_bytes >= 8 * 4 * 4
+
+
+class _TooSlowError(Exception):
+    """What somebody raises from outside who does not want to wait any longer."""
+
+
+def test_who_interrupts_planning_is_heard() -> None:
+    def interrupted(x: Tensor, y: Tensor, r: int) -> Tensor:
+        if x.is_meta:
+            raise _TooSlowError
+        return _needs_values(x, y, r)
+
+    define_elementwise(_Squared, interrupted, degree=2)
+    try:
+        with pytest.raises(_TooSlowError):
+            hofunc.hessian(lambda x: _Squared.apply(x).exp().sum()).plan(rand(CPU, 4))
+    finally:
+        del RULES[as_op(_Squared)]

@@ -9,8 +9,10 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - the name that everyone gives it
 
 from asv_benchmarks.memory import peak
+from hofunc.internals import identity_of
+from hofunc.plan import scratch
 from hofunc.plan.memory import bytes_of, memory_of
-from hofunc.plan.scratch import called
+from hofunc.plan.scratch import Watch, called
 from tests.cases import rand
 
 CPU = torch.device("cpu")
@@ -70,3 +72,25 @@ def test_views_stay_views_also_when_a_call_recurs() -> None:
 def test_what_needs_values_is_refused() -> None:
     with pytest.raises(RuntimeError):
         called(lambda x: x * x.sum().item(), [torch.empty(3, device="meta")])
+
+
+def test_what_a_call_holds_is_not_gone_through_at_every_op(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+
+    def noted(storage: torch.UntypedStorage) -> int:
+        looks.append(1)
+        return identity_of(storage)
+
+    def chain(x: Tensor) -> list[Tensor]:
+        return [x + number for number in range(200)]
+
+    monkeypatch.setattr(scratch, "identity_of", noted)
+    x = torch.empty(3, device="meta")
+    with Watch(x) as watch:
+        kept = chain(x)
+    assert watch.peak == 200 * kept[0].nbytes
+    assert len(looks) <= 3 * 200
+    del kept[:100]
+    with watch:
+        x.exp()
+    assert watch.peak == 200 * 3 * 4

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hofunc.graph.layout import in_memory_order, overwritten, read_strided, restrided, write_strided
+from hofunc.graph.layout import in_memory_order, overwritten, restrided
 from hofunc.rules.axes import dims_of
 from hofunc.rules.in_parts import IN_PARTS, Pair, linear, parts
 from hofunc.rules.ops.norms import root
@@ -25,7 +25,7 @@ for _op in (
     *(aten.roll.default, aten.tril.default, aten.triu.default, aten.diag_embed.default, aten.cumsum.default),
     *(aten.sum.default, aten.sum.dim_IntList, aten.mean.default, aten.mean.dim, aten.neg.default, aten.trace.default),
     *(aten.unfold.default, aten.copy.default, aten.slice_scatter.default, aten.select_scatter.default),
-    *(in_memory_order, read_strided, restrided, write_strided, overwritten),
+    *(in_memory_order, restrided, overwritten),
 ):
     IN_PARTS[_op] = linear(_op)
 

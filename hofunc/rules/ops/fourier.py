@@ -12,7 +12,8 @@ from torch import Tensor
 from hofunc.algebra.labels import Axes, fresh_axes
 from hofunc.algebra.operators import Map
 from hofunc.algebra.term import Term
-from hofunc.rules.in_parts import AT_ONCE, as_complex, as_pairs
+from hofunc.graph.layout import as_complex, as_pairs
+from hofunc.rules.in_parts import AT_ONCE
 from hofunc.rules.kinds import Site
 from hofunc.rules.registry import by_map, define_linear
 
