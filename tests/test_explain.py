@@ -94,13 +94,13 @@ def test_strategies_that_masks_leave_out(x: Tensor) -> None:
 
 
 def test_strategies_that_were_given_up() -> None:
-    """Two inputs of four directions each: polynomials of order 4 have thousands of coefficients."""
+    """Two inputs of three directions each: polynomials of order 4 have thousands of coefficients."""
 
     def f(x: Tensor, a: Tensor) -> Tensor:
-        v = (a * x).view(4, 1)
+        v = (a * x).view(3, 1)
         return torch.logsumexp(v @ v.t(), 1)
 
-    text = hofunc.hod(f, 4, (0, 1)).plan(torch.ones(2, 2), torch.ones(2, 2)).explain()
+    text = hofunc.hod(f, 4, (0, 1)).plan(torch.ones(3), torch.ones(3)).explain()
     assert row(text, "mixed").startswith("mixed was given up: its steps are too many")
 
 

@@ -6,11 +6,12 @@ marked likewise, and that is propagated as a cotangent is. See NOTE [what varies
 """
 
 from collections.abc import Callable, Collection, Sequence
+from itertools import chain
 
 import torch
 from torch import Tensor
 
-from hofunc.algebra.labels import fresh_axes, shape_of
+from hofunc.algebra.labels import Axes, fresh_axes, shape_of
 from hofunc.algebra.operators import Delta, Map
 from hofunc.algebra.term import Factor, Term
 from hofunc.graph.node import Call, Mask, Ref, Weights, fill, refs
@@ -21,7 +22,7 @@ from hofunc.plan.operators import one_like, passed_on
 from hofunc.plan.program import Builder, Register
 from hofunc.rules.kinds import KeepsZeros, OfProducts, site_of
 from hofunc.rules.quotient import Quotient
-from hofunc.rules.settle import Settling, inside, is_mask, settling
+from hofunc.rules.settle import Settling, inside, is_mask, leading, settling
 from hofunc.views import Labelled, Part, aligned, assembled, each, spread
 
 
@@ -138,16 +139,9 @@ class _Activity:
         return self._marks[number]
 
     def _marked(self, number: int) -> Register:
-        """Return the marks of a node, those of its operands being known.
-
-        Where the first derivative by an operand vanishes, as it does about zero, and a higher one does not, all varies.
-        """
+        """Return the marks of a node, those of its operands being known."""
         builder = self._builder
-        first = [(key[0], term) for key, terms in self._local[number].items() for term in terms if len(key) == 1]
-        leading = {operand for operand, _ in first}
-        if any(not leading.issuperset(key) for key, terms in self._local[number].items() if terms):
-            return builder.emit(torch.ones_like, builder.value(number))
-        moved = [self._moved(number, operand, term) for operand, term in first]
+        moved = [self._moved(number, key, term) for key, term in leading(self._local[number])]
         if len(moved) == 1 and len(moved[0].factors) == 1 and _is_whole(moved[0]):
             return moved[0].factors[0].source
         parts = [Part(1, self._normalised(contract(builder, term)), term.out) for term in moved]
@@ -160,17 +154,19 @@ class _Activity:
         found = core(self._builder, term)
         return found._replace(tensor=self._builder.emit(marked, found.tensor)) if term.factors else found
 
-    def _moved(self, number: int, operand: int, term: Term) -> Term:
-        """Return the marks to which a term of a first derivative of a node leads from those of an operand."""
-        (slot,) = term.slots
-        factors = [kept for factor in term.factors for kept in self._structure(number, factor)]
-        marks = self._marks.get(operand)
+    def _moved(self, number: int, key: Sequence[int], term: Term) -> Term:
+        """Return the marks to which a term of a derivative of a node leads from those of the operands it is by."""
+        factors = self._structures(number, term)
+        own = [self._beside(factors, self._marks.get(o), slot) for o, slot in zip(key, term.slots, strict=True)]
+        return Term(1, (*factors, *chain(*own)), term.out, ())
+
+    def _beside(self, factors: Sequence[Factor], marks: Register | None, axes: Axes) -> list[Factor]:
+        """Return marks as a factor beside others, if there are any, of what maps may take if they do."""
         if any(isinstance(factor.source, Map) for factor in factors):
             one = Labelled(self._builder.emit(one_like, self._builder.like()), ())
-            marks = spread(self._builder.emit, one, slot) if marks is None else marks
+            marks = spread(self._builder.emit, one, axes) if marks is None else marks
             marks = self._builder.emit(unlike_each_other, marks)
-        own = [] if marks is None else [Factor(marks, slot)]
-        return Term(1, (*factors, *own), term.out, ())
+        return [] if marks is None else [Factor(marks, axes)]
 
     def _need(self, number: int) -> Register:
         """Return marks of the elements of a node of which some may not be used, where they are."""
@@ -198,17 +194,15 @@ class _Activity:
         """Return the marks to which a term of a first derivative of a node leads back from those of the node."""
         number, term = use
         (slot,) = term.slots
-        factors = [kept for factor in term.factors for kept in self._structure(number, factor)]
-        need = self._needs.get(number)
-        if any(isinstance(factor.source, Map) for factor in factors):
-            one = Labelled(self._builder.emit(one_like, self._builder.like()), ())
-            need = spread(self._builder.emit, one, term.out) if need is None else need
-            need = self._builder.emit(unlike_each_other, need)
-        own = [] if need is None else [Factor(need, term.out)]
-        return Term(1, (*factors, *own), slot, ())
+        factors = self._structures(number, term)
+        return Term(1, (*factors, *self._beside(factors, self._needs.get(number), term.out)), slot, ())
+
+    def _structures(self, number: int, term: Term) -> list[Factor]:
+        """Return what is zero where factors of a term of a derivative of a node are zero for good."""
+        return [kept for factor in term.factors for kept in self._structure(number, factor)]
 
     def _structure(self, number: int, factor: Factor) -> list[Factor]:
-        """Return what is zero where a factor of a first derivative is zero for good; nothing if that is nowhere."""
+        """Return what is zero where a factor of a derivative is zero for good; nothing if that is nowhere."""
         builder, rule, source = self._builder, self._rules[number], factor.source
         if isinstance(source, Map) and source.reach is not None:
             return [factor._replace(source=source._replace(forward=source.reach, transpose=source.reach))]

@@ -13,7 +13,8 @@ NOTE [what varies]: an element of a node is constant if its derivative by every 
 are, whatever the values of the other elements: it is what linear and piecewise linear ops leave out. Everything else
 hands it on by the terms of its first derivative, so that this is a property of a term and not of an op: an element of
 the result varies if a term leads there from one that does, and one of an operand is used if a term leads from there to
-one that is. See `hofunc.plan.activity`, which computes it.
+one that is. Of what is zero wherever it is computed, as the changes of NOTE [expansions], first derivatives of products
+vanish, and a term of a higher one leads from elements that all vary. See `hofunc.plan.activity`, which computes it.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
@@ -113,11 +114,24 @@ def _unused(graph: Graph, rules: Mapping[int, Rule], local: Mapping[int, Terms])
     taken: set[int] = set()
     used = {*graph.outputs}
     for number in sorted(local, reverse=True):
-        first = [(key[0], term) for key, terms in local[number].items() if len(key) == 1 for term in terms]
-        taken.update(operand for operand, _ in first)
-        if number in used:
-            used.update(operand for operand, term in first if not (is_mask(rules[number]) and _has_mask(term)))
+        for key, term in leading(local[number]):
+            taken.update(key)
+            if len(key) > 1 or (number in used and not (is_mask(rules[number]) and _has_mask(term))):
+                used.update(key)
     return (local.keys() & taken) - used
+
+
+def leading(local: Terms) -> Iterator[tuple[tuple[int, ...], Term]]:
+    """Yield the terms by which a node first varies with its operands, each with these.
+
+    They are the terms of first derivatives, and those of higher ones by an operand of which the first derivative
+    vanishes, as it does by each of two that are zero of their product.
+    """
+    first = {operand for key, terms in local.items() if len(key) == 1 and terms for operand in key}
+    for key, terms in local.items():
+        if len(key) == 1 or not first.issuperset(key):
+            for term in terms:
+                yield key, term
 
 
 def _reach(term: Term) -> int:

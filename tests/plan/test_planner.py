@@ -106,7 +106,7 @@ def test_a_strategy_that_does_not_apply_is_left_out(device: torch.device, monkey
 def endless(x: Tensor, a: Tensor) -> Tensor:
     """Mix two inputs of four directions each, so that polynomials of order 4 have thousands of coefficients."""
     v = (a * x).view(4, 1)
-    return torch.logsumexp(v @ v.t(), 1)
+    return (v @ v.t()).exp().sum(1)
 
 
 ENDLESS = rand(CPU, 2, 2, 1), rand(CPU, 2, 2, 1, seed=1)

@@ -19,7 +19,7 @@ def running(x: Tensor, dim: int) -> Tensor:
 
 CASES: list[OpCase] = [
     use("softmax", lambda x: x.softmax(0), (3,), orders=TO_FOUR),
-    use("softmax over the first dim", lambda x: x.softmax(0), (2, 2), orders=TO_FOUR),
+    use("softmax over the first dim", lambda x: x.softmax(0), (2, 2)),
     use("softmax over a negative dim", lambda x: x.softmax(-2), (2, 3)),
     use("softmax over a dim of one", lambda x: x.softmax(0) * x, (1, 2)),
     use("softmax of a scalar", lambda x: x.softmax(0) * x, ()),

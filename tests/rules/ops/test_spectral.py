@@ -1,5 +1,7 @@
 """Eigenvalues and singular values, against closed forms for two rows and torch's own derivatives."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
@@ -11,6 +13,7 @@ from tests.rules.opcase import ORACLE_WARNINGS, OpCase, every_row, use
 from verification.oracles import central_differences, nested_reverse, relative_error
 
 linalg = torch.linalg
+Function = Callable[[Tensor], Tensor]
 pytestmark = ORACLE_WARNINGS
 
 
@@ -170,3 +173,17 @@ def test_a_matrix_of_which_only_some_elements_vary(order: int, strategy: str, de
 
     x = rand(device, 2)
     assert relative_error(hofunc.hod(f, order, strategy=strategy)(x), nested_reverse(f, order)(x)) < 1e-11
+
+
+@pytest.mark.parametrize("strategy", ["reverse", "forward", "mixed"])
+@pytest.mark.parametrize("f", [linalg.eigvalsh, lambda a: linalg.svdvals(a + torch.eye(2).to(a)) - 1])
+def test_a_matrix_that_a_mask_leaves_out_as_a_whole(f: Function, strategy: str, device: torch.device) -> None:
+    """What is left of the series vanishes by its first derivatives, and is constant by the higher ones, too."""
+    rest = torch.tensor([0.0, 0.3], dtype=torch.float64, device=device).diag()
+    a = torch.stack([-rand(device, 2, 2).abs(), rand(device, 2, 2).abs()])
+
+    def total(a: Tensor) -> Tensor:
+        return f(symmetric(a.relu()) + rest).square().sqrt().sum()
+
+    got = hofunc.hod(total, 2, strategy=strategy)(a)
+    assert relative_error(got, nested_reverse(total, 2)(a)) < 1e-11
