@@ -185,24 +185,32 @@ class _Binding:
     def __init__(self, pattern: Pattern, output: Tree, slots: Sequence[Tree], operands: Sequence[Tree]):
         self._pattern, self._count = pattern, len(slots)
         self._groups = [pattern.output, *pattern.others]
-        self._trees = [output, *slots]
-        self._trees += [self._like_its_owners(1 + len(slots) + n, tree) for n, tree in enumerate(operands)]
+        self._trees: list[Tree] = []
+        for place, tree in enumerate((output, *slots, *operands)):
+            self._trees.append(self._checked(place, tree))
         self._asked = {token.text for token in pattern.result.tokens}
 
     def bound(self) -> Bound:
         kept = [place for place in range(1 + self._count) if self._is_nested(place)]
         merged = [place for place in range(1, 1 + self._count) if place not in kept and self._is_merged(place)]
-        sizes = [len(self._trees[place].numbers) for place in kept]
+        first = [place for place in kept if self._led_by(place, kept) == place]
+        sizes = [len(self._trees[place].numbers) for place in first]
         free = [place for place in range(1 + self._count) if place not in (*kept, *merged)]
         results = []
         for chosen in product(*map(range, sizes)):
-            choice = dict(zip(kept, chosen, strict=True))
+            of_first = dict(zip(first, chosen, strict=True))
+            choice = {place: of_first[self._led_by(place, kept)] for place in kept}
             found = []
             for rest in product(*(range(len(self._trees[place].numbers)) for place in free)):
                 contraction = self._contraction({**choice, **dict(zip(free, rest, strict=True))}, merged)
                 found += [] if contraction is None else [contraction]
             results.append(tuple(found))
-        return Bound(tuple(place - 1 for place in kept), tuple(results))
+        return Bound(tuple(place - 1 for place in first), tuple(results))
+
+    def _led_by(self, place: int, kept: Sequence[int]) -> int:
+        """Return the first of the groups by which the result is nested that has the name with a star that this has."""
+        owners = [self._owner(token) for token in self._groups[place].tokens if token.text[0] == "*"]
+        return next((owner for owner in owners if owner is not None and owner in kept), place)
 
     def _is_nested(self, place: int) -> bool:
         """Tell whether the result has a part for every leaf of a group."""
@@ -262,16 +270,24 @@ class _Binding:
             got = f"{tree.name} of {len(tree.numbers)} leaves"
             self._pattern.refuse(group, got, "one tensor", "Name axes after a star to pass a pytree like an argument.")
 
-    def _like_its_owners(self, place: int, tree: Tree) -> Tree:
-        """Return an operand with its leaves in the order of what it is like, for all names with a star in it."""
-        for token in self._groups[place].tokens:
-            owner = self._owner(token) if token.text[0] == "*" else None
-            if owner is not None:
+    def _checked(self, place: int, tree: Tree) -> Tree:
+        """Return a tree with its leaves in the order of the one that it is like, where a name with a star stands first.
+
+        Raises:
+            ArgumentError: It has no leaves, is of another structure, or has several, and several such names.
+        """
+        group, remedy = self._groups[place], "Pass vectors that are pytrees like the argument."
+        starred = {token.text: token for token in group.tokens if token.text[0] == "*"}
+        if not tree.numbers or (len(tree.numbers) > 1 and len(starred) > 1):
+            got = f"{tree.name} of {len(tree.numbers)} leaves for {len(starred)} names with a star"
+            self._pattern.refuse(group, got, "one tensor, or one name with a star", remedy)
+        for token in starred.values():
+            owner = self._owner(token)
+            if owner is not None and owner < place:
                 like, found = self._trees[owner], tree.like(self._trees[owner])
                 if found is None:
-                    got = f"{tree.name} of the structure {tree.shown()}"
-                    expected = f"a pytree like {like.name}, {like.shown()}"
-                    self._pattern.refuse(token, got, expected, "Pass vectors that are pytrees like the argument.")
+                    got, expected = f"{tree.name} as {tree.shown()}", f"a pytree like {like.name}, {like.shown()}"
+                    self._pattern.refuse(token, got, expected, remedy)
                 tree = found
         return tree
 
