@@ -20,7 +20,7 @@ LAYERS = [
     {"derivative", "complex_tensors"},
     {"plan"},
     {"run", "arguments", "pattern"},
-    {"signature", "explain", "strict", "pieces"},
+    {"signature", "explain", "strict", "pieces", "sampling"},
     {"callable_plan"},
     {"freeze"},
     {"transforms"},
