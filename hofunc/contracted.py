@@ -70,7 +70,8 @@ def einsum(
         strategy: ``"forward"`` propagates derivatives along the slots from the input to the output; ``"mixed"`` does so
             along all but one at a time, and takes the rest by one adjoint pass; ``"reverse"`` reads one slot off
             adjoints that are propagated along the others; ``"blocks"`` computes whole derivatives and contracts them;
-            ``"auto"`` takes the cheapest.
+            ``"each"`` takes, for each of several patterns, that of the first three which should be the fastest;
+            ``"auto"`` plans all and takes the cheapest.
         chunk_size: How many rows, along the first axis of the input, to run at a time, for a function that treats rows
             independently, and a result that has them.
         max_bytes: As for `hofunc.hod`.

@@ -6,14 +6,14 @@ labels that it does not have. Strategies:
 - forward: coefficients of all nodes along the slots, up to the output;
 - mixed: coefficients along all choices of slots but all of them at once, and adjoints along none;
 - reverse: coefficients and adjoints along all slots but one, which is read off where the adjoints arrive;
-- blocks: whole derivatives by the strategy reverse, contracted after.
+- blocks: whole derivatives by the strategy reverse, contracted after;
+- each: for each of several results that of the first three which is estimated to be the fastest.
 
 What each sums over is summed as soon as everything that bears it is there.
 """
 
 from collections.abc import Iterator, Sequence
 from itertools import chain, product
-from math import prod
 
 from hofunc.algebra.labels import fresh_axes
 from hofunc.algebra.term import Factor, Term
@@ -21,12 +21,13 @@ from hofunc.graph.node import Ref
 from hofunc.plan.accumulate import accumulated
 from hofunc.plan.blocks import Blocks, Local
 from hofunc.plan.contract import contract
+from hofunc.plan.estimate import fastest
 from hofunc.plan.jets import NONE, Jets, subsets
 from hofunc.plan.program import Builder
-from hofunc.plan.slots import Bearer, Indices, labels_of, multiplying, tied
+from hofunc.plan.slots import Bearer, Indices, multiplying, tied
 from hofunc.plan.wanted import Contraction, Contractions
 
-STRATEGIES = ("mixed", "reverse", "forward", "blocks")
+STRATEGIES = ("mixed", "reverse", "forward", "blocks", "each")
 
 
 def contracted(builder: Builder, local: dict[int, Local], wanted: Contractions, strategy: str) -> Blocks:
@@ -44,7 +45,8 @@ def contracted(builder: Builder, local: dict[int, Local], wanted: Contractions, 
         terms: list[Term] = []
         for contraction in contractions:
             asked = contraction.of(graph)
-            terms += _STRATEGIES[strategy](jets, asked) if asked.slots else _value(jets, asked)
+            name = fastest(graph, local, contraction)[0] if strategy == "each" else strategy
+            terms += _STRATEGIES[name](jets, asked) if asked.slots else _value(jets, asked)
         added = accumulated(builder, [contract(builder, term) for term in terms])
         if added:
             blocks[graph.outputs[contractions[0].output[0]], (number,)] = added
@@ -87,8 +89,8 @@ def _mixed(jets: Jets, asked: Contraction) -> Iterator[Term]:
 def _reverse(jets: Jets, asked: Contraction) -> Iterator[Term]:
     """Yield what arrives at the inputs of one slot as adjoints along all others."""
     whole = asked.whole()
-    start, last = asked.start(whole), _widest(jets, asked)
-    others = whole.part(tuple(place for place in range(len(whole.slots)) if place != last))
+    start, last = asked.start(whole), asked.widest(jets.builder.lowered.graph)
+    others = asked.others(whole, last)
     entered = [*start.operands, *(operand.bearer for operand in others.operands)]
     late = [bearer for bearer in asked.operands if bearer not in entered]
     jets.fill(jets.before_nonlinear(), [others.part(places) for places in subsets(len(others.slots))[1:]])
@@ -98,19 +100,6 @@ def _reverse(jets: Jets, asked: Contraction) -> Iterator[Term]:
         for term in jets.adjoint(start, node, others):
             apart = term._replace(slots=(*((axis,) for axis in term.slots[0]), *term.slots[1:]))
             yield from _finished(jets, asked, apart, (*start.open, *indices, *others.open), own)
-
-
-def _widest(jets: Jets, asked: Contraction) -> int:
-    """Return the slot that stands for most directions if it is not read off adjoints."""
-    sizes = asked.sizes(jets.builder.lowered.graph)
-
-    def directions(place: int) -> int:
-        beside = labels_of(chain([asked.output], *(slot for other, slot in enumerate(asked.slots) if other != place)))
-        return prod(
-            int(sizes[name]) for name in labels_of(asked.slots[place]) if name in asked.result and name not in beside
-        )
-
-    return max(range(len(asked.slots)), key=directions)
 
 
 def _blocks(jets: Jets, asked: Contraction) -> Iterator[Term]:

@@ -15,7 +15,7 @@ from hofunc.plan.blocks import Local, is_nonlinear
 from hofunc.plan.jets import subsets
 from hofunc.plan.reverse import Pending, elimination_order, substitutions
 from hofunc.plan.slots import Slots, canonical
-from hofunc.plan.wanted import Contractions, Wanted, highest
+from hofunc.plan.wanted import Contraction, Contractions, Wanted, highest
 
 MOST = 200_000  # compositions at which counting ends
 ENTRIES = 50_000  # that run as long as the calls of a composition, most of them by some structure that is not seen here
@@ -48,9 +48,19 @@ def estimate(graph: Graph, local: Mapping[int, Local], wanted: Wanted, strategy:
     rows = max((int(size) for node in graph.nodes for size in node.shape if isinstance(size, Rows)), default=1)
     if strategy == "blocks" or (strategy == "reverse" and not isinstance(wanted, Contractions)):
         return _of_reverse(graph, local, highest(wanted), sizes, rows / ENTRIES)
+    if strategy == "each" and isinstance(wanted, Contractions):
+        each = [fastest(graph, local, contraction)[1] for contraction in chain(*wanted.sums)]
+        return Estimate(sum(one.compositions for one in each), sum(one.run for one in each))
     if isinstance(wanted, Contractions):
         return _of_jets(graph, local, wanted, sizes, rows / ENTRIES, strategy)
     return _of_directions(graph, local, highest(wanted), sizes, rows / ENTRIES, is_mixed=strategy == "mixed")
+
+
+def fastest(graph: Graph, local: Mapping[int, Local], contraction: Contraction) -> tuple[str, Estimate]:
+    """Return the strategy by which a contraction should be the fastest, were it alone, and what it takes."""
+    alone = Contractions(((contraction,),))
+    found = [(name, estimate(graph, local, alone, name)) for name in ("mixed", "reverse", "forward")]
+    return min(found, key=lambda one: one[1].run)
 
 
 def _of_directions(
@@ -108,8 +118,10 @@ def _of_jets(
         whole = asked.whole()
         extents = {name: 1 if isinstance(size, Rows) else int(size) for name, size in asked.sizes(graph).items()}
         count = len(whole.slots)
-        top = count if strategy == "forward" else count - 1
-        for part in (whole.part(places) for places in subsets(count) if len(places) <= top):
+        if strategy == "reverse" and count:
+            whole = asked.others(whole, asked.widest(graph))
+        top = count - 1 if strategy == "mixed" else len(whole.slots)
+        for part in (whole.part(places) for places in subsets(len(whole.slots)) if len(places) <= top):
             known, _ = canonical(part)
             if known in met and strategy != "reverse":
                 continue

@@ -137,7 +137,8 @@ def _candidates(lowered: Lowered, local: dict[int, Local], wanted: Wanted) -> Se
     """
     if settling(lowered.graph, lowered.rules, local, masks_come_last=True).exposed:
         return [name for name in strategies_of(wanted) if not is_directional(wanted, name)]
-    return [name for name in strategies_of(wanted) if name != "mixed" or highest(wanted) > 1]
+    left_out = {*["mixed"] * (highest(wanted) == 1), *["each"] * (isinstance(wanted, Contractions) and wanted.is_one)}
+    return [name for name in strategies_of(wanted) if name not in left_out]
 
 
 _Maker = Callable[[str, float], Blueprint]

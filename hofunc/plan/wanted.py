@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
+from math import prod
 from typing import NamedTuple
 
 from hofunc.graph.node import Graph
@@ -53,6 +54,23 @@ class Contraction(NamedTuple):
         borne = labels_of(chain(*self.slots, (operand.bearer for operand in operands)))
         return Slots(self.slots, tuple(operands), tuple([name for name in borne if name in asked]))
 
+    def widest(self, graph: Graph) -> int:
+        """Return the slot that stands for most directions if it is not read off adjoints; its labels are of nodes."""
+        sizes = self.sizes(graph)
+
+        def directions(place: int) -> int:
+            others = (slot for other, slot in enumerate(self.slots) if other != place)
+            beside = labels_of(chain([self.output], *others))
+            alone = [name for name in labels_of(self.slots[place]) if name in self.result and name not in beside]
+            return prod(int(sizes[name]) for name in alone)
+
+        return max(range(len(self.slots)), key=directions)
+
+    @staticmethod
+    def others(whole: Slots, last: int) -> Slots:
+        """Return all slots but one."""
+        return whole.part(tuple([place for place in range(len(whole.slots)) if place != last]))
+
     def start(self, whole: Slots) -> Start:
         """Return the output, multiplied by the operands that have no other labels."""
         node, indices = self.output
@@ -74,6 +92,11 @@ class Contractions(NamedTuple):
     """
 
     sums: tuple[tuple[Contraction, ...], ...]
+
+    @property
+    def is_one(self) -> bool:
+        """Whether all derivatives that are contracted are for one result."""
+        return sum(bool(first.slots) for first, *_ in self.sums) < 2
 
     def marked(self, graph: Graph) -> Graph:
         """Return a graph in whose operands the axes of rows are those that have a label of rows, and no others."""
