@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from hofunc.algebra.extents import Rows
 from hofunc.graph.node import Graph
+from hofunc.plan.adjoints import subsets
 from hofunc.plan.blocks import Local, is_nonlinear
-from hofunc.plan.jets import subsets
 from hofunc.plan.reverse import Pending, elimination_order, substitutions
 from hofunc.plan.slots import Slots, canonical
 from hofunc.plan.wanted import Contraction, Contractions, Wanted, highest

@@ -1,19 +1,17 @@
-"""Jets: Taylor coefficients of the nodes along the slots of a contracted derivative, and adjoints along some of them.
+"""Jets: Taylor coefficients of the nodes of a graph along the slots of a contracted derivative.
 
 The coefficient of a node along some slots is its derivative in the directions that these stand for, with the labels
 that only they bear already summed: for a Laplacian, along both of its slots, it is one vector and not a matrix. By the
 rule of Faa di Bruno it is a sum over the ways to deal the slots out to those of the local derivatives; ways that an
 exchange of like slots makes equal are computed once, and so are coefficients that differ only by the names of labels.
-
-The adjoint of a node along some slots is the same coefficient of the derivative of the output by the node.
 Source: Griewank and Walther, Evaluating Derivatives (2008), chapters 10.2 and 13; Bettencourt, Johnson and Duvenaud,
 Taylor-mode automatic differentiation for higher-order derivatives in JAX (2019), for Faa di Bruno's rule by partitions.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
-from itertools import chain, combinations, product
+from itertools import chain, product
 from math import prod
 from operator import or_
 from typing import NamedTuple
@@ -24,14 +22,11 @@ from hofunc.algebra.partitions import Key
 from hofunc.algebra.term import Factor, Term, with_slots
 from hofunc.graph.node import Ref
 from hofunc.plan.accumulate import accumulated
-from hofunc.plan.blocks import Blocks, Local, is_nonlinear
+from hofunc.plan.blocks import Local, is_nonlinear
 from hofunc.plan.contract import contract
 from hofunc.plan.program import Builder
-from hofunc.plan.reverse import reverse
 from hofunc.plan.slots import (
     Bearer,
-    Indices,
-    Places,
     Slots,
     axes_of,
     canonical,
@@ -43,22 +38,6 @@ from hofunc.plan.slots import (
     tied,
 )
 from hofunc.plan.symmetric import Symmetry, pays
-
-
-class Start(NamedTuple):
-    """The output from which adjoints start, and what of it is wanted.
-
-    Attributes:
-        node: The output.
-        indices: The index of each of its axes.
-        operands: What it is multiplied by.
-        open: The labels that are kept.
-    """
-
-    node: int
-    indices: Indices
-    operands: tuple[Bearer, ...]
-    open: tuple[str, ...]
 
 
 class Coefficient(NamedTuple):
@@ -86,7 +65,7 @@ def _tight(term: Term, part: Slots, names: Sequence[str], symmetry: Symmetry) ->
 
 
 class Jets:
-    """Taylor coefficients and adjoints of the nodes of a graph, each computed once.
+    """Taylor coefficients of the nodes of a graph, each computed once.
 
     Args:
         builder: Takes the steps.
@@ -98,16 +77,11 @@ class Jets:
         self._nodes = builder.lowered.graph.nodes
         self._coefficients: dict[tuple[int, Slots], Coefficient] = {}
         self._opened: dict[tuple[int, Slots], list[Term]] = {}  # those that are packed, with all their slots
-        self._adjoints: dict[tuple[Start, int, Slots], list[Term]] = {}
-        self._blocks: dict[int, Blocks] = {}
-        self._takers: dict[int, list[int]] = defaultdict(list)  # by node, those that are computed from it
         inputs = [number for number in builder.lowered.graph.inputs if self._nodes[number].active]
         self._depends = {number: 1 << number for number in inputs}  # sets of inputs, as the bits of a number
         for node in sorted(local):
             operands = {operand for key in local[node] for operand in key}
             self._depends[node] = reduce(or_, (self._depends[operand] for operand in operands), 0)
-            for operand in operands:
-                self._takers[operand].append(node)
 
     def sizes(self, bearers: Iterable[Bearer]) -> dict[str, int]:
         """Return the size of every label that something bears."""
@@ -134,7 +108,7 @@ class Jets:
         """Return the coefficient of a node along canonical slots, as it is kept."""
         if (node, slots) not in self._coefficients:
             self._coefficients[node, slots] = found = self._coefficient(node, slots)
-            self._carried(node, (*found.plain, *found.packed), is_adjoint=False)
+            self.carries(node, (*found.plain, *found.packed), is_adjoint=False)
         return self._coefficients[node, slots]
 
     def _coefficient(self, node: int, slots: Slots) -> Coefficient:
@@ -142,13 +116,13 @@ class Jets:
         if not all(any(depends >> number & 1 for number, _ in slot) for slot in slots.slots):
             return Coefficient([], [])
         if node not in self.local:
-            return Coefficient(self._added(self._seeds(node, slots)), [])
+            return Coefficient(self.added(self._seeds(node, slots)), [])
         symmetry = self._symmetry(slots)
         if symmetry is None:
-            return Coefficient(self._added(self.composed(self.local[node], slots)), [])
+            return Coefficient(self.added(self.composed(self.local[node], slots)), [])
         found = list(self._tightened(self.local[node], slots, *symmetry))
         plain, packed = ([term for term, is_packed in found if is_packed == kind] for kind in (False, True))
-        return Coefficient(self._added(plain), self._added(packed))
+        return Coefficient(self.added(plain), self.added(packed))
 
     def _symmetry(self, slots: Slots) -> tuple[tuple[str, ...], Symmetry] | None:
         """Return the open labels in which a coefficient is symmetric, and how it is packed, if it is."""
@@ -161,22 +135,21 @@ class Jets:
     ) -> Iterator[tuple[Term, bool]]:
         """Yield what `composed` does, and whether it is packed, as it is where all that it is made of can be."""
         sizes = {**self.sizes(slots.bearers()), _PACKED: symmetry.entries}
-        rest = tuple([name for name in slots.open if name not in names])
         for outers, operands, parts, factors in self._dealt(local, slots, 1):
-            if len(parts) == 1:
+            if len(parts) == 1:  # all of it enters linearly, as it is kept
                 kept = self._kept(operands[0], slots)
-                inner = [*((term, False) for term in kept.plain), *((term, True) for term in kept.packed)]
-                found = ((compose(outer, [term]), is_packed) for outer, (term, is_packed) in product(outers, inner))
-                yield from ((term, is_packed) for term, is_packed in found if term is not None)
+                for outer, (place, inners) in product(outers, enumerate(kept)):
+                    found = (compose(outer, [inner]) for inner in inners)
+                    yield from ((term, place == 1) for term in found if term is not None)
                 continue
             inners = [self.coefficient(operand, part) for operand, part in zip(operands, parts, strict=True)]
             for outer, *chosen in product(outers, *inners):
                 tight = [_tight(term, part, names, symmetry) for term, part in zip(chosen, parts, strict=True)]
                 is_packed = None not in tight
+                packed = names if is_packed else ()
+                borne = tuple(chain(*(_names(part.open, packed) for part in parts)))
                 term = compose(outer, tight if is_packed else chosen)
-                borne = [_names(part.open, names if is_packed else ()) for part in parts]
-                kept_names = (*rest, _PACKED) if is_packed else slots.open
-                term = term and tied(term, 0, tuple(chain(*borne)), kept_names, factors, sizes)
+                term = term and tied(term, 0, borne, _names(slots.open, packed), factors, sizes)
                 if term is not None:
                     yield term, is_packed
 
@@ -216,107 +189,17 @@ class Jets:
                     scaled = [outer._replace(coefficient=outer.coefficient * times) for outer in outers]
                     yield scaled, key, [slots.part(group) for group in groups], slots.joining(groups)
 
-    def _added(self, terms: Iterable[Term]) -> list[Term]:
+    def added(self, terms: Iterable[Term]) -> list[Term]:
+        """Contract terms and add them up."""
         return accumulated(self.builder, [contract(self.builder, term) for term in terms])
 
-    def _carried(self, node: int, terms: Iterable[Term], *, is_adjoint: bool) -> None:
-        """Take note of how many vectors terms are: labels that the node itself bears are none of theirs."""
+    def carries(self, node: int, terms: Iterable[Term], *, is_adjoint: bool) -> None:
+        """Take note that a node carries terms, and of how many vectors they are: its own labels are none of theirs."""
         for term in terms:
-            if is_adjoint and term.slots:
-                own, others = term.slots[0], (term.out, *term.slots[1:])
-            else:
-                own, others = term.out, term.slots
-            labels = {*labels_of(*others)} - {*labels_of(own)}
-            register = self.builder.value(node) if not term.factors else term.factors[0].source
-            self.builder.carried.setdefault(node, []).append(
-                (register, prod(int(label.size) for label in labels), is_adjoint)
-            )
-
-    def fill_adjoints(self, start: Start, slots: Slots) -> None:
-        """Compute adjoints along all choices of some slots, from the output on, so that no later question goes deep."""
-        parts = [slots.part(places) for places in subsets(len(slots.slots))]
-        for node in sorted([*self.local, *self.builder.lowered.graph.inputs], reverse=True):
-            for part in parts:
-                self.adjoint(start, node, part)
-
-    def adjoint(self, start: Start, node: int, slots: Slots) -> list[Term]:
-        """Return the coefficient of the derivative of an output by a node: contracted terms.
-
-        Their outputs are the open labels of the start; the node's slot comes first, then one for every open label.
-        """
-        known, places = canonical(slots)
-        if (start, node, known) not in self._adjoints:
-            if node == start.node:
-                terms = [] if known.slots else [self._started(start)]
-            else:
-                terms = self._added(self._led_back(start, node, known))
-            self._adjoints[start, node, known] = terms
-            self._carried(node, terms, is_adjoint=True)
-        order = (0, *(1 + place for place in places))
-        return [with_slots(term, order) for term in self._adjoints[start, node, known]]
-
-    def _started(self, start: Start) -> Term:
-        names = labelled(self.sizes([(start.node, start.indices), *start.operands]))
-        factors = tuple([Factor(Ref(number), axes_of(indices, names)) for number, indices in start.operands])
-        axes = axes_of(start.indices, names, self._nodes[start.node].shape)
-        return contract(self.builder, Term(1, factors, axes_of(start.open, names), (axes,)))
-
-    def _led_back(self, start: Start, node: int, slots: Slots) -> Iterator[Term]:
-        """Yield the adjoint of a node by those of the nodes that take it."""
-        sizes = self.sizes(slots.bearers())
-        for taker in self._takers[node]:
-            for places in subsets(len(slots.slots)):
-                rest = tuple(place for place in range(len(slots.slots)) if place not in places)
-                adjoints = self.adjoint(start, taker, slots.part(places))
-                for term, indices, groups in self._slopes(taker, node, slots, rest) if adjoints else ():
-                    for adjoint in adjoints:
-                        outer_open = slots.part(places).open
-                        found = compose(adjoint, [term, *[None] * len(outer_open)])
-                        if found is None:
-                            continue
-                        count = len(outer_open)
-                        order = (count, *range(count), *range(count + 1, len(found.slots)))
-                        operands = slots.joining((places, *groups))
-                        found = tied(with_slots(found, order), 1, (*outer_open, *indices), slots.open, operands, sizes)
-                        if found is not None:
-                            yield found
-
-    def _slopes(
-        self, taker: int, node: int, slots: Slots, places: Places
-    ) -> Iterator[tuple[Term, Indices, tuple[Places, ...]]]:
-        """Yield the derivative of a node by one that it takes along some of the slots, not joined yet.
-
-        Each term comes with the labels of its slots beyond the first, and the groups of which they are.
-        """
-        for key, outers in self.local[taker].items():
-            if node not in key or not len(key) - 1 <= len(places) or (len(key) == 1) != (not places):
-                continue
-            here = key.index(node)
-            others = key[:here] + key[here + 1 :]
-            for times, groups in deals(slots.part(places), tuple(Counter(others).values())):
-                own = tuple([tuple([places[place] for place in group]) for group in groups])
-                parts = [slots.part(group) for group in own]
-                inners = [self.coefficient(operand, part) for operand, part in zip(others, parts, strict=True)]
-                for outer, *chosen in product(outers, *inners):
-                    filled: list[Term | None] = [*chosen[:here], None, *chosen[here:]]
-                    term = compose(outer._replace(coefficient=outer.coefficient * times), filled)
-                    if term is not None:
-                        yield term, tuple(chain(*(part.open for part in parts))), own
-
-    def through(self, start: Start, node: int) -> Local:
-        """Return the local derivatives of a node, of orders from two on, as they enter the output."""
-        adjoints = self.adjoint(start, node, NONE)
-        return {
-            key: [term for term in (compose(adjoint, [outer]) for adjoint, outer in product(adjoints, outers)) if term]
-            for key, outers in self.local[node].items()
-            if len(key) > 1
-        }
-
-    def blocks(self, order: int) -> Blocks:
-        """Return whole derivatives of an order."""
-        if order not in self._blocks:
-            self._blocks[order] = reverse(self.builder, self.local, (order,))
-        return self._blocks[order]
+            own, *others = (*term.slots, term.out) if is_adjoint else (term.out, *term.slots)
+            count = prod(int(label.size) for label in {*labels_of(*others)} - {*labels_of(own)})
+            register = term.factors[0].source if term.factors else self.builder.value(node)
+            self.builder.carried.setdefault(node, []).append((register, count, is_adjoint))
 
     def before_nonlinear(self) -> set[int]:
         """Return the nodes whose coefficients are asked for below the highest order: what nonlinear ones take."""
@@ -330,11 +213,3 @@ class Jets:
                 found.add(node)
                 left.extend(self._nodes[node].operands)
         return found
-
-
-NONE = Slots((), (), ())
-
-
-def subsets(count: int) -> list[Places]:
-    """List the choices of some of so many places, none and all among them."""
-    return [chosen for size in range(count + 1) for chosen in combinations(range(count), size)]

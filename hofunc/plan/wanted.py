@@ -6,7 +6,7 @@ from math import prod
 from typing import NamedTuple
 
 from hofunc.graph.node import Graph
-from hofunc.plan.jets import Start
+from hofunc.plan.adjoints import Start
 from hofunc.plan.slots import Bearer, Operand, Slot, Slots, labels_of, sizes_of
 
 

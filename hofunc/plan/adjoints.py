@@ -1,0 +1,137 @@
+"""Adjoints of the nodes of a graph along slots of a contracted derivative.
+
+The adjoint of a node is the derivative of the output by it; along some slots, it is the Taylor coefficient of that.
+With those along all slots but one, the last one is read off where they arrive at the inputs.
+Source: Griewank and Walther, Evaluating Derivatives (2008), chapter 10.2, for adjoints of Taylor polynomials.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from itertools import chain, combinations, product
+from typing import NamedTuple
+
+from hofunc.algebra.compose import compose
+from hofunc.algebra.term import Factor, Term, with_slots
+from hofunc.graph.node import Ref
+from hofunc.plan.blocks import Local
+from hofunc.plan.contract import contract
+from hofunc.plan.jets import Jets
+from hofunc.plan.slots import Bearer, Indices, Places, Slots, axes_of, canonical, deals, labelled, tied
+
+NONE = Slots((), (), ())
+
+
+def subsets(count: int) -> list[Places]:
+    """List the choices of some of so many places, none and all among them."""
+    return [chosen for size in range(count + 1) for chosen in combinations(range(count), size)]
+
+
+class Start(NamedTuple):
+    """The output from which adjoints start, and what of it is wanted.
+
+    Attributes:
+        node: The output.
+        indices: The index of each of its axes.
+        operands: What it is multiplied by.
+        open: The labels that are kept.
+    """
+
+    node: int
+    indices: Indices
+    operands: tuple[Bearer, ...]
+    open: tuple[str, ...]
+
+
+class Adjoints:
+    """Adjoints of the nodes of a graph, each computed once.
+
+    Args:
+        jets: The coefficients of the nodes.
+    """
+
+    def __init__(self, jets: Jets):
+        self._jets = jets
+        self._nodes, self._local = jets.builder.lowered.graph.nodes, jets.local
+        self._known: dict[tuple[Start, int, Slots], list[Term]] = {}
+        self._takers: dict[int, list[int]] = defaultdict(list)  # by node, those that are computed from it
+        for node in sorted(jets.local):
+            for operand in {operand for key in jets.local[node] for operand in key}:
+                self._takers[operand].append(node)
+
+    def fill(self, start: Start, slots: Slots) -> None:
+        """Compute adjoints along all choices of some slots, from the output on, so that no later question goes deep."""
+        parts = [slots.part(places) for places in subsets(len(slots.slots))]
+        for node in sorted([*self._local, *self._jets.builder.lowered.graph.inputs], reverse=True):
+            for part in parts:
+                self.along(start, node, part)
+
+    def along(self, start: Start, node: int, slots: Slots) -> list[Term]:
+        """Return the coefficient of the derivative of an output by a node: contracted terms.
+
+        Their outputs are the open labels of the start; the node's slot comes first, then one for every open label.
+        """
+        known, places = canonical(slots)
+        if (start, node, known) not in self._known:
+            if node == start.node:
+                terms = [] if known.slots else [self._started(start)]
+            else:
+                terms = self._jets.added(self._led_back(start, node, known))
+            self._known[start, node, known] = terms
+            self._jets.carries(node, terms, is_adjoint=True)
+        order = (0, *(1 + place for place in places))
+        return [with_slots(term, order) for term in self._known[start, node, known]]
+
+    def _started(self, start: Start) -> Term:
+        names = labelled(self._jets.sizes([(start.node, start.indices), *start.operands]))
+        factors = tuple([Factor(Ref(number), axes_of(indices, names)) for number, indices in start.operands])
+        axes = axes_of(start.indices, names, self._nodes[start.node].shape)
+        return contract(self._jets.builder, Term(1, factors, axes_of(start.open, names), (axes,)))
+
+    def _led_back(self, start: Start, node: int, slots: Slots) -> Iterator[Term]:
+        """Yield the adjoint of a node by those of the nodes that take it."""
+        sizes = self._jets.sizes(slots.bearers())
+        for taker, places in product(self._takers[node], subsets(len(slots.slots))):
+            before = slots.part(places)
+            rest = tuple([place for place in range(len(slots.slots)) if place not in places])
+            slopes = self._slopes(taker, node, slots, rest) if (adjoints := self.along(start, taker, before)) else ()
+            for (slope, indices, groups), adjoint in product(slopes, adjoints):
+                found = compose(adjoint, [slope, *[None] * len(before.open)])
+                if found is None:
+                    continue
+                count = len(before.open)  # whose slots stayed, and come first
+                turned = with_slots(found, (count, *range(count), *range(count + 1, len(found.slots))))
+                operands = slots.joining((places, *groups))
+                term = tied(turned, 1, (*before.open, *indices), slots.open, operands, sizes)
+                if term is not None:
+                    yield term
+
+    def _slopes(
+        self, taker: int, node: int, slots: Slots, places: Places
+    ) -> Iterator[tuple[Term, Indices, tuple[Places, ...]]]:
+        """Yield the derivative of a node by one that it takes along some of the slots, not joined yet.
+
+        Each term comes with the labels of its slots beyond the first, and the groups of which they are.
+        """
+        for key, outers in self._local[taker].items():
+            if node not in key or not len(key) - 1 <= len(places) or (len(key) == 1) != (not places):
+                continue
+            here = key.index(node)
+            others = key[:here] + key[here + 1 :]
+            for times, groups in deals(slots.part(places), tuple(Counter(others).values())):
+                own = tuple([tuple([places[place] for place in group]) for group in groups])
+                parts = [slots.part(group) for group in own]
+                inners = [self._jets.coefficient(operand, part) for operand, part in zip(others, parts, strict=True)]
+                for outer, *chosen in product(outers, *inners):
+                    filled: list[Term | None] = [*chosen[:here], None, *chosen[here:]]
+                    term = compose(outer._replace(coefficient=outer.coefficient * times), filled)
+                    if term is not None:
+                        yield term, tuple(chain(*(part.open for part in parts))), own
+
+    def through(self, start: Start, node: int) -> Local:
+        """Return the local derivatives of a node, of orders from two on, as they enter the output."""
+        adjoints = self.along(start, node, NONE)
+        return {
+            key: [term for term in (compose(adjoint, [outer]) for adjoint, outer in product(adjoints, outers)) if term]
+            for key, outers in self._local[node].items()
+            if len(key) > 1
+        }
