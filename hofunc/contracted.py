@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
 from itertools import accumulate, chain
-from typing import Any, NoReturn
+from typing import Any, NoReturn, overload
 
 import torch
 
@@ -22,6 +22,37 @@ from hofunc.transforms import Options, Transform
 
 STRATEGIES = ("auto", *contraction.STRATEGIES)
 MOST_BOUND = 64  # shapes for which what patterns mean is kept
+
+
+@overload
+def einsum(
+    f: Callable[..., Any],
+    pattern: Any,
+    argnums: Any = 0,
+    *,
+    has_aux: bool = ...,
+    strategy: str = ...,
+    chunk_size: int | None = ...,
+    max_bytes: int | None = ...,
+    estimate: None = None,
+) -> "Einsum": ...
+
+
+@overload
+def einsum(
+    f: Callable[..., Any],
+    pattern: Any,
+    argnums: Any = 0,
+    *,
+    has_aux: bool = ...,
+    strategy: str = ...,
+    chunk_size: int | None = ...,
+    max_bytes: int | None = ...,
+    estimate: Mapping[str, int],
+    directions: str = ...,
+    generator: torch.Generator | None = ...,
+    with_error: bool = ...,
+) -> Estimate: ...
 
 
 def einsum(
