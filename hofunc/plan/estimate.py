@@ -5,7 +5,7 @@ strategy that needs least is planned first, and one that cannot be the better on
 """
 
 from collections.abc import Mapping, Sequence
-from math import comb, prod
+from math import comb, inf, prod
 from typing import NamedTuple
 
 from hofunc.algebra.extents import Rows
@@ -14,6 +14,7 @@ from hofunc.plan.blocks import Local, is_nonlinear
 from hofunc.plan.reverse import Pending, elimination_order, substitutions
 
 MOST = 200_000  # compositions at which counting ends
+HOPELESS = 10  # times as long as another strategy runs, likewise
 ENTRIES = 50_000  # that run as long as the calls of a composition, most of them by some structure that is not seen here
 
 
@@ -29,7 +30,20 @@ class Estimate(NamedTuple):
     run: float
 
 
-def estimate(graph: Graph, local: Mapping[int, Local], orders: Sequence[int], strategy: str) -> Estimate:
+def estimates(
+    graph: Graph, local: Mapping[int, Local], orders: Sequence[int], strategies: Sequence[str]
+) -> dict[str, Estimate]:
+    """Estimate what strategies take; that by reverse, which is counted block by block, is counted last."""
+    found: dict[str, Estimate] = {}
+    for name in sorted(strategies, key=lambda name: name == "reverse"):
+        most = HOPELESS * min((each.run for each in found.values()), default=inf)
+        found[name] = estimate(graph, local, orders, name, most)
+    return {name: found[name] for name in strategies}
+
+
+def estimate(
+    graph: Graph, local: Mapping[int, Local], orders: Sequence[int], strategy: str, most: float = inf
+) -> Estimate:
     """Estimate what a strategy takes.
 
     Sizes are those of one row where rows are marked, as if nothing but rows had a structure.
@@ -39,11 +53,12 @@ def estimate(graph: Graph, local: Mapping[int, Local], orders: Sequence[int], st
         local: The local derivatives of its nodes.
         orders: The orders wanted.
         strategy: One of STRATEGIES.
+        most: What it may run before counting ends.
     """
     sizes = [prod(1 if isinstance(size, Rows) else int(size) for size in node.shape) for node in graph.nodes]
     rows = max((int(size) for node in graph.nodes for size in node.shape if isinstance(size, Rows)), default=1)
     if strategy == "reverse":
-        return _of_reverse(graph, local, max(orders), sizes, rows / ENTRIES)
+        return _of_reverse(graph, local, max(orders), sizes, rows / ENTRIES, most)
     return _of_directions(graph, local, max(orders), sizes, rows / ENTRIES, is_mixed=strategy == "mixed")
 
 
@@ -70,7 +85,9 @@ def _of_directions(
     return Estimate(total, run)
 
 
-def _of_reverse(graph: Graph, local: Mapping[int, Local], order: int, sizes: Sequence[int], rate: float) -> Estimate:
+def _of_reverse(
+    graph: Graph, local: Mapping[int, Local], order: int, sizes: Sequence[int], rate: float, most: float
+) -> Estimate:
     """Count by eliminating nodes from the keys of blocks, those of all outputs together."""
     blocks = Pending()
     for output in graph.outputs:
@@ -84,6 +101,6 @@ def _of_reverse(graph: Graph, local: Mapping[int, Local], order: int, sizes: Seq
                 total += 1
                 run += 1 + rate * prod(sizes[other] for other in target)
                 blocks.add((0, target), ())
-        if total > MOST:
+        if total > MOST or run > most:
             break
     return Estimate(total, run)

@@ -12,7 +12,7 @@ from hofunc.options import max_plan_seconds
 from hofunc.plan.blocks import Local, local_blocks
 from hofunc.plan.blueprint import Blueprint, Limits, Peak, drawn, own_peak
 from hofunc.plan.cost import rates_of
-from hofunc.plan.estimate import Estimate, estimate
+from hofunc.plan.estimate import Estimate, estimates
 from hofunc.plan.packing import DirectionsError
 from hofunc.plan.program import TooManyStepsError, device_of
 from hofunc.plan.rows import number_of_rows, with_rows
@@ -149,7 +149,7 @@ def _maker(
 
 def _estimates(lowered: Lowered, local: dict[int, Local], orders: Sequence[int]) -> dict[str, Estimate]:
     """Return what the strategies take of which one is to be taken, the one that should run fastest first."""
-    found = {name: estimate(lowered.graph, local, orders, name) for name in _candidates(lowered, local, orders)}
+    found = estimates(lowered.graph, local, orders, _candidates(lowered, local, orders))
     return dict(sorted(found.items(), key=lambda item: item[1].run))
 
 
