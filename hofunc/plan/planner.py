@@ -23,7 +23,7 @@ from hofunc.rules.settle import settling
 FIRST_LEAVE = 1500  # steps of planning that a strategy may take before the others have their turn
 _LEAVE_GROWS = 4
 _PER_COMPOSITION = 5  # steps of planning at most, as a rule
-STEP_SECONDS = 1e-4  # that a step of planning takes, about
+STEP_SECONDS = 4e-5  # that a step of planning takes, about
 LONG = 2.0  # seconds of planning, from which on it is announced
 
 # How many steps of planning a strategy may take for as long as the best plan runs, in calls that compute nothing. A
