@@ -34,16 +34,23 @@ def _accumulated(builder: Builder, terms: Sequence[Term]) -> list[Term]:
     summed = _covered(builder, [term for term in summed if term.coefficient != 0])
     result: list[Term] = []
     for _, alike in groupby(sorted(summed, key=_size, reverse=True), key=_size):
-        larger = len(result)  # of two patterns of one size neither lies in the other
-        for term in alike:
-            for place, general in enumerate(result[:larger]):
-                bindings = embedding(term, general)
+        larger = [(place, _first(term)) for place, term in enumerate(result)]
+        for term in alike:  # of two patterns of one size neither lies in the other
+            start, stop = _first(term)
+            for place in [place for place, (first, last) in larger if first <= start and stop <= last]:
+                bindings = embedding(term, result[place])
                 if bindings is not None:
-                    result[place] = _fold(builder, general, term, bindings)
+                    result[place] = _fold(builder, result[place], term, bindings)
                     break
             else:
                 result.append(term)
     return result
+
+
+def _first(term: Term) -> tuple[int, int]:
+    """Return where the first segment of a term that is part of a range starts and stops."""
+    segments = (segment for axes in (*term.slots, term.out) for axis in axes for segment in axis)
+    return next(((segment.start, segment.stop) for segment in segments if segment.extent > 1), (0, 0))
 
 
 def _covered(builder: Builder, terms: Sequence[Term]) -> list[Term]:

@@ -6,7 +6,7 @@ strategy that needs least is planned first, and one that cannot be the better on
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from math import comb, prod
+from math import comb, inf, prod
 from typing import NamedTuple
 
 from hofunc.algebra.extents import Rows
@@ -18,6 +18,7 @@ from hofunc.plan.slots import Slots, canonical
 from hofunc.plan.wanted import Contraction, Contractions, Wanted, highest
 
 MOST = 200_000  # compositions at which counting ends
+HOPELESS = 10  # times as long as another strategy runs, likewise
 ENTRIES = 50_000  # that run as long as the calls of a composition, most of them by some structure that is not seen here
 
 
@@ -33,7 +34,19 @@ class Estimate(NamedTuple):
     run: float
 
 
-def estimate(graph: Graph, local: Mapping[int, Local], wanted: Wanted, strategy: str) -> Estimate:
+def estimates(
+    graph: Graph, local: Mapping[int, Local], wanted: Wanted, strategies: Sequence[str]
+) -> dict[str, Estimate]:
+    """Estimate what strategies take; that by blocks, which is counted block by block, is counted last."""
+    by_blocks = "blocks" if isinstance(wanted, Contractions) else "reverse"
+    found: dict[str, Estimate] = {}
+    for name in sorted(strategies, key=lambda name: name == by_blocks):
+        most = HOPELESS * min((each.run for each in found.values()), default=inf)
+        found[name] = estimate(graph, local, wanted, name, most)
+    return {name: found[name] for name in strategies}
+
+
+def estimate(graph: Graph, local: Mapping[int, Local], wanted: Wanted, strategy: str, most: float = inf) -> Estimate:
     """Estimate what a strategy takes.
 
     Sizes are those of one row where rows are marked, as if nothing but rows had a structure.
@@ -43,11 +56,12 @@ def estimate(graph: Graph, local: Mapping[int, Local], wanted: Wanted, strategy:
         local: The local derivatives of its nodes.
         wanted: What is asked for.
         strategy: One of those by which it can be computed.
+        most: What it may run before counting ends.
     """
     sizes = [prod(1 if isinstance(size, Rows) else int(size) for size in node.shape) for node in graph.nodes]
     rows = max((int(size) for node in graph.nodes for size in node.shape if isinstance(size, Rows)), default=1)
     if strategy == "blocks" or (strategy == "reverse" and not isinstance(wanted, Contractions)):
-        return _of_reverse(graph, local, highest(wanted), sizes, rows / ENTRIES)
+        return _of_reverse(graph, local, highest(wanted), sizes, rows / ENTRIES, most)
     if strategy == "each" and isinstance(wanted, Contractions):
         each = [fastest(graph, local, contraction)[1] for contraction in chain(*wanted.sums)]
         return Estimate(sum(one.compositions for one in each), sum(one.run for one in each))
@@ -86,7 +100,9 @@ def _of_directions(
     return Estimate(total, run)
 
 
-def _of_reverse(graph: Graph, local: Mapping[int, Local], order: int, sizes: Sequence[int], rate: float) -> Estimate:
+def _of_reverse(
+    graph: Graph, local: Mapping[int, Local], order: int, sizes: Sequence[int], rate: float, most: float
+) -> Estimate:
     """Count by eliminating nodes from the keys of blocks, those of all outputs together."""
     blocks = Pending()
     for output in graph.outputs:
@@ -100,7 +116,7 @@ def _of_reverse(graph: Graph, local: Mapping[int, Local], order: int, sizes: Seq
                 total += 1
                 run += 1 + rate * prod(sizes[other] for other in target)
                 blocks.add((0, target), ())
-        if total > MOST:
+        if total > MOST or run > most:
             break
     return Estimate(total, run)
 

@@ -12,7 +12,7 @@ from hofunc.options import max_plan_seconds
 from hofunc.plan.blocks import Local, local_blocks
 from hofunc.plan.blueprint import Blueprint, Limits, Peak, drawn, own_peak
 from hofunc.plan.cost import rates_of
-from hofunc.plan.estimate import Estimate, estimate
+from hofunc.plan.estimate import Estimate, estimates
 from hofunc.plan.packing import DirectionsError
 from hofunc.plan.program import TooManyStepsError, device_of
 from hofunc.plan.rows import number_of_rows, with_rows
@@ -24,7 +24,7 @@ from hofunc.rules.settle import settling
 FIRST_LEAVE = 1500  # steps of planning that a strategy may take before the others have their turn
 _LEAVE_GROWS = 4
 _PER_COMPOSITION = 5  # steps of planning at most, as a rule
-STEP_SECONDS = 1e-4  # that a step of planning takes, about
+STEP_SECONDS = 4e-5  # that a step of planning takes, about
 LONG = 2.0  # seconds of planning, from which on it is announced
 
 # How many steps of planning a strategy may take for as long as the best plan runs, in calls that compute nothing. A
@@ -158,7 +158,7 @@ def _maker(
 
 def _estimates(lowered: Lowered, local: dict[int, Local], wanted: Wanted) -> dict[str, Estimate]:
     """Return what the strategies take of which one is to be taken, the one that should run fastest first."""
-    found = {name: estimate(lowered.graph, local, wanted, name) for name in _candidates(lowered, local, wanted)}
+    found = estimates(lowered.graph, local, wanted, _candidates(lowered, local, wanted))
     return dict(sorted(found.items(), key=lambda item: item[1].run))
 
 

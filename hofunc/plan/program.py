@@ -97,6 +97,7 @@ class Builder:
         self._known: dict[Hashable, Register] = {}
         self._given: dict[int, Given] = {}
         self._shapes: dict[int, tuple[tuple[int, ...], torch.dtype]] = {}
+        self._constants: dict[int, tuple[tuple[float, ...], Register]] = {}
         self._count = 0
 
     def emit(self, function: Callable | Call, *args: Any) -> Register:
@@ -195,12 +196,15 @@ class Builder:
 
     def constant(self, numbers: tuple[float, ...]) -> Register:
         """Return the register of a vector of numbers: places if they are ints, else of the program's dtype."""
-        key = ("constant", numbers, type(numbers[0]))
-        if key not in self._known:
-            dtype = torch.long if isinstance(numbers[0], int) else self.dtype
-            vector = torch.tensor(numbers, dtype=dtype, device=self.device)
-            self._known[key] = self._give(vector, (len(numbers),), dtype)
-        return self._known[key]
+        same = self._constants.get(id(numbers))  # of places there are many, which take long to hash
+        if same is None:
+            key = ("constant", numbers, type(numbers[0]))
+            if key not in self._known:
+                dtype = torch.long if isinstance(numbers[0], int) else self.dtype
+                vector = torch.tensor(numbers, dtype=dtype, device=self.device)
+                self._known[key] = self._give(vector, (len(numbers),), dtype)
+            self._constants[id(numbers)] = same = numbers, self._known[key]
+        return same[1]
 
     def hold(self, tensor: torch.Tensor) -> Register:
         """Return the register of a constant of the plan."""

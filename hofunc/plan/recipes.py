@@ -50,14 +50,14 @@ class Recipe(NamedTuple):
     results: tuple[_Result, ...]
     terms: tuple[Term | None, ...]
 
-    def followed(self, builder: Builder, sources: Sequence[Register]) -> list[Term]:
-        """Take the steps for tensors in the places of the factors, and return the terms."""
+    def followed(self, builder: Builder, sources: Sequence[Register], times: float = 1) -> list[Term]:
+        """Take the steps for tensors in the places of the factors, and return the terms, times a number."""
         found = [*sources]
         for function, args in self.steps:
             found.append(builder.emit(function, *[found[arg] if type(arg) is _Place else arg for arg in args]))
         return [
             Term(
-                coefficient,
+                coefficient * times,
                 tuple([Factor(found[name] if type(name) is _Place else name, axes) for name, axes in factors]),
                 out,
                 slots,
@@ -145,11 +145,7 @@ class _Composition:
         """Return the composition of terms."""
         if self.term is None:
             return None
-        coefficient, sources = outer.coefficient, [factor.source for factor in outer.factors]
-        for inner in inners:
-            if inner is not None:
-                coefficient *= inner.coefficient
-                sources += [factor.source for factor in inner.factors]
+        coefficient, sources = _parts(outer, inners)
         count, factors, out, slots = self.term
         named = [Factor(source, factor.axes) for source, factor in zip(sources, factors, strict=False)]
         return Term(coefficient * count, (*named, *factors[len(sources) :]), out, slots)
@@ -173,18 +169,37 @@ def composed_and(
 ) -> Term | None:
     """Return the contraction of what `compose` returns, by a function that takes a step of planning for it."""
     found = _composition(builder, outer, inners)
-    term = found.of(outer, inners)
-    if term is None or any(isinstance(factor.source, _OPERATORS) for factor in term.factors):
+    if found.term is None:
+        return None
+    coefficient, sources = _parts(outer, inners)
+    count, factors, _, _ = found.term
+    is_applied = len(factors) > len(sources) or any(isinstance(source, _OPERATORS) for source in sources)
+    if is_applied:
+        term = found.of(outer, inners)
         return term and contract(builder, term)
     builder.spend()
-    if not term.factors:
-        return term
+    if not factors:
+        return found.of(outer, inners)
     if found.recipe is None:
-        draft, sources = _Draft(builder), [Register(-1 - number) for number in range(len(term.factors))]
-        factors = tuple(Factor(source, f.axes) for source, f in zip(sources, term.factors, strict=True))
-        found.recipe = draft.recipe(sources, [contract(draft, term._replace(coefficient=1, factors=factors))], ())
-    (result,) = found.recipe.followed(builder, [builder.tensor(source, axes) for source, axes in term.factors])
-    return result._replace(coefficient=term.coefficient)
+        draft, names = _Draft(builder), [Register(-1 - number) for number in range(len(factors))]
+        unit = [Factor(name, factor.axes) for name, factor in zip(names, factors, strict=True)]
+        found.recipe = draft.recipe(
+            names, [contract(draft, found.term._replace(coefficient=1, factors=tuple(unit)))], ()
+        )
+    named = zip(sources, factors, strict=True)
+    registers = [s if type(s) is Register else builder.tensor(s, factor.axes) for s, factor in named]
+    (result,) = found.recipe.followed(builder, registers, coefficient * count)
+    return result
+
+
+def _parts(outer: Term, inners: Sequence[Term | None]) -> tuple[float, list[Any]]:
+    """Return the product of the coefficients of terms, and what their factors name."""
+    coefficient, sources = outer.coefficient, [factor.source for factor in outer.factors]
+    for inner in inners:
+        if inner is not None:
+            coefficient *= inner.coefficient
+            sources += [factor.source for factor in inner.factors]
+    return coefficient, sources
 
 
 _OPERATORS = (Delta, Map, Mask)  # which are applied, to what they are multiplied with

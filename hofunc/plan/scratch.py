@@ -202,6 +202,7 @@ def _of_heads(args: Sequence[Any], _: Any) -> int:
 
 _INSIDE: dict[Any, Callable[[Sequence[Any], Any], float]] = {
     aten.convolution.default: _of_convolution,
+    aten.convolution_backward.default: lambda args, result: _nbytes(result[0]) * (args[9] > 1),
     aten.logsumexp.default: lambda args, result: _nbytes(args[0], result),
     aten.linalg_inv_ex.default: lambda args, _: _nbytes(args[0]) + 4 * args[0].numel() // args[0].shape[-1] + 600,
     aten._linalg_det.default: _of_first(0.2),

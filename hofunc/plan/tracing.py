@@ -22,6 +22,8 @@ from hofunc.plan.program import Given, Program, Register, Step, cut
 from hofunc.plan.scratch import called, of_product
 from hofunc.rules.lower import isolated
 
+# What a function may raise that needs values; nothing else, as what a limit on time raises is none of it.
+_NEEDS_VALUES = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 SCATTERS = (select_scatter, torch.diagonal_scatter, views.narrow_scatter)
 
 # What a function may raise that needs values; nothing else, as what a limit on time raises is none of it.

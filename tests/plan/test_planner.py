@@ -14,7 +14,7 @@ from hofunc.plan import packing, planner
 from hofunc.plan.blocks import local_blocks
 from hofunc.plan.blueprint import Blueprint, Limits, own_peak
 from hofunc.plan.cost import Cost, StepCost
-from hofunc.plan.estimate import Estimate, estimate
+from hofunc.plan.estimate import HOPELESS, Estimate, estimate, estimates
 from hofunc.plan.planner import plan, rival
 from hofunc.plan.program import TooManyStepsError
 from hofunc.plan.strategies import STRATEGIES
@@ -263,3 +263,19 @@ def test_a_plan_is_made_in_full_once_calls_have_taken_as_long(
     assert calls == planned
     for each in results:
         torch.testing.assert_close(each, torch.func.hessian(f)(x))
+
+
+def test_counting_ends_where_a_strategy_cannot_be_the_fastest() -> None:
+    def f(x: Tensor) -> Tensor:
+        states = [x[place].sin() for place in range(40)]
+        return torch.stack([one * other for one, other in pairwise(states)]).prod()
+
+    recording = recorded(f, rand(CPU, 40))
+    lowered = lower(recording.graph, recording.values, 3)
+    local = local_blocks(lowered, 3)
+    found = estimates(lowered.graph, local, (3,), STRATEGIES)
+    assert list(found) == list(STRATEGIES)
+    for name in STRATEGIES:
+        alone = estimate(lowered.graph, local, (3,), name)
+        is_hopeless = alone.run > HOPELESS * min(each.run for other, each in found.items() if other != "reverse")
+        assert (found[name] == alone) is not (name == "reverse" and is_hopeless)

@@ -19,6 +19,15 @@ CPU = torch.device("cpu")
 X, SQUARES = rand(CPU, 60, 64), rand(CPU, 60, 8, 8) + 8 * torch.eye(8, dtype=torch.float64)
 IMAGE, KERNEL = rand(CPU, 4, 6, 12, 12), rand(CPU, 4, 6, 3, 3)
 
+
+def back(x: Tensor, large: Tensor, w: Tensor, groups: int) -> Tensor:
+    """Return the derivative of a convolution by its operand, in a direction of its result."""
+    ones, mask = [1, 1], [True, False, False]
+    args = (x, large, w, None, ones, ones, ones, False, [0, 0], groups, mask)
+    result: Tensor = torch.ops.aten.convolution_backward(*args)[0]
+    return result
+
+
 CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "temporaries": (lambda x: (x.sin() + x.cos()) * x, (X,)),
     "temporaries of one size after those of another": (lambda x: (x[:, None] * x[:, :8, None]).sum(1).sin(), (X,)),
@@ -35,9 +44,17 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "a product of what is repeated": (torch.mm, (X[:1].expand(60, 64), X.t())),
     "a product of what is transposed": (torch.mm, (X.t(), X)),
     "a convolution": (F.conv2d, (IMAGE, KERNEL)),
-    "a convolution by groups": (lambda x, w: F.conv2d(x, w, groups=2), (IMAGE, KERNEL[:, :3])),
+    "a convolution by groups": (lambda x, w: F.conv2d(x, w, groups=2), (IMAGE, KERNEL[:, :3].contiguous())),
     "a dilated convolution": (lambda x, w: F.conv2d(x, w, dilation=2), (IMAGE, KERNEL)),
     "a transposed convolution": (F.conv_transpose2d, (IMAGE, KERNEL.transpose(0, 1).contiguous())),
+    "the transpose of a convolution": (
+        lambda x, w: back(x, x.new_empty(4, 6, 12, 12), w, 1),
+        (IMAGE[:, :4].contiguous(), KERNEL),
+    ),
+    "the transpose of one by groups": (
+        lambda x, w: back(x, x.new_empty(4, 6, 12, 12), w, 2),
+        (IMAGE[:, :4].contiguous(), KERNEL[:, :3].contiguous()),
+    ),
     "distances": (lambda x: torch.cdist(x, x), (X,)),
     "interpolation": (lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"), (IMAGE,)),
 }
