@@ -3,7 +3,7 @@
 PYTHON ?= python3
 TORCH ?=
 VENV := .venv$(if $(TORCH),-$(TORCH))
-BIN := $(VENV)/bin
+BIN = $(VENV)/bin# of the environment of the target that is made
 CONFORMANCE := verification/test_conformance.py
 SAMPLES ?= all
 DEMO_PICTURE := build/diabetes.png

@@ -83,13 +83,18 @@ def of_cell(name: str, label: str, cell: CellType) -> Holding:
     """Hold what is in a cell of a closure."""
 
     def read() -> tuple:
-        try:
-            return (cell.cell_contents,)
-        except ValueError:  # it is empty
-            return (MISSING,)
+        return (held_by(cell),)
 
     values = read()
     return Holding(name, (label,), values, read, _by_ids(read, values))
+
+
+def held_by(cell: CellType) -> Any:
+    """Return what is in a cell of a closure; MISSING if it is empty, as where the name is bound later."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return MISSING
 
 
 def of_slot(name: str, owner: Any, slot: str) -> Holding:

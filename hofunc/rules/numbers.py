@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
+from hofunc.graph.holding import held_by
 from hofunc.graph.node import NUMBER, Exact, Graph, Node, Ref, refs
 from hofunc.rules.kinds import Composite, Constant, Rule
 from hofunc.rules.registry import FUSIONS, RULES
@@ -187,4 +188,4 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _closed_over(function: Callable) -> list[Any]:
-    return [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
+    return [*map(held_by, getattr(function, "__closure__", None) or ())]

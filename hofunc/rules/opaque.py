@@ -138,6 +138,8 @@ def nested_derivative(op: Any, output: int | None, positions: Positions, args: t
 
 def _unsupported(op: Any, got: str, expected: str) -> UnsupportedOpError:
     remedy = "Write f with other ops, or add a rule (docs/adding-an-op.md)."
+    if isinstance(op, FunctionOp):
+        remedy += " Or, if its forward consists of ops of torch, have that recorded: hofunc.options(functions=[...])."
     return UnsupportedOpError(f"hofunc: no rule for {op}", got=got, expected=expected, remedy=remedy)
 
 

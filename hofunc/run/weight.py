@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from hofunc.graph.holding import held_by
 from hofunc.graph.identity import innermost
 from hofunc.plan.blueprint import Blueprint
 from hofunc.plan.memory import memory_of
@@ -59,7 +60,7 @@ def _parts(item: Any) -> list[Any]:
     if isinstance(item, partial):
         return [item.func, item.args, item.keywords]
     if isinstance(item, FunctionType):
-        return [item.__defaults__, *(cell.cell_contents for cell in item.__closure__ or ())]
+        return [item.__defaults__, *map(held_by, item.__closure__ or ())]
     if isinstance(item, MethodType):
         return [item.__self__]
     names = [field.name for field in fields(item)] if is_dataclass(item) else getattr(item, "__dict__", {})

@@ -41,3 +41,13 @@ def test_tensors_are_found_wherever_they_are() -> None:
     found = [*_tensors([holders, holders])]
     assert {*map(id, found)} == {*map(id, tensors)}
     assert len(found) == len(tensors)
+
+
+def test_a_function_whose_closure_lacks_something_holds_the_rest() -> None:
+    tensor = torch.zeros(2)
+
+    def waiting() -> tuple[Tensor, Tensor]:
+        return tensor, later
+
+    assert list(map(id, _tensors(waiting))) == [id(tensor)]
+    later = tensor
