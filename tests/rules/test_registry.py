@@ -58,6 +58,7 @@ TESTED_ELSEWHERE = {
     ),
     "_power_of_log": ("rules/ops/test_power_logs.py", "x * x.log()"),
     "_without_derivatives": ("rules/ops/test_power_logs.py", "x * x.log()"),
+    "_nuclear_norm": ("rules/ops/test_spectral.py", 'linalg.matrix_norm(a, "nuc")'),
     "_direction": ("rules/ops/test_norms.py", "layer_norm"),
     "aten._native_multi_head_attention.default": ("rules/ops/test_attention.py", "MultiheadAttention"),
     "aten._transformer_encoder_layer_fwd.default": ("rules/ops/test_attention.py", "TransformerEncoderLayer"),
