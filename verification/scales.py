@@ -74,6 +74,16 @@ def _renorm(x: Numbers) -> Numbers:
     return x if length < 0.5 else [element / (length + mpmath.mpf(1e-7)) / 2 for element in x]
 
 
+def _matrix(x: Tensor) -> Tensor:
+    return torch.cat([x, x.new_tensor([0.5])]).reshape(2, 2)
+
+
+def _sum_of_singular_values(x: Numbers) -> Numbers:
+    """Return that of a matrix of two rows, of which the squares and the product of the two are known."""
+    a, b, c, d = (*x, mpmath.mpf(0.5))
+    return [mpmath.sqrt(mpmath.fsum(e**2 for e in (a, b, c, d)) + 2 * abs(a * d - b * c))]
+
+
 FUNCTIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Numbers], Numbers]]] = {
     "norm": (torch.linalg.vector_norm, norm(2)),
     "norm of order three": (lambda x: torch.linalg.vector_norm(x, 3), norm(3)),
@@ -119,6 +129,7 @@ FUNCTIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Numbers], Numbe
         lambda x: F.binary_cross_entropy(x.sigmoid(), torch.tensor(TARGETS, dtype=x.dtype)),
         lambda x: [mpmath.fsum(mpmath.log1p(mpmath.exp(a)) - t * a for a, t in zip(x, TARGETS, strict=True)) / 3],
     ),
+    "nuclear norm": (lambda x: torch.linalg.matrix_norm(_matrix(x), "nuc"), _sum_of_singular_values),
     "quotient": (lambda x: x[:2] / x[1:], lambda x: [x[0] / x[1], x[1] / x[2]]),
 }
 

@@ -204,7 +204,7 @@ class ElementwisePair:
     """A function of two numbers, applied to the broadcast of two operands.
 
     Attributes:
-        derivative: ``derivative(x, z, r, s, **params)`` returns the derivative of order r by x and s by z.
+        derivative: ``derivative(x, z, r, s, *params)`` returns the derivative of order r by x and s by z.
         domain: Interval of inputs at which the function is smooth, for tests.
         degree: Highest order by x that does not vanish; None if all may be there.
     """
@@ -222,7 +222,7 @@ class ElementwisePair:
         """See `Rule`."""
         operands, out = broadcast(*site.shapes)
         orders = (positions.count(0), positions.count(1))
-        args = (site.ref(0), site.ref(1), *orders)
+        args = (site.ref(0), site.ref(1), *orders, *params_of(site))
         source = Call(self.derivative, args, site.node.kwargs)
         if any(operand.dtype != site.node.dtype for operand in site.operands):  # an integer has a coarse logarithm
             source = Call(promoted, (self.derivative, *args), site.node.kwargs)

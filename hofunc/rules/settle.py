@@ -29,7 +29,17 @@ from hofunc.algebra.labels import labels_of
 from hofunc.algebra.operators import Delta, Map
 from hofunc.algebra.term import Factor, Term
 from hofunc.graph.node import Call, Graph, Mask, Node, Ref, refs
-from hofunc.rules.kinds import Elementwise, ElementwisePair, Linear, Opaque, PiecewiseLinear, Rule, Site, params_of
+from hofunc.rules.kinds import (
+    Elementwise,
+    ElementwisePair,
+    Linear,
+    Opaque,
+    PiecewiseLinear,
+    Rule,
+    Site,
+    params_of,
+    promoted,
+)
 from hofunc.rules.quotient import Quotient
 from hofunc.rules.registry import POSITIVE, REAL, RULES
 from hofunc.rules.signs import Sign, signs_of
@@ -251,7 +261,8 @@ def inside(rule: Rule, site: Site, factor: Factor) -> tuple[Callable, tuple] | N
         order, *params = call.args[2:]
         return of_one, (rule.derivative, site.node.op, middle, place, order, tuple(params), call.kwargs, site.ref(0))
     if isinstance(rule, ElementwisePair):
-        return of_two, (rule.derivative, middle, *call.args[-4:], call.kwargs)
+        args = call.args[1:] if call.op is promoted else call.args
+        return of_two, (rule.derivative, middle, call.kwargs, *args)
     return None
 
 
@@ -276,13 +287,12 @@ def of_two(
     varies: Tensor,
     derivative: Callable,
     middle: float,
+    keywords: tuple[tuple[str, Any], ...],
     x: Tensor,
     z: Tensor,
-    r: int,
-    s: int,
-    keywords: tuple[tuple[str, Any], ...],
+    *args: Any,
 ) -> Tensor:
     """Return a derivative of a function of two numbers; at the middle of its domain where what it is by is constant."""
     dtype = torch.result_type(x, z)
     x, z = (torch.where(varies != 0, tensor.to(dtype), middle) for tensor in (x, z))
-    return derivative(x, z, r, s, **dict(keywords))
+    return derivative(x, z, *args, **dict(keywords))

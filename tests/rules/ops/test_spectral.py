@@ -72,6 +72,11 @@ CASES: list[OpCase] = [
         (2, 2),
         reference=lambda a: matrices.singular_values(a).sum(-1),
     ),
+    use("the nuclear norm, wide", lambda a: linalg.matrix_norm(a, "nuc", keepdim=True), (2, 3)),
+    use("the nuclear norm of three rows", lambda a: torch.norm(a, "nuc"), (3, 3), orders=(1, 2)),
+    use(
+        "the sum of all singular values", lambda a: linalg.svd(a, full_matrices=False)[1].sum(), (2, 3, 2), orders=(2,)
+    ),
     use(
         "the spectral norm",
         lambda a: linalg.matrix_norm(a, 2),
@@ -187,3 +192,20 @@ def test_a_matrix_that_a_mask_leaves_out_as_a_whole(f: Function, strategy: str, 
 
     got = hofunc.hod(total, 2, strategy=strategy)(a)
     assert relative_error(got, nested_reverse(total, 2)(a)) < 1e-11
+
+
+@pytest.mark.parametrize("strategy", ["reverse", "forward", "mixed"])
+def test_the_sum_of_values_that_coincide_is_smooth(strategy: str, device: torch.device) -> None:
+    """Each value has infinite derivatives there; of nearly equal ones nothing but rounding was left of the third."""
+    generator = torch.Generator().manual_seed(1)
+
+    def norm(a: Tensor) -> Tensor:
+        """Return the sum of two singular values, of which the squares and the product are known."""
+        return (a.square().sum() + 2 * (a[0, 0] * a[1, 1] - a[0, 1] * a[1, 0])).sqrt()
+
+    for distance in (0.0, 1e-7, 1e-3):
+        a = torch.eye(2, dtype=torch.float64) * 1.5 + distance * torch.randn(2, 2, generator=generator).double()
+        a = a.to(device)
+        for order in (2, 3):
+            got = hofunc.hod(lambda a: linalg.matrix_norm(a, "nuc"), order, strategy=strategy)(a)
+            assert relative_error(got, nested_reverse(norm, order)(a)) < 1e-10
