@@ -26,7 +26,7 @@ def loss(output: Tensor, targets: Tensor) -> Tensor:
 def written_out(parameters: Parameters, x: Tensor, vector: Parameters, targets: Tensor) -> Parameters:
     of_parameters: Callable[[Parameters], Tensor] = lambda p: model(p, x)  # noqa: E731
     hessian = torch.func.hessian(loss)(model(parameters, x), targets)
-    _, tangent = torch.func.jvp(of_parameters, (parameters,), (vector,))
+    tangent = torch.func.jvp(of_parameters, (parameters,), (vector,))[1]
     return torch.func.vjp(of_parameters, parameters)[1](torch.einsum("aibj,bj->ai", hessian, tangent))[0]
 
 
@@ -71,9 +71,9 @@ def test_vmap_and_gradients(given: Any) -> None:
         (lambda p, x: hofunc.ggnvp(model, torch.sum)(p, x), "ggnvp: vector: got none"),
         (lambda p, x: hofunc.ggnvp(model, torch.sum)(p, x, vector=x), r"ggnvp.*\n.*\n.*\n.*a pytree like args\[0\]"),
         (lambda p, x: hofunc.ggnvp(model, torch.sum, 2)(p, x, vector=p), "ggnvp: argnums"),
-        (lambda p, x: hofunc.ggnvp(model, 3), "f: got int"),
+        (lambda p, x: hofunc.ggnvp(model, 3), "f: got int"),  # type: ignore[arg-type]
         (lambda p, x: hofunc.ggnvp(lambda p, targets: p, torch.sum), "a parameter called targets"),
-        (lambda p, x: hofunc.ggnvp(model, torch.sum, "p"), "argnums: got 'p'"),
+        (lambda p, x: hofunc.ggnvp(model, torch.sum, "p"), "argnums: got 'p'"),  # type: ignore[arg-type]
     ],
 )
 def test_what_is_refused(call: Callable, got: str, given: Any) -> None:

@@ -1,6 +1,7 @@
 """Products of derivatives with vectors, against those of torch.func."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -81,7 +82,7 @@ def test_several_arguments_are_one_vector(strategy: str, parameters: Parameters,
 def test_derivatives_along_a_vector(
     order: int, strategy: str, parameters: Parameters, vector: Parameters, x: Tensor
 ) -> None:
-    expected = lambda p: loss(p, x)  # noqa: E731
+    expected: Callable = partial(loss, x=x)
     for _ in range(order):
         expected = along(expected, vector)
     got = hofunc.directional(loss, order, strategy=strategy)(parameters, x, vector=vector)
@@ -114,10 +115,10 @@ def test_aux_vmap_and_gradients_by_the_vector(parameters: Parameters, vector: Pa
         (lambda p, x: hofunc.jvp(lambda x, vector: x)(x), "jvp: f: got a parameter called vector"),
         (lambda p, x: hofunc.jvp(model, (0, 0))(p, x, vector=(p, p)), "every argument once"),
         (lambda p, x: hofunc.jvp(model, 2)(p, x, vector=p), "for 2 positional arguments"),
-        (lambda p, x: hofunc.jvp(model, "p")(p, x, vector=p), "argnums: got 'p'"),
+        (lambda p, x: hofunc.jvp(model, "p")(p, x, vector=p), "argnums: got 'p'"),  # type: ignore[arg-type]
         (lambda p, x: hofunc.directional(loss, 0), "directional: order: got 0"),
         (lambda p, x: hofunc.directional(loss, True), "directional: order: got True"),
-        (lambda p, x: hofunc.jvp(3), "jvp: f: got int"),
+        (lambda p, x: hofunc.jvp(3), "jvp: f: got int"),  # type: ignore[arg-type]
     ],
 )
 def test_what_is_refused(call: Callable, got: str, parameters: Parameters, x: Tensor) -> None:
