@@ -4,6 +4,7 @@ None of them uses hofunc, and where two disagree a third has to decide: torch's 
 """
 
 from verification.oracles.differences import Estimate, along, central_differences
+from verification.oracles.einsum import contraction, nested_slots
 from verification.oracles.measure import contracted, relative_error
 from verification.oracles.nested import nested_autograd, nested_forward, nested_forward_over_reverse, nested_reverse
 from verification.oracles.numbers import (
@@ -20,12 +21,14 @@ __all__ = [
     "along",
     "central_differences",
     "contracted",
+    "contraction",
     "derivatives_by_differences",
     "derivatives_of_numbers",
     "nested_autograd",
     "nested_forward",
     "nested_forward_over_reverse",
     "nested_reverse",
+    "nested_slots",
     "nested_written_out",
     "partial_derivatives",
     "relative_error",

@@ -1,0 +1,81 @@
+"""Products with the generalised Gauss-Newton matrix, against J^T H J written out."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 - the name that everyone gives it
+
+import hofunc
+from tests.cases import rand
+from tests.checks import assert_equal
+
+Parameters = dict[str, Tensor]
+
+
+def model(parameters: Parameters, x: Tensor) -> Tensor:
+    return (x @ parameters["w"]).tanh() + parameters["b"]
+
+
+def loss(output: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(output, targets.softmax(-1))
+
+
+def written_out(parameters: Parameters, x: Tensor, vector: Parameters, targets: Tensor) -> Parameters:
+    of_parameters: Callable[[Parameters], Tensor] = lambda p: model(p, x)  # noqa: E731
+    hessian = torch.func.hessian(loss)(model(parameters, x), targets)
+    tangent = torch.func.jvp(of_parameters, (parameters,), (vector,))[1]
+    return torch.func.vjp(of_parameters, parameters)[1](torch.einsum("aibj,bj->ai", hessian, tangent))[0]
+
+
+@pytest.fixture
+def given(device: torch.device) -> tuple[Parameters, Tensor, Parameters, Tensor]:
+    parameters = {"w": rand(device, 3, 2), "b": rand(device, 2, seed=1)}
+    vector = {"w": rand(device, 3, 2, seed=2), "b": rand(device, 2, seed=3)}
+    return parameters, rand(device, 4, 3, seed=4), vector, rand(device, 4, 2, seed=5)
+
+
+def test_the_product(given: Any) -> None:
+    parameters, x, vector, targets = given
+    product, expected = hofunc.ggnvp(model, loss), written_out(*given)
+    assert_equal(product(parameters, x, vector=vector, targets=targets), expected)
+    assert_equal(hofunc.ggnvp(model, lambda z: loss(z, targets))(parameters, x, vector=vector), expected)
+    plan = product.plan(vector, x, vector=parameters, targets=x[:, :2])
+    assert_equal(plan(parameters, x, vector=vector, targets=targets), expected)
+    with_aux = hofunc.ggnvp(lambda p, x: (model(p, x), x.sum()), loss, has_aux=True)
+    assert_equal(with_aux(parameters, x, vector=vector, targets=targets), (expected, x.sum()))
+    of_one = hofunc.ggnvp(lambda x, p: model(p, x), loss, (1,))(x, parameters, vector=(vector,), targets=targets)
+    assert_equal(of_one, (expected,))
+
+
+def test_vmap_and_gradients(given: Any) -> None:
+    parameters, x, vector, targets = given
+    product = hofunc.ggnvp(model, loss)
+    vectors = {name: torch.stack([leaf, 2 * leaf]) for name, leaf in vector.items()}
+    mapped = torch.func.vmap(lambda v: product(parameters, x, vector=v, targets=targets))(vectors)
+    assert_equal({name: leaf[1] / 2 for name, leaf in mapped.items()}, written_out(*given))
+
+    def norm(of: Callable) -> Callable:
+        return lambda p, v: sum((leaf**2).sum() for leaf in of(p, v).values())
+
+    ours = norm(lambda p, v: product(p, x, vector=v, targets=targets))
+    theirs = norm(lambda p, v: written_out(p, x, v, targets))
+    assert_equal(torch.func.grad(ours, (0, 1))(parameters, vector), torch.func.grad(theirs, (0, 1))(parameters, vector))
+
+
+@pytest.mark.parametrize(
+    ("call", "got"),
+    [
+        (lambda p, x: hofunc.ggnvp(model, torch.sum)(p, x), "ggnvp: vector: got none"),
+        (lambda p, x: hofunc.ggnvp(model, torch.sum)(p, x, vector=x), r"ggnvp.*\n.*\n.*\n.*a pytree like args\[0\]"),
+        (lambda p, x: hofunc.ggnvp(model, torch.sum, 2)(p, x, vector=p), "ggnvp: argnums"),
+        (lambda p, x: hofunc.ggnvp(model, 3), "f: got int"),  # type: ignore[arg-type]
+        (lambda p, x: hofunc.ggnvp(lambda p, targets: p, torch.sum), "a parameter called targets"),
+        (lambda p, x: hofunc.ggnvp(model, torch.sum, "p"), "argnums: got 'p'"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_refused(call: Callable, got: str, given: Any) -> None:
+    with pytest.raises(hofunc.ArgumentError, match=got):
+        call(*given[:2])

@@ -1,0 +1,79 @@
+"""Taylor series through functions, against derivatives along a curve by nested torch.func."""
+
+from collections.abc import Callable
+from math import factorial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import hofunc
+from tests.cases import rand
+from tests.checks import assert_equal
+
+
+def curve(t: Tensor, x: Tensor, series: list[Tensor]) -> Tensor:
+    return x + sum(t**order * own / factorial(order) for order, own in enumerate(series, 1))
+
+
+def derivative(g: Callable, order: int) -> Callable:
+    for _ in range(order):
+        g = torch.func.jacfwd(g)
+    return g
+
+
+@pytest.mark.parametrize("order", [1, 2, 3, 4])
+def test_derivatives_along_a_curve(order: int, device: torch.device) -> None:
+    x, y = rand(device, 4, 3), rand(device, 3, 2, seed=1)
+    of_x, of_y = ([rand(device, *z.shape, seed=10 * z.numel() + k) for k in range(order)] for z in (x, y))
+
+    def f(x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        return (x @ y).sin(), {"norm": (x**2).sum()}
+
+    value, series = hofunc.jet(f, (x, y), (of_x, of_y))
+    assert_equal(value, f(x, y))
+    zero = torch.zeros((), dtype=x.dtype, device=device)
+    for number in range(1, order + 1):
+        sine, others = derivative(lambda t: f(curve(t, x, of_x), curve(t, y, of_y)), number)(zero)
+        assert_equal(series[0][number - 1], sine)
+        assert_equal(series[1]["norm"][number - 1], others["norm"])
+    assert [len(series[0]), len(series[1]["norm"])] == [order, order]
+
+
+def test_pytrees_vmap_and_gradients(device: torch.device) -> None:
+    x, v, w = rand(device, 3), rand(device, 3, seed=1), rand(device, 3, seed=2)
+
+    def second(x: Tensor, v: Tensor, w: Tensor) -> Tensor:
+        _, (_, found) = hofunc.jet(lambda p: (p["x"] ** 3).sum(), ({"x": x},), (({"x": v}, {"x": w}),))
+        return found
+
+    expected = (6 * x * v**2 + 3 * x**2 * w).sum()
+    assert_equal(second(x, v, w), expected)
+    assert_equal(torch.func.grad(second, (0, 1, 2))(x, v, w), (6 * v**2 + 6 * x * w, 12 * x * v, 3 * x**2))
+    stacked = torch.func.vmap(second, (None, 0, None))(x, torch.stack([v, v]), w)
+    assert_equal(stacked, torch.stack([expected, expected]))
+
+
+def test_the_dtype_is_that_of_the_output(device: torch.device) -> None:
+    x = rand(device, 3).float()
+    value, (first, third) = hofunc.jet(lambda x: x.exp(), (x,), ((x, x),))
+    assert (value.dtype, first.dtype, third.dtype) == (torch.float32,) * 3
+
+
+@pytest.mark.parametrize(
+    ("primals", "series", "got"),
+    [
+        ((torch.ones(2),), ((torch.ones(2),), (torch.ones(2),)), r"series: got 2 of lengths \[1, 1\]"),
+        ((torch.ones(2),), ((),), r"series: got 1 of lengths \[0\]"),
+        ((torch.ones(2),), torch.ones(2), "series: got Tensor"),
+        ((torch.ones(2),), ((torch.ones(3),),), r"at order 1: got shapes \[\(3,\)\]"),
+        (({"a": torch.ones(2)},), (({"b": torch.ones(2)},),), "the structure of the primals"),
+        ((torch.ones(2, dtype=torch.int64),), ((torch.ones(2),),), "a primal: got dtype torch.int64"),
+        (("a",), ((torch.ones(2),),), "a primal: got str"),
+        ((), (), "primals: got none"),
+    ],
+)
+def test_what_is_refused(primals: Any, series: Any, got: str) -> None:
+    with pytest.raises(hofunc.ArgumentError, match=got):
+        hofunc.jet(lambda x: x, primals, series)

@@ -1,0 +1,548 @@
+"""Contractions of derivatives: that they are torch.einsum of the dense derivative, and what is refused."""
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import hofunc
+from hofunc import einsum
+from hofunc.contracted import STRATEGIES
+from tests import checks
+from tests.cases import rand
+from tests.checks import assert_equal
+from verification.oracles import contraction, nested_slots, relative_error
+
+vmap, grad, jvp = torch.func.vmap, torch.func.grad, torch.func.jvp
+each_strategy = pytest.mark.parametrize("strategy", STRATEGIES)
+ROWS = 4
+
+
+def field(x: Tensor) -> Tensor:
+    """A number for every row, by a layer."""
+    return (x @ _weights(x.shape[-1], 4, x)).tanh().sum(-1) * x.sum(-1).cos()
+
+
+def flow(x: Tensor) -> Tensor:
+    """As many numbers for every row as it has coordinates."""
+    return field(x).unsqueeze(-1) * x.sin() + x.flip(-1) ** 3
+
+
+def mixing(x: Tensor) -> Tensor:
+    """Numbers of all rows together."""
+    return field(x) * x.sin().sum()
+
+
+def of_two(x: Tensor, y: Tensor) -> Tensor:
+    """A number for every pair of rows."""
+    return (field(x) * y.sum(-1)).sin()
+
+
+def scalar(x: Tensor) -> Tensor:
+    """One number."""
+    return flow(x).sin().sum()
+
+
+def _weights(rows: int, columns: int, like: Tensor) -> Tensor:
+    return torch.arange(1.0, rows * columns + 1, dtype=like.dtype, device=like.device).cos().reshape(rows, columns)
+
+
+def check(
+    f: Callable[..., Any],
+    pattern: str,
+    *args: Tensor,
+    argnums: Sequence[int],
+    operands: Sequence[Tensor] = (),
+    strategies: Sequence[str] = STRATEGIES,
+) -> None:
+    """Compare with torch.einsum of the derivative by nested torch.func, by every strategy."""
+    expected = contraction(nested_slots(f, argnums)(*args), pattern, operands)
+    for strategy in strategies:
+        got = einsum(f, pattern, tuple(argnums) or 0, strategy=strategy)(*args, operands=tuple(operands))
+        assert relative_error(got, expected) < checks.TOLERANCE, strategy
+
+
+# What it computes.
+
+TABLE = [
+    # f, pattern, shapes of the operands
+    (field, "b -> b", ()),
+    (field, "b, b i -> b i", ()),
+    (field, "b, b i, b i -> b", ()),
+    (field, "b, b i, b i, b j, b j -> b", ()),
+    (field, "b, b 0, b 0, b 1 -> b", ()),
+    (field, "b, b i, b j, b j -> b i", ((ROWS, 3),)),
+    (field, "b, b i, b j, i j -> b", ((3, 3),)),
+    (field, "b, b i, b j, b i j -> b", ((ROWS, 3, 3),)),
+    (flow, "b o, b o -> b", ()),
+    (flow, "b o, b i, i o j -> b j", ((3, 3, 3),)),
+    (field, "b, b i, b j, b -> i j", ((ROWS,),)),
+    (field, "b, b i, b i -> b i", ()),
+    (field, "b, b i, b j -> b j i", ()),
+    (field, "b, b i, b i, b i -> b i", ()),
+    (mixing, "b, b i, c i, c j -> b j", ()),
+    (field, "b, b i, b j, i, j -> b", ((3,), (3,))),
+    (flow, "b o, b o, b i -> b i", ()),
+    (flow, "b 0, b 1 -> b", ()),
+    (flow, "b o, b i, b j, b o, i j -> b", ((ROWS, 3), (3, 3))),
+    (mixing, "b, b i, b i -> b", ()),
+    (mixing, "b, c i, c i -> b c", ()),
+    (mixing, "b, c i, d i, b -> c d", ((ROWS,),)),
+    (mixing, "b, 0 i, c i -> b c", ()),
+    (mixing, "2, 0 i, 1 i -> i", ()),
+    (scalar, ", b i -> b i", ()),
+    (scalar, ", b i, c j, c j -> b i", ((ROWS, 3),)),
+    (scalar, ", b i, b i -> ", ()),
+    (scalar, ", b i, c j, b i, c j -> ", ((ROWS, 3), (ROWS, 3))),
+    (scalar, ", b i, b j, k i -> b j k", ((2, 3),)),
+    (flow, "b o, b i, k o, k i -> b k", ((2, 3), (2, 3))),
+    (flow, "b o, c i -> ", ()),
+    (flow, "b b, b b -> b", ()),  # of squares, below
+    (field, "b, b i, b i, i, i -> b", ((3,), (3,))),
+    (field, "b, b i, b j, b, b i, i, i j -> b j", ((ROWS,), (ROWS, 3), (3,), (3, 3))),
+    (field, "b, b i, -> b i", ((),)),
+    (field, "b, b i, k k -> b i k", ((2, 2),)),
+    (field, "b, b i, k -> b i", ((2,),)),
+    (scalar, ", b i, b i, c j, c j -> b", ()),
+]
+
+
+@pytest.mark.parametrize(("f", "pattern", "shapes"), TABLE)
+def test_it_is_einsum_of_the_dense_derivative(
+    f: Callable, pattern: str, shapes: Sequence, device: torch.device
+) -> None:
+    order = pattern.count(",") - len(shapes)
+    x = rand(device, 3 if "b b" in pattern else 2 if order > 2 else ROWS, 3)
+    operands = [rand(device, *shape, seed=number) for number, shape in enumerate(shapes, 1)]
+    check(f, pattern, x, argnums=[0] * order, operands=operands)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "argnums"),
+    [
+        ("b, b i, b j -> b i j", (0, 1)),
+        ("b, b i, b i -> b", (0, 1)),
+        ("b, b i, b i, b j -> b j", (0, 1, 0)),
+        ("b, b 0, c j -> c", (1, 0)),
+        ("b, b j -> j", (1,)),
+    ],
+)
+def test_slots_by_several_arguments(pattern: str, argnums: tuple[int, ...], device: torch.device) -> None:
+    check(of_two, pattern, rand(device, ROWS, 3), rand(device, ROWS, 3, seed=1), argnums=argnums)
+    negative = tuple(number - 2 for number in argnums)
+    x, y = rand(device, ROWS, 3), rand(device, ROWS, 3, seed=1)
+    assert_equal(einsum(of_two, pattern, negative)(x, y), einsum(of_two, pattern, argnums)(x, y))
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (2, 3)])
+def test_an_ellipsis_stands_for_any_rows(shape: tuple[int, ...], device: torch.device) -> None:
+    x = rand(device, *shape, 3)
+    flat = einsum(field, "b, b i, b i -> b")(x.reshape(-1, 3)).reshape(shape)
+    assert_equal(einsum(field, "..., ... i, ... i -> ...")(x), flat)
+    weight = rand(device, *shape, 3, 3, seed=1)
+    expected = einsum(field, "b, b i, b j, b i j -> b")(x.reshape(-1, 3), operands=(weight.reshape(-1, 3, 3),))
+    assert_equal(einsum(field, "..., ... i, ... j, ... i j -> ...")(x, operands=(weight,)), expected.reshape(shape))
+    assert_equal(einsum(flow, "... *o, ... i, ... i -> ... *o")(x).sum(), einsum(flow, "*o, *p, *p -> ")(x))
+
+
+@each_strategy
+@pytest.mark.parametrize("rows", [0, 1, 3])
+@pytest.mark.parametrize("size", [0, 1, 2])
+def test_axes_of_any_size(rows: int, size: int, strategy: str, device: torch.device) -> None:
+    def f(x: Tensor) -> Tensor:
+        return (x**4).sum(-1).exp()
+
+    x = rand(device, rows, size)
+    patterns = ("b -> b", "b, b i -> b i", "b, b i, b i -> b", "b, b i, b i, b j, b j -> ", "b, c i, d j -> b c d")
+    orders = (0, 1, 2, 4, 2)
+    found = einsum(f, patterns, strategy=strategy)(x)
+    for got, pattern, order in zip(found, patterns, orders, strict=True):
+        dense = hofunc.hod(f, order)(x) if order else f(x)
+        assert_equal(got, contraction(dense, pattern))
+
+
+@each_strategy
+def test_derivatives_that_vanish(strategy: str, device: torch.device) -> None:
+    x, y = rand(device, ROWS, 3), rand(device, ROWS, 2, seed=1)
+    assert_equal(einsum(lambda x: x.sum(-1), "b, b i, b i -> b", strategy=strategy)(x), torch.zeros_like(x[:, 0]))
+    unused = einsum(lambda x, y: field(x), "b, b i, b j -> b i j", (0, 1), strategy=strategy)(x, y)
+    assert_equal(unused, x.new_zeros(ROWS, 3, 2))
+    constant = einsum(lambda x: torch.ones_like(y), "b o, b i -> o i", strategy=strategy)(x)
+    assert_equal(constant, x.new_zeros(2, 3))
+
+
+@each_strategy
+@pytest.mark.parametrize("singular", [torch.sqrt, torch.log, lambda x: x**0.7])
+def test_masks_before_infinite_slopes(singular: Callable, strategy: str, device: torch.device) -> None:
+    def f(x: Tensor) -> Tensor:
+        return torch.where(x > 0, singular(torch.where(x > 0, x, 1)), 0).sum(-1) + singular(x.relu() + 1).sum(-1)
+
+    x = torch.cat([rand(device, 2, 3), -rand(device, 2, 3).abs()])
+    check(f, "b, b i, b i -> b", x, argnums=(0, 0), strategies=(strategy,))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_the_dtype_is_that_of_the_output(dtype: torch.dtype, device: torch.device) -> None:
+    x, v = rand(device, ROWS, 3), rand(device, 3, seed=1)
+    product = einsum(lambda x: (x**3).sum(-1), "b, b i, b j, j -> b i")
+    expected = product(x, operands=(v,))
+    assert expected.dtype == torch.float64
+    for operand in (v, v.to(dtype)):
+        got = product(x.to(dtype), operands=(operand,))
+        assert got.dtype == dtype
+        assert relative_error(got.double(), expected) < 10 * torch.finfo(dtype).eps
+    assert product(x, operands=(v.to(dtype),)).dtype == torch.float64
+
+
+# Several patterns, pytrees, aux.
+
+
+def test_several_patterns_are_one_program(device: torch.device) -> None:
+    x, v = rand(device, ROWS, 3), rand(device, 3, seed=1)
+    patterns = {"value": "b -> b", "laplacian": "b, b i, b i -> b", "hvp": "b, b i, b j, j -> b i"}
+    found = einsum(field, patterns)(x, operands={"hvp": (v,)})
+    assert list(found) == list(patterns)
+    assert_equal(found["value"], field(x))
+    assert_equal(found["laplacian"], einsum(field, patterns["laplacian"])(x))
+    assert_equal(found["hvp"], einsum(field, patterns["hvp"])(x, operands=(v,)))
+    listed = einsum(field, tuple(patterns.values()))(x, operands=((), (), (v,)))
+    assert isinstance(listed, tuple)
+    assert_equal(listed, tuple(found.values()))
+    together = einsum(field, ("b, b i, b i -> b", "b, b i, b i, b j, b j -> b")).plan(x).flops
+    assert together < sum(
+        einsum(field, text).plan(x).flops for text in ("b, b i, b i -> b", "b, b i, b i, b j, b j -> b")
+    )
+
+
+def test_argnums_of_several_patterns(device: torch.device) -> None:
+    x, y = rand(device, ROWS, 3), rand(device, ROWS, 3, seed=1)
+    patterns = {"by_x": "b, b i -> b i", "mixed": "b, b i, b i -> b"}
+    found = einsum(of_two, patterns, {"by_x": 0, "mixed": (0, 1)})(x, y)
+    assert_equal(found["by_x"], einsum(of_two, patterns["by_x"])(x, y))
+    assert_equal(found["mixed"], einsum(of_two, patterns["mixed"], (0, 1))(x, y))
+
+
+def test_operands_are_matched_by_key(device: torch.device) -> None:
+    x, v, w = rand(device, ROWS, 3), rand(device, 3, seed=1), rand(device, 3, seed=2)
+    both = einsum(field, {"a": "b, b i, i -> b", "b": "b, b i, i -> b"})
+    expected = {"a": einsum(field, "b, b i, i -> b")(x, operands=(v,))}
+    expected["b"] = einsum(field, "b, b i, i -> b")(x, operands=(w,))
+    assert_equal(both(x, operands={"b": (w,), "a": (v,)}), expected)
+    plan = both.plan(x, operands={"b": (v,), "a": (w,)})
+    assert_equal(plan(x, operands={"b": (w,), "a": (v,)}), expected)
+    assert_equal(plan(x, operands={"a": (v,), "b": (w,)}), expected)
+
+
+def network(parameters: dict[str, Tensor], x: Tensor) -> dict[str, Tensor]:
+    hidden = (x @ parameters["w"] + parameters["b"]).tanh()
+    return {"y": hidden.sum(-1), "z": (parameters["b"] ** 2).sum() * parameters["w"].exp()}
+
+
+@pytest.fixture
+def parameters(device: torch.device) -> dict[str, Tensor]:
+    return {"w": rand(device, 3, 2), "b": rand(device, 2, seed=1)}
+
+
+@pytest.fixture
+def direction(device: torch.device) -> dict[str, Tensor]:
+    """A vector like the parameters, with its keys in another order."""
+    return {"b": rand(device, 2, seed=2), "w": rand(device, 3, 2, seed=3)}
+
+
+@each_strategy
+def test_pytrees(strategy: str, parameters: dict, direction: dict, device: torch.device) -> None:
+    x, vector = rand(device, ROWS, 3), {name: direction[name] for name in parameters}
+
+    def einsum_of(pattern: str, *operands: Any) -> Any:
+        count = pattern.count(",") - len(operands)
+        return einsum(network, pattern, (0,) * count, strategy=strategy)(parameters, x, operands=operands)
+
+    def along(f: Callable) -> Callable:
+        return lambda p: jvp(f, (p,), (vector,))[1]
+
+    def of_parameters(p: dict[str, Tensor]) -> dict[str, Tensor]:
+        return network(p, x)
+
+    output = of_parameters(parameters)
+    (pulled,) = torch.func.vjp(of_parameters, parameters)[1](output)
+    assert_equal(einsum_of("*o, *p, *p -> *o", direction), along(of_parameters)(parameters))
+    assert_equal(einsum_of("*o, *p, *o -> *p", output), pulled)
+    assert_equal(einsum_of("*o, *p, *q, *p, *q -> *o", direction, direction), along(along(of_parameters))(parameters))
+    hessian_times = along(torch.func.jacrev(of_parameters))(parameters)
+    assert_equal(einsum_of("*o, *p, *q, *q -> *o *p", direction), hessian_times)
+    hessian = hofunc.hessian(network)(parameters, x)
+    diagonals = {
+        name: {
+            "w": torch.einsum("...ijij->...ij", of_one["w"]["w"]),
+            "b": torch.einsum("...ii->...i", of_one["b"]["b"]),
+        }
+        for name, of_one in hessian.items()
+    }
+    assert_equal(einsum_of("*o, *p, *p -> *o *p"), diagonals)
+    traces = {name: of_one["w"].sum((-1, -2)) + of_one["b"].sum(-1) for name, of_one in diagonals.items()}
+    assert_equal(einsum_of("*o, *p, *p -> *o"), traces)
+    stacked = {name: torch.stack([leaf, 2 * leaf]) for name, leaf in direction.items()}
+    found = einsum_of("*o, *p, k *p -> *o k", stacked)
+    assert_equal({name: leaf[..., 1] / 2 for name, leaf in found.items()}, along(of_parameters)(parameters))
+
+
+def test_a_slot_by_several_arguments_at_once(parameters: dict, direction: dict, device: torch.device) -> None:
+    x, v = rand(device, ROWS, 3), rand(device, ROWS, 3, seed=5)
+    vector = {name: direction[name] for name in parameters}
+    both = einsum(network, "*o, *p, *p -> *o", ((0, 1),))(parameters, x, operands=((direction, v),))
+    assert_equal(both, jvp(network, (parameters, x), (vector, v))[1])
+    nested = einsum(network, "*o, *p -> *o *p", ((1, 0),))(parameters, x)
+    by_x, by_parameters = nested["y"]
+    assert_equal(by_x, hofunc.jacobian(network, 1)(parameters, x)["y"])
+    assert_equal(by_parameters, hofunc.jacobian(network)(parameters, x)["y"])
+
+
+@each_strategy
+def test_aux_is_returned_beside(strategy: str, device: torch.device) -> None:
+    x = rand(device, ROWS, 3)
+    transform = einsum(lambda x: (field(x), {"norm": x.norm()}), "b, b i, b i -> b", has_aux=True, strategy=strategy)
+    for found in (transform(2 * x), transform.plan(x)(2 * x)):
+        assert_equal(found, (einsum(field, "b, b i, b i -> b")(2 * x), {"norm": (2 * x).norm()}))
+
+
+# Under transforms and autograd.
+
+
+def dense_product(x: Tensor, v: Tensor) -> Tensor:
+    return torch.einsum("bij,bj->bi", vmap(torch.func.jacrev(torch.func.jacrev(field)))(x), v)
+
+
+@each_strategy
+def test_vmap(strategy: str, device: torch.device) -> None:
+    xs, vs = rand(device, 2, ROWS, 3), rand(device, 2, ROWS, 3, seed=1)
+    product = einsum(field, "b, b i, b j, b j -> b i", strategy=strategy)
+    expected = vmap(dense_product)(xs, vs)
+    assert_equal(vmap(lambda x, v: product(x, operands=(v,)))(xs, vs), expected)
+    assert_equal(vmap(lambda x: product(x, operands=(vs[1],)))(xs)[1], expected[1])
+    assert_equal(vmap(lambda v: product(xs[1], operands=(v,)), in_dims=1)(vs.transpose(0, 1))[1], expected[1])
+    plan = product.plan(xs[0], operands=(vs[0],))
+    assert_equal(vmap(lambda x, v: plan(x, operands=(v,)))(xs, vs), expected)
+
+
+@each_strategy
+def test_gradients_by_inputs_operands_and_captured_weights(strategy: str, device: torch.device) -> None:
+    x, v, w = rand(device, ROWS, 3), rand(device, ROWS, 3, seed=1), rand(device, 3, 2, seed=2)
+
+    def results(transform: Callable, x: Tensor, v: Tensor, w: Tensor) -> Tensor:
+        return transform(lambda x: (x @ w).sin().sum(-1) ** 2, x, v).sin().sum()
+
+    def ours(f: Callable, x: Tensor, v: Tensor) -> Tensor:
+        return einsum(f, "b, b i, b j, b j -> b i", strategy=strategy)(x, operands=(v,))
+
+    def by_plan(f: Callable, x: Tensor, v: Tensor) -> Tensor:
+        plan = einsum(f, "b, b i, b j, b j -> b i", strategy=strategy).plan(x, operands=(v,))
+        return plan(x, operands=(v,))
+
+    def dense(f: Callable, x: Tensor, v: Tensor) -> Tensor:
+        return torch.einsum("bij,bj->bi", vmap(torch.func.jacrev(torch.func.jacrev(f)))(x), v)
+
+    expected = grad(lambda *args: results(dense, *args), (0, 1, 2))(x, v, w)
+    assert_equal(grad(lambda *args: results(ours, *args), (0, 1, 2))(x, v, w), expected)
+    for way in (ours, by_plan):
+        leaves = tuple(leaf.clone().requires_grad_() for leaf in (x, v, w))
+        assert_equal(torch.autograd.grad(results(way, *leaves), leaves), expected)
+    pushed = jvp(lambda *args: results(ours, *args), (x, v, w), (x, v, w))[1]
+    assert_equal(pushed, sum((leaf * of_leaf).sum() for leaf, of_leaf in zip((x, v, w), expected, strict=True)))
+
+
+@each_strategy
+def test_nesting_with_other_derivatives(strategy: str, device: torch.device) -> None:
+    x = rand(device, 2, 3)
+    laplacian = einsum(field, "b, b i, b i -> b", strategy=strategy)
+    biharmonic = einsum(field, "b, b i, b i, b j, b j -> b")(x)
+    assert_equal(einsum(laplacian, "b, b i, b i -> b", strategy=strategy)(x), biharmonic)
+    assert_equal(contraction(hofunc.hod(laplacian, 2)(x), "b, b i, b i -> b"), biharmonic)
+    assert_equal(einsum(hofunc.hod(lambda x: field(x).sum(), 2), "b i b i, b j, b j -> b")(x), biharmonic)
+
+
+def test_operands_may_be_the_input(device: torch.device) -> None:
+    x = rand(device, ROWS, 3)
+    radial = einsum(field, "b, b i, b i -> b")
+
+    def loss(x: Tensor) -> Tensor:
+        return radial(x, operands=(x,)).sum()
+
+    assert_equal(grad(loss)(x), grad(lambda x: (grad(lambda y: field(y).sum())(x) * x).sum())(x))
+
+
+# Plans and limits.
+
+
+@each_strategy
+def test_plans(strategy: str, device: torch.device) -> None:
+    x, v = rand(device, ROWS, 3), rand(device, ROWS, 3, seed=1)
+    transform = einsum(field, "b, b i, b j, b j -> b i", (0, 0), strategy=strategy)
+    plan = transform.plan(x, operands=(v,))
+    expected = transform(2 * x, operands=(3 * v,))
+    assert_equal(plan(2 * x, operands=(3 * v,)), expected)
+    assert_equal(copy.deepcopy(plan)(2 * x, operands=(3 * v,)), expected)
+    assert_equal(plan.to_fx()(2 * x, 3 * v)[0], expected)
+    assert plan.strategy in ({strategy} if strategy != "auto" else {*STRATEGIES})
+    with pytest.raises(hofunc.ArgumentError, match=r"operands"):
+        plan(x, operands=(v[0],))
+
+
+@each_strategy
+@pytest.mark.parametrize("chunk_size", [1, 3, ROWS, 9])
+def test_chunks_of_rows(strategy: str, chunk_size: int, device: torch.device) -> None:
+    x, v, w = rand(device, ROWS, 3), rand(device, ROWS, 3, seed=1), rand(device, 3, seed=2)
+    patterns = ("b, b i, b j, b j -> b i", "b, b i, b j, j -> b i", "b, b i, b i -> b", "b -> b")
+    operands = ((v,), (w,), (), ())
+    whole = einsum(field, patterns, strategy=strategy)(x, operands=operands)
+    chunked = einsum(field, patterns, strategy=strategy, chunk_size=chunk_size)
+    assert_equal(chunked(x, operands=operands), whole)
+    assert_equal(chunked.plan(2 * x, operands=operands)(x, operands=operands), whole)
+
+
+def test_max_bytes(device: torch.device) -> None:
+    x, pattern = rand(device, 64, 3), "b, b i, b j -> b i j"
+    plan = einsum(field, pattern).plan(x)
+    limited = einsum(field, pattern, max_bytes=3 * plan.peak_bytes // 4)
+    assert limited.plan(x).peak_bytes <= 3 * plan.peak_bytes // 4
+    assert_equal(limited(x), plan(x))
+    with pytest.raises(hofunc.ArgumentError, match="max_bytes"):
+        einsum(field, pattern, max_bytes=100)(x)
+
+
+def test_rows_that_are_summed_are_not_chunked(device: torch.device) -> None:
+    with pytest.raises(hofunc.ArgumentError, match="chunk_size"):
+        einsum(field, "b, b i, b j -> i j", chunk_size=2)(rand(device, ROWS, 3))
+
+
+# What is refused.
+
+
+def marked(call: Callable[[], Any]) -> tuple[str, str]:
+    """Return the part of the pattern that an error marks, and its message."""
+    with pytest.raises(hofunc.ArgumentError) as caught:
+        call()
+    message = str(caught.value)
+    _, pattern, mark, *_ = message.split("\n")
+    assert set(mark.strip()) == {"^"}, message
+    return pattern[mark.index("^") : mark.rindex("^") + 1], message
+
+
+@pytest.mark.parametrize(
+    ("pattern", "place", "got", "expected"),
+    [
+        ("b, b i, b b -> i", "b", "size 3 in args[0]", "4, the size of b"),
+        ("b, b i -> b k", "k", "'k'", "['b', 'i']"),
+        ("b, b i -> b i i", "i", "'i'", "once at most"),
+        ("b, b 0 -> b 0", "0", "'0'", "once at most"),
+        ("b, b 3 -> b", "3", "3", "a place from 0 to 2"),
+        ("4, b i -> b", "4", "4", "a place from 0 to 3 of that axis of the output of f"),
+        ("b c, b i -> b", "b c", "the output of f of shape (4,)", "2 axes"),
+        ("b, i -> b", "i", "args[0] of shape (4, 3)", "1 axes"),
+        ("b, b i j -> b", "b i j", "which has 2 axes", "3 axes"),
+        ("..., ... i j k -> ...", "... i j k", "which has 2 axes", "4 axes"),
+        ("b, ... *p -> b", "... *p", "several names may take any axes", "one such name"),
+        ("b, *p *p -> b", "*p *p", "args[0]", ""),
+        ("b, b i", "", "0 arrows", "one"),
+        ("b -> b -> b", "", "2 arrows", "one"),
+        ("b, b -1 -> b", "-1", "'-1'", "a name, a number"),
+        ("b, b * -> b", "*", "'*'", "a name, a number"),
+        ("b,(b i)->b", "(b", "'(b'", "a name, a number"),
+        ("b,bi->bi", "bi", "which has 2 axes", "1 axes for 'bi'"),
+        ("b, b i, b j, j -> b i", "j", "args[0]", "1 axes for 'j'"),
+    ],
+)
+def test_patterns_that_do_not_fit(pattern: str, place: str, got: str, expected: str, device: torch.device) -> None:
+    if pattern == "b, *p *p -> b":
+        x = rand(device, 4, 3, 2)
+        place_found, message = marked(lambda: einsum(lambda x: field(x[..., 0]), pattern)(x))
+    else:
+        place_found, message = marked(lambda: einsum(field, pattern)(rand(device, ROWS, 3)))
+    assert place_found.strip() == place, message
+    assert got in message.split("expected")[0], message
+    assert expected in message, message
+
+
+@pytest.mark.parametrize(
+    ("pattern", "argnums", "operands", "got"),
+    [
+        ("b, b i, b j, j -> b i", 0, [torch.ones(4)], "size 4 in operands[0]"),
+        ("b, b i, b j, j -> b i", (0, 0), [], "0 operands, expected 1"),
+        ("b, b i, b j -> b i", (0, 0), [torch.ones(3)], "1 operands, expected 0"),
+        ("b, b i -> b i", 0, [torch.ones(3)] * 3, "3 operands, expected at most 1"),
+        ("b, b i, b 0 -> b i", 0, [torch.ones(4, 3)], "a number in an operand"),
+        ("b, b i, i -> b", 0, [{"v": torch.ones(3), "w": torch.ones(3)}], "operands[0] of 2 leaves"),
+        (
+            "*o, *p, *p -> *o",
+            0,
+            [{"v": torch.ones(4, 3), "w": torch.ones(3)}],
+            "{'v': '*', 'w': '*'}, expected a pytree",
+        ),
+    ],
+)
+def test_operands_that_do_not_fit(pattern: str, argnums: Any, operands: list, got: str, device: torch.device) -> None:
+    x, given = rand(device, ROWS, 3), tuple(torch.utils._pytree.tree_map(lambda leaf: leaf.to(device), operands))
+    _, message = marked(lambda: einsum(field, pattern, argnums)(x, operands=given))
+    assert got in message, message
+
+
+@pytest.mark.parametrize(
+    ("operands", "got"),
+    [
+        ((torch.ones(3, dtype=torch.int64),), "dtype torch.int64"),
+        ((torch.ones(3, dtype=torch.complex64),), "dtype torch.complex64"),
+        ((2.0,), "float"),
+        ((None,), "NoneType"),
+        (torch.ones(3), "got one, expected a tuple of operands"),
+    ],
+)
+def test_operands_that_are_none(operands: Any, got: str, device: torch.device) -> None:
+    with pytest.raises(hofunc.ArgumentError, match=got):
+        einsum(field, "b, b i, i -> b")(rand(device, ROWS, 3), operands=operands)
+
+
+def test_pytrees_that_do_not_fit(parameters: dict, device: torch.device) -> None:
+    x, w = rand(device, ROWS, 3), parameters["w"]
+
+    def refuses(pattern: str, operand: Any, place: str, part: str) -> None:
+        found, message = marked(lambda: einsum(network, pattern, (0,))(parameters, x, operands=(operand,)))
+        assert found == place
+        assert part in message, message
+
+    refuses("*o, *p, *p -> *o", [w, w], "*p", "['*', '*'], expected a pytree like args[0], {'w': '*', 'b': '*'}")
+    refuses("*o, *p, *p -> *o", w, "*p", "expected a pytree like args[0]")
+    refuses("*o, *p, *o -> *p", w, "*o", "expected a pytree like the output of f")
+    refuses("*o, *p, *p *o -> ", {"w": w, "b": w}, "*p *o", "2 names with a star")
+    refuses("*o, *p, *p -> *o", {"w": w, "b": w}, "*p", "which has 2 axes, expected 1 axes")
+    found, message = marked(lambda: einsum(lambda p, x: x.sum(), "*o, *p -> *o", (0,))({}, x))
+    assert found == "*p"
+    assert "args[0] of 0 leaves" in message
+
+
+@pytest.mark.parametrize(
+    ("call", "got"),
+    [
+        (lambda x: einsum(lambda x, operands: x, "b, b i -> b")(x), "a parameter called operands"),
+        (lambda x: einsum(3, "b, b i -> b")(x), "f: got int"),  # type: ignore[arg-type]
+        (lambda x: einsum(field, 3)(x), "pattern: got int"),
+        (lambda x: einsum(field, ())(x), r"pattern: got \(\)"),
+        (lambda x: einsum(field, "b, b i -> b", "a")(x), "argnums: got 'a'"),
+        (lambda x: einsum(field, "b, b i -> b", ())(x), r"argnums: got \(\)"),
+        (lambda x: einsum(field, "b, b i -> b", 1)(x), "for 1 positional arguments"),
+        (lambda x: einsum(field, "*o, *p -> *o", ((0, -1),))(x), "every argument once"),
+        (lambda x: einsum(field, "b, b i -> b", strategy="best")(x), "strategy: got 'best'"),
+        (lambda x: einsum(field, "b, b i -> b", chunk_size=0)(x), "chunk_size: got 0"),
+        (lambda x: einsum(field, "b, b i -> b")(), "no positional argument"),
+        (lambda x: einsum(field, "b, b i -> b")(x + 0j), "a complex tensor"),
+        (lambda x: einsum(lambda x: field(x) + 0j, "b, b i -> b")(x), "a complex tensor"),
+        (lambda x: einsum(field, "b, b i -> b")(x.long()), "dtype torch.int64"),
+        (lambda x: einsum(field, {"a": "b, b i -> b"})(x, operands={"c": (x,)}), "operands: got dict of 1 entries"),
+        (lambda x: einsum(field, ("b, b i -> b",), (0, (0,), (0,)))(x), "argnums: got tuple of 3 entries"),
+        (lambda x: einsum(field, "b, b i -> b", has_aux=True)(x), "a pair"),
+    ],
+)
+def test_calls_that_are_refused(call: Callable, got: str, device: torch.device) -> None:
+    with pytest.raises(hofunc.ArgumentError, match=got):
+        call(rand(device, ROWS, 3))
