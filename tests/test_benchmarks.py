@@ -13,9 +13,10 @@ from asv_benchmarks import baseline, compare, contest, markdown, memory, results
 from asv_benchmarks.benchmarks import columns, derivatives, jets, symmetric
 from asv_benchmarks.benchmarks.captured import captured
 from asv_benchmarks.benchmarks.nests import NESTS, nested
-from asv_benchmarks.benchmarks.peers import Peer, flattened, ours, peer_of_kind, peers
+from asv_benchmarks.benchmarks.peers import flattened, ours, peer_of_kind, peers
 from asv_benchmarks.benchmarks.points import grid, points, tracked
 from asv_benchmarks.benchmarks.timing import interleaved
+from asv_benchmarks.benchmarks.ways import Peer
 from asv_benchmarks.benchmarks.workloads import (
     RESULT_LIMIT,
     Workload,
