@@ -11,10 +11,11 @@ from pathlib import Path
 
 import torch
 
-from asv_benchmarks.benchmarks.peers import plan
+from asv_benchmarks.benchmarks import contracted
+from asv_benchmarks.benchmarks.contractions import Contraction
+from asv_benchmarks.benchmarks.peers import Point, plan
 from asv_benchmarks.benchmarks.points import points, tracked
 from asv_benchmarks.benchmarks.programs import PROGRAMS, Program
-from asv_benchmarks.benchmarks.workloads import Workload
 
 PATH = Path(__file__).with_name("baseline.json")
 STRATEGY = "strategy"
@@ -27,20 +28,22 @@ ACCEPT = "python -m asv_benchmarks.baseline --accept"
 Size = Mapping[str, int | str]
 
 
-def workloads() -> dict[str, Workload | Program]:
-    """Return all points that are held to the baseline, by name."""
-    plans = {workload.name: workload for workload in (*points(), *tracked())}
+def workloads() -> dict[str, Point | Program]:
+    """Return all points that are held to the baseline, by name; a training step has the plan of what it trains by."""
+    every = (*points(), *tracked())
+    plans = {point.name: point for point in every if not (isinstance(point, Contraction) and point.is_step)}
     return plans | {program.at(program.small): program for program in PROGRAMS if program.small}
 
 
-def measured(point: Workload | Program) -> dict[str, int | str]:
-    """Return what the plan of a workload counts, or what it takes to plan a program, and the strategy."""
+def measured(point: Point | Program) -> dict[str, int | str]:
+    """Return the strategy, and what the plan of a point counts, or what it takes to plan a program, or both."""
     if isinstance(point, Program):
         one, two = (point.make(times * point.small).planned() for times in (1, 2))
         return {STRATEGY: two.plan.strategy, **dict(zip(EFFORTS, (one.effort, two.effort), strict=True))}
     with torch.no_grad():
         made = plan(point)
-    return {STRATEGY: made.strategy, **{quantity: getattr(made, quantity) for quantity in QUANTITIES}}
+    counted = {STRATEGY: made.strategy, **{quantity: getattr(made, quantity) for quantity in QUANTITIES}}
+    return counted | ({EFFORTS[0]: contracted.planned(point).effort} if isinstance(point, Contraction) else {})
 
 
 def complaints(name: str, old: Size, new: Size) -> Iterator[str]:

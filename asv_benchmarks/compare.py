@@ -2,16 +2,17 @@
 
 import argparse
 import platform
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
 from asv_benchmarks import results, table
-from asv_benchmarks.benchmarks.peers import KINDS, Peer
 from asv_benchmarks.benchmarks.points import grid, points
 from asv_benchmarks.benchmarks.record import OPS, Overhead
 from asv_benchmarks.benchmarks.timing import keep_memory, keep_to_processors
+from asv_benchmarks.benchmarks.ways import KINDS, Peer
 from asv_benchmarks.contest import BURST, Budget, contest, limit_memory
 
 
@@ -25,6 +26,9 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--grid", action="store_true", help="every point, not only those that stand for them")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="of peers (default: all)")
     parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument(
+        "--busy", action="store_true", help="other work runs as well: count the time of this process alone"
+    )
     parser.add_argument("--prepare", type=float, default=120.0, metavar="SECONDS", help="a peer may take to prepare")
     parser.add_argument("--call", type=float, default=1.0, metavar="SECONDS", help="a call may take")
     parser.add_argument("--keep", type=Path, metavar="FILE", help="add the contests to this file, for `markdown`")
@@ -43,7 +47,8 @@ def main() -> None:
     print(f"torch {torch.__version__}, Python {platform.python_version()}, float32, {chosen.threads} thread(s) each.")
     print(f"{chosen.rounds} rounds of all in turn, each turn {1e3 * BURST:g} ms of calls.")
     print("ratio: time over the best of hofunc in the same class; difference: the largest over the largest entry.")
-    budget = Budget(chosen.prepare, chosen.call, chosen.rounds)
+    clock = time.process_time if chosen.busy else time.perf_counter
+    budget = Budget(chosen.prepare, chosen.call, chosen.rounds, clock)
 
     def taken(peer: Peer) -> bool:
         return peer.kind in chosen.kinds

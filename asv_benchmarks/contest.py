@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from asv_benchmarks.benchmarks.nests import Call
-from asv_benchmarks.benchmarks.peers import Peer, flattened, ours, peers
+from asv_benchmarks.benchmarks.peers import Point, flattened, ours, peers
 from asv_benchmarks.benchmarks.timing import interleaved
-from asv_benchmarks.benchmarks.workloads import Workload
+from asv_benchmarks.benchmarks.ways import Peer
 
 BURST = 1e-3  # seconds of one contender's turn
 LINE = 100  # characters of a reason to skip
@@ -23,11 +23,12 @@ FINALISTS = 2  # of the ways that are captured, how many are compiled
 
 @dataclass(frozen=True)
 class Budget:
-    """What a contender may take: seconds to prepare it, seconds a call of a peer, and rounds of timing."""
+    """What a contender may take: seconds to prepare it, seconds a call of a peer, and rounds of timing by a clock."""
 
     prepare: float = 120.0
     call: float = 1.0
     rounds: int = 30
+    clock: Callable[[], float] = time.perf_counter
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ def limit_memory(gigabytes: float) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (int(gigabytes * 2**30), resource.RLIM_INFINITY))
 
 
-def contest(workload: Workload, budget: Budget, chosen: Callable[[Peer], bool]) -> Contest:
+def contest(workload: Point, budget: Budget, chosen: Callable[[Peer], bool]) -> Contest:
     """Check and time hofunc and the chosen peers of a workload, in turn, in one process.
 
     Args:
@@ -112,7 +113,8 @@ def contest(workload: Workload, budget: Budget, chosen: Callable[[Peer], bool]) 
     for peer in filter(chosen, peers(workload)):
         if not peer.name.startswith("compiled ") or trial.is_finalist(peer):
             trial.enter(peer, budget.call)
-    seconds = interleaved({name: contender.call for name, contender in trial.passed.items()}, budget.rounds, BURST)
+    calls = {name: contender.call for name, contender in trial.passed.items()}
+    seconds = interleaved(calls, budget.rounds, BURST, budget.clock)
     entries = [
         Entry(name, contender.kind, seconds[name], contender.difference, name in {peer.name for peer in own})
         for name, contender in trial.passed.items()
@@ -132,7 +134,7 @@ class _Contender(NamedTuple):
 class _Trial:
     """Contenders that passed a first call, and why others did not."""
 
-    def __init__(self, workload: Workload, budget: Budget) -> None:
+    def __init__(self, workload: Point, budget: Budget) -> None:
         self.workload, self.budget = workload, budget
         self.passed: dict[str, _Contender] = {}
         self.skipped: dict[str, str] = {}

@@ -12,9 +12,9 @@ from torch.profiler import ProfilerActivity, profile
 
 from asv_benchmarks import table
 from asv_benchmarks.benchmarks.nests import Call
-from asv_benchmarks.benchmarks.peers import Peer, ours, peers
+from asv_benchmarks.benchmarks.peers import Point, ours, peers
 from asv_benchmarks.benchmarks.points import points
-from asv_benchmarks.benchmarks.workloads import Workload
+from asv_benchmarks.benchmarks.ways import Peer
 
 KINDS = ("eager", "captured")
 
@@ -39,7 +39,7 @@ def measured(peer: Peer) -> int:
     return peak(call)
 
 
-def least(workload: Workload) -> tuple[int, str]:
+def least(workload: Point) -> tuple[int, str]:
     """Return the least peak of the peers, and whose it is; those fail that need a forward mode which torch has not."""
     peaks = []
     for peer in peers(workload):
@@ -49,7 +49,7 @@ def least(workload: Workload) -> tuple[int, str]:
     return min(peaks)
 
 
-def row(workload: Workload) -> str:
+def row(workload: Point) -> str:
     """Return the table's row of a workload: hofunc's ways, and of the peers who takes the least."""
     own = [measured(peer) for peer in ours(workload) if peer.kind in KINDS]
     nbytes, name = least(workload)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import geometric_mean
 
+from asv_benchmarks.benchmarks.ways import KINDS
 from asv_benchmarks.contest import Contest, Entry
 
 CLASSES = {
@@ -24,7 +25,7 @@ def rows(contest: Contest) -> Iterator[str]:
     yield f"  {'milliseconds':50}{'':10}{'median':>9}{'quartiles':>20}{'ratio':>8}{'difference':>12}"
     for entry in ordered(contest):
         low, high = (f"{1e3 * seconds:.3f}" for seconds in entry.quartiles)
-        reference = contest.best(CLASSES[entry.kind], ours=True)
+        reference = contest.best(CLASSES.get(entry.kind, KINDS), ours=True)
         ratio = f"{entry.median / reference.median:.2f}" if reference else ""
         yield (
             f"  {entry.name:50}{entry.kind:10}{1e3 * entry.median:9.3f}{f'{low} .. {high}':>20}"

@@ -1,23 +1,31 @@
 """Every way to every workload gives the same derivative, and the tables of the comparison render; nothing is timed."""
 
 import time
-from itertools import product
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from itertools import permutations, product
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.func import jacfwd
+from torch.func import grad, jacfwd, jacrev, vmap
+from torch.utils._pytree import tree_leaves
 
 from asv_benchmarks import baseline, compare, contest, markdown, memory, results, table
-from asv_benchmarks.benchmarks import columns, derivatives, jets, symmetric
+from asv_benchmarks.benchmarks import columns, contracted, contractions, derivatives, jets, symmetric
 from asv_benchmarks.benchmarks.captured import captured
-from asv_benchmarks.benchmarks.nests import NESTS, nested
-from asv_benchmarks.benchmarks.peers import Peer, flattened, ours, peer_of_kind, peers
+from asv_benchmarks.benchmarks.contractions import Contraction
+from asv_benchmarks.benchmarks.nests import NESTS, flat, nested
+from asv_benchmarks.benchmarks.peers import flattened, ours, peer_of_kind, peers
 from asv_benchmarks.benchmarks.points import grid, points, tracked
 from asv_benchmarks.benchmarks.timing import interleaved
+from asv_benchmarks.benchmarks.ways import BY_HAND, Peer
 from asv_benchmarks.benchmarks.workloads import (
     RESULT_LIMIT,
+    Function,
     Workload,
     attention_whole,
     classifier_parameters,
@@ -85,6 +93,104 @@ def test_no_workload_is_degenerate(workload: Workload) -> None:
     assert reference(workload).abs().max() > 1e-4
 
 
+CONTRACTIONS = [
+    contractions.of_rows("Laplacian", 3, rows=3),
+    contractions.weighted(2, rows=3),
+    contractions.of_rows("biharmonic", 2, rows=3, activation="sin"),
+    contractions.partial_derivative(3, rows=3),
+    contractions.divergence(2, rows=3),
+    contractions.product_of_attention(3, 2),
+    contractions.product_of_classifier(3, batch=4),
+]
+DENSE = {  # of the dense derivative of every row
+    "b, b i, b i -> b": "nii->n",
+    "b, b i, b i, b j, b j -> b": "niijj->n",
+    "b, b i, b j, i j -> b": "nij,ij->n",
+    "b i, b i -> b": "nii->n",
+}
+
+
+def dense_contraction(contraction: Contraction, f: Function, x: Any) -> Tensor:
+    """The dense derivative by nested jacfwd, contracted, as one vector."""
+    if contraction.kind == "product":
+        function, vector = flat(replace(contraction, args=(x,), function=lambda *given: f(given[-1])))
+        other = torch.cat([leaf.reshape(-1) for leaf in tree_leaves(contraction.operands[0])])
+        return jacfwd(jacrev(function))(vector) @ other
+    for _ in range(contraction.order):
+        f = jacfwd(f)
+    dense = vmap(f)(x)
+    if contraction.kind == "partial":
+        return dense[:, 0, 0, 0]
+    return torch.einsum(DENSE[contraction.pattern], dense, *contraction.operands)
+
+
+def reference_of(contraction: Contraction) -> Tensor:
+    """The contraction of the dense derivative, or the gradient of its mean square, by independent code."""
+    (x,) = contraction.args
+    if not contraction.is_step:
+        return dense_contraction(contraction, contraction.f, x)
+
+    def loss(learned: Any) -> Tensor:
+        if contraction.by_args:
+            return dense_contraction(contraction, contraction.f, learned).square().mean()
+        return dense_contraction(contraction, contraction.with_learned(learned), x).square().mean()
+
+    return contracted.flattened(grad(loss)(x if contraction.by_args else contraction.learned))
+
+
+@pytest.mark.parametrize("is_step", [False, True], ids=["contraction", "step"])
+@pytest.mark.parametrize("contraction", CONTRACTIONS, ids=lambda contraction: contraction.name)
+def test_every_way_to_a_contraction_agrees_with_the_dense_derivative(contraction: Contraction, is_step: bool) -> None:
+    point = contractions.step(contraction) if is_step else contraction
+    expected = reference_of(point)
+    assert expected.abs().max() > 1e-4
+    assert point.nbytes == 4 * expected.numel()
+    contenders = [peer for peer in (*ours(point), *peers(point)) if runs_quickly(point, peer)]
+    assert len(contenders) >= 5
+    for peer in contenders:
+        got = flattened(point, peer.prepare()())
+        assert contest.difference(got, expected) < 1e-5, peer.name
+
+
+def runs_quickly(contraction: Contraction, peer: Peer) -> bool:
+    """To capture takes tenths of a second, high orders seconds, as to compile does."""
+    if "compiled" in peer.name or "jet" in peer.name or "JAX" in peer.name:
+        return False
+    is_captured = contraction.order == 2 and peer.name in {"captured loops of autograd.grad", "captured jvp(grad)"}
+    return is_captured or peer.kind in {"eager", BY_HAND} or peer.name == "hofunc plan"
+
+
+@pytest.mark.parametrize("make", [partial(contractions.of_rows, "biharmonic"), contractions.weighted])
+def test_derivatives_along_directions_sum_up_to_the_contraction(make: Callable[..., Contraction]) -> None:
+    point = make(3)
+    whole = torch.randn(3, 3, 3, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    symmetric = torch.stack([whole.permute(order) for order in permutations(range(4))]).sum(0)
+    tensor = symmetric if point.order == 4 else symmetric[0, 0]
+    along = [weight * contracted_along(tensor, vector) for vector, weight in zip(*point.directions(), strict=True)]
+    subscripts = DENSE[point.pattern].replace("n", "")
+    torch.testing.assert_close(
+        torch.stack(along).sum(0), torch.einsum(subscripts, tensor, *(each.double() for each in point.operands))
+    )
+
+
+def test_what_is_written_by_hand_is_shown_and_no_peer() -> None:
+    entries = [
+        contest.Entry("hofunc", "eager", [1.0] * 3, 0.0, ours=True),
+        contest.Entry("by me", BY_HAND, [0.5] * 3, 0.0),
+    ]
+    held = contest.Contest("L 1", 512, entries, {})
+    assert any("by me" in line and " 0.50 " in line for line in table.rows(held))
+    assert all(held.ratio(kinds) is None for kinds in table.CLASSES.values())
+
+
+@pytest.mark.parametrize("contraction", CONTRACTIONS, ids=lambda contraction: contraction.name)
+def test_planning_is_counted_of_the_plan_that_is_made(contraction: Contraction) -> None:
+    quick, plan = contracted.planned(contraction), contracted.plan(contraction)
+    assert quick.plan.strategy == plan.strategy
+    assert 0 < quick.plan.run_cost.flops <= plan.flops  # of which some are the function's
+    assert quick.effort > 0
+
+
 def test_captured_graphs_replay_on_other_values() -> None:
     """A graph that holds the values it was captured with as constants would be no peer."""
     workload = perceptron_rows(2, 3, rows=3, width=4, depth=2)
@@ -101,13 +207,13 @@ def test_directions_interpolate_every_entry(width: int, order: int) -> None:
     tensor = packed[symmetric.positions(width, order)]
     along, inverse = jets.directions(width, order)
     assert len(along) == len(packed)
-    values = torch.stack([contracted(tensor, direction) for direction in along])
+    values = torch.stack([contracted_along(tensor, direction) for direction in along])
     torch.testing.assert_close(inverse @ values, packed, rtol=1e-4, atol=1e-4)
 
 
-def contracted(tensor: Tensor, direction: Tensor) -> Tensor:
+def contracted_along(tensor: Tensor, direction: Tensor) -> Tensor:
     while tensor.dim():
-        tensor = tensor @ direction
+        tensor = tensor @ direction.to(tensor.dtype)
     return tensor
 
 
@@ -117,7 +223,7 @@ def test_points_are_in_the_grid_and_within_the_limit() -> None:
     for workload in (*points(), *tracked()):
         assert workload.nbytes <= RESULT_LIMIT
         assert workload.name in names
-    assert {workload.family for workload in points()} == {"T", "P", "A", "C", "N"}
+    assert {workload.family for workload in points()} == {"T", "P", "A", "C", "N", "L"}
 
 
 @pytest.mark.parametrize("kind", derivatives.KINDS)
@@ -133,6 +239,12 @@ def test_asv_tracks_what_plans_count() -> None:
     counted = {"steps": tracker.track_steps, "flops": tracker.track_flops, "peak_bytes": tracker.track_peak_bytes}
     size = baseline.measured(derivatives.TRACKED[name])
     assert {quantity: count(name) for quantity, count in counted.items()} == {key: size[key] for key in counted}
+
+
+def test_asv_tracks_what_contractions_take_to_plan() -> None:
+    assert set(derivatives.CONTRACTED) <= set(derivatives.TRACKED)
+    tracker, name = derivatives.PlanningOfContractions(), "L hvp, classifier 10-70-10, 32 rows"
+    assert tracker.track_effort(name) == baseline.measured(derivatives.TRACKED[name])["effort"]
 
 
 def test_a_contest_renders_as_a_table() -> None:
@@ -214,8 +326,9 @@ def test_functions_take_turns() -> None:
 
 
 def test_the_command_line() -> None:
-    chosen = compare.options(["--threads", "2", "--workload", "T", "--rounds", "5", "--kinds", "eager"])
+    chosen = compare.options(["--threads", "2", "--workload", "T", "--rounds", "5", "--kinds", "eager", "--busy"])
     assert (chosen.threads, chosen.workload, chosen.rounds, chosen.kinds) == (2, "T", 5, ["eager"])
+    assert chosen.busy
 
 
 # Memory.

@@ -5,6 +5,8 @@ What is recorded, captured or compiled once is so before it is timed. `make benc
 
 import torch
 
+from .contracted import planned
+from .contractions import Contraction
 from .peers import peer_of_kind, plan
 from .points import heavy, tracked
 from .programs import PROGRAMS
@@ -12,6 +14,7 @@ from .shown import shown
 from .timing import keep_memory
 
 TRACKED = {workload.name: workload for workload in tracked()}
+CONTRACTED = {name: point for name, point in TRACKED.items() if isinstance(point, Contraction)}
 HEAVY = {workload.name: workload for workload in heavy()}
 GROWING = {program.name: program for program in PROGRAMS if program.small}
 KINDS = ("hofunc", "hofunc plan", "hofunc plan, compiled", "eager", "captured", "compiled")
@@ -99,3 +102,15 @@ class Planning:
         """Return the steps of planning."""
         program = GROWING[name]
         return program.make(times * program.small).planned().effort
+
+
+class PlanningOfContractions:
+    """What it takes to plan the first call of contractions: the same on every machine."""
+
+    params = (tuple(CONTRACTED),)
+    param_names = ("contraction",)
+
+    @shown("Planning of contractions: steps of all strategies tried", "steps")
+    def track_effort(self, name: str) -> int:
+        """Return the steps of planning."""
+        return planned(CONTRACTED[name]).effort

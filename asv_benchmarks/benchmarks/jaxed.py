@@ -1,4 +1,8 @@
-"""Peers in JAX, jitted, where it is installed (`pip install .[peers]`): nests, and Taylor mode with polarisation."""
+"""Peers in JAX, jitted, where it is installed (`pip install .[peers]`): nests, and Taylor mode with polarisation.
+
+Of contractions, what is by jvp, grad and vmap, jets along directions, and the forward Laplacian of folx, where that is
+installed.
+"""
 
 from collections.abc import Callable
 from functools import partial, reduce
@@ -6,10 +10,15 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
+from torch.utils._pytree import tree_map
+
+from . import operators
+from .contractions import Contraction, Way, mean_square
 from .functions import Array, Ops
 from .jets import directions
 from .nests import Call
 from .symmetric import positions
+from .ways import Peer
 from .workloads import Workload
 
 AVAILABLE = find_spec("jax") is not None
@@ -70,3 +79,65 @@ def jet(workload: Workload) -> Call:
         return (values @ inverse.T)[:, index]
 
     return _call(jax, derivative, (x,))
+
+
+# Contractions.
+
+
+def contractions(contraction: Contraction) -> list[Peer]:
+    """Return the ways to a contraction."""
+    jax = import_module("jax")
+    library = operators.Library(
+        jax, jax.numpy.eye, lambda vector, x: jax.numpy.broadcast_to(vector, x.shape), partial(_arrays, jax)
+    )
+    ways = operators.ways(library, contraction)
+    if contraction.kind in {"Laplacian", "biharmonic", "partial"}:
+        ways["jet"] = partial(_along_directions, jax, contraction)
+    if contraction.kind in {"Laplacian", "biharmonic"} and not contraction.operands and find_spec("folx") is not None:
+        ways["folx"] = partial(_folx, contraction.order // 2)
+    return [
+        Peer(f"jitted JAX {name}", "compiled", partial(_contraction, jax, contraction, way))
+        for name, way in ways.items()
+    ]
+
+
+def _arrays(jax: Any, tensors: Any) -> Any:
+    return tree_map(lambda tensor: jax.numpy.asarray(tensor.detach().numpy()), tensors)
+
+
+def _contraction(jax: Any, contraction: Contraction, way: Way) -> Call:
+    """Return a way to a contraction, or the training step through it."""
+    (x,), learned = _arrays(jax, contraction.args), _arrays(jax, contraction.learned)
+
+    def contracted(learned: Any, x: Any) -> Any:
+        return way(contraction.with_learned(learned, _ops(jax), partial(_arrays, jax)))(x)
+
+    if not contraction.is_step:
+        return _call(jax, contracted, (learned, x))
+    by = 1 if contraction.by_args else 0
+    return _call(jax, jax.grad(lambda learned, x: mean_square(contracted(learned, x)), by), (learned, x))
+
+
+def _along_directions(jax: Any, contraction: Contraction, f: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """Return the weighted sum of derivatives along directions, each a jet of its own, mapped by vmap."""
+    taylor = import_module("jax.experimental.jet").jet
+    vectors, weights = _arrays(jax, contraction.directions())
+
+    def one(x: Array, direction: Array) -> Array:
+        spread = jax.numpy.broadcast_to(direction, x.shape)
+        series = [spread] + [jax.numpy.zeros_like(x)] * (contraction.order - 1)
+        return taylor(f, (x,), (series,))[1][-1]
+
+    mapped = jax.vmap(one, (None, 0))
+    return lambda x: weights @ mapped(x, vectors)
+
+
+def _folx(times: int, f: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """Return the forward Laplacian of every row, taken so many times."""
+    jax, forward_laplacian = import_module("jax"), import_module("folx").forward_laplacian
+
+    def laplacian(inner: Callable[[Array], Array], _: int) -> Callable[[Array], Array]:
+        return lambda row: forward_laplacian(inner)(row).laplacian
+
+    mapped: Callable[[Array], Array] = jax.vmap(reduce(laplacian, range(times), f))
+    return mapped

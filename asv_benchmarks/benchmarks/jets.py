@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
+from .contractions import Contraction
 from .symmetric import keys, positions
 from .workloads import Function, Workload
 
@@ -39,3 +40,34 @@ def polarised(workload: Workload) -> tuple[Function, Tensor]:
 
     mapped = vmap(vmap(one, (None, 0)), (0, None))
     return lambda x: (mapped(x, along) @ inverse.T)[:, index], x
+
+
+def standard(contraction: Contraction, f: Function) -> Function:
+    """Return the weighted sum of derivatives along directions, each a jet of its own, mapped by vmap."""
+    (x,), order = contraction.args, contraction.order
+    vectors, weights = contraction.directions()
+    taylor = import_module("jet").jet(f, (x,))
+
+    def one(x: Tensor, direction: Tensor) -> Tensor:
+        zeros = [torch.zeros_like(x)] * (order - 1)
+        value: Tensor = taylor((x, direction.expand(x.shape), *zeros))[order]
+        return value
+
+    mapped = vmap(one, (None, 0))
+    return lambda x: weights @ mapped(x, vectors)
+
+
+def collapsed(contraction: Contraction, f: Function) -> Function:
+    """Return the weighted sum of derivatives along directions, by jets in which those of a weight are summed early."""
+    (x,), order = contraction.args, contraction.order
+    vectors, weights = contraction.directions()
+    groups = [(float(weight), vectors[weights == weight]) for weight in weights.unique()]
+    taylor = import_module("jet").jet(f, (x,), collapsed=True)
+
+    def along(x: Tensor, directions: Tensor) -> Tensor:
+        slopes = directions[:, None].expand(-1, *x.shape)
+        zeros = [torch.zeros_like(slopes)] * (order - 2)
+        value: Tensor = taylor((x, slopes, *zeros, torch.zeros_like(x)))[order]
+        return value
+
+    return lambda x: torch.stack([weight * along(x, each) for weight, each in groups]).sum(0)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import jacfwd, jacrev, vmap
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from .workloads import Function, Workload
+from .workloads import Function, Subject, Workload
 
 Call = Callable[[], Any]
 TRANSFORMS: dict[str, Callable[..., Any]] = {"jacrev": jacrev, "jacfwd": jacfwd}
@@ -49,7 +49,7 @@ def differentiated(f: Function, nest: tuple[str, ...]) -> Function:
     return reduce(lambda function, name: TRANSFORMS[name](function), reversed(nest), f)
 
 
-def flat(workload: Workload) -> tuple[Function, Tensor]:
+def flat(workload: Subject) -> tuple[Function, Tensor]:
     """Return the function of one vector that holds all arguments, and that vector."""
     leaves, spec = tree_flatten(workload.args)
     edges = [0, *torch.tensor([leaf.numel() for leaf in leaves]).cumsum(0).tolist()]

@@ -5,7 +5,6 @@ differentiate by one flat vector.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,43 +15,32 @@ from torch.utils._pytree import tree_leaves
 import hofunc
 from hofunc.transforms import Transform
 
-from . import jaxed, jets
-from .captured import captured, compiled
+from . import contracted, jaxed, jets
 from .columns import batched, columns
+from .contractions import Contraction
 from .nests import NESTS, Call, naive, nested, nests, scattered, title
 from .symmetric import count
-from .workloads import Function, Workload
+from .ways import Peer, Prepared, of_every_kind, once_compiled
+from .workloads import Workload
 
-Prepared = tuple[Function, Tensor]
+Point = Workload | Contraction
 NAIVE_LIMIT = 2**28  # entries of the dense tensor of which naive nesting keeps a diagonal
-KINDS = ("eager", "captured", "compiled")
 JET_LIMIT = 1000  # different entries of a derivative, each of which takes one direction
 
 
-@dataclass(frozen=True)
-class Peer:
-    """A way to the derivative of a workload.
-
-    Attributes:
-        name: As it is shown.
-        kind: "eager", "captured" or "compiled": what it does once and for all before it is called.
-        prepare: Returns the function that is timed; it may take long.
-    """
-
-    name: str
-    kind: str
-    prepare: Callable[[], Call]
-
-
-def ours(workload: Workload) -> list[Peer]:
+def ours(workload: Point) -> list[Peer]:
     """Return hofunc's ways: recorded at every call, planned once, and compiled."""
+    if isinstance(workload, Contraction):
+        return contracted.ours(workload)
     found = [
         Peer("hofunc", "eager", lambda: _called(workload, derivative(workload))),
         Peer("hofunc plan", "captured", lambda: _called(workload, plan(workload))),
         Peer("hofunc plan, compiled", "compiled", lambda: _called(workload, plan(workload).compile())),
     ]
     if workload.rows:  # what puts the rows' tensor together is compiled as well
-        found.append(Peer("hofunc plan and rows, compiled", "compiled", partial(_compiled, partial(_rows, workload))))
+        found.append(
+            Peer("hofunc plan and rows, compiled", "compiled", partial(once_compiled, partial(_rows, workload)))
+        )
     return found
 
 
@@ -62,8 +50,10 @@ def derivative(workload: Workload, strategy: str = "auto") -> Transform:
     return hofunc.hod(workload.f, workload.order, workload.argnums, layout=layout, strategy=strategy)
 
 
-def plan(workload: Workload, strategy: str = "auto") -> hofunc.Plan:
+def plan(workload: Point, strategy: str = "auto") -> hofunc.Plan:
     """Return hofunc's plan of a workload."""
+    if isinstance(workload, Contraction):
+        return contracted.plan(workload)
     return derivative(workload, strategy).plan(*workload.args)
 
 
@@ -80,22 +70,23 @@ def _called(workload: Workload, function: Callable[..., Any]) -> Call:
     return lambda: function(*workload.args)
 
 
-def peers(workload: Workload) -> list[Peer]:
+def peers(workload: Point) -> list[Peer]:
     """Return all others, eager ones first, then captured, then compiled, the same ways in the same order."""
+    if isinstance(workload, Contraction):
+        return contracted.peers(workload)
     found = []
     if _naive_size(workload) <= NAIVE_LIMIT:
         found.append(Peer("nested torch.func, naive", "eager", partial(naive, workload)))
-    ways = _ways(workload)
-    found += [Peer(name, "eager", partial(_bound, way)) for name, way in ways.items()]
-    found += [Peer(f"captured {name}", "captured", partial(_captured, way)) for name, way in ways.items()]
-    found += [Peer(f"compiled {name}", "compiled", partial(_compiled, way)) for name, way in ways.items()]
+    found += of_every_kind(_ways(workload))
     return found + (_jax(workload) if jaxed.AVAILABLE else [])
 
 
-def peer_of_kind(workload: Workload, kind: str) -> Peer:
+def peer_of_kind(workload: Point, kind: str) -> Peer:
     """Return one of hofunc's ways, by name, or a peer that is mostly the fastest of its kind, for its history."""
     if kind.startswith("hofunc"):
         return next(peer for peer in ours(workload) if peer.name == kind)
+    if isinstance(workload, Contraction):
+        return next(peer for peer in peers(workload) if peer.kind == kind)
     name = _by_rows(workload, NESTS[workload.order][0])
     name = name if kind == "eager" else f"{kind} {name}"
     return next(peer for peer in peers(workload) if peer.name == name)
@@ -121,23 +112,6 @@ def _ways(workload: Workload) -> dict[str, Callable[[], Prepared]]:
     return ways
 
 
-def _bound(way: Callable[[], Prepared]) -> Call:
-    function, x = way()
-    return lambda: function(x)
-
-
-def _captured(way: Callable[[], Prepared]) -> Call:
-    function, x = way()
-    graph = captured(function, x)
-    return lambda: graph(x)
-
-
-def _compiled(way: Callable[[], Prepared]) -> Call:
-    function, x = way()
-    graph = compiled(function, x)
-    return lambda: graph(x)
-
-
 def _jax(workload: Workload) -> list[Peer]:
     found = [
         Peer(f"jitted JAX {_by_rows(workload, nest)}", "compiled", partial(jaxed.nest, workload, nest))
@@ -158,8 +132,10 @@ def _is_for_jets(workload: Workload) -> bool:
     return workload.family == "P" and count(workload.args[0].shape[1], workload.order) <= JET_LIMIT
 
 
-def flattened(workload: Workload, result: Any) -> Tensor:
+def flattened(workload: Point, result: Any) -> Tensor:
     """Return a result of any peer as one tensor: that of every row, or the matrix of all arguments by all."""
+    if isinstance(workload, Contraction):
+        return contracted.flattened(result)
     leaves = [leaf if isinstance(leaf, Tensor) else torch.tensor(leaf.__array__()) for leaf in tree_leaves(result)]
     if workload.rows:
         return leaves[0].detach()

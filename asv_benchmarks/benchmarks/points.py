@@ -5,7 +5,10 @@ are no points; what a way needs on the way to a result may be far more, and then
 """
 
 from collections.abc import Iterator
+from itertools import chain
 
+from . import contractions
+from .contractions import Contraction
 from .workloads import (
     RESULT_LIMIT,
     Workload,
@@ -19,8 +22,14 @@ from .workloads import (
 )
 
 
-def points() -> Iterator[Workload]:
+def points() -> Iterator[Workload | Contraction]:
     """Yield the points that `make bench-compare` takes: the ends of the grid and its middle."""
+    yield from _whole_points()
+    for contraction in contracted():
+        yield from (contraction, contractions.step(contraction))
+
+
+def _whole_points() -> Iterator[Workload]:
     for batch, width in ((10, 10), (100, 10), (10, 100)):
         yield thesis_rows(batch, width)
         yield thesis_whole(batch, width)
@@ -44,11 +53,37 @@ def points() -> Iterator[Workload]:
     yield from map(convolutional_whole, ("input", "parameters"))
 
 
-def grid() -> Iterator[Workload]:
+def contracted() -> Iterator[Contraction]:
+    """Yield the contractions that `make bench-compare` takes, each without and with a training step through it."""
+    yield from (contractions.of_rows("Laplacian", inputs) for inputs in (2, 10, 50))
+    yield contractions.of_rows("Laplacian", 3, activation="sin")
+    yield contractions.of_rows("Laplacian", 10, rows=1024)
+    yield contractions.weighted(10)
+    yield from (contractions.of_rows("biharmonic", inputs) for inputs in (2, 5))
+    yield from (contractions.partial_derivative(order) for order in (3, 4))
+    yield contractions.product_of_classifier()
+    yield contractions.product_of_attention()
+    yield contractions.divergence()
+
+
+def _all_contracted() -> Iterator[Contraction]:
+    """Yield all contractions of the grid."""
+    for rows in (128, 1024):
+        for activation in ("tanh", "sin"):
+            yield from (contractions.of_rows("Laplacian", inputs, rows, activation) for inputs in (2, 3, 10, 50, 200))
+            yield contractions.weighted(10, rows, activation)
+            yield from (contractions.of_rows("biharmonic", inputs, rows, activation) for inputs in (2, 5))
+            yield from (contractions.partial_derivative(order, rows, activation) for order in (3, 4))
+            yield contractions.divergence(10, rows, activation)
+    yield from (contractions.product_of_classifier(70, batch) for batch in (32, 128, 1024))
+    yield from (contractions.product_of_attention(*shape) for shape in ((32, 16), (128, 32)))
+
+
+def grid() -> Iterator[Workload | Contraction]:
     """Yield every point, but for results over RESULT_LIMIT."""
     sizes = range(10, 101, 10)
     shapes = dict.fromkeys([*((batch, 10) for batch in sizes), *((10, width) for width in sizes)])
-    everything = [
+    everything: list[Workload | Contraction] = [
         *(make(*shape) for make in (thesis_rows, thesis_whole) for shape in shapes),
         *(thesis_rows(10, 10, depth=depth) for depth in range(2, 9) if depth != 3),
         *(thesis_rows(10, width, order) for order in (3, 4) for width in range(4, 9)),
@@ -63,11 +98,12 @@ def grid() -> Iterator[Workload]:
         *(attention_whole(*shape) for shape in ((8, 8), (16, 8), (16, 16), (32, 16))),
         *(classifier_parameters(hidden) for hidden in (20, 70)),
         *(convolutional_whole(by, side) for side in (8, 16) for by in ("input", "parameters")),
+        *chain.from_iterable((each, contractions.step(each)) for each in _all_contracted()),
     ]
     yield from (workload for workload in everything if workload.nbytes <= RESULT_LIMIT)
 
 
-def tracked() -> Iterator[Workload]:
+def tracked() -> Iterator[Workload | Contraction]:
     """Yield the points of which asv keeps the history: one of each kind, small enough for every peer."""
     yield thesis_rows(100, 10)
     yield thesis_whole(10, 10)
@@ -78,9 +114,13 @@ def tracked() -> Iterator[Workload]:
     yield attention_whole(8, 8)
     yield classifier_parameters(20)
     yield convolutional_whole("input")
+    yield contractions.of_rows("Laplacian", 10)
+    yield contractions.of_rows("biharmonic", 5)
+    yield contractions.partial_derivative(4)
+    yield contractions.product_of_classifier()
 
 
-def heavy() -> Iterator[Workload]:
+def heavy() -> Iterator[Workload | Contraction]:
     """Yield the points of which asv keeps the peak memory: so large that torch itself, 320 MB, does not hide it."""
     yield thesis_whole(100, 50)
     yield thesis_parameters(30)

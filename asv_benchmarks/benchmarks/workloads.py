@@ -32,27 +32,20 @@ RESULT_LIMIT = 512 * 2**20  # bytes of a result; larger ones are no points of th
 
 
 @dataclass(frozen=True)
-class Workload:
-    """A derivative of a function by all its arguments.
+class Subject:
+    """A function of which something is measured.
 
     Attributes:
         name: Family and sizes, as it is shown.
-        order: That of the derivative.
         function: From ops, constants and args to a scalar, or to (N,) for x of shape (N, d).
         constants: What the function takes but is not differentiated by.
         args: What it is differentiated by.
-        rows: Whether each row of the only argument x (N, d) is treated by itself and the derivative wanted is that of
-            every row, (N, d, ... order times); otherwise it is that of everything by everything, dense.
-        independent: Whether rows are treated by themselves, whatever is wanted.
     """
 
     name: str
-    order: int
     function: Callable[..., Array]
     constants: tuple[Any, ...]
     args: tuple[Any, ...]
-    rows: bool
-    independent: bool = False
 
     @property
     def family(self) -> str:
@@ -63,6 +56,27 @@ class Workload:
     def f(self) -> Function:
         """The function of the arguments alone, in torch."""
         return partial(self.function, TORCH, self.constants)
+
+    def with_ops(self, ops: Ops, convert: Callable[[Tensor], Array]) -> tuple[Callable[..., Array], tuple[Any, ...]]:
+        """Return the function and the arguments for another library."""
+        turn = partial(tree_map, lambda leaf: convert(leaf) if isinstance(leaf, Tensor) else leaf)
+        return partial(self.function, ops, turn(self.constants)), turn(self.args)
+
+
+@dataclass(frozen=True)
+class Workload(Subject):
+    """A derivative of a function by all its arguments.
+
+    Attributes:
+        order: That of the derivative.
+        rows: Whether each row of the only argument x (N, d) is treated by itself and the derivative wanted is that of
+            every row, (N, d, ... order times); otherwise it is that of everything by everything, dense.
+        independent: Whether rows are treated by themselves, whatever is wanted.
+    """
+
+    order: int
+    rows: bool
+    independent: bool = False
 
     @property
     def argnums(self) -> int | tuple[int, ...]:
@@ -82,19 +96,15 @@ class Workload:
         """The bytes of the result, in float32."""
         return 4 * self.size
 
-    def with_ops(self, ops: Ops, convert: Callable[[Tensor], Array]) -> tuple[Callable[..., Array], tuple[Any, ...]]:
-        """Return the function and the arguments for another library."""
-        turn = partial(tree_map, lambda leaf: convert(leaf) if isinstance(leaf, Tensor) else leaf)
-        return partial(self.function, ops, turn(self.constants)), turn(self.args)
 
-
-class _Random:
+class Random:
     """Draws from one seed."""
 
     def __init__(self) -> None:
         self.generator = torch.Generator().manual_seed(0)
 
     def __call__(self, *shape: int) -> Tensor:
+        """Return normal numbers."""
         return torch.randn(shape, generator=self.generator)
 
 
@@ -104,52 +114,56 @@ def _activations(depth: int) -> tuple[str, ...]:
 
 def thesis_rows(batch: int, width: int, order: int = 2, depth: int = 3) -> Workload:
     """The thesis's network: the derivative of every row of the loss by that row, (batch, width, ...)."""
-    random = _Random()
+    random = Random()
     layers = tuple(random(width, width) / width**0.5 for _ in range(depth))
     constants = (random(width), _activations(depth), layers)
     name = f"T rows order {order}, {batch}x{width}, depth {depth}"
-    return Workload(name, order, thesis_by_input, constants, (random(batch, width),), rows=True, independent=True)
+    return Workload(name, thesis_by_input, constants, (random(batch, width),), order, rows=True, independent=True)
 
 
 def thesis_whole(batch: int, width: int, depth: int = 3) -> Workload:
     """The thesis's network: the dense Hessian by its input, (batch, width, batch, width)."""
     rows = thesis_rows(batch, width, 2, depth)
     name = f"T whole Hessian, {batch}x{width}, depth {depth}"
-    return Workload(name, 2, rows.function, rows.constants, rows.args, rows=False, independent=True)
+    return Workload(name, rows.function, rows.constants, rows.args, 2, rows=False, independent=True)
 
 
 def thesis_parameters(width: int, batch: int = 10, depth: int = 3, order: int = 2) -> Workload:
     """The thesis's network: the dense derivative by its input and all its layers, as blocks."""
-    random = _Random()
+    random = Random()
     layers = [random(width, width) / width**0.5 for _ in range(depth)]
     constants = (random(width), _activations(depth))
     name = f"T input+parameters order {order}, {batch}x{width}, depth {depth}"
-    return Workload(name, order, thesis, constants, (random(batch, width), *layers), rows=False)
+    return Workload(name, thesis, constants, (random(batch, width), *layers), order, rows=False)
+
+
+def layers_of(random: Random, *sizes: int) -> tuple[tuple[Tensor, Tensor], ...]:
+    """Return the weights and biases of layers from each size to the next."""
+    return tuple((random(before, after) / before**0.5, random(after) / 2) for before, after in pairwise(sizes))
 
 
 def perceptron_rows(
     inputs: int, order: int, rows: int = 128, activation: str = "tanh", width: int = 64, depth: int = 4
 ) -> Workload:
     """A network with one output a row: its derivative by the row, (rows, inputs, ...)."""
-    random = _Random()
-    sizes = [inputs, *(depth * [width]), 1]
-    layers = tuple((random(before, after) / before**0.5, random(after) / 2) for before, after in pairwise(sizes))
+    random = Random()
+    layers = layers_of(random, inputs, *(depth * [width]), 1)
     name = f"P {activation} order {order}, {rows}x{inputs}, width {width}, depth {depth}"
     args = (random(rows, inputs),)
-    return Workload(name, order, perceptron, (activation, layers), args, rows=True, independent=True)
+    return Workload(name, perceptron, (activation, layers), args, order, rows=True, independent=True)
 
 
 def attention_whole(length: int, width: int) -> Workload:
     """Attention: the dense Hessian by its input, (length, width, length, width)."""
-    random = _Random()
+    random = Random()
     maps = (random(width, width) / width**0.5 for _ in range(3))
     constants = (*maps, random(length, width))
-    return Workload(f"A Hessian, {length}x{width}", 2, attention, constants, (random(length, width),), rows=False)
+    return Workload(f"A Hessian, {length}x{width}", attention, constants, (random(length, width),), 2, rows=False)
 
 
 def classifier_parameters(hidden: int, inputs: int = 10, classes: int = 10, batch: int = 32) -> Workload:
     """A classifier: the dense Hessian by its parameters, as blocks."""
-    random = _Random()
+    random = Random()
     parameters = {
         "bias1": random(hidden) / 2,  # sorted by name, as JAX sorts them
         "bias2": random(classes) / 2,
@@ -159,12 +173,12 @@ def classifier_parameters(hidden: int, inputs: int = 10, classes: int = 10, batc
     targets = torch.arange(batch) % classes
     count = sum(leaf.numel() for leaf in parameters.values())
     name = f"C Hessian, {inputs}-{hidden}-{classes}, {count} parameters"
-    return Workload(name, 2, classifier, (random(batch, inputs), targets), (parameters,), rows=False)
+    return Workload(name, classifier, (random(batch, inputs), targets), (parameters,), 2, rows=False)
 
 
 def convolutional_whole(by: str, side: int = 8, channels: tuple[int, int, int] = (1, 4, 8)) -> Workload:
     """A network of two convolutions by windows of 3 x 3: the dense Hessian by its "input" or its "parameters"."""
-    random = _Random()
+    random = Random()
     first, second, third = channels
     parameters = {
         "bias1": random(second, 1, 1) / 2,  # sorted by name, as JAX sorts them
@@ -175,5 +189,5 @@ def convolutional_whole(by: str, side: int = 8, channels: tuple[int, int, int] =
     x, weights = random(1, first, side, side), random(third, side, side)
     name = f"N Hessian by {by}, {first}x{side}x{side}, channels {second} and {third}"
     if by == "input":
-        return Workload(name, 2, convolutional_by_input, (weights, parameters), (x,), rows=False)
-    return Workload(name, 2, convolutional_by_parameters, (weights, x), (parameters,), rows=False)
+        return Workload(name, convolutional_by_input, (weights, parameters), (x,), 2, rows=False)
+    return Workload(name, convolutional_by_parameters, (weights, x), (parameters,), 2, rows=False)
