@@ -525,7 +525,7 @@ def test_pytrees_that_do_not_fit(parameters: dict, device: torch.device) -> None
     ("call", "got"),
     [
         (lambda x: einsum(lambda x, operands: x, "b, b i -> b")(x), "a parameter called operands"),
-        (lambda x: einsum(3, "b, b i -> b")(x), "f: got int"),  # type: ignore[arg-type]
+        (lambda x: einsum(3, "b, b i -> b")(x), "f: got int"),  # type: ignore[call-overload]
         (lambda x: einsum(field, 3)(x), "pattern: got int"),
         (lambda x: einsum(field, ())(x), r"pattern: got \(\)"),
         (lambda x: einsum(field, "b, b i -> b", "a")(x), "argnums: got 'a'"),

@@ -56,19 +56,21 @@ def plan(contraction: Contraction, f: Callable[..., Tensor] | None = None) -> ho
 def planned(contraction: Contraction) -> Quick:
     """Plan a contraction as its first call does."""
     inputs, spec = tree_flatten(contraction.args[0])
-    operands = [tree_flatten(operand)[0] for operand in contraction.operands]
+    operands = [tree_flatten(operand) for operand in contraction.operands]
     shapes = [tuple(leaf.shape) for leaf in inputs]
     given, start = [], len(inputs)
-    for number, leaves in enumerate(operands):
+    for number, (leaves, form) in enumerate(operands):
         numbers = tuple(range(start, start + len(leaves)))
-        given.append(Tree(numbers, tuple([tuple(leaf.shape) for leaf in leaves]), f"operands[{number}]"))
+        given.append(Tree(numbers, tuple([tuple(leaf.shape) for leaf in leaves]), form, f"operands[{number}]"))
         start += len(leaves)
-    slots = [Tree(tuple(range(len(inputs))), tuple(shapes), "args[0]")] * contraction.order
+    slots = [Tree(tuple(range(len(inputs))), tuple(shapes), spec, "args[0]")] * contraction.order
     with torch.no_grad():
         recording = record(
-            lambda leaves, _: contraction.f(tree_unflatten(leaves[: len(inputs)], spec)), sum(operands, [*inputs])
+            lambda leaves, _: contraction.f(tree_unflatten(leaves[: len(inputs)], spec)),
+            [*inputs, *(leaf for leaves, _ in operands for leaf in leaves)],
         )
-        output = Tree((0,), (tuple(recording.values[recording.graph.outputs[0]].shape),), "the output of f")
+        shape = tuple(recording.values[recording.graph.outputs[0]].shape)
+        output = Tree((0,), (shape,), recording.spec, "the output of f")
         meant = bound(parsed("einsum", contraction.pattern), output, slots, given)
         lowered = lower(recording.graph, recording.values, contraction.order)
         return quickly(lowered, Contractions(meant.results), compact=False, limits=Limits())
