@@ -1,8 +1,8 @@
 """A contraction of a derivative is torch.einsum of the dense derivative.
 
-Claim: for any program of rows, any order from 1 to 4, any pattern that fits the shapes, and any operands, einsum returns
-what torch.einsum makes of the derivative by hod, by every strategy, at once or in chunks of rows; up to order 2 also what
-it makes of that by nested torch.func. So are its gradients by the inputs and by the operands.
+Claim: for any program of rows, any order from 1 to 4, any pattern that fits the shapes and any operands, einsum returns
+what torch.einsum makes of the derivative by hod, by every strategy, at once or in chunks of rows; up to order 2 also
+what it makes of that by nested torch.func. So are its gradients by the inputs and by the operands.
 Source: the definition of einsum, and that sums over labels may be done in any order.
 Falsifier: a label that is summed too early, twice or not at all; slots that are taken to be alike and are not; an
 operand that enters where its labels are not bound; a wrong count of equal terms.
@@ -50,7 +50,7 @@ def asked(draw: st.DrawFn, output: Sequence[int], slot: Sequence[int], order: in
         if size and draw(st.integers(0, 7)) == 0:
             return str(draw(st.integers(0, size - 1)))
         known = [name for name, other in sizes.items() if other == size]
-        if known and draw(st.integers(0, 2)):
+        if known and draw(st.integers(0, 2)) > 0:
             return draw(st.sampled_from(known))
         name = f"n{len(sizes)}"
         sizes[name] = size
