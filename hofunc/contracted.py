@@ -277,6 +277,10 @@ class Einsum(Transform):
             given.append(Tree(tuple(found), tuple([inputs[each] for each in found]), spec, self._operand(number)))
         return bound(pattern, Tree(tuple(range(len(outputs))), outputs, structure, "the output of f"), slots, given)
 
+    def contractions(self, output: Any, *args: Any, **kwargs: Any) -> Contractions:
+        """Return what is asked for, given what f returns to be differentiated at some arguments."""
+        return self._wanted(output, self._split(args, kwargs))
+
     def _wanted(self, output: Any, arguments: Arguments) -> Contractions:
         """Return the contractions of all patterns."""
         return Contractions(tuple([each for meant in self._meaning(output, arguments) for each in meant.results]))

@@ -1,8 +1,8 @@
 """A contraction of a derivative is torch.einsum of the dense derivative.
 
-Claim: for any program of rows, any order from 1 to 4, any pattern that fits the shapes, and any operands, einsum
-returns what torch.einsum makes of the derivative by hod, by every strategy, at once or in chunks of rows; up to order 2
-also what it makes of that by nested torch.func. So are its gradients by the inputs and by the operands.
+Claim: for any program of rows, any order from 1 to 4, any pattern that fits the shapes and any operands, einsum returns
+what torch.einsum makes of the derivative by hod, by every strategy, at once or in chunks of rows; up to order 2 also
+what it makes of that by nested torch.func. So are its gradients by the inputs and by the operands.
 Source: the definition of einsum, and that sums over labels may be done in any order.
 Falsifier: a label that is summed too early, twice or not at all; slots that are taken to be alike and are not; an
 operand that enters where its labels are not bound; a wrong count of equal terms.

@@ -1,14 +1,17 @@
 """hodcheck: a check of hod on one's own function, by what shares no rule with it."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 import torch
 
-from hofunc.arguments import check_transform, split
+from hofunc.arguments import check_strategy, check_transform, split
+from hofunc.contracted import STRATEGIES
 from hofunc.errors import ArgumentError, HodcheckError
 from hofunc.internals import tree_leaves
+from hofunc.testing.contractions import check_contraction, slots_of
 from hofunc.testing.entries import largest
 from hofunc.testing.judgement import Tolerances, check
 from hofunc.testing.oracles import Subject, of_parts
@@ -24,6 +27,8 @@ def hodcheck(
     rtol: float | None = None,
     atol: float | None = None,
     strategy: str = "auto",
+    pattern: str | None = None,
+    operands: tuple[Any, ...] = (),
     max_entries: int = 1_000_000,
     raise_exception: bool = True,
 ) -> bool:
@@ -46,7 +51,10 @@ def hodcheck(
             resolution of the least precise dtype of inputs and outputs: 1.5e-8 for float64, 3.5e-4 for float32.
         atol: How far off it may be besides. Unless given, the largest entry of f(*args) and of its derivatives so far
             times 100 times the resolution, 2.2e-14 for float64 and 1.2e-5 for float32.
-        strategy: As for `hod`.
+        strategy: As for `hod`, or `einsum` with a pattern.
+        pattern: As for `hofunc.einsum`. Then the contraction is checked as well, against ``torch.einsum`` of the
+            derivative of the order that the pattern says, in place of ``order``.
+        operands: Its operands.
         max_entries: The most entries that the derivative of the highest order may have.
         raise_exception: Whether to raise a HodcheckError, rather than to return False.
 
@@ -67,8 +75,13 @@ def hodcheck(
         >>> x = torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64)
         >>> hofunc.hodcheck(lambda x: x.sin().prod(), x, order=3)
         True
+        >>> hofunc.hodcheck(lambda x: x.sin().prod(), x, pattern=", i, i -> ")
+        True
     """
-    check_transform("hodcheck", f, order, argnums, "dense", strategy)
+    if pattern is not None:
+        check_strategy("hodcheck", strategy, STRATEGIES)
+        order = slots_of(pattern, operands)
+    check_transform("hodcheck", f, order, argnums, "dense", "auto" if pattern else strategy)
     args = (args,) if isinstance(args, torch.Tensor) else tuple(args)
     f, args = of_parts("hodcheck", f, args, argnums)
     arguments = split("hodcheck", args, {}, argnums)
@@ -76,7 +89,7 @@ def hodcheck(
     output = repeated("hodcheck", f, args)
     _check_precise("an output of f", tree_leaves(output))
     _check_finite(tree_leaves(output))
-    subject = Subject.at("hodcheck", f, args, argnums, output, strategy)
+    subject = Subject.at("hodcheck", f, args, argnums, output, "auto" if pattern else strategy)
     _check_size(subject, order, max_entries)
     eps = max((torch.finfo(leaf.dtype).eps for leaf in (*arguments.leaves, *tree_leaves(output))), default=0.0)
     below = subject.derivative(0)
@@ -88,6 +101,8 @@ def hodcheck(
             tolerances = Tolerances(eps**0.5 if rtol is None else rtol, 100 * eps * scale if atol is None else atol)
             check(subject, k, below, found, tolerances)
             below = found
+        if pattern is not None:
+            check_contraction(replace(subject, strategy=strategy), pattern, operands, output, below, tolerances)
     except HodcheckError:
         if raise_exception:
             raise

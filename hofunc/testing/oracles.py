@@ -140,6 +140,8 @@ class Subject:
         for name, shape, _ in (self.outputs[tensor], *slots):
             own, index = index[: len(shape)], index[len(shape) :]
             names.append(f"{name}{list(own) if own else ''}")
+        if not order:
+            return names[0]
         return f"d^{order} {names[0]} / {' '.join(f'd {name}' for name in names[1:])}"
 
     def _called(self, g: Function, inputs: Sequence[torch.Tensor] | None = None) -> Leaves:

@@ -199,7 +199,18 @@ def test_every_derivative_has_a_name_of_its_own(goldens: Callable) -> None:
     goldens("a").check("cube", cube, X)  # the same test, run again
 
 
-@pytest.mark.parametrize(("options", "what"), [({"order": 0}, "order"), ({"argnums": 1}, "argnums")])
+@pytest.mark.parametrize(("options", "what"), [({"order": -1}, "order"), ({"argnums": 1}, "argnums")])
 def test_bad_arguments(options: dict, what: str, goldens: Callable) -> None:
     with pytest.raises(hofunc.ArgumentError, match=f"hofunc_golden: {what}"):
         goldens().check("cube", cube, X, **options)
+
+
+def test_a_contraction_is_kept_as_a_value(goldens: Callable, path: Path) -> None:
+    laplacian = hofunc.laplacian(lambda x: (x**4).sum(-1))
+    goldens(update=True).check("cube", laplacian, X, order=0)
+    assert json.loads(path.read_text())["order"] == 0
+    goldens().check("cube", laplacian, X, order=0)
+    message = refused(lambda: goldens().check("cube", lambda x: laplacian(x) + 0.125, X, order=0))
+    assert "entry [] of f(*args) is 0.125 off" in message
+    with pytest.raises(hofunc.ArgumentError, match="order"):
+        goldens().check("cube", laplacian, X, order=-1)
