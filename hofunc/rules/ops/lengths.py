@@ -151,20 +151,21 @@ def _projected(tensor: Tensor, x: Tensor, order: tuple[int, ...], count: int, p:
     """Take from a tensor its part along vectors, the axes of which are its last ones."""
     rows = x.permute(order)
     z, slope = _along(rows, count, p)
-    return _without(tensor, z, slope, count) + _share(tensor, rows, count, excess)
+    return _without(tensor, z, slope, count) + _share(tensor, rows, z, count, excess)
 
 
 def _projected_back(tensor: Tensor, x: Tensor, order: tuple[int, ...], count: int, p: float, excess: float) -> Tensor:
     """Apply the transpose of `_projected`."""
     rows = x.permute(order)
     z, slope = _along(rows, count, p)
-    return _without(tensor, slope, z, count) + _share(tensor, rows, count, excess)
+    return _without(tensor, slope, z, count) + _share(tensor, rows, z, count, excess)
 
 
 def _along(rows: Tensor, count: int, p: float) -> tuple[Tensor, Tensor]:
     """Return vectors, along the last axes, of length one, and the gradients of their lengths."""
     dims = tuple(range(-count, 0))
-    return _scaled(rows, dims, p)[0], _slope(rows, dims, p, 0)
+    z, _ = _scaled(rows, dims, p)
+    return z, z if p == 2 else _slope(rows, dims, p, 0)
 
 
 def _without(tensor: Tensor, z: Tensor, slope: Tensor, count: int) -> Tensor:
@@ -176,14 +177,13 @@ def _without(tensor: Tensor, z: Tensor, slope: Tensor, count: int) -> Tensor:
     return tensor
 
 
-def _share(tensor: Tensor, rows: Tensor, count: int, excess: float) -> Tensor | float:
-    """Return what the excess leaves of the part along vectors."""
+def _share(tensor: Tensor, rows: Tensor, z: Tensor, count: int, excess: float) -> Tensor | float:
+    """Return what the excess, which only a Euclidean norm has, leaves of the part along vectors of length one."""
     if not excess:
         return 0.0
     dims = tuple(range(-count, 0))
-    u, _ = _along(rows, count, 2)
     n = length(rows, dims, 2, excess)
-    return u * (tensor * u).sum(dims, keepdim=True) * (excess / (n * n))
+    return z * (tensor * z).sum(dims, keepdim=True) * (excess / (n * n))
 
 
 class Norm:
