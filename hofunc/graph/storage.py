@@ -80,6 +80,7 @@ class _Storage:
 
     Attributes:
         owner: The tensor that the storage was allocated for.
+        as_made: The same, or what it was before its shape was changed in place.
         layout: Where its real numbers lie.
         order: Their axes in the order of memory.
         is_filled: Whether every place of the storage is an element of the owner.
@@ -92,7 +93,7 @@ class _Storage:
     """
 
     def __init__(self, owner: torch.Tensor, whole: int):
-        self.owner = owner
+        self.owner = self.as_made = owner
         self.layout = real_layout_of(owner)
         self.order = memory_order(self.layout.stride)
         self.is_filled = owner.numel() * owner.element_size() == owner.untyped_storage().nbytes()
@@ -104,7 +105,7 @@ class _Storage:
 
     def memory(self) -> torch.Tensor:
         """Return a copy of what the storage now holds: the owner, or a vector with zeros where that has no element."""
-        numbers = torch.view_as_real(self.owner) if self.owner.is_complex() else self.owner
+        numbers = torch.view_as_real(self.as_made) if self.as_made.is_complex() else self.as_made
         if self.is_filled:
             return in_memory_order(numbers, self.order).clone()
         return write_strided(self.zeros(), numbers, self.layout)
@@ -113,7 +114,7 @@ class _Storage:
         """Leave a write out of the contents until these are read, as few are; returns whether that can be."""
         if write.family is not None or self.contents.keys() - {None}:
             return False
-        if self.is_filled and write.is_all_of(self.owner):
+        if self.is_filled and write.is_all_of(self.as_made):
             self.whole, self.left = write.result, []
         else:
             self.left.append(write)
@@ -250,6 +251,9 @@ class Storages:
         for number in self._memory.values_in(tensor):
             if ledger.values[number] is tensor:
                 ledger.values[number] = before
+        storage = self._storages.get(storage_key(tensor))
+        if storage is not None and storage.as_made is tensor:
+            storage.as_made = before
         ledger.tracked.pop(id(tensor), None)
         ledger.tracked[id(before)] = index
         self.kept.append(before)

@@ -485,3 +485,29 @@ def test_what_touches_no_written_storage_is_looked_at_like_any_op(
     monkeypatch.setattr(Tape, "_dispatch_with_care", noted)
     recorded(f, rand(device, 2, 3))
     assert looked_at == ["aten::mul_", "aten::mul"]
+
+
+def reshaped_between_writes(x: Tensor) -> Tensor:
+    """Write to a tensor before and after its shape is changed in place."""
+    y = x[:2].outer(x)
+    y[0].mul_(2)
+    y.t_()
+    y[0] = x[:2]
+    y.sin_()
+    y.unsqueeze_(0)
+    y[0, 1] *= x[2]
+    return y.sum(0).sum(1) + y[0, :, 0]
+
+
+def test_a_tensor_is_reshaped_in_place_between_writes(device: torch.device) -> None:
+    def plain(x: Tensor) -> Tensor:
+        y = x[:2].outer(x).t()
+        y = torch.stack([x[:2].sin(), (y[1] * scale).sin() * x[2], (y[2] * scale).sin()])
+        return y.sum(1) + y[:, 0]
+
+    x, scale = rand(device, 3), torch.tensor([2.0, 1.0], dtype=torch.float64, device=device)
+    for order in (1, 2):
+        expected = nested_reverse(plain, order)(x)
+        assert relative_error(hofunc.hod(reshaped_between_writes, order)(x), expected) < 1e-13
+    assert relative_error(torch.func.vmap(hofunc.hessian(reshaped_between_writes))(x[None])[0], expected) < 1e-13
+    check_replay(reshaped_between_writes, [x], [rand(device, 3, seed=1)])
