@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from hofunc.graph.functions import recorded_whole
-from hofunc.graph.node import Graph, Node
+from hofunc.graph.node import Graph, Node, Ref
 from hofunc.rules.kinds import Fused
 from hofunc.rules.ops.calculus import Polynomial, differentiated, evaluated, plus, scaled, times
 from hofunc.rules.registry import FUSIONS, POSITIVE, define_constant, define_elementwise_pair, define_fusion
@@ -33,11 +33,14 @@ class Logarithm(NamedTuple):
         number: The node.
         slope: The multiple.
         others: What else it is the sum of, less constants.
+        where: What tells where it is that and no constant: a condition, or a node and the least number that is not
+            replaced; None if it is so everywhere.
     """
 
     number: int
     slope: float
     others: tuple[Part, ...] = ()
+    where: tuple[int, float | None] | None = None
 
 
 class Reading(NamedTuple):
@@ -62,6 +65,16 @@ class Reading(NamedTuple):
 
 _EXPONENTS = {aten.square.default: 2.0, aten.sqrt.default: 0.5, aten.rsqrt.default: -0.5}
 _LOGARITHMS = {aten.log.default: 1.0, aten.log2.default: 1 / math.log(2), aten.log10.default: 1 / math.log(10)}
+_CHOICES = {aten.where.self, aten.where.ScalarOther}
+_FLOORS = {aten.clamp.default, aten.clamp_min.default}
+_ARITHMETIC = {
+    aten.mul.Tensor,
+    aten.div.Tensor,
+    aten.neg.default,
+    aten.add.Tensor,
+    aten.sub.Tensor,
+    aten.rsub.Scalar,
+}
 _SUMS = {aten.add.Tensor: 1.0, aten.sub.Tensor: -1.0}
 
 
@@ -92,7 +105,7 @@ define_constant(_without_derivatives)
 @define_fusion(aten.mul.Tensor)
 def _product(graph: Graph, node: Node) -> Fused | None:
     """Recognise a product with a logarithm, or of roots with powers."""
-    if not node.dtype.is_floating_point:
+    if not (node.dtype.is_floating_point and _meets_one(graph, node, DEPTH)):
         return None
     for found in _products(graph, node, DEPTH):
         is_worth_it = found.logarithm or (found.exponent != int(found.exponent) and found.least >= 0)
@@ -101,25 +114,35 @@ def _product(graph: Graph, node: Node) -> Fused | None:
     return None
 
 
+def _meets_one(graph: Graph, node: Node, depth: int) -> bool:
+    """Tell whether a logarithm or a root is among what would be read, which few products have."""
+    if node.op in _LOGARITHMS or node.op in _EXPONENTS or node.op is aten.pow.Tensor_Scalar:
+        return True
+    through = {*node.operands} if depth >= 0 and (node.op in _ARITHMETIC) else ()
+    return any(_meets_one(graph, graph.nodes[number], depth - 1) for number in through)
+
+
 def _fused(graph: Graph, found: Reading) -> Fused:
     """Return the function of what a product is read as."""
     logarithm = found.logarithm or Logarithm(found.number, 0.0)
     active = [part for part in logarithm.others if graph.nodes[part[1]].active]
-    before = (found.number, logarithm.number, *(number for _, number, _ in active), *found.others)
+    selects, bound = logarithm.where or (found.number, None)
+    before = (found.number, logarithm.number, selects, *(number for _, number, _ in active), *found.others)
 
-    def function(x: Tensor, value: Tensor, *given: Tensor) -> Tensor:
-        parts, others = given[: len(active)], given[len(active) : len(before) - 2]
+    def function(x: Tensor, value: Tensor, selected: Tensor, *given: Tensor) -> Tensor:
+        parts, others = given[: len(active)], given[len(active) : len(before) - 3]
+        z = fixed(value)
+        for (scale, _, is_logarithm), part in zip(active, parts, strict=True):
+            part = part.abs().log() if is_logarithm else part  # noqa: PLW2901
+            z = z + scale * (part - fixed(part))
         if found.logarithm is None:
             result = x**found.exponent * found.polynomial[0]
         else:
-            z = fixed(value)
-            for (scale, _, is_logarithm), part in zip(active, parts, strict=True):
-                part = part.abs().log() if is_logarithm else part  # noqa: PLW2901
-                z = z + scale * (part - fixed(part))
             result = power_of_log(x, z, found.exponent, logarithm.slope, found.polynomial)
-        for other in others:
-            result = result * other
-        return result
+        if logarithm.where is not None:
+            still = power_of_log(x, z, found.exponent, 0.0, found.polynomial)
+            result = torch.where(selected if bound is None else selected >= bound, result, still)
+        return reduce(torch.mul, others, result)
 
     return Fused(function, before)
 
@@ -198,10 +221,24 @@ def _logarithms(graph: Graph, node: Node) -> Iterator[Reading]:
     yield _logarithm(node, parts, 0)
     if _factor(inner) is not None:
         yield _logarithm(node, [(slope, inner.operands[0])], 0)
+    elif (chosen := _chosen(graph, inner)) is not None:
+        number, where = chosen
+        yield Reading(number, 0.0, Logarithm(node.number, slope, where=where), (0.0, 1.0))
     elif inner.op in {aten.mul.Tensor, aten.div.Tensor} and len(inner.operands) == 2 and not inner.kwargs:
         one, other = inner.operands
         parts = [(slope, one), (slope if inner.op is aten.mul.Tensor else -slope, other)]
         yield from (_logarithm(node, parts, place) for place in (0, 1) if one != other)
+
+
+def _chosen(graph: Graph, node: Node) -> tuple[int, tuple[int, float | None]] | None:
+    """Return the node that another one is in places and a constant elsewhere, and what tells where."""
+    if node.op in _CHOICES and isinstance(node.args[1], Ref):
+        other = node.args[2]
+        is_constant = not (isinstance(other, Ref) and graph.nodes[other.node].active)
+        return (node.args[1].node, (node.args[0].node, None)) if is_constant else None
+    if node.op in _FLOORS and len(node.args) == 2 and isinstance(node.args[1], int | float):
+        return node.operands[0], (node.operands[0], float(node.args[1]))
+    return None
 
 
 def _logarithm(node: Node, parts: list[tuple[float, int]], place: int) -> Reading:
@@ -228,13 +265,14 @@ def _sums(graph: Graph, node: Node, depth: int) -> Iterator[Reading]:
 
 def _is_line(reading: Reading) -> bool:
     """Tell whether a reading is of a multiple of a logarithm and a number."""
-    return _is_polynomial(reading) and len(reading.polynomial) == 2
+    is_line = _is_polynomial(reading) and len(reading.polynomial) == 2
+    return is_line and reading.logarithm is not None and reading.logarithm.where is None
 
 
 def _scaled(reading: Reading, sign: float) -> tuple[float, tuple[Part, ...]]:
     """Return the slope of a multiple of a logarithm, and what else it is the sum of."""
     factor = sign * reading.polynomial[1]
-    _, slope, others = reading.logarithm or Logarithm(reading.number, 0.0)
+    _, slope, others, _ = reading.logarithm or Logarithm(reading.number, 0.0)
     return factor * slope, tuple((factor * scale, number, is_logarithm) for scale, number, is_logarithm in others)
 
 
