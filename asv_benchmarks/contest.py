@@ -68,7 +68,12 @@ class Contest:
         return min(found, key=lambda entry: entry.median, default=None)
 
     def ratio(self, kinds: Sequence[str]) -> float | None:
-        """Return the time of the fastest peer of some kinds over the fastest of hofunc's: above 1, that is faster."""
+        """Return the time of the fastest peer of some kinds over the fastest of hofunc's: above 1, that is faster.
+
+        None where nobody of the last of these kinds, which the others are only allowed beside, took part.
+        """
+        if all(entry.kind != kinds[-1] for entry in self.entries):
+            return None
         ours, theirs = self.best(kinds, ours=True), self.best(kinds, ours=False)
         return theirs.median / ours.median if ours and theirs else None
 

@@ -17,6 +17,7 @@ from asv_benchmarks.benchmarks.points import points
 from asv_benchmarks.benchmarks.ways import Peer
 
 KINDS = ("eager", "captured")
+OURS = ("hofunc", "hofunc plan")
 
 
 def peak(call: Call) -> int:
@@ -51,7 +52,7 @@ def least(workload: Point) -> tuple[int, str]:
 
 def row(workload: Point) -> str:
     """Return the table's row of a workload: hofunc's ways, and of the peers who takes the least."""
-    own = [measured(peer) for peer in ours(workload) if peer.kind in KINDS]
+    own = [measured(peer) for peer in ours(workload) if peer.name in OURS]
     nbytes, name = least(workload)
     parts = [f"{each / workload.nbytes:.2f}" for each in (*own, nbytes)]
     return f"| {workload.name} | {table.size(workload.nbytes)} | {' | '.join(parts)} {name} |"

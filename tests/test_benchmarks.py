@@ -276,6 +276,11 @@ def test_means_and_minima_are_taken_by_family() -> None:
     assert table.reduced(contests, "minimum", ("compiled",)) is None
 
 
+def test_a_class_of_which_nobody_took_part_has_no_ratio() -> None:
+    assert held("L 1", 1.0, 2.0).ratio(table.CLASSES["eager"]) == 2.0
+    assert held("L 1", 1.0, 2.0).ratio(table.CLASSES["captured"]) is None
+
+
 def test_kept_contests_become_a_page(tmp_path: Path) -> None:
     kept, page = tmp_path / "results" / "one.jsonl", tmp_path / "page.md"
     for contest_ in (held("T 1", 1.0, 3.0), held("P 1", 1.0, 0.5), held("T 1", 1.0, 2.0, slow="over 1 s")):
