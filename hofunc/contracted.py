@@ -17,7 +17,7 @@ from hofunc.plan.blueprint import Limits
 from hofunc.plan.wanted import Contractions
 from hofunc.run.evaluate import Evaluation
 from hofunc.run.nest import nested
-from hofunc.sampling import Estimate, checked
+from hofunc.sampling import Estimate, Sampled, checked
 from hofunc.transforms import Options, Transform
 
 STRATEGIES = ("auto", *contraction.STRATEGIES)
@@ -153,7 +153,7 @@ def einsum(
         "einsum",
         pattern,
         sampling,
-        lambda text: Einsum("einsum", f, text, argnums, has_aux, strategy, limits),
+        lambda found, operands: _Sampled(found, operands, "einsum", f, found.text, argnums, False, strategy, limits),
         argnums,
     )
 
@@ -309,6 +309,18 @@ class Einsum(Transform):
         specs = [arguments.specs[arguments.argnums.index(n % len(arguments.rest[0]))] for n in _positions(entry)]
         trees = tuple([tree_unflatten([None] * spec.num_leaves, spec) for spec in specs])
         return specs[0] if isinstance(entry, int) else tree_flatten(trees)[1]
+
+
+class _Sampled(Einsum):
+    """A contraction of which some operands, after those of the caller, are samples that stand at several places."""
+
+    def __init__(self, found: Sampled, before: int, *args: Any):
+        self._before, self._uses = before, found.uses
+        super().__init__(*args)
+
+    def _given(self, given: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
+        ((*operands,),) = super()._given(given)
+        return [[*operands[: self._before], *(operands[self._before + use] for use in self._uses)]]
 
 
 def _check_argnums(name: str, argnums: Any) -> None:

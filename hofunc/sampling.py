@@ -9,12 +9,13 @@ and Shi, Hu, Lin and Kawaguchi, Stochastic Taylor Derivative Estimator (2024), f
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
 
 from hofunc.errors import ArgumentError
-from hofunc.internals import tree_flatten, tree_unflatten
+from hofunc.internals import tree_flatten, tree_map, tree_unflatten
 from hofunc.pattern import Group, Pattern, parsed
 
 DIRECTIONS = ("rademacher", "gaussian", "coordinates")
@@ -42,12 +43,12 @@ class Sampled(NamedTuple):
     Attributes:
         text: The pattern, with an operand for every place where such a label stands; if the standard error is wanted,
             the label of the samples is the first of the result.
-        labels: For each of these operands the label.
+        uses: For each of these operands the number of the label, whose samples it is.
         axes: For every label, a slot that bears it, and at which of its axes.
     """
 
     text: str
-    labels: tuple[str, ...]
+    uses: tuple[int, ...]
     axes: Mapping[str, tuple[int, int]]
 
 
@@ -92,20 +93,20 @@ def sampled(pattern: Pattern, slots: int, sampling: Sampling) -> Sampled:
     groups, given = [pattern.output, *pattern.others[:slots]], pattern.others[slots:]
     texts = [[token.text for token in group.tokens] for group in (*groups, *given)]
     known = {*chain(*texts)}
-    labels: list[str] = []
+    uses: list[int] = []
     axes: dict[str, tuple[int, int]] = {}
     samples = _unused("samples", known)
-    for name in sampling.counts:
+    for use, name in enumerate(sampling.counts):
         places = [place for place, group in enumerate(groups) for token in group.tokens if token.text == name]
         _check_label(pattern, name, given, places, sampling)
         for place, number in [(p, n) for p in dict.fromkeys(places) for n, text in enumerate(texts[p]) if text == name]:
             if place:
                 axes[name] = (place - 1, _axis(pattern, groups[place], number))
-            texts[place][number] = _unused(f"{name}_{len(labels)}", known)
+            texts[place][number] = _unused(f"{name}_{len(uses)}", known)
             texts.append([samples, texts[place][number]])
-            labels.append(name)
+            uses.append(use)
     result = [*[samples] * sampling.with_error, *(token.text for token in pattern.result.tokens)]
-    return Sampled(f"{', '.join(map(' '.join, texts))} -> {' '.join(result)}", tuple(labels), axes)
+    return Sampled(f"{', '.join(map(' '.join, texts))} -> {' '.join(result)}", tuple(uses), axes)
 
 
 def _unused(name: str, known: set[str]) -> str:
@@ -156,12 +157,17 @@ class Estimate:
         transform: Its name.
         pattern: The pattern.
         sampling: How it is sampled.
-        make: Given a pattern, returns the function that computes its contraction.
+        make: Given a pattern, and how many operands come before the samples, returns what computes the contraction.
         argnums: By what the slots are.
     """
 
     def __init__(
-        self, transform: str, pattern: Any, sampling: Sampling, make: Callable[[str], Any], argnums: int | Sequence[int]
+        self,
+        transform: str,
+        pattern: Any,
+        sampling: Sampling,
+        make: Callable[[Sampled, int], Any],
+        argnums: int | Sequence[int],
     ):
         self._pattern, self._sampling, self._make, self._argnums = parsed(transform, pattern), sampling, make, argnums
         self._made: dict[int, tuple[Sampled, Any]] = {}
@@ -188,12 +194,12 @@ class Estimate:
         """Return the pattern for so many operands of the caller, and what computes it."""
         if operands not in self._made:
             found = sampled(self._pattern, len(self._pattern.others) - operands, self._sampling)
-            self._made[operands] = found, self._make(found.text)
+            self._made[operands] = found, self._make(found, operands)
         return self._made[operands]
 
     def _drawn(self, found: Sampled, args: Sequence[Any]) -> tuple[list[torch.Tensor], list[int]]:
-        """Return the samples, an operand for every axis that has one of the labels, and the sizes of these labels."""
-        sampling, sizes, vectors = self._sampling, [], {}
+        """Return the samples of every label, and their sizes."""
+        sampling, sizes, vectors = self._sampling, [], []
         for name, count in sampling.counts.items():
             slot, axis = found.axes[name]
             number = self._argnums if isinstance(self._argnums, int) else self._argnums[slot]
@@ -203,20 +209,16 @@ class Estimate:
                     self._pattern.others[slot], type(like).__name__, "a tensor", "Differentiate by one tensor."
                 )
             sizes.append(like.shape[axis])
-            vectors[name] = _vectors(count, like.shape[axis], like, sampling)
-        operands, met = [], set[str]()
-        for name in found.labels:
-            vector = vectors[name]
-            if name not in met and sampling.directions == "coordinates":
-                vector = vector * vector.shape[1]
-            operands.append(vector if met or sampling.with_error else vector / sampling.counts[name])
-            met.add(name)
-        return operands, sizes
+            vectors.append(_vectors(count, like.shape[axis], like, sampling))
+        return vectors, sizes
 
     def _summarised(self, found: Any, sizes: Sequence[int]) -> Any:
+        """Return the mean of what samples came to, or their sum times what it takes, and its standard error."""
+        weight = prod(sizes) if self._sampling.directions == "coordinates" else 1
         if not self._sampling.with_error:
-            return found
-        values, spec = tree_flatten(found)
+            count = next(iter(self._sampling.counts.values()))
+            return tree_map(lambda value: value * (weight / count), found)
+        values, spec = tree_flatten(tree_map(lambda value: value * weight, found))
         pairs = [_summarised(value, self._sampling, sizes) for value in values]
         return tuple(tree_unflatten([pair[place] for pair in pairs], spec) for place in range(2))
 

@@ -145,3 +145,11 @@ def test_what_cannot_be_estimated(
     with pytest.raises(hofunc.ArgumentError) as raised:
         hofunc.einsum(network(device), pattern, estimate=estimate, **options)(points(device))
     assert message in str(raised.value)
+
+
+@pytest.mark.parametrize("operator", [hofunc.laplacian, hofunc.biharmonic])
+def test_named_operators_are_estimated(device: torch.device, operator: Callable[..., Any]) -> None:
+    generator = torch.Generator(device).manual_seed(5)
+    estimate = operator(network(device), samples=500, generator=generator, with_error=True)
+    found, error = estimate(points(device))
+    assert ((found - operator(network(device))(points(device))).abs() <= 4 * error).all()

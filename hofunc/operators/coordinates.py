@@ -7,15 +7,16 @@ All axes before the last are rows, which the output has as well, first, whatever
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial as bind
 from functools import update_wrapper
-from typing import Any, Unpack
+from typing import Any, Unpack, overload
 
 import torch
 
 from hofunc.arguments import check_aux
-from hofunc.contracted import Einsum
+from hofunc.contracted import Einsum, einsum
 from hofunc.internals import tree_map_only
-from hofunc.operators.named import Operator, Options, refuse
+from hofunc.operators.named import Operator, Options, SampleOptions, refuse
 from hofunc.pattern import Bound, Pattern, parsed
+from hofunc.sampling import Estimate
 
 Function = Callable[..., Any]
 
@@ -97,23 +98,34 @@ def curl(f: Function, argnums: int = 0, **options: Unpack[Options]) -> Einsum:
     return _Field("curl", spun, "... *o i, ... i -> ... *o", argnums, **options)
 
 
-def laplacian(f: Function, argnums: int = 0, **options: Unpack[Options]) -> Einsum:
+@overload
+def laplacian(f: Function, argnums: int = 0, *, samples: None = None, **options: Unpack[Options]) -> Einsum: ...
+
+
+@overload
+def laplacian(f: Function, argnums: int = 0, *, samples: int, **options: Unpack[SampleOptions]) -> Estimate: ...
+
+
+def laplacian(f: Function, argnums: int = 0, *, samples: int | None = None, **options: Any) -> Einsum | Estimate:
     """Return a function that computes the Laplacian of every row: shape (..., *o) for an output (..., *o).
 
     Args:
         f: As for `gradient`.
         argnums: As for `gradient`.
-        **options: As for `gradient`.
+        samples: Along how many random directions to estimate it, for a great many coordinates; None to compute it.
+        **options: As for `gradient`; with samples ``directions``, ``generator`` and ``with_error`` as well, as for the
+            ``estimate`` of `hofunc.einsum`.
 
     Returns:
         As from `gradient`, with an optional keyword argument ``weight``, by which second derivatives are weighted:
-        a matrix (n, n), as of diffusion, one a row (..., n, n), or the diagonal of one, (n,).
+        a matrix (n, n), as of diffusion, one a row (..., n, n), or the diagonal of one, (n,). An estimate has no
+        weight.
 
     Raises:
         ArgumentError: As from `gradient`, or the weight does not fit, or f has a parameter of that name.
 
     Cost:
-        Each node of f carries n + 2 numbers; with a matrix for a weight as well.
+        Each node of f carries n + 2 numbers; with a matrix for a weight as well. With samples, as many and 2.
 
     Example:
         >>> x, weight = torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 0.5], [0.5, 0.0]])
@@ -122,16 +134,27 @@ def laplacian(f: Function, argnums: int = 0, **options: Unpack[Options]) -> Eins
         >>> hofunc.laplacian(lambda x: (x**3).sum(-1))(x, weight=weight)
         tensor([6.])
     """
+    if samples is not None:
+        return einsum(f, "... *o, ... i, ... i -> ... *o", argnums, estimate={"i": samples}, **options)
     return _Laplacian("laplacian", f, "... *o, ... i, ... i -> ... *o", argnums, ("weight",), **options)
 
 
-def biharmonic(f: Function, argnums: int = 0, **options: Unpack[Options]) -> Einsum:
+@overload
+def biharmonic(f: Function, argnums: int = 0, *, samples: None = None, **options: Unpack[Options]) -> Einsum: ...
+
+
+@overload
+def biharmonic(f: Function, argnums: int = 0, *, samples: int, **options: Unpack[SampleOptions]) -> Estimate: ...
+
+
+def biharmonic(f: Function, argnums: int = 0, *, samples: int | None = None, **options: Any) -> Einsum | Estimate:
     """Return a function that computes the Laplacian of the Laplacian of every row: shape (..., *o).
 
     Args:
         f: As for `gradient`.
         argnums: As for `gradient`.
-        **options: As for `gradient`.
+        samples: As for `laplacian`, of pairs of directions.
+        **options: As for `laplacian`.
 
     Returns:
         As from `gradient`.
@@ -140,13 +163,16 @@ def biharmonic(f: Function, argnums: int = 0, **options: Unpack[Options]) -> Ein
         ArgumentError: As from `gradient`.
 
     Cost:
-        Each node of f carries about n (n + 5) / 2 + 2 numbers.
+        Each node of f carries about n (n + 5) / 2 + 2 numbers; with samples about seven times as many as these are.
 
     Example:
         >>> hofunc.biharmonic(lambda x: (x**2).sum(-1) ** 2)(torch.tensor([[1.0, 2.0, 3.0]]))
         tensor([120.])
     """
-    return _Field("biharmonic", f, "... *o, ... i, ... i, ... j, ... j -> ... *o", argnums, **options)
+    pattern = "... *o, ... i, ... i, ... j, ... j -> ... *o"
+    if samples is not None:
+        return einsum(f, pattern, argnums, estimate={"i": samples, "j": samples}, **options)
+    return _Field("biharmonic", f, pattern, argnums, **options)
 
 
 def hessian_diagonal(f: Function, argnums: int = 0, **options: Unpack[Options]) -> Einsum:

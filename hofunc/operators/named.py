@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypedDict
 
+import torch
+
 from hofunc.contracted import Einsum
 from hofunc.errors import ArgumentError
 from hofunc.plan.blueprint import Limits
@@ -15,6 +17,14 @@ class Options(TypedDict, total=False):
     strategy: str
     chunk_size: int | None
     max_bytes: int | None
+
+
+class SampleOptions(Options, total=False):
+    """The options of estimates, likewise."""
+
+    directions: str
+    generator: torch.Generator | None
+    with_error: bool
 
 
 class Operator(Einsum):

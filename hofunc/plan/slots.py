@@ -221,8 +221,13 @@ def _is_symmetric(slots: Slots, exchange: Places, open_names: Mapping[Index, Ind
     names: dict[Index, Index] = {name: name for name in slots.open} if open_names is None else {**open_names}
     if not all(_matches(slot, slots.slots[exchange[place]], names) for place, slot in enumerate(slots.slots)):
         return False
-    stay = all({exchange[place] for place in home} == {*home} for _, home in slots.operands)
-    return stay and len({*names.values()}) == len(names) and all(_matches([x], [x], names) for x, _ in slots.operands)
+    if len({*names.values()}) < len(names):
+        return False
+    moved = {
+        ((node, tuple([names.get(index, index) for index in indices])), frozenset(exchange[place] for place in home))
+        for (node, indices), home in slots.operands
+    }
+    return moved == {(bearer, frozenset(home)) for bearer, home in slots.operands}
 
 
 def _matches(left: Sequence[Bearer], right: Sequence[Bearer], names: dict[Index, Index]) -> bool:

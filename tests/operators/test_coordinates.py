@@ -148,4 +148,4 @@ def test_what_is_refused(call: Callable[[Tensor], Any], got: str, device: torch.
 
 def test_options_that_there_are_not_are_refused() -> None:
     with pytest.raises(TypeError, match="chunks"):
-        hofunc.laplacian(scalar_field, chunks=2)  # type: ignore[call-arg]
+        hofunc.laplacian(scalar_field, chunks=2)  # type: ignore[call-overload]
