@@ -30,7 +30,8 @@ so wrongly, the oracles may take another function of the same values: the same m
 written out, or a solver that autograd sees all steps of.
 
 Times are those that the process had a processor, not those that passed: other work shared the processors. It may also
-have taken their caches, so figures vary from run to run, for hofunc and torch alike.
+have taken their caches, so figures vary from run to run, for hofunc and torch alike. Entries can be redone one by one:
+a row is of the last run of its entry.
 
 - **right**: as the oracles say that are named under "by".
 - **first**: milliseconds of the first call of `hofunc.hod`, which plans.
