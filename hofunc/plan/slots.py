@@ -177,12 +177,16 @@ def _exchanged(groups: _Groups, exchange: Places) -> _Groups:
 
 @lru_cache(maxsize=4096)
 def _exchanges(slots: Slots) -> tuple[Places, ...]:
-    """List exchanges of slots that change nothing: of two slots, or of two pairs at once."""
+    """List exchanges of slots that change nothing, of two or of two pairs at once, of which all others are made."""
     count = len(slots.slots)
     pairs = [*combinations(range(count), 2)]
-    chosen = [*([pair] for pair in pairs), *([*two] for two in combinations(pairs, 2) if len({*two[0], *two[1]}) == 4)]
-    exchanges = [_exchange(count, pairs) for pairs in chosen]
-    return tuple([exchange for exchange in exchanges if _is_symmetric(slots, exchange)])
+    alone = [pair for pair in pairs if _is_symmetric(slots, _exchange(count, [pair]))]
+    rest = [pair for pair in pairs if pair not in alone]
+    together = [two for two in combinations(rest, 2) if not {*two[0]} & {*two[1]}]
+    exchanges = [_exchange(count, two) for two in together]
+    next_ones = dict(reversed(alone))  # of each the next that is like it
+    found = [_exchange(count, [pair]) for pair in next_ones.items()]
+    return (*found, *(exchange for exchange in exchanges if _is_symmetric(slots, exchange)))
 
 
 def _exchange(count: int, pairs: Sequence[Places]) -> Places:
@@ -193,12 +197,16 @@ def _exchange(count: int, pairs: Sequence[Places]) -> Places:
 
 
 def _is_symmetric(slots: Slots, exchange: Places) -> bool:
-    """Tell whether slots are the same with some exchanged, up to the names of labels that are summed."""
+    """Tell whether slots, and operands, are the same with some exchanged, up to the names of labels that are summed."""
     names: dict[Index, Index] = {name: name for name in slots.open}
     if not all(_matches(slot, slots.slots[exchange[place]], names) for place, slot in enumerate(slots.slots)):
         return False
-    stay = all({exchange[place] for place in home} == {*home} for _, home in slots.operands)
-    return stay and len({*names.values()}) == len(names) and all(_matches([x], [x], names) for x, _ in slots.operands)
+    moved = [
+        (node, tuple([names.get(index, index) for index in indices]), sorted(exchange[place] for place in home))
+        for (node, indices), home in slots.operands
+    ]
+    there = [(node, indices, sorted(home)) for (node, indices), home in slots.operands]
+    return len({*names.values()}) == len(names) and all(moved.count(each) == there.count(each) for each in there)
 
 
 def _matches(left: Sequence[Bearer], right: Sequence[Bearer], names: dict[Index, Index]) -> bool:
