@@ -177,12 +177,16 @@ def _exchanged(groups: _Groups, exchange: Places) -> _Groups:
 
 @lru_cache(maxsize=4096)
 def _exchanges(slots: Slots) -> tuple[Places, ...]:
-    """List exchanges of slots that change nothing: of two slots, or of two pairs at once."""
+    """List exchanges of slots that change nothing, of two or of two pairs at once, of which all others are made."""
     count = len(slots.slots)
     pairs = [*combinations(range(count), 2)]
-    chosen = [*([pair] for pair in pairs), *([*two] for two in combinations(pairs, 2) if len({*two[0], *two[1]}) == 4)]
-    exchanges = [_exchange(count, pairs) for pairs in chosen]
-    return tuple([exchange for exchange in exchanges if _is_symmetric(slots, exchange)])
+    alone = [pair for pair in pairs if _is_symmetric(slots, _exchange(count, [pair]))]
+    rest = [pair for pair in pairs if pair not in alone]
+    together = [two for two in combinations(rest, 2) if not {*two[0]} & {*two[1]}]
+    exchanges = [_exchange(count, two) for two in together]
+    next_ones = dict(reversed(alone))  # of each the next that is like it
+    found = [_exchange(count, [pair]) for pair in next_ones.items()]
+    return (*found, *(exchange for exchange in exchanges if _is_symmetric(slots, exchange)))
 
 
 def _exchange(count: int, pairs: Sequence[Places]) -> Places:
@@ -211,7 +215,7 @@ def symmetric(slots: Slots) -> tuple[str, ...]:
 
 
 def _is_symmetric(slots: Slots, exchange: Places, open_names: Mapping[Index, Index] | None = None) -> bool:
-    """Tell whether slots are the same with some exchanged, up to the names of labels that are summed.
+    """Tell whether slots, and operands, are the same with some exchanged, up to the names of labels that are summed.
 
     Args:
         slots: The slots.
@@ -223,11 +227,12 @@ def _is_symmetric(slots: Slots, exchange: Places, open_names: Mapping[Index, Ind
         return False
     if len({*names.values()}) < len(names):
         return False
-    moved = {
-        ((node, tuple([names.get(index, index) for index in indices])), frozenset(exchange[place] for place in home))
+    moved = [
+        (node, tuple([names.get(index, index) for index in indices]), sorted(exchange[place] for place in home))
         for (node, indices), home in slots.operands
-    }
-    return moved == {(bearer, frozenset(home)) for bearer, home in slots.operands}
+    ]
+    there = [(node, indices, sorted(home)) for (node, indices), home in slots.operands]
+    return all(moved.count(each) == there.count(each) for each in there)
 
 
 def _matches(left: Sequence[Bearer], right: Sequence[Bearer], names: dict[Index, Index]) -> bool:

@@ -80,3 +80,15 @@ def test_like_ways_are_dealt_once() -> None:
     assert len(deals(slots("iijj"), (2,))) == 3  # {i}{ijj}, {ii}{jj}, {ij}{ij}
     assert [deal.times for deal in deals(slots("000"), (2,))] == [3]
     assert len(deals(slots("012"), (2,))) == 3
+
+
+def test_slots_with_like_operands_are_alike() -> None:
+    like = Slots(slots("ijk").slots, tuple(Operand((V, (name,)), (n,)) for n, name in enumerate("ijk")), ("b",))
+    assert [deal.times for deal in deals(like, (2,))] == [3]
+    others = like._replace(operands=tuple(Operand((V + n, (name,)), (n,)) for n, name in enumerate("ijk")))
+    assert [deal.times for deal in deals(others, (2,))] == [1, 1, 1]
+
+
+def test_exchanges_are_few_however_many_slots_are_alike() -> None:
+    assert len(deals(slots("0" * 8), (2,))) == 4  # 1 + 7, 2 + 6, 3 + 5, 4 + 4
+    assert sum(deal.times for deal in deals(slots("0" * 8), (2,))) == 127
