@@ -1,0 +1,62 @@
+"""What contractions cost by their plans, for layers that can be counted by hand."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+import hofunc
+from tests.cases import rand
+
+ROWS, WIDTH = 64, 48
+
+
+@pytest.fixture
+def network(device: torch.device) -> Callable[[int], Callable[[Tensor], Tensor]]:
+    """Return a function that makes a network of three layers, given how many coordinates it takes."""
+
+    def make(size: int) -> Callable[[Tensor], Tensor]:
+        first, second, last = rand(device, size, WIDTH), rand(device, WIDTH, WIDTH, seed=1), rand(device, WIDTH, seed=2)
+        return lambda x: ((x @ first).tanh() @ second).tanh() @ last
+
+    return make
+
+
+def flops(
+    f: Callable, pattern: str, size: int, device: torch.device, *shapes: tuple[int, ...], strategy: str = "auto"
+) -> int:
+    operands = tuple(rand(device, *shape) for shape in shapes)
+    plan = hofunc.einsum(f, pattern, strategy=strategy).plan(rand(device, ROWS, size), operands=operands)
+    return plan.flops
+
+
+def test_a_hessian_vector_product_costs_two_gradients(network: Callable, device: torch.device) -> None:
+    f = network(8)
+    gradient = flops(f, "b, b i -> b i", 8, device)
+    assert flops(f, "b, b i, b j, b j -> b i", 8, device, (ROWS, 8)) < 2.5 * gradient
+
+
+@pytest.mark.parametrize("strategy", ["forward", "mixed"])
+def test_a_laplacian_is_linear_in_the_number_of_coordinates(
+    strategy: str, network: Callable, device: torch.device
+) -> None:
+    few, many = (flops(network(n), "b, b i, b i -> b", n, device, strategy=strategy) for n in (8, 16))
+    assert many < 2.3 * few
+    hessian = hofunc.hessian(network(16), layout="compact").plan(rand(device, ROWS, 16)).flops
+    assert many < hessian
+
+
+def test_a_partial_derivative_costs_as_much_as_its_order(network: Callable, device: torch.device) -> None:
+    """A layer of WIDTH x WIDTH for the value, and for each of the orders."""
+    layer = 2 * ROWS * WIDTH**2
+    for order in (1, 2, 3, 4):
+        pattern = f"b, {', '.join(['b 0'] * order)} -> b"
+        assert flops(network(4), pattern, 4, device, strategy="forward") < (order + 1.7) * layer
+
+
+def test_patterns_share_what_they_have_in_common(network: Callable, device: torch.device) -> None:
+    f, x = network(3), rand(device, ROWS, 3)
+    orders = tuple(f"b, {', '.join(['b 0'] * order)} -> b" for order in (1, 2, 3))
+    together = hofunc.einsum(f, orders, strategy="forward").plan(x).flops
+    assert together < 1.05 * hofunc.einsum(f, orders[-1], strategy="forward").plan(x).flops
