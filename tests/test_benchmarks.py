@@ -173,6 +173,13 @@ def test_derivatives_along_directions_sum_up_to_the_contraction(make: Callable[.
     )
 
 
+def test_no_peer_ends_the_process() -> None:
+    names = [peer.name for peer in peers(contractions.step(contractions.partial_derivative(3)))]
+    assert "jvp(jvp(grad))" in names
+    assert "captured jvp(jvp(grad))" not in names
+    assert "captured loops of autograd.grad" in names
+
+
 def test_what_is_written_by_hand_is_shown_and_no_peer() -> None:
     entries = [
         contest.Entry("hofunc", "eager", [1.0] * 3, 0.0, ours=True),

@@ -83,12 +83,18 @@ def peers(contraction: Contraction) -> list[Peer]:
         named["jet-for-pytorch, standard"] = partial(jets.standard, contraction)
         if contraction.kind != "partial":
             named["jet-for-pytorch, collapsed"] = partial(jets.collapsed, contraction)
-    found = of_every_kind({name: partial(prepared, contraction, way) for name, way in named.items()})
+    every = of_every_kind({name: partial(prepared, contraction, way) for name, way in named.items()})
+    found = [peer for peer in every if not _crashes(contraction, peer)]
     if contraction.kind == "Laplacian":
         way = partial(prepared, contraction, by_hand.way(contraction))
         made = {"forward Laplacian by hand": as_it_is, "forward Laplacian by hand, compiled": once_compiled}
         found += [Peer(name, BY_HAND, partial(make, way)) for name, make in made.items()]
     return found + (jaxed.contractions(contraction) if jaxed.AVAILABLE else [])
+
+
+def _crashes(contraction: Contraction, peer: Peer) -> bool:
+    """Tell whether torch 2.13 ends the process: as it captures a backward pass through jvp(jvp(grad))."""
+    return contraction.is_step and contraction.kind == "partial" and peer.kind != "eager" and "grad)" in peer.name
 
 
 def prepared(contraction: Contraction, way: Way) -> Prepared:

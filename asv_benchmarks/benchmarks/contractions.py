@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from .functions import TORCH, Array, Ops, perceptron
+from .functions import TORCH, Array, Ops, flow, perceptron
 from .symmetric import keys
 from .workloads import Function, Random, Subject, Workload, attention_whole, classifier_parameters, layers_of
 
@@ -96,7 +96,8 @@ def _of_network(title: str, kind: str, pattern: str, order: int, size: Sequence[
     layers = layers_of(random, inputs, *(4 * [64]), outputs)
     args = (random(rows, inputs),)
     name = f"L {title}, {activation} {rows}x{inputs}"
-    return Contraction(name, perceptron, (activation, layers), args, kind, pattern, order)
+    function = perceptron if outputs == 1 else flow
+    return Contraction(name, function, (activation, layers), args, kind, pattern, order)
 
 
 def of_rows(kind: str, inputs: int, rows: int = 128, activation: str = "tanh") -> Contraction:

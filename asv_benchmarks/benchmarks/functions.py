@@ -51,12 +51,17 @@ def thesis_by_input(ops: Ops, constants: tuple[Array, tuple[str, ...], tuple[Arr
     return thesis(ops, tuple(constants_of_all), x, *layers)
 
 
-def perceptron(ops: Ops, constants: tuple[str, tuple[tuple[Array, Array], ...]], x: Array) -> Array:
-    """Return the output (...) of a network of x (..., d), of layers with bias and one activation between."""
+def flow(ops: Ops, constants: tuple[str, tuple[tuple[Array, Array], ...]], x: Array) -> Array:
+    """Return the outputs (..., o) of a network of x (..., d), of layers with bias and one activation between."""
     activation, (*hidden, (weight, bias)) = constants
     for inner_weight, inner_bias in hidden:
         x = getattr(ops, activation)(x @ inner_weight + inner_bias)
-    return (x @ weight + bias).squeeze(-1)
+    return x @ weight + bias
+
+
+def perceptron(ops: Ops, constants: tuple[str, tuple[tuple[Array, Array], ...]], x: Array) -> Array:
+    """Return the only output (...) of such a network."""
+    return flow(ops, constants, x).squeeze(-1)
 
 
 def attention(ops: Ops, constants: tuple[Array, Array, Array, Array], x: Array) -> Array:

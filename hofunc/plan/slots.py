@@ -93,7 +93,9 @@ def canonical(slots: Slots) -> tuple[Slots, tuple[int, ...]]:
 def _named(slots: Slots, order: Places) -> tuple[Slots, dict[str, str]]:
     """Return slots in an order, their labels numbered by first appearance, and the number of each."""
     inside = [slots.slots[place] for place in order]
-    operands = [Operand(bearer, tuple(sorted(map(order.index, home)))) for bearer, home in sorted(slots.operands)]
+    moved = [Operand(bearer, tuple(sorted(map(order.index, home)))) for bearer, home in slots.operands]
+    first = {name: number for number, name in enumerate(labels_of(chain(*inside)))}
+    operands = sorted(moved, key=lambda one: (one.bearer[0], one.home, [first.get(str(x), -1) for x in one.bearer[1]]))
     borne = labels_of(chain(*inside, (operand.bearer for operand in operands)))
     names = {name: f"{number:03}" for number, name in enumerate(borne)}
     renamed = tuple([tuple([_renamed(bearer, names) for bearer in slot]) for slot in inside])
