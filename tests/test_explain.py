@@ -197,3 +197,16 @@ def test_a_range_of_orders(x: Tensor) -> None:
     text = hofunc.derivatives(mixed, 3).plan(x).explain()
     assert text.startswith("derivatives(mixed): orders 1 to 3, by the strategy ")
     assert len([line for line in text.splitlines() if line.startswith("  output 0")]) == 3
+
+
+def test_contractions_are_told_by_their_axes_and_vectors(device: torch.device) -> None:
+    x, w = rand(device, 4, 3), rand(device, 3, 5)
+    patterns = {"value": "b -> b", "laplacian": "b, b i, b i -> b", "sum": "b -> "}
+    text = hofunc.einsum(lambda x: torch.tanh(torch.tanh(x @ w) @ w.T).sum(-1), patterns).plan(x).explain()
+    assert "orders 0 to 2" in text
+    rows = [line.split() for line in text.splitlines()]
+    assert ["0", "output", "0", "0", "b", "of", "4"] in rows
+    assert ["1", "output", "0", "2", "b", "of", "4"] in rows
+    assert ["2", "output", "0", "0", "a", "number"] in rows
+    assert "Vectors: how many of its shape each node carries along slots, and how many adjoints" in text
+    assert all(len(line) <= 110 for line in text.splitlines())
