@@ -136,9 +136,9 @@ def _candidates(lowered: Lowered, local: dict[int, Local], wanted: Wanted) -> Se
     masks come last too, if there is a singularity behind a mask where nothing need be constant.
     """
     if settling(lowered.graph, lowered.rules, local, masks_come_last=True).exposed:
-        return [name for name in strategies_of(wanted) if not is_directional(wanted, name)]
+        return tuple(name for name in strategies_of(wanted) if not is_directional(wanted, name))
     left_out = {*["mixed"] * (highest(wanted) == 1), *["each"] * (isinstance(wanted, Contractions) and wanted.is_one)}
-    return [name for name in strategies_of(wanted) if name not in left_out]
+    return tuple(name for name in strategies_of(wanted) if name not in left_out)
 
 
 _Maker = Callable[[str, float], Blueprint]

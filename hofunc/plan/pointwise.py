@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from hofunc.internals import OpOverload
+from hofunc.internals import OpOverload, schema_of
 
 
 def pointwise(op: OpOverload, args: Sequence[Any]) -> torch.Tensor | None:
@@ -35,7 +35,7 @@ def _looks(arg: Any) -> Any:
 @lru_cache(maxsize=4096)
 def _dtype(op: OpOverload, looks: tuple[Any, ...]) -> torch.dtype | None:
     """Return the dtype of what an op returns; None if that is not one new tensor of an element for each of its own."""
-    if op._schema.is_mutable or str in looks:
+    if schema_of(op).is_mutable or str in looks:
         return None
     args = [
         torch.empty((2,) * look[1], dtype=look[0], device="meta") if isinstance(look, tuple) else look and look(1)

@@ -360,6 +360,7 @@ def _transposed(kind: Kind, one: int, other: int) -> Looks:
 
 
 def _narrowed(kind: Kind, dim: int, start: int, length: int) -> Looks:
+    dim %= len(kind.shape)
     if start + length > kind.shape[dim]:
         raise RuntimeError("more than there is")
     return (*kind.shape[:dim], length, *kind.shape[dim + 1 :]), kind.stride
@@ -367,10 +368,12 @@ def _narrowed(kind: Kind, dim: int, start: int, length: int) -> Looks:
 
 def _selected(kind: Kind, dim: int, place: int) -> Looks:
     _narrowed(kind, dim, place, 1)
+    dim %= len(kind.shape)
     return kind.shape[:dim] + kind.shape[dim + 1 :], kind.stride[:dim] + kind.stride[dim + 1 :]
 
 
 def _unsqueezed(kind: Kind, dim: int) -> Looks:
+    dim %= len(kind.shape) + 1
     step = kind.shape[dim] * kind.stride[dim] if dim < len(kind.shape) else 1
     return (*kind.shape[:dim], 1, *kind.shape[dim:]), (*kind.stride[:dim], step, *kind.stride[dim:])
 
@@ -385,7 +388,7 @@ def _reshaped(kind: Kind, shape: tuple[int, ...]) -> Looks | None:
     return shape, contiguous(shape)
 
 
-# The looks of the view that a function returns; dims are counted from the first.
+# The looks of the view that a function returns.
 _LOOKS: dict[Any, Callable[..., Looks | None]] = {
     torch.permute: _permuted,
     torch.transpose: _transposed,

@@ -17,6 +17,7 @@ TESTED_IN = {
     "kinds": ("registry", "multilinear", "linear", "elementwise"),
     "lengths": ("norms",),
     "normalising": ("norms",),
+    "nuclear": ("spectral",),
     "pairs": ("elementwise",),
     "polynomials": ("elementwise", "special"),
     "series": ("matrix_functions", "inverse", "spectral", "factorisations"),

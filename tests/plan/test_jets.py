@@ -1,4 +1,4 @@
-"""What contractions cost, counted by hand: the vectors that nodes carry, the operations, and the largest step."""
+"""Jets: what contractions cost, counted by hand: the vectors that nodes carry, operations, and the largest step."""
 
 from collections.abc import Callable
 from math import prod
