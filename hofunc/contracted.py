@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
 from itertools import accumulate, chain
-from typing import Any, NoReturn, overload
+from typing import Any, NamedTuple, NoReturn, overload
 
 import torch
 
@@ -158,6 +158,13 @@ def einsum(
     )
 
 
+class _Meaning(NamedTuple):
+    """What patterns mean for some shapes: each by itself, and what is asked for of a plan."""
+
+    each: list[Bound]
+    wanted: Contractions
+
+
 class Einsum(Transform):
     """A function with the signature of f that computes contractions of derivatives of f, as `einsum` returns it."""
 
@@ -184,7 +191,7 @@ class Einsum(Transform):
         self._argnums = _for_each(name, "argnums", argnums, pattern, self._spec, 0, is_one=_is_argnums)
         for each in self._argnums:
             _check_argnums(name, each)
-        self._bound: dict[Any, list[Bound]] = {}
+        self._bound: dict[Any, _Meaning] = {}
         self._pattern = pattern
         options = Options(name, 0, has_aux, False, strategy, limits, False, False)
         super().__init__(f, options, (), _only)
@@ -233,7 +240,7 @@ class Einsum(Transform):
             _refuse(self._options.name, "an output of f", "a complex tensor", "real ones", "Return its parts.")
         return output, (aux, None)
 
-    def _meaning(self, output: Any, arguments: Arguments) -> list[Bound]:
+    def _meaning(self, output: Any, arguments: Arguments) -> _Meaning:
         """Return what the patterns mean for what f returned and takes."""
         outputs, spec = tree_flatten(output)
         shapes = tuple([tuple(leaf.shape) for leaf in outputs]), tuple([tuple(leaf.shape) for leaf in arguments.leaves])
@@ -241,10 +248,11 @@ class Einsum(Transform):
         if key not in self._bound:
             if len(self._bound) >= MOST_BOUND:
                 self._bound.clear()
-            self._bound[key] = [
+            each = [
                 self._bind(pattern, argnums, operands, arguments, (*shapes, spec))
                 for pattern, argnums, operands in zip(self._patterns, self._argnums, arguments.operands, strict=True)
             ]
+            self._bound[key] = _Meaning(each, Contractions(tuple(chain(*(meant.results for meant in each)))))
         return self._bound[key]
 
     def _bind(
@@ -283,7 +291,7 @@ class Einsum(Transform):
 
     def _wanted(self, output: Any, arguments: Arguments) -> Contractions:
         """Return the contractions of all patterns."""
-        return Contractions(tuple([each for meant in self._meaning(output, arguments) for each in meant.results]))
+        return self._meaning(output, arguments).wanted
 
     def _assembled(
         self, tensors: Sequence[Any], recording: Recording, arguments: Arguments, evaluation: Evaluation
@@ -294,8 +302,9 @@ class Einsum(Transform):
         _, (aux, _) = tree_unflatten(leaves, recording.spec)
         output, _ = tree_unflatten(recording.leaves, recording.spec)
         spec = tree_flatten(output)[1]
-        found, results, start = evaluation.contracted(self._wanted(output, arguments)), [], 0
-        for meant, argnums in zip(self._meaning(output, arguments), self._argnums, strict=True):
+        meaning = self._meaning(output, arguments)
+        found, results, start = evaluation.contracted(meaning.wanted), [], 0
+        for meant, argnums in zip(meaning.each, self._argnums, strict=True):
             part = found[start : start + len(meant.results)]
             start += len(part)
             specs = [spec if slot < 0 else self._spec_of(argnums, slot, arguments) for slot in meant.nests]

@@ -1,6 +1,6 @@
 """Contraction: from a term with many factors to one with at most one, lowered to mm, bmm and mul at plan time."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from math import prod
 
@@ -11,7 +11,7 @@ from hofunc.algebra.labels import Label, labels_of
 from hofunc.algebra.operators import Delta, Map, with_merged_selections
 from hofunc.algebra.term import Factor, Term, visible
 from hofunc.graph.node import Mask
-from hofunc.plan.operators import applied, masked, matrix
+from hofunc.plan.operators import applied, masked, matrix, summable
 from hofunc.plan.program import Builder, Register
 from hofunc.plan.recipes import composed_and
 from hofunc.views import Labelled, aligned, each, permuted
@@ -31,12 +31,12 @@ def contract(builder: Builder, term: Term) -> Term:
     operators, operands = _parted(builder, term.factors)
     shown = visible(term)
     while operators:
-        operator = operators.pop()
+        operator = operators.pop(_next(operators, shown))
         if isinstance(operator.source, Mask):
             operands = masked(builder, operator, operands)
             continue
         needed = {*shown, *labels_of(*(other.axes for other in operators))}
-        transformed = applied(builder, operator, operands, needed)
+        transformed = applied(builder, operator, _multiplied(builder, operator, operands, needed), needed)
         if transformed is not None:
             operands = transformed
         elif isinstance(operator.source, Map) and operator.source.parts and not {*labels_of(operator.axes)} <= {*shown}:
@@ -46,6 +46,29 @@ def contract(builder: Builder, term: Term) -> Term:
             operands = [*operands, matrix(builder, operator)]
     result = product(builder, operands, shown)
     return term._replace(factors=(Factor(result.tensor, each(result.labels)),))
+
+
+def _next(operators: Sequence[Factor], shown: Collection[Label]) -> int:
+    """Return the place of the last operator that can be applied now, of the last one if none can."""
+    for place in reversed(range(len(operators))):
+        others = (other.axes for number, other in enumerate(operators) if number != place)
+        is_mask = isinstance(operators[place].source, Mask)
+        if is_mask or summable(operators[place], {*shown, *labels_of(*others)}):
+            return place
+    return -1
+
+
+def _multiplied(builder: Builder, operator: Factor, operands: list[Labelled], needed: set[Label]) -> list[Labelled]:
+    """Multiply the operands that an operator is contracted with, if that makes nothing larger than its matrix."""
+    whole = _size(tuple(dict.fromkeys(labels_of(operator.axes))))
+    for contracted_labels in summable(operator, needed):
+        hosts = [operand for operand in operands if contracted_labels & {*operand.labels}]
+        others = [operand for operand in operands if operand not in hosts]
+        keep = {*needed, *labels_of(operator.axes), *(label for operand in others for label in operand.labels)}
+        union = tuple(dict.fromkeys(label for host in hosts for label in host.labels if label in keep))
+        if len(hosts) > 1 and _size(union) < whole:
+            return [*others, product(builder, hosts, keep)]
+    return operands
 
 
 def contracted(builder: Builder, outer: Term, inners: Sequence[Term | None]) -> Term | None:

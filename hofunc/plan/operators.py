@@ -29,14 +29,25 @@ def applied(
         else has any of it.
     """
     for transposed in (True, False):
-        taken, given, _ = _ends(operator, transposed)
-        contracted = {label for label in labels_of(taken) if label.size > 1}
-        hosts = [operand for operand in operands if contracted & {*operand.labels}]
-        if len(hosts) <= 1 and not contracted & {*needed, *labels_of(given)}:
+        contracted = _contracted(operator, needed, transposed)
+        hosts = [operand for operand in operands if contracted is not None and contracted & {*operand.labels}]
+        if contracted is not None and len(hosts) <= 1:
             host = hosts[0] if hosts else Labelled(builder.emit(one_like, builder.like()), ())
             others = [operand for operand in operands if operand is not host]
             return [*others, _transformed(builder, operator, host, transposed)]
     return None
+
+
+def summable(operator: Factor, needed: set[Label]) -> list[set[Label]]:
+    """Return the labels over which an operator may be summed, from either of its sides, as nothing else needs them."""
+    found = (_contracted(operator, needed, transposed) for transposed in (True, False))
+    return [labels for labels in found if labels is not None]
+
+
+def _contracted(operator: Factor, needed: set[Label], transposed: bool) -> set[Label] | None:
+    taken, given, _ = _ends(operator, transposed)
+    contracted = {label for label in labels_of(taken) if label.size > 1}
+    return None if contracted & {*needed, *labels_of(given)} else contracted
 
 
 def _ends(operator: Factor, transposed: bool) -> tuple[Axes, Axes, Axes]:

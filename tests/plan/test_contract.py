@@ -215,11 +215,36 @@ def test_a_map_is_applied_where_one_end_is_contracted(shown: str, device: torch.
     assert ("eye_like" in steps) == (shown == "both")
 
 
+def test_operands_that_a_map_is_summed_with_are_multiplied_before(device: torch.device) -> None:
+    draw = RandomTerms(0)
+    out, into = labels(4, 4)
+    ends = [draw.factor(axes(label)) for label in (out, out, into, into)]
+    matrix = draw.factor(axes(out, into))
+    bench = Workbench(draw, device)
+    *operands, _ = bench.named(Term(1, (*ends, matrix), (), ((),))).factors
+    got = contract(bench.builder, Term(1, (*operands, Factor(SUMS, axes(out, into))), (), ((),)))
+    steps = names(bench.builder.program([factor.source for factor in got.factors]))
+    assert "eye_like" not in steps
+    assert "reversed_sums" in steps
+
+
+def test_maps_that_share_a_label_are_applied_from_the_ends(device: torch.device) -> None:
+    draw = RandomTerms(0)
+    shared, one, other = labels(4, 4, 4)
+    term = Term(1, (draw.factor(axes(shared)), draw.factor(axes(one))), axes(other), ((),))
+    bench = Workbench(draw, device)
+    operands = bench.named(term).factors
+    maps = (Factor(SUMS, axes(shared, one)), Factor(SUMS, axes(shared, other)))
+    for order in (maps, maps[::-1]):  # that of the open label waits for the other one
+        got = contract(bench.builder, term._replace(factors=(*operands, *order)))
+        assert "eye_like" not in names(bench.builder.program([factor.source for factor in got.factors]))
+
+
 def test_a_map_that_cannot_be_applied_is_replaced_by_its_parts(device: torch.device) -> None:
     draw = RandomTerms(0)
-    out, into = labels(4, 3)
-    ends = [draw.factor(axes(label)) for label in (out, out, into, into)]
-    term = Term(1, (*ends, draw.factor(axes(out, into))), (), ((),))
+    out, into, one, other = labels(4, 3, 5, 6)
+    ends = [draw.factor(axes(into, one)), draw.factor(axes(into, other))]  # whose product is larger than the matrix
+    term = Term(1, (*ends, draw.factor(axes(out, into))), axes(out, one, other), ((),))
     bench = Workbench(draw, device)
     *operands, matrix = bench.named(term).factors
     source = SUMS._replace(parts=lambda _: (matrix,))
