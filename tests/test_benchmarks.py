@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.func import grad, jacfwd, jacrev, vmap
 from torch.utils._pytree import tree_leaves
 
-from asv_benchmarks import baseline, compare, contest, markdown, memory, results, table
+import hofunc
+from asv_benchmarks import baseline, compare, contest, estimates, markdown, memory, results, table
 from asv_benchmarks.benchmarks import columns, contracted, contractions, derivatives, jets, symmetric
 from asv_benchmarks.benchmarks.captured import captured
 from asv_benchmarks.benchmarks.contractions import Contraction
@@ -363,3 +364,20 @@ def test_row_of_peaks() -> None:
     assert result == table.size(workload.nbytes)
     assert 1 <= float(plan) <= float(eager)
     assert float(least.split()[0]) >= 1
+
+
+def test_the_equation_of_the_estimates_has_its_solution() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, factors = torch.rand(3, 5, generator=generator).double() / 5, torch.randn(4, generator=generator).double()
+    u = estimates.solution(x, factors)
+    laplacian = hofunc.laplacian(lambda x: estimates.solution(x, factors))(x)
+    assert torch.allclose(laplacian + u - u**3, estimates.source(x, factors), rtol=1e-12)
+    weights = [weight.detach().double() for weight in estimates.network(5, generator)]
+    sphere = x / x.norm(dim=-1, keepdim=True)
+    assert estimates.ansatz(sphere, weights).abs().max() < 1e-14
+
+
+def test_steps_through_estimates_are_counted() -> None:
+    rate, held = estimates.steps_a_second(20, samples=4, seconds=0.01)
+    assert rate > 0
+    assert held > 0
