@@ -168,6 +168,7 @@ def test_what_is_written_through_a_view_is_differentiated(name: str, device: tor
     assert relative_error(hofunc.hod(written, 2).plan(3 * x)(x), expected) < 1e-12
 
 
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # of conj_physical under vmap, from torch 2.15 on
 @pytest.mark.parametrize("name", ["pairs are written", "conjugate is written", "conjugate is scaled"])
 def test_so_it_is_under_vmap(name: str, device: torch.device) -> None:
     written, plain = CASES[name]
