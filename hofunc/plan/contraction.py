@@ -7,7 +7,7 @@ labels that it does not have. Strategies:
 - mixed: coefficients along all choices of slots but all of them at once, and adjoints along none;
 - reverse: coefficients and adjoints along all slots but one, which is read off where the adjoints arrive;
 - blocks: whole derivatives by the strategy reverse, contracted after;
-- each: for each of several results that of the first three which is estimated to be the fastest.
+- each: for each of several kinds of results that of the first three which is estimated to be the fastest.
 
 What each sums over is summed as soon as everything that bears it is there.
 """
@@ -43,11 +43,12 @@ def contracted(builder: Builder, local: dict[int, Local], wanted: Contractions, 
     """
     graph, contracting = builder.lowered.graph, _Contracting(builder, local)
     blocks: Blocks = {}
+    own = {one: fastest(graph, local, kind)[0] for kind in wanted.kinds() for one in kind} if strategy == "each" else {}
     for number, contractions in enumerate(wanted.sums):
         terms: list[Term] = []
         for contraction in contractions:
-            name = fastest(graph, local, contraction)[0] if strategy == "each" else strategy
-            terms += contracting.by(name if contraction.slots else "value", contraction.of(graph))
+            name = own.get(contraction, strategy) if contraction.slots else "value"
+            terms += contracting.by(name, contraction.of(graph))
         added = accumulated(builder, [contract(builder, term) for term in terms])
         if added:
             blocks[graph.outputs[contractions[0].output[0]], (number,)] = added

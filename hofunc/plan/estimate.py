@@ -63,16 +63,16 @@ def estimate(graph: Graph, local: Mapping[int, Local], wanted: Wanted, strategy:
     if strategy == "blocks" or (strategy == "reverse" and not isinstance(wanted, Contractions)):
         return _of_reverse(graph, local, highest(wanted), sizes, rows / ENTRIES, most)
     if strategy == "each" and isinstance(wanted, Contractions):
-        each = [fastest(graph, local, contraction)[1] for contraction in chain(*wanted.sums)]
+        each = [fastest(graph, local, kind)[1] for kind in wanted.kinds()]
         return Estimate(sum(one.compositions for one in each), sum(one.run for one in each))
     if isinstance(wanted, Contractions):
         return _of_jets(graph, local, wanted, sizes, rows / ENTRIES, strategy)
     return _of_directions(graph, local, highest(wanted), sizes, rows / ENTRIES, is_mixed=strategy == "mixed")
 
 
-def fastest(graph: Graph, local: Mapping[int, Local], contraction: Contraction) -> tuple[str, Estimate]:
-    """Return the strategy by which a contraction should be the fastest, were it alone, and what it takes."""
-    alone = Contractions(((contraction,),))
+def fastest(graph: Graph, local: Mapping[int, Local], kind: Sequence[Contraction]) -> tuple[str, Estimate]:
+    """Return the strategy by which contractions of one kind should be the fastest alone, and what it takes."""
+    alone = Contractions((tuple(kind),))
     found = [(name, estimate(graph, local, alone, name)) for name in ("mixed", "reverse", "forward")]
     return min(found, key=lambda one: one[1].run)
 
@@ -139,7 +139,7 @@ def _of_jets(
         top = count - 1 if strategy == "mixed" else len(whole.slots)
         for part in (whole.part(places) for places in subsets(len(whole.slots)) if len(places) <= top):
             known, _ = canonical(part)
-            if known in met and strategy != "reverse":
+            if known in met:
                 continue
             met.add(known)
             ways = 2 ** max(0, len(part.slots) - 1)

@@ -1,6 +1,6 @@
 """What is asked of a plan: whole derivatives of some orders, or contractions of derivatives."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from itertools import chain
 from math import prod
 from typing import NamedTuple
@@ -95,8 +95,17 @@ class Contractions(NamedTuple):
 
     @property
     def is_one(self) -> bool:
-        """Whether all derivatives that are contracted are for one result."""
-        return sum(bool(first.slots) for first, *_ in self.sums) < 2
+        """Whether all that are of derivatives are of one kind."""
+        return len(self.kinds()) < 2
+
+    def kinds(self) -> list[list[Contraction]]:
+        """Return those of derivatives by what they have in common: output, order, and operands, not by what inputs."""
+        found: dict[Hashable, list[Contraction]] = {}
+        for contraction in chain(*self.sums):
+            if contraction.slots:
+                kind = contraction.output, len(contraction.slots), contraction.operands
+                found.setdefault(kind, []).append(contraction)
+        return list(found.values())
 
     def marked(self, graph: Graph) -> Graph:
         """Return a graph in whose operands the axes of rows are those that have a label of rows, and no others."""
