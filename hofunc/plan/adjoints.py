@@ -53,6 +53,7 @@ class Adjoints:
         self._jets = jets
         self._nodes, self._local = jets.builder.lowered.graph.nodes, jets.local
         self._known: dict[tuple[Start, int, Slots], list[Term]] = {}
+        self._filled: set[tuple[Start, Slots]] = set()
         self._takers: dict[int, list[int]] = defaultdict(list)  # by node, those that are computed from it
         for node in sorted(jets.local):
             for operand in {operand for key in jets.local[node] for operand in key}:
@@ -60,6 +61,9 @@ class Adjoints:
 
     def fill(self, start: Start, slots: Slots) -> None:
         """Compute adjoints along all choices of some slots, from the output on, so that no later question goes deep."""
+        if (start, slots) in self._filled:
+            return
+        self._filled.add((start, slots))
         parts = [slots.part(places) for places in subsets(len(slots.slots))]
         for node in sorted([*self._local, *self._jets.builder.lowered.graph.inputs], reverse=True):
             for part in parts:

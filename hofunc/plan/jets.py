@@ -8,7 +8,7 @@ Source: Griewank and Walther, Evaluating Derivatives (2008), chapters 10.2 and 1
 Taylor-mode automatic differentiation for higher-order derivatives in JAX (2019), for Faa di Bruno's rule by partitions.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from itertools import chain, product
@@ -77,6 +77,7 @@ class Jets:
         self._nodes = builder.lowered.graph.nodes
         self._coefficients: dict[tuple[int, Slots], Coefficient] = {}
         self._opened: dict[tuple[int, Slots], list[Term]] = {}  # those that are packed, with all their slots
+        self._filled: dict[Slots, set[int]] = defaultdict(set)  # the nodes whose coefficients are computed
         inputs = [number for number in builder.lowered.graph.inputs if self._nodes[number].active]
         self._depends = {number: 1 << number for number in inputs}  # sets of inputs, as the bits of a number
         for node in sorted(local):
@@ -89,10 +90,15 @@ class Jets:
 
     def fill(self, nodes: Iterable[int], slots: Iterable[Slots]) -> None:
         """Compute coefficients from the inputs on, so that no later question goes deep."""
-        wanted = list(dict.fromkeys(canonical(each)[0] for each in slots))
-        for node in sorted(nodes):
+        every = {*nodes}
+        wanted = [
+            each for each in dict.fromkeys(canonical(each)[0] for each in slots) if not every <= self._filled[each]
+        ]
+        for node in sorted(every) if wanted else ():
             for each in wanted:
                 self.coefficient(node, each)
+        for each in wanted:
+            self._filled[each] |= every
 
     def coefficient(self, node: int, slots: Slots) -> list[Term]:
         """Return a coefficient of a node: contracted terms with a slot for every open label."""

@@ -56,7 +56,7 @@ class Slots(NamedTuple):
         inside = tuple([self.slots[place] for place in places])
         outside = [self.slots[place] for place in range(len(self.slots)) if place not in places]
         operands = [operand for operand in self.operands if {*operand.home} <= {*places}]
-        others = [operand.bearer for operand in self.operands if operand not in operands]
+        others = [operand.bearer for operand in self.operands if not {*operand.home} <= {*places}]
         asked = {*self.open, *labels_of(chain(*outside, others))}
         borne = labels_of(chain(*inside, (operand.bearer for operand in operands)))
         moved = tuple([Operand(bearer, tuple([places.index(place) for place in home])) for bearer, home in operands])

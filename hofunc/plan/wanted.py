@@ -44,12 +44,14 @@ class Contraction(NamedTuple):
     def whole(self) -> Slots:
         """Return all slots, with the operands that have a label that only they and slots bear."""
         asked = {*self.result, *labels_of([self.output])}
-        operands = []
+        borne_by = [{*labels_of(slot)} for slot in self.slots]
+        operands, late = [], []
         for bearer in self.operands:
             summed = {*labels_of([bearer])} - asked
-            home = tuple([place for place, slot in enumerate(self.slots) if summed & {*labels_of(slot)}])
-            operands += [Operand(bearer, home)] if home else []
-        late = [bearer for bearer in self.operands if bearer not in [operand.bearer for operand in operands]]
+            if home := tuple([place for place, names in enumerate(borne_by) if summed & names]):
+                operands.append(Operand(bearer, home))
+            else:
+                late.append(bearer)
         asked |= {*labels_of(late)}
         borne = labels_of(chain(*self.slots, (operand.bearer for operand in operands)))
         return Slots(self.slots, tuple(operands), tuple([name for name in borne if name in asked]))
@@ -75,7 +77,7 @@ class Contraction(NamedTuple):
         """Return the output, multiplied by the operands that have no other labels."""
         node, indices = self.output
         own = {*labels_of([self.output])}
-        inner = [operand.bearer for operand in whole.operands]
+        inner = {operand.bearer for operand in whole.operands}
         operands = [bearer for bearer in self.operands if bearer not in inner and {*labels_of([bearer])} <= own]
         others = [bearer for bearer in self.operands if bearer not in operands]
         asked = {*self.result, *labels_of(chain(*self.slots, others))}
