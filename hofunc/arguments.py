@@ -1,7 +1,7 @@
 """All checks of what a transform is called with, and the separation of what it differentiates by from the rest."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 
@@ -65,16 +65,16 @@ def check_transform(
     """
     check_function(name, f)
     if isinstance(order, bool) or not isinstance(order, int) or order < 1:
-        _refuse(name, "order", repr(order), "an int of at least 1", "The value itself is f(x), or derivatives()[0].")
+        refuse(name, "order", repr(order), "an int of at least 1", "The value itself is f(x), or derivatives()[0].")
     check_argnums(name, argnums)
     if layout not in LAYOUTS:
-        _refuse(name, "layout", repr(layout), f"one of {LAYOUTS}", "Use 'dense' for plain tensors.")
+        refuse(name, "layout", repr(layout), f"one of {LAYOUTS}", "Use 'dense' for plain tensors.")
     if strategy not in ABLATIONS:
         check_strategy(name, strategy, STRATEGIES)
     if not isinstance(holomorphic, bool):
-        _refuse(name, "holomorphic", repr(holomorphic), "True or False", "Leave it out if in doubt.")
+        refuse(name, "holomorphic", repr(holomorphic), "True or False", "Leave it out if in doubt.")
     if holomorphic and layout == "compact":
-        _refuse(
+        refuse(
             name,
             "holomorphic=True",
             "layout='compact'",
@@ -90,7 +90,7 @@ def check_function(name: str, f: Any) -> None:
         ArgumentError: It cannot.
     """
     if not callable(f):
-        _refuse(name, "f", type(f).__name__, "a function of tensors", "Pass the function itself, not its result.")
+        refuse(name, "f", type(f).__name__, "a function of tensors", "Pass the function itself, not its result.")
 
 
 def check_argnums(name: str, argnums: Any) -> None:
@@ -105,7 +105,7 @@ def check_argnums(name: str, argnums: Any) -> None:
         or not numbers
         or not all(isinstance(number, int) and not isinstance(number, bool) for number in numbers)
     ):
-        _refuse(name, "argnums", repr(argnums), "an int or a tuple of ints", "Name positional arguments by number.")
+        refuse(name, "argnums", repr(argnums), "an int or a tuple of ints", "Name positional arguments by number.")
 
 
 def check_strategy(name: str, strategy: Any, known: Sequence[str]) -> None:
@@ -115,7 +115,7 @@ def check_strategy(name: str, strategy: Any, known: Sequence[str]) -> None:
         ArgumentError: It is not.
     """
     if strategy not in known:
-        _refuse(name, "strategy", repr(strategy), f"one of {known}", "Leave it at 'auto' if in doubt.")
+        refuse(name, "strategy", repr(strategy), f"one of {known}", "Leave it at 'auto' if in doubt.")
 
 
 def check_limits(name: str, chunk_size: Any, max_bytes: Any) -> None:
@@ -126,7 +126,7 @@ def check_limits(name: str, chunk_size: Any, max_bytes: Any) -> None:
     """
     for what, limit in (("chunk_size", chunk_size), ("max_bytes", max_bytes)):
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
-            _refuse(name, what, repr(limit), "an int of at least 1, or None", "Leave it out for what is fastest.")
+            refuse(name, what, repr(limit), "an int of at least 1, or None", "Leave it out for what is fastest.")
 
 
 def split(name: str, args: tuple, kwargs: dict, argnums: int | Sequence[int]) -> Arguments:
@@ -139,9 +139,9 @@ def split(name: str, args: tuple, kwargs: dict, argnums: int | Sequence[int]) ->
     """
     numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
     if not args:
-        _refuse(name, "argnums", "no positional argument", "one to differentiate by", "Pass it by position.")
+        refuse(name, "argnums", "no positional argument", "one to differentiate by", "Pass it by position.")
     if not all(-len(args) <= number < len(args) for number in numbers):
-        _refuse(
+        refuse(
             name,
             "argnums",
             f"{argnums!r} for {len(args)} positional arguments",
@@ -150,7 +150,7 @@ def split(name: str, args: tuple, kwargs: dict, argnums: int | Sequence[int]) ->
         )
     places = tuple(number % len(args) for number in numbers)
     if len(set(places)) != len(places):
-        _refuse(name, "argnums", repr(argnums), "every argument once", "Leave the second one out.")
+        refuse(name, "argnums", repr(argnums), "every argument once", "Leave the second one out.")
     flat = [tree_flatten(args[place]) for place in places]
     leaves = [as_input(leaf) for part, _ in flat for leaf in part]
     for leaf in leaves:
@@ -172,7 +172,7 @@ def as_input(leaf: Any) -> Any:
 def _check_leaf(name: str, leaf: Any) -> None:
     if not isinstance(leaf, torch.Tensor):
         is_number = isinstance(leaf, int) and not isinstance(leaf, bool)
-        _refuse(
+        refuse(
             name,
             "an input to differentiate by",
             type(leaf).__name__,
@@ -180,7 +180,7 @@ def _check_leaf(name: str, leaf: Any) -> None:
             f"Turn it into a {'float' if is_number else 'tensor'}, or leave it out of argnums.",
         )
     if not (leaf.is_floating_point() or leaf.is_complex()):
-        _refuse(
+        refuse(
             name,
             "an input to differentiate by",
             f"dtype {leaf.dtype}",
@@ -199,7 +199,7 @@ def check_outputs(name: str, leaves: Sequence[Any]) -> bool:
     for leaf, is_complex_leaf in zip(leaves, are_complex, strict=True):
         got = f"dtype {leaf.dtype}" if isinstance(leaf, torch.Tensor) else type(leaf).__name__
         if not is_complex_leaf and not (isinstance(leaf, torch.Tensor) and leaf.is_floating_point()):
-            _refuse(
+            refuse(
                 name,
                 "an output of f",
                 got,
@@ -216,7 +216,7 @@ def check_unlimited(name: str, max_bytes: int | None) -> None:
         ArgumentError: There is one.
     """
     if max_bytes is not None:
-        _refuse(
+        refuse(
             name,
             "max_bytes",
             f"{max_bytes} for a complex output of f, of which derivatives are put together from those of its parts",
@@ -233,7 +233,7 @@ def check_holomorphic(name: str, what: str, leaves: Sequence[torch.Tensor], are_
     """
     for leaf, is_complex_leaf in zip(leaves, are_complex, strict=True):
         if not is_complex_leaf:
-            _refuse(
+            refuse(
                 name,
                 f"{what}, with holomorphic=True",
                 f"dtype {leaf.dtype}",
@@ -249,11 +249,12 @@ def check_aux(name: str, result: Any) -> tuple[Any, Any]:
         ArgumentError: It did not.
     """
     if not isinstance(result, tuple) or len(result) != 2:
-        _refuse(
+        refuse(
             name, "the result of f", type(result).__name__, "a pair (output, aux)", "Return a pair, or drop has_aux."
         )
     return result
 
 
-def _refuse(name: str, what: str, got: str, expected: str, remedy: str) -> None:
+def refuse(name: str, what: str, got: str, expected: str, remedy: str) -> NoReturn:
+    """Raise the error of a transform about what it was given."""
     raise ArgumentError(f"{name}: {what}", got=got, expected=expected, remedy=remedy)

@@ -3,12 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
 from itertools import accumulate, chain
-from typing import Any, NamedTuple, NoReturn, overload
+from typing import Any, NamedTuple, overload
 
 import torch
 
-from hofunc.arguments import Arguments, check_argnums, check_function, check_limits, check_strategy, split
-from hofunc.errors import ArgumentError
+from hofunc.arguments import Arguments, check_argnums, check_function, check_limits, check_strategy, refuse, split
 from hofunc.graph.record import Recording
 from hofunc.internals import tree_flatten, tree_unflatten
 from hofunc.pattern import Bound, Pattern, Tree, bound, parsed
@@ -18,7 +17,7 @@ from hofunc.plan.wanted import Contractions
 from hofunc.run.evaluate import Evaluation
 from hofunc.run.nest import nested
 from hofunc.sampling import Estimate, Sampled, checked
-from hofunc.transforms import Options, Transform
+from hofunc.transforms import Options, Transform, returned_with
 
 STRATEGIES = ("auto", *contraction.STRATEGIES)
 MOST_BOUND = 64  # shapes for which what patterns mean is kept
@@ -148,7 +147,7 @@ def einsum(
         return Einsum("einsum", f, pattern, argnums, has_aux, strategy, limits)
     sampling = checked("einsum", estimate, directions, generator, with_error)
     if has_aux:
-        _refuse("einsum", "has_aux", "an estimate", "one of what f returns alone", "Return aux from another call of f.")
+        refuse("einsum", "has_aux", "an estimate", "one of what f returns alone", "Return aux from another call of f.")
     return Estimate(
         "einsum",
         pattern,
@@ -186,7 +185,7 @@ class Einsum(Transform):
         _check_signature(name, f, self._keywords)
         texts, self._spec = tree_flatten(pattern)
         if not texts:
-            _refuse(name, "pattern", f"{pattern!r}", "one at least", 'The value itself is "*o -> *o".')
+            refuse(name, "pattern", f"{pattern!r}", "one at least", 'The value itself is "*o -> *o".')
         self._patterns = [parsed(name, text) for text in texts]
         self._argnums = _for_each(name, "argnums", argnums, pattern, self._spec, 0, is_one=_is_argnums)
         for each in self._argnums:
@@ -204,7 +203,7 @@ class Einsum(Transform):
         rest = {keyword: value for keyword, value in kwargs.items() if keyword not in self._keywords}
         arguments = split(name, args, rest, tuple(places))
         if any(arguments.are_complex):
-            _refuse(name, "an input to differentiate by", "a complex tensor", "real ones", "Pass its parts.")
+            refuse(name, "an input to differentiate by", "a complex tensor", "real ones", "Pass its parts.")
         leaves, given = list(arguments.leaves), {}
         for keyword in self._keywords:
             if keyword in kwargs:
@@ -221,7 +220,7 @@ class Einsum(Transform):
         for each in found:
             if not isinstance(each, tuple | list):
                 expected = "a tuple of operands, for each pattern"
-                _refuse(self._options.name, "operands", "one", expected, "A single operand is given as (v,).")
+                refuse(self._options.name, "operands", "one", expected, "A single operand is given as (v,).")
         return found
 
     def _operand(self, number: int) -> str:
@@ -237,7 +236,7 @@ class Einsum(Transform):
         kwargs = {keyword: value for keyword, value in kwargs.items() if keyword not in self._keywords}
         output, (aux, returned) = super()._outputs(*args, **kwargs)
         if returned is not None:
-            _refuse(self._options.name, "an output of f", "a complex tensor", "real ones", "Return its parts.")
+            refuse(self._options.name, "an output of f", "a complex tensor", "real ones", "Return its parts.")
         return output, (aux, None)
 
     def _meaning(self, output: Any, arguments: Arguments) -> _Meaning:
@@ -275,7 +274,7 @@ class Einsum(Transform):
             places = [arguments.argnums.index(position) for position in positions]
             numbers = tuple(chain(*(range(starts[place], starts[place + 1]) for place in places)))
             if len({*positions}) < len(positions):
-                _refuse(name, "argnums", repr(entry), "every argument once", "Leave the second one out.")
+                refuse(name, "argnums", repr(entry), "every argument once", "Leave the second one out.")
             names = " and ".join(f"args[{position}]" for position in positions)
             spec = self._spec_of(argnums, len(slots), arguments)
             slots.append(Tree(numbers, tuple([inputs[each] for each in numbers]), spec, names))
@@ -297,9 +296,7 @@ class Einsum(Transform):
         self, tensors: Sequence[Any], recording: Recording, arguments: Arguments, evaluation: Evaluation
     ) -> Any:
         """Nest the results, given the tensors that f returned."""
-        supply = iter(tensors)
-        leaves = [next(supply) if isinstance(leaf, torch.Tensor) else leaf for leaf in recording.leaves]
-        _, (aux, _) = tree_unflatten(leaves, recording.spec)
+        _, (aux, _) = returned_with(tensors, recording)
         output, _ = tree_unflatten(recording.leaves, recording.spec)
         spec = tree_flatten(output)[1]
         meaning = self._meaning(output, arguments)
@@ -368,7 +365,7 @@ def _for_each(
     if not is_named and not is_listed:
         got = f"{type(given).__name__} of {len(given) if hasattr(given, '__len__') else 'no'} entries"
         expected = "one entry a pattern, in a structure like theirs"
-        _refuse(name, what, got, expected, "Pass () for those that have none.")
+        refuse(name, what, got, expected, "Pass () for those that have none.")
     if is_named:
         numbered = tree_unflatten([*range(spec.num_leaves)], spec)
         by_number = {numbered[key]: value for key, value in given.items()}
@@ -385,15 +382,11 @@ def _check_signature(name: str, f: Callable[..., Any], keywords: Sequence[str]) 
     for keyword in keywords:
         if keyword in names:
             got, remedy = f"a parameter called {keyword}", "Wrap f in a function that names it otherwise."
-            _refuse(name, "f", got, f"none of that name, which {name} takes itself", remedy)
+            refuse(name, "f", got, f"none of that name, which {name} takes itself", remedy)
 
 
 def _check_operands(name: str, leaves: Sequence[Any]) -> None:
     for leaf in leaves:
         if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point():
             got = f"dtype {leaf.dtype}" if isinstance(leaf, torch.Tensor) else type(leaf).__name__
-            _refuse(name, "an operand", got, "a floating-point tensor", "Convert it with .to(x.dtype).")
-
-
-def _refuse(name: str, what: str, got: str, expected: str, remedy: str) -> NoReturn:
-    raise ArgumentError(f"{name}: {what}", got=got, expected=expected, remedy=remedy)
+            refuse(name, "an operand", got, "a floating-point tensor", "Convert it with .to(x.dtype).")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from hofunc.errors import ArgumentError
+from hofunc.arguments import refuse
 from hofunc.internals import tree_flatten, tree_map, tree_unflatten
 from hofunc.pattern import Group, Pattern, parsed
 
@@ -60,20 +60,20 @@ def checked(transform: str, estimate: Any, directions: Any, generator: Any, with
     """
     counts = [*estimate.values()] if isinstance(estimate, Mapping) else []
     if not counts or not all(type(count) is int and count > 0 for count in counts):
-        _refuse(
+        refuse(
             transform, "estimate", repr(estimate), "a dict of names of labels and numbers of samples", "As {'i': 16}."
         )
     if len({*counts}) > 1:
         expected = "one number for all labels, which are sampled together"
-        _refuse(transform, "estimate", repr(estimate), expected, "Estimate by the larger number.")
+        refuse(transform, "estimate", repr(estimate), expected, "Estimate by the larger number.")
     if with_error and counts[0] < 2:
-        _refuse(transform, "estimate", repr(estimate), "two samples at least, for a standard error", "Take more.")
+        refuse(transform, "estimate", repr(estimate), "two samples at least, for a standard error", "Take more.")
     if directions not in DIRECTIONS:
-        _refuse(
+        refuse(
             transform, "directions", repr(directions), f"one of {DIRECTIONS}", "'rademacher' has the least variance."
         )
     if generator is not None and not isinstance(generator, torch.Generator):
-        _refuse(
+        refuse(
             transform, "generator", type(generator).__name__, "a torch.Generator, or None", "Leave it out if in doubt."
         )
     return Sampling(dict(estimate), directions, generator, bool(with_error))
@@ -247,7 +247,3 @@ def _summarised(values: torch.Tensor, sampling: Sampling, sizes: Sequence[int]) 
     if sampling.directions == "coordinates" and len(sizes) == 1 and count <= sizes[0]:
         variance = variance * (1 - count / sizes[0])  # no place is drawn twice
     return values.mean(0), variance.sqrt()
-
-
-def _refuse(name: str, what: str, got: str, expected: str, remedy: str) -> None:
-    raise ArgumentError(f"{name}: {what}", got=got, expected=expected, remedy=remedy)

@@ -451,9 +451,7 @@ class Transform:
         self, tensors: Sequence[Any], recording: Recording, arguments: Arguments, evaluation: Evaluation
     ) -> Any:
         """Nest the result, given the tensors that f returned."""
-        supply = iter(tensors)
-        leaves = [next(supply) if isinstance(leaf, torch.Tensor) else leaf for leaf in recording.leaves]
-        value, (aux, returned) = tree_unflatten(leaves, recording.spec)
+        value, (aux, returned) = returned_with(tensors, recording)
         spec = tree_flatten(value)[1]
         if self._options.strict:
             check_dependence(self._options.name, value, arguments.names(), self._orders, evaluation)
@@ -466,6 +464,13 @@ class Transform:
         computed = [nested(each, [spec, *[arguments.spec] * order]) for each, order in orders]
         chosen = self._choose(value if returned is None else returned, computed)
         return (chosen, aux) if self._options.has_aux else chosen
+
+
+def returned_with(tensors: Sequence[Any], recording: Recording) -> Any:
+    """Return what a recorded function returned, with the given tensors in place of its own."""
+    supply = iter(tensors)
+    leaves = [next(supply) if isinstance(leaf, torch.Tensor) else leaf for leaf in recording.leaves]
+    return tree_unflatten(leaves, recording.spec)
 
 
 def _value(tensor: torch.Tensor) -> torch.Tensor:

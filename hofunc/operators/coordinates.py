@@ -11,10 +11,10 @@ from typing import Any, Unpack, overload
 
 import torch
 
-from hofunc.arguments import check_aux
+from hofunc.arguments import check_aux, refuse
 from hofunc.contracted import Einsum, einsum
 from hofunc.internals import tree_map_only
-from hofunc.operators.named import Operator, Options, SampleOptions, refuse
+from hofunc.operators.named import Operator, Options, SampleOptions
 from hofunc.pattern import Bound, Pattern, parsed
 from hofunc.sampling import Estimate
 

@@ -4,9 +4,8 @@ from collections.abc import Callable, Sequence
 from functools import partial, update_wrapper
 from typing import Any
 
-from hofunc.arguments import check_argnums, check_function
+from hofunc.arguments import check_argnums, check_function, refuse
 from hofunc.contracted import Einsum
-from hofunc.operators.named import refuse
 from hofunc.operators.products import hvp
 from hofunc.plan.blueprint import Limits
 

@@ -1,12 +1,12 @@
 """What named operators have in common: a pattern, and the keyword arguments that their vectors are."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn, TypedDict
+from typing import Any, TypedDict
 
 import torch
 
+from hofunc.arguments import refuse
 from hofunc.contracted import Einsum
-from hofunc.errors import ArgumentError
 from hofunc.plan.blueprint import Limits
 
 
@@ -67,8 +67,3 @@ class Operator(Einsum):
 
     def _operand(self, number: int) -> str:
         return self._vectors[number]
-
-
-def refuse(name: str, what: str, got: str, expected: str, remedy: str) -> NoReturn:
-    """Raise an ArgumentError of an operator."""
-    raise ArgumentError(f"{name}: {what}", got=got, expected=expected, remedy=remedy)

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Unpack
 
+from hofunc.arguments import refuse
 from hofunc.contracted import Einsum
-from hofunc.operators.named import Operator, Options, refuse
+from hofunc.operators.named import Operator, Options
 
 Function = Callable[..., Any]
 Argnums = int | Sequence[int]

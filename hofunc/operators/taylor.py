@@ -6,9 +6,8 @@ from typing import Any
 
 import torch
 
-from hofunc.arguments import as_input, check_function
+from hofunc.arguments import as_input, check_function, refuse
 from hofunc.internals import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
-from hofunc.operators.named import refuse
 from hofunc.transforms import derivatives
 
 Function = Callable[..., Any]
