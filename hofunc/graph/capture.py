@@ -12,7 +12,7 @@ import torch
 
 from hofunc.errors import UntracedError
 from hofunc.graph.facts import Facts, form_of
-from hofunc.graph.holding import Holding, of_slot, of_storage, quick_test
+from hofunc.graph.holding import Holding, of_slot, of_storage
 from hofunc.graph.identity import alias_of, check_elements, innermost, root_of, storage_key, tensors_in, variable_of
 from hofunc.graph.layout import layout_of
 from hofunc.graph.node import CONSTANT, Graph
@@ -20,10 +20,12 @@ from hofunc.graph.objects import Witness
 from hofunc.graph.readings import Reading, ReadingTape
 from hofunc.graph.reads import Reads
 from hofunc.graph.record import Recording
+from hofunc.graph.scratch import Scratch
+from hofunc.graph.settled import Reliance, Settling
 from hofunc.graph.spots import Spots
 from hofunc.graph.uncompiled import uncompiled
 from hofunc.graph.world import state, uncached_autocast
-from hofunc.internals import DisableTorchFunctionSubclass, identity_of, tree_flatten
+from hofunc.internals import DisableTorchFunctionSubclass, TreeSpec, identity_of, tree_flatten
 
 _LIFT_FRESH = torch.ops.aten.lift_fresh.default
 
@@ -144,13 +146,60 @@ def record_for_replay(
         follow: Whether autograd follows active where f sees them; if f asks, it is recorded again, with that.
 
     Returns:
-        The recording, of which the graph's inputs are active, others and the captured tensors, in this order.
+        The recording of the first call that leaves what f looks at as it finds it. The graph's inputs are active,
+        others and the captured tensors, in this order.
 
     Raises:
         MutationError: f writes to an input or to a captured tensor.
-        UntracedError: f computes in a way that cannot be followed, or sets the state of a random generator.
+        UntracedError: f computes in a way that cannot be followed, sets the state of a random generator, or changes
+            at every call what it looks at.
     """
-    tape, world = CapturingTape(), state()
+    world, settling = state(), Settling(roots)
+    while True:
+        call = _call(f, active, others, settling.watch(), follow=follow)
+        if call.tape.asked_history and not follow:
+            follow = True
+            continue
+        _check_dense(call.graph, call.tape.ledger.values)
+        _check_unseeded(call.graph, call.witness.seeded)
+        values = call.tape.ledger.values
+        captured = tuple(values[number] for number in call.graph.inputs[len(active) + len(others) :])
+        asked = (holding.place for holding in call.tape.holdings)
+        held = settling.settled(call.witness, call.scratch, (*captured, *asked))
+        if held is not None:
+            return _replayable(call, world, captured, held)
+
+
+class _Call(NamedTuple):
+    """A recorded call of a function.
+
+    Attributes:
+        tape: The tape.
+        graph: Its graph.
+        leaves: What the function returned, flattened.
+        spec: Structure of that.
+        witness: What watched the code that ran.
+        scratch: What watched the attributes that it may bind.
+    """
+
+    tape: CapturingTape
+    graph: Graph
+    leaves: list[Any]
+    spec: TreeSpec
+    witness: Witness
+    scratch: Scratch
+
+
+def _call(
+    f: Callable[..., Any],
+    active: Sequence[torch.Tensor],
+    others: Sequence[torch.Tensor],
+    scratch: Scratch,
+    *,
+    follow: bool,
+) -> _Call:
+    """Call a function and record it."""
+    tape = CapturingTape()
     tape.is_followed = follow
     witness = Witness(tape.wrapped)
     with torch.inference_mode(False), torch.enable_grad():
@@ -158,7 +207,7 @@ def record_for_replay(
         aliases = [*(variable_of(tensor, follow=follow) for tensor in active), *map(alias_of, others)]
         for place, alias in enumerate(aliases):
             tape.ledger.add_input(alias, active=place < len(active))
-        with tape, Reads(tape.read, tape.read_attribute, tape.replaced), uncached_autocast(), witness:
+        with tape, Reads(tape.read, tape.read_attribute, tape.replaced), uncached_autocast(), scratch, witness:
             seen = tape.seen(aliases, given)
             result = f(seen[: len(active)], seen[len(active) :])
         with DisableTorchFunctionSubclass():
@@ -166,17 +215,18 @@ def record_for_replay(
         leaves, spec = tree_flatten(result)
         graph = tape.graph([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
         tape.check_hooks()
-    if tape.asked_history and not follow:
-        return record_for_replay(f, active, others, roots, follow=True)
-    _check_dense(graph, tape.ledger.values)
-    _check_unseeded(graph, witness.seeded)
+    return _Call(tape, graph, leaves, spec, witness, scratch)
+
+
+def _replayable(call: _Call, world: tuple, captured: tuple[torch.Tensor, ...], held: Sequence[Holding]) -> Replayable:
+    """Put together what is to be known of a call."""
+    tape, graph = call.tape, call.graph
     pairs = zip(graph.nodes, tape.ledger.values, strict=True)
     values = [value.detach() if node.op is CONSTANT else value for node, value in pairs]  # f made what is constant
-    captured = tuple(values[number] for number in graph.inputs[len(aliases) :])
     histories = [of_slot("a captured tensor", each, "requires_grad") for each in captured if tape.asked_history]
-    held = (*witness.holdings(roots), *tape.holdings, *histories)
-    facts = Facts(world, captured, tuple(map(form_of, captured)), held, quick_test(held))
-    return Replayable(Recording(graph, values, leaves, spec, None), tape.readings, facts, tape.asked_history)
+    reliance = Reliance((*held, *tape.holdings, *histories), captured)
+    facts = Facts(world, captured, tuple(map(form_of, captured)), reliance)
+    return Replayable(Recording(graph, values, call.leaves, call.spec, None), tape.readings, facts, tape.asked_history)
 
 
 def _check_dense(graph: Graph, values: Sequence[torch.Tensor]) -> None:

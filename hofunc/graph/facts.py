@@ -5,18 +5,17 @@ All that a recording depends on:
 - its arguments: their structure, the shape, dtype and device of tensors, the values of all else (`hofunc.signature`);
 - values of tensors that the function reads, by `.item()` or past the ops (`Reading`, in `hofunc.graph.capture`);
 - and here: tensors that it captures, of which only the values may change; whether autograd follows tensors, if it asks;
-  the state of torch (`hofunc.graph.world`); what Python objects hold (`hofunc.graph.holding`).
+  the state of torch (`hofunc.graph.world`); what Python objects hold (`hofunc.graph.holding`, `hofunc.graph.settled`).
 
 Random numbers are drawn anew, by ops of the recording. What sets their generator cannot be recorded and is refused.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
 import torch
 
 from hofunc.errors import ArgumentError
-from hofunc.graph.holding import Holding
+from hofunc.graph.settled import Reliance
 from hofunc.graph.world import STATE, state
 
 
@@ -27,15 +26,13 @@ class Facts(NamedTuple):
         state: The state of torch.
         captured: The tensors that it captured.
         forms: Shape, dtype, device and strides of each.
-        holdings: What the Python objects that it read held, and attributes of tensors that tell of autograd.
-        unchanged: Whether they all hold the very same things.
+        reliance: What the Python objects that it read held, and attributes of tensors that tell of autograd.
     """
 
     state: tuple
     captured: tuple[torch.Tensor, ...]
     forms: tuple[tuple, ...]
-    holdings: tuple[Holding, ...]
-    unchanged: Callable[[], bool]
+    reliance: Reliance
 
     def check(self, name: str) -> None:
         """Check that they still hold.
@@ -53,15 +50,8 @@ class Facts(NamedTuple):
         for number, (tensor, form) in enumerate(zip(self.captured, self.forms, strict=True)):
             if form_of(tensor) != form:
                 _refuse_form(name, f"captured tensor {number}", form_of(tensor), form)
-        if not self._is_unchanged():
-            for changed in filter(None, (holding.change() for holding in self.holdings)):
-                _refuse(name, *changed)
-
-    def _is_unchanged(self) -> bool:
-        try:
-            return self.unchanged()
-        except KeyError:  # an attribute or global is gone
-            return False
+        if (change := self.reliance.change()) is not None:
+            _refuse(name, *change)
 
 
 def form_of(tensor: torch.Tensor) -> tuple:

@@ -1,22 +1,20 @@
 """What a Python object held when a function read it, and whether it still holds that.
 
 Things are compared by identity, which takes nanoseconds: a tensor in the place of another is another thing, also where
-both hold the same numbers. Only numbers, texts and the like are also the same if they are equal.
+both hold the same numbers. Only numbers, texts and the like are also the same if they are equal, and containers if
+what is in them is the same (`hofunc.graph.snapshot`).
 """
 
-from collections.abc import Callable, Collection, Sequence
-from enum import Enum
+from collections.abc import Callable, Iterator, Sequence
 from types import CellType
 from typing import Any, NamedTuple
 
 import torch
 
-from hofunc.graph.reads import identical
-
-MISSING = object()  # what a name stands for that stands for nothing
-_PLAIN = (bool, int, float, complex, str, bytes, type(None), Enum, torch.dtype, torch.device, torch.layout)
+from hofunc.graph.snapshot import MISSING, Leftover, Parts, Renaming, is_plain, items_of, leaves, mapped, snapshot
 
 Name = Callable[[Any], str]
+Change = tuple[str, str, str]  # what has changed, what it is now and what it was
 
 
 class Holding(NamedTuple):
@@ -25,10 +23,11 @@ class Holding(NamedTuple):
     Attributes:
         name: What it is called.
         labels: What each of the things that it held is called.
-        values: The things.
+        values: Snapshots of the things.
         read: Returns those that it holds now.
         test: Writes an expression that is true while it holds the very same things, quick to evaluate. It is given a
             function that names objects.
+        place: What has them: an object of which they are attributes, a mapping of names, a cell, a container.
     """
 
     name: str
@@ -36,57 +35,54 @@ class Holding(NamedTuple):
     values: tuple
     read: Callable[[], tuple]
     test: Callable[[Name], str]
+    place: Any
 
-    def change(self) -> tuple[str, str, str] | None:
-        """Return what has changed, what it is now and what it was; None if it is as it was."""
-        now = self.read()
-        if len(now) != len(self.values):
-            return self.name, f"{len(now)} things", f"{len(self.values)}"
-        for label, value, held in zip(self.labels, now, self.values, strict=True):
-            if value is not held and not (is_plain(held) and identical(value, held)):
-                return f"{label} of {self.name}", _brief(value, "another"), _brief(held, "the")
-        return None
+    @property
+    def keys(self) -> Iterator[tuple[int, str]]:
+        """What identifies the places of the things, while they are there."""
+        return ((id(self.place), label) for label in self.labels)
+
+    def changes(self, renaming: Renaming) -> Iterator[tuple[str, Change]]:
+        """Yield the labels of what is something else now, each with what has changed."""
+        for label, now, held in zip(self.labels, self.read(), self.values, strict=True):
+            if not renaming.same(now, held):
+                yield label, _told(f"{label} of {self.name}", now, held)
+
+    def leaves(self) -> Iterator[Any]:
+        """Yield the things that it held, and in the place of containers what was in them."""
+        for value in self.values:
+            yield from leaves(value)
+
+    def mapped(self, function: Callable[[Any], Any]) -> "Holding":
+        """Return one that held other leaves; it has no quick test."""
+        return self._replace(values=tuple([mapped(value, function) for value in self.values]))
 
 
-def of_names(name: str, space: Any, labels: Sequence[str]) -> Holding:
+def of_names(name: str, space: Any, labels: Sequence[str], place: Any = None) -> Holding:
     """Hold what names stand for in a mapping of them, attributes or globals."""
 
     def read() -> tuple:
         return tuple([space.get(label, MISSING) for label in labels])
 
     def test(name: Name) -> str:
-        found = [(label, value) for label, value in zip(labels, values, strict=True) if value is not MISSING]
-        missing = [label for label, value in zip(labels, values, strict=True) if value is MISSING]
         within = name(space)
-        present = [f"{within}[{label!r}] is {name(value)}" for label, value in found]
-        return " and ".join([*present, *(f"{label!r} not in {within}" for label in missing)])
+        return " and ".join(
+            f"{label!r} not in {within}" if held is MISSING else _test_of(f"{within}[{label!r}]", held, name)
+            for label, held in zip(labels, values, strict=True)
+        )
 
-    values = read()
-    return Holding(name, tuple(labels), values, read, test)
+    values = tuple(map(snapshot, read()))
+    return Holding(name, tuple(labels), values, read, test, space if place is None else place)
 
 
-def of_container(name: str, container: dict | Collection[Any]) -> Holding:
-    """Hold what is in a list, a dict, a set or the like."""
-
-    def read() -> tuple:
-        return (*container, *container.values()) if isinstance(container, dict) else tuple(container)
-
-    def test(name: Name) -> str:
-        return f"not {name(container)}" if not values else _by_ids(read, values)(name)
-
-    values = read()
-    labels = [f"[{key!r}]" for key in container] if isinstance(container, dict) else ["an item"] * len(values)
-    return Holding(name, tuple(labels * (len(values) // max(len(labels), 1))), values, read, test)
+def of_container(name: str, container: Any) -> Holding:
+    """Hold what is in a list, a dict, a set or the like that is reached by no name, or is more than a container."""
+    return _of_one(name, "what is in it", container, lambda: items_of(container))
 
 
 def of_cell(name: str, label: str, cell: CellType) -> Holding:
     """Hold what is in a cell of a closure."""
-
-    def read() -> tuple:
-        return (held_by(cell),)
-
-    values = read()
-    return Holding(name, (label,), values, read, _by_ids(read, values))
+    return _of_one(name, label, cell, lambda: held_by(cell))
 
 
 def held_by(cell: CellType) -> Any:
@@ -99,41 +95,45 @@ def held_by(cell: CellType) -> Any:
 
 def of_slot(name: str, owner: Any, slot: str) -> Holding:
     """Hold what is in a slot of an object."""
-
-    def read() -> tuple:
-        return (getattr(owner, slot, MISSING),)
-
-    values = read()
-    return Holding(name, (slot,), values, read, _by_ids(read, values))
+    return _of_one(name, slot, owner, lambda: getattr(owner, slot, MISSING))
 
 
 def of_memory(name: str, array: Any) -> Holding:
     """Hold the numbers in an array of numpy, or of another library whose memory can be read."""
-
-    def read() -> tuple:
-        return (memoryview(array).tobytes(),)
-
-    values = read()
-    return Holding(name, ("the contents",), values, read, lambda name: f"{name(read)}() == {name(values)}")
+    holding = _of_one(name, "the contents", array, lambda: memoryview(array).tobytes())
+    return holding._replace(test=lambda name: f"{name(holding.read)}() == {name(holding.values)}")
 
 
 def of_storage(name: str, tensor: torch.Tensor) -> Holding:
     """Hold the storage of a tensor, of which something else is an alias for as long as it is that."""
-
-    def read() -> tuple:
-        return (tensor.untyped_storage(),)
-
-    values = read()
-    return Holding(name, ("the data",), values, read, _by_ids(read, values))
+    return _of_one(name, "the data", tensor, tensor.untyped_storage)
 
 
-def _by_ids(read: Callable[[], tuple], values: tuple) -> Callable[[Name], str]:
-    ids = tuple(map(id, values))
-    return lambda name: f"tuple(map(id, {name(read)}())) == {name(ids)}"
+def _of_one(name: str, label: str, place: Any, get: Callable[[], Any]) -> Holding:
+    """Hold one thing that a function returns."""
+    held = snapshot(get())
+    return Holding(
+        name, (label,), (held,), lambda: (get(),), lambda name: _test_of(f"{name(get)}()", held, name), place
+    )
 
 
-def quick_test(holdings: Sequence[Holding]) -> Callable[[], bool]:
-    """Return a function that tells quickly whether all hold the very things that they held.
+def _test_of(now: str, held: Any, name: Name) -> str:
+    """Write an expression that tells whether another is the very same thing, or holds the very same things."""
+    if not isinstance(held, Parts):
+        return f"{now} is {name(held)}"
+    if any(isinstance(item, Parts) for item in held.items) or not issubclass(held.kind, _QUICK):
+        return f"{name(Renaming().same)}({now}, {name(held)})"
+    if not held.items:
+        return f"type(now := {now}) is {name(held.kind)} and not now"
+    parts = "(*now, *now.values())" if issubclass(held.kind, dict) else "now"
+    return f"type(now := {now}) is {name(held.kind)} and tuple(map(id, {parts})) == {name(tuple(map(id, held.items)))}"
+
+
+_QUICK = (tuple, list, dict, set, frozenset)
+
+
+def quick_test(holdings: Sequence[Holding]) -> Callable[[], Sequence[Holding]]:
+    """Return a function that tells quickly which of some do not hold the very things that they held.
 
     It is made from source, as programs are, so that to compare a thing costs no more than to look it up.
     """
@@ -143,15 +143,33 @@ def quick_test(holdings: Sequence[Holding]) -> Callable[[], bool]:
         names[f"c{len(names)}"] = value
         return f"c{len(names) - 1}"
 
-    lines = [f"if not ({holding.test(name)}): return False" for holding in holdings]
-    source = "def unchanged():\n    " + "\n    ".join([*lines, "return True"])
+    lines = [f"if not ({holding.test(name)}): found.append({name(holding)})" for holding in holdings]
+    source = "def changed():\n    " + "\n    ".join(["found = []", *lines, "return found"])
     exec(compile(source, f"{__file__}:test", "exec"), names)  # noqa: S102 - the source is built here
-    return names["unchanged"]
+    changed: Callable[[], Sequence[Holding]] = names["changed"]
+
+    def those_changed() -> Sequence[Holding]:
+        try:
+            return changed()
+        except KeyError:  # an attribute or global is gone
+            return holdings
+
+    return those_changed
 
 
-def is_plain(value: Any) -> bool:
-    """Tell whether a value cannot change, and is the same as any that is equal."""
-    return isinstance(value, _PLAIN)
+def _told(what: str, now: Any, held: Any) -> Change:
+    """Return what has changed, named as closely as may be, what it is now and what it was."""
+    if not isinstance(held, Parts) or type(now) is not held.kind:
+        return what, _brief(now, "another"), _brief(held, "the")
+    items, is_dict = items_of(now), issubclass(held.kind, dict)
+    per_thing = 1 + is_dict
+    if len(items) != len(held.items):
+        return what, f"{len(items) // per_thing} things", f"{len(held.items) // per_thing}"
+    for place, (item, of_then) in enumerate(zip(items, held.items, strict=True)):
+        if not Renaming().same(item, of_then):
+            key = items[place % (len(items) // 2)] if is_dict else MISSING
+            return _told(f"{f'[{key!r}]' if is_plain(key) else 'an item'} of {what}", item, of_then)
+    return what, _brief(now, "another"), _brief(held, "the")
 
 
 def _brief(value: Any, article: str) -> str:
@@ -159,4 +177,5 @@ def _brief(value: Any, article: str) -> str:
         return "nothing"
     if isinstance(value, bytes):
         return f"{article} numbers"
-    return repr(value) if is_plain(value) else f"{article} {type(value).__name__}"
+    kind = value.kind if isinstance(value, Parts) else value.form[0] if isinstance(value, Leftover) else type(value)
+    return repr(value) if is_plain(value) else f"{article} {kind.__name__}"

@@ -5,6 +5,7 @@ of a network above all. None of these passes through torch. But whatever is read
 the objects are searched, from the function and what it is called with, for what bears such a name.
 """
 
+import functools
 import gc
 import importlib
 import os
@@ -22,18 +23,24 @@ from types import (
     MethodType,
     ModuleType,
 )
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 
-from hofunc.graph.holding import Holding, is_plain, of_cell, of_container, of_memory, of_names, of_slot
+from hofunc.graph.holding import Holding, held_by, of_cell, of_container, of_memory, of_names, of_slot
+from hofunc.graph.scratch import Attribute
+from hofunc.graph.snapshot import is_plain, leaves
 from hofunc.graph.uncompiled import uncompiled
+from hofunc.graph.uses import NO_USES, uses_of
 from hofunc.internals import MAKE_SUBCLASS
 
 _STDLIB = os.path.abspath(sysconfig.get_path("stdlib")) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _OBJECTS_OF_TORCH = tuple(os.path.join(_TORCH, package) + os.sep for package in ("nn", "distributions"))
+
+_BY_NAMES = (_TORCH, _OWN, str(functools.__file__))  # the code of modules, and of properties that are kept
+_ALL_ATTRIBUTES = frozenset({"__dict__", "vars"})
 
 _IMPORT = importlib._bootstrap._find_and_load.__code__  # type: ignore[attr-defined]
 
@@ -90,28 +97,66 @@ class Witness:
         elif event == "c_call" and what.__name__ == MAKE_SUBCLASS:
             self._wrapped([held for held in frame.f_locals.values() if isinstance(held, torch.Tensor)], what.__name__)
 
-    def holdings(self, roots: Iterable[Any]) -> list[Holding]:
-        """Return all that the code has read, from the objects that it was called with and from globals."""
-        codes = {code: space for code, space in self.codes.items() if _is_watched(code.co_filename)}
-        search = _Search(frozenset().union(*map(_names, codes)))
+    def watched(self) -> dict[CodeType, dict[str, Any]]:
+        """Return the code objects that may read what a user changes, each with the globals that it sees."""
+        return {code: space for code, space in self.codes.items() if _is_watched(code.co_filename)}
+
+    def looks_past_names(self) -> bool:
+        """Tell whether code ran that may look at the attributes of an object otherwise than by their names."""
+        codes = [code for code in self.codes if not code.co_filename.startswith(_BY_NAMES)]
+        return any(not _ALL_ATTRIBUTES.isdisjoint(code.co_names) for code in codes)
+
+    def holdings(self, roots: Iterable[Any], scratch: Collection[Attribute]) -> list[Holding]:
+        """Return all that the code has read, from the objects that it was called with and from globals.
+
+        Args:
+            roots: The objects.
+            scratch: Attributes of which it read nothing that they held before.
+        """
+        codes = self.watched()
+        search = _Search(_Names.of(codes), frozenset(scratch))
         named = {module for code, space in codes.items() for module in _modules(code, space)}
         search.find([(sys.modules[module], module) for module in sorted(named)])
         search.find([(root, "an argument") for root in roots])
-        read: dict[int, set[str]] = {}
+        seeing: dict[int, list[CodeType]] = {}
         for code, space in codes.items():
             if not _is_of(code.co_filename, _TORCH):
-                read.setdefault(id(space), set()).update(_names(code))
+                seeing.setdefault(id(space), []).append(code)
         for space in {id(space): space for space in codes.values()}.values():
-            search.find(search.within(f"the globals of {space.get('__name__')}", space, read.get(id(space), ())))
+            names = _Names.of(seeing.get(id(space), ())).among(space)
+            search.find(search.within(f"the globals of {space.get('__name__')}", space, names))
         return search.holdings
+
+
+class _Names(NamedTuple):
+    """Names in code, that may stand for what it reads.
+
+    Attributes:
+        read: Those that it looks at, or binds.
+        added_to: Others, to whose values it adds.
+    """
+
+    read: frozenset[str]
+    added_to: frozenset[str]
+
+    @classmethod
+    def of(cls, codes: Iterable[CodeType]) -> "_Names":
+        """Return the names in some code objects."""
+        looked_at, added_to, bound, _ = map(frozenset[str]().union, NO_USES, *map(uses_of, codes))
+        return cls(looked_at | (bound - added_to), added_to - looked_at)
+
+    def among(self, space: Any) -> list[str]:
+        """Return those that stand for something that matters in a mapping of names."""
+        read = [label for label in self.read if label in space]
+        return read + [label for label in self.added_to if label in space and not _only_takes(space[label])]
 
 
 class _Search:
     """The search for what bears one of some names; what is found holds others, or is named in an error."""
 
-    def __init__(self, names: frozenset[str]):
+    def __init__(self, names: _Names, scratch: frozenset[Attribute]):
         self.holdings: list[Holding] = []
-        self._names = names
+        self._names, self._scratch = names, scratch
         self._seen: dict[int, Any] = {}  # by id, which an object keeps while it is here
 
     def find(self, left: list[_Found]) -> None:
@@ -142,17 +187,20 @@ class _Search:
     def _in_function(self, function: FunctionType, _: str) -> list[_Found]:
         name = function.__name__
         found = self._in_parts(_defaults(function), f"the defaults of {name}")
+        read = uses_of(function.__code__).free
         for label, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-            found += self._held(of_cell(f"the closure of {name}", label, cell))
-        return found + self.within(f"the function {name}", vars(function), self._names)
+            if label in read or not _only_takes(held_by(cell)):
+                found += self._held(of_cell(f"the closure of {name}", label, cell))
+        return found + self.within(f"the function {name}", vars(function), self._names.among(vars(function)))
 
     def _in_module(self, module: ModuleType, _: str) -> list[_Found]:
         """Hold what is no function of a module that is of no library; classes may hold settings."""
         path, space = getattr(module, "__file__", None), vars(module)
         if not _is_watched(path) or _is_of(path, _TORCH):
             return []
-        classes = [(space[label], label) for label in self._names if isinstance(space.get(label), type)]
-        others = [label for label in self._names if not callable(space.get(label))]
+        names = self._names.among(space)
+        classes = [(space[label], label) for label in names if isinstance(space[label], type)]
+        others = [label for label in names if not callable(space[label])]
         return classes + self.within(f"module {module.__name__}", space, others)
 
     def _in_class(self, owner: type, _: str) -> list[_Found]:
@@ -160,7 +208,7 @@ class _Search:
         if not _is_watched(path) or _is_of(path, _TORCH):
             return []
         bases = [(base, base.__name__) for base in owner.__bases__]
-        return bases + self.within(f"class {owner.__name__}", vars(owner), self._names)
+        return bases + self.within(f"class {owner.__name__}", vars(owner), self._names.among(vars(owner)), place=owner)
 
     def _in_object(self, value: Any, _: str) -> list[_Found]:
         owner, path = type(value), _file_of(type(value))
@@ -169,11 +217,13 @@ class _Search:
         if _is_of(path, _OWN) or (_is_of(path, _TORCH) and not _is_watched(path)):
             return found
         of_class = {label: held for base in reversed(owner.__mro__) for label, held in vars(base).items()}
-        of_class = {label: of_class[label] for label in self._names if label in of_class}
+        kept = {label for other, label in self._scratch if other == id(value)}
+        of_class = {label: of_class[label] for label in self._names.among(of_class) if label not in kept}
         for slot in [label for label, held in of_class.items() if isinstance(held, MemberDescriptorType)]:
             found += self._held(of_slot(name, value, slot))
         shadowed = [label for label, held in of_class.items() if is_plain(held)]
-        return [*found, (owner, name), *self.within(name, _attributes(value), self._names, shadowed)]
+        names = [label for label in self._names.among(_attributes(value)) if label not in kept]
+        return [*found, (owner, name), *self.within(name, _attributes(value), names, shadowed, place=value)]
 
     _KINDS: ClassVar[dict[Any, Callable]] = {
         tuple | frozenset: _in_parts,
@@ -185,28 +235,28 @@ class _Search:
         type: _in_class,
     }
 
-    def within(self, name: str, space: Any, names: Iterable[str], shadowed: Collection[str] = ()) -> list[_Found]:
+    def within(
+        self, name: str, space: Any, names: Iterable[str], shadowed: Collection[str] = (), place: Any = None
+    ) -> list[_Found]:
         """Hold what some names stand for among attributes or globals; returns that.
 
         Args:
             name: What the space is called.
             space: The attributes or globals.
-            names: The names.
-            shadowed: Those of which it is held too that they stand for nothing there.
+            names: The names, which stand for something there.
+            shadowed: Others, of which it is held that they stand for nothing there.
+            place: The object or class, if the names are those of its attributes.
         """
-        found = [label for label in names if label in space and not _is_fixed(space[label])]
-        modules = [(space[label], label) for label in names if isinstance(space.get(label), ModuleType)]
+        names = [*names]
+        found = [label for label in names if not _is_fixed(space[label])]
+        modules = [(space[label], label) for label in names if isinstance(space[label], ModuleType)]
         labels = (*sorted(found), *sorted(label for label in shadowed if label not in space))
-        return modules + self._held(of_names(name, space, labels)) if labels else modules
+        return modules + self._held(of_names(name, space, labels, place)) if labels else modules
 
     def _held(self, holding: Holding) -> list[_Found]:
         self.holdings.append(holding)
-        return [(value, f"{label} of {holding.name}") for label, value in zip(*holding[1:3], strict=True)]
-
-
-def _names(code: CodeType) -> frozenset[str]:
-    """Return the names that a code object reads, also those that it asks for by strings."""
-    return frozenset(code.co_names) | {const for const in code.co_consts if isinstance(const, str)}
+        things = zip(holding.labels, holding.values, strict=True)
+        return [(leaf, f"{label} of {holding.name}") for label, value in things for leaf in leaves(value)]
 
 
 def _modules(code: CodeType, space: dict[str, Any]) -> Iterator[str]:
@@ -243,6 +293,11 @@ def _is_fixed(value: Any) -> bool:
     if isinstance(value, BuiltinFunctionType | ModuleType | classmethod | staticmethod | property):
         return True
     return isinstance(value, FunctionType) and not _is_watched(value.__code__.co_filename)
+
+
+def _only_takes(value: Any) -> bool:
+    """Tell whether nothing is seen of what a value holds where it is only added to."""
+    return is_plain(value) or type(value) in (list, dict, set, deque)
 
 
 def _is_array(value: Any) -> bool:

@@ -1,0 +1,91 @@
+"""What code does with the names in it: which it looks at, and which it only adds to or binds anew.
+
+What a function only keeps for others, a count of its calls or a list of losses, decides nothing that it computes.
+"""
+
+import dis
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from types import CodeType
+from typing import NamedTuple
+
+# Methods that say nothing of what a builtin container holds.
+_ADDING = frozenset({"append", "appendleft", "extend", "extendleft", "insert", "add", "update"})
+_SIMPLE = ("LOAD_CONST", "LOAD_FAST", "LOAD_SMALL_INT")  # what loads a number or a local name, in all releases
+_IN_PLACE = 13  # the first operand of BINARY_OP that is an augmented assignment
+_LEFT_OUT = frozenset({"CACHE", "PRECALL", "EXTENDED_ARG", "NOP"})
+_BINDING = frozenset({"STORE_ATTR", "STORE_GLOBAL", "STORE_DEREF", "STORE_NAME"})
+_NAMING = frozenset((*dis.hasname, *dis.hasfree))
+_PREPARING = frozenset({"MAKE_CELL", "COPY_FREE_VARS", "LOAD_CLOSURE"})
+
+
+class Uses(NamedTuple):
+    """What code does with names.
+
+    Attributes:
+        looked_at: The names whose values may decide what it does, also those that it asks for by strings.
+        added_to: Others, to whose values it adds, of which it sees nothing if they are numbers or containers.
+        bound: The names of attributes that it binds; what binds them may do that by names that it puts together, and
+            so may what looks at them.
+        free: Those of the variables of enclosing functions that it looks at, or code within it does.
+    """
+
+    looked_at: frozenset[str]
+    added_to: frozenset[str]
+    bound: frozenset[str]
+    free: frozenset[str]
+
+
+NO_USES = Uses(*[frozenset[str]()] * 4)
+
+
+@lru_cache(maxsize=1 << 16)
+def uses_of(code: CodeType) -> Uses:
+    """Tell what a code object does with names."""
+    steps = [step for step in dis.get_instructions(code) if step.opname not in _LEFT_OUT]
+    looked_at = {const for const in code.co_consts if isinstance(const, str)}
+    added_to, bound, free = set(), set(), set()
+    for place, step in _naming(steps):
+        if step.opname in _BINDING:
+            bound |= {step.argval} if step.opname == "STORE_ATTR" else set()
+        elif _only_adds(steps, place):
+            added_to.add(step.argval)
+        elif step.opcode in dis.hasfree:
+            free.add(step.argval)
+        else:
+            looked_at.add(step.argval)
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            free |= uses_of(inner).free
+    return Uses(frozenset(looked_at), frozenset(added_to - looked_at), frozenset(bound), frozenset(free))
+
+
+def _naming(steps: Sequence[dis.Instruction]) -> Iterator[tuple[int, dis.Instruction]]:
+    """Yield the steps that name attributes, globals or variables of enclosing functions, with their places."""
+    for place, step in enumerate(steps):
+        if step.opcode in _NAMING and step.opname not in _PREPARING:
+            yield place, step
+
+
+def _only_adds(steps: Sequence[dis.Instruction], place: int) -> bool:
+    """Tell whether what a step loads is only added to, and goes nowhere else."""
+    name = steps[place].argval
+    before, (first, second, third) = steps[max(place - 1, 0)], _following(steps, place)
+    if first.opname in ("LOAD_METHOD", "LOAD_ATTR") and first.argval in _ADDING:
+        return True
+    if first.opname.startswith(_SIMPLE) and second.opname == "STORE_SUBSCR":  # held[key] = value
+        return True
+    if before.opname == "COPY" and steps[place].opname == "LOAD_ATTR":  # owner.name += value
+        return any(step.opname == "STORE_ATTR" and step.argval == name for step in steps[place:])
+    return (  # name += value
+        first.opname.startswith(_SIMPLE)
+        and second.opname == "BINARY_OP"
+        and (second.arg or 0) >= _IN_PLACE
+        and third.opname in ("STORE_GLOBAL", "STORE_DEREF")
+        and third.argval == name
+    )
+
+
+def _following(steps: Sequence[dis.Instruction], place: int) -> Sequence[dis.Instruction]:
+    """Return the three steps after one; the last of all, which returns, stands for what is not there."""
+    return [steps[min(place + number, len(steps) - 1)] for number in (1, 2, 3)]
