@@ -49,6 +49,9 @@ class Plan:
     drawn anew at every call, if they are drawn for a tensor that is passed or captured, or depends on one; others are
     as they were. A copy of a plan is the plan, which never changes.
 
+    The function is called until a call leaves what it looks at as it found it, and the plan is of that call; where none
+    does, there is no plan. What it only counts, or binds anew before it looks at it, may be anything.
+
     Attributes:
         name: What it was made by, and the name of the function.
         orders: The orders of the derivatives.

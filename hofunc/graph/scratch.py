@@ -64,10 +64,11 @@ class _Door:
         return not self._seen.isdisjoint((id(owner), id(None)))
 
     def open(self) -> None:
-        """Take its place; a class that lets nobody in has no attributes that are seen to be bound."""
+        """Take its place; a class that lets nobody in, or has one already, has no attributes that are seen here."""
         self._before = vars(self._kind).get(self._label, MISSING)
-        with suppress(TypeError, AttributeError):
-            setattr(self._kind, self._label, self)
+        if not isinstance(self._before, _Door):
+            with suppress(TypeError, AttributeError):
+                setattr(self._kind, self._label, self)
 
     def close(self) -> None:
         """Leave the class as it was, unless that was given something else under the name meanwhile."""

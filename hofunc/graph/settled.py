@@ -20,7 +20,7 @@ from torch import Tensor
 
 from hofunc.errors import UntracedError
 from hofunc.graph.holding import Change, Holding, quick_test
-from hofunc.graph.identity import storage_key
+from hofunc.graph.identity import innermost, storage_key
 from hofunc.graph.objects import Witness
 from hofunc.graph.scratch import Attribute, Scratch
 from hofunc.graph.snapshot import Leftover, Renaming, is_plain, left_behind
@@ -121,7 +121,7 @@ def _left_behind(storages: frozenset[int], known: frozenset[int] = frozenset()) 
     """Return what puts a `Leftover` in the place of a tensor that is neither known nor in memory that was used."""
 
     def placed(leaf: Any) -> Any:
-        is_left = isinstance(leaf, Tensor) and id(leaf) not in known and storage_key(leaf) not in storages
+        is_left = isinstance(leaf, Tensor) and id(leaf) not in known and storage_key(innermost(leaf)) not in storages
         return left_behind(leaf) if is_left else leaf
 
     return placed

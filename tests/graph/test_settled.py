@@ -201,7 +201,30 @@ def a_count_up_to_two(self: Keeper, x: Tensor) -> Tensor:
     return (x ** (self.count + 1)).sum()
 
 
+def what_vmap_leaves(self: Keeper, x: Tensor) -> Tensor:
+    def of_row(row: Tensor) -> Tensor:
+        self.cache = self.last is row
+        self.last = row * 2
+        return row**3
+
+    result: Tensor = torch.func.vmap(of_row)(x).sum()
+    return result
+
+
+class Slotted:
+    __slots__ = ("kept", "last")
+
+
+SLOTTED: Any = Slotted()
+
+
+def bound_first_in_a_slot(_: Keeper, x: Tensor) -> Tensor:
+    SLOTTED.last = SimpleNamespace(x=x)
+    return (SLOTTED.last.x**3).sum()
+
+
 HARMLESS = [
+    *(what_vmap_leaves, bound_first_in_a_slot),
     *(a_cached_property, a_property_that_is_bound_first, a_cached_function, a_count_up_to_two),
     *(rebuilt_tuple, rebuilt_list_in_a_tuple, rebuilt_dict, rebuilt_namedtuple, rebuilt_ordered_dict, rebuilt_set),
     *(bound_first, bound_first_in_another_function, a_new_object, a_new_dict_of_objects, bound_by_its_name),
@@ -242,6 +265,19 @@ def test_what_is_found_changes_no_more(x: Tensor) -> None:
     plan = hod(lambda x: (x**3).sum(), 2).plan(x)
     pure.weight.mul_(2)
     assert_equal(plan(x), (6 * x).diag())
+
+
+def test_a_plan_that_is_made_inside(x: Tensor) -> None:
+    keeper = Keeper(x.device)
+
+    def f(x: Tensor) -> Tensor:
+        keeper.last = x
+        slope = hod(functools.partial(bound_first, keeper), 1).plan(x.detach())(x.detach())
+        return (keeper.last**3 * slope).sum()
+
+    transform = hod(f, 2)
+    plan = transform.plan(x)
+    assert_equal(plan(x), transform(x))
 
 
 # What a user changes.
