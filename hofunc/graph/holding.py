@@ -54,7 +54,7 @@ class Holding(NamedTuple):
             yield from leaves(value)
 
     def mapped(self, function: Callable[[Any], Any]) -> "Holding":
-        """Return one that held other leaves; it has no quick test."""
+        """Return one that held other leaves, but has the quick test of this one."""
         return self._replace(values=tuple([mapped(value, function) for value in self.values]))
 
 
@@ -73,6 +73,15 @@ def of_names(name: str, space: Any, labels: Sequence[str], place: Any = None) ->
 
     values = tuple(map(snapshot, read()))
     return Holding(name, tuple(labels), values, read, test, space if place is None else place)
+
+
+def of_missing(owner: Any, label: str) -> Iterator[Holding]:
+    """Yield that an object has no such attribute, and none of its classes has; nothing if one has."""
+    spaces = [(f"class {base.__name__}", vars(base), base) for base in type(owner).__mro__[:-1]]
+    if hasattr(owner, "__dict__"):
+        spaces.append((f"a {type(owner).__name__}", vars(owner), owner))
+    if all(label not in space for _, space, _ in spaces):
+        yield from (of_names(name, space, (label,), place) for name, space, place in spaces)
 
 
 def of_container(name: str, container: Any) -> Holding:

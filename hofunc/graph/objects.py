@@ -106,8 +106,10 @@ class Witness:
         codes = [code for code in self.codes if not code.co_filename.startswith(_BY_NAMES)]
         return any(not _ALL_ATTRIBUTES.isdisjoint(code.co_names) for code in codes)
 
-    def holdings(self, roots: Iterable[Any], scratch: Collection[Attribute]) -> list[Holding]:
+    def holdings(self, roots: Iterable[Any], scratch: Collection[Attribute]) -> tuple[list[Holding], list[Any]]:
         """Return all that the code has read, from the objects that it was called with and from globals.
+
+        Beside it stand the objects that have attributes, whether it has read any or not.
 
         Args:
             roots: The objects.
@@ -125,7 +127,7 @@ class Witness:
         for space in {id(space): space for space in codes.values()}.values():
             names = _Names.of(seeing.get(id(space), ())).among(space)
             search.find(search.within(f"the globals of {space.get('__name__')}", space, names))
-        return search.holdings
+        return search.holdings, search.objects
 
 
 class _Names(NamedTuple):
@@ -142,7 +144,7 @@ class _Names(NamedTuple):
     @classmethod
     def of(cls, codes: Iterable[CodeType]) -> "_Names":
         """Return the names in some code objects."""
-        looked_at, added_to, bound, _ = map(frozenset[str]().union, NO_USES, *map(uses_of, codes))
+        looked_at, added_to, bound, _, _ = map(frozenset[str]().union, NO_USES, *map(uses_of, codes))
         return cls(looked_at | (bound - added_to), added_to - looked_at)
 
     def among(self, space: Any) -> list[str]:
@@ -156,6 +158,7 @@ class _Search:
 
     def __init__(self, names: _Names, scratch: frozenset[Attribute]):
         self.holdings: list[Holding] = []
+        self.objects: list[Any] = []
         self._names, self._scratch = names, scratch
         self._seen: dict[int, Any] = {}  # by id, which an object keeps while it is here
 
@@ -217,6 +220,7 @@ class _Search:
         if _is_of(path, _OWN) or (_is_of(path, _TORCH) and not _is_watched(path)):
             return found
         of_class = {label: held for base in reversed(owner.__mro__) for label, held in vars(base).items()}
+        self.objects.append(value)
         kept = {label for other, label in self._scratch if other == id(value)}
         of_class = {label: of_class[label] for label in self._names.among(of_class) if label not in kept}
         for slot in [label for label, held in of_class.items() if isinstance(held, MemberDescriptorType)]:

@@ -22,12 +22,13 @@ class Scratch:
 
     Args:
         watched: Pairs of an object and the name of an attribute of it.
+        others: Pairs of a class and the name of an attribute that its objects may not have.
     """
 
-    def __init__(self, watched: Collection[tuple[Any, str]] = ()):
+    def __init__(self, watched: Collection[tuple[Any, str]] = (), others: Collection[tuple[type, str]] = ()):
         self._watched = [*watched]  # which keeps the objects, so that no id is used again
         doors = {(type(owner), name) for owner, label in self._watched for name in (label, _COPYING)}
-        self._doors = {(kind, name): _Door(kind, name) for kind, name in doors}
+        self._doors = {(kind, name): _Door(kind, name) for kind, name in doors.union(others)}
         self._opened = ExitStack()
 
     def __enter__(self) -> "Scratch":
@@ -45,6 +46,11 @@ class Scratch:
         """Return those of the attributes that were bound before anything looked at them."""
         return frozenset((id(owner), label) for owner, label in self._watched if self._is_bound_first(owner, label))
 
+    def missed(self) -> Iterator[tuple[Any, str]]:
+        """Yield the attributes that were asked for where there were none, each with its object."""
+        for (_, label), door in self._doors.items():
+            yield from ((owner, label) for owner in door.missed.values())
+
     def _is_bound_first(self, owner: Any, label: str) -> bool:
         is_copied = self._doors[type(owner), _COPYING].has_seen(owner)
         return not is_copied and id(owner) in self._doors[type(owner), label].bound_first
@@ -58,6 +64,7 @@ class _Door:
         self._before: Any = MISSING
         self._seen: set[int] = set()
         self.bound_first: set[int] = set()
+        self.missed: dict[int, Any] = {}
 
     def has_seen(self, owner: Any) -> bool:
         """Tell whether anything looked at the attribute of an object, or at that of its class."""
@@ -87,6 +94,7 @@ class _Door:
         if owner is not None and not is_data and self._label in (space := _space_of(owner)):
             return space[self._label]
         if inherited is MISSING:
+            self.missed[id(owner)] = owner
             raise AttributeError(f"{kind.__name__!r} object has no attribute {self._label!r}", name=self._label)
         return inherited.__get__(owner, kind) if hasattr(type(inherited), "__get__") else inherited
 

@@ -19,12 +19,12 @@ from typing import Any, NoReturn
 from torch import Tensor
 
 from hofunc.errors import UntracedError
-from hofunc.graph.holding import Change, Holding, quick_test
+from hofunc.graph.holding import Change, Holding, of_missing, quick_test
 from hofunc.graph.identity import innermost, storage_key
 from hofunc.graph.objects import Witness
 from hofunc.graph.scratch import Attribute, Scratch
 from hofunc.graph.snapshot import Leftover, Renaming, is_plain, left_behind
-from hofunc.graph.uses import uses_of
+from hofunc.graph.uses import NO_USES, uses_of
 
 MOST_CALLS = 4
 _WITHOUT_STATE = (FunctionType, BuiltinFunctionType)  # beside what is found
@@ -66,10 +66,11 @@ class Settling:
         self._codes: frozenset[CodeType] = frozenset()
         self._before: Sequence[Holding] = ()
         self._watched: dict[Attribute, Any] = {}
+        self._asked_for: set[tuple[type, str]] = set()
 
     def watch(self) -> Scratch:
-        """Return what watches the attributes that the function may bind, as a context manager."""
-        return Scratch([(owner, label) for (_, label), owner in self._watched.items()])
+        """Return what watches the attributes that the function may bind, or ask for in vain, as a context manager."""
+        return Scratch([(owner, label) for (_, label), owner in self._watched.items()], self._asked_for)
 
     def settled(self, witness: Witness, scratch: Scratch, used: Sequence[Tensor]) -> list[Holding] | None:
         """Return what the function relies on; None if it is to be called again.
@@ -83,22 +84,36 @@ class Settling:
             UntracedError: It was called often enough.
         """
         bound_first = frozenset[Attribute]() if witness.looks_past_names() else scratch.found()
-        found, codes = witness.holdings(self._roots, bound_first), frozenset(witness.watched())
+        found, objects = witness.holdings(self._roots, bound_first)
+        codes = frozenset(witness.watched())
         before, was_met = self._before, self._has_met(found, codes)
         self._before, self._codes, self._calls = found, codes, self._calls + 1
         storages, known = frozenset(map(storage_key, used)), _ids((*_tensors(before), *used))
         changes = [each for each in _changes(before, storages, Renaming(known)) if each[0] not in bound_first]
         if was_met and not changes:
+            seen = {id(owner) for owner in objects}
+            missing = {(id(owner), label): owner for owner, label in scratch.missed() if id(owner) in seen}
+            found += [holding for (_, label), owner in missing.items() for holding in of_missing(owner, label)]
             return [holding.mapped(_left_behind(storages, known)) for holding in found]
         if self._calls == MOST_CALLS:
             _refuse(
                 *changes[0][1] if changes else ("what it looks at", "some things that were not there", "the others")
             )
-        bound = frozenset().union(*(uses_of(code).bound for code in codes), (label for (_, label), _ in changes))
+        self._watch_for(codes, {label for (_, label), _ in changes}, found, objects)
+        return None
+
+    def _watch_for(
+        self, codes: Iterable[CodeType], changed: set[str], found: Sequence[Holding], objects: Iterable[Any]
+    ) -> None:
+        """Take note of the attributes that the next call may bind, or ask for in vain."""
+        _, _, bound, asked_for, _ = map(frozenset[str]().union, NO_USES, *map(uses_of, codes))
         for holding in found:
             if not isinstance(holding.place, type):
-                self._watched.update((key, holding.place) for key in holding.keys if key[1] in bound)
-        return None
+                self._watched.update((key, holding.place) for key in holding.keys if key[1] in bound | changed)
+        of_kinds = {kind: asked_for.difference(*map(vars, kind.__mro__)) for kind in set(map(type, objects))}
+        for owner in objects:
+            missing = of_kinds[type(owner)].difference(getattr(owner, "__dict__", ()))
+            self._asked_for.update((type(owner), label) for label in missing)
 
     def _has_met(self, found: Sequence[Holding], codes: frozenset[CodeType]) -> bool:
         """Tell whether the call before has looked at all that this one did, or there is nothing to be looked at."""

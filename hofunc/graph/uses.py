@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 # Methods that say nothing of what a builtin container holds.
 _ADDING = frozenset({"append", "appendleft", "extend", "extendleft", "insert", "add", "update"})
+_ASKING = frozenset({"getattr", "hasattr"})
 _SIMPLE = ("LOAD_CONST", "LOAD_FAST", "LOAD_SMALL_INT")  # what loads a number or a local name, in all releases
 _IN_PLACE = 13  # the first operand of BINARY_OP that is an augmented assignment
 _LEFT_OUT = frozenset({"CACHE", "PRECALL", "EXTENDED_ARG", "NOP"})
@@ -27,16 +28,18 @@ class Uses(NamedTuple):
         added_to: Others, to whose values it adds, of which it sees nothing if they are numbers or containers.
         bound: The names of attributes that it binds; what binds them may do that by names that it puts together, and
             so may what looks at them.
+        asked_for: Those of attributes that there may not be, as far as it says them to `getattr` or `hasattr`.
         free: Those of the variables of enclosing functions that it looks at, or code within it does.
     """
 
     looked_at: frozenset[str]
     added_to: frozenset[str]
     bound: frozenset[str]
+    asked_for: frozenset[str]
     free: frozenset[str]
 
 
-NO_USES = Uses(*[frozenset[str]()] * 4)
+NO_USES = Uses(*[frozenset[str]()] * 5)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -44,6 +47,7 @@ def uses_of(code: CodeType) -> Uses:
     """Tell what a code object does with names."""
     steps = [step for step in dis.get_instructions(code) if step.opname not in _LEFT_OUT]
     looked_at = {const for const in code.co_consts if isinstance(const, str)}
+    asked_for = {const for const in looked_at if const.isidentifier() and not _ASKING.isdisjoint(code.co_names)}
     added_to, bound, free = set(), set(), set()
     for place, step in _naming(steps):
         if step.opname in _BINDING:
@@ -57,7 +61,7 @@ def uses_of(code: CodeType) -> Uses:
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
             free |= uses_of(inner).free
-    return Uses(frozenset(looked_at), frozenset(added_to - looked_at), frozenset(bound), frozenset(free))
+    return Uses(*map(frozenset, (looked_at, added_to - looked_at, bound, asked_for, free)))
 
 
 def _naming(steps: Sequence[dis.Instruction]) -> Iterator[tuple[int, dis.Instruction]]:

@@ -223,7 +223,12 @@ def bound_first_in_a_slot(_: Keeper, x: Tensor) -> Tensor:
     return (SLOTTED.last.x**3).sum()
 
 
+def a_default(self: Keeper, x: Tensor) -> Tensor:
+    return (x**3).sum() * getattr(self, "extra", 2.0) * (3.0 if hasattr(self, "more") else 1.0)
+
+
 HARMLESS = [
+    a_default,
     *(what_vmap_leaves, bound_first_in_a_slot),
     *(a_cached_property, a_property_that_is_bound_first, a_cached_function, a_count_up_to_two),
     *(rebuilt_tuple, rebuilt_list_in_a_tuple, rebuilt_dict, rebuilt_namedtuple, rebuilt_ordered_dict, rebuilt_set),
@@ -295,6 +300,8 @@ def test_a_plan_that_is_made_inside(x: Tensor) -> None:
         (a_memo_by_shape, {"memo": {torch.Size([3]): torch.ones(3)}}, "memo of a Keeper: got another Tensor"),
         (a_count_up_to_two, {"count": 3}, "count of a Keeper: got 3, expected 2"),
         (the_input_of_the_last_call, {"last": None}, "last of a Keeper: got None, expected the tuple"),
+        (a_default, {"extra": 3.0}, "extra of a Keeper: got 3.0, expected nothing"),
+        (a_default, {"more": None}, "more of a Keeper: got None, expected nothing"),
         (a_cached_property, {"table_of_weights": torch.ones(3)}, "table_of_weights of a Properties: got another"),
     ],
 )
@@ -317,6 +324,13 @@ def test_what_a_user_changes_that_is_not_looked_at(method: Callable[[Keeper, Ten
     plan = transform.plan(x)
     keeper.last, keeper.count, keeper.log = torch.ones(5), 7, []
     assert_equal(plan(x), transform(x))
+
+
+def test_an_attribute_that_a_class_is_given(x: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = hod(functools.partial(a_default, Properties(x.device)), 2).plan(x)
+    plan(x)
+    monkeypatch.setattr(Keeper, "extra", 3.0, raising=False)
+    refused(lambda: plan(x), hofunc.ArgumentError, "extra of class Keeper: got 3.0, expected nothing")
 
 
 def test_a_tensor_that_is_used_in_the_place_of_one_that_is_not(x: Tensor) -> None:
