@@ -51,8 +51,8 @@ a row is of the last run of its entry.
 
 ## Where there is no plan
 
-Their objects keep what a call computed, or are given something else by every call, and a plan relies on what they hold:
-where that may have changed, it refuses. The transform itself records them at every call.
+What they keep from call to call decides what they compute, or a plan cannot follow what they read. The transform itself
+records them at every call.
 
 {plans}
 
