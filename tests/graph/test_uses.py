@@ -1,0 +1,96 @@
+"""What code does with names, told from its bytecode: which it looks at, and which it only adds to or binds."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hofunc.graph.uses import uses_of
+
+COUNT = 0
+
+
+def counts(self: Any, x: Any) -> None:
+    self.count += 1
+    self.inner.total += x * 2
+
+
+def logs(self: Any, x: Any) -> None:
+    self.log.append(x)
+    self.names.update(a=x)
+    self.table["newest"] = x
+    self.table[x] = x
+
+
+def counts_and_looks(self: Any, x: Any) -> Any:
+    self.count += 1
+    return x * self.count
+
+
+def counts_by_itself(self: Any) -> None:
+    self.count += self.count
+
+
+def counts_items(self: Any, x: Any) -> None:
+    self.table[x] += 1
+
+
+def binds(self: Any, x: Any) -> None:
+    self.last = self.first = x
+
+
+def binds_anew(self: Any) -> None:
+    self.count = self.count + 1
+
+
+def unbinds(self: Any) -> None:
+    del self.last
+
+
+def counts_in_a_global(x: Any) -> Any:
+    global COUNT  # noqa: PLW0603
+    COUNT += 1
+    return x
+
+
+def asks(self: Any) -> Any:
+    return getattr(self, "scale", 1) if hasattr(self, "shift") else None
+
+
+@pytest.mark.parametrize(
+    ("function", "looked_at", "added_to", "bound"),
+    [
+        (counts, {"inner"}, {"count", "total"}, {"count", "total"}),
+        (logs, set(), {"log", "names", "table"}, set()),
+        (counts_and_looks, {"count"}, set(), {"count"}),
+        (counts_by_itself, {"count"}, set(), {"count"}),
+        (counts_items, {"table"}, set(), set()),
+        (binds, set(), set(), {"last", "first"}),
+        (binds_anew, {"count"}, set(), {"count"}),
+        (unbinds, {"last"}, set(), set()),
+        (counts_in_a_global, set(), {"COUNT"}, set()),
+        (asks, {"scale", "shift"}, set(), set()),
+    ],
+)
+def test_attributes_and_globals(
+    function: Callable[..., Any], looked_at: set[str], added_to: set[str], bound: set[str]
+) -> None:
+    uses = uses_of(function.__code__)
+    named = {"inner", "count", "total", "log", "names", "table", "last", "first", "COUNT", "scale", "shift"}
+    found = [set(names & named) for names in (uses.looked_at, uses.added_to, uses.bound)]
+    assert found == [looked_at, added_to, bound]
+    assert uses.asked_for == ({"scale", "shift"} if function is asks else set())
+
+
+def test_variables_of_enclosing_functions() -> None:
+    count, log, seen, within = 0, [0], [1], [2]
+
+    def f() -> Any:
+        nonlocal count
+        count += 1
+        log.append(count)
+        return lambda: within, seen
+
+    uses = uses_of(f.__code__)
+    assert uses.free == {"count", "seen", "within"}, "count is looked at by what is appended"
+    assert "log" in uses.added_to
