@@ -91,14 +91,9 @@ class Settling:
         storages, known = frozenset(map(storage_key, used)), _ids((*_tensors(before), *used))
         changes = [each for each in _changes(before, storages, Renaming(known)) if each[0] not in bound_first]
         if was_met and not changes:
-            seen = {id(owner) for owner in objects}
-            missing = {(id(owner), label): owner for owner, label in scratch.missed() if id(owner) in seen}
-            found += [holding for (_, label), owner in missing.items() for holding in of_missing(owner, label)]
-            return [holding.mapped(_left_behind(storages, known)) for holding in found]
+            return [holding.mapped(_left_behind(storages, known)) for holding in (*found, *_missing(scratch, objects))]
         if self._calls == MOST_CALLS:
-            _refuse(
-                *changes[0][1] if changes else ("what it looks at", "some things that were not there", "the others")
-            )
+            _refuse([change for _, change in changes])
         self._watch_for(codes, {label for (_, label), _ in changes}, found, objects)
         return None
 
@@ -142,6 +137,14 @@ def _left_behind(storages: frozenset[int], known: frozenset[int] = frozenset()) 
     return placed
 
 
+def _missing(scratch: Scratch, objects: Iterable[Any]) -> Iterator[Holding]:
+    """Yield that objects do not have what they were asked for in vain."""
+    there = set(map(id, objects))
+    asked = {(id(owner), label): owner for owner, label in scratch.missed() if id(owner) in there}
+    for (_, label), owner in asked.items():
+        yield from of_missing(owner, label)
+
+
 def _tensors(holdings: Iterable[Holding]) -> Iterator[Tensor]:
     for holding in holdings:
         yield from (leaf for leaf in holding.leaves() if isinstance(leaf, Tensor))
@@ -151,7 +154,8 @@ def _ids(tensors: Iterable[Tensor]) -> frozenset[int]:
     return frozenset(map(id, tensors))
 
 
-def _refuse(what: str, now: str, before: str) -> NoReturn:
+def _refuse(changes: Sequence[Change]) -> NoReturn:
+    what, now, before = (*changes, ("what it looks at", "things that were not there", "those that were"))[0]
     raise UntracedError(
         f"hofunc: a plan of a function that looks at what its calls change: {what}",
         got=f"{now}, after {MOST_CALLS} calls",

@@ -12,8 +12,9 @@ from typing import NamedTuple
 # Methods that say nothing of what a builtin container holds.
 _ADDING = frozenset({"append", "appendleft", "extend", "extendleft", "insert", "add", "update"})
 _ASKING = frozenset({"getattr", "hasattr"})
-_SIMPLE = ("LOAD_CONST", "LOAD_FAST", "LOAD_SMALL_INT")  # what loads a number or a local name, in all releases
-_IN_PLACE = 13  # the first operand of BINARY_OP that is an augmented assignment
+# What loads a number or a local name, and the operands by which BINARY_OP is an augmented assignment, in all releases.
+_SIMPLE = frozenset({"LOAD_CONST", "LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK", "LOAD_SMALL_INT"})
+_IN_PLACE = range(13, 26)
 _LEFT_OUT = frozenset({"CACHE", "PRECALL", "EXTENDED_ARG", "NOP"})
 _BINDING = frozenset({"STORE_ATTR", "STORE_GLOBAL", "STORE_DEREF", "STORE_NAME"})
 _NAMING = frozenset((*dis.hasname, *dis.hasfree))
@@ -77,14 +78,14 @@ def _only_adds(steps: Sequence[dis.Instruction], place: int) -> bool:
     before, (first, second, third) = steps[max(place - 1, 0)], _following(steps, place)
     if first.opname in ("LOAD_METHOD", "LOAD_ATTR") and first.argval in _ADDING:
         return True
-    if first.opname.startswith(_SIMPLE) and second.opname == "STORE_SUBSCR":  # held[key] = value
+    if first.opname in _SIMPLE and second.opname == "STORE_SUBSCR":  # held[key] = value
         return True
     if before.opname == "COPY" and steps[place].opname == "LOAD_ATTR":  # owner.name += value
         return any(step.opname == "STORE_ATTR" and step.argval == name for step in steps[place:])
     return (  # name += value
-        first.opname.startswith(_SIMPLE)
+        first.opname in _SIMPLE
         and second.opname == "BINARY_OP"
-        and (second.arg or 0) >= _IN_PLACE
+        and second.arg in _IN_PLACE
         and third.opname in ("STORE_GLOBAL", "STORE_DEREF")
         and third.argval == name
     )

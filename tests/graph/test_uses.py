@@ -57,6 +57,17 @@ def asks(self: Any) -> Any:
     return getattr(self, "scale", 1) if hasattr(self, "shift") else None
 
 
+def stores_it_elsewhere(self: Any, x: Any) -> None:
+    x[1] = self.last
+    table = x
+    table[x] = self.first
+
+
+def takes_an_item(x: Any) -> Any:
+    global COUNT  # noqa: PLW0603
+    COUNT = COUNT[x]  # type: ignore[index]
+
+
 @pytest.mark.parametrize(
     ("function", "looked_at", "added_to", "bound"),
     [
@@ -69,6 +80,8 @@ def asks(self: Any) -> Any:
         (binds_anew, {"count"}, set(), {"count"}),
         (unbinds, {"last"}, set(), set()),
         (counts_in_a_global, set(), {"COUNT"}, set()),
+        (stores_it_elsewhere, {"last", "first"}, set(), set()),
+        (takes_an_item, {"COUNT"}, set(), set()),
         (asks, {"scale", "shift"}, set(), set()),
     ],
 )
