@@ -159,15 +159,13 @@ def record_for_replay(
         call = _call(f, active, others, settling.watch(), follow=follow)
         if call.tape.asked_history and not follow:
             follow = True
-            continue
-        _check_dense(call.graph, call.tape.ledger.values)
-        _check_unseeded(call.graph, call.witness.seeded)
-        values = call.tape.ledger.values
-        captured = tuple(values[number] for number in call.graph.inputs[len(active) + len(others) :])
-        asked = (holding.place for holding in call.tape.holdings)
-        held = settling.settled(call.witness, call.scratch, (*captured, *asked))
-        if held is not None:
-            return _replayable(call, world, captured, held)
+        else:
+            captured = call.captured(len(active) + len(others))
+            asked = (holding.place for holding in call.tape.holdings)
+            held = settling.settled(call.witness, call.scratch, (*captured, *asked))
+            if held is not None:
+                return _replayable(call, world, captured, held)
+        del call  # with all that it computed, before another is recorded
 
 
 class _Call(NamedTuple):
@@ -188,6 +186,10 @@ class _Call(NamedTuple):
     spec: TreeSpec
     witness: Witness
     scratch: Scratch
+
+    def captured(self, given: int) -> tuple[torch.Tensor, ...]:
+        """Return the tensors that were captured, beside so many that were given."""
+        return tuple(self.tape.ledger.values[number] for number in self.graph.inputs[given:])
 
 
 def _call(
@@ -215,6 +217,8 @@ def _call(
         leaves, spec = tree_flatten(result)
         graph = tape.graph([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
         tape.check_hooks()
+    _check_dense(graph, tape.ledger.values)
+    _check_unseeded(graph, witness.seeded)
     return _Call(tape, graph, leaves, spec, witness, scratch)
 
 
