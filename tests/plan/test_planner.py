@@ -13,10 +13,11 @@ import hofunc
 from hofunc.plan import packing, planner
 from hofunc.plan.blocks import local_blocks
 from hofunc.plan.blueprint import Blueprint, Limits, own_peak
-from hofunc.plan.cost import Cost, StepCost
+from hofunc.plan.cost import Cost, StepCost, rates_of
 from hofunc.plan.estimate import HOPELESS, Estimate, estimate, estimates
 from hofunc.plan.planner import plan, rival
 from hofunc.plan.program import TooManyStepsError
+from hofunc.plan.rows import with_rows
 from hofunc.plan.strategies import STRATEGIES
 from hofunc.rules.lower import lower
 from hofunc.run import cache
@@ -193,6 +194,48 @@ def test_compositions_are_counted_before(strategy: str) -> None:
         made, *_ = plan(lowered, (2,), compact=False, strategy=strategy)
         count = estimate(lowered.graph, local_blocks(lowered, 2), (2,), strategy).compositions
         assert count < made.effort < 6 * count
+
+
+def rowwise(x: Tensor) -> Tensor:
+    """Return a sum over rows that do not mix."""
+    weight = rand(CPU, 3, 8, seed=1)
+    return ((x @ weight).tanh() @ weight.T).sin().sum()
+
+
+def by_parts(*parts: Tensor) -> Tensor:
+    """Return a recurrence of many steps in some parameters, of which each is in every step."""
+    state = torch.ones_like(parts[0])
+    for _ in range(8):
+        for part in parts:
+            state = (state * part).tanh()
+    return state.sum()
+
+
+RUNNING = [
+    (steps(5), (rand(CPU, 5, 3),)),  # each step reads a row of its input
+    (rowwise, (rand(CPU, 6, 3),)),
+    (rowwise, (rand(CPU, 200, 3),)),
+    (by_parts, tuple(rand(CPU, 3, seed=seed) for seed in range(3))),
+]
+
+
+@pytest.mark.parametrize("strategy", ["reverse", "forward", "mixed"])
+@pytest.mark.parametrize(("f", "inputs"), RUNNING, ids=["recurrence", "few rows", "many rows", "parts"])
+def test_how_long_plans_run_is_told_before(f: Callable[..., Any], inputs: tuple[Tensor, ...], strategy: str) -> None:
+    """In compositions, of which each is about two calls that compute nothing."""
+    recording = recorded(f, *inputs)
+    lowered = with_rows(lower(recording.graph, recording.values, 2))
+    (made,) = plan(lowered, (2,), compact=True, strategy=strategy)
+    run = 2 * rates_of(CPU).view * estimate(lowered.graph, local_blocks(lowered, 2), (2,), strategy).run
+    assert run / 2.1 < made.run_cost.seconds < 2.1 * run
+
+
+def test_a_strategy_of_which_it_is_told_that_it_runs_longer_is_not_planned() -> None:
+    recording = recorded(steps(80), rand(CPU, 80, 3))
+    lowered = lower(recording.graph, recording.values, 2)
+    made, forgone, effort = planner.quickly(lowered, (2,), compact=False, limits=Limits())
+    assert (made.strategy, made.effort) == ("reverse", effort)
+    assert forgone > 0
 
 
 @pytest.mark.parametrize("strategy", ["reverse", "forward", "mixed"])
