@@ -122,6 +122,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, Rows):
         return int(value)
     if isinstance(value, tuple):
-        items = [plain(item) for item in value]
+        items = [plain(item) if isinstance(item, tuple | Rows) else item for item in value]
         return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
     return value

@@ -22,7 +22,7 @@ from hofunc.plan.slots import Slots, canonical
 from hofunc.plan.wanted import Contraction, Contractions, Wanted, highest
 
 MOST = 200_000  # compositions at which counting ends
-HOPELESS = 10  # times as long as another strategy runs, likewise
+HOPELESS = 2  # times as long as another strategy runs, likewise
 ENTRIES = 2500  # that run as long as the calls of a composition
 JET_ENTRIES = 50_000  # likewise along slots, as most of them have some structure that is not seen here
 
@@ -45,32 +45,32 @@ def estimates(
     """Estimate what strategies take; that by blocks, which is counted block by block, is counted last."""
     by_blocks = "blocks" if isinstance(wanted, Contractions) else "reverse"
     found: dict[str, Estimate] = {}
+    extents = _Extents(graph, local)
     for name in sorted(strategies, key=lambda name: name == by_blocks):
         most = HOPELESS * min((each.run for each in found.values()), default=inf)
-        found[name] = estimate(graph, local, wanted, name, most)
+        found[name] = _estimate(extents, wanted, name, most)
     return {name: found[name] for name in strategies}
 
 
-def estimate(graph: Graph, local: Mapping[int, Local], wanted: Wanted, strategy: str, most: float = inf) -> Estimate:
-    """Estimate what a strategy takes.
+def estimate(graph: Graph, local: Mapping[int, Local], wanted: Wanted, strategy: str) -> Estimate:
+    """Estimate what a strategy takes, one of those by which what is asked for can be computed.
 
     Blocks are counted as if nothing but rows had a structure.
-
-    Args:
-        graph: The graph.
-        local: The local derivatives of its nodes.
-        wanted: What is asked for.
-        strategy: One of those by which it can be computed.
-        most: What it may run before counting ends.
     """
+    return _estimate(_Extents(graph, local), wanted, strategy, inf)
+
+
+def _estimate(extents: "_Extents", wanted: Wanted, strategy: str, most: float) -> Estimate:
+    """Estimate what a strategy takes; counting ends where it runs longer than is of interest."""
+    graph, local = extents.graph, extents.local
     if strategy == "blocks" or (strategy == "reverse" and not isinstance(wanted, Contractions)):
-        return _of_reverse(graph, local, highest(wanted), most)
+        return _of_reverse(extents, highest(wanted), most)
     if strategy == "each" and isinstance(wanted, Contractions):
         each = [fastest(graph, local, kind)[1] for kind in wanted.kinds()]
         return Estimate(sum(one.compositions for one in each), sum(one.run for one in each))
     if isinstance(wanted, Contractions):
         return _of_jets(graph, local, wanted, strategy)
-    return _of_directions(graph, local, highest(wanted), is_mixed=strategy == "mixed")
+    return _of_directions(extents, highest(wanted), is_mixed=strategy == "mixed")
 
 
 def fastest(graph: Graph, local: Mapping[int, Local], kind: Sequence[Contraction]) -> tuple[str, Estimate]:
@@ -93,10 +93,13 @@ class _Extents:
         local: The local derivatives of its nodes.
 
     Attributes:
+        graph: What was given.
+        local: Likewise.
         depends: The inputs on which each node depends.
     """
 
     def __init__(self, graph: Graph, local: Mapping[int, Local]):
+        self.graph, self.local = graph, local
         self._rows = number_of_rows(graph)
         self._of_row = _sizes_of_row(graph)
         self.depends = {number: {number} for number in graph.inputs if graph.nodes[number].active}
@@ -150,15 +153,14 @@ class _Extents:
         return times * prod([sizes[node] for node in key])
 
 
-def _of_directions(graph: Graph, local: Mapping[int, Local], order: int, *, is_mixed: bool) -> Estimate:
+def _of_directions(extents: _Extents, order: int, *, is_mixed: bool) -> Estimate:
     """Count the coefficients of all nodes by the inputs on which they depend; by mixed, those below the highest order.
 
     The highest is what nonlinear nodes make of it, by their adjoints.
     """
-    extents = _Extents(graph, local)
     total, entries = 0, 0
-    for node in sorted(local):
-        degrees = [len(key) for key, terms in local[node].items() for _ in terms]
+    for node, blocks in sorted(extents.local.items()):
+        degrees = [len(key) for key, terms in blocks.items() for _ in terms]
         inputs = len(extents.depends[node])
         for k in range(1, order + (not is_mixed)):
             if terms := sum(degree <= k for degree in degrees):
@@ -173,15 +175,14 @@ def _of_directions(graph: Graph, local: Mapping[int, Local], order: int, *, is_m
     return Estimate(total, total + entries / ENTRIES)
 
 
-def _of_reverse(graph: Graph, local: Mapping[int, Local], order: int, most: float) -> Estimate:
+def _of_reverse(extents: _Extents, order: int, most: float) -> Estimate:
     """Count by eliminating nodes from the keys of blocks, those of all outputs together.
 
     A block has the entries of the one that it comes from, once for every index that is new in a local derivative; it
     has none of its own where a node only reads a part of another.
     """
-    blocks: Pending[int] = Pending()
-    extents = _Extents(graph, local)
-    for output in graph.outputs:
+    local, blocks = extents.local, Pending[int]()
+    for output in extents.graph.outputs:
         blocks.add((0, (output,)), [extents.block((output,))])
     total, entries = 0, 0
     for node in elimination_order(local):

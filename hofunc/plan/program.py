@@ -277,18 +277,16 @@ def _depth_first(makers: Mapping[int, Step], outputs: Sequence[int]) -> list[Ste
     """Return the steps that outputs need, those of each argument together and before the step that takes it."""
     order: list[Step] = []
     seen: set[int] = set()
-    waiting = [*reversed(outputs)]
+    waiting: list[int | Step] = [*reversed(outputs)]
     while waiting:
-        step = makers.get(waiting[-1])
-        missing = [arg.index for arg in step.args if isinstance(arg, Register)] if step is not None else []
-        missing = [index for index in missing if index in makers and index not in seen]
-        if missing:
-            waiting.extend(reversed(missing))
-            continue
-        target = waiting.pop()
-        if step is not None and target not in seen:
-            seen.add(target)
-            order.append(step)
+        item = waiting.pop()
+        if isinstance(item, Step):  # whose arguments are there
+            order.append(item)
+        elif item in makers and item not in seen:
+            seen.add(item)
+            step = makers[item]
+            waiting.append(step)
+            waiting += [arg.index for arg in reversed(step.args) if type(arg) is Register and arg.index not in seen]
     return order
 
 
