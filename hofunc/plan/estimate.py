@@ -187,13 +187,17 @@ def _of_reverse(extents: _Extents, order: int, most: float) -> Estimate:
     total, entries = 0, 0
     for node in elimination_order(local):
         growth = {key: max(map(_new, terms)) for key, terms in local[node].items() if terms}
-        is_read = is_reading(local[node])
+        is_read, ways = is_reading(local[node]), {}
         for (_, key), pending in blocks.taken(node):
             before = min(sum(pending), extents.block(key))
-            rest, chosen = substitutions(node, key, growth, order)
-            for groups in chosen:
-                target = tuple(sorted((*rest, *(operand for group in groups for operand in group))))
-                after = min(before * prod([growth[group] for group in groups]), extents.block(target))
+            rest = tuple([variable for variable in key if variable != node])
+            case = len(key), len(rest)
+            if case not in ways:
+                _, chosen = substitutions(node, key, growth, order)
+                ways[case] = [(tuple(chain(*groups)), prod([growth[group] for group in groups])) for groups in chosen]
+            for operands, times in ways[case]:
+                target = tuple(sorted(rest + operands))
+                after = min(before * times, extents.block(target))
                 total += 1
                 entries += 0 if is_read else after
                 blocks.add((0, target), [after])
@@ -204,6 +208,8 @@ def _of_reverse(extents: _Extents, order: int, most: float) -> Estimate:
 
 def _new(term: Term) -> int:
     """Return how many indices a local derivative has for each element of the node."""
+    if all(slot is term.out for slot in term.slots):
+        return 1
     return prod([int(label.size) for label in {*labels_of(*term.slots)} - {*labels_of(term.out)}])
 
 

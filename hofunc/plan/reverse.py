@@ -8,7 +8,7 @@ node at a time needs neither balanced layers nor identity nodes.
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import product
+from itertools import chain, product
 from typing import Generic, TypeVar
 
 from hofunc.algebra.labels import fresh_axes
@@ -146,7 +146,8 @@ def elimination_order(local: Mapping[int, Local]) -> list[int]:
     It is the latest first; but what only reads a part of another node comes at once, so that all that depends on the
     parts of a node, as on the steps of a sequence, is soon one block of the node rather than one for each part.
     """
-    takers = Counter(operand for each in local.values() for operand in operands_of(each))
+    operands = {node: operands_of(each) for node, each in local.items()}
+    takers = Counter(chain.from_iterable(operands.values()))
     order: dict[int, None] = {}
     for latest in sorted(local, reverse=True):
         ready = [latest]
@@ -155,7 +156,7 @@ def elimination_order(local: Mapping[int, Local]) -> list[int]:
             if node in order:
                 continue
             order[node] = None
-            for operand in operands_of(local[node]):
+            for operand in operands[node]:
                 takers[operand] -= 1
                 if not takers[operand] and operand in local and is_reading(local[operand]):
                     ready.append(operand)
@@ -164,7 +165,9 @@ def elimination_order(local: Mapping[int, Local]) -> list[int]:
 
 def is_reading(local: Local) -> bool:
     """Tell whether every element of a node is one of its only operand."""
-    return len(operands_of(local)) == 1 and all(len(key) == 1 and not t.factors for key in local for t in local[key])
+    if any(len(key) > 1 or term.factors for key, terms in local.items() for term in terms):
+        return False
+    return len(operands_of(local)) == 1
 
 
 def operands_of(local: Local) -> set[int]:
