@@ -53,10 +53,7 @@ def estimates(
 
 
 def estimate(graph: Graph, local: Mapping[int, Local], wanted: Wanted, strategy: str) -> Estimate:
-    """Estimate what a strategy takes, one of those by which what is asked for can be computed.
-
-    Blocks are counted as if nothing but rows had a structure.
-    """
+    """Estimate what a strategy takes, one of those by which what is asked for can be computed."""
     return _estimate(_Extents(graph, local), wanted, strategy, inf)
 
 
@@ -76,7 +73,7 @@ def _estimate(extents: "_Extents", wanted: Wanted, strategy: str, most: float) -
 def fastest(graph: Graph, local: Mapping[int, Local], kind: Sequence[Contraction]) -> tuple[str, Estimate]:
     """Return the strategy by which contractions of one kind should be the fastest alone, and what it takes."""
     alone = Contractions((tuple(kind),))
-    found = [(name, estimate(graph, local, alone, name)) for name in ("mixed", "reverse", "forward")]
+    found = [(name, _of_jets(graph, local, alone, name)) for name in ("mixed", "reverse", "forward")]
     return min(found, key=lambda one: one[1].run)
 
 

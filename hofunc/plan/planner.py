@@ -216,7 +216,9 @@ class _Turns:
         plans: list[Blueprint] = []
         clock = _Clock(max_plan_seconds())
         left = list(self.estimates)
-        leave = max(FIRST_LEAVE, _PER_COMPOSITION * self.estimates[left[0]].compositions)
+        leave = max(
+            FIRST_LEAVE, 2 * _PER_COMPOSITION * self.estimates[left[0]].compositions
+        )  # it should be the fastest
         while left:
             for name in left[:]:
                 best = min((one for one in plans if _fits(one, self._limits, self._peak)), key=_seconds, default=None)
