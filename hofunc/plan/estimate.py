@@ -176,13 +176,15 @@ def _of_reverse(extents: _Extents, order: int, most: float) -> Estimate:
     """Count by eliminating nodes from the keys of blocks, those of all outputs together.
 
     A block has the entries of the one that it comes from, once for every index that is new in a local derivative; it
-    has none of its own where a node only reads a part of another.
+    has none of its own where a node only reads a part of another. Where counting ends early, it is in proportion to the
+    nodes that are left.
     """
     local, blocks = extents.local, Pending[int]()
     for output in extents.graph.outputs:
         blocks.add((0, (output,)), [extents.block((output,))])
     total, entries = 0, 0
-    for node in elimination_order(local):
+    nodes = elimination_order(local)
+    for done, node in enumerate(nodes, 1):
         growth = {key: max(map(_new, terms)) for key, terms in local[node].items() if terms}
         is_read, ways = is_reading(local[node]), {}
         for (_, key), pending in blocks.taken(node):
@@ -199,7 +201,7 @@ def _of_reverse(extents: _Extents, order: int, most: float) -> Estimate:
                 entries += 0 if is_read else after
                 blocks.add((0, target), [after])
         if total > MOST or total + entries / ENTRIES > most:
-            break
+            return Estimate(total * len(nodes) // done, (total + entries / ENTRIES) * len(nodes) / done)
     return Estimate(total, total + entries / ENTRIES)
 
 
