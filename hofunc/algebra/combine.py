@@ -1,6 +1,6 @@
 """Sums of terms: which terms of a block can be added into one, and how."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 from hofunc.algebra.labels import Axes, Bindings, Label, Segment, full
 from hofunc.algebra.term import Term, pattern, renamed, span, visible
@@ -9,8 +9,12 @@ from hofunc.algebra.term import Term, pattern, renamed, span, visible
 def grouped(terms: Iterable[Term]) -> list[list[Term]]:
     """Group terms whose axes are equal up to names, each group relabelled to the names of its first term."""
     groups: dict = {}
+    known: dict[tuple, Hashable] = {}  # by the identity of axes, which many terms share
     for term in terms:
-        group = groups.setdefault(pattern(term), [])
+        names = id(term.out), *map(id, term.slots)
+        if names not in known:
+            known[names] = pattern(term)
+        group = groups.setdefault(known[names], [])
         group.append(renamed(term, dict(zip(visible(term), visible(group[0]), strict=True))) if group else term)
     return list(groups.values())
 

@@ -117,11 +117,24 @@ def sized(value: Any, rows: int) -> Any:
     return value
 
 
+_NESTED = (tuple, Rows)
+
+
+def has_rows(value: Any) -> bool:
+    """Tell whether there is an extent of rows in nested tuples."""
+    if not isinstance(value, tuple):
+        return isinstance(value, Rows)
+    for item in value:  # noqa: SIM110 - for speed
+        if isinstance(item, _NESTED) and has_rows(item):
+            return True
+    return False
+
+
 def plain(value: Any) -> Any:
     """Replace every extent of nested tuples by an int that knows no rows."""
     if isinstance(value, Rows):
         return int(value)
-    if isinstance(value, tuple):
-        items = [plain(item) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-    return value
+    if not has_rows(value):
+        return value
+    items = [plain(item) for item in value]
+    return type(value)(*items) if hasattr(value, "_fields") else tuple(items)

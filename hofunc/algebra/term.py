@@ -74,7 +74,7 @@ def relabelled(term: Term, names: Mapping[Label, Label] = MappingProxyType({})) 
 
 def with_slots(term: Term, order: Iterable[int]) -> Term:
     """Return the term with its slots reordered: new slot t is old slot order[t]."""
-    return term._replace(slots=tuple(term.slots[old] for old in order))
+    return Term(term.coefficient, term.factors, term.out, tuple([term.slots[old] for old in order]))
 
 
 def pattern(term: Term) -> Hashable:

@@ -146,20 +146,30 @@ class Weights(Mask):
 
 def fill(template: Any, supply: Iterator) -> Any:
     """Replace every Ref of a nested tuple by the next item of supply."""
-    if type(template) is Ref:
+    kind = type(template)
+    if kind is Ref:
         return next(supply)
-    if type(template) is tuple:
-        return tuple(fill(item, supply) for item in template)
+    if kind is tuple:
+        return tuple([fill(item, supply) if type(item) in _FILLED else item for item in template])
     return template
 
 
-def refs(template: Any) -> Iterator[Ref]:
-    """Yield the Refs of a nested tuple in order of appearance."""
+def refs(template: Any) -> list[Ref]:
+    """List the Refs of a nested tuple in order of appearance."""
     if type(template) is Ref:
-        yield template
-    elif type(template) is tuple:
+        return [template]
+    found: list[Ref] = []
+    if type(template) is tuple:
         for item in template:
-            yield from refs(item)
+            kind = type(item)
+            if kind is Ref:
+                found.append(item)
+            elif kind is tuple:
+                found += refs(item)
+    return found
+
+
+_FILLED = (tuple, Ref)
 
 
 def renumbered(template: Any, numbers: Mapping[int, int] | Sequence[int]) -> Any:

@@ -20,6 +20,7 @@ from hofunc.plan.blocks import Local
 from hofunc.plan.contract import contract
 from hofunc.plan.operators import one_like, passed_on
 from hofunc.plan.program import Builder, Register
+from hofunc.plan.recipes import by_recipe, interned
 from hofunc.rules.kinds import KeepsZeros, OfProducts, site_of
 from hofunc.rules.quotient import Quotient
 from hofunc.rules.settle import Settling, inside, is_mask, leading, settling
@@ -140,19 +141,24 @@ class _Activity:
 
     def _marked(self, number: int) -> Register:
         """Return the marks of a node, those of its operands being known."""
-        builder = self._builder
         moved = [self._moved(number, key, term) for key, term in leading(self._local[number])]
         if len(moved) == 1 and len(moved[0].factors) == 1 and _is_whole(moved[0]):
             return moved[0].factors[0].source
-        parts = [Part(1, self._normalised(contract(builder, term)), term.out) for term in moved]
-        whole = fresh_axes(builder.lowered.graph.nodes[number].shape)
-        nothing = Labelled(builder.emit(torch.zeros_like, builder.emit(one_like, builder.like())), ())
-        return builder.emit(marked, assembled(builder.emit, parts or [Part(1, nothing, whole)]))
+        if moved:
+            return self._joint(moved)
+        nothing = self._builder.emit(torch.zeros_like, self._builder.emit(one_like, self._builder.like()))
+        axes = fresh_axes(self._builder.lowered.graph.nodes[number].shape)
+        return self._builder.emit(marked, spread(self._builder.emit, Labelled(nothing, ()), axes))
 
-    def _normalised(self, term: Term) -> Labelled:
-        """Return the tensor of a contracted term with ones where it is not zero."""
-        found = core(self._builder, term)
-        return found._replace(tensor=self._builder.emit(marked, found.tensor)) if term.factors else found
+    def _joint(self, terms: Sequence[Term]) -> Register:
+        """Return marks of what any of some terms marks; that is alike for the nodes of a loop."""
+        if any(type(factor.source) is not Register for term in terms for factor in term.factors):
+            (found,) = _joint(self._builder, terms)
+        else:
+            for _ in terms:
+                self._builder.spend()
+            (found,) = by_recipe(self._builder, _joint, [interned(self._builder, term) for term in terms])
+        return found.factors[0].source
 
     def _moved(self, number: int, key: Sequence[int], term: Term) -> Term:
         """Return the marks to which a term of a derivative of a node leads from those of the operands it is by."""
@@ -173,10 +179,7 @@ class _Activity:
         after = sorted(self._unused.intersection(self._after(number)) - self._needs.keys(), reverse=True)
         for node in after:
             uses = self._uses[node]
-            parts = [
-                Part(1, self._normalised(contract(self._builder, term)), term.out) for term in map(self._back, uses)
-            ]
-            self._needs[node] = self._builder.emit(marked, assembled(self._builder.emit, parts))
+            self._needs[node] = self._joint([self._back(use) for use in uses])
         return self._needs[number]
 
     def _after(self, number: int) -> set[int]:
@@ -233,6 +236,19 @@ class _Activity:
         value = self._builder.value(source.node)
         is_limited = source.node in self._limited
         return self._builder.emit(one_if_varying, value, self._mark(source.node)) if is_limited else source
+
+
+def _joint(builder: Builder, terms: Sequence[Term]) -> list[Term]:
+    """Return the marks of what any of some terms marks, as one term."""
+    parts = [Part(1, _normalised(builder, contract(builder, term)), term.out) for term in terms]
+    found, axes = builder.emit(marked, assembled(builder.emit, parts)), fresh_axes(shape_of(terms[0].out))
+    return [Term(1, (Factor(found, axes),), axes, ())]
+
+
+def _normalised(builder: Builder, term: Term) -> Labelled:
+    """Return the tensor of a contracted term with ones where it is not zero."""
+    found = core(builder, term)
+    return found._replace(tensor=builder.emit(marked, found.tensor)) if term.factors else found
 
 
 def _uses(local: dict[int, Local]) -> dict[int, list[tuple[int, Term]]]:

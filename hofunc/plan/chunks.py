@@ -8,11 +8,11 @@ whole, and its intermediates take as much less memory.
 
 from collections.abc import Iterable, Sequence
 from operator import getitem
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
-from hofunc.algebra.extents import Rows, UnevenError, sized
+from hofunc.algebra.extents import Rows, UnevenError, has_rows, sized
 from hofunc.graph.node import Call
 from hofunc.plan.cost import Cost, cost_of
 from hofunc.plan.memory import Held, bytes_of, memory_of
@@ -72,19 +72,19 @@ def _parts(program: Program, cores: Iterable[Register]) -> tuple[list[Step], lis
         if step.target in needed:
             needed |= _reads([step])
     early, body, late = [], [], []
-    whole = {register for register, given in program.given.items() if not _has_rows(given.shape)}
+    whole = {register for register, given in program.given.items() if not has_rows(given.shape)}
     prepared = {*program.given}
     for step in program.steps:
         reads = _reads([step])
         if step.target not in needed:
             late.append(step)
-        elif (reads <= whole and not _has_rows(step.args)) or (
+        elif (reads <= whole and not has_rows(step.args)) or (
             reads <= prepared and (isinstance(step.function, Call) or step.function in (getitem, *_MAKERS))
         ):
             early.append(step)
             prepared.add(step.target)
             shape, _ = program.shapes.get(step.target, ((), None))
-            if (reads <= whole or step.function in _MAKERS) and not _has_rows(tuple(shape)):
+            if (reads <= whole or step.function in _MAKERS) and not has_rows(tuple(shape)):
                 whole.add(step.target)
         else:
             body.append(step)
@@ -178,11 +178,6 @@ def _placed(program: Program, values: Sequence[Held]) -> dict[int, Held]:
 
 def _reads(steps: Iterable[Step]) -> set[int]:
     return {arg.index for step in steps for arg in step.args if isinstance(arg, Register)}
-
-
-def _has_rows(value: Any) -> bool:
-    """Tell whether there is an extent of rows in nested tuples."""
-    return isinstance(value, Rows) or (isinstance(value, tuple) and any(map(_has_rows, value)))
 
 
 def _given(registers: Sequence[int], metas: dict[int, tuple[tuple[int, ...], torch.dtype]]) -> dict[int, Given]:

@@ -4,22 +4,27 @@ What a plan takes to make, and to run where no tensor is large, is nearly in pro
 strategy that needs least is planned first, and one that cannot be the better one need not be planned to be left out.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 from math import comb, inf, prod
 from typing import NamedTuple
 
 from hofunc.algebra.extents import Rows
+from hofunc.algebra.labels import labels_of
+from hofunc.algebra.partitions import Key
+from hofunc.algebra.term import Term
 from hofunc.graph.node import Graph
 from hofunc.plan.adjoints import subsets
 from hofunc.plan.blocks import Local, is_nonlinear
-from hofunc.plan.reverse import Pending, elimination_order, substitutions
+from hofunc.plan.reverse import Pending, elimination_order, is_reading, operands_of, substitutions
+from hofunc.plan.rows import number_of_rows
 from hofunc.plan.slots import Slots, canonical
 from hofunc.plan.wanted import Contraction, Contractions, Wanted, highest
 
 MOST = 200_000  # compositions at which counting ends
-HOPELESS = 10  # times as long as another strategy runs, likewise
-ENTRIES = 50_000  # that run as long as the calls of a composition, most of them by some structure that is not seen here
+HOPELESS = 2  # times as long as another strategy runs, likewise
+ENTRIES = 2500  # that run as long as the calls of a composition
+JET_ENTRIES = 50_000  # likewise along slots, as most of them have some structure that is not seen here
 
 
 class Estimate(NamedTuple):
@@ -40,93 +45,178 @@ def estimates(
     """Estimate what strategies take; that by blocks, which is counted block by block, is counted last."""
     by_blocks = "blocks" if isinstance(wanted, Contractions) else "reverse"
     found: dict[str, Estimate] = {}
+    extents = _Extents(graph, local)
     for name in sorted(strategies, key=lambda name: name == by_blocks):
         most = HOPELESS * min((each.run for each in found.values()), default=inf)
-        found[name] = estimate(graph, local, wanted, name, most)
+        found[name] = _estimate(extents, wanted, name, most)
     return {name: found[name] for name in strategies}
 
 
-def estimate(graph: Graph, local: Mapping[int, Local], wanted: Wanted, strategy: str, most: float = inf) -> Estimate:
-    """Estimate what a strategy takes.
+def estimate(graph: Graph, local: Mapping[int, Local], wanted: Wanted, strategy: str) -> Estimate:
+    """Estimate what a strategy takes, one of those by which what is asked for can be computed."""
+    return _estimate(_Extents(graph, local), wanted, strategy, inf)
 
-    Sizes are those of one row where rows are marked, as if nothing but rows had a structure.
 
-    Args:
-        graph: The graph.
-        local: The local derivatives of its nodes.
-        wanted: What is asked for.
-        strategy: One of those by which it can be computed.
-        most: What it may run before counting ends.
-    """
-    sizes = [prod(1 if isinstance(size, Rows) else int(size) for size in node.shape) for node in graph.nodes]
-    rows = max((int(size) for node in graph.nodes for size in node.shape if isinstance(size, Rows)), default=1)
+def _estimate(extents: "_Extents", wanted: Wanted, strategy: str, most: float) -> Estimate:
+    """Estimate what a strategy takes; counting ends where it runs longer than is of interest."""
+    graph, local = extents.graph, extents.local
     if strategy == "blocks" or (strategy == "reverse" and not isinstance(wanted, Contractions)):
-        return _of_reverse(graph, local, highest(wanted), sizes, rows / ENTRIES, most)
+        return _of_reverse(extents, highest(wanted), most)
     if strategy == "each" and isinstance(wanted, Contractions):
         each = [fastest(graph, local, kind)[1] for kind in wanted.kinds()]
         return Estimate(sum(one.compositions for one in each), sum(one.run for one in each))
     if isinstance(wanted, Contractions):
-        return _of_jets(graph, local, wanted, sizes, rows / ENTRIES, strategy)
-    return _of_directions(graph, local, highest(wanted), sizes, rows / ENTRIES, is_mixed=strategy == "mixed")
+        return _of_jets(graph, local, wanted, strategy)
+    return _of_directions(extents, highest(wanted), is_mixed=strategy == "mixed")
 
 
 def fastest(graph: Graph, local: Mapping[int, Local], kind: Sequence[Contraction]) -> tuple[str, Estimate]:
     """Return the strategy by which contractions of one kind should be the fastest alone, and what it takes."""
     alone = Contractions((tuple(kind),))
-    found = [(name, estimate(graph, local, alone, name)) for name in ("mixed", "reverse", "forward")]
+    found = [(name, _of_jets(graph, local, alone, name)) for name in ("mixed", "reverse", "forward")]
     return min(found, key=lambda one: one[1].run)
 
 
-def _of_directions(
-    graph: Graph, local: Mapping[int, Local], order: int, sizes: Sequence[int], rate: float, *, is_mixed: bool
-) -> Estimate:
-    """Count the coefficients of all nodes by the inputs on which they depend."""
-    inputs = [number for number in graph.inputs if graph.nodes[number].active]
-    depends = {number: {number} for number in inputs}
-    directions = {number: sizes[number] for number in inputs}
-    total, run = 0, 0.0
-    for node in sorted(local):
-        operands = {operand for key in local[node] for operand in key}
-        depends[node] = set().union(*(depends[operand] for operand in operands))
-        directions[node] = sum(sizes[number] for number in depends[node])
-        terms = sum(len(terms) for terms in local[node].values())
-        total, run = total + is_mixed, run + is_mixed
-        for k in range(1, order + 1):
-            if k == order and is_mixed and not is_nonlinear(local[node]):
-                continue
-            keys = terms * comb(len(depends[node]) + k - 1, k)
-            entries = comb(directions[node] + k - 1, k) * (1 if k == order and is_mixed else sizes[node])
-            total, run = total + keys, run + keys + entries * rate
-    return Estimate(total, run)
+def _sizes_of_row(graph: Graph) -> list[int]:
+    """Return the size of every node, of one row where it has rows."""
+    return [prod([1 if isinstance(size, Rows) else int(size) for size in node.shape]) for node in graph.nodes]
 
 
-def _of_reverse(
-    graph: Graph, local: Mapping[int, Local], order: int, sizes: Sequence[int], rate: float, most: float
-) -> Estimate:
-    """Count by eliminating nodes from the keys of blocks, those of all outputs together."""
-    blocks = Pending()
-    for output in graph.outputs:
-        blocks.add((0, (output,)), ())
-    total, run = 0, 0.0
-    for node in elimination_order(local):
-        for (_, key), _ in blocks.taken(node):
-            rest, chosen = substitutions(node, key, local[node], order)
-            for groups in chosen:
-                target = tuple(sorted((*rest, *(operand for group in groups for operand in group))))
+class _Extents:
+    """How many entries derivatives have: those of one row for each row as long as rows do not mix, or else of all.
+
+    Args:
+        graph: The graph.
+        local: The local derivatives of its nodes.
+
+    Attributes:
+        graph: What was given.
+        local: Likewise.
+        depends: The inputs on which each node depends.
+    """
+
+    def __init__(self, graph: Graph, local: Mapping[int, Local]):
+        self.graph, self.local = graph, local
+        self._rows = number_of_rows(graph)
+        self._of_row = _sizes_of_row(graph)
+        self.depends = {number: {number} for number in graph.inputs if graph.nodes[number].active}
+        self._of_all = [prod(map(int, node.shape)) for node in graph.nodes]
+        self._outputs = {*graph.outputs}
+        self._mixing: set[int] = set()  # nodes whose elements depend on several rows, other than by a sum
+        self._parts = {*self.depends}  # nodes of which every element is one of an input
+        self._directions = {number: (self._of_row[number], self._of_all[number]) for number in self.depends}
+        for node in sorted(local):
+            operands = operands_of(local[node])
+            self.depends[node] = set().union(*(self.depends[operand] for operand in operands))
+            is_summed = self._rows is not None and not any(isinstance(size, Rows) for size in graph.nodes[node].shape)
+            if is_summed and (is_nonlinear(local[node]) or not self._mixing.isdisjoint(operands)):
+                self._mixing.add(node)
+            if operands <= self._parts and is_reading(local[node]):
+                self._parts.add(node)
+            self._directions[node] = (
+                self._varying(node, operands, self._of_row, 0),
+                self._varying(node, operands, self._of_all, 1),
+            )
+
+    def _varying(self, node: int, operands: Collection[int], sizes: Sequence[int], place: int) -> int:
+        """Return by how many elements of inputs a node varies at most."""
+        inputs = sum(sizes[number] for number in self.depends[node])
+        if node in self._parts:
+            return min(inputs, sizes[node])
+        return min(inputs, sum(self._directions[operand][place] for operand in operands))
+
+    def _of(self, node: int) -> tuple[Sequence[int], int, int]:
+        """Return the sizes that count for a node, how often, and by how many elements of inputs it varies."""
+        if node in self._mixing:
+            return self._of_all, 1, self._directions[node][1]
+        return self._of_row, self._rows or 1, self._directions[node][0]
+
+    def coefficient(self, node: int, order: int) -> int:
+        """Return the entries of a packed coefficient of a node."""
+        sizes, times, directions = self._of(node)
+        return times * sizes[node] * comb(directions + order - 1, order)
+
+    def adjoint(self, node: int, order: int) -> int:
+        """Return the entries of what a node makes of the coefficient of the outputs; of its adjoint, at order one."""
+        sizes, times, directions = self._of(node)
+        width = sum(sizes[output] for output in self._outputs)
+        if order == 1:
+            return times * width * sizes[node]
+        return times * width * (directions**2 if order == 2 else comb(directions + order - 1, order))
+
+    def block(self, key: Key) -> int:
+        """Return the entries of a block by some nodes."""
+        sizes, times = (self._of_row, self._rows or 1) if self._mixing.isdisjoint(key) else (self._of_all, 1)
+        return times * prod([sizes[node] for node in key])
+
+
+def _of_directions(extents: _Extents, order: int, *, is_mixed: bool) -> Estimate:
+    """Count the coefficients of all nodes by the inputs on which they depend; by mixed, those below the highest order.
+
+    The highest is what nonlinear nodes make of it, by their adjoints.
+    """
+    total, entries = 0, 0
+    for node, blocks in sorted(extents.local.items()):
+        degrees = [len(key) for key, terms in blocks.items() for _ in terms]
+        inputs = len(extents.depends[node])
+        for k in range(1, order + (not is_mixed)):
+            if terms := sum(degree <= k for degree in degrees):
+                total += terms * comb(inputs + k - 1, k)
+                entries += extents.coefficient(node, k)
+        if is_mixed:
+            total += degrees.count(1)
+            entries += extents.adjoint(node, 1)
+            if terms := sum(1 < degree <= order for degree in degrees):
+                total += terms * comb(inputs + order - 1, order)
+                entries += extents.adjoint(node, order)
+    return Estimate(total, total + entries / ENTRIES)
+
+
+def _of_reverse(extents: _Extents, order: int, most: float) -> Estimate:
+    """Count by eliminating nodes from the keys of blocks, those of all outputs together.
+
+    A block has the entries of the one that it comes from, once for every index that is new in a local derivative; it
+    has none of its own where a node only reads a part of another. Where counting ends early, it is in proportion to the
+    nodes that are left.
+    """
+    local, blocks = extents.local, Pending[int]()
+    for output in extents.graph.outputs:
+        blocks.add((0, (output,)), [extents.block((output,))])
+    total, entries = 0, 0
+    nodes = elimination_order(local)
+    for done, node in enumerate(nodes, 1):
+        growth = {key: max(map(_new, terms)) for key, terms in local[node].items() if terms}
+        is_read, ways = is_reading(local[node]), {}
+        for (_, key), pending in blocks.taken(node):
+            before = min(sum(pending), extents.block(key))
+            rest = tuple([variable for variable in key if variable != node])
+            case = len(key), len(rest)
+            if case not in ways:
+                _, chosen = substitutions(node, key, growth, order)
+                ways[case] = [(tuple(chain(*groups)), prod([growth[group] for group in groups])) for groups in chosen]
+            for operands, times in ways[case]:
+                target = tuple(sorted(rest + operands))
+                after = min(before * times, extents.block(target))
                 total += 1
-                run += 1 + rate * prod(sizes[other] for other in target)
-                blocks.add((0, target), ())
-        if total > MOST or run > most:
-            break
-    return Estimate(total, run)
+                entries += 0 if is_read else after
+                blocks.add((0, target), [after])
+        if total > MOST or total + entries / ENTRIES > most:
+            return Estimate(total * len(nodes) // done, (total + entries / ENTRIES) * len(nodes) / done)
+    return Estimate(total, total + entries / ENTRIES)
 
 
-def _of_jets(
-    graph: Graph, local: Mapping[int, Local], wanted: Contractions, sizes: Sequence[int], rate: float, strategy: str
-) -> Estimate:
+def _new(term: Term) -> int:
+    """Return how many indices a local derivative has for each element of the node."""
+    if all(slot is term.out for slot in term.slots):
+        return 1
+    return prod([int(label.size) for label in {*labels_of(*term.slots)} - {*labels_of(term.out)}])
+
+
+def _of_jets(graph: Graph, local: Mapping[int, Local], wanted: Contractions, strategy: str) -> Estimate:
     """Count the coefficients and adjoints of all nodes, each of contractions that have some in common once."""
     steps, entries = 0, 0.0
     nonlinear = sum(is_nonlinear(each) for each in local.values())
+    sizes, rows = _sizes_of_row(graph), number_of_rows(graph) or 1
     width = sum(sizes[node] for node in local)
     met: set[Slots] = set()
     for contraction in chain(*wanted.sums):
@@ -149,4 +239,4 @@ def _of_jets(
         if strategy == "mixed":
             steps += nonlinear * 2**count
             entries += sum(map(int, map(extents.__getitem__, whole.open)))
-    return Estimate(steps, steps + entries * rate)
+    return Estimate(steps, steps + entries * rows / JET_ENTRIES)

@@ -7,8 +7,8 @@ coefficients of all directions into one axis makes a linear layer one matrix pro
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from functools import reduce
+from collections.abc import Collection, Iterable, Sequence
+from functools import lru_cache, reduce
 from itertools import combinations_with_replacement, product
 from math import factorial, prod
 from operator import or_
@@ -42,35 +42,39 @@ def grouped_slots(key: Key, term: Term) -> tuple[list[Group], Term]:
         key: The operand of every slot.
         term: The term.
     """
+    if len(key) == 1:
+        return [Group(key[0], 1)], term
     groups = Counter(zip(key, term.slots, strict=True))
     scale = prod(factorial(count) for count in Counter(key).values())
     kept = term._replace(coefficient=term.coefficient / scale, slots=tuple(axes for _, axes in groups))
     return [Group(operand, count) for (operand, _), count in groups.items()], kept
 
 
-def splits(key: Key, least: Sequence[int]) -> Iterator[tuple[Key, ...]]:
-    """Yield the ways to part a multiset of variables into an ordered tuple of multisets of at least the given sizes."""
+@lru_cache(maxsize=4096)
+def splits(key: Key, least: tuple[int, ...]) -> list[tuple[Key, ...]]:
+    """List the ways to part a multiset of variables into an ordered tuple of multisets of at least the given sizes."""
     if len(least) == 1:
-        if len(key) >= least[0]:
-            yield (key,)
-        return
-    counts = Counter(key)
+        return [(key,)] if len(key) >= least[0] else []
+    counts, found = Counter(key), []
     for taken in product(*(range(count + 1) for count in counts.values())):
         first = tuple(v for v, number in zip(counts, taken, strict=True) for _ in range(number))
         if len(first) >= least[0] and len(key) - len(first) >= sum(least[1:]):
             rest = tuple((counts - Counter(first)).elements())
-            for others in splits(rest, least[1:]):
-                yield first, *others
+            found += [(first, *others) for others in splits(rest, least[1:])]
+    return found
 
 
-def halves(key: Key, exponent: int) -> Iterator[tuple[tuple[Key, Key], int]]:
-    """Yield how a coefficient of a power of a polynomial is a sum of products with the power one lower, with weights.
+@lru_cache(maxsize=4096)
+def halves(key: Key, exponent: int) -> list[tuple[tuple[Key, Key], int]]:
+    """List how a coefficient of a power of a polynomial is a sum of products with the power one lower, with weights.
 
-    Of the square, the two products that differ only in their order are yielded as one of weight two.
+    Of the square, the two products that differ only in their order are listed as one of weight two.
     """
-    for first, rest in splits(key, (1, exponent - 1)):
-        if exponent > 2 or first <= rest:
-            yield (first, rest), 2 if exponent == 2 and first != rest else 1
+    return [
+        ((first, rest), 2 if exponent == 2 and first != rest else 1)
+        for first, rest in splits(key, (1, exponent - 1))
+        if exponent > 2 or first <= rest
+    ]
 
 
 class Polynomials:
@@ -144,7 +148,7 @@ class Polynomials:
         for operands, local in self.local.get(node, {}).items():
             for term in local if len(operands) <= len(key) else []:
                 groups, outer = grouped_slots(operands, term)
-                for parts in splits(key, [group.size for group in groups]):
+                for parts in splits(key, tuple([group.size for group in groups])):
                     inners = [self.power(*group, part) for group, part in zip(groups, parts, strict=True)]
                     terms += self._joined(self.composed(outer, inners), parts)
         return terms

@@ -105,7 +105,7 @@ def _multiply(
     halved: dict[tuple[int, Key, Key], list[tuple[Term, list[Term]]]] = defaultdict(list)
     for groups, outer in nonlinear:
         if len(groups) > 1:
-            for parts in splits(key, [group.size for group in groups]):
+            for parts in splits(key, tuple([group.size for group in groups])):
                 inners = [polynomials.power(*group, part) for group, part in zip(groups, parts, strict=True)]
                 products[Split(parts, False)] += polynomials.composed(outer, inners)
             continue

@@ -120,6 +120,8 @@ def joined(builder: Builder, variables: Variables, term: Term, orders: Sequence[
     Raises:
         RowsMixError: Two slots of a variable differ in their batch axes.
     """
+    if len(orders) == 1 and len({*orders[0]}) == 1:
+        return term
     owners = tuple([(variable, order.count(variable)) for order in orders for variable in dict.fromkeys(order)])
     found = dict.fromkeys([variable for variable, _ in owners])
     if len(found) == len(owners):

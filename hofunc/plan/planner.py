@@ -31,6 +31,7 @@ LONG = 2.0  # seconds of planning, from which on it is announced
 # fourth of the steps at least are calls in the end, so that beyond the first number it cannot be faster; as a rule it
 # is not beyond twice the second.
 _POSSIBLE, _LIKELY = 4.0, 0.8
+_CLOSE = 1.25  # times what the best strategy is estimated to run, up to which another one is likely to be faster
 
 
 class RowsError(ArgumentError):
@@ -215,14 +216,16 @@ class _Turns:
         plans: list[Blueprint] = []
         clock = _Clock(max_plan_seconds())
         left = list(self.estimates)
-        leave = max(FIRST_LEAVE, _PER_COMPOSITION * self.estimates[left[0]].compositions)
+        leave = max(
+            FIRST_LEAVE, 2 * _PER_COMPOSITION * self.estimates[left[0]].compositions
+        )  # it should be the fastest
         while left:
             for name in left[:]:
                 best = min((one for one in plans if _fits(one, self._limits, self._peak)), key=_seconds, default=None)
                 most = inf if best is None else max(FIRST_LEAVE, per_call * _seconds(best) / self._call)
                 if best is not None:
                     most = min(most, clock.steps_left(plans))
-                    if per_call < _POSSIBLE and self._expected(name, best) > most:
+                    if per_call < _POSSIBLE and not (self._is_close(name, best) and self._expected(name, best) <= most):
                         left.remove(name)
                         continue
                 try:
@@ -239,6 +242,11 @@ class _Turns:
                     left.remove(name)
             leave *= _LEAVE_GROWS
         return plans
+
+    def _is_close(self, name: str, best: Blueprint) -> bool:
+        """Tell whether a strategy may be faster than the best one, for all that estimates err."""
+        is_along_slots = "each" in self.estimates or "blocks" in self.estimates  # of which estimates err by more
+        return is_along_slots or self.estimates[name].run <= _CLOSE * self.estimates[best.strategy].run
 
     def _expected(self, name: str, best: Blueprint) -> float:
         """Return how many steps a strategy runs as long as, if the estimate errs as that of the best one did."""

@@ -95,6 +95,8 @@ class Builder:
         self._steps: list[Step] = []
         self._producers: dict[Register, Step] = {}
         self._known: dict[Hashable, Register] = {}
+        self._values: dict[int, Register] = {}
+        self._called: dict[tuple[type, Call], Register] = {}
         self._given: dict[int, Given] = {}
         self._shapes: dict[int, tuple[tuple[int, ...], torch.dtype]] = {}
         self._constants: dict[int, tuple[tuple[float, ...], Register]] = {}
@@ -127,23 +129,24 @@ class Builder:
 
     def value(self, index: int) -> Register:
         """Return the register of a node's value, in the program's dtype if it is floating."""
-        key = ("value", index)
-        if key not in self._known:
-            node = self.lowered.graph.nodes[index]
-            origin = self.lowered.origins[index]
-            if origin is None:
-                call = call_of(node)
-                register = self.call(call._replace(op=COMPUTED_AGAIN.get(call.op, call.op)))
-                if node.output is not None:
-                    register = self.emit(getitem, register, node.output)
-                dtype = self.dtype if node.dtype.is_floating_point else node.dtype
-                self._shapes[register.index] = (tuple(node.shape), dtype)
-            else:
-                register = self._give(origin, tuple(node.shape), node.dtype)
-                if node.dtype.is_floating_point:
-                    register = self._converted(register, node.dtype)
-            self._known[key] = register
-        return self._known[key]
+        known = self._values.get(index)
+        if known is not None:
+            return known
+        node = self.lowered.graph.nodes[index]
+        origin = self.lowered.origins[index]
+        if origin is None:
+            call = call_of(node)
+            register = self.call(call._replace(op=COMPUTED_AGAIN.get(call.op, call.op)))
+            if node.output is not None:
+                register = self.emit(getitem, register, node.output)
+            dtype = self.dtype if node.dtype.is_floating_point else node.dtype
+            self._shapes[register.index] = (tuple(node.shape), dtype)
+        else:
+            register = self._give(origin, tuple(node.shape), node.dtype)
+            if node.dtype.is_floating_point:
+                register = self._converted(register, node.dtype)
+        self._values[index] = register
+        return register
 
     def _give(self, origin: int | torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Register:
         register = self._new()
@@ -178,20 +181,20 @@ class Builder:
         if isinstance(source, Ref):
             node = self.lowered.graph.nodes[source.node]
             register = self.value(source.node)
-            if not node.dtype.is_floating_point:
-                register = self.emit(torch.Tensor.to, register, self.dtype)
-        elif isinstance(source, Call):
-            register = self.call(source)
+            return register if node.dtype.is_floating_point else self.emit(torch.Tensor.to, register, self.dtype)
+        if not isinstance(source, Call):
+            raise InternalError(f"hofunc.plan: unknown source {source}", got=str(type(source)), expected="a tensor")
+        key = type(source), source
+        if key not in self._called:
+            self._called[key] = register = self.call(source)
             is_bool = isinstance(source, Mask) and not isinstance(source, Weights)
             self._shapes[register.index] = (shape_of(axes), torch.bool if is_bool else self.dtype)
-        else:
-            raise InternalError(f"hofunc.plan: unknown source {source}", got=str(type(source)), expected="a tensor")
-        return register
+        return self._called[key]
 
     def stand_in(self, register: Register) -> Ref:
         """Return a Ref to a register, for the arguments of a call or a map."""
         number = len(self.lowered.graph.nodes) + register.index
-        self._known["value", number] = register
+        self._values[number] = register
         return Ref(number)
 
     def constant(self, numbers: tuple[float, ...]) -> Register:
@@ -277,18 +280,16 @@ def _depth_first(makers: Mapping[int, Step], outputs: Sequence[int]) -> list[Ste
     """Return the steps that outputs need, those of each argument together and before the step that takes it."""
     order: list[Step] = []
     seen: set[int] = set()
-    waiting = [*reversed(outputs)]
+    waiting: list[int | Step] = [*reversed(outputs)]
     while waiting:
-        step = makers.get(waiting[-1])
-        missing = [arg.index for arg in step.args if isinstance(arg, Register)] if step is not None else []
-        missing = [index for index in missing if index in makers and index not in seen]
-        if missing:
-            waiting.extend(reversed(missing))
-            continue
-        target = waiting.pop()
-        if step is not None and target not in seen:
-            seen.add(target)
-            order.append(step)
+        item = waiting.pop()
+        if isinstance(item, Step):  # whose arguments are there
+            order.append(item)
+        elif item in makers and item not in seen:
+            seen.add(item)
+            step = makers[item]
+            waiting.append(step)
+            waiting += [arg.index for arg in reversed(step.args) if type(arg) is Register and arg.index not in seen]
     return order
 
 

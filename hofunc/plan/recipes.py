@@ -15,7 +15,7 @@ import torch
 
 from hofunc.algebra.compose import compose
 from hofunc.algebra.extents import Rows
-from hofunc.algebra.labels import Axes, Label, Segment
+from hofunc.algebra.labels import Axes, Label
 from hofunc.algebra.operators import Delta, Map
 from hofunc.algebra.term import Factor, Term
 from hofunc.graph.node import Call, Mask
@@ -212,22 +212,30 @@ def _axes(term: Term) -> tuple[Hashable, ...]:
 
 def interned(builder: Builder, term: Term) -> Term:
     """Return a term with the axes of the first one of its pattern, hidden labels included."""
-    numbers: dict[Label | None, int] = {None: -1}
-
-    def named(segment: Segment) -> Hashable:
-        label, start, extent = segment
-        size = None if label is None else _size(label.size)
-        return numbers.setdefault(label, len(numbers)), size, _size(start), _size(extent)
-
-    def numbered(axes: Axes) -> Hashable:
-        return tuple([tuple(map(named, axis)) for axis in axes])
-
-    key = tuple(map(numbered, (term.out, *term.slots))), tuple([numbered(factor.axes) for factor in term.factors])
+    key = _pattern(term)
     first = builder.patterns.setdefault(key, term)
+    if first is term:
+        return term
     factors = tuple([Factor(own.source, one.axes) for own, one in zip(term.factors, first.factors, strict=True)])
     return Term(term.coefficient, factors, first.out, first.slots)
 
 
+def _pattern(term: Term) -> Hashable:
+    """Return a key that terms share exactly if their axes are equal up to names, those of their factors included."""
+    numbers: dict[Label | None, int] = {None: -1}
+    found: list[Hashable] = [len(term.slots)]
+    for axes in (term.out, *term.slots, *[factor.axes for factor in term.factors]):
+        found.append(len(axes))
+        for axis in axes:
+            found.append(len(axis))
+            for label, start, extent in axis:
+                if label is not None and label not in numbers:
+                    numbers[label] = len(numbers)
+                    found += "new", _size(label.size)
+                found += numbers[label], _size(start), _size(extent)
+    return tuple(found)
+
+
 def _size(size: int) -> Hashable:
     """Return a size so that one that is proportional to the number of rows is unlike any other."""
-    return (int(size), size.factor) if isinstance(size, Rows) else size
+    return size if type(size) is int else (int(size), size.factor if isinstance(size, Rows) else 0)

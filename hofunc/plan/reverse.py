@@ -6,8 +6,10 @@ node at a time needs neither balanced layers nor identity nodes.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import product
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain, product
+from typing import Generic, TypeVar
 
 from hofunc.algebra.labels import fresh_axes
 from hofunc.algebra.partitions import Key, arrangements, choices
@@ -37,12 +39,17 @@ def eliminated(
         yield target, [with_slots(term, order) for order in orders for term in composed]
 
 
-def substitutions(index: int, key: Key, local: Local, highest: int) -> tuple[Key, list[list[Key]]]:
+def substitutions(index: int, key: Key, local: Iterable[Key], highest: int) -> tuple[Key, list[list[Key]]]:
     """Return what stays of a key without a node, and the choices of inner keys for its slots up to an order in all."""
     rest = tuple([variable for variable in key if variable != index])
-    inner_keys = sorted(local)
-    chosen = choices(tuple(map(len, inner_keys)), len(key) - len(rest), highest - len(rest))
-    return rest, [[inner_keys[place] for place in places] for places in chosen]
+    return rest, _chosen(tuple(sorted(local)), len(key) - len(rest), highest - len(rest))
+
+
+@lru_cache(maxsize=4096)
+def _chosen(inner_keys: tuple[Key, ...], slots: int, highest: int) -> list[list[Key]]:
+    """Return the choices of inner keys for so many slots, up to an order in all."""
+    chosen = choices(tuple(map(len, inner_keys)), slots, highest)
+    return [[inner_keys[place] for place in places] for places in chosen]
 
 
 def substituted(
@@ -84,7 +91,7 @@ def reverse(
     inputs = [number for number in builder.lowered.graph.inputs if nodes[number].active]
     bundle = Bundle(builder, inputs if bundles and len(inputs) >= LEAST else ())
     degrees = [*_degrees(builder, local, highest), 1]
-    blocks = Pending()
+    blocks: Pending[Term] = Pending()
     for output in dict.fromkeys(builder.lowered.graph.outputs):
         if nodes[output].active:
             blocks.add((output, (output,)), [identity(fresh_axes(nodes[output].shape))])
@@ -95,7 +102,7 @@ def reverse(
                 if sum(degrees[variable] for variable in target) >= min(orders):
                     blocks.add((output, target), composed)
                     bundle.inherit((output, target), (output, key))
-    result = Pending()
+    result: Pending[Term] = Pending()
     for block, pending in blocks.terms.items():
         if len(block[1]) in orders:
             for wanted, terms in bundle.untied(block, add(builder, pending)):
@@ -103,18 +110,21 @@ def reverse(
     return {block: added for block, terms in result.terms.items() if (added := add(builder, terms))}
 
 
-class Pending:
+T = TypeVar("T")
+
+
+class Pending(Generic[T]):
     """Blocks that are not added up yet, found by the nodes that they have.
 
     Attributes:
-        terms: The terms of each.
+        terms: The terms of each, or whatever is told of them.
     """
 
     def __init__(self) -> None:
-        self.terms: Blocks = {}
+        self.terms: dict[tuple[int, Key], list[T]] = {}
         self._having: dict[int, dict[tuple[int, Key], None]] = defaultdict(dict)
 
-    def add(self, block: tuple[int, Key], terms: Sequence[Term]) -> None:
+    def add(self, block: tuple[int, Key], terms: Sequence[T]) -> None:
         """Add terms to a block."""
         if block not in self.terms:
             self.terms[block] = []
@@ -122,7 +132,7 @@ class Pending:
                 self._having[node][block] = None
         self.terms[block].extend(terms)
 
-    def taken(self, node: int) -> Iterator[tuple[tuple[int, Key], list[Term]]]:
+    def taken(self, node: int) -> Iterator[tuple[tuple[int, Key], list[T]]]:
         """Yield the blocks that have a node, with their terms, and forget them."""
         for block in self._having.pop(node, {}):
             for other in {*block[1]} - {node}:
@@ -136,7 +146,8 @@ def elimination_order(local: Mapping[int, Local]) -> list[int]:
     It is the latest first; but what only reads a part of another node comes at once, so that all that depends on the
     parts of a node, as on the steps of a sequence, is soon one block of the node rather than one for each part.
     """
-    takers = Counter(operand for each in local.values() for operand in _operands(each))
+    operands = {node: operands_of(each) for node, each in local.items()}
+    takers = Counter(chain.from_iterable(operands.values()))
     order: dict[int, None] = {}
     for latest in sorted(local, reverse=True):
         ready = [latest]
@@ -145,19 +156,22 @@ def elimination_order(local: Mapping[int, Local]) -> list[int]:
             if node in order:
                 continue
             order[node] = None
-            for operand in _operands(local[node]):
+            for operand in operands[node]:
                 takers[operand] -= 1
-                if not takers[operand] and operand in local and _is_reading(local[operand]):
+                if not takers[operand] and operand in local and is_reading(local[operand]):
                     ready.append(operand)
     return list(order)
 
 
-def _is_reading(local: Local) -> bool:
+def is_reading(local: Local) -> bool:
     """Tell whether every element of a node is one of its only operand."""
-    return len(_operands(local)) == 1 and all(len(key) == 1 and not t.factors for key in local for t in local[key])
+    if any(len(key) > 1 or term.factors for key, terms in local.items() for term in terms):
+        return False
+    return len(operands_of(local)) == 1
 
 
-def _operands(local: Local) -> set[int]:
+def operands_of(local: Local) -> set[int]:
+    """Return the nodes that a node takes."""
     return {operand for key in local for operand in key}
 
 

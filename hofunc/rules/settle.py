@@ -232,7 +232,7 @@ def _read(local: Terms) -> Iterator[int]:
                 yield from (ref.node for ref in _refs(source))
 
 
-def _refs(source: Hashable) -> Iterator[Ref]:
+def _refs(source: Hashable) -> list[Ref]:
     if isinstance(source, Call | Map):
         source = (source.args, getattr(source, "kwargs", ()))
     return refs(source)

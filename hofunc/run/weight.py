@@ -15,6 +15,7 @@ from hofunc.plan.memory import memory_of
 from hofunc.plan.program import Program, Register
 
 _LEAVES = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size, Register, type)
+_KINDS = frozenset(_LEAVES)
 STEP_BYTES = 1200  # of a step and its place in the text of the program, and likewise of a node, as measured
 
 
@@ -34,7 +35,7 @@ def _held(program: Program) -> list[Any]:
     return [
         [given.origin for given in program.given.values()],
         list(
-            {id(x): x for step in program.steps for x in (step.function, *step.args) if type(x) not in _LEAVES}.values()
+            {id(x): x for step in program.steps for x in (step.function, *step.args) if type(x) not in _KINDS}.values()
         ),
     ]
 

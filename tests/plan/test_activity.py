@@ -7,7 +7,13 @@ import torch
 from torch import Tensor
 
 import hofunc
+from hofunc.plan import activity
 from hofunc.plan.activity import unlike_each_other
+from hofunc.plan.blocks import local_blocks
+from hofunc.plan.blueprint import Limits, drawn
+from hofunc.plan.strategies import propagated
+from hofunc.rules.lower import lower
+from tests.graph.recordings import recorded
 from tests.plan.plans import lowered_plan, names
 from verification.oracles import nested_reverse
 
@@ -53,6 +59,26 @@ def test_every_way_to_run_a_plan(mixing: str, strategy: str, device: torch.devic
 def test_marks_are_for_singularities_behind_masks(f: Function, has_marks: bool) -> None:
     steps = names(lowered_plan(f, torch.ones(3)).program)
     assert ("marked" in steps) == has_marks
+
+
+def test_marks_of_a_loop_are_worked_out_once() -> None:
+    def planned(steps: int) -> tuple[int, int]:
+        def f(x: Tensor) -> Tensor:
+            state = torch.cat([x, x.new_ones(2)])
+            for _ in range(steps):
+                state = (state * state.roll(1) + 1).sqrt()
+            return state.sum()
+
+        recording = recorded(f, torch.ones(3))
+        lowered = lower(recording.graph, recording.values, 2)
+        builder, blocks = propagated(lowered, local_blocks(lowered, 2), (2,), "mixed")
+        made = drawn(builder, blocks, "mixed", compact=True, limits=Limits())
+        worked_out = [key for key in builder.recipes if isinstance(key, tuple) and key[0] is activity._joint]
+        return len(worked_out), names(made.program).count("marked")
+
+    (few, short), (many, long) = planned(4), planned(8)
+    assert few == many > 0
+    assert long > 1.5 * short
 
 
 @pytest.mark.parametrize("order", [0, 1, 2, 3, 4])

@@ -13,10 +13,11 @@ import hofunc
 from hofunc.plan import packing, planner
 from hofunc.plan.blocks import local_blocks
 from hofunc.plan.blueprint import Blueprint, Limits, own_peak
-from hofunc.plan.cost import Cost, StepCost
+from hofunc.plan.cost import Cost, StepCost, rates_of
 from hofunc.plan.estimate import HOPELESS, Estimate, estimate, estimates
 from hofunc.plan.planner import plan, rival
 from hofunc.plan.program import TooManyStepsError
+from hofunc.plan.rows import with_rows
 from hofunc.plan.strategies import STRATEGIES
 from hofunc.rules.lower import lower
 from hofunc.run import cache
@@ -195,6 +196,48 @@ def test_compositions_are_counted_before(strategy: str) -> None:
         assert count < made.effort < 6 * count
 
 
+def rowwise(x: Tensor) -> Tensor:
+    """Return a sum over rows that do not mix."""
+    weight = rand(CPU, 3, 8, seed=1)
+    return ((x @ weight).tanh() @ weight.T).sin().sum()
+
+
+def by_parts(*parts: Tensor) -> Tensor:
+    """Return a recurrence of many steps in some parameters, of which each is in every step."""
+    state = torch.ones_like(parts[0])
+    for _ in range(8):
+        for part in parts:
+            state = (state * part).tanh()
+    return state.sum()
+
+
+RUNNING = [
+    (steps(5), (rand(CPU, 5, 3),)),  # each step reads a row of its input
+    (rowwise, (rand(CPU, 6, 3),)),
+    (rowwise, (rand(CPU, 200, 3),)),
+    (by_parts, tuple(rand(CPU, 3, seed=seed) for seed in range(3))),
+]
+
+
+@pytest.mark.parametrize("strategy", ["reverse", "forward", "mixed"])
+@pytest.mark.parametrize(("f", "inputs"), RUNNING, ids=["recurrence", "few rows", "many rows", "parts"])
+def test_how_long_plans_run_is_told_before(f: Callable[..., Any], inputs: tuple[Tensor, ...], strategy: str) -> None:
+    """In compositions, of which each is about two calls that compute nothing."""
+    recording = recorded(f, *inputs)
+    lowered = with_rows(lower(recording.graph, recording.values, 2))
+    (made,) = plan(lowered, (2,), compact=True, strategy=strategy)
+    run = 2 * rates_of(CPU).view * estimate(lowered.graph, local_blocks(lowered, 2), (2,), strategy).run
+    assert run / 2.1 < made.run_cost.seconds < 2.1 * run
+
+
+def test_a_strategy_of_which_it_is_told_that_it_runs_longer_is_not_planned() -> None:
+    recording = recorded(steps(80), rand(CPU, 80, 3))
+    lowered = lower(recording.graph, recording.values, 2)
+    made, forgone, effort = planner.quickly(lowered, (2,), compact=False, limits=Limits())
+    assert (made.strategy, made.effort) == ("reverse", effort)
+    assert forgone > 0
+
+
 @pytest.mark.parametrize("strategy", ["reverse", "forward", "mixed"])
 def test_a_recurrence_is_planned_in_proportion_to_its_steps(strategy: str) -> None:
     def effort(n: int) -> int:
@@ -265,7 +308,7 @@ def test_a_plan_is_made_in_full_once_calls_have_taken_as_long(
         torch.testing.assert_close(each, torch.func.hessian(f)(x))
 
 
-def test_counting_ends_where_a_strategy_cannot_be_the_fastest() -> None:
+def test_counting_ends_where_a_strategy_cannot_be_the_fastest(monkeypatch: pytest.MonkeyPatch) -> None:
     def f(x: Tensor) -> Tensor:
         states = [x[place].sin() for place in range(40)]
         return torch.stack([one * other for one, other in pairwise(states)]).prod()
@@ -273,6 +316,10 @@ def test_counting_ends_where_a_strategy_cannot_be_the_fastest() -> None:
     recording = recorded(f, rand(CPU, 40))
     lowered = lower(recording.graph, recording.values, 3)
     local = local_blocks(lowered, 3)
+    whole = estimate(lowered.graph, local, (3,), "reverse")
+    with monkeypatch.context() as patch:
+        patch.setattr("hofunc.plan.estimate.MOST", whole.compositions // 4)
+        assert estimate(lowered.graph, local, (3,), "reverse").run > whole.run / 2, "the rest is not left out"
     found = estimates(lowered.graph, local, (3,), STRATEGIES)
     assert list(found) == list(STRATEGIES)
     for name in STRATEGIES:
