@@ -1,7 +1,5 @@
 """The order of products: that every one comes to the whole product, and which one is taken."""
 
-from random import Random
-
 import numpy as np
 import pytest
 
@@ -26,13 +24,14 @@ def multiplied(path: Path, subscripts: list[tuple[int, ...]], result: tuple[int,
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_path_comes_to_the_product(seed: int) -> None:
-    random = Random(seed)
-    sizes = tuple(random.choice((1, 2, 3, 50)) for _ in range(4))
-    subscripts = [tuple(random.sample(range(4), random.randint(1, 3))) for _ in range(random.randint(3, 5))]
+    draw = np.random.default_rng(seed)
+    sizes = tuple(map(int, draw.choice((1, 2, 3, 50), 4)))
+    subscripts = [tuple(map(int, draw.permutation(4)[: draw.integers(1, 4)])) for _ in range(draw.integers(3, 6))]
     borne = sorted({label for labels in subscripts for label in labels})
-    result = tuple(random.sample(borne, random.randint(0, 2)))
-    arrays = [np.random.default_rng(seed).standard_normal([sizes[n] for n in labels]) for labels in subscripts]
-    whole = np.einsum(*[part for pair in zip(arrays, subscripts, strict=True) for part in pair], result)
+    result = tuple(map(int, draw.permutation(borne)[: draw.integers(0, 3)]))
+    arrays = [draw.standard_normal([sizes[n] for n in labels]) for labels in subscripts]
+    groups = ",".join("".join("abcd"[label] for label in labels) for labels in (*subscripts, result))
+    whole = np.einsum("->".join(groups.rsplit(",", 1)), *arrays)
     _, fastest = _fastest(tuple(subscripts), result, sizes, CPU, 4)
     for path in (fastest, best_path(tuple(subscripts), result, sizes, CPU, 4)):
         np.testing.assert_allclose(multiplied(path, subscripts, result, arrays), whole, rtol=1e-10, atol=1e-10)
