@@ -93,7 +93,7 @@ class Adjoints:
 
     def _led_back(self, start: Start, node: int, slots: Slots) -> Iterator[Term]:
         """Yield the adjoint of a node by those of the nodes that take it."""
-        sizes = self._jets.sizes(slots.bearers())
+        sizes = self._jets.sizes_of(slots)
         for taker, places in product(self._takers[node], subsets(len(slots.slots))):
             before = slots.part(places)
             rest = tuple([place for place in range(len(slots.slots)) if place not in places])

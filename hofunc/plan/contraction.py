@@ -26,7 +26,7 @@ from hofunc.plan.estimate import fastest
 from hofunc.plan.jets import Jets
 from hofunc.plan.program import Builder
 from hofunc.plan.reverse import reverse
-from hofunc.plan.slots import Bearer, Indices, multiplying, tied
+from hofunc.plan.slots import Bearer, Indices, Slots, multiplying, tied
 from hofunc.plan.wanted import Contraction, Contractions
 
 STRATEGIES = ("mixed", "reverse", "forward", "blocks", "each")
@@ -68,6 +68,7 @@ class _Contracting:
         self._jets = Jets(builder, local)
         self._adjoints = Adjoints(self._jets)
         self._whole: dict[int, Blocks] = {}  # derivatives, by order
+        self._met: dict[Slots, Slots] = {}
 
     def by(self, strategy: str, asked: Contraction) -> Iterator[Term]:
         """Yield the terms of which a contraction is the sum, not contracted yet."""
@@ -103,7 +104,7 @@ class _Contracting:
         start = asked.start(whole)
         late = _others(asked.operands, chain(start.operands, (operand.bearer for operand in whole.operands)))
         parts = [whole.part(places) for places in subsets(len(whole.slots))[1:-1]]
-        self._jets.fill(self._jets.before_nonlinear(), parts)
+        self._jets.fill(self._jets.before_nonlinear, parts)
         self._adjoints.fill(start, NONE)
         for node in sorted(self._local):
             for term in self._jets.composed(self._adjoints.through(start, node), whole, least=2):
@@ -113,9 +114,10 @@ class _Contracting:
         """Yield what arrives at the inputs of one slot as adjoints along all others."""
         whole, last = asked.whole(), asked.widest(self._graph)
         start, others = asked.start(whole), asked.others(whole, last)
+        others = self._met.setdefault(others, others)  # by each of many variables alone, along the same ones
         late = _others(asked.operands, chain(start.operands, (operand.bearer for operand in others.operands)))
         parts = [others.part(places) for places in subsets(len(others.slots))[1:]]
-        self._jets.fill(self._jets.before_nonlinear(), parts)
+        self._jets.fill(self._jets.before_nonlinear, parts)
         self._adjoints.fill(start, others)
         for node, indices in asked.slots[last]:
             operands = multiplying([asked.slots[last]], [(node, indices)], late)

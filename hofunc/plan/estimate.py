@@ -129,6 +129,7 @@ def _of_jets(
     nonlinear = sum(is_nonlinear(each) for each in local.values())
     width = sum(sizes[node] for node in local)
     met: set[Slots] = set()
+    same: dict[Slots, Slots] = {}  # of each of many variables alone, along the same ones
     for contraction in chain(*wanted.sums):
         asked = contraction.of(graph)
         whole = asked.whole()
@@ -136,6 +137,7 @@ def _of_jets(
         count = len(whole.slots)
         if strategy == "reverse" and count:
             whole = asked.others(whole, asked.widest(graph))
+        whole = same.setdefault(whole, whole)
         top = count - 1 if strategy == "mixed" else len(whole.slots)
         for part in (whole.part(places) for places in subsets(len(whole.slots)) if len(places) <= top):
             known, _ = canonical(part)
