@@ -25,6 +25,7 @@ from hofunc.plan.contract import contract
 from hofunc.plan.estimate import fastest
 from hofunc.plan.jets import Jets
 from hofunc.plan.program import Builder
+from hofunc.plan.recipes import worked
 from hofunc.plan.reverse import reverse
 from hofunc.plan.slots import Bearer, Indices, Slots, multiplying, tied
 from hofunc.plan.wanted import Contraction, Contractions
@@ -49,7 +50,7 @@ def contracted(builder: Builder, local: dict[int, Local], wanted: Contractions, 
         for contraction in contractions:
             name = own.get(contraction, strategy) if contraction.slots else "value"
             terms += contracting.by(name, contraction.of(graph))
-        added = accumulated(builder, [contract(builder, term) for term in terms])
+        added = accumulated(builder, [worked(builder, contract, term) for term in terms])
         if added:
             blocks[graph.outputs[contractions[0].output[0]], (number,)] = added
     return blocks
@@ -141,7 +142,7 @@ class _Contracting:
     def _finished(self, asked: Contraction, term: Term, indices: Indices, operands: Sequence[Bearer]) -> Iterator[Term]:
         """Yield a term with the axes of the result, given the index of each of its axes, unless it vanishes."""
         apart = term._replace(out=(), slots=(*((axis,) for axis in term.out), *term.slots))
-        found = tied(apart, 0, indices, asked.result, operands, asked.sizes(self._graph))
+        found = tied(self._builder, apart, 0, indices, asked.result, operands, asked.sizes(self._graph))
         if found is not None:
             yield found._replace(out=sum(found.slots, ()), slots=())
 

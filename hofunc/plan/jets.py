@@ -16,7 +16,6 @@ from math import prod
 from operator import or_
 from typing import NamedTuple
 
-from hofunc.algebra.compose import compose
 from hofunc.algebra.labels import labels_of
 from hofunc.algebra.partitions import Key
 from hofunc.algebra.term import Factor, Term, with_slots
@@ -25,6 +24,7 @@ from hofunc.plan.accumulate import accumulated
 from hofunc.plan.blocks import Local, is_nonlinear
 from hofunc.plan.contract import contract
 from hofunc.plan.program import Builder
+from hofunc.plan.recipes import composed, worked
 from hofunc.plan.slots import (
     Bearer,
     Slots,
@@ -152,7 +152,7 @@ class Jets:
             if len(parts) == 1:  # all of it enters linearly, as it is kept
                 kept = self._kept(operands[0], slots)
                 for outer, (place, inners) in product(outers, enumerate(kept)):
-                    found = (compose(outer, [inner]) for inner in inners)
+                    found = (composed(self.builder, outer, [inner]) for inner in inners)
                     yield from ((term, place == 1) for term in found if term is not None)
                 continue
             inners = [self.coefficient(operand, part) for operand, part in zip(operands, parts, strict=True)]
@@ -161,8 +161,8 @@ class Jets:
                 is_packed = None not in tight
                 packed = names if is_packed else ()
                 borne = tuple(chain(*(_names(part.open, packed) for part in parts)))
-                term = compose(outer, tight if is_packed else chosen)
-                term = term and tied(term, 0, borne, _names(slots.open, packed), factors, sizes)
+                term = composed(self.builder, outer, tight if is_packed else chosen)
+                term = term and tied(self.builder, term, 0, borne, _names(slots.open, packed), factors, sizes)
                 if term is not None:
                     yield term, is_packed
 
@@ -183,8 +183,8 @@ class Jets:
             indices = tuple(chain(*(part.open for part in parts)))
             inners = [self.coefficient(operand, part) for operand, part in zip(operands, parts, strict=True)]
             for outer, *chosen in product(outers, *inners):
-                term = compose(outer, chosen)
-                term = term and tied(term, 0, indices, slots.open, factors, sizes)
+                term = composed(self.builder, outer, chosen)
+                term = term and tied(self.builder, term, 0, indices, slots.open, factors, sizes)
                 if term is not None:
                     yield term
 
@@ -204,7 +204,7 @@ class Jets:
 
     def added(self, terms: Iterable[Term]) -> list[Term]:
         """Contract terms and add them up."""
-        return accumulated(self.builder, [contract(self.builder, term) for term in terms])
+        return accumulated(self.builder, [worked(self.builder, contract, term) for term in terms])
 
     def carries(self, node: int, terms: Iterable[Term], *, is_adjoint: bool) -> None:
         """Take note that a node carries terms, and of how many vectors they are: its own labels are none of theirs."""

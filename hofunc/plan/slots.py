@@ -15,6 +15,8 @@ from hofunc.algebra.labels import Axes, Label, Segment, extent, full
 from hofunc.algebra.partitions import set_partitions
 from hofunc.algebra.term import Factor, Term
 from hofunc.graph.node import Node, Ref
+from hofunc.plan.program import Builder
+from hofunc.plan.recipes import joined
 
 Index = str | int  # the name of a label, or the one place that is taken of an axis
 Indices = tuple[Index, ...]
@@ -308,13 +310,20 @@ def labelled(sizes: Sizes) -> dict[str, Label]:
 
 
 def tied(
-    term: Term, beside: int, indices: Indices, kept: Sequence[str], operands: Sequence[Bearer], sizes: Sizes
+    builder: Builder,
+    term: Term,
+    beside: int,
+    indices: Indices,
+    kept: Sequence[str],
+    operands: Sequence[Bearer],
+    sizes: Sizes,
 ) -> Term | None:
     """Make axes of one label equal, multiply by operands, and sum over the labels that are not kept.
 
     It is one composition, with a term that has the labels for its axes.
 
     Args:
+        builder: Keeps what is known of terms of the same axes.
         term: A term, whose slots have one axis each beyond the first.
         beside: How many slots are left as they are.
         indices: The index of each other slot.
@@ -327,6 +336,20 @@ def tied(
     """
     if tuple(indices) == tuple(kept) and not operands:
         return term
+
+    def work(unit: Term) -> Term | None:
+        return _tied(unit, beside, indices, kept, operands, sizes)
+
+    names, sources = tuple([own for _, own in operands]), [Ref(node) for node, _ in operands]
+    borne = {*indices, *kept, *chain(*names)}
+    known = tuple([(name, size, getattr(size, "factor", 0)) for name, size in sizes.items() if name in borne])
+    return joined(builder, work, term, sources, beside, tuple(indices), tuple(kept), names, known)
+
+
+def _tied(
+    term: Term, beside: int, indices: Indices, kept: Sequence[str], operands: Sequence[Bearer], sizes: Sizes
+) -> Term | None:
+    """Compose a term with one that has the labels for its axes, see above."""
     axes = tuple([axis for (axis,) in term.slots[beside:]])
     labels = labelled(sizes)
     factors = tuple([Factor(Ref(node), axes_of(names, labels)) for node, names in operands])
