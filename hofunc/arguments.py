@@ -7,9 +7,10 @@ import torch
 
 from hofunc.complex_tensors import by_parts, is_complex, put_together
 from hofunc.errors import ArgumentError
-from hofunc.internals import TreeSpec, keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
+from hofunc.internals import TreeSpec, keystr, tree_flatten_with_path
 from hofunc.plan import strategies as planned
 from hofunc.plan.ablation import ABLATIONS
+from hofunc.trees import tree_flatten, tree_unflatten
 
 LAYOUTS = ("dense", "compact")
 STRATEGIES = ("auto", *planned.STRATEGIES)
@@ -27,6 +28,7 @@ class Arguments(NamedTuple):
         argnums: The positions, counted from the front.
         specs: Structure of the argument at each of them.
         operands: For each pattern of contractions its operands, whose leaves are numbers of tensors among ``leaves``.
+        form: A number for all calls of contractions that have the same structures.
     """
 
     leaves: list[torch.Tensor]
@@ -36,6 +38,7 @@ class Arguments(NamedTuple):
     argnums: tuple[int, ...]
     specs: tuple[TreeSpec, ...]
     operands: tuple[tuple[Any, ...], ...] = ()
+    form: int = 0
 
     def joined(self, leaves: Sequence[torch.Tensor], rest: tuple[tuple, dict]) -> tuple[list, dict]:
         """Put leaves back among the other arguments."""

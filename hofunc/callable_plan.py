@@ -12,10 +12,11 @@ from hofunc.explain import Subject, explain
 from hofunc.graph.facts import Facts
 from hofunc.graph.standin import batches_of, in_batches, in_transform
 from hofunc.graph.world import without_autocast
-from hofunc.internals import TreeSpec, tree_unflatten
+from hofunc.internals import TreeSpec
 from hofunc.plan.program import Program
 from hofunc.run.fx import graph_module, through_compiler
 from hofunc.signature import Signature
+from hofunc.trees import tree_unflatten
 
 
 class Result(NamedTuple):

@@ -2,25 +2,25 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
-from itertools import accumulate, chain
+from itertools import accumulate, chain, count
 from typing import Any, NamedTuple, overload
 
 import torch
 
 from hofunc.arguments import Arguments, check_argnums, check_function, check_limits, check_strategy, refuse, split
 from hofunc.graph.record import Recording
-from hofunc.internals import tree_flatten, tree_unflatten
 from hofunc.pattern import Bound, Pattern, Tree, bound, parsed
 from hofunc.plan import contraction
 from hofunc.plan.blueprint import Limits
 from hofunc.plan.wanted import Contractions
 from hofunc.run.evaluate import Evaluation
-from hofunc.run.nest import nested
+from hofunc.run.nest import Nest, nesting
 from hofunc.sampling import Estimate, Sampled, checked
 from hofunc.transforms import Options, Transform, returned_with
+from hofunc.trees import tree_flatten, tree_unflatten
 
 STRATEGIES = ("auto", *contraction.STRATEGIES)
-MOST_BOUND = 64  # shapes for which what patterns mean is kept
+MOST_KEPT = 64  # forms of calls, and shapes, for which what patterns mean is kept
 
 
 @overload
@@ -157,11 +157,21 @@ def einsum(
     )
 
 
-class _Meaning(NamedTuple):
-    """What patterns mean for some shapes: each by itself, and what is asked for of a plan."""
+class _Form(NamedTuple):
+    """How a call is put together: a number for all calls that are so, and the operands of every pattern.
 
-    each: list[Bound]
+    Operands are pytrees of numbers of tensors.
+    """
+
+    number: int
+    operands: tuple[tuple[Any, ...], ...]
+
+
+class _Meaning(NamedTuple):
+    """What patterns mean for some shapes: what is asked for of a plan, and how to nest each of so many results."""
+
     wanted: Contractions
+    nests: tuple[tuple[int, Nest], ...]
 
 
 class Einsum(Transform):
@@ -190,7 +200,10 @@ class Einsum(Transform):
         self._argnums = _for_each(name, "argnums", argnums, pattern, self._spec, 0, is_one=_is_argnums)
         for each in self._argnums:
             _check_argnums(name, each)
-        self._bound: dict[Any, _Meaning] = {}
+        self._positions = tuple({number for each in self._argnums for number in _positions(each)})
+        self._forms: dict[Any, _Form] = {}
+        self._meanings: dict[Any, _Meaning] = {}
+        self._numbers = count()
         self._pattern = pattern
         options = Options(name, 0, has_aux, False, strategy, limits, False, False)
         super().__init__(f, options, (), _only)
@@ -198,20 +211,32 @@ class Einsum(Transform):
     def _split(self, args: tuple, kwargs: dict) -> Arguments:
         """Take the arguments of a call apart, with the operands after those to differentiate by."""
         name = self._options.name
-        numbers = {number for each in self._argnums for number in _positions(each)}
-        places = sorted({number % len(args) if -len(args) <= number < len(args) else number for number in numbers})
+        size = len(args)
+        places = sorted({number % size if -size <= number < size else number for number in self._positions})
         rest = {keyword: value for keyword, value in kwargs.items() if keyword not in self._keywords}
         arguments = split(name, args, rest, tuple(places))
         if any(arguments.are_complex):
             refuse(name, "an input to differentiate by", "a complex tensor", "real ones", "Pass its parts.")
-        leaves, given = list(arguments.leaves), {}
+        leaves, given = list(arguments.leaves), []
         for keyword in self._keywords:
             if keyword in kwargs:
                 flat, spec = tree_flatten(kwargs[keyword])
                 _check_operands(name, flat)
-                given[keyword] = tree_unflatten([*range(len(leaves), len(leaves) + len(flat))], spec)
+                given.append((keyword, len(leaves), spec))
                 leaves += flat
-        return arguments._replace(leaves=leaves, operands=tuple(map(tuple, self._given(given))))
+        form = self._form((size, arguments.argnums, arguments.specs, tuple(given)))
+        return arguments._replace(leaves=leaves, operands=form.operands, form=form.number)
+
+    def _form(self, key: tuple[Any, ...]) -> _Form:
+        """Return the form of a call, of which the last of the key is where the leaves of keyword arguments begin."""
+        if key not in self._forms:
+            numbered = {
+                keyword: tree_unflatten([*range(start, start + spec.num_leaves)], spec)
+                for keyword, start, spec in key[-1]
+            }
+            _bounded(self._forms)
+            self._forms[key] = _Form(next(self._numbers), tuple(map(tuple, self._given(numbered))))
+        return self._forms[key]
 
     def _given(self, given: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
         """Return the operands of every pattern, given what the keyword arguments hold."""
@@ -242,17 +267,21 @@ class Einsum(Transform):
     def _meaning(self, output: Any, arguments: Arguments) -> _Meaning:
         """Return what the patterns mean for what f returned and takes."""
         outputs, spec = tree_flatten(output)
-        shapes = tuple([tuple(leaf.shape) for leaf in outputs]), tuple([tuple(leaf.shape) for leaf in arguments.leaves])
-        key = (*shapes, spec, arguments.specs, arguments.argnums, tree_flatten(arguments.operands)[1])
-        if key not in self._bound:
-            if len(self._bound) >= MOST_BOUND:
-                self._bound.clear()
+        key = (arguments.form, spec, *[leaf.shape for leaf in outputs], *[leaf.shape for leaf in arguments.leaves])
+        if key not in self._meanings:
+            shapes = tuple([tuple(leaf.shape) for leaf in outputs]), tuple([tuple(x.shape) for x in arguments.leaves])
             each = [
                 self._bind(pattern, argnums, operands, arguments, (*shapes, spec))
                 for pattern, argnums, operands in zip(self._patterns, self._argnums, arguments.operands, strict=True)
             ]
-            self._bound[key] = _Meaning(each, Contractions(tuple(chain(*(meant.results for meant in each)))))
-        return self._bound[key]
+            specs = [
+                [spec if slot < 0 else self._spec_of(argnums, slot, arguments) for slot in meant.nests]
+                for meant, argnums in zip(each, self._argnums, strict=True)
+            ]
+            nests = [(len(meant.results), nesting(form)) for meant, form in zip(each, specs, strict=True)]
+            _bounded(self._meanings)
+            self._meanings[key] = _Meaning(Contractions(tuple(chain(*(meant.results for meant in each)))), tuple(nests))
+        return self._meanings[key]
 
     def _bind(
         self, pattern: Pattern, argnums: Any, operands: Sequence[Any], arguments: Arguments, forms: tuple[Any, Any, Any]
@@ -298,14 +327,11 @@ class Einsum(Transform):
         """Nest the results, given the tensors that f returned."""
         _, (aux, _) = returned_with(tensors, recording)
         output, _ = tree_unflatten(recording.leaves, recording.spec)
-        spec = tree_flatten(output)[1]
         meaning = self._meaning(output, arguments)
         found, results, start = evaluation.contracted(meaning.wanted), [], 0
-        for meant, argnums in zip(meaning.each, self._argnums, strict=True):
-            part = found[start : start + len(meant.results)]
-            start += len(part)
-            specs = [spec if slot < 0 else self._spec_of(argnums, slot, arguments) for slot in meant.nests]
-            results.append(nested(part, specs))
+        for size, nest in meaning.nests:
+            results.append(nest(found[start : start + size]))
+            start += size
         result = tree_unflatten(results, self._spec)
         return (result, aux) if self._options.has_aux else result
 
@@ -327,6 +353,12 @@ class _Sampled(Einsum):
     def _given(self, given: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
         ((*operands,),) = super()._given(given)
         return [[*operands[: self._before], *(operands[self._before + use] for use in self._uses)]]
+
+
+def _bounded(kept: dict[Any, Any]) -> None:
+    """Drop what is kept if there is too much of it."""
+    if len(kept) >= MOST_KEPT:
+        kept.clear()
 
 
 def _check_argnums(name: str, argnums: Any) -> None:

@@ -137,6 +137,7 @@ __all__ = [
     "is_torch_function_enabled",
     "keystr",
     "leave_vmap",
+    "log_softmax",
     "math_attention",
     "maybe_current_level",
     "maybe_get_bdim",
@@ -155,6 +156,7 @@ __all__ = [
     "shown_conjugation",
     "skip_by_compiler",
     "softmax",
+    "softmax_back",
     "temporarily_clear_interpreter_stack",
     "tree_flatten",
     "tree_flatten_with_path",
@@ -173,7 +175,10 @@ __all__ = [
 is_autograd_view: Callable[[Tensor], bool] = Tensor._is_view
 base_of: Callable[[Tensor], Tensor | None] = attrgetter("_base")  # the tensor of which it is such a view
 hooks_of: Callable[[Tensor], dict[int, Any] | None] = attrgetter("_backward_hooks")
-softmax = torch._softmax  # the op itself, called without a search for its kernel from Python
+# Ops themselves, called without a search for their kernels from Python.
+log_softmax = torch._log_softmax
+softmax = torch._softmax
+softmax_back = torch._softmax_backward_data
 MAKE_SUBCLASS = Tensor._make_subclass.__name__  # of what makes a tensor of a subclass past all ops
 set_data = vars(TensorBase)["data"].__set__  # what a mode of torch functions sees when a tensor is given other data
 

@@ -11,7 +11,8 @@ from hofunc.arguments import as_input
 from hofunc.errors import ArgumentError
 from hofunc.graph.identity import plain
 from hofunc.graph.layout import memory_order
-from hofunc.internals import TreeSpec, keystr, tree_flatten, tree_flatten_with_path, tree_is_leaf, tree_unflatten
+from hofunc.internals import TreeSpec, keystr, tree_flatten_with_path, tree_is_leaf
+from hofunc.trees import tree_flatten, tree_unflatten
 
 
 class Signature:
@@ -41,7 +42,7 @@ class Signature:
         history: bool = False,
     ):
         self._name, self._inputs = name, inputs
-        paths, self._spec = tree_flatten_with_path((args, kwargs))
+        paths, self._spec = tree_flatten_with_path((args, kwargs))[0], tree_flatten((args, kwargs))[1]
         self._paths = tuple(_named(path) for path, _ in paths)
         self._others = {n: leaf for n, (_, leaf) in enumerate(paths) if not isinstance(leaf, torch.Tensor)}
         tensors = [(path, leaf) for path, leaf in paths if isinstance(leaf, torch.Tensor)]

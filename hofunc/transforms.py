@@ -24,7 +24,7 @@ from hofunc.graph.asking import recorded, source_of
 from hofunc.graph.draws import drawn_again
 from hofunc.graph.record import Recording
 from hofunc.graph.uncollected import uncollected
-from hofunc.internals import tree_flatten, tree_map_only, tree_unflatten
+from hofunc.internals import tree_map_only
 from hofunc.pieces import in_pieces
 from hofunc.plan.blueprint import Limits
 from hofunc.plan.planner import RowsError
@@ -32,6 +32,7 @@ from hofunc.plan.wanted import Wanted
 from hofunc.run.evaluate import Evaluation, evaluate
 from hofunc.run.nest import nested
 from hofunc.strict import check_dependence
+from hofunc.trees import tree_flatten, tree_unflatten
 from hofunc.views import Emit, run_now
 
 Function = Callable[..., Any]

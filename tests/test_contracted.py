@@ -137,6 +137,16 @@ def test_slots_by_several_arguments(pattern: str, argnums: tuple[int, ...], devi
     assert_equal(einsum(of_two, pattern, negative)(x, y), einsum(of_two, pattern, argnums)(x, y))
 
 
+def test_argnums_from_the_end_of_more_arguments(device: torch.device) -> None:
+    def product(*factors: Tensor) -> Tensor:
+        return torch.stack(factors).pow(3).prod()
+
+    factors = rand(device, 4).unbind()
+    transform = einsum(product, ", , , -> ", (1, 2, -2))
+    transform(*factors[:3])
+    assert_equal(transform(*factors), einsum(product, ", , , -> ", (1, 2, 2))(*factors))
+
+
 @pytest.mark.parametrize("shape", [(), (5,), (2, 3)])
 def test_an_ellipsis_stands_for_any_rows(shape: tuple[int, ...], device: torch.device) -> None:
     x = rand(device, *shape, 3)

@@ -169,7 +169,9 @@ def test_the_quick_softmax_is_the_op() -> None:
     x = torch.ones(3)
     with Ops() as mode:
         internals.softmax(x, 0, False)
-    assert mode.ops == [aten._softmax.default]
+        internals.log_softmax(x, 0, False)
+        internals.softmax_back(x, x, 0, x.dtype)
+    assert mode.ops == [aten._softmax.default, aten._log_softmax.default, aten._softmax_backward_data.default]
 
 
 # Ops.

@@ -14,6 +14,7 @@ LAYERS = [
     {"errors"},
     {"releases", "options"},
     {"internals"},
+    {"trees"},
     {"graph", "algebra"},
     {"rules", "views"},
     {"ops"},

@@ -24,15 +24,9 @@ from hofunc.graph.standin import Lift, in_transform, outside_transforms, stand_i
 from hofunc.graph.storage import Made
 from hofunc.graph.tape import Tape, is_recording
 from hofunc.graph.world import without_autocast
-from hofunc.internals import (
-    TreeSpec,
-    function_refused,
-    has_forward_level,
-    has_setup_context,
-    tree_flatten,
-    tree_map,
-)
+from hofunc.internals import TreeSpec, function_refused, has_forward_level, has_setup_context, tree_map
 from hofunc.options import records_forward, records_forwards
+from hofunc.trees import tree_flatten
 
 Function = Callable[..., Any]
 Result = TypeVar("Result")

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from itertools import chain, combinations, product
 from typing import NamedTuple
 
-from hofunc.algebra.compose import compose
 from hofunc.algebra.term import Factor, Term, with_slots
 from hofunc.graph.node import Ref
 from hofunc.plan.blocks import Local
 from hofunc.plan.contract import contract
 from hofunc.plan.jets import Jets
+from hofunc.plan.recipes import composed
 from hofunc.plan.slots import Bearer, Indices, Places, Slots, axes_of, canonical, deals, labelled, tied
 
 NONE = Slots((), (), ())
@@ -93,19 +93,19 @@ class Adjoints:
 
     def _led_back(self, start: Start, node: int, slots: Slots) -> Iterator[Term]:
         """Yield the adjoint of a node by those of the nodes that take it."""
-        sizes = self._jets.sizes(slots.bearers())
+        sizes = self._jets.sizes_of(slots)
         for taker, places in product(self._takers[node], subsets(len(slots.slots))):
             before = slots.part(places)
             rest = tuple([place for place in range(len(slots.slots)) if place not in places])
             slopes = self._slopes(taker, node, slots, rest) if (adjoints := self.along(start, taker, before)) else ()
             for (slope, indices, groups), adjoint in product(slopes, adjoints):
-                found = compose(adjoint, [slope, *[None] * len(before.open)])
+                found = composed(self._jets.builder, adjoint, [slope, *[None] * len(before.open)])
                 if found is None:
                     continue
                 count = len(before.open)  # whose slots stayed, and come first
                 turned = with_slots(found, (count, *range(count), *range(count + 1, len(found.slots))))
                 operands = slots.joining((places, *groups))
-                term = tied(turned, 1, (*before.open, *indices), slots.open, operands, sizes)
+                term = tied(self._jets.builder, turned, 1, (*before.open, *indices), slots.open, operands, sizes)
                 if term is not None:
                     yield term
 
@@ -127,7 +127,7 @@ class Adjoints:
                 inners = [self._jets.coefficient(operand, part) for operand, part in zip(others, parts, strict=True)]
                 for outer, *chosen in product(outers, *inners):
                     filled: list[Term | None] = [*chosen[:here], None, *chosen[here:]]
-                    term = compose(outer._replace(coefficient=outer.coefficient * times), filled)
+                    term = composed(self._jets.builder, outer._replace(coefficient=outer.coefficient * times), filled)
                     if term is not None:
                         yield term, tuple(chain(*(part.open for part in parts))), own
 
@@ -135,7 +135,13 @@ class Adjoints:
         """Return the local derivatives of a node, of orders from two on, as they enter the output."""
         adjoints = self.along(start, node, NONE)
         return {
-            key: [term for term in (compose(adjoint, [outer]) for adjoint, outer in product(adjoints, outers)) if term]
+            key: [
+                term
+                for term in (
+                    composed(self._jets.builder, adjoint, [outer]) for adjoint, outer in product(adjoints, outers)
+                )
+                if term
+            ]
             for key, outers in self._local[node].items()
             if len(key) > 1
         }

@@ -1,10 +1,8 @@
 """Contraction: from a term with many factors to one with at most one, lowered to mm, bmm and mul at plan time."""
 
 from collections.abc import Collection, Sequence
-from functools import lru_cache
 from math import prod
 
-import opt_einsum
 import torch
 
 from hofunc.algebra.labels import Label, labels_of
@@ -12,14 +10,13 @@ from hofunc.algebra.operators import Delta, Map, with_merged_selections
 from hofunc.algebra.term import Factor, Term, visible
 from hofunc.graph.node import Mask
 from hofunc.plan.operators import applied, masked, matrix, summable
+from hofunc.plan.paths import SHORT_VECTOR, SMALL_PRODUCT, Path, best_path
 from hofunc.plan.program import Builder, Register
+from hofunc.plan.rates import rates_of
 from hofunc.plan.recipes import composed_and
 from hofunc.views import Labelled, aligned, each, permuted
 
 Labels = tuple[Label, ...]
-
-SMALL_PRODUCT = 4  # up to so many entries, a batch of matrix products is slower than to multiply and to sum
-SHORT_VECTOR = 16  # likewise for products of matrices and vectors, of which multiplying makes nothing larger
 
 
 def contract(builder: Builder, term: Term) -> Term:
@@ -89,7 +86,7 @@ def product(builder: Builder, operands: Sequence[Labelled], keep: dict[Label, No
     for place, operand in enumerate(left):
         others = {label for other in (*left[:place], *left[place + 1 :]) for label in other.labels}
         left[place] = _summed(builder, operand, {*keep, *others})
-    for first, second in _path(left, keep):
+    for first, second in _path(builder, left, keep):
         one, other = left[first], left[second]
         left = [operand for place, operand in enumerate(left) if place not in (first, second)]
         needed = {*keep, *(label for operand in left for label in operand.labels)}
@@ -104,25 +101,14 @@ def _summed(builder: Builder, operand: Labelled, keep: set[Label]) -> Labelled:
     return Labelled(builder.emit(torch.sum, operand.tensor, dims), tuple(x for x in operand.labels if x in keep))
 
 
-def _path(operands: Sequence[Labelled], keep: dict[Label, None] | set[Label]) -> list[tuple[int, int]]:
+def _path(builder: Builder, operands: Sequence[Labelled], keep: dict[Label, None] | set[Label]) -> Path:
     if len(operands) < 3:
         return [(0, 1)] * (len(operands) - 1)
     numbers = {label: n for n, label in enumerate(dict.fromkeys(x for operand in operands for x in operand.labels))}
     subscripts = tuple(tuple(numbers[label] for label in operand.labels) for operand in operands)
     result = tuple(number for label, number in numbers.items() if label in keep)
-    return _cached_path(subscripts, result, tuple(label.size for label in numbers))
-
-
-@lru_cache(maxsize=4096)
-def _cached_path(
-    subscripts: tuple[tuple[int, ...], ...], result: tuple[int, ...], sizes: tuple[int, ...]
-) -> list[tuple[int, int]]:
-    letters = [opt_einsum.get_symbol(number) for number in range(len(sizes))]
-    inputs = ",".join("".join(letters[n] for n in labels) for labels in subscripts)
-    equation = f"{inputs}->{''.join(letters[n] for n in result)}"
-    shapes = [tuple(sizes[n] for n in labels) for labels in subscripts]
-    path, _ = opt_einsum.contract_path(equation, *shapes, shapes=True, optimize="auto")
-    return [tuple(sorted(step)) for step in path]
+    sizes = tuple(int(label.size) for label in numbers)
+    return best_path(subscripts, result, sizes, rates_of(builder.device), builder.dtype.itemsize)
 
 
 def _pair(builder: Builder, one: Labelled, other: Labelled, keep: set[Label]) -> Labelled:
@@ -148,10 +134,17 @@ def _pair(builder: Builder, one: Labelled, other: Labelled, keep: set[Label]) ->
         return _summed(builder, Labelled(builder.emit(torch.mul, *factors), labels), {*rows, *columns, *batch})
     if not batch and (split := _around(one.labels, summed)) is not None:
         return _inner_product(builder, one, other, split, summed, columns)
+    if not batch and _is_led_by(one.labels, summed) and _size(columns) < _size(rows):
+        one, other, rows, columns = other, one, columns, rows  # so that nothing is turned, and the last axis is long
     left = _matrix(builder, one, batch, rows, summed)
     right = _matrix(builder, other, batch, columns, summed, transposed=True)
     result = builder.emit(torch.bmm if batch else torch.mm, left, right)
     return _unmerged(builder, result, (batch, rows, columns) if batch else (rows, columns))
+
+
+def _is_led_by(labels: Labels, summed: Labels) -> bool:
+    """Tell whether the first labels are those that are summed."""
+    return {*labels[: len(summed)]} == {*summed}
 
 
 def _around(labels: Labels, summed: Labels) -> tuple[Labels, Labels] | None:

@@ -25,8 +25,9 @@ from hofunc.plan.contract import contract
 from hofunc.plan.estimate import fastest
 from hofunc.plan.jets import Jets
 from hofunc.plan.program import Builder
+from hofunc.plan.recipes import worked
 from hofunc.plan.reverse import reverse
-from hofunc.plan.slots import Bearer, Indices, multiplying, tied
+from hofunc.plan.slots import Bearer, Indices, Slots, multiplying, tied
 from hofunc.plan.wanted import Contraction, Contractions
 
 STRATEGIES = ("mixed", "reverse", "forward", "blocks", "each")
@@ -49,7 +50,7 @@ def contracted(builder: Builder, local: dict[int, Local], wanted: Contractions, 
         for contraction in contractions:
             name = own.get(contraction, strategy) if contraction.slots else "value"
             terms += contracting.by(name, contraction.of(graph))
-        added = accumulated(builder, [contract(builder, term) for term in terms])
+        added = accumulated(builder, [worked(builder, contract, term) for term in terms])
         if added:
             blocks[graph.outputs[contractions[0].output[0]], (number,)] = added
     return blocks
@@ -68,6 +69,7 @@ class _Contracting:
         self._jets = Jets(builder, local)
         self._adjoints = Adjoints(self._jets)
         self._whole: dict[int, Blocks] = {}  # derivatives, by order
+        self._met: dict[Slots, Slots] = {}
 
     def by(self, strategy: str, asked: Contraction) -> Iterator[Term]:
         """Yield the terms of which a contraction is the sum, not contracted yet."""
@@ -103,7 +105,7 @@ class _Contracting:
         start = asked.start(whole)
         late = _others(asked.operands, chain(start.operands, (operand.bearer for operand in whole.operands)))
         parts = [whole.part(places) for places in subsets(len(whole.slots))[1:-1]]
-        self._jets.fill(self._jets.before_nonlinear(), parts)
+        self._jets.fill(self._jets.before_nonlinear, parts)
         self._adjoints.fill(start, NONE)
         for node in sorted(self._local):
             for term in self._jets.composed(self._adjoints.through(start, node), whole, least=2):
@@ -113,9 +115,10 @@ class _Contracting:
         """Yield what arrives at the inputs of one slot as adjoints along all others."""
         whole, last = asked.whole(), asked.widest(self._graph)
         start, others = asked.start(whole), asked.others(whole, last)
+        others = self._met.setdefault(others, others)  # by each of many variables alone, along the same ones
         late = _others(asked.operands, chain(start.operands, (operand.bearer for operand in others.operands)))
         parts = [others.part(places) for places in subsets(len(others.slots))[1:]]
-        self._jets.fill(self._jets.before_nonlinear(), parts)
+        self._jets.fill(self._jets.before_nonlinear, parts)
         self._adjoints.fill(start, others)
         for node, indices in asked.slots[last]:
             operands = multiplying([asked.slots[last]], [(node, indices)], late)
@@ -139,7 +142,7 @@ class _Contracting:
     def _finished(self, asked: Contraction, term: Term, indices: Indices, operands: Sequence[Bearer]) -> Iterator[Term]:
         """Yield a term with the axes of the result, given the index of each of its axes, unless it vanishes."""
         apart = term._replace(out=(), slots=(*((axis,) for axis in term.out), *term.slots))
-        found = tied(apart, 0, indices, asked.result, operands, asked.sizes(self._graph))
+        found = tied(self._builder, apart, 0, indices, asked.result, operands, asked.sizes(self._graph))
         if found is not None:
             yield found._replace(out=sum(found.slots, ()), slots=())
 

@@ -219,6 +219,7 @@ def _of_jets(graph: Graph, local: Mapping[int, Local], wanted: Contractions, str
     sizes, rows = _sizes_of_row(graph), number_of_rows(graph) or 1
     width = sum(sizes[node] for node in local)
     met: set[Slots] = set()
+    same: dict[Slots, Slots] = {}  # of each of many variables alone, along the same ones
     for contraction in chain(*wanted.sums):
         asked = contraction.of(graph)
         whole = asked.whole()
@@ -226,6 +227,7 @@ def _of_jets(graph: Graph, local: Mapping[int, Local], wanted: Contractions, str
         count = len(whole.slots)
         if strategy == "reverse" and count:
             whole = asked.others(whole, asked.widest(graph))
+        whole = same.setdefault(whole, whole)
         top = count - 1 if strategy == "mixed" else len(whole.slots)
         for part in (whole.part(places) for places in subsets(len(whole.slots)) if len(places) <= top):
             known, _ = canonical(part)

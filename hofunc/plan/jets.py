@@ -10,13 +10,12 @@ Taylor-mode automatic differentiation for higher-order derivatives in JAX (2019)
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from functools import reduce
+from functools import cached_property, reduce
 from itertools import chain, product
 from math import prod
 from operator import or_
 from typing import NamedTuple
 
-from hofunc.algebra.compose import compose
 from hofunc.algebra.labels import labels_of
 from hofunc.algebra.partitions import Key
 from hofunc.algebra.term import Factor, Term, with_slots
@@ -25,6 +24,7 @@ from hofunc.plan.accumulate import accumulated
 from hofunc.plan.blocks import Local, is_nonlinear
 from hofunc.plan.contract import contract
 from hofunc.plan.program import Builder
+from hofunc.plan.recipes import composed, worked
 from hofunc.plan.slots import (
     Bearer,
     Slots,
@@ -77,6 +77,7 @@ class Jets:
         self._nodes = builder.lowered.graph.nodes
         self._coefficients: dict[tuple[int, Slots], Coefficient] = {}
         self._opened: dict[tuple[int, Slots], list[Term]] = {}  # those that are packed, with all their slots
+        self._sizes: dict[Slots, dict[str, int]] = {}
         self._filled: dict[Slots, set[int]] = defaultdict(set)  # the nodes whose coefficients are computed
         inputs = [number for number in builder.lowered.graph.inputs if self._nodes[number].active]
         self._depends = {number: 1 << number for number in inputs}  # sets of inputs, as the bits of a number
@@ -87,6 +88,12 @@ class Jets:
     def sizes(self, bearers: Iterable[Bearer]) -> dict[str, int]:
         """Return the size of every label that something bears."""
         return sizes_of(self._nodes, bearers)
+
+    def sizes_of(self, slots: Slots) -> dict[str, int]:
+        """Return the size of every label of some slots, and of their operands."""
+        if slots not in self._sizes:
+            self._sizes[slots] = self.sizes(slots.bearers())
+        return self._sizes[slots]
 
     def fill(self, nodes: Iterable[int], slots: Iterable[Slots]) -> None:
         """Compute coefficients from the inputs on, so that no later question goes deep."""
@@ -133,19 +140,19 @@ class Jets:
     def _symmetry(self, slots: Slots) -> tuple[tuple[str, ...], Symmetry] | None:
         """Return the open labels in which a coefficient is symmetric, and how it is packed, if it is."""
         names = symmetric(slots)
-        size = self.sizes(slots.bearers())[names[0]] if names else 0
+        size = self.sizes_of(slots)[names[0]] if names else 0
         return (names, Symmetry(self.builder, size, len(names))) if pays(size, len(names)) else None
 
     def _tightened(
         self, local: Local, slots: Slots, names: tuple[str, ...], symmetry: Symmetry
     ) -> Iterator[tuple[Term, bool]]:
         """Yield what `composed` does, and whether it is packed, as it is where all that it is made of can be."""
-        sizes = {**self.sizes(slots.bearers()), _PACKED: symmetry.entries}
+        sizes = {**self.sizes_of(slots), _PACKED: symmetry.entries}
         for outers, operands, parts, factors in self._dealt(local, slots, 1):
             if len(parts) == 1:  # all of it enters linearly, as it is kept
                 kept = self._kept(operands[0], slots)
                 for outer, (place, inners) in product(outers, enumerate(kept)):
-                    found = (compose(outer, [inner]) for inner in inners)
+                    found = (composed(self.builder, outer, [inner]) for inner in inners)
                     yield from ((term, place == 1) for term in found if term is not None)
                 continue
             inners = [self.coefficient(operand, part) for operand, part in zip(operands, parts, strict=True)]
@@ -154,14 +161,14 @@ class Jets:
                 is_packed = None not in tight
                 packed = names if is_packed else ()
                 borne = tuple(chain(*(_names(part.open, packed) for part in parts)))
-                term = compose(outer, tight if is_packed else chosen)
-                term = term and tied(term, 0, borne, _names(slots.open, packed), factors, sizes)
+                term = composed(self.builder, outer, tight if is_packed else chosen)
+                term = term and tied(self.builder, term, 0, borne, _names(slots.open, packed), factors, sizes)
                 if term is not None:
                     yield term, is_packed
 
     def _seeds(self, node: int, slots: Slots) -> Iterator[Term]:
         """Yield the coefficient of an input, which has none along several slots."""
-        names = labelled(self.sizes(slots.bearers()))
+        names = labelled(self.sizes_of(slots))
         for bearer in slots.slots[0] if len(slots.slots) == 1 else ():
             if bearer[0] == node:
                 operands = multiplying(slots.slots, [bearer], (operand.bearer for operand in slots.operands))
@@ -171,13 +178,13 @@ class Jets:
 
     def composed(self, local: Local, slots: Slots, least: int = 1) -> Iterator[Term]:
         """Yield the sum over the ways to deal slots out to those of local derivatives of some order at least."""
-        sizes = self.sizes(slots.bearers())
+        sizes = self.sizes_of(slots)
         for outers, operands, parts, factors in self._dealt(local, slots, least):
             indices = tuple(chain(*(part.open for part in parts)))
             inners = [self.coefficient(operand, part) for operand, part in zip(operands, parts, strict=True)]
             for outer, *chosen in product(outers, *inners):
-                term = compose(outer, chosen)
-                term = term and tied(term, 0, indices, slots.open, factors, sizes)
+                term = composed(self.builder, outer, chosen)
+                term = term and tied(self.builder, term, 0, indices, slots.open, factors, sizes)
                 if term is not None:
                     yield term
 
@@ -197,7 +204,7 @@ class Jets:
 
     def added(self, terms: Iterable[Term]) -> list[Term]:
         """Contract terms and add them up."""
-        return accumulated(self.builder, [contract(self.builder, term) for term in terms])
+        return accumulated(self.builder, [worked(self.builder, contract, term) for term in terms])
 
     def carries(self, node: int, terms: Iterable[Term], *, is_adjoint: bool) -> None:
         """Take note that a node carries terms, and of how many vectors they are: its own labels are none of theirs."""
@@ -207,8 +214,9 @@ class Jets:
             register = term.factors[0].source if term.factors else self.builder.value(node)
             self.builder.carried.setdefault(node, []).append((register, count, is_adjoint))
 
+    @cached_property
     def before_nonlinear(self) -> set[int]:
-        """Return the nodes whose coefficients are asked for below the highest order: what nonlinear ones take."""
+        """The nodes whose coefficients are asked for below the highest order: what nonlinear ones take."""
         left = [
             operand for node in self.local if is_nonlinear(self.local[node]) for operand in self._nodes[node].operands
         ]

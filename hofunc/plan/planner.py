@@ -11,10 +11,10 @@ from hofunc.errors import ArgumentError, PlanningWarning, warn
 from hofunc.options import max_plan_seconds
 from hofunc.plan.blocks import Local, local_blocks
 from hofunc.plan.blueprint import Blueprint, Limits, Peak, drawn, own_peak
-from hofunc.plan.cost import rates_of
 from hofunc.plan.estimate import Estimate, estimates
 from hofunc.plan.packing import DirectionsError
 from hofunc.plan.program import TooManyStepsError, device_of
+from hofunc.plan.rates import rates_of
 from hofunc.plan.rows import number_of_rows, with_rows
 from hofunc.plan.strategies import is_directional, propagated, strategies_of
 from hofunc.plan.wanted import Contractions, Wanted, highest

@@ -10,44 +10,14 @@ from hofunc.errors import ArgumentError, BranchError
 from hofunc.graph.layout import COMPUTED_AGAIN, as_pairs
 from hofunc.graph.node import Call, Graph, Node, Ref, call_of, fill, refs
 from hofunc.graph.reads import identical
-from hofunc.internals import OpOverload, softmax
+from hofunc.internals import OpOverload
 from hofunc.plan.chunks import Chunks
 from hofunc.plan.operators import zeros
 from hofunc.plan.program import Given, Program, Register, Step, finished
+from hofunc.plan.quick import QUICK
 
 aten = torch.ops.aten
 
-# What computes the same as an op without the overhead of finding the op's kernel from Python, about 1 microsecond.
-_QUICK: dict[Any, Callable] = {
-    **COMPUTED_AGAIN,
-    aten._softmax.default: softmax,
-    aten.add.Tensor: torch.add,
-    aten.addmm.default: torch.addmm,
-    aten.bmm.default: torch.bmm,
-    aten.cos.default: torch.cos,
-    aten.div.Tensor: torch.div,
-    aten.exp.default: torch.exp,
-    aten.expand.default: torch.Tensor.expand,
-    aten.log.default: torch.log,
-    aten.mm.default: torch.mm,
-    aten.mul.Tensor: torch.mul,
-    aten.neg.default: torch.neg,
-    aten.permute.default: torch.permute,
-    aten.pow.Tensor_Scalar: torch.pow,
-    aten.relu.default: torch.relu,
-    aten.select.int: torch.select,
-    aten.sigmoid.default: torch.sigmoid,
-    aten.sin.default: torch.sin,
-    aten.sqrt.default: torch.sqrt,
-    aten.squeeze.dim: torch.squeeze,
-    aten.sub.Tensor: torch.sub,
-    aten.sum.default: torch.sum,
-    aten.sum.dim_IntList: torch.sum,
-    aten.t.default: torch.t,
-    aten.tanh.default: torch.tanh,
-    aten.transpose.int: torch.transpose,
-    aten.unsqueeze.default: torch.unsqueeze,
-}
 _VIEWS = (
     aten._unsafe_view.default,
     aten.expand.default,
@@ -189,7 +159,7 @@ class Whole:
         return [Step(target.index, as_pairs, (whole,))]
 
     def _step(self, target: Register, node: Node, call: Call, operands: tuple[Register, ...]) -> Step:
-        quick = _QUICK.get(node.op)
+        quick = COMPUTED_AGAIN.get(node.op) or QUICK.get(node.op)
         if quick is None or node.kwargs:
             return Step(target.index, _placed(call), operands)
         supply = iter(operands)

@@ -219,8 +219,14 @@ class Builder:
         return device_of(self.lowered.graph)
 
     def like(self) -> Register:
-        """Return some register of the program's dtype and device, from which to make new tensors."""
-        return self.value(self.lowered.graph.outputs[0])
+        """Return some register of the program's dtype and device, from which to make new tensors.
+
+        It is an input, which need not be computed, if all that is given is on one device.
+        """
+        graph, output = self.lowered.graph, self.lowered.graph.outputs[0]
+        if len({node.device for node in graph.nodes if node.is_given}) > 1:
+            return self.value(output)
+        return self.value(next((n for n in graph.inputs if graph.nodes[n].dtype == self.dtype), output))
 
     def program(self, outputs: Sequence[Register]) -> Program:
         """Return the program that computes the outputs, without steps that they do not need."""

@@ -159,6 +159,32 @@ def _composition(builder: Builder, outer: Term, inners: Sequence[Term | None]) -
     return found
 
 
+def joined(
+    builder: Builder, work: Callable[[Term], Term | None], term: Term, sources: Sequence[Any], *beside: Hashable
+) -> Term | None:
+    """Return what comes of a term, composed with another of given sources, worked out once for all of the same axes.
+
+    Args:
+        builder: Keeps what is known.
+        work: Works it out for the term times one: its first factors are of the given sources, and then of the term's.
+        term: The term.
+        sources: What the factors of the other term name.
+        *beside: What else it depends on.
+    """
+    key = (joined, beside, _axes(term))
+    known = builder.recipes.get(key)
+    if known is None:
+        found = work(term._replace(coefficient=1))
+        builder.recipes[key] = known = (term, found and interned(builder, found))
+    template = known[1]
+    if template is None:
+        return None
+    named = [*sources, *(factor.source for factor in term.factors)]
+    own = [Factor(source, factor.axes) for source, factor in zip(named, template.factors, strict=False)]
+    factors = (*own, *template.factors[len(named) :])
+    return Term(template.coefficient * term.coefficient, factors, template.out, template.slots)
+
+
 def composed(builder: Builder, outer: Term, inners: Sequence[Term | None]) -> Term | None:
     """Return what `compose` returns."""
     return _composition(builder, outer, inners).of(outer, inners)
@@ -190,6 +216,31 @@ def composed_and(
     registers = [s if type(s) is Register else builder.tensor(s, factor.axes) for s, factor in named]
     (result,) = found.recipe.followed(builder, registers, coefficient * count)
     return result
+
+
+def worked(builder: Builder, contract: Callable[[Builder, Term], Term], term: Term) -> Term:
+    """Return the contraction of a term, by the recipe of its pattern, by a function that takes a step of planning."""
+    if not term.factors or any(isinstance(factor.source, _OPERATORS) for factor in term.factors):
+        return contract(builder, term)
+    builder.spend()
+    recipe = builder.recipes.get((contract, _axes(term)))
+    if recipe is None:
+        recipe = _recipe(builder, contract, interned(builder, term))
+        builder.recipes[contract, _axes(term)] = recipe._replace(terms=(term,))
+    registers = [builder.tensor(factor.source, factor.axes) for factor in term.factors]
+    (result,) = recipe.followed(builder, registers, term.coefficient)
+    return result
+
+
+def _recipe(builder: Builder, contract: Callable[[Builder, Term], Term], term: Term) -> Recipe:
+    """Return how a term is contracted that has the axes of its pattern."""
+    key = (contract, _axes(term))
+    if key not in builder.recipes:
+        draft, names = _Draft(builder), [Register(-1 - number) for number in range(len(term.factors))]
+        unit = [Factor(name, factor.axes) for name, factor in zip(names, term.factors, strict=True)]
+        result = contract(draft, term._replace(coefficient=1, factors=tuple(unit)))
+        builder.recipes[key] = draft.recipe(names, [result], (term,))
+    return builder.recipes[key]
 
 
 def _parts(outer: Term, inners: Sequence[Term | None]) -> tuple[float, list[Any]]:

@@ -6,7 +6,7 @@ output or by a slot that is not there yet; all others are summed as soon as ever
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import chain, combinations, permutations
 from typing import NamedTuple
 
@@ -15,6 +15,8 @@ from hofunc.algebra.labels import Axes, Label, Segment, extent, full
 from hofunc.algebra.partitions import set_partitions
 from hofunc.algebra.term import Factor, Term
 from hofunc.graph.node import Node, Ref
+from hofunc.plan.program import Builder
+from hofunc.plan.recipes import joined
 
 Index = str | int  # the name of a label, or the one place that is taken of an axis
 Indices = tuple[Index, ...]
@@ -38,8 +40,17 @@ class Operand(NamedTuple):
 MOST_ORDERS = 6  # slots, up to which all their orders are compared
 
 
-class Slots(NamedTuple):
+class _Slots(NamedTuple):
+    slots: tuple[Slot, ...]
+    operands: tuple[Operand, ...]
+    open: tuple[str, ...]
+
+
+class Slots(_Slots):
     """Some slots of a contracted derivative, with the operands whose labels they bear.
+
+    A slot may be one of hundreds of variables, each with an operand, and every node is asked for its coefficient along
+    it. So slots are hashed once, and keep their parts.
 
     Attributes:
         slots: The indices of every slot.
@@ -47,12 +58,25 @@ class Slots(NamedTuple):
         open: The labels that are kept, in order.
     """
 
-    slots: tuple[Slot, ...]
-    operands: tuple[Operand, ...]
-    open: tuple[str, ...]
+    @cached_property
+    def _hash(self) -> int:
+        return tuple.__hash__(self)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _parts(self) -> "dict[Places, Slots]":
+        return {}
 
     def part(self, places: Places) -> "Slots":
         """Return some of the slots, with what multiplies them alone; labels that others bear are open."""
+        if places not in self._parts:
+            self._parts[places] = self._part(places)
+        return self._parts[places]
+
+    def _part(self, places: Places) -> "Slots":
+        """Work out a part, see above."""
         inside = tuple([self.slots[place] for place in places])
         outside = [self.slots[place] for place in range(len(self.slots)) if place not in places]
         operands = [operand for operand in self.operands if {*operand.home} <= {*places}]
@@ -62,9 +86,19 @@ class Slots(NamedTuple):
         moved = tuple([Operand(bearer, tuple([places.index(place) for place in home])) for bearer, home in operands])
         return Slots(inside, moved, tuple([name for name in borne if name in asked]))
 
-    def joining(self, groups: Sequence[Places]) -> list[Bearer]:
+    @cached_property
+    def _homes(self) -> dict[Places, list[Bearer]]:
+        """The operands by their home, of which there are few."""
+        found: dict[Places, list[Bearer]] = {}
+        for bearer, home in self.operands:
+            found.setdefault(home, []).append(bearer)
+        return found
+
+    def joining(self, groups: Iterable[Places]) -> list[Bearer]:
         """Return the operands that multiply what is here, and none of some groups of it alone."""
-        return [bearer for bearer, home in self.operands if not any({*home} <= {*group} for group in groups)]
+        inside = [{*group} for group in groups]
+        left = (own for home, own in self._homes.items() if not any({*home} <= group for group in inside))
+        return [*chain(*left)]
 
     def bearers(self) -> Iterator[Bearer]:
         """Yield all that bears a label."""
@@ -276,13 +310,20 @@ def labelled(sizes: Sizes) -> dict[str, Label]:
 
 
 def tied(
-    term: Term, beside: int, indices: Indices, kept: Sequence[str], operands: Sequence[Bearer], sizes: Sizes
+    builder: Builder,
+    term: Term,
+    beside: int,
+    indices: Indices,
+    kept: Sequence[str],
+    operands: Sequence[Bearer],
+    sizes: Sizes,
 ) -> Term | None:
     """Make axes of one label equal, multiply by operands, and sum over the labels that are not kept.
 
     It is one composition, with a term that has the labels for its axes.
 
     Args:
+        builder: Keeps what is known of terms of the same axes.
         term: A term, whose slots have one axis each beyond the first.
         beside: How many slots are left as they are.
         indices: The index of each other slot.
@@ -295,6 +336,20 @@ def tied(
     """
     if tuple(indices) == tuple(kept) and not operands:
         return term
+
+    def work(unit: Term) -> Term | None:
+        return _tied(unit, beside, indices, kept, operands, sizes)
+
+    names, sources = tuple([own for _, own in operands]), [Ref(node) for node, _ in operands]
+    borne = {*indices, *kept, *chain(*names)}
+    known = tuple([(name, size, getattr(size, "factor", 0)) for name, size in sizes.items() if name in borne])
+    return joined(builder, work, term, sources, beside, tuple(indices), tuple(kept), names, known)
+
+
+def _tied(
+    term: Term, beside: int, indices: Indices, kept: Sequence[str], operands: Sequence[Bearer], sizes: Sizes
+) -> Term | None:
+    """Compose a term with one that has the labels for its axes, see above."""
     axes = tuple([axis for (axis,) in term.slots[beside:]])
     labels = labelled(sizes)
     factors = tuple([Factor(Ref(node), axes_of(names, labels)) for node, names in operands])

@@ -12,7 +12,7 @@ from hofunc.algebra.operators import Map
 from hofunc.algebra.term import Factor, Term
 from hofunc.errors import ArgumentError
 from hofunc.graph.functions import as_op
-from hofunc.graph.node import Call, Graph, Node, Ref
+from hofunc.graph.node import Call, Graph, Node, Ref, refs
 from hofunc.internals import OpOverload
 from hofunc.rules.axes import broadcast, subscripted
 from hofunc.rules.expansion import Expansion
@@ -352,8 +352,8 @@ def define_masked(op: Any, masks: Callable[..., Sequence[Call | None]]) -> None:
     Args:
         op: The op.
         masks: Called with the op's arguments, Refs in place of tensors, and a Ref to the result as ``out``; returns
-            the call that computes the mask of each tensor, broadcast to the result, or None for one without a
-            derivative.
+            the call that computes the mask of each tensor, or None for one without a derivative. The mask is of the
+            shape of the result, or of that of the only tensor that the call takes.
 
     Raises:
         ArgumentError: It is no op, or has a rule already.
@@ -374,8 +374,14 @@ def define_masked(op: Any, masks: Callable[..., Sequence[Call | None]]) -> None:
     def parts(site: Site) -> dict[int, list[Term]]:
         operands, out = broadcast(*site.shapes)
         calls = site.bind(partial(masks, out=Ref(site.node.number)), map(site.ref, range(len(operands))))
+        numbers = [operand.number for operand in site.operands]
+
+        def axes_of(call: Call) -> Axes:
+            taken = {ref.node for ref in refs(call.args)}
+            return operands[numbers.index(*taken)] if len(taken) == 1 and taken <= {*numbers} else out
+
         return {
-            place: [Term(1, (Factor(call, out),), out, (axes,))]
+            place: [Term(1, (Factor(call, axes_of(call)),), out, (axes,))]
             for place, (axes, call) in enumerate(zip(operands, calls, strict=True))
             if call is not None
         }

@@ -13,6 +13,7 @@ from hofunc.internals import DisableTorchFunctionSubclass, has_forward_level
 from hofunc.plan.blueprint import Blueprint
 from hofunc.plan.chunks import Chunks, joint_of
 from hofunc.plan.program import Program, Register, Step
+from hofunc.plan.quick import QUICK
 
 Runner = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
 
@@ -176,7 +177,8 @@ def _expression(step: Step, names: _Names, variables: _Variables) -> str:
     registers = iter([variables[arg.index] for arg in step.args])
     positional = [_template(arg, registers, names) for arg in step.function.args]
     keywords = [f"{key}={_template(arg, registers, names)}" for key, arg in step.function.kwargs]
-    return f"{names[step.function.op]}({', '.join(positional + keywords)})"
+    op = step.function.op
+    return f"{names[QUICK.get(op, op)]}({', '.join(positional + keywords)})"
 
 
 def _template(arg: Any, registers: Iterator[str], names: _Names) -> str:

@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
-from hofunc.internals import TreeSpec, tree_unflatten
+from hofunc.internals import TreeSpec
+from hofunc.trees import tree_unflatten
 
 Nest = Callable[[Sequence[Any]], Any]
 
@@ -16,11 +17,21 @@ def nested(blocks: Sequence[Any], specs: Sequence[TreeSpec]) -> Any:
         blocks: One for every choice of a leaf of each.
         specs: The structures.
     """
+    return nesting(specs)(blocks)
+
+
+def nesting(specs: Sequence[TreeSpec]) -> Nest:
+    """Return a function that nests blocks by some structures, see `nested`."""
     counts = [spec.num_leaves for spec in specs]
-    for depth in reversed(range(len(specs))):
-        nest, count = nest_of(specs[depth]), counts[depth]
-        blocks = [nest(blocks[place * count : (place + 1) * count]) for place in range(prod(counts[:depth]))]
-    return blocks[0]
+    nests = [nest_of(spec) for spec in specs]
+    levels = [(nests[depth], counts[depth], range(prod(counts[:depth]))) for depth in reversed(range(len(specs)))]
+
+    def nest_all(blocks: Sequence[Any]) -> Any:
+        for nest, count, places in levels:
+            blocks = [nest(blocks[place * count : (place + 1) * count]) for place in places]
+        return blocks[0]
+
+    return nest_all
 
 
 def nest_of(spec: TreeSpec) -> Nest:

@@ -106,6 +106,16 @@ def test_steps_that_are_no_views(build: Build, steps: list[str], device: torch.d
     assert [name for name in got if name not in views] == steps
 
 
+def test_where_what_is_summed_comes_first_the_long_axis_stays_last(device: torch.device) -> None:
+    i, j, n = labels(3, 2, 7)
+    draw = RandomTerms(0)
+    term = Term(1, (draw.factor(axes(i, n)), draw.factor(axes(j, i))), axes(n), (axes(j),))
+    bench = Workbench(draw, device)
+    got = contract(bench.builder, bench.named(term))
+    assert labels_of(got.factors[0].axes) == [j, n]
+    assert assert_contracts(term, draw, device) == ["mm"]
+
+
 @pytest.mark.parametrize(
     ("summed", "around"),
     [

@@ -13,8 +13,9 @@ from hofunc.algebra.labels import Label, full
 from hofunc.algebra.term import Factor, Term, relabelled
 from hofunc.plan.accumulate import accumulated
 from hofunc.plan.blocks import local_blocks
-from hofunc.plan.contract import contracted
-from hofunc.plan.recipes import composed, interned
+from hofunc.plan.contract import contract, contracted
+from hofunc.plan.recipes import composed, interned, worked
+from hofunc.plan.slots import tied
 from hofunc.plan.strategies import propagated
 from hofunc.rules.lower import lower
 from tests.algebra.dense import RandomTerms
@@ -99,3 +100,34 @@ def test_what_repeats_is_worked_out_once(strategy: str, device: torch.device) ->
         builder, _ = propagated(lowered, local_blocks(lowered, 2), (2,), strategy)
         counts.append(len(builder.recipes))
     assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_contractions_of_other_tensors_and_coefficients(seed: int, device: torch.device) -> None:
+    draw = RandomTerms(seed)
+    shape = draw.shape(2)
+    first = compose(draw.term(draw.shape(1), shape), [draw.term(shape, draw.shape(1))])
+    if first is None:
+        return
+    terms = [first, with_others(draw, first, 0.5), relabelled(with_others(draw, first, -3))]
+    bench = Workbench(draw, device)
+    for term in terms:
+        got = worked(bench.builder, contract, bench.named(term))
+        assert len(got.factors) <= 1
+        np.testing.assert_allclose(bench.meaning([got]), bench.expected([term]), rtol=1e-12, atol=1e-12)
+
+
+def test_slots_are_tied_once_for_all_terms_of_the_same_axes(device: torch.device) -> None:
+    draw = RandomTerms(0)
+    x, y, out = Label(3), Label(3), Label(2)
+    axes = ((full(out),),), (((full(x),),), ((full(y),),))
+    first = Term(2, (draw.factor(((full(out),), (full(x),), (full(y),))),), *axes)
+    terms = [first, with_others(draw, first, -3)]
+    bench, sizes = Workbench(draw, device), {"i": 3}
+    for term in terms:
+        got = tied(bench.builder, bench.named(term), 0, ("i", "i"), (), (), sizes)
+        assert got is not None
+        assert got.coefficient == term.coefficient
+        assert not got.slots
+        (factor,) = got.factors
+        assert factor.axes[1] == factor.axes[2]  # the diagonal, which is summed

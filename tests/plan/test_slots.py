@@ -92,3 +92,17 @@ def test_slots_with_like_operands_are_alike() -> None:
 def test_exchanges_are_few_however_many_slots_are_alike() -> None:
     assert len(deals(slots("0" * 8), (2,))) == 4  # 1 + 7, 2 + 6, 3 + 5, 4 + 4
     assert sum(deal.times for deal in deals(slots("0" * 8), (2,))) == 127
+
+
+def test_a_part_is_worked_out_once() -> None:
+    whole = slots("ijj")
+    assert whole.part((0, 1)) is whole.part((0, 1))
+    assert whole.part((0, 1)).slots == whole.slots[:2]
+    assert hash(whole) == hash(slots("ijj"))
+    assert whole == slots("ijj")
+
+
+def test_operands_join_where_no_group_has_all_of_their_home() -> None:
+    whole = Slots(slots("ij").slots, (Operand((V, ("i", "j")), (0, 1)), Operand((V, ("i",)), (0,))), ("b",))
+    assert whole.joining([(0,), (1,)]) == [(V, ("i", "j"))]
+    assert whole.joining([(0, 1)]) == []

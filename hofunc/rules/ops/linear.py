@@ -61,14 +61,14 @@ def _trace(site: Site, x: Axes) -> dict[int, list[Term]]:
 # Masks. Where a condition holds, the tensor is passed on.
 
 
-def holds(condition: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    """Return a condition in the shape of out."""
-    return condition.to(torch.bool).expand_as(out)
+def holds(condition: torch.Tensor) -> torch.Tensor:
+    """Return where a condition holds."""
+    return condition.to(torch.bool)
 
 
-def fails(condition: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    """Return where a condition does not hold, in the shape of out."""
-    return ~holds(condition, out)
+def fails(condition: torch.Tensor) -> torch.Tensor:
+    """Return where a condition does not hold."""
+    return ~holds(condition)
 
 
 def mask(condition: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
@@ -92,15 +92,15 @@ def upper_triangle(out: torch.Tensor, diagonal: int) -> torch.Tensor:
 
 
 def _where(condition: Ref, x: Any, y: Any, out: Ref) -> tuple[Call | None, ...]:
-    calls = (Mask(holds, (condition, out)), Mask(fails, (condition, out)))
+    calls = (Mask(holds, (condition,)), Mask(fails, (condition,)))
     return (None, *(call for call, tensor in zip(calls, (x, y), strict=True) if isinstance(tensor, Ref)))
 
 
 define_masked(aten.where.self, _where)
 define_masked(aten.where.ScalarSelf, _where)
 define_masked(aten.where.ScalarOther, _where)
-define_masked(aten.masked_fill.Scalar, lambda x, at, value, out: (Mask(fails, (at, out)), None))
-define_masked(aten.masked_fill.Tensor, lambda x, at, value, out: (Mask(fails, (at, out)), None, Mask(holds, (at, out))))
+define_masked(aten.masked_fill.Scalar, lambda x, at, value, out: (Mask(fails, (at,)), None))
+define_masked(aten.masked_fill.Tensor, lambda x, at, value, out: (Mask(fails, (at,)), None, Mask(holds, (at,))))
 define_masked(aten.maximum.default, lambda x, y, out: (Call(larger, (x, y, out)), Call(larger, (y, x, out))))
 define_masked(aten.minimum.default, lambda x, y, out: (Call(larger, (y, x, out)), Call(larger, (x, y, out))))
 define_masked(aten.tril.default, lambda x, k=0, *, out: (Call(lower_triangle, (out, k)),))

@@ -112,16 +112,17 @@ def nll_loss(
 ) -> tuple[Tensor, Tensor]:
     """Return the negative log-likelihood loss over classes in dim 1 (dim 0 without a batch), and the total weight."""
     classes = 1 if x.dim() > 1 else 0
-    ignored = target == ignore_index
-    safe = torch.where(ignored, 0, target)
+    kept = target != ignore_index
+    safe = torch.where(kept, target, 0)
     picked = x.gather(classes, safe.unsqueeze(classes)).squeeze(classes)
-    weights = torch.ones_like(picked.detach()) if weight is None else weight.take(safe)
-    weights = weights.masked_fill(ignored, 0)
-    losses = torch.where(ignored, 0, -picked * weights)
+    weights = kept.to(x.dtype) if weight is None else torch.where(kept, weight.take(safe), 0)
     total = weights.sum()
+    whole = total.clamp(min=1) if weight is None else total  # a count, of none as well, by which to divide is safe
+    shares = weights / whole if reduction == MEAN else weights
+    losses = torch.where(kept, -picked * shares, 0)
     if reduction == NONE:
         return losses, total
-    return (losses.sum() / total if reduction == MEAN else losses.sum()), total
+    return (losses.sum() + 0 / total if reduction == MEAN else losses.sum()), total  # the mean of nothing is nan
 
 
 define_composite(aten.nll_loss_forward.default, nll_loss)

@@ -25,6 +25,7 @@ from hofunc.algebra.operators import Map
 from hofunc.algebra.partitions import set_partitions
 from hofunc.algebra.term import Factor, Term
 from hofunc.graph.node import Call, Ref
+from hofunc.internals import softmax_back
 from hofunc.rules.axes import dims_of
 from hofunc.rules.kinds import KeepsZeros, Positions, Site
 from hofunc.rules.ops.linear import reduced
@@ -113,6 +114,11 @@ def _itself(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
+def _laid_out(p: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
+    """Permute the axes of probabilities, unless they are in order."""
+    return p if order == tuple(range(len(order))) else p.permute(order)
+
+
 def _centred(
     tensor: torch.Tensor, x: torch.Tensor, function: Callable, args: tuple, order: tuple[int, ...], count: int
 ) -> torch.Tensor:
@@ -120,7 +126,7 @@ def _centred(
 
     It is taken twice, since what rounding leaves of it the first time may be larger than all else.
     """
-    p, dims = function(x, *args).permute(order), tuple(range(-count, 0))
+    p, dims = _laid_out(function(x, *args), order), tuple(range(-count, 0))
     tensor = tensor - (tensor * p).sum(dims, keepdim=True)
     return tensor - (tensor * p).sum(dims, keepdim=True)
 
@@ -129,7 +135,7 @@ def _centred_back(
     tensor: torch.Tensor, x: torch.Tensor, function: Callable, args: tuple, order: tuple[int, ...], count: int
 ) -> torch.Tensor:
     """Apply the transpose of `_centred`."""
-    p, dims = function(x, *args).permute(order), tuple(range(-count, 0))
+    p, dims = _laid_out(function(x, *args), order), tuple(range(-count, 0))
     tensor = tensor - p * tensor.sum(dims, keepdim=True)
     return tensor - p * tensor.sum(dims, keepdim=True)
 
@@ -138,7 +144,9 @@ def _changed(
     tensor: torch.Tensor, x: torch.Tensor, function: Callable, args: tuple, order: tuple[int, ...], count: int
 ) -> torch.Tensor:
     """Apply the Jacobian of softmax, which is its own transpose."""
-    p = function(x, *args).permute(order)
+    p = _laid_out(function(x, *args), order)
+    if count == 1 and tensor.shape == p.shape and tensor.dtype == p.dtype:
+        return softmax_back(tensor, p, -1, p.dtype)
     return p * (tensor - (tensor * p).sum(tuple(range(-count, 0)), keepdim=True))
 
 

@@ -166,3 +166,11 @@ def test_a_mask_of_a_function_that_is_linear_is_its_derivative(device: torch.dev
     derivative = hofunc.hod(lambda x: torch.where(HIDDEN.to(device), 0, x), 1, layout="compact")(rand(device, 2, 3))
     assert derivative.pattern == "b c, b c"
     assert torch.equal(derivative.dense().reshape(6, 6), torch.diag((~HIDDEN.to(device)).double().flatten()))
+
+
+def test_a_mask_needs_its_condition_alone(device: torch.device) -> None:
+    x, hidden = rand(device, 2, 3), torch.tensor([True, False], device=device)[:, None]
+    f = lambda x: torch.where(hidden, x.sin(), 0).sum()  # noqa: E731
+    assert torch.equal(hofunc.hod(f, 2)(x), torch.func.hessian(f)(x))
+    ops = [node.target for node in hofunc.hod(f, 1).plan(x).to_fx().graph.nodes]
+    assert torch.ops.aten.sin.default not in ops

@@ -191,3 +191,36 @@ def test_cross_entropy_of_a_sigmoid_that_is_one_has_torchs_slope(device: torch.d
     x, t = torch.tensor([40.0, -800.0], device=device, dtype=torch.float64), torch.tensor([0.0, 1.0], device=device)
     f = lambda x: F.binary_cross_entropy(x.sigmoid(), t.double(), reduction="sum")  # noqa: E731
     assert torch.equal(hofunc.jacobian(f)(x), torch.func.jacrev(f)(x))
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("targets", [[0, -100, 2], [-100, -100, -100]])
+@pytest.mark.parametrize("weights", [None, [1.0, 0.5, 2.0]])
+def test_ignored_targets_are_as_by_torch(
+    targets: list[int], weights: list[float] | None, reduction: str, device: torch.device
+) -> None:
+    x, target = rand(device, 3, 3), torch.tensor(targets, device=device)
+    weight = None if weights is None else torch.tensor(weights, dtype=x.dtype, device=device)
+
+    def loss(x: Tensor) -> Tensor:
+        return F.cross_entropy(x, target, weight=weight, reduction=reduction)
+
+    value, first, second = hofunc.derivatives(loss, 2)(x)
+    torch.testing.assert_close(value, loss(x), equal_nan=True)  # the mean of nothing is nan
+    torch.testing.assert_close(first, torch.func.jacrev(loss)(x))
+    torch.testing.assert_close(second, torch.func.hessian(loss)(x))
+
+
+def test_a_plan_refuses_targets_that_are_no_classes(device: torch.device) -> None:
+    x, target = rand(device, 3, 3), torch.tensor([0, 1, 2], device=device)
+    plan = hofunc.hvp(F.cross_entropy).plan(x, target, vector=x)
+    with pytest.raises((RuntimeError, IndexError), match="out of bounds"):
+        plan(x, target + 1, vector=x)
+
+
+def test_the_value_of_a_loss_is_not_computed_for_its_derivatives(device: torch.device) -> None:
+    x, target = rand(device, 3, 3), torch.tensor([0, 1, 2], device=device)
+    graph = hofunc.hvp(F.cross_entropy).plan(x, target, vector=x).to_fx().graph
+    ops = [node.target for node in graph.nodes]
+    assert torch.ops.aten.nll_loss_forward.default not in ops
+    assert ops.count(torch.ops.aten.gather.default) == 0
