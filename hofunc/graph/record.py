@@ -15,7 +15,7 @@ from hofunc.graph.draws import differs_by_row, drawn_again
 from hofunc.graph.functions import as_op
 from hofunc.graph.identity import PLAIN, plain, variable_of
 from hofunc.graph.layout import COMPUTED_AGAIN
-from hofunc.graph.node import Call, Graph
+from hofunc.graph.node import CONSTANT, Call, Graph
 from hofunc.graph.purity import FunctionMet, refuse_function
 from hofunc.graph.reads import Reads
 from hofunc.graph.spots import Spots
@@ -174,7 +174,9 @@ def _has_outer_history(recording: Recording, tape: Tape) -> bool:
     made = tape.made()
     if any(type(value) is Parameter and not made.has(value) for value in recording.values):
         return True
-    return _leads_outside(recording.values if tape.hides_history else recording.outputs, made)
+    # what autograd knows of outputs may end at a write, and then what the function captured tells
+    given = (node.number for node in recording.graph.nodes if tape.hides_history and node.op is CONSTANT)
+    return _leads_outside([*recording.outputs, *(recording.values[number] for number in given)], made)
 
 
 def _leads_outside(tensors: Sequence[torch.Tensor], made: Made) -> bool:
