@@ -124,6 +124,7 @@ __all__ = [
     "has_definition",
     "has_forward_level",
     "has_setup_context",
+    "has_weak_reference",
     "hides_conjugation",
     "hides_ops",
     "hooks_of",
@@ -354,6 +355,11 @@ def before_swaps(check: Callable[[Tensor, Tensor], None]) -> None:
         swap(t1, t2)
 
     torch._C._swap_tensor_impl = checked
+
+
+def has_weak_reference(error: RuntimeError) -> bool:
+    """Tell whether an error is that two tensors cannot exchange what they hold, as one has a weak reference."""
+    return str(error).startswith("Cannot swap") and "weakref" in str(error)
 
 
 def compiled_by_inductor(module: torch.fx.GraphModule, tensors: Sequence[Tensor], options: dict[str, Any]) -> Any:

@@ -4,6 +4,7 @@ import ast
 import copy
 import inspect
 import re
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -677,3 +678,13 @@ def test_what_is_called_before_swaps(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.utils.swap_tensors(one, other)
     assert [*map(id, swapped[0])] == [id(one), id(other)]
     assert (one.tolist(), other.tolist()) == ([0, 0], [1])
+
+
+def test_tensors_with_weak_references_are_not_swapped() -> None:
+    one, other = torch.ones(1), torch.zeros(1)
+    held = weakref.ref(one)
+    with pytest.raises(RuntimeError) as caught:
+        torch.utils.swap_tensors(one, other)
+    assert internals.has_weak_reference(caught.value)
+    assert not internals.has_weak_reference(RuntimeError("another"))
+    assert held() is one

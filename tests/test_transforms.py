@@ -10,6 +10,9 @@ from torch import Tensor
 
 import hofunc
 from hofunc import hod
+from hofunc.graph import record
+from hofunc.graph.node import Graph
+from hofunc.graph.record import replay
 from tests.cases import distinct, mixed, rand
 from tests.checks import assert_equal
 from verification.oracles import nested_reverse, relative_error
@@ -168,6 +171,105 @@ def test_autograd_goes_through_code_that_writes_in_place(strategy: str, x: Tenso
     with torch.autograd.forward_ad.dual_level():
         dual = summed(torch.autograd.forward_ad.make_dual(weight.detach(), x[1]), True)
         assert_equal(torch.autograd.forward_ad.unpack_dual(dual).tangent, expected @ x[1])
+
+
+def _over_zeros(x: Tensor, w: Tensor) -> Tensor:
+    z = torch.zeros_like(x)
+    z.add_(x * w)
+    return z.exp()
+
+
+def _over_a_constant_that_was_used(x: Tensor, w: Tensor) -> Tensor:
+    c = torch.full_like(x, 2.0)
+    before = x * w * c
+    c.mul_(x * w)
+    return c * before
+
+
+def _over_a_result_that_was_used(x: Tensor, w: Tensor) -> Tensor:
+    y = (x * w).exp()
+    before = y * y
+    y.add_(x)
+    return y * before
+
+
+def _over_what_a_write_took(x: Tensor, w: Tensor) -> Tensor:
+    y, c = torch.ones_like(x), torch.full_like(x, 2.0)
+    y.mul_(x * w).mul_(c)
+    c.add_(x)
+    return y * c
+
+
+def _in_parts(x: Tensor, w: Tensor) -> Tensor:
+    z = torch.zeros(2, 3, dtype=x.dtype, device=x.device)
+    z[0], z[1, :2], z[:, 2] = x * w, (w * x.sin())[1:], x[0] * w[1]
+    return z[0] * 1 + z[1].exp()
+
+
+def _in_parts_read_as_written(x: Tensor, w: Tensor) -> Tensor:
+    z = torch.zeros(2, 3, dtype=x.dtype, device=x.device)
+    z[0] = (x * w).exp()
+    z[1] = 0
+    return z[0]
+
+
+def _across_memory(x: Tensor, w: Tensor) -> Tensor:
+    z = torch.zeros(3, 2, dtype=x.dtype, device=x.device).t()
+    z[0] = (x * w).exp()
+    z[1, ::2] = (x * w)[:2]
+    return z.sin().sum(0)
+
+
+WRITES: list[tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]] = [
+    (_over_zeros, lambda x, w: (x * w).exp()),
+    (_over_a_constant_that_was_used, lambda x, w: (2 * x * w) * (2 * x * w)),
+    (_over_a_result_that_was_used, lambda x, w: ((x * w).exp() + x) * (2 * x * w).exp()),
+    (_over_what_a_write_took, lambda x, w: 2 * x * w * (2 + x)),
+    (
+        _in_parts,
+        lambda x, w: (
+            torch.stack([x[0] * w[0], x[1] * w[1], x[0] * w[1]])
+            + torch.stack([w[1] * x[1].sin(), w[2] * x[2].sin(), x[0] * w[1]]).exp()
+        ),
+    ),
+    (_in_parts_read_as_written, lambda x, w: (x * w).exp()),
+    (
+        _across_memory,
+        lambda x, w: (x * w).exp().sin() + torch.stack([x[0] * w[0], 0 * x[0], x[1] * w[1]]).sin(),
+    ),
+]
+
+
+@pytest.mark.parametrize(("writing", "written_out"), WRITES, ids=[name.__name__ for name, _ in WRITES])
+def test_backward_through_what_was_written(
+    writing: Callable[..., Tensor], written_out: Callable[..., Tensor], x: Tensor, device: torch.device
+) -> None:
+    weight = rand(device, 3, seed=5).requires_grad_()
+    got = hod(lambda x: writing(x, weight), 2)(x[0])
+    assert_equal(got, nested_reverse(lambda x: written_out(x, weight), 2)(x[0]))
+    expected = grad(lambda w: nested_reverse(lambda x: written_out(x, w), 2)(x[0]).sin().sum())(weight.detach())
+    assert_equal(torch.autograd.grad(got.sin().sum(), weight)[0], expected)
+
+
+def test_only_what_depends_on_what_was_written_over_is_computed_again(
+    x: Tensor, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weight, counts = rand(device, 3, seed=5).requires_grad_(), []
+
+    def counted(graph: Graph, inputs: Any, known: Any) -> list[Tensor]:
+        counts.append(len(graph.nodes) - len(known))
+        return replay(graph, inputs, known)
+
+    def f(x: Tensor, writes: bool) -> Tensor:
+        z = torch.zeros_like(x)
+        z.add_((x * weight).sin().exp())
+        return z.exp().add_(x) if writes else z.exp()
+
+    monkeypatch.setattr(record, "replay", counted)
+    hod(lambda x: f(x, False), 2)(x[0])
+    assert not counts
+    hod(lambda x: f(x, True), 2)(x[0])
+    assert counts[-1] == 3  # what was written over, what autograd saved of it, and the sum
 
 
 def test_backward_to_the_parameters_of_a_module(x: Tensor, device: torch.device) -> None:

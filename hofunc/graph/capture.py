@@ -114,7 +114,7 @@ class CapturingTape(ReadingTape):
         if storage_key(tensor) not in self._memory or id(root_of(tensor)) in self.captured:
             return False  # of what was captured, f may have captured views as well
         self._flush()
-        self._storages.refresh(tensor)
+        self._storages.refresh((tensor,))
         return self.ledger.node_of(tensor) is not None or storage_key(tensor) in self._own
 
     def _is_known(self, tensor: torch.Tensor) -> bool:

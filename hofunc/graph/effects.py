@@ -10,16 +10,23 @@ from hofunc.internals import OpOverload, schema_of
 
 
 class Effects(NamedTuple):
-    """What the schema of an op says: the names of the arguments it writes, and whether what it returns is a view.
+    """What the schema of an op says.
 
-    The former are in the order in which its functional form returns what is written to them: those for results first;
-    beside them stand their places among the arguments.
+    Attributes:
+        op: The op.
+        writes: The names of the arguments that it writes, in the order in which its functional form returns what is
+            written to them: those for results first.
+        aliases: Whether what it returns is a view.
+        places: The places of the arguments that it writes.
+        makes: Whether it makes a tensor of numbers or of a shape. Torch gives the caller of such an op another tensor
+            with the same memory, which takes one more op, if somebody holds the one that the op returned.
     """
 
     op: OpOverload
     writes: tuple[str, ...]
     aliases: bool
     places: tuple[int, ...]
+    makes: bool
 
 
 def effects(op: OpOverload) -> Effects:
@@ -29,9 +36,11 @@ def effects(op: OpOverload) -> Effects:
         arguments, returns = schema_of(op).arguments, schema_of(op).returns
         written = [a for a in arguments if a.alias_info is not None and a.alias_info.is_write]
         writes = tuple(a.name for a in sorted(written, key=lambda a: not a.kwarg_only))
-        places = tuple(map([argument.name for argument in arguments].index, writes))
+        names = [argument.name for argument in arguments]
+        places = tuple(map(names.index, writes))
         aliases = any(r.alias_info is not None for r in returns) or "unsafe_" in schema_of(op).name
-        known = _EFFECTS[id(op)] = Effects(op, writes, aliases, places)
+        makes = "pin_memory" in names and "non_blocking" not in names
+        known = _EFFECTS[id(op)] = Effects(op, writes, aliases, places, makes)
     return known
 
 
@@ -55,37 +64,60 @@ def functional_form(op: OpOverload) -> OpOverload | None:
     return None
 
 
-def completed(op: OpOverload, form: OpOverload, args: tuple, kwargs: dict) -> dict:
-    """Return the keyword arguments with the defaults of an in-place op that its functional form does not have."""
-    left_out = {name: value for place, name, value in _defaults(op, form) if place >= len(args)}
-    return {**left_out, **kwargs}
+class InPlace(NamedTuple):
+    """How an op that writes is recorded.
+
+    Attributes:
+        op: The op.
+        form: The op that computes what it writes.
+        several: Whether that returns more than one tensor, or a list of them.
+        draws: Whether what it writes are random numbers.
+        defaults: The arguments of the op that have to be given to its form, with their places and defaults.
+        beside: The places of the new tensors that the op returns beside those that it writes to, as batch_norm does.
+    """
+
+    op: OpOverload
+    form: OpOverload
+    several: bool
+    draws: bool
+    defaults: tuple[tuple[int, str, Any], ...]
+    beside: tuple[int, ...]
+
+    def options(self, args: tuple, kwargs: dict) -> dict:
+        """Return the keyword arguments of a call of its form, of those of a call of the op."""
+        left_out = {name: value for place, name, value in self.defaults if place >= len(args)}
+        given = {**left_out, **kwargs}
+        return {name: value for name, value in given.items() if name not in effects(self.op).writes} if given else given
+
+    def returned_beside(self, out: Any) -> list[torch.Tensor]:
+        """Return the new tensors among what the op returned; its form returns them first."""
+        outputs = out if isinstance(out, list | tuple) else (out,)
+        return [outputs[place] for place in self.beside]
 
 
-@cache
-def _defaults(op: OpOverload, form: OpOverload) -> list[tuple[int, str, Any]]:
-    """Return the arguments of an op that have to be given to its functional form, with their places and defaults."""
-    needed = {argument.name for argument in schema_of(form).arguments if not argument.has_default_value()}
-    arguments = enumerate(schema_of(op).arguments)
-    return [(place, a.name, a.default_value) for place, a in arguments if a.name in needed]
+def in_place(op: OpOverload) -> InPlace | None:
+    """Return how an op that writes is recorded; None if no op computes what it writes."""
+    known = _IN_PLACE.get(id(op))
+    if known is None and (form := functional_form(op)) is not None:
+        needed = {argument.name for argument in schema_of(form).arguments if not argument.has_default_value()}
+        arguments, returns = enumerate(schema_of(op).arguments), enumerate(schema_of(op).returns)
+        known = _IN_PLACE[id(op)] = InPlace(
+            op,
+            form,
+            len(schema_of(form).returns) > 1 or isinstance(schema_of(form).returns[0].type, torch.ListType),
+            torch.Tag.nondeterministic_seeded in op.tags and schema_of(op).name.endswith("_"),
+            tuple((place, a.name, a.default_value) for place, a in arguments if a.name in needed),
+            tuple(place for place, value in returns if value.alias_info is None),
+        )
+    return known
+
+
+_IN_PLACE: dict[int, InPlace] = {}  # by id likewise
 
 
 def is_view(op: Any) -> bool:
     """Tell whether an op returns a tensor that shares the storage of the one it takes."""
     return effects(op).aliases if isinstance(op, OpOverload) else op in (in_memory_order, restrided)
-
-
-def returned_beside(op: OpOverload, out: Any) -> list[torch.Tensor]:
-    """Return the new tensors that an op returned beside those that it wrote to: batch_norm writes to its statistics."""
-    if not schema_of(op).returns:
-        return []
-    outputs = out if isinstance(out, list | tuple) else (out,)
-    return [value for value, returns in zip(outputs, schema_of(op).returns, strict=True) if returns.alias_info is None]
-
-
-def returns_several(form: OpOverload) -> bool:
-    """Tell whether an op returns more than one tensor, or a list of them."""
-    returns = schema_of(form).returns
-    return len(returns) > 1 or isinstance(returns[0].type, torch.ListType)
 
 
 def _returns_lists(form: OpOverload) -> bool:

@@ -5,6 +5,7 @@ storage was allocated for, so that what lies along some of them still does.
 """
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
@@ -90,7 +91,10 @@ def within(layout: Layout, memory: Layout) -> Layout | None:
 
 def read_strided(memory: torch.Tensor, layout: Layout) -> torch.Tensor:
     """Return the tensor that lies in memory at a layout."""
-    return memory.reshape(-1).index_select(0, places(layout, memory.device)).reshape(layout.size)
+    vector = memory.reshape(-1)
+    if (start := _start_of_run(layout)) is not None:
+        return vector.narrow(0, start, prod(layout.size)).clone().reshape(layout.size)
+    return vector.index_select(0, places(layout, memory.device)).reshape(layout.size)
 
 
 def restrided(memory: torch.Tensor, layout: Layout) -> torch.Tensor:
@@ -100,8 +104,22 @@ def restrided(memory: torch.Tensor, layout: Layout) -> torch.Tensor:
 
 def write_strided(memory: torch.Tensor, value: torch.Tensor, layout: Layout) -> torch.Tensor:
     """Return the memory with a tensor written into it at a layout."""
-    written = memory.reshape(-1).index_copy(0, places(layout, memory.device), value.reshape(-1))
+    vector, values = memory.reshape(-1), value.reshape(-1)
+    if (start := _start_of_run(layout)) is not None:
+        written = torch.slice_scatter(vector, values, 0, start, start + prod(layout.size))
+    else:
+        written = vector.index_copy(0, places(layout, memory.device), values)
     return written.reshape(memory.shape)
+
+
+def _start_of_run(layout: Layout) -> int | None:
+    """Return where a tensor starts whose elements follow one another in memory; None for others."""
+    count = 1
+    for size, stride in zip(reversed(layout.size), reversed(layout.stride), strict=True):
+        if size != 1 and stride != count:
+            return None
+        count *= size
+    return layout.offset
 
 
 def overwritten(

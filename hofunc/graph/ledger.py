@@ -8,7 +8,7 @@ import torch
 
 from hofunc.errors import UntracedError
 from hofunc.graph.draws import is_random
-from hofunc.graph.identity import PLAIN, Place, check_class, check_elements, place_of, plain, tensors_in
+from hofunc.graph.identity import PLAIN, Place, check_class, check_elements, place_of, plain
 from hofunc.graph.layout import in_memory_order, layout_of, memory_order, restrided, within
 from hofunc.graph.node import CONSTANT, INPUT, Graph, Node, Ref, exact
 from hofunc.graph.spots import Spots
@@ -151,16 +151,19 @@ class Ledger:
             self._cut(root)
         return id(root) in self.tracked
 
-    def nodes_of(self, args: Any) -> list[int]:
-        """Return the nodes of the tensors among arguments that have one.
+    def nodes_of(self, tensors: Iterable[torch.Tensor]) -> list[int]:
+        """Return the nodes of those of some tensors that have one.
 
         Raises:
             UntracedError: A tensor is of a class that computes ops out of sight.
         """
-        tensors = tensors_in(args)
+        found = []
         for tensor in tensors:
-            check_class(tensor)
-        return [node for node in map(self.node_of, tensors) if node is not None]
+            if type(tensor) not in PLAIN:
+                check_class(tensor)
+            if (node := self.node_of(tensor)) is not None:
+                found.append(node)
+        return found
 
     def _aliased(self, value: torch.Tensor) -> int:
         """Return the node of the tensor that lies where an alias lies."""

@@ -8,7 +8,7 @@ from hofunc.graph.effects import effects
 from hofunc.graph.identity import storage_key, tensors_in
 from hofunc.graph.ledger import Ledger
 from hofunc.graph.node import INPUT
-from hofunc.internals import OpOverload
+from hofunc.internals import OpOverload, identity_of
 
 _SET_STORAGE = (torch.ops.aten.set_.source_Storage, torch.ops.aten.set_.source_Storage_storage_offset)  # by deepcopy
 
@@ -65,8 +65,9 @@ class Memory:
 
     def _enter(self, tensor: torch.Tensor) -> int:
         """Return the key of a tensor's storage, which is kept."""
-        self._held.append(tensor.untyped_storage() if tensor.layout is torch.strided else tensor)
-        return storage_key(tensor)
+        held = tensor.untyped_storage() if tensor.layout is torch.strided else tensor
+        self._held.append(held)
+        return identity_of(held) if held is not tensor else id(tensor)
 
 
 def _allocates(op: Any) -> bool:

@@ -38,7 +38,7 @@ def check_written(op: Any, args: tuple, kwargs: dict, owner: Owner) -> list[torc
     Raises:
         MutationError: It writes to an input or to a captured tensor.
     """
-    _, names, _, places = effects(op)
+    _, names, _, places, _ = effects(op)
     passed = (args[at] if at < len(args) else kwargs.get(name) for name, at in zip(names, places, strict=True))
     written = tensors_in([*passed])
     if any(owner(tensor) is None for tensor in written):
@@ -58,7 +58,7 @@ def check_replaced(ledger: Ledger, tensor: torch.Tensor) -> None:
     Raises:
         MutationError: It does.
     """
-    if ledger.nodes_of(tensor) or id(tensor) in ledger.constants:
+    if ledger.nodes_of((tensor,)) or id(tensor) in ledger.constants:
         raise MutationError(
             "hofunc: f sets the data of a tensor that it has used",
             got=f"other data for a tensor of shape {tuple(tensor.shape)}",
@@ -97,7 +97,7 @@ def check_unbatched(ledger: Ledger, asked: Any, by: Any) -> None:
     Raises:
         BranchError: One of them depends on an input that stands for a batch.
     """
-    reached, seen = ledger.nodes_of(asked), set()
+    reached, seen = ledger.nodes_of(tensors_in(asked)), set()
     while reached:
         index = reached.pop()
         if index in ledger.batched:

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from hofunc.graph.identity import tensors_in
 from hofunc.graph.node import Call, Ref
 from hofunc.graph.reads import Contents
 from hofunc.graph.tape import Tape
@@ -46,8 +47,9 @@ class ReadingTape(Tape):
     def _note(self, op: Any, args: tuple, kwargs: dict, value: Any) -> None:
         """Note what an op has read, if that depends on an input."""
         self._settle()
-        self._storages.refresh((args, kwargs))
-        if not self.ledger.nodes_of((args, kwargs)):
+        tensors = tensors_in((args, kwargs))
+        self._storages.refresh(tensors)
+        if not self.ledger.nodes_of(tensors):
             return
         operands: list[int] = []
         template = self.ledger.encode(args, operands)
@@ -58,5 +60,5 @@ class ReadingTape(Tape):
         """Note that the numbers in tensors are read past the ops."""
         super().read(tensors, by)
         for tensor in tensors:
-            for number in self.ledger.nodes_of(tensor):
+            for number in self.ledger.nodes_of((tensor,)):
                 self.readings.append(Reading(Call(Contents(by), (Ref(number),)), (number,), tensor.detach().clone()))

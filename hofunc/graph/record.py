@@ -1,7 +1,7 @@
 """Recording a function, with real values or with stand-ins, and replaying what was recorded."""
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import nullcontext
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
@@ -11,7 +11,6 @@ from torch.autograd.graph import get_gradient_edge
 from torch.nn import Parameter
 
 from hofunc.graph import control as _control  # noqa: F401 - gives operators that take functions their meaning
-from hofunc.graph import swaps as _swaps  # noqa: F401 - refuses what no mode sees
 from hofunc.graph.draws import differs_by_row, drawn_again
 from hofunc.graph.functions import as_op
 from hofunc.graph.identity import PLAIN, plain, variable_of
@@ -22,6 +21,7 @@ from hofunc.graph.reads import Reads
 from hofunc.graph.spots import Spots
 from hofunc.graph.standin import Lift, in_transform, outside_transforms, stand_in
 from hofunc.graph.storage import Made
+from hofunc.graph.swaps import check_swap
 from hofunc.graph.tape import Tape, is_recording
 from hofunc.graph.world import without_autocast
 from hofunc.internals import TreeSpec, function_refused, has_forward_level, has_setup_context, tree_map
@@ -83,6 +83,7 @@ def made_recordable(recorded: Callable[[bool], Result], *, follow: bool = False)
                 met_before.add(met.function)
             follow = follow or not has_setup_context(met.function)  # what f does may depend on it, as what that does
         except RuntimeError as error:
+            check_swap(error)
             if (function := function_refused(error)) is not None:
                 if not records_forward(function):
                     refuse_function(function, error)
@@ -133,21 +134,21 @@ def _record_values(f: Function, inputs: Sequence[torch.Tensor], others: Any, fol
     has_history = any(value.requires_grad for value in recording.values)
     if has_history:
         tape.check_hooks()
-        has_history = any(tensor.requires_grad for tensor in inputs) or _has_outer_history(recording, tape.made())
+        has_history = any(tensor.requires_grad for tensor in inputs) or _has_outer_history(recording, tape)
         if not has_history and not is_recording():  # which would take what is detached for constants
             values = [value.detach() if value.requires_grad else value for value in recording.values]
             recording = recording._replace(values=values)
-    if tape.hides_history and ((has_grad and has_history) or has_forward_level()):
-        # what autograd knows of a tensor that was written to is not what the graph does
-        recording = recording._replace(values=without_autocast(_replayed, recording, inputs))
+    is_followed = (has_grad and has_history) or has_forward_level()
+    if is_followed and (hidden := tape.histories_hidden(recording.graph)):
+        recording = recording._replace(values=without_autocast(_replayed, recording, inputs, hidden))
     return recording
 
 
-def _replayed(recording: Recording, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Return the values of a recording with the history that the graph says."""
-    nodes, values = recording.graph.nodes, recording.values
-    constants = {node.number: values[node.number] for node in nodes if node.op is CONSTANT}
-    return replay(recording.graph, [*map(plain, inputs)], constants)
+def _replayed(recording: Recording, inputs: Sequence[torch.Tensor], hidden: Set[int]) -> list[torch.Tensor]:
+    """Return the values of a recording with the history that the graph says, which those of some nodes do not have."""
+    graph, values = recording.graph, recording.values
+    known = {node.number: values[node.number] for node in graph.nodes if node.number not in hidden}
+    return replay(graph, [*map(plain, inputs)], known)
 
 
 def _watching(tape: Tape, asked: list[bool]) -> Reads:
@@ -162,11 +163,14 @@ def _noting(tape: Tape, asked: list[bool]) -> Callable[[torch.Tensor, str], None
     return lambda tensor, _: asked.append(tape.knows(tensor))
 
 
-def _has_outer_history(recording: Recording, made: Made) -> bool:
+def _has_outer_history(recording: Recording, tape: Tape) -> bool:
     """Tell whether the outputs may have derivatives by what the function captured."""
+    made = tape.made()
     if any(type(value) is Parameter and not made.has(value) for value in recording.values):
         return True
-    return _leads_outside(recording.outputs, made)
+    # what autograd knows of outputs may end at a write, and then what the function captured tells
+    given = (node.number for node in recording.graph.nodes if tape.hides_history and node.op is CONSTANT)
+    return _leads_outside([*recording.outputs, *(recording.values[number] for number in given)], made)
 
 
 def _leads_outside(tensors: Sequence[torch.Tensor], made: Made) -> bool:
@@ -225,22 +229,22 @@ def _recording(tape: Tape, result: Any) -> Recording:
 def replay(
     graph: Graph,
     inputs: Sequence[torch.Tensor],
-    constants: Mapping[int, torch.Tensor],
+    known: Mapping[int, torch.Tensor],
     numbers: Mapping[int, float] = MappingProxyType({}),
 ) -> list[torch.Tensor]:
-    """Compute the value of every node again, from other inputs.
+    """Compute the values of nodes again, from other inputs.
 
     Args:
         graph: The graph.
         inputs: One tensor for each of the graph's inputs.
-        constants: The value of each of its constants, by node.
+        known: The value of each of its constants, by node, and of others that need not be computed.
         numbers: Of those that stand for numbers, what ops take in their place.
     """
-    result: dict[int, Any] = {**constants, **dict(zip(graph.inputs, inputs, strict=True)), **numbers}
+    result: dict[int, Any] = {**known, **dict(zip(graph.inputs, inputs, strict=True)), **numbers}
     latest: tuple[Call | None, int] = (None, 0)  # the latest call that returned several outputs, and which was taken
     outputs: Any = None
     for node in graph.nodes:
-        if node.is_given:
+        if node.number in result:
             continue
         call = Call(_AGAIN.get(id(node.op), node.op), node.args, node.kwargs)
         if node.output is None:
@@ -250,5 +254,5 @@ def replay(
             outputs = call(*[result[operand] for operand in node.operands])
         latest = call, node.output
         result[node.number] = outputs[node.output]
-    result.update({number: constants[number] for number in numbers})
+    result.update({number: known[number] for number in numbers})
     return [result[node.number] for node in graph.nodes]

@@ -8,15 +8,16 @@ second run of the function, and it follows writes inside torch's own composite o
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
 
 from hofunc.errors import UntracedError
-from hofunc.graph.draws import drawn, is_random
-from hofunc.graph.effects import completed, effects, functional_form, is_view, returned_beside, returns_several
-from hofunc.graph.identity import plain, reading_of, root_of, storage_key, tensors_in
+from hofunc.graph.draws import drawn
+from hofunc.graph.effects import functional_form, in_place, is_view
+from hofunc.graph.identity import plain, reading_of, root_of, storage_key
 from hofunc.graph.layout import (
     COMPUTED_AGAIN,
     Layout,
@@ -29,14 +30,21 @@ from hofunc.graph.layout import (
 )
 from hofunc.graph.ledger import Ledger, with_history
 from hofunc.graph.memory import Memory
-from hofunc.graph.node import Ref
+from hofunc.graph.node import Graph, Ref, call_of
 from hofunc.graph.numerals import Op, as_held, as_read, real_layout_of
 from hofunc.graph.overlaps import Overlaps, places_of
-from hofunc.internals import is_autograd_view, schema_of, temporarily_clear_interpreter_stack
+from hofunc.internals import (
+    has_forward_level,
+    is_autograd_view,
+    maybe_current_level,
+    temporarily_clear_interpreter_stack,
+)
 
 
 def copied(tensor: torch.Tensor) -> torch.Tensor:
     """Return a copy that has the autograd history of a tensor, which copies made below autograd do not have."""
+    if not tensor.requires_grad and not has_forward_level():
+        return tensor.clone()
     with with_history():
         return tensor.clone()
 
@@ -84,6 +92,7 @@ class _Storage:
         layout: Where its real numbers lie.
         order: Their axes in the order of memory.
         is_filled: Whether every place of the storage is an element of the owner.
+        is_owner: Whether the contents are just what the owner is: it has its axes in the order of memory, too.
         contents: The node of all that the storage held before what is left, by family: that of the owner is None,
             another is the node that detached it.
         whole: A node of what lay where the owner does, if there are no contents of that yet.
@@ -97,6 +106,7 @@ class _Storage:
         self.layout = real_layout_of(owner)
         self.order = memory_order(self.layout.stride)
         self.is_filled = owner.numel() * owner.element_size() == owner.untyped_storage().nbytes()
+        self.is_owner = self.is_filled and self.order == (*range(owner.dim()),) and not as_held(owner)
         self.contents: dict[int | None, int] = {}
         self.whole: int | None = whole
         self.left: list[_Write] = []
@@ -163,6 +173,9 @@ class Storages:
         self._known: dict[int, int] = {}  # how many writes there had been when the node of a tensor was recorded
         self._families: dict[int, int | None] = {}  # of the nodes that writes left, which are no views any more
         self._roots: dict[int, int] = {}  # the families of tensors that are no nodes and no views of any, by their ids
+        self._changed: set[int] = set()  # the nodes that were added here, or moved with a history
+        self._moved: set[int] = set()  # those of what was written over that had none
+        self._filled: dict[int, set[int]] = {}  # the nodes of what was written over such alone, and of these
         self._same: dict[int, torch.Tensor] = {}  # what an alias stands for that was detached inside a forward, by id
         self.kept: list[torch.Tensor] = []
 
@@ -191,11 +204,32 @@ class Storages:
                 return True
         return False
 
-    def refresh(self, args: Any) -> None:
-        """Make the ledger know every tensor among the arguments as it is after the latest write to its storage."""
-        for tensor in tensors_in(args) if self.exist else ():
+    def rewritten(self, graph: Graph) -> set[int]:
+        """Return the nodes of which autograd may not know what the graph says, since something was written to.
+
+        They are those of what is written, of what it is written over, which a step may have saved, and all that follow.
+        Of what is written over what has no history autograd knows all; the write itself saves none of that.
+        """
+        if not self._changed and not self._moved:
+            return set()
+        reached = set(self._changed)
+        calls = {call_of(graph.nodes[number]) for number in reached if graph.nodes[number].output is not None}
+        for node in graph.nodes:
+            operands = {*node.operands} - self._filled.get(node.number, set())
+            is_drawn_with_one = calls and node.output is not None and call_of(node) in calls
+            if is_drawn_with_one or not (reached.isdisjoint(operands) and self._moved.isdisjoint(operands)):
+                reached.add(node.number)
+        return {number for number in reached if not graph.nodes[number].is_given}
+
+    def refresh(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Make the ledger know every one of some tensors as it is after the latest write to its storage."""
+        if not self.exist:
+            return
+        before = len(self._ledger.nodes)
+        for tensor in tensors:
             if storage_key(tensor) in self._storages:
                 self._refresh(tensor)
+        self._changed.update(range(before, len(self._ledger.nodes)))
 
     def _refresh(self, tensor: torch.Tensor) -> None:
         """Make the ledger know one such tensor.
@@ -219,6 +253,8 @@ class Storages:
     def _read(self, storage: _Storage, tensor: torch.Tensor, family: int | None) -> int:
         """Read a tensor from the contents of its storage, and return the node."""
         index, layout, ops = self._contents(storage, family), real_layout_of(tensor), as_read(tensor)
+        if storage.is_owner and layout == storage.layout and not ops and storage.contents.keys() == {None}:
+            return index
         if not ops:
             return self._ledger.add(tensor, read_strided, (Ref(index), layout), (index,))
         index = self._computed(read_strided, (index,), layout)
@@ -246,11 +282,13 @@ class Storages:
         """Execute an op that changes the shape of its tensor but writes no element, and record it as a view."""
         tensor, ledger = args[0], self._ledger
         index = ledger.index_of(tensor)
+        first = len(ledger.nodes)
         with torch.enable_grad():
             before = tensor[...]
         for number in self._memory.values_in(tensor):
             if ledger.values[number] is tensor:
                 ledger.values[number] = before
+                self._changed.add(number)
         storage = self._storages.get(storage_key(tensor))
         if storage is not None and storage.as_made is tensor:
             storage.as_made = before
@@ -259,6 +297,7 @@ class Storages:
         self.kept.append(before)
         out = op(*args, **kwargs)
         ledger.enter([(functional_form(op), (before, *args[1:]), kwargs, tensor)])
+        self._changed.update(range(first, len(ledger.nodes)))
         self.adopt(tensor)
         return out
 
@@ -268,36 +307,37 @@ class Storages:
         Raises:
             UntracedError: No op computes what this one writes.
         """
-        form = functional_form(op)
-        if form is None:
+        known = in_place(op)
+        if known is None:
             raise UntracedError(
                 "hofunc: f writes in place by an op that has no functional form",
                 got=str(op),
                 expected="an in-place op with a counterpart that returns its result",
                 remedy="Compute a new tensor instead.",
             )
-        seen = torch.is_grad_enabled()
+        seen, first = torch.is_grad_enabled(), len(self._ledger.nodes)
         with torch.enable_grad():  # the copies made here are no steps of f
-            for tensor in written:
-                self._open(tensor)
+            storages = [*map(self._opened, written)]
             before = [(self._ledger.tracked.get(id(tensor)), self._family(tensor)) for tensor in written]
             operands: list[int] = []
-            options = completed(op, form, args, kwargs)
-            passed = {name: value for name, value in options.items() if name not in effects(op).writes}
+            passed = known.options(args, kwargs)
             template = self._ledger.encode(args, operands)
             keywords = tuple(zip(passed, self._ledger.encode(passed.values(), operands), strict=True))
-            for number in chain.from_iterable(map(self._memory.vacate, written)):
-                self.kept.append(self._ledger.values[number])
-                self._ledger.values[number] = copied(self._ledger.values[number])
+            vacated = [*chain.from_iterable(map(self._memory.vacate, written))]
+            for number in vacated:
+                value = self._ledger.values[number]
+                (self._changed if value.requires_grad else self._moved).add(number)
+                self.kept.append(value)
+                self._ledger.values[number] = copied(value)
             with torch.set_grad_enabled(seen):
                 out = op(*args, **kwargs)
-            returned = returned_beside(op, out)  # the functional form returns it first
-            recorded: Any = overwritten if form is torch.ops.aten.copy.default else form
-            if is_random(op) and schema_of(op).name.endswith("_"):
+            returned = known.returned_beside(out)
+            recorded: Any = overwritten if known.form is torch.ops.aten.copy.default else known.form
+            if known.draws:
                 recorded, template = drawn, (op, *template)
             outputs = [*((tensor, (None, None)) for tensor in returned), *zip(written, before, strict=True)]
             for place, (tensor, (old, family)) in enumerate(outputs):
-                output = place if returns_several(form) else None
+                output = place if known.several else None
                 value = plain(tensor)
                 if is_autograd_view(tensor):  # the history of which torch may refuse to tell later
                     value = value.clone()
@@ -305,9 +345,11 @@ class Storages:
                 if not seen:
                     result = self._unseen(old, result)
                 if place >= len(returned):
-                    self._put(
-                        tensor, _Write(real_layout_of(tensor), reading_of(tensor), family, result, as_held(tensor))
-                    )
+                    self._put(tensor, storages[place - len(returned)], _written(tensor, family, result))
+        result = self._ledger.tracked[id(written[0])]
+        if seen and self._changed.isdisjoint(vacated) and self._ledger.values[result] is written[0]:
+            self._filled[result] = {*vacated}
+        self._changed.update({*range(first, len(self._ledger.nodes))} - self._filled.keys())
         return out
 
     def _family(self, tensor: torch.Tensor) -> int | None:
@@ -337,20 +379,20 @@ class Storages:
             return self._ledger.add(value, torch.ops.aten.detach.default, (Ref(result),), (result,))
         return self._ledger.add(value, unseen, (Ref(before), Ref(result)), (before, result))
 
-    def _open(self, tensor: torch.Tensor) -> None:
-        """Give the storage of a tensor a node for its contents, if it has none yet."""
+    def _opened(self, tensor: torch.Tensor) -> _Storage:
+        """Return the storage of a tensor, to which the function may write."""
         key = storage_key(tensor)
-        owner = self.owner(tensor)
-        if key not in self._storages and owner is not None:
+        if key not in self._storages and (owner := self._memory.owner(tensor)) is not None:
             index = self._ledger.tracked.get(id(owner))
             whole = self._ledger.index_of(copied(owner)) if index is None else index
             self._storages[key] = _Storage(owner, whole)
             self.exist = True
-        _check_dtype(tensor, self._storages[key].owner)
+        storage = self._storages[key]
+        _check_dtype(tensor, storage.owner)
+        return storage
 
-    def _put(self, tensor: torch.Tensor, write: _Write) -> None:
+    def _put(self, tensor: torch.Tensor, storage: _Storage, write: _Write) -> None:
         """Note what was written to a tensor, and write it into the contents of its storage if that cannot wait."""
-        storage = self._storages[storage_key(tensor)]
         if not storage.leave(write):
             contents = self._with(self._contents(storage, write.family, is_over=True), write, storage.memory)
             storage.contents = {
@@ -381,6 +423,8 @@ class Storages:
 
     def _of_whole(self, storage: _Storage, whole: int) -> int:
         """Add the contents of a storage where it holds just a tensor as the owner is, and return the node."""
+        if storage.is_owner:
+            return whole
         for op in as_held(storage.owner):
             whole = self._computed(op, (whole,))
         if storage.is_filled:
@@ -405,7 +449,10 @@ class Storages:
         """Compute what a storage holds, as no step of the function, and return its node."""
         self.compute = True
         try:
-            with torch.enable_grad(), temporarily_clear_interpreter_stack():
+            with (
+                torch.enable_grad(),
+                nullcontext() if maybe_current_level() is None else (temporarily_clear_interpreter_stack()),
+            ):
                 values = [self._ledger.values[operand] for operand in operands]
                 value = known() if known else COMPUTED_AGAIN.get(op, op)(*values, *others)
         finally:

@@ -6,12 +6,13 @@ transforms inside the function arrive as the plain ops they are made of, and bra
 
 from collections.abc import Sequence
 from typing import Any, Self
+from weakref import ref
 
 import torch
 
 from hofunc.graph.draws import Generators, is_random
 from hofunc.graph.effects import effects, is_view
-from hofunc.graph.identity import PLAIN, seen_as, tensors_in
+from hofunc.graph.identity import PLAIN, seen_as, storage_key, tensors_in
 from hofunc.graph.ledger import Ledger
 from hofunc.graph.node import Graph, Ref
 from hofunc.graph.parts import CONJUGATING, IN_PARTS
@@ -98,6 +99,12 @@ class Tape(TorchDispatchMode):
         """Whether autograd knows other histories of the values than the graph: where there were writes, or forwards."""
         return self._storages.exist or self._hides_history
 
+    def histories_hidden(self, graph: Graph) -> set[int]:
+        """Return the nodes of what was recorded of which autograd may know another history than the graph."""
+        if self._hides_history:
+            return {node.number for node in graph.nodes if not node.is_given}
+        return self._storages.rewritten(graph)
+
     def graph(self, outputs: Sequence[torch.Tensor]) -> Graph:
         """Return what was recorded, as the graph of the given outputs.
 
@@ -140,12 +147,13 @@ class Tape(TorchDispatchMode):
         if (in_parts := IN_PARTS.get(id(func))) is not None:
             with self:
                 return in_parts(*args, **kwargs)
-        careful = self.ledger.batched or self.ledger.draws_by_row or effects(func).writes or self._is_hidden()
+        known = effects(func)
+        careful = self.ledger.batched or self.ledger.draws_by_row or known.writes or self._is_hidden()
         if careful or (self._storages.exist and self._storages.hold((*args, *kwargs.values()))):
             with DisableTorchFunctionSubclass():
                 return self._dispatch_with_care(func, args, kwargs)
         out = func(*args, **kwargs)
-        self._log.append((func, args, kwargs, out))
+        self._log.append((func, args, kwargs, _Unheld(out) if known.makes and type(out) is torch.Tensor else out))
         return out
 
     def _draw(self, generators: Generators, op: Any, types: Any, args: tuple, kwargs: dict) -> Any:
@@ -164,7 +172,7 @@ class Tape(TorchDispatchMode):
     def enter(self, op: Any, args: tuple, out: Any) -> Any:
         """Log a call that was executed elsewhere, and return what it returned."""
         self._settle()
-        self._storages.refresh(args)
+        self._storages.refresh(tensors_in(args))
         return self._entered(op, args, {}, out)
 
     def knows(self, tensor: torch.Tensor) -> bool:
@@ -198,12 +206,14 @@ class Tape(TorchDispatchMode):
         """
         check_forward(is_lost=True, by="setting the data")
         self._flush()
-        self._storages.refresh(tensor)
+        self._storages.refresh((tensor,))
         check_replaced(self.ledger, tensor)
 
     def _flush(self) -> None:
         log, self._log = self._log, []
-        self.ledger.enter(log)
+        self.ledger.enter(
+            (op, args, kwargs, out.tensor() if type(out) is _Unheld else out) for op, args, kwargs, out in log
+        )
 
     def _settle(self) -> None:
         """Bring the ledger up to date, what was detached included."""
@@ -222,7 +232,8 @@ class Tape(TorchDispatchMode):
             self._backward_pass.check()
         if not operands and op is not _DETACH and not effects(op).writes and not self.ledger.draws_again:
             out = op(*args, **kwargs)
-            self.ledger.untracked.append((op, out))
+            is_unheld = effects(op).makes and type(out) is torch.Tensor
+            self._log.append((op, args, kwargs, _Unheld(out) if is_unheld else out))
             return out
         if not operands and op is _DETACH and is_in_recorded_forward():
             out = self._executed(op, args, kwargs, False)
@@ -241,7 +252,8 @@ class Tape(TorchDispatchMode):
         if effects(op).writes:
             return self._write(op, args, kwargs, tracked)
         out = op(*args, **kwargs)
-        check_branch(self.ledger, op, args, kwargs, out)
+        if self.ledger.batched:
+            check_branch(self.ledger, op, args, kwargs, out)
         return self._entered(op, args, kwargs, out)
 
     def _entered(self, op: Any, args: tuple, kwargs: dict, out: Any) -> Any:
@@ -281,6 +293,24 @@ class Tape(TorchDispatchMode):
         out = self._storages.write(op, args, kwargs, written)
         self._note_draws(op, before)
         return out
+
+
+class _Unheld:
+    """A new tensor that nobody is to hold as yet, so that its maker is given just this one.
+
+    Args:
+        tensor: The tensor.
+    """
+
+    __slots__ = ("_alias", "_known")
+
+    def __init__(self, tensor: torch.Tensor):
+        self._known, self._alias = ref(tensor), tensor.detach()
+
+    def tensor(self) -> torch.Tensor:
+        """Return the tensor, or one in the same memory if it is gone or was given other data."""
+        known = self._known()
+        return self._alias if known is None or storage_key(known) != storage_key(self._alias) else known
 
 
 def _reads_number(op: Any, args: tuple) -> bool:

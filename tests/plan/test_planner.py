@@ -13,10 +13,11 @@ import hofunc
 from hofunc.plan import packing, planner
 from hofunc.plan.blocks import local_blocks
 from hofunc.plan.blueprint import Blueprint, Limits, own_peak
-from hofunc.plan.cost import Cost, StepCost, rates_of
+from hofunc.plan.cost import Cost, StepCost
 from hofunc.plan.estimate import HOPELESS, Estimate, estimate, estimates
 from hofunc.plan.planner import plan, rival
 from hofunc.plan.program import TooManyStepsError
+from hofunc.plan.rates import rates_of
 from hofunc.plan.rows import with_rows
 from hofunc.plan.strategies import STRATEGIES
 from hofunc.rules.lower import lower
