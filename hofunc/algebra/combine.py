@@ -1,22 +1,55 @@
 """Sums of terms: which terms of a block can be added into one, and how."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
-from hofunc.algebra.labels import Axes, Bindings, Label, Segment, full
-from hofunc.algebra.term import Term, pattern, renamed, span, visible
+from hofunc.algebra.labels import Axes, Bindings, Label, Segment, full, labels_of
+from hofunc.algebra.operators import selections_of
+from hofunc.algebra.term import Term, pattern, relabelled, renamed, span, visible
 
 
 def grouped(terms: Iterable[Term]) -> list[list[Term]]:
-    """Group terms whose axes are equal up to names, each group relabelled to the names of its first term."""
-    groups: dict = {}
+    """Group terms whose axes are equal up to names, each group relabelled to the names of its first term.
+
+    Terms of a group have the same selections, if they have any.
+    """
+    return _alike(terms, _structure, _labels)
+
+
+def by_pattern(terms: Iterable[Term]) -> list[list[Term]]:
+    """Group terms whose visible axes are equal up to names, each group relabelled to the names of its first term."""
+    return _alike(terms, pattern, lambda term: [*visible(term)])
+
+
+def _alike(
+    terms: Iterable[Term], key_of: Callable[[Term], Hashable], labels_in: Callable[[Term], list[Label]]
+) -> list[list[Term]]:
+    """Group terms of one key, whose labels are as many, each group relabelled to those of its first term."""
+    groups: dict[Hashable, list[Term]] = {}
     known: dict[tuple, Hashable] = {}  # by the identity of axes, which many terms share
-    for term in terms:
-        names = id(term.out), *map(id, term.slots)
-        if names not in known:
-            known[names] = pattern(term)
-        group = groups.setdefault(known[names], [])
-        group.append(renamed(term, dict(zip(visible(term), visible(group[0]), strict=True))) if group else term)
-    return list(groups.values())
+    for given in terms:
+        term = given
+        axes = id(term.out), *map(id, term.slots), *map(id, term.factors if selections_of(term) else ())
+        if axes not in known:
+            known[axes] = key_of(term)
+        group = groups.setdefault(known[axes], [])
+        if group:
+            names = dict(zip(labels_in(term), labels_in(group[0]), strict=True))
+            term = relabelled(term, names) if selections_of(term) else renamed(term, names)
+        group.append(term)
+    return [*groups.values()]
+
+
+def _structure(term: Term) -> Hashable:
+    """Return a key that terms share if they have equal axes and selections, up to the names of the labels."""
+    factors = [selection.factor for selection in selections_of(term)]
+    every = term._replace(slots=(*term.slots, *(factor.axes for factor in factors)))
+    return tuple([factor.source for factor in factors]), pattern(every)
+
+
+def _labels(term: Term) -> list[Label]:
+    """Return the labels of the axes of a term, and then those of its selections."""
+    axes = [selection.factor.axes for selection in selections_of(term)]
+    return [*dict.fromkeys((*visible(term), *labels_of(*axes)))]
 
 
 def cover(term: Term) -> Term:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from hofunc.algebra.labels import Label, labels_of
+from hofunc.algebra.labels import Axes, Axis
 from hofunc.algebra.term import Factor, Term, renamed
 
 
@@ -25,6 +25,7 @@ class Map(NamedTuple):
         outs: Number of output axes.
         ins: Number of input axes.
         selects: Whether every element of the output is one element of the input.
+        adds: Whether every element of the input is added to one element of the output: the transpose selects.
         covers: Whether every element of the output depends on some of the input, as it does if the map selects.
         parts: ``parts(axes, *args)`` returns factors of which the map is the product, given the axes of its own, for
             where it cannot be applied; None if there is no such product.
@@ -38,6 +39,7 @@ class Map(NamedTuple):
     outs: int = 1
     ins: int = 1
     selects: bool = False
+    adds: bool = False
     parts: Callable[..., tuple[Factor, ...]] | None = None
     covers: bool = False
     reach: Callable | None = None
@@ -46,27 +48,71 @@ class Map(NamedTuple):
 DELTA = Delta()
 
 
-def with_merged_selections(term: Term) -> Term:
-    """Replace selections of one index by the same map by a single one, whose label all their slots then share.
+class Selection(NamedTuple):
+    """A map of which every element of one end is one element of the other, so that it is known by their indices.
 
-    If y[m] = x[s(m)], then two slots that have m in common have s(m) in common: a diagonal stays one under any
-    selection, also one that repeats elements. It does not where the output, too, bears m.
+    Attributes:
+        factor: The factor of the map.
+        read: The axis of the elements that are read.
+        target: The axis that they are read from.
+        beside: The axes along each of which indices are of their own.
+        function: Reads them: ``function(t, *args)`` takes a tensor whose last dimensions are those beside and that of
+            the target.
     """
-    groups: dict[tuple, list[Factor]] = {}
-    for factor in term.factors:
-        if isinstance(factor.source, Map) and factor.source.selects and factor.source.ins == 1:
-            separate = factor.axes[factor.source.outs + 1 :]
-            groups.setdefault((factor.source, factor.axes[: factor.source.outs], separate), []).append(factor)
-    for (source, taken, _), factors in groups.items():
-        columns = [factor.axes[source.outs] for factor in factors]
-        shown = {*labels_of(term.out, *term.slots)}
-        if len(factors) == 1 or shown & {*labels_of(taken)} or not all(_is_free(axis) for axis in columns):
+
+    factor: Factor
+    read: Axis
+    target: Axis
+    beside: Axes
+    function: Callable
+
+    @property
+    def indexed(self) -> Axes:
+        """The axes of the tensor of indices."""
+        return (*self.beside, self.read)
+
+    @property
+    def args(self) -> tuple:
+        """The other arguments of the function."""
+        return self.factor.source.args
+
+
+def selection_of(factor: Factor) -> Selection | None:
+    """Return the selection that a factor is, None if it is none, or one of several axes."""
+    source = factor.source
+    if not isinstance(source, Map) or not (source.selects or source.adds) or (source.outs, source.ins) != (1, 1):
+        return None
+    out, taken, *beside = factor.axes
+    if source.selects:
+        return Selection(factor, out, taken, tuple(beside), source.forward)
+    return Selection(factor, taken, out, tuple(beside), source.transpose)
+
+
+def selections_of(term: Term) -> list[Selection]:
+    """Return the selections among the factors of a term."""
+    found = map(selection_of, term.factors)
+    return [selection for selection in found if selection is not None]
+
+
+def with_merged_selections(term: Term) -> Term:
+    """Replace selections by the same indices by a single one, whose label all their slots then share.
+
+    What is read at the same places is the same: a diagonal stays one under any selection, also one that repeats
+    elements.
+    """
+    groups: dict[tuple, list[Selection]] = {}
+    for selection in selections_of(term):
+        groups.setdefault((selection.function, selection.args, selection.indexed), []).append(selection)
+    for same in groups.values():
+        if len(same) == 1 or not all(_is_free(selection.target) for selection in same):
             continue
-        names: dict[Label, Label] = {axis[0].label: columns[0][0].label for axis in columns}
-        kept = (factors[0], *(factor for factor in term.factors if factor not in factors))
-        return with_merged_selections(renamed(term._replace(factors=kept), names))
+        first, *others = same
+        names = {selection.target[0].label: first.target[0].label for selection in others}
+        left = [selection.factor for selection in others]
+        kept = tuple([factor for factor in term.factors if not any(factor is other for other in left)])
+        return with_merged_selections(renamed(term._replace(factors=kept), names))  # type: ignore[arg-type]
     return term
 
 
-def _is_free(axis: tuple) -> bool:
+def _is_free(axis: Axis) -> bool:
     return len(axis) == 1 and axis[0].is_full

@@ -6,13 +6,15 @@ from math import prod
 
 import torch
 
-from hofunc.algebra.combine import cover, embedding, grouped, hull, is_partial
+from hofunc.algebra.combine import by_pattern, cover, embedding, grouped, hull, is_partial
 from hofunc.algebra.labels import Bindings
+from hofunc.algebra.operators import selections_of
 from hofunc.algebra.term import Factor, Term, pattern, visible
 from hofunc.plan.operators import one_like
 from hofunc.plan.placing import joint
 from hofunc.plan.program import Builder, Register
 from hofunc.plan.recipes import by_recipe
+from hofunc.plan.selections import entries, solid, without_selections
 from hofunc.views import Labelled, Part, add_within, aligned, each, plus, spread, times
 
 FEW = 4  # terms of a block, beyond which every further one costs more than some zeros between them
@@ -31,7 +33,43 @@ def accumulated(builder: Builder, terms: Sequence[Term]) -> list[Term]:
 
 def _accumulated(builder: Builder, terms: Sequence[Term]) -> list[Term]:
     summed = [_sum(builder, group) for group in grouped(terms)]
-    summed = _covered(builder, [term for term in summed if term.coefficient != 0])
+    reading, others = _parted(builder, [term for term in summed if term.coefficient != 0])
+    return [*_together(builder, others), *reading]
+
+
+def _parted(builder: Builder, terms: Sequence[Term]) -> tuple[list[Term], list[Term]]:
+    """Part terms into those that read through indices and others, of which the former are made if they are as many.
+
+    That is if there is such a dense term already, or if the entries of what is read are as many as those of one.
+    """
+    reading = [term for term in terms if selections_of(term)]
+    others = [term for term in terms if not selections_of(term)]
+    left: list[Term] = []
+    for alike in by_pattern(reading):
+        whole = without_selections(alike[0])
+        is_there = any(embedding(whole, other) is not None for other in others)
+        if is_there or sum(_size(term) for term in alike) >= prod(label.size for label in visible(whole)):
+            others.append(_solid(builder, alike))
+        else:
+            left.extend(alike)
+    return left, others
+
+
+def without_reading(builder: Builder, terms: Sequence[Term]) -> list[Term]:
+    """Return the sum of contracted terms as terms that read nothing through indices."""
+    reading = by_pattern(term for term in terms if selections_of(term))
+    return [*(term for term in terms if not selections_of(term)), *(_solid(builder, alike) for alike in reading)]
+
+
+def _solid(builder: Builder, terms: Sequence[Term]) -> Term:
+    """Return the sum of terms of one pattern, some of which read through indices, as one that does not."""
+    found = solid(builder, terms, [*visible(terms[0])])
+    return terms[0]._replace(coefficient=1, factors=(Factor(found.tensor, each(found.labels)),))
+
+
+def _together(builder: Builder, terms: Sequence[Term]) -> list[Term]:
+    """Add terms that do not read through indices, which differ in their patterns."""
+    summed = _covered(builder, terms)
     result: list[Term] = []
     for _, alike in groupby(sorted(summed, key=_size, reverse=True), key=_size):
         larger = [(place, _first(term)) for place, term in enumerate(result)]
@@ -86,19 +124,23 @@ def _laid_into(builder: Builder, whole: Term, parts: Sequence[Term]) -> Term:
 
 
 def _size(term: Term) -> int:
-    return prod(label.size for label in visible(term))
+    return prod(label.size for label in entries(term))
 
 
 def _labelled(term: Term) -> Labelled | None:
     """Return the tensor of a contracted term, None if it has none."""
-    if not term.factors:
-        return None
-    ((source, axes),) = term.factors
-    return Labelled(source, tuple(segment.label for (segment,) in axes if segment.label is not None))
+    for source, axes in without_selections(term).factors:
+        return Labelled(source, tuple(segment.label for (segment,) in axes if segment.label is not None))
+    return None
 
 
 def core(builder: Builder, term: Term) -> Labelled:
-    """Return the tensor of a contracted term, the number one if it has none."""
+    """Return the tensor of a contracted term whose labels are all visible, the number one if it has none.
+
+    What it reads through indices is added to the places that it is read from.
+    """
+    if selections_of(term):
+        return solid(builder, [term._replace(coefficient=1)], [*visible(term)])
     return _labelled(term) or Labelled(builder.emit(one_like, builder.like()), ())
 
 
@@ -113,8 +155,9 @@ def _sum(builder: Builder, terms: Sequence[Term]) -> Term:
         else:
             weights[labelled] = weights.get(labelled, 0) + term.coefficient
     weights = {labelled: weight for labelled, weight in weights.items() if weight != 0}
+    kept = tuple([selection.factor for selection in selections_of(terms[0])])
     if not weights:
-        return terms[0]._replace(coefficient=constant, factors=())
+        return terms[0]._replace(coefficient=constant, factors=kept)
     common = next(iter(weights.values()))
     if constant or any(weight != common for weight in weights.values()):
         common = 1
@@ -128,7 +171,7 @@ def _sum(builder: Builder, terms: Sequence[Term]) -> Term:
         total = times(builder.emit, tensor, weight) if total is None else plus(builder.emit, total, tensor, weight)
     if constant:
         total = builder.emit(torch.add, total, constant)
-    return terms[0]._replace(coefficient=common, factors=(Factor(total, each(labels)),))
+    return terms[0]._replace(coefficient=common, factors=(Factor(total, each(labels)), *kept))
 
 
 def _fold(builder: Builder, general: Term, special: Term, bindings: Bindings) -> Term:
@@ -151,7 +194,8 @@ def dense(builder: Builder, terms: Sequence[Term]) -> Register:
 
     Its axes are those of the output and then those of every slot.
     """
-    return joint(
-        builder,
-        [Part(term.coefficient, core(builder, term), (*term.out, *sum(term.slots, ()))) for term in terms],
-    )
+    parts = [
+        Part(term.coefficient, core(builder, term), (*term.out, *sum(term.slots, ())))
+        for term in without_reading(builder, terms)
+    ]
+    return joint(builder, parts)

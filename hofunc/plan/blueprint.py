@@ -12,7 +12,7 @@ import torch
 from hofunc.algebra.extents import plain
 from hofunc.algebra.partitions import Key
 from hofunc.algebra.term import Factor, Term
-from hofunc.plan.accumulate import dense
+from hofunc.plan.accumulate import accumulated, dense, without_reading
 from hofunc.plan.blocks import Blocks
 from hofunc.plan.chunks import Chunks, chunked
 from hofunc.plan.cost import Cost, cost_of
@@ -115,6 +115,7 @@ def drawn(
     terms: dict[tuple[int, Key], tuple[Term, ...]] = {}
     places: dict[tuple[int, Key], int] = {}
     if compact:
+        blocks = {block: accumulated(builder, without_reading(builder, terms)) for block, terms in blocks.items()}
         terms = {block: tuple(_placed(builder, block[0], term, outputs) for term in blocks[block]) for block in blocks}
     else:
         places = {block: place for place, block in enumerate(blocks)}
@@ -123,7 +124,13 @@ def drawn(
     patterns = {block: tuple(term._replace(factors=()) for term in blocks[block]) for block in blocks}
     cost = cost_of(program, builder.device)
     whole = Blueprint(builder.lowered, program, places, terms, patterns, strategy, cost, builder.effort)
-    cores = [factor.source for group in blocks.values() for term in group for factor in term.factors]
+    cores = [
+        source
+        for group in blocks.values()
+        for term in group
+        for source, _ in term.factors
+        if isinstance(source, Register)
+    ]
     whole = replace(whole, carried=_carried(builder, program))
     if number_of_rows(builder.lowered.graph) is not None:
         whole = replace(whole, program=program._replace(steps=plain(program.steps)))

@@ -11,6 +11,7 @@ from math import prod
 import torch
 
 from hofunc.algebra.labels import Axes, Label, Segment, fresh_axes, labels_of
+from hofunc.algebra.operators import selections_of
 from hofunc.algebra.partitions import Key, arrangements
 from hofunc.algebra.term import Factor, Term, with_slots
 from hofunc.plan.accumulate import core
@@ -70,7 +71,7 @@ class Bundle:
             return False
         slots = [slot for other, slot in zip(key, term.slots, strict=True) if other != self.number]
         segments = [segment for axes in (term.out, *slots) for axis in axes for segment in axis]
-        whole = all(segment.extent == 1 or segment.is_full for segment in segments)
+        whole = all(segment.extent == 1 or segment.is_full for segment in segments) and not selections_of(term)
         labels = [segment.label for segment in segments if segment.label is not None]
         return whole and len({*labels}) == len(labels)
 

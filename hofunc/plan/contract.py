@@ -6,7 +6,7 @@ from math import prod
 import torch
 
 from hofunc.algebra.labels import Label, labels_of
-from hofunc.algebra.operators import Delta, Map, with_merged_selections
+from hofunc.algebra.operators import Delta, Map, Selection, selection_of, with_merged_selections
 from hofunc.algebra.term import Factor, Term, visible
 from hofunc.graph.node import Mask
 from hofunc.plan.operators import applied, masked, matrix, summable
@@ -14,21 +14,32 @@ from hofunc.plan.paths import SHORT_VECTOR, SMALL_PRODUCT, Path, best_path
 from hofunc.plan.program import Builder, Register
 from hofunc.plan.rates import rates_of
 from hofunc.plan.recipes import composed_and
+from hofunc.plan.selections import can_stay, read_through
 from hofunc.views import Labelled, aligned, each, permuted
 
 Labels = tuple[Label, ...]
 
 
 def contract(builder: Builder, term: Term) -> Term:
-    """Return an equal term with at most one factor, whose labels are all visible; its steps go to the builder."""
+    """Return an equal term with at most one tensor, whose labels are all visible or of selections that stay beside it.
+
+    Its steps go to the builder.
+    """
     builder.spend()
     term = with_merged_selections(term)
     if not term.factors:
         return term
     operators, operands = _parted(builder, term.factors)
     shown = visible(term)
+    beside: list[Selection] = []
     while operators:
-        operator = operators.pop(_next(operators, shown))
+        place = _next(operators, shown)
+        if place is None and (staying := _staying(operators, shown)):
+            beside = staying
+            operators = [other for other in operators if not any(other is one.factor for one in staying)]
+            shown = dict.fromkeys((*shown, *labels_of(*(selection.factor.axes for selection in staying))))
+            continue
+        operator = operators.pop(-1 if place is None else place)
         if isinstance(operator.source, Mask):
             operands = masked(builder, operator, operands)
             continue
@@ -41,18 +52,37 @@ def contract(builder: Builder, term: Term) -> Term:
             operators, operands = operators + inner, operands + others
         else:
             operands = [*operands, matrix(builder, operator)]
+    kept = tuple([selection.factor for selection in beside])
+    if beside:
+        operands = read_through(builder, operands, beside)
+    if not operands:
+        return term._replace(factors=kept)
     result = product(builder, operands, shown)
-    return term._replace(factors=(Factor(result.tensor, each(result.labels)),))
+    return term._replace(factors=(Factor(result.tensor, each(result.labels)), *kept))
 
 
-def _next(operators: Sequence[Factor], shown: Collection[Label]) -> int:
-    """Return the place of the last operator that can be applied now, of the last one if none can."""
+def _next(operators: Sequence[Factor], shown: Collection[Label]) -> int | None:
+    """Return the place of the last operator that can be applied now, None if none can."""
     for place in reversed(range(len(operators))):
         others = (other.axes for number, other in enumerate(operators) if number != place)
         is_mask = isinstance(operators[place].source, Mask)
         if is_mask or summable(operators[place], {*shown, *labels_of(*others)}):
             return place
-    return -1
+    return None
+
+
+def _staying(operators: Sequence[Factor], shown: Collection[Label]) -> list[Selection]:
+    """Return the operators that stay beside the tensor of a term: all of them, if all are selections that can.
+
+    They are in the order of the labels that are visible, so that terms of one structure look alike.
+    """
+    found = [selection for operator in operators if (selection := selection_of(operator)) is not None]
+    targets = labels_of(tuple([selection.target for selection in found]))
+    indexed = {*labels_of(*(selection.indexed for selection in found))}
+    is_apart = len({*targets}) == len(targets) and indexed.isdisjoint(targets)
+    can = is_apart and len(found) == len(operators) and all(can_stay(selection, shown) for selection in found)
+    order = {label: place for place, label in enumerate(shown)}
+    return sorted(found, key=lambda selection: order[labels_of((selection.target,))[0]]) if can else []
 
 
 def _multiplied(builder: Builder, operator: Factor, operands: list[Labelled], needed: set[Label]) -> list[Labelled]:

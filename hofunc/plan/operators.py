@@ -34,7 +34,7 @@ def applied(
         if contracted is not None and len(hosts) <= 1:
             host = hosts[0] if hosts else Labelled(builder.emit(one_like, builder.like()), ())
             others = [operand for operand in operands if operand is not host]
-            return [*others, _transformed(builder, operator, host, transposed)]
+            return [*others, transformed(builder, operator, host, transposed=transposed)]
     return None
 
 
@@ -57,7 +57,8 @@ def _ends(operator: Factor, transposed: bool) -> tuple[Axes, Axes, Axes]:
     return (*(ends if transposed else ends[::-1]), operator.axes[outs + ins :])
 
 
-def _transformed(builder: Builder, operator: Factor, host: Labelled, transposed: bool) -> Labelled:
+def transformed(builder: Builder, operator: Factor, host: Labelled, *, transposed: bool) -> Labelled:
+    """Apply an operator, or its transpose, to a tensor."""
     taken, given, separate = _ends(operator, transposed)
     rest = each([label for label in host.labels if label not in {*labels_of(taken, separate)}])
     tensor = spread(builder.emit, host, (*rest, *separate, *taken))

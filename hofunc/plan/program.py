@@ -162,12 +162,22 @@ class Builder:
         args, kwargs = fill((call.args, call.kwargs), (Ref(place) for place in range(len(operands))))
         return self.emit(Call(call.op, args, kwargs), *operands)
 
-    def apply(self, function: Callable, tensor: Register, args: tuple, shape: tuple[int, ...]) -> Register:
-        """Return the register of function(tensor, *args), of a known shape, where Refs among the args name nodes."""
+    def apply(
+        self,
+        function: Callable,
+        tensor: Register,
+        args: tuple,
+        shape: tuple[int, ...],
+        dtype: torch.dtype | None = None,
+    ) -> Register:
+        """Return the register of function(tensor, *args), of a known shape, where Refs among the args name nodes.
+
+        It has the program's dtype, unless another one is given.
+        """
         operands = [self.value(ref.node) for ref in refs(args)]
         template = fill(args, (Ref(place) for place in range(1, len(operands) + 1)))
         result = self.emit(Call(function, (Ref(0), *template)), tensor, *operands)
-        self._shapes[result.index] = (shape, self.dtype)
+        self._shapes[result.index] = (shape, dtype or self.dtype)
         return result
 
     def read(self, source: Hashable, axes: Axes) -> Labelled:

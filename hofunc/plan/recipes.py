@@ -105,6 +105,8 @@ class _Draft(Builder):
 
 def by_recipe(builder: Builder, work: Worked, terms: Sequence[Term], *beside: Hashable) -> list[Term]:
     """Return ``work(builder, terms, *beside)``, of contracted terms, by the recipe of such terms if there is one."""
+    if any(isinstance(factor.source, Map) for term in terms for factor in term.factors):
+        return work(builder, terms, *beside)
     numbers: dict[Register, int] = {}
     order = [[numbers.setdefault(factor.source, len(numbers)) for factor in term.factors] for term in terms]
     axes = tuple([(term.coefficient, _axes(term)) for term in terms])

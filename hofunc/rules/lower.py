@@ -177,7 +177,7 @@ class _Lowering:
         if any(self._graph.nodes[operand].op is NUMBER for operand in node.operands):
             return rule_with_numbers(node.op)
         fused = (recognise(self._graph, node) for recognise in FUSIONS.get(node.op, ()))
-        rule = next(filter(None, fused), None) or rule_of(node, self._values)
+        rule = next((found for found in fused if found is not None), None) or rule_of(node, self._values)
         reads = any(self.nodes[self._pairs[number]].active for number in node.operands if number in self._pairs)
         return Complex(node) if reads and not isinstance(rule, Constant) else rule
 

@@ -51,11 +51,12 @@ def test_one_selection_is_left_alone() -> None:
     assert with_merged_selections(term) is term
 
 
-def test_an_output_that_bears_the_index_keeps_the_slots_apart(draw: RandomTerms) -> None:
+def test_slots_become_a_diagonal_where_the_output_bears_the_index_too(draw: RandomTerms) -> None:
     m, first, second = Label(3), Label(4), Label(4)
     selected = tuple(Factor(selection(), axes(m, column)) for column in (first, second))
     term = Term(1, selected, axes(m), (axes(first), axes(second)))
-    assert_merged(term, draw, left=2)
+    got = assert_merged(term, draw, left=1)
+    assert got.slots[0] == got.slots[1]
 
 
 def test_selections_of_two_indices_or_by_two_maps_stay_apart(draw: RandomTerms) -> None:
@@ -73,6 +74,15 @@ def test_a_map_that_adds_up_is_not_a_selection(draw: RandomTerms) -> None:
     draw.tensors[total] = np.ones((3, 4))
     factors = tuple(Factor(total, axes(m, column)) for column in (first, second))
     assert_merged(Term(1, factors, (), (axes(first), axes(second))), draw, left=2)
+
+
+def test_the_transpose_of_a_selection_is_one_too(draw: RandomTerms) -> None:
+    m, first, second = Label(3), Label(4), Label(4)
+    adds = Map(len, len, ("s",), adds=True)
+    draw.tensors[adds] = draw.tensors[selection()].T
+    factors = (Factor(adds, axes(first, m)), Factor(selection(), axes(m, second)))
+    got = assert_merged(Term(1, (draw.factor(axes(m)), *factors), axes(first), (axes(second),)), draw, left=2)
+    assert got.out == got.slots[0]
 
 
 def test_a_selection_given_twice_is_one(draw: RandomTerms) -> None:

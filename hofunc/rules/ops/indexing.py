@@ -1,13 +1,21 @@
 """Indexing by tensors, in terms of selections along one axis."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from hofunc.rules.registry import define_composite
+from hofunc.algebra.labels import fresh_axes
+from hofunc.algebra.operators import Map
+from hofunc.algebra.term import Term
+from hofunc.graph.node import Graph, Node
+from hofunc.rules.axes import replaced
+from hofunc.rules.kinds import Linear, Rule, Site
+from hofunc.rules.ops.maps import picked, put_back
+from hofunc.rules.registry import by_map, define_composite, define_fusion
 
 aten = torch.ops.aten
 
@@ -99,6 +107,31 @@ def _index_put(x: Tensor, indices: Indices, values: Tensor, accumulate: bool = F
     chosen = rows.index_select(0, owner.clamp(min=0))
     written = (owner >= 0).reshape(-1, *[1] * (base.dim() - 1))
     return indexed.parted(torch.where(written, chosen, base))
+
+
+@define_fusion(aten.index.Tensor)
+@define_fusion(aten._unsafe_index.Tensor)
+def _by_one_index(graph: Graph, node: Node) -> Rule | None:
+    """Recognise the reading of one axis by integers, which is linear as it stands."""
+    found = [(dim, index) for dim, index in enumerate(node.args[1]) if index is not None]
+    if len(found) > 1:
+        return None
+    ((dim, index),) = found
+    indices = graph.nodes[index.node]
+    is_one = indices.shape and indices.dtype not in (torch.bool, torch.uint8)
+    return Linear(_ReadAxis(dim)) if is_one else None
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadAxis:
+    """Returns the terms of a reading of one axis by integers, given its site."""
+
+    dim: int
+
+    def __call__(self, site: Site) -> dict[int, list[Term]]:
+        x, read = (fresh_axes(shape) for shape in site.shapes)
+        pick = Map(picked, put_back, (site.ref(1), site.shapes[0][self.dim]), selects=True)
+        return {0: [by_map(pick, replaced(x, self.dim, *read), x, (sum(read, ()),), (x[self.dim],))]}
 
 
 define_composite(aten.index.Tensor, _index)

@@ -92,13 +92,18 @@ def _roll(site: Site, x: Axes, shifts: Sequence[int], dims: Sequence[int] = ()) 
 
 
 def picked(tensor: torch.Tensor, index: torch.Tensor, extent: int) -> torch.Tensor:
-    """Take the elements of the last axis that a vector of indices names."""
-    return tensor.index_select(-1, index)
+    """Take the elements of the last axis that indices name, negative ones from its end, as one axis."""
+    return tensor.index_select(-1, _from_front(index, extent))
 
 
 def put_back(tensor: torch.Tensor, index: torch.Tensor, extent: int) -> torch.Tensor:
     """Add the elements of the last axis into a new one at the indices they were taken from."""
-    return torch.index_add(tensor.new_zeros(*tensor.shape[:-1], extent), -1, index, tensor)
+    zeros = tensor.new_zeros(*tensor.shape[:-1], extent)
+    return torch.index_add(zeros, -1, _from_front(index, extent), tensor)
+
+
+def _from_front(index: torch.Tensor, extent: int) -> torch.Tensor:
+    return torch.where(index < 0, index + extent, index).reshape(-1)
 
 
 @define_linear(aten.index_select.default)
@@ -150,5 +155,5 @@ def _gather(site: Site, x: Axes, dim: int, index: Axes, sparse_grad: bool = Fals
 def _index_add(site: Site, x: Axes, dim: int, index: Axes, source: Axes, *, alpha: float = 1) -> Terms:
     if not x:
         return {0: [Term(1, (), x, (x,))], 2: [Term(alpha, (), x, (source,))]}
-    put = Map(put_back, picked, (site.ref(1), x[dim][0].extent))
+    put = Map(put_back, picked, (site.ref(1), x[dim][0].extent), adds=True)
     return {0: [Term(1, (), x, (x,))], 2: [along(source, dim, x[dim][0].extent, put)._replace(coefficient=alpha)]}

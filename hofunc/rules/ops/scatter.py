@@ -36,7 +36,7 @@ def _scatter_add(site: Site, x: Axes, dim: int, index: Axes, source: Axes) -> di
     )
     target = (full(Label(x[dim][0].extent)),)
     others = tuple(axis for place, axis in enumerate(separate) if place != dim)
-    add = Map(gathered_back, gathered, (site.ref(1), dim, x[dim][0].extent))
+    add = Map(gathered_back, gathered, (site.ref(1), dim, x[dim][0].extent), adds=True)
     return {
         0: [Term(1, (), x, (x,))],
         2: [by_map(add, replaced(out, dim, target), slot, (target,), (separate[dim],), others)],

@@ -167,7 +167,7 @@ def _slice_scatter(
         written = Term(1, (), replaced(source, dim, large), (replaced(source, dim, small),))
         return {0: _kept_around(x, dim, first, stop), 1: [written]}
     keeps = Factor(Call(_outside_steps, (Ref(site.node.number), dim, first, stop, step)), (x[dim],))
-    stepped = Map(every_transposed, every, (first, stop, step, extent))
+    stepped = Map(every_transposed, every, (first, stop, step, extent), adds=True)
     out = (full(Label(extent)),)
     return {
         0: [Term(1, (keeps,), x, (x,))],
@@ -222,7 +222,7 @@ def _slice_backward(site: Site, grad: Axes, sizes: Shape, dim: int, start: int, 
         small, large = part(first, grad[dim][0].extent, sizes[dim])
         return {0: [Term(1, (), replaced(grad, dim, large), (replaced(grad, dim, small),))]}
     out = (full(Label(sizes[dim])),)
-    stepped = Map(every_transposed, every, (first, stop, step, sizes[dim]))
+    stepped = Map(every_transposed, every, (first, stop, step, sizes[dim]), adds=True)
     return {0: [by_map(stepped, replaced(grad, dim, out), grad, (out,), (grad[dim],))]}
 
 

@@ -1,0 +1,191 @@
+"""Derivatives through indices: what is read stays as sparse as its indices are, and is exact."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+import hofunc
+
+N, E = 5, 7
+FIRST = torch.tensor([0, 1, 1, 3, 3, 4, -1])
+SECOND = torch.tensor([1, 2, 4, 0, 3, 1, 2])
+WEIGHTS = torch.linspace(-1, 1, 9, dtype=torch.float64).reshape(3, 3)
+
+
+def points(count: int = N) -> Tensor:
+    generator = torch.Generator().manual_seed(count)
+    return torch.randn(count, 3, dtype=torch.float64, generator=generator)
+
+
+def pairs(x: Tensor) -> Tensor:
+    return (1 + (x[FIRST] - x[SECOND]).square().sum(-1)).reciprocal().sum()
+
+
+def of_a_layer(x: Tensor) -> Tensor:
+    z = x @ WEIGHTS
+    return torch.zeros_like(z).index_add(0, SECOND, (z[FIRST] - z[SECOND]).tanh()).pow(3).sum()
+
+
+def two_messages(x: Tensor) -> Tensor:
+    for _ in range(2):
+        x = (x + torch.zeros_like(x).index_add(0, SECOND, x[FIRST] @ WEIGHTS)).sin()
+    return x.sum()
+
+
+def padded(x: Tensor) -> Tensor:
+    neighbours = torch.tensor([[1, 2], [0, 0], [3, 4], [2, 2], [4, 1]])
+    kept = torch.tensor([[True, True], [True, False], [False, False], [True, True], [True, True]])
+    return torch.where(kept, (x[neighbours] - x[:, None]).square().sum(-1).exp(), 0).sum()
+
+
+def of_triangles(x: Tensor) -> Tensor:
+    corners = x[torch.tensor([[0, 1, 2], [2, 1, 3], [3, 4, 0]])]
+    return torch.linalg.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]).square().sum(-1).sqrt()
+
+
+def two_axes(x: Tensor) -> Tensor:
+    return (x[FIRST, SECOND % 3].exp() * x[SECOND, FIRST % 3]).sum()
+
+
+def gathered(x: Tensor) -> Tensor:
+    index = torch.tensor([[0, 2, 1], [4, 4, 0], [1, 0, 3]])
+    return (x.gather(0, index).sin() * torch.take_along_dim(x[1:4], index % 3, 1)).cumsum(0)
+
+
+def scattered(x: Tensor) -> Tensor:
+    index = torch.tensor([[0, 2, 1], [4, 4, 0], [1, 0, 3]])
+    return (x.scatter_add(0, index, x[:3].exp()) * x.roll(1, 0)).pow(2).sum(1)
+
+
+def selected(x: Tensor) -> Tensor:
+    return (x[x.sum(1) > 0].exp().sum(0) * x[[0, 0, 2]]).prod(1)
+
+
+def moved(x: Tensor) -> Tensor:
+    return (x.roll(1, 0) * x.flip(0) * x[::2].sum() + x[1:].sin().sum()).sum(1)
+
+
+def embedded(x: Tensor) -> Tensor:
+    tokens = torch.tensor([[1, 1, 4], [0, 2, 1]])
+    return (torch.nn.functional.embedding(tokens, x) @ WEIGHTS).tanh().sum(1).square().sum()
+
+
+def put(x: Tensor) -> Tensor:
+    grid = torch.zeros(4, 4, dtype=x.dtype).index_put((FIRST % 4, SECOND % 4), x[FIRST].sin().sum(1), accumulate=True)
+    return (grid @ grid).exp().sum()
+
+
+def chained(x: Tensor) -> Tensor:
+    return x[FIRST].tanh()[torch.tensor([6, 0, 0, 3])].square()[torch.tensor([1, 2])].sum()
+
+
+PROGRAMS = [
+    pairs,
+    of_a_layer,
+    two_messages,
+    padded,
+    of_triangles,
+    two_axes,
+    gathered,
+    scattered,
+    selected,
+    moved,
+    embedded,
+    put,
+    chained,
+]
+
+
+@pytest.mark.parametrize("strategy", ["reverse", "mixed", "forward"])
+@pytest.mark.parametrize("f", PROGRAMS)
+def test_second_derivatives(f: Callable[[Tensor], Tensor], strategy: str) -> None:
+    x = points()
+    expected = torch.func.jacfwd(torch.func.jacrev(f))(x) if f is not selected else _by_rows(f, x)
+    torch.testing.assert_close(hofunc.hod(f, order=2, strategy=strategy)(x), expected, rtol=1e-10, atol=1e-10)
+    compact = hofunc.hod(f, order=2, strategy=strategy, layout="compact")(x)
+    torch.testing.assert_close(compact.dense(), expected, rtol=1e-10, atol=1e-10)
+
+
+def _by_rows(f: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """Return a Hessian by torch.autograd, which takes masks."""
+    return torch.stack([torch.autograd.functional.hessian(lambda x, n=n: f(x)[n], x) for n in range(len(f(x)))])
+
+
+@pytest.mark.parametrize("strategy", ["reverse", "mixed"])
+@pytest.mark.parametrize("f", [pairs, of_a_layer, gathered, scattered, moved, chained])
+def test_third_derivatives(f: Callable[[Tensor], Tensor], strategy: str) -> None:
+    x = points()
+    expected = torch.func.jacfwd(torch.func.jacfwd(torch.func.jacrev(f)))(x)
+    torch.testing.assert_close(hofunc.hod(f, order=3, strategy=strategy)(x), expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("f", [pairs, of_a_layer, two_messages, padded])
+def test_contractions(f: Callable[[Tensor], Tensor]) -> None:
+    x, v = points(), points(N).flip(0)
+    hessian = torch.func.hessian(f)(x)
+    product = hofunc.hvp(f)(x, vector=v)
+    torch.testing.assert_close(product, torch.einsum("aibj,bj->ai", hessian, v), rtol=1e-10, atol=1e-10)
+    blocks = hofunc.einsum(f, ", n i, n j -> n i j")(x)
+    torch.testing.assert_close(blocks, torch.einsum("ainj,an->nij", hessian, torch.eye(N, dtype=x.dtype)))
+
+
+@pytest.mark.parametrize("f", [pairs, of_a_layer])
+def test_gradients_and_maps_through_them(f: Callable[[Tensor], Tensor]) -> None:
+    x = points()
+    hessian, expected = hofunc.hessian(f), torch.func.hessian(f)
+    stack = torch.stack([x, 2 * x])
+    torch.testing.assert_close(torch.func.vmap(hessian)(stack), torch.func.vmap(expected)(stack))
+    weights = torch.randn(N, 3, N, 3, dtype=x.dtype, generator=torch.Generator().manual_seed(1))
+    got = torch.func.grad(lambda x: (hessian(x) * weights).sum())(x)
+    torch.testing.assert_close(got, torch.func.grad(lambda x: (expected(x) * weights).sum())(x))
+
+
+def test_indices_that_are_arguments_are_those_of_the_call() -> None:
+    def energy(x: Tensor, first: Tensor, second: Tensor) -> Tensor:
+        return (x[first] - x[second]).square().sum(-1).exp().sum()
+
+    x = points() / 4
+    plan = hofunc.hessian(energy).plan(x, FIRST, SECOND)
+    for first, second in ((FIRST, SECOND), (SECOND, FIRST.flip(0)), (FIRST * 0, SECOND)):
+        torch.testing.assert_close(plan(x, first, second), torch.func.hessian(energy)(x, first, second))
+    with pytest.raises((IndexError, RuntimeError), match="out of"):
+        plan(x, FIRST + N, SECOND)
+
+
+def test_indices_mapped_by_vmap() -> None:
+    def energy(x: Tensor, first: Tensor) -> Tensor:
+        return (x[first] - x[SECOND]).square().sum(-1).exp().sum()
+
+    x = points() / 4
+    firsts = torch.stack([FIRST % N, SECOND])
+    got = torch.func.vmap(hofunc.hessian(energy), in_dims=(None, 0))(x, firsts)
+    torch.testing.assert_close(got, torch.stack([torch.func.hessian(energy)(x, first) for first in firsts]))
+
+
+def test_no_edge_at_all() -> None:
+    none = torch.zeros(0, dtype=torch.long)
+    x = points()
+    got = hofunc.hessian(lambda x: (x[none] - x[none]).square().sum() + x.pow(3).sum())(x)
+    torch.testing.assert_close(got, torch.func.hessian(lambda x: x.pow(3).sum())(x))
+
+
+def edges(count: int, neighbours: int) -> tuple[Tensor, Tensor]:
+    """Return pairs of each of some points and those that follow it."""
+    first = torch.arange(count).repeat_interleave(neighbours)
+    return first, (first + 1 + torch.arange(neighbours).repeat(count)) % count
+
+
+@pytest.mark.parametrize("strategy", ["reverse", "mixed"])
+def test_nothing_runs_over_pairs_of_edges_and_points(strategy: str) -> None:
+    count, neighbours = 64, 6
+    first, second = edges(count, neighbours)
+
+    def energy(x: Tensor) -> Tensor:
+        return (1 + (x[first] - x[second]).square().sum(-1)).reciprocal().sum()
+
+    plan = hofunc.hod(energy, order=2, strategy=strategy).plan(points(count))
+    result = (3 * count) ** 2 * 8
+    assert plan.peak_bytes < 3 * result + 64 * 9 * len(first) * 8  # one matrix of edges and points has 64 * 384 entries
+    assert plan.flops < 4 * (3 * count) ** 2 + 200 * 9 * len(first)
