@@ -228,7 +228,7 @@ def test_how_long_plans_run_is_told_before(f: Callable[..., Any], inputs: tuple[
     lowered = with_rows(lower(recording.graph, recording.values, 2))
     (made,) = plan(lowered, (2,), compact=True, strategy=strategy)
     run = 2 * rates_of(CPU).view * estimate(lowered.graph, local_blocks(lowered, 2), (2,), strategy).run
-    assert run / 2.1 < made.run_cost.seconds < 2.1 * run
+    assert run / 2.5 < made.run_cost.seconds < 2.5 * run
 
 
 def test_a_strategy_of_which_it_is_told_that_it_runs_longer_is_not_planned() -> None:
