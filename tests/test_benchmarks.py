@@ -231,7 +231,7 @@ def test_points_are_in_the_grid_and_within_the_limit() -> None:
     for workload in (*points(), *tracked()):
         assert workload.nbytes <= RESULT_LIMIT
         assert workload.name in names
-    assert {workload.family for workload in points()} == {"T", "P", "A", "C", "N", "L"}
+    assert {workload.family for workload in points()} == {"T", "P", "A", "C", "N", "G", "L"}
 
 
 @pytest.mark.parametrize("kind", derivatives.KINDS)

@@ -49,6 +49,12 @@ def differentiated(f: Function, nest: tuple[str, ...]) -> Function:
     return reduce(lambda function, name: TRANSFORMS[name](function), reversed(nest), f)
 
 
+def in_chunks(workload: Subject, size: int) -> tuple[Function, Tensor]:
+    """Return the dense Hessian by one flat vector, so many rows at a time, so that what is in between stays small."""
+    f, vector = flat(workload)
+    return jacrev(jacrev(f), chunk_size=size), vector
+
+
 def flat(workload: Subject) -> tuple[Function, Tensor]:
     """Return the function of one vector that holds all arguments, and that vector."""
     leaves, spec = tree_flatten(workload.args)

@@ -18,13 +18,14 @@ from hofunc.transforms import Transform
 from . import contracted, jaxed, jets
 from .columns import batched, columns
 from .contractions import Contraction
-from .nests import NESTS, Call, naive, nested, nests, scattered, title
+from .nests import NESTS, Call, in_chunks, naive, nested, nests, scattered, title
 from .symmetric import count
 from .ways import Peer, Prepared, of_every_kind, once_compiled
 from .workloads import Workload
 
 Point = Workload | Contraction
 NAIVE_LIMIT = 2**28  # entries of the dense tensor of which naive nesting keeps a diagonal
+CHUNKS = (8, 64)  # rows of a Hessian that reads through indices, whose intermediates are of all edges for each
 JET_LIMIT = 1000  # different entries of a derivative, each of which takes one direction
 
 
@@ -107,6 +108,8 @@ def _ways(workload: Workload) -> dict[str, Callable[[], Prepared]]:
             ways["jet-for-pytorch, polarised"] = partial(jets.polarised, workload)
         return ways
     ways["batched autograd.grad"] = partial(batched, workload)
+    if workload.family == "G":
+        ways |= {f"jacrev(jacrev), {size} rows at a time": partial(in_chunks, workload, size) for size in CHUNKS}
     if workload.independent:
         ways |= {_by_rows(workload, nest): partial(scattered, workload, nest) for nest in nests(workload)}
     return ways

@@ -15,6 +15,8 @@ from .workloads import (
     attention_whole,
     classifier_parameters,
     convolutional_whole,
+    elements_whole,
+    pairs_whole,
     perceptron_rows,
     thesis_parameters,
     thesis_rows,
@@ -51,6 +53,8 @@ def _whole_points() -> Iterator[Workload]:
     yield from (attention_whole(length, width) for length, width in ((8, 8), (32, 16)))
     yield from (classifier_parameters(hidden) for hidden in (20, 70))
     yield from map(convolutional_whole, ("input", "parameters"))
+    yield from map(pairs_whole, (3, 4))
+    yield from map(elements_whole, (9, 17))
 
 
 def contracted() -> Iterator[Contraction]:
@@ -98,6 +102,8 @@ def grid() -> Iterator[Workload | Contraction]:
         *(attention_whole(*shape) for shape in ((8, 8), (16, 8), (16, 16), (32, 16))),
         *(classifier_parameters(hidden) for hidden in (20, 70)),
         *(convolutional_whole(by, side) for side in (8, 16) for by in ("input", "parameters")),
+        *map(pairs_whole, (3, 4, 5, 6, 7)),
+        *map(elements_whole, (9, 17, 33)),
         *chain.from_iterable((each, contractions.step(each)) for each in _all_contracted()),
     ]
     yield from (workload for workload in everything if workload.nbytes <= RESULT_LIMIT)
@@ -114,6 +120,8 @@ def tracked() -> Iterator[Workload | Contraction]:
     yield attention_whole(8, 8)
     yield classifier_parameters(20)
     yield convolutional_whole("input")
+    yield pairs_whole(4)
+    yield elements_whole(9)
     yield contractions.of_rows("Laplacian", 10)
     yield contractions.of_rows("biharmonic", 5)
     yield contractions.partial_derivative(4)
