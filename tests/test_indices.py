@@ -7,11 +7,18 @@ import torch
 from torch import Tensor
 
 import hofunc
+from hofunc.plan import selections
 
-N, E = 5, 7
+N = 5
 FIRST = torch.tensor([0, 1, 1, 3, 3, 4, -1])
 SECOND = torch.tensor([1, 2, 4, 0, 3, 1, 2])
 WEIGHTS = torch.linspace(-1, 1, 9, dtype=torch.float64).reshape(3, 3)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what reads few elements stay too, as it does where it reads many."""
+    monkeypatch.setattr(selections, "SMALL", 0)
 
 
 def points(count: int = N) -> Tensor:

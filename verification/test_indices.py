@@ -9,6 +9,7 @@ Tolerance: 1e-9, since both compute the same sums in another order.
 
 from collections.abc import Callable
 from typing import NamedTuple
+from unittest.mock import patch
 
 import torch
 from hypothesis import given, settings
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import hofunc
+from hofunc.plan import selections
 from verification.profiles import PER_PROPERTY, PROFILE, database
 
 MORE = 4  # times as many examples as of other properties
@@ -100,9 +102,10 @@ KINDS = (
     strategy=st.sampled_from(["auto", "reverse", "mixed", "forward"]),
     scalar=st.booleans(),
     layout=st.sampled_from(["dense", "compact"]),
+    small=st.sampled_from([0, 0, 20, selections.SMALL]),
 )
 def test_programs_that_read_and_add_through_indices(
-    seed: int, kinds: list[tuple[str, int]], order: int, strategy: str, scalar: bool, layout: str
+    seed: int, kinds: list[tuple[str, int]], order: int, strategy: str, scalar: bool, layout: str, small: int
 ) -> None:
     generator = torch.Generator().manual_seed(seed)
     sequence = []
@@ -123,6 +126,7 @@ def test_programs_that_read_and_add_through_indices(
     expected: Callable[[Tensor], Tensor] = f
     for _ in range(order):
         expected = torch.func.jacrev(expected)
-    got = hofunc.hod(f, order=order, strategy=strategy, layout=layout)(x)
+    with patch.object(selections, "SMALL", small):
+        got = hofunc.hod(f, order=order, strategy=strategy, layout=layout)(x)
     dense = got.dense() if isinstance(got, hofunc.Derivative) else got
     torch.testing.assert_close(dense, expected(x), rtol=1e-9, atol=1e-9)

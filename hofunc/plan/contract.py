@@ -14,7 +14,7 @@ from hofunc.plan.paths import SHORT_VECTOR, SMALL_PRODUCT, Path, best_path
 from hofunc.plan.program import Builder, Register
 from hofunc.plan.rates import rates_of
 from hofunc.plan.recipes import composed_and
-from hofunc.plan.selections import can_stay, read_through
+from hofunc.plan.selections import can_stay, is_small, read_through
 from hofunc.views import Labelled, aligned, each, permuted
 
 Labels = tuple[Label, ...]
@@ -74,13 +74,15 @@ def _next(operators: Sequence[Factor], shown: Collection[Label]) -> int | None:
 def _staying(operators: Sequence[Factor], shown: Collection[Label]) -> list[Selection]:
     """Return the operators that stay beside the tensor of a term: all of them, if all are selections that can.
 
-    They are in the order of the labels that are visible, so that terms of one structure look alike.
+    Where the matrices of all are small, it takes less to multiply by them. The selections are in the order of the
+    labels that are visible, so that terms of one structure look alike.
     """
     found = [selection for operator in operators if (selection := selection_of(operator)) is not None]
     targets = labels_of(tuple([selection.target for selection in found]))
     indexed = {*labels_of(*(selection.indexed for selection in found))}
     is_apart = len({*targets}) == len(targets) and indexed.isdisjoint(targets)
     can = is_apart and len(found) == len(operators) and all(can_stay(selection, shown) for selection in found)
+    can = can and not all(is_small(selection) for selection in found)
     order = {label: place for place, label in enumerate(shown)}
     return sorted(found, key=lambda selection: order[labels_of((selection.target,))[0]]) if can else []
 

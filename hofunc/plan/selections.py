@@ -18,6 +18,13 @@ from hofunc.plan.operators import one_like, transformed
 from hofunc.plan.program import Builder, Register
 from hofunc.views import Labelled, aligned, read, times
 
+SMALL = 4096  # entries of a matrix that is multiplied by in no longer than it takes to read through indices
+
+
+def is_small(selection: Selection) -> bool:
+    """Tell whether the matrix of a selection has few entries."""
+    return _size(dict.fromkeys(labels_of(selection.factor.axes))) <= SMALL
+
 
 def can_stay(selection: Selection, shown: Collection[Label]) -> bool:
     """Tell whether a selection can be a factor of a contracted term, of which some labels are visible.

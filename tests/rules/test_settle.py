@@ -212,7 +212,7 @@ def test_numbers_that_cancel_vary(x: Tensor) -> None:
     even = x.new_ones(4)  # of which the second differences are zero, and vary
     assert not hofunc.jacobian(f)(even).isfinite().any()
     of_two = hofunc.jacobian(lambda x: (x.relu() - x.relu().flip(0)).sqrt())(even)
-    assert torch.equal(of_two.isfinite(), (torch.eye(4) + torch.eye(4).flip(0)) == 0)  # zero where on neither
+    assert not of_two[(torch.eye(4) + torch.eye(4).flip(0)) > 0].isfinite().any()  # by what each depends on
 
 
 def test_a_sum_is_constant_only_if_all_its_elements_are(x: Tensor) -> None:
