@@ -26,16 +26,15 @@ def _alike(
     """Group terms of one key, whose labels are as many, each group relabelled to those of its first term."""
     groups: dict[Hashable, list[Term]] = {}
     known: dict[tuple, Hashable] = {}  # by the identity of axes, which many terms share
-    for given in terms:
-        term = given
-        axes = id(term.out), *map(id, term.slots), *map(id, term.factors if selections_of(term) else ())
+    for term in terms:
+        reads = bool(selections_of(term))
+        axes = id(term.out), *map(id, term.slots), *map(id, term.factors if reads else ())
         if axes not in known:
             known[axes] = key_of(term)
         group = groups.setdefault(known[axes], [])
-        if group:
-            names = dict(zip(labels_in(term), labels_in(group[0]), strict=True))
-            term = relabelled(term, names) if selections_of(term) else renamed(term, names)
-        group.append(term)
+        names = dict(zip(labels_in(term), labels_in(group[0]), strict=True)) if group else {}
+        rename = relabelled if reads else renamed  # hidden labels of what is read may be others' visible ones
+        group.append(rename(term, names) if group else term)
     return [*groups.values()]
 
 

@@ -451,7 +451,7 @@ class Storages:
         try:
             with (
                 torch.enable_grad(),
-                nullcontext() if maybe_current_level() is None else (temporarily_clear_interpreter_stack()),
+                nullcontext() if maybe_current_level() is None else temporarily_clear_interpreter_stack(),
             ):
                 values = [self._ledger.values[operand] for operand in operands]
                 value = known() if known else COMPUTED_AGAIN.get(op, op)(*values, *others)

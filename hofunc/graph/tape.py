@@ -153,7 +153,7 @@ class Tape(TorchDispatchMode):
             with DisableTorchFunctionSubclass():
                 return self._dispatch_with_care(func, args, kwargs)
         out = func(*args, **kwargs)
-        self._log.append((func, args, kwargs, _Unheld(out) if known.makes and type(out) is torch.Tensor else out))
+        self._log.append((func, args, kwargs, _unheld(out) if known.makes else out))
         return out
 
     def _draw(self, generators: Generators, op: Any, types: Any, args: tuple, kwargs: dict) -> Any:
@@ -232,8 +232,7 @@ class Tape(TorchDispatchMode):
             self._backward_pass.check()
         if not operands and op is not _DETACH and not effects(op).writes and not self.ledger.draws_again:
             out = op(*args, **kwargs)
-            is_unheld = effects(op).makes and type(out) is torch.Tensor
-            self._log.append((op, args, kwargs, _Unheld(out) if is_unheld else out))
+            self._log.append((op, args, kwargs, _unheld(out) if effects(op).makes else out))
             return out
         if not operands and op is _DETACH and is_in_recorded_forward():
             out = self._executed(op, args, kwargs, False)
@@ -311,6 +310,11 @@ class _Unheld:
         """Return the tensor, or one in the same memory if it is gone or was given other data."""
         known = self._known()
         return self._alias if known is None or storage_key(known) != storage_key(self._alias) else known
+
+
+def _unheld(out: Any) -> Any:
+    """Return what to log of what an op made, without holding it if it is a plain tensor."""
+    return _Unheld(out) if type(out) is torch.Tensor else out
 
 
 def _reads_number(op: Any, args: tuple) -> bool:

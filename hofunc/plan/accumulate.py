@@ -14,7 +14,7 @@ from hofunc.plan.operators import one_like
 from hofunc.plan.placing import joint
 from hofunc.plan.program import Builder, Register
 from hofunc.plan.recipes import by_recipe
-from hofunc.plan.selections import entries, solid, without_selections
+from hofunc.plan.selections import entries, solid, tensor_of, without_selections
 from hofunc.views import Labelled, Part, add_within, aligned, each, plus, spread, times
 
 FEW = 4  # terms of a block, beyond which every further one costs more than some zeros between them
@@ -42,10 +42,9 @@ def _parted(builder: Builder, terms: Sequence[Term]) -> tuple[list[Term], list[T
 
     That is if there is such a dense term already, or if the entries of what is read are as many as those of one.
     """
-    reading = [term for term in terms if selections_of(term)]
-    others = [term for term in terms if not selections_of(term)]
+    reading, others = _by_reading(terms)
     left: list[Term] = []
-    for alike in by_pattern(reading):
+    for alike in reading:
         whole = without_selections(alike[0])
         is_there = any(embedding(whole, other) is not None for other in others)
         if is_there or sum(_size(term) for term in alike) >= prod(label.size for label in visible(whole)):
@@ -57,8 +56,17 @@ def _parted(builder: Builder, terms: Sequence[Term]) -> tuple[list[Term], list[T
 
 def without_reading(builder: Builder, terms: Sequence[Term]) -> list[Term]:
     """Return the sum of contracted terms as terms that read nothing through indices."""
-    reading = by_pattern(term for term in terms if selections_of(term))
-    return [*(term for term in terms if not selections_of(term)), *(_solid(builder, alike) for alike in reading)]
+    reading, others = _by_reading(terms)
+    return [*others, *(_solid(builder, alike) for alike in reading)]
+
+
+def _by_reading(terms: Sequence[Term]) -> tuple[list[list[Term]], list[Term]]:
+    """Return those terms that read through indices, by pattern, and the others."""
+    reading: list[Term] = []
+    others: list[Term] = []
+    for term in terms:
+        (reading if selections_of(term) else others).append(term)
+    return by_pattern(reading), others
 
 
 def _solid(builder: Builder, terms: Sequence[Term]) -> Term:
@@ -127,13 +135,6 @@ def _size(term: Term) -> int:
     return prod(label.size for label in entries(term))
 
 
-def _labelled(term: Term) -> Labelled | None:
-    """Return the tensor of a contracted term, None if it has none."""
-    for source, axes in without_selections(term).factors:
-        return Labelled(source, tuple(segment.label for (segment,) in axes if segment.label is not None))
-    return None
-
-
 def core(builder: Builder, term: Term) -> Labelled:
     """Return the tensor of a contracted term whose labels are all visible, the number one if it has none.
 
@@ -141,7 +142,7 @@ def core(builder: Builder, term: Term) -> Labelled:
     """
     if selections_of(term):
         return solid(builder, [term._replace(coefficient=1)], [*visible(term)])
-    return _labelled(term) or Labelled(builder.emit(one_like, builder.like()), ())
+    return tensor_of(term) or Labelled(builder.emit(one_like, builder.like()), ())
 
 
 def _sum(builder: Builder, terms: Sequence[Term]) -> Term:
@@ -149,7 +150,7 @@ def _sum(builder: Builder, terms: Sequence[Term]) -> Term:
     weights: dict[Labelled, float] = {}
     constant: float = 0
     for term in terms:
-        labelled = _labelled(term)
+        labelled = tensor_of(term)
         if labelled is None:
             constant += term.coefficient
         else:

@@ -34,11 +34,9 @@ def contract(builder: Builder, term: Term) -> Term:
     beside: list[Selection] = []
     while operators:
         place = _next(operators, shown)
-        if place is None and (staying := _staying(operators, shown)):
-            beside = staying
-            operators = [other for other in operators if not any(other is one.factor for one in staying)]
-            shown = dict.fromkeys((*shown, *labels_of(*(selection.factor.axes for selection in staying))))
-            continue
+        if place is None and (beside := _staying(operators, shown)):
+            shown = dict.fromkeys((*shown, *labels_of(*(selection.factor.axes for selection in beside))))
+            break
         operator = operators.pop(-1 if place is None else place)
         if isinstance(operator.source, Mask):
             operands = masked(builder, operator, operands)

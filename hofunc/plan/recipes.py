@@ -209,11 +209,7 @@ def composed_and(
     if not factors:
         return found.of(outer, inners)
     if found.recipe is None:
-        draft, names = _Draft(builder), [Register(-1 - number) for number in range(len(factors))]
-        unit = [Factor(name, factor.axes) for name, factor in zip(names, factors, strict=True)]
-        found.recipe = draft.recipe(
-            names, [contract(draft, found.term._replace(coefficient=1, factors=tuple(unit)))], ()
-        )
+        found.recipe = _drafted(builder, contract, found.term)
     named = zip(sources, factors, strict=True)
     registers = [s if type(s) is Register else builder.tensor(s, factor.axes) for s, factor in named]
     (result,) = found.recipe.followed(builder, registers, coefficient * count)
@@ -238,11 +234,16 @@ def _recipe(builder: Builder, contract: Callable[[Builder, Term], Term], term: T
     """Return how a term is contracted that has the axes of its pattern."""
     key = (contract, _axes(term))
     if key not in builder.recipes:
-        draft, names = _Draft(builder), [Register(-1 - number) for number in range(len(term.factors))]
-        unit = [Factor(name, factor.axes) for name, factor in zip(names, term.factors, strict=True)]
-        result = contract(draft, term._replace(coefficient=1, factors=tuple(unit)))
-        builder.recipes[key] = draft.recipe(names, [result], (term,))
+        builder.recipes[key] = _drafted(builder, contract, term)
     return builder.recipes[key]
+
+
+def _drafted(builder: Builder, contract: Callable[[Builder, Term], Term], term: Term) -> Recipe:
+    """Work out how a term is contracted, times one."""
+    draft, names = _Draft(builder), [Register(-1 - number) for number in range(len(term.factors))]
+    unit = [Factor(name, factor.axes) for name, factor in zip(names, term.factors, strict=True)]
+    result = contract(draft, term._replace(coefficient=1, factors=tuple(unit)))
+    return draft.recipe(names, [result], (term,))
 
 
 def _parts(outer: Term, inners: Sequence[Term | None]) -> tuple[float, list[Any]]:

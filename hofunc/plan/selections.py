@@ -13,7 +13,7 @@ import torch
 
 from hofunc.algebra.labels import Label, labels_of, shape_of
 from hofunc.algebra.operators import Selection, selection_of, selections_of
-from hofunc.algebra.term import Factor, Term, visible
+from hofunc.algebra.term import Term, visible
 from hofunc.plan.operators import one_like, transformed
 from hofunc.plan.program import Builder, Register
 from hofunc.views import Labelled, aligned, read, times
@@ -29,16 +29,10 @@ def is_small(selection: Selection) -> bool:
 def can_stay(selection: Selection, shown: Collection[Label]) -> bool:
     """Tell whether a selection can be a factor of a contracted term, of which some labels are visible.
 
-    Its target has to be visible as a whole, and apart from what is read.
+    Its target has to be visible as a whole.
     """
-    labels = labels_of((selection.target,))
-    return (
-        bool(labels)
-        and all(segment.is_full for segment in selection.target)
-        and len({*labels}) == len(labels)
-        and {*labels} <= {*shown}
-        and not {*labels} & {*labels_of(selection.indexed)}
-    )
+    labels = {*labels_of((selection.target,))}
+    return bool(labels) and all(segment.is_full for segment in selection.target) and labels <= {*shown}
 
 
 def without_selections(term: Term) -> Term:
@@ -46,9 +40,18 @@ def without_selections(term: Term) -> Term:
     return term._replace(factors=tuple(factor for factor in term.factors if selection_of(factor) is None))
 
 
+def tensor_of(term: Term) -> Labelled | None:
+    """Return the tensor of a contracted term, which may run over what its selections read; None if it has none."""
+    for source, axes in without_selections(term).factors:
+        return Labelled(source, tuple(labels_of(axes)))
+    return None
+
+
 def entries(term: Term) -> list[Label]:
     """Return the labels of which a contracted term has an entry for all their indices: its own, and what it reads."""
     found = selections_of(term)
+    if not found:
+        return [*visible(term)]
     targets = {*labels_of(tuple([selection.target for selection in found]))}
     own = labels_of(*(factor.axes for factor in without_selections(term).factors))
     shown = [label for label in visible(term) if label not in targets or label in own]
@@ -84,7 +87,7 @@ def _connected(selections: Sequence[Selection]) -> list[list[Selection]]:
 def _read(builder: Builder, operand: Labelled, selection: Selection) -> Labelled:
     if {*operand.labels}.isdisjoint(labels_of((selection.target,))):
         return operand
-    return transformed(builder, selection.factor, operand, transposed=bool(selection.factor.source.adds))
+    return transformed(builder, selection.factor, operand, transposed=selection.factor.source.adds)
 
 
 def solid(builder: Builder, terms: Sequence[Term], shown: Sequence[Label]) -> Labelled:
@@ -152,9 +155,7 @@ def _vectors(
     builder: Builder, term: Term, selections: Sequence[Selection], runs: Sequence[Label], rows: Sequence[Label]
 ) -> Register:
     """Return the entries of a term, those of the rows along the last axis."""
-    ((source, axes),) = without_selections(term).factors or (Factor(None, ()),)
-    tensor = builder.emit(one_like, builder.like()) if source is None else source
-    given = Labelled(tensor, tuple(labels_of(axes)))
+    given = tensor_of(term) or Labelled(builder.emit(one_like, builder.like()), ())
     for selection in selections:
         given = _read(builder, given, selection)
     labels = (*runs, *rows)

@@ -26,9 +26,6 @@ from hofunc.rules.lower import isolated
 _NEEDS_VALUES = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 SCATTERS = (select_scatter, torch.diagonal_scatter, views.narrow_scatter)
 
-# What a function may raise that needs values; nothing else, as what a limit on time raises is none of it.
-_NEEDS_VALUES = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-
 
 class Effect(NamedTuple):
     """What a step does wherever it takes tensors of the same looks.
