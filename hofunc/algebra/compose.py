@@ -131,14 +131,32 @@ def compose(outer: Term, inners: Sequence[Term | None]) -> Term | None:
         if inner is not None
         for pair in zip(slot, inner.out, strict=True)
     ]
-    joined = tuple([axis for pair in pairs for axis in pair])
-    unifier = _Unifier((*_all_axes(product), *joined))
-    if not all(unifier.unify(left, right) for left, right in pairs):
+    tie = tied(product, pairs)
+    if tie is None:
         return None
-    product = rebound(product._replace(factors=product.factors + tuple(unifier.deltas)), unifier.bindings)
-    lost = {*labels_of(rebind_all(joined, unifier.bindings))} - {*labels_of(_all_axes(product))}
+    product, axes = tie
+    lost = {*labels_of(axes)} - {*labels_of(_all_axes(product))}
     count = prod(int(label.size) for label in lost)  # of all rows, also where they are taken apart
     return product._replace(coefficient=product.coefficient * count) if lost else product
+
+
+def tied(term: Term, pairs: Sequence[tuple[Axis, Axis]]) -> tuple[Term, Axes] | None:
+    """Make the axes of pairs equal to each other, whether the term bears them yet or not.
+
+    Args:
+        term: The term, which may not have been contracted.
+        pairs: Pairs of axes of one extent.
+
+    Returns:
+        The term, with Kronecker deltas where boundaries within axes do not nest, and what the axes of all pairs are now;
+        None if those of a pair have no index in common.
+    """
+    joined = tuple([axis for pair in pairs for axis in pair])
+    unifier = _Unifier((*_all_axes(term), *joined))
+    if not all(unifier.unify(left, right) for left, right in pairs):
+        return None
+    term = rebound(term._replace(factors=term.factors + tuple(unifier.deltas)), unifier.bindings)
+    return term, rebind_all(joined, unifier.bindings)
 
 
 def matched(one: Axis, other: Axis, beside: Axes) -> Bindings | None:
