@@ -17,7 +17,7 @@ LAYERS = [
     {"trees"},
     {"graph", "algebra"},
     {"rules", "views"},
-    {"ops"},
+    {"ops", "scatter"},
     {"derivative", "complex_tensors"},
     {"plan"},
     {"run", "arguments", "pattern"},
