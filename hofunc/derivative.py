@@ -11,10 +11,11 @@ from hofunc.algebra.term import Factor, Term
 from hofunc.errors import ArgumentError
 from hofunc.graph.standin import as_mapped
 from hofunc.internals import register_pytree_node
+from hofunc.structured.algebra import Structured
 from hofunc.views import Labelled, Part, assembled
 
 
-class Derivative:
+class Derivative(Structured):
     """One derivative tensor, kept as a sum of terms in which diagonal (batch) structure takes no memory.
 
     A term is a core tensor and the labels of its dimensions, of the output's axes and of every slot's. A label that
@@ -40,26 +41,7 @@ class Derivative:
                 [24., 30.]])
     """
 
-    __slots__ = ("device", "dtype", "mapped", "shapes", "terms")
-
-    def __init__(
-        self,
-        terms: tuple[Term, ...],
-        shapes: tuple[tuple[int, ...], ...],
-        dtype: torch.dtype,
-        device: torch.device,
-        mapped: tuple[int, ...] = (),
-    ):
-        self.terms = terms
-        self.shapes = shapes
-        self.dtype = dtype
-        self.device = device
-        self.mapped = mapped
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the dense tensor: the axes mapped by vmap, that of the output, and then that of every slot."""
-        return tuple(size for shape in (self.mapped, *self.shapes) for size in shape)
+    __slots__ = ()
 
     @property
     def nbytes(self) -> int:
@@ -251,6 +233,7 @@ def _flatten(derivative: Derivative) -> tuple[list[Any], tuple]:
         derivative.shapes,
         derivative.dtype,
         derivative.device,
+        derivative.kinds,
     )
 
 
@@ -260,7 +243,7 @@ def _unflatten(leaves: Any, context: tuple) -> Derivative:
     Raises:
         ArgumentError: They were not mapped along the first axis.
     """
-    template, shapes, dtype, device = context
+    template, shapes, dtype, device, kinds = context
     *cores, last = leaves
     mapped = tuple(last.shape) if isinstance(last, torch.Tensor) else (0,)
     if mapped[-1:] != (0,):
@@ -274,7 +257,7 @@ def _unflatten(leaves: Any, context: tuple) -> Derivative:
     terms = tuple(
         term._replace(factors=tuple(Factor(next(supply), factor.axes) for factor in term.factors)) for term in template
     )
-    return Derivative(terms, shapes, dtype, device, mapped[:-1])
+    return Derivative(terms, shapes, dtype, device, mapped[:-1], kinds)
 
 
 register_pytree_node(Derivative, _flatten, _unflatten, serialized_type_name="hofunc.Derivative")

@@ -18,6 +18,7 @@ LAYERS = [
     {"graph", "algebra"},
     {"rules", "views"},
     {"ops", "scatter"},
+    {"structured"},
     {"derivative", "complex_tensors"},
     {"plan"},
     {"run", "arguments", "pattern"},

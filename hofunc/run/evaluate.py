@@ -91,7 +91,8 @@ class Evaluation(NamedTuple):
         y = self.tensors[output]
         terms = self.plan.terms.get(block, ())
         shapes = (tuple(y.shape), *(tuple(self.inputs[number].shape) for number in inputs))
-        return Derivative(tuple(self._real(term, order) for term in terms), shapes, y.dtype, y.device)
+        real = tuple(self._real(term, order) for term in terms)
+        return Derivative(real, shapes, y.dtype, y.device, kinds=tuple(inputs))
 
     def vanishes(self, output: int, inputs: Sequence[int]) -> bool:
         """Tell whether a derivative of an order that is planned is zero whatever the values."""

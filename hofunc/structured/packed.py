@@ -1,0 +1,105 @@
+"""Packing: the different entries of a symmetric derivative, one for every multiset of indices, and back."""
+
+from math import comb
+from itertools import permutations
+from typing import NamedTuple
+
+import torch
+
+from hofunc.algebra.labels import Axes, Label, extent, shape_of
+from hofunc.algebra.term import Term
+from hofunc.structured.slots import without_indices
+from hofunc.structured.sums import core_of
+
+
+def count(n: int, order: int) -> int:
+    """Return how many different entries a symmetric tensor has of an order, with n indices along every axis."""
+    return comb(n + order - 1, order) if n else int(order == 0)
+
+
+def multisets(n: int, order: int, device: torch.device) -> list[torch.Tensor]:
+    """Return all non-decreasing choices of indices below n in lexicographic order, one tensor for every place.
+
+    Example:
+        >>> [*zip(*(place.tolist() for place in multisets(3, 2, torch.device("cpu"))))]
+        [(0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2)]
+    """
+    places = [torch.arange(n, device=device)]
+    for _ in range(order - 1):
+        last = places[-1]
+        repeats = n - last
+        number = torch.arange(last.numel(), device=device).repeat_interleave(repeats)
+        starts = repeats.cumsum(0) - repeats
+        step = torch.arange(number.numel(), device=device) - starts[number]
+        places = [*(place[number] for place in places), last[number] + step]
+    return places
+
+
+def packed(terms: tuple[Term, ...], shapes: tuple[tuple[int, ...], ...], one: torch.Tensor) -> torch.Tensor:
+    """Return the entries at all multisets of the indices of slots, along the last axis, after those of the output.
+
+    Args:
+        terms: The terms.
+        shapes: The shape of the output, then that of every slot, which are equal.
+        one: The number one.
+    """
+    out, slot, *_ = shapes
+    size = torch.Size(slot).numel()
+    places = multisets(size, len(shapes) - 1, one.device)
+    total = one.new_zeros((*out, places[0].numel()))
+    for term in terms:
+        total = total + _entries(without_indices(term, one), places, one)
+    return total
+
+
+class _Found(NamedTuple):
+    """What is known of the labels of a term at some places: their indices, and where the term is zero if anywhere."""
+
+    indices: dict[Label, torch.Tensor]
+    masks: list[torch.Tensor]
+
+    def note(self, axes: Axes, index: torch.Tensor) -> None:
+        """Take note of the index along axes that are one after the other, flat, at all places."""
+        for segment in reversed([segment for axis in axes for segment in axis]):
+            place, index = index.remainder(segment.extent), index.div(segment.extent, rounding_mode="floor")
+            label, size = segment.label, 1 if segment.label is None else segment.label.size
+            if size < segment.extent:
+                place = place - segment.start
+                self.masks.append((place >= 0) & (place < size))
+                place = place.clamp(0, max(size - 1, 0))
+            if label is None or size == 1:
+                continue
+            if label in self.indices:
+                self.masks.append(self.indices[label] == place)
+            else:
+                self.indices[label] = place
+
+
+def _entries(term: Term, places: list[torch.Tensor], one: torch.Tensor) -> torch.Tensor:
+    """Return the entries of a term, of whose slots the flat indices are given, for all indices of the output."""
+    found = _Found({}, [])
+    for slot, index in zip(term.slots, places, strict=True):
+        found.note(slot, index)
+    rank = len(term.out)
+    for number, axis in enumerate(term.out):
+        every = torch.arange(extent(axis), device=one.device)
+        found.note((axis,), every.reshape(-1, *[1] * (rank - number)))
+    core = core_of(term, one)
+    value = core.tensor[tuple(found.indices[label] for label in core.labels)] if core.labels else core.tensor
+    for mask in found.masks:
+        value = torch.where(mask, value, torch.zeros_like(one))
+    return (value * term.coefficient).expand(*shape_of(term.out), places[0].numel())
+
+
+def spread_out(entries: torch.Tensor, n: int, order: int) -> torch.Tensor:
+    """Return a symmetric tensor, of n indices along each of its last axes, whose different entries are given."""
+    device = entries.device
+    places = torch.empty(n**order, dtype=torch.long, device=device)
+    numbers = torch.arange(count(n, order), device=device)
+    sets = multisets(n, order, device)
+    for turned in permutations(sets):
+        flat = torch.zeros_like(numbers)
+        for index in turned:
+            flat = flat * n + index
+        places[flat] = numbers
+    return entries.index_select(-1, places)

@@ -1,0 +1,66 @@
+"""Sums and multiples: terms of one pattern are added into one, and others stay beside each other."""
+
+from collections.abc import Hashable, Iterable, Sequence
+
+import torch
+
+from hofunc.algebra.operators import Indices
+from hofunc.algebra.term import Factor, Term, pattern, relabelled, visible
+from hofunc.views import Labelled, aligned, each, plus, read, run_now, times
+
+
+def summed(terms: Iterable[Term], one: torch.Tensor) -> tuple[Term, ...]:
+    """Add terms whose axes are equal and read through the same indices; each has one core at most."""
+    groups: dict[Hashable, list[Term]] = {}
+    for term in terms:
+        if term.coefficient != 0:
+            groups.setdefault(_kind(term), []).append(term)
+    return tuple([_sum(group, one) if len(group) > 1 else group[0] for group in groups.values()])
+
+
+def _kind(term: Term) -> Hashable:
+    """Return a key that terms share if they differ in their cores and in the names of labels only."""
+    indices = [factor for factor in term.factors if isinstance(factor.source, Indices)]
+    return tuple([id(factor.source.tensor) for factor in indices]), pattern(_shown(term))
+
+
+def _shown(term: Term) -> Term:
+    """Return a term that shows the axes of its indices as well."""
+    indices = tuple([factor.axes for factor in term.factors if isinstance(factor.source, Indices)])
+    return term._replace(slots=(*term.slots, *indices))
+
+
+def _sum(terms: Sequence[Term], one: torch.Tensor) -> Term:
+    """Add terms of one kind."""
+    first, *others = terms
+    total = core_of(first, one)
+    total = total._replace(tensor=times(run_now, total.tensor, first.coefficient))
+    for term in others:
+        names = dict(zip(visible(_shown(term)), visible(_shown(first)), strict=True))
+        core = core_of(relabelled(term, names), one)
+        labels = (*total.labels, *(label for label in core.labels if label not in total.labels))
+        left, right = aligned(run_now, total, labels), aligned(run_now, core, labels)
+        total = Labelled(plus(run_now, left, right, term.coefficient), labels)
+    return with_core(first._replace(coefficient=1), total)
+
+
+def core_of(term: Term, one: torch.Tensor) -> Labelled:
+    """Return the core of a term, the number one if it has none."""
+    for source, axes in term.factors:
+        if not isinstance(source, Indices):
+            return read(run_now, source, axes)
+    return Labelled(one, ())
+
+
+def with_core(term: Term, core: Labelled) -> Term:
+    """Return a term with another core."""
+    indices = [factor for factor in term.factors if isinstance(factor.source, Indices)]
+    return term._replace(factors=(Factor(core.tensor, each(core.labels)), *indices))
+
+
+def scaled(term: Term, number: float | torch.Tensor, one: torch.Tensor) -> Term:
+    """Return a multiple of a term, by a number or by a tensor of no dimension."""
+    if not isinstance(number, torch.Tensor):
+        return term._replace(coefficient=term.coefficient * number)
+    core = core_of(term, one)
+    return with_core(term, core._replace(tensor=core.tensor * number))
