@@ -1,6 +1,6 @@
 """The structured result: one block of a derivative as a short sum of labelled terms."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -10,8 +10,10 @@ from hofunc.algebra.labels import Axes, Axis, Label, Segment, extent, full, labe
 from hofunc.algebra.term import Factor, Term
 from hofunc.errors import ArgumentError
 from hofunc.graph.standin import as_mapped
-from hofunc.internals import register_pytree_node
+from hofunc.internals import default_collate_fn_map, register_pytree_node
 from hofunc.structured.algebra import Structured
+from hofunc.structured.saved import restored_as, stacked, state_of
+from hofunc.structured.shown import as_table
 from hofunc.views import Labelled, Part, assembled
 
 
@@ -82,6 +84,26 @@ class Derivative(Structured):
 
     def __repr__(self) -> str:
         return f"Derivative({self.pattern!r}, shape={self.shape}, nbytes={self.nbytes})"
+
+    def _repr_html_(self) -> str:
+        return as_table(self.pattern, self.nbytes, self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return loaded, (state_of(self),)
+
+
+def loaded(state: dict[str, Any]) -> Derivative:
+    """Return the derivative of which this was saved, by pickle, copy or torch.save; files name this function.
+
+    Raises:
+        ArgumentError: It was saved by a newer version of hofunc.
+    """
+    return restored_as(Derivative, state)
+
+
+def collated(batch: Sequence[Derivative], *, collate_fn_map: Any = None) -> Derivative:  # noqa: ARG001 - torch passes it
+    """Return derivatives of one structure as one, mapped over them, for torch.utils.data.default_collate."""
+    return stacked(batch)
 
 
 def _cores(terms: tuple[Term, ...]) -> Iterator[torch.Tensor]:
@@ -260,4 +282,6 @@ def _unflatten(leaves: Any, context: tuple) -> Derivative:
     return Derivative(terms, shapes, dtype, device, mapped[:-1], kinds)
 
 
+default_collate_fn_map[Derivative] = collated
+torch.serialization.add_safe_globals([loaded])
 register_pytree_node(Derivative, _flatten, _unflatten, serialized_type_name="hofunc.Derivative")

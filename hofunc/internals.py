@@ -78,6 +78,7 @@ from torch.utils._pytree import (
     tree_map_only,
     tree_unflatten,
 )
+from torch.utils.data._utils.collate import default_collate_fn_map
 from torch.utils.hooks import BackwardHook, RemovableHandle
 
 from hofunc.releases import RELEASE
@@ -111,6 +112,7 @@ __all__ = [
     "count_handles",
     "current_dispatch_mode",
     "decomposition_table",
+    "default_collate_fn_map",
     "disable_current_modes",
     "dispatch_modes",
     "enter_vmap",

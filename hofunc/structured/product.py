@@ -5,7 +5,7 @@ visible or that visible ones are read through, and beside it the indices of thes
 largest of the factors and of the result, and no index of a Kronecker delta is run over twice.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -74,27 +74,34 @@ def _reading(term: Term) -> _Reading:
     """Return where labels are read, each in one place, and what is zero beside it."""
     reads: Reads = {}
     masks: list[Labelled] = []
+    for label, place in _places(term, masks):
+        where = _gathered(place, reads)
+        if label in where.labels or label in reads:
+            every = Labelled(torch.arange(label.size, device=where.tensor.device), (label,))
+            masks.append(_equal(reads.get(label, every), where))
+        else:
+            reads = {other: _gathered(one, {label: where}) for other, one in reads.items()} | {label: where}
+    return _Reading(reads, tuple(_gathered(mask, reads) for mask in masks))
+
+
+def _places(term: Term, masks: list[Labelled]) -> Iterator[tuple[Label, Labelled]]:
+    """Yield the labels of axes that are read, and where each is; notes what lies in no label."""
     for factor in term.factors:
         if isinstance(factor.source, Indices):
             target, *own = factor.axes
             index = read(run_now, factor.source.tensor, tuple(own))
-            for segment in reversed(target):
-                place = index._replace(tensor=index.tensor.remainder(segment.extent)) if len(target) > 1 else index
-                index = index._replace(tensor=index.tensor.div(segment.extent, rounding_mode="floor"))
+            for number, segment in reversed([*enumerate(target)]):
+                place = index
+                if number > 0:
+                    place = index._replace(tensor=index.tensor.remainder(segment.extent))
+                    index = index._replace(tensor=index.tensor.div(segment.extent, rounding_mode="floor"))
                 size = 1 if segment.label is None else segment.label.size
                 if size < segment.extent:
                     place = place._replace(tensor=place.tensor - segment.start)
                     masks.append(place._replace(tensor=(place.tensor >= 0) & (place.tensor < size)))
                     place = place._replace(tensor=place.tensor.clamp(0, max(size - 1, 0)))
-                if segment.label is None or size == 1:
-                    continue
-                if segment.label in reads:
-                    masks.append(_equal(reads[segment.label], place))
-                else:
-                    reads[segment.label] = place
-    for _ in reads:  # what is read may be where others are read
-        reads = {label: _gathered(where, reads) for label, where in reads.items()}
-    return _Reading(reads, tuple(_gathered(mask, reads) for mask in masks))
+                if segment.label is not None and size > 1:
+                    yield segment.label, place
 
 
 def _equal(left: Labelled, right: Labelled) -> Labelled:
@@ -148,9 +155,10 @@ def _indices(term: Term, kept: Reads) -> list[Factor]:
     for factor in term.factors:
         if isinstance(factor.source, Indices):
             target, *own = factor.axes
+            runs = {label for label in labels_of(tuple(own)) if label.size > 1}
             labels = [segment.label for segment in target if segment.extent > 1]
             is_whole = all(segment.is_full for segment in target if segment.extent > 1)
-            if is_whole and labels and all(x in left and {*left[x].labels} <= {*labels_of(tuple(own))} for x in labels):
+            if is_whole and labels and all(label in left and runs == {*left[label].labels} for label in labels):
                 found.append(factor)
                 left = {label: where for label, where in left.items() if label not in labels}
     return found + [Factor(Indices(where.tensor), ((full(label),), *each(where.labels))) for label, where in left.items()]

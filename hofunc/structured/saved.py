@@ -4,21 +4,73 @@ Labels are numbered within their term. Nothing else is needed to put the terms t
 look like by then.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
+
+import torch
 
 from hofunc.algebra.labels import Axes, Label, Segment, labels_of
-from hofunc.algebra.operators import Indices
+from hofunc.algebra.operators import Indices, sources
 from hofunc.algebra.term import Factor, Term
 from hofunc.errors import ArgumentError
+from hofunc.structured.algebra import Structured
+
+S = TypeVar("S", bound=Structured)
 
 VERSION = 1
 
 Plain = dict[str, Any]
 
 
+def state_of(derivative: Structured) -> Plain:
+    """Return a derivative as plain data and tensors."""
+    return {
+        "version": VERSION,
+        "shapes": [[int(size) for size in shape] for shape in derivative.shapes],
+        "mapped": [*derivative.mapped],
+        "kinds": [*derivative.kinds],
+        "like": torch.empty(0, dtype=derivative.dtype, device=derivative.device),  # which is loaded to where they are
+        "terms": [saved(term) for term in derivative.terms],
+        "tensors": [*sources(derivative.terms)],
+    }
+
+
+def restored_as(kind: type[S], state: Plain) -> S:
+    """Return the derivative of which this is what was saved.
+
+    Raises:
+        ArgumentError: It was saved by a newer version, or is not what hofunc saves.
+    """
+    check_version("hofunc.Derivative", state)
+    tensors, like = iter(state["tensors"]), state["like"]
+    terms = tuple([restored(term, tensors) for term in state["terms"]])
+    shapes = tuple(map(tuple, state["shapes"]))
+    return kind(terms, shapes, like.dtype, like.device, tuple(state["mapped"]), tuple(state["kinds"]))
+
+
+def stacked(derivatives: Sequence[S]) -> S:
+    """Return derivatives of one structure as one with an axis for them in front, as vmap returns it.
+
+    Raises:
+        ArgumentError: They differ in structure, shape, dtype or device.
+    """
+    first, *others = map(state_of, derivatives)
+    for number, other in enumerate(others, 1):
+        mine, its = ([each[name] for name in ("shapes", "mapped", "kinds", "terms")] for each in (first, other))
+        if mine != its or first["like"].dtype != other["like"].dtype or first["like"].device != other["like"].device:
+            raise ArgumentError(
+                "hofunc.Derivative: a batch of several",
+                got=f"{derivatives[number]}",
+                expected=f"one of the structure of the first, {derivatives[0]}",
+                remedy="Collate what .dense() gives.",
+            )
+    tensors = [torch.stack(each) for each in zip(*(each["tensors"] for each in (first, *others)), strict=True)]
+    mapped = [len(derivatives), *first["mapped"]]
+    return restored_as(type(derivatives[0]), first | {"tensors": tensors, "mapped": mapped})
+
+
 def saved(term: Term) -> Plain:
-    """Return a term as plain data."""
+    """Return a term without its tensors as plain data, equal for terms that differ in these and in names only."""
     labels = [*dict.fromkeys(labels_of(term.out, *term.slots, *(factor.axes for factor in term.factors)))]
     numbers: dict[Label | None, int] = {label: number for number, label in enumerate(labels)}
     numbers[None] = -1
@@ -26,12 +78,7 @@ def saved(term: Term) -> Plain:
     def plain(axes: Axes) -> list[Any]:
         return [[(numbers[s.label], int(s.start), int(s.extent)) for s in axis] for axis in axes]
 
-    factors = [
-        {"is_indices": True, "tensor": source.tensor, "axes": plain(axes)}
-        if isinstance(source, Indices)
-        else {"is_indices": False, "tensor": source, "axes": plain(axes)}
-        for source, axes in term.factors
-    ]
+    factors = [{"is_indices": isinstance(f.source, Indices), "axes": plain(f.axes)} for f in term.factors]
     return {
         "coefficient": term.coefficient,
         "labels": [int(label.size) for label in labels],
@@ -41,28 +88,28 @@ def saved(term: Term) -> Plain:
     }
 
 
-def restored(plain: Plain) -> Term:
-    """Return the term of which this is what was saved."""
+def restored(plain: Plain, tensors: Iterator[Any]) -> Term:
+    """Return the term of which this is what was saved, with its tensors."""
     labels: list[Label | None] = [*map(Label, plain["labels"]), None]  # the last of which has the number -1
 
     def axes(saved_axes: Sequence[Any]) -> Axes:
         return tuple([tuple([Segment(labels[n], start, extent) for n, start, extent in axis]) for axis in saved_axes])
 
     factors = [
-        Factor(Indices(factor["tensor"]) if factor["is_indices"] else factor["tensor"], axes(factor["axes"]))
+        Factor(Indices(next(tensors)) if factor["is_indices"] else next(tensors), axes(factor["axes"]))
         for factor in plain["factors"]
     ]
     slots = tuple([axes(slot) for slot in plain["slots"]])
     return Term(plain["coefficient"], tuple(factors), axes(plain["out"]), slots)
 
 
-def check_version(name: str, plain: Plain) -> None:
+def check_version(name: str, plain: Any) -> None:
     """Check that what was saved can be read.
 
     Raises:
         ArgumentError: It was saved by a newer version, or is not what hofunc saves.
     """
-    version = plain.get("version")
+    version = plain.get("version") if isinstance(plain, dict) else None
     if version != VERSION:
         raise ArgumentError(
             f"{name}: loading what was saved",
