@@ -10,13 +10,15 @@ from typing import Any, NamedTuple
 import torch
 
 from hofunc.algebra.labels import Axis, Label, labels_of
+from hofunc.algebra.operators import Indices
+from hofunc.algebra.term import Term
 from hofunc.views import Emit, Labelled, aligned, times
 
 
 class Position(NamedTuple):
-    """The index of a label: ``index // step % extent``, or without the remainder where the extent is zero."""
+    """The index of a label: ``where // step % extent``, or without the remainder where the extent is zero."""
 
-    index: Labelled
+    where: Labelled
     step: int = 1
     extent: int = 0
 
@@ -36,20 +38,39 @@ class Entries(NamedTuple):
 
     def runs(self) -> list[Label]:
         """Return the labels that the indices run over."""
-        labels = (label for position in self.positions.values() for label in position.index.labels)
+        labels = (label for position in self.positions.values() for label in position.where.labels)
         return [*dict.fromkeys(labels)]
 
 
 def positions(reads: Iterable[tuple[Axis, Labelled]]) -> dict[Label, Position]:
     """Return the positions of the labels of axes, each of which is read at indices."""
     found = {}
-    for axis, index in reads:
+    for axis, where in reads:
         labels = [label for label in labels_of((axis,)) if label.size > 1]
         step = 1
         for label in reversed(labels):
-            found[label] = Position(index, step, label.size if len(labels) > 1 else 0)
+            found[label] = Position(where, step, label.size if len(labels) > 1 else 0)
             step *= label.size
     return found
+
+
+def core_of(term: Term) -> Labelled | None:
+    """Return the core of a term, None if it has none, which is one everywhere."""
+    for source, axes in term.factors:
+        if not isinstance(source, Indices):
+            return Labelled(source, tuple(labels_of(axes)))
+    return None
+
+
+def reads_of(term: Term) -> list[tuple[Axis, Labelled]]:
+    """Return the axes of a term that are read through indices, and these."""
+    reads = [(axes, source.tensor) for source, axes in term.factors if isinstance(source, Indices)]
+    return [(target, Labelled(tensor, tuple(labels_of(tuple(own))))) for (target, *own), tensor in reads]
+
+
+def entries_of(term: Term, one: Labelled) -> Entries:
+    """Return the entries of a term, and where they are; one stands for a core where there is none."""
+    return Entries(term.coefficient, core_of(term) or one, positions(reads_of(term)))
 
 
 def solid(emit: Emit, like: Any, terms: Sequence[Entries], shown: Sequence[Label]) -> Labelled:
@@ -76,7 +97,7 @@ def places_of(emit: Emit, like: Any, term: Entries, runs: Sequence[Label], strid
         position = term.positions.get(label)
         if position is None:
             position = Position(Labelled(emit(range_like, like, label.size), (label,)))
-        tensors.append(aligned(emit, position.index, runs))
+        tensors.append(aligned(emit, position.where, runs))
         numbers += [position.step, position.extent, stride]
     return emit(flat_places, tuple(label.size for label in runs), tuple(numbers), like, *tensors)
 

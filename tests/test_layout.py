@@ -18,6 +18,7 @@ LAYERS = [
     {"graph", "algebra"},
     {"rules", "views"},
     {"ops", "scatter"},
+    {"sparse"},
     {"derivative", "complex_tensors"},
     {"plan"},
     {"run", "arguments", "pattern"},
