@@ -1,20 +1,23 @@
 """The structured result: one block of a derivative as a short sum of labelled terms."""
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 
-from hofunc.algebra.labels import Axes, Axis, Label, Segment, extent, full, labels_of
+from hofunc.algebra.labels import Axes, Label
+from hofunc.algebra.operators import Indices, sources, with_sources
 from hofunc.algebra.term import Factor, Term
 from hofunc.errors import ArgumentError
 from hofunc.graph.standin import as_mapped
 from hofunc.internals import default_collate_fn_map, register_pytree_node
+from hofunc.sparse import as_coo, as_csr, as_matrix, as_scipy
 from hofunc.structured.algebra import Structured
+from hofunc.structured.dense import template
+from hofunc.structured.naming import pattern_of
 from hofunc.structured.saved import restored_as, stacked, state_of
 from hofunc.structured.shown import as_table
-from hofunc.views import Labelled, Part, assembled
+from hofunc.views import each
 
 
 class Derivative(Structured):
@@ -47,40 +50,63 @@ class Derivative(Structured):
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the cores take."""
-        return sum(core.numel() * core.element_size() for core in _cores(self.terms))
+        """Bytes that the cores take, and the indices at which they are, those of several terms once."""
+        tensors = {id(tensor): tensor for tensor in sources(self.terms)}
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
 
     @property
     def pattern(self) -> str:
         """The axes of every term, output first, in the notation of einops.
 
         Labels that all slots share are named from b on, the others from i on; ``1`` is an axis of one index, ``()``
-        a scalar, ``i[2:5]`` a label that reaches only these indices of its axis, ``(b i)`` a merged axis.
+        a scalar, ``i[2:5]`` a label that reaches only these indices of its axis, ``(b i)`` a merged axis, ``I[b]`` an
+        axis whose index is what a tensor of indices has at ``b``.
         """
-        return " + ".join(_pattern(term) for term in self.terms) or "0"
+        return pattern_of(self.terms)
 
-    def dense(self, *, keep_batch: bool = False) -> torch.Tensor:
-        """Return the derivative as one tensor.
+    def to_sparse(self) -> torch.Tensor:
+        """Return the derivative as a coalesced tensor of `shape` and of layout torch.sparse_coo, of any order.
 
-        Args:
-            keep_batch: Whether a label that all slots share, and the output if it has it, stands once, in front, as
-                in a derivative that is mapped by hand over independent rows. Nothing larger is allocated. At order 1
-                these are the labels that the output shares. Several stand in the order of the first input's axes,
-                wherever the output has them.
+        It has an element for every entry of the terms, those of the same indices added, and nothing larger is
+        allocated: the cost is that of sorting the entries. It is differentiable.
 
-        Returns:
-            Tensor of `shape`; with keep_batch, of the batch sizes and then what is left of `shape` without them.
+        Raises:
+            ArgumentError: It has 2**63 elements or more, which torch cannot number.
 
+        Example:
+            >>> x, i, j = torch.arange(4.0), torch.tensor([0, 1, 2]), torch.tensor([1, 2, 3])
+            >>> d2 = hofunc.hod(lambda x: ((x[i] - x[j]) ** 2).sum(), order=2, layout="compact")(x)
+            >>> d2.to_sparse().indices()
+            tensor([[0, 0, 1, 1, 1, 2, 2, 2, 3, 3],
+                    [0, 1, 0, 1, 2, 1, 2, 3, 2, 3]])
         """
-        if self.mapped:
-            return torch.func.vmap(partial(Derivative.dense, keep_batch=keep_batch))(self)
-        if not self.terms:
-            return torch.zeros(self.shape, dtype=self.dtype, device=self.device)
-        recipe = _recipe(_template(self.terms), keep_batch)
-        tensors = [*_cores(self.terms)]
-        if recipe.takes_one:
-            tensors.append(torch.ones((), dtype=self.dtype, device=self.device))
-        return recipe(tensors)
+        return as_coo(*self._plainly())
+
+    def to_sparse_csr(self) -> torch.Tensor:
+        """Return a Jacobian, or the Hessian of one element, as a matrix of layout torch.sparse_csr.
+
+        Its rows are the elements of the output at order 1, of the first slot at order 2; its columns those of the last
+        slot.
+
+        Raises:
+            ArgumentError: It is of another order, or of order two of several elements.
+        """
+        return as_csr(as_matrix(*self._plainly()))
+
+    def to_scipy(self) -> Any:
+        """Return what `to_sparse_csr` does as a scipy.sparse.csr_array, on the CPU and without a history.
+
+        Raises:
+            ArgumentError: As there; or scipy is not installed.
+        """
+        return as_scipy(as_matrix(*self._plainly()))
+
+    def _plainly(self) -> tuple[tuple[Term, ...], tuple[tuple[int, ...], ...], torch.Tensor]:
+        """Return terms, shapes, and a tensor of their dtype and device, the axes mapped by vmap being the output's."""
+        output, *slots = self.shapes
+        like = torch.empty((), dtype=self.dtype, device=self.device)
+        mapped = each([Label(size) for size in self.mapped])
+        return tuple([_widened(term, mapped) for term in self.terms]), ((*self.mapped, *output), *slots), like
 
     def __repr__(self) -> str:
         return f"Derivative({self.pattern!r}, shape={self.shape}, nbytes={self.nbytes})"
@@ -106,152 +132,24 @@ def collated(batch: Sequence[Derivative], *, collate_fn_map: Any = None) -> Deri
     return stacked(batch)
 
 
-def _cores(terms: tuple[Term, ...]) -> Iterator[torch.Tensor]:
-    return (factor.source for term in terms for factor in term.factors)
+def _widened(term: Term, axes: Axes) -> Term:
+    """Return a term whose tensors and output have further axes in front."""
 
+    def widened(factor: Factor) -> Factor:
+        ahead = 1 if isinstance(factor.source, Indices) else 0
+        return Factor(factor.source, (*factor.axes[:ahead], *axes, *factor.axes[ahead:]))
 
-def _template(terms: tuple[Term, ...]) -> tuple[Term, ...]:
-    """Return the terms without their cores."""
-    return tuple(term._replace(factors=tuple(Factor(None, factor.axes) for factor in term.factors)) for term in terms)
-
-
-class _Held:
-    """Names a tensor of a recipe by its number."""
-
-    __slots__ = ("number",)
-
-    def __init__(self, number: int):
-        self.number = number
-
-
-class _Recipe(NamedTuple):
-    """How to make a dense tensor of cores, as calls; it depends on labels only, and is kept, as finding it takes long.
-
-    Attributes:
-        calls: Functions with arguments, of which Helds stand for the cores and then for what the calls return.
-        result: The dense tensor.
-        takes_one: Whether the last tensor that it takes, after the cores, is the number one.
-        is_core: Whether the result is a view of a core.
-    """
-
-    calls: list[tuple[Callable, tuple]]
-    result: _Held
-    takes_one: bool
-    is_core: bool
-
-    def __call__(self, tensors: list[torch.Tensor]) -> torch.Tensor:
-        for function, args in self.calls:
-            tensors.append(function(*[tensors[arg.number] if type(arg) is _Held else arg for arg in args]))
-        result = tensors[self.result.number]
-        return result.clone(memory_format=torch.contiguous_format) if self.is_core else result
-
-
-@lru_cache(maxsize=1024)
-def _recipe(terms: tuple[Term, ...], keep_batch: bool) -> _Recipe:
-    """Return how to make the dense tensor of terms without cores."""
-    batch = _common_batch(terms) if keep_batch else []
-    cores = sum(bool(term.factors) for term in terms)
-    takes_one = cores < len(terms)
-    count = cores + takes_one
-    calls: list[tuple[Callable, tuple]] = []
-
-    def emit(function: Callable, *args: Any) -> _Held:
-        calls.append((function, args))
-        return _Held(count + len(calls) - 1)
-
-    supply = iter(range(cores))
-    parts = []
-    for term in terms:
-        core = Labelled(_Held(cores), ())
-        for _, axes in term.factors:
-            core = Labelled(_Held(next(supply)), tuple(labels_of(axes)))
-        parts.append(Part(term.coefficient, core, _places(term, batch)))
-    result = assembled(emit, parts)
-    return _Recipe(calls, result, takes_one, len(parts) == 1 and parts[0].coefficient == 1)
-
-
-class _Place(NamedTuple):
-    """Where a label lies in one group of axes: the axis, and how many of its indices one step of the label skips."""
-
-    axis: int
-    stride: int
-    size: int
-
-
-def _place(label: Label, axes: Axes) -> _Place | None:
-    """Return the one place at which a label fills its part of an axis; None if there is none, or several."""
-    found = []
-    for number, axis in enumerate(axes):
-        stride = 1
-        for segment in reversed(axis):
-            if segment.label is label:
-                found.append(_Place(number, stride, label.size) if segment.is_full else None)
-            stride *= segment.extent
-    return found[0] if len(found) == 1 else None
-
-
-def _batch_places(term: Term) -> dict[tuple, Label]:
-    """Return the labels that all slots of a term share, by where they lie in the output and in every slot.
-
-    A label of a single slot is shared only if the output has it.
-    """
-    result = {}
-    for label in dict.fromkeys(labels_of(*term.slots[:1])):
-        in_slots = tuple(_place(label, slot) for slot in term.slots)
-        in_out = _place(label, term.out)
-        is_in_out = label in set(labels_of(term.out))
-        if None not in in_slots and (in_out is not None or (len(term.slots) > 1 and not is_in_out)):
-            result[in_out, in_slots] = label
-    return result
-
-
-def _common_batch(terms: tuple[Term, ...]) -> list[tuple]:
-    """Return the places of the labels that are a batch in every term."""
-    tables = [_batch_places(term) for term in terms]
-    return [place for place in (tables[0] if tables else {}) if all(place in table for table in tables)]
-
-
-def _places(term: Term, batch: list[tuple]) -> Axes:
-    """Return the axes of the dense tensor of a term, the batch labels once in front."""
-    table = _batch_places(term)
-    labels = [table[place] for place in batch]
-    rest = []
-    for axis in (axis for axes in (term.out, *term.slots) for axis in axes):
-        left = tuple(segment for segment in axis if segment.label not in labels)
-        if left == axis or extent(left) > 1:  # an axis that a batch fills goes, whatever of size one is beside it
-            rest.append(left)
-    return (*((full(label),) for label in labels), *rest)
-
-
-def _pattern(term: Term) -> str:
-    shared = set.intersection(*(set(labels_of(slot)) for slot in term.slots))
-    batch_names, other_names = iter("bcdefgh" + "B" * 99), iter("ijklmnopqrstuvwxyz" + "Z" * 99)
-    names: dict[Label, str] = {}
-    for label in labels_of(term.out, *term.slots):
-        if label not in names:
-            names[label] = next(batch_names if label in shared else other_names)
-
-    def segment_name(segment: Segment) -> str:
-        if segment.label is None:
-            return str(segment.start) if segment.extent > 1 else "1"
-        name = names[segment.label]
-        return name if segment.is_full else f"{name}[{segment.start}:{segment.start + segment.label.size}]"
-
-    def axis_name(axis: Axis) -> str:
-        parts = [segment_name(segment) for segment in axis]
-        return parts[0] if len(parts) == 1 else f"({' '.join(parts)})" if parts else "1"
-
-    return ", ".join(" ".join(axis_name(axis) for axis in axes) or "()" for axes in (term.out, *term.slots))
+    return term._replace(factors=tuple(map(widened, term.factors)), out=(*axes, *term.out)) if axes else term
 
 
 def _flatten(derivative: Derivative) -> tuple[list[Any], tuple]:
-    cores, shape = [*_cores(derivative.terms)], (*derivative.mapped, 0)
+    cores, shape = [*sources(derivative.terms)], (*derivative.mapped, 0)
     if cores and isinstance(cores[0], torch.Tensor):
         mapped = cores[0].new_empty(shape)  # which vmap maps if it maps the core
     else:
         mapped = torch.empty(shape, dtype=derivative.dtype, device=derivative.device)
     return [as_mapped(leaf) for leaf in (*cores, mapped)], (
-        _template(derivative.terms),
+        template(derivative.terms),
         derivative.shapes,
         derivative.dtype,
         derivative.device,
@@ -265,7 +163,7 @@ def _unflatten(leaves: Any, context: tuple) -> Derivative:
     Raises:
         ArgumentError: They were not mapped along the first axis.
     """
-    template, shapes, dtype, device, kinds = context
+    bare, shapes, dtype, device, kinds = context
     *cores, last = leaves
     mapped = tuple(last.shape) if isinstance(last, torch.Tensor) else (0,)
     if mapped[-1:] != (0,):
@@ -275,11 +173,7 @@ def _unflatten(leaves: Any, context: tuple) -> Derivative:
             expected="vmap with out_dims=0",
             remedy="Call .dense() inside the function that is transformed.",
         )
-    supply = iter(cores)
-    terms = tuple(
-        term._replace(factors=tuple(Factor(next(supply), factor.axes) for factor in term.factors)) for term in template
-    )
-    return Derivative(terms, shapes, dtype, device, mapped[:-1], kinds)
+    return Derivative(with_sources(bare, iter(cores)), shapes, dtype, device, mapped[:-1], kinds)
 
 
 default_collate_fn_map[Derivative] = collated

@@ -18,7 +18,7 @@ LAYERS = [
     {"graph", "algebra"},
     {"rules", "views"},
     {"ops", "scatter"},
-    {"structured"},
+    {"sparse", "structured"},
     {"derivative", "complex_tensors"},
     {"plan"},
     {"run", "arguments", "pattern"},
@@ -106,6 +106,6 @@ def test_verification_does_not_use_the_tests() -> None:
 
 def test_tests_mirror_the_packages() -> None:
     """A test file of a package's folder is named after a file of the package."""
-    for package in ("algebra", "graph", "plan", "run", "testing"):
+    for package in ("algebra", "graph", "plan", "run", "structured", "testing"):
         for path in (ROOT / "tests" / package).glob("test_*.py"):
             assert (ROOT / "hofunc" / package / path.name.removeprefix("test_")).exists(), path

@@ -10,6 +10,7 @@ Tolerance: that of rounding sums of some hundred products of numbers of order on
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -42,6 +43,12 @@ def dense(got: object) -> Tensor:
     return got if isinstance(got, Tensor) else written_out(got)  # type: ignore[arg-type]
 
 
+def at(tensor: Tensor, index: Sequence[Tensor]) -> Tensor:
+    """Return the entries at indices along the last axes."""
+    whole: tuple[Any, ...] = (Ellipsis, *index)
+    return tensor[whole]
+
+
 def is_square(structure: Structure) -> bool:
     return len({*structure.derivative.shapes[1:]}) == 1
 
@@ -54,7 +61,7 @@ def test_contractions(part: int) -> None:
         expected = contracted(flat(structure), len(output), vectors)
         got = dense(structure.derivative.contract(*vectors))
         left = [size for slot, vector in zip(slots, vectors, strict=True) if vector is None for size in slot]
-        assert close(got, expected.reshape(*output, *left)), structure.derivative.terms
+        assert close(got, expected.reshape([*output, *left])), structure.derivative.terms
 
 
 def contracted(tensor: Tensor, first: int, vectors: Sequence[Tensor | None]) -> Tensor:
@@ -70,8 +77,8 @@ def test_diagonals_and_traces(part: int) -> None:
     for structure in filter(is_square, structures(part)):
         output, slot, *others = structure.derivative.shapes
         tensor, order = flat(structure), 1 + len(others)
-        every = torch.arange(torch.Size(slot).numel())
-        diagonal = tensor[(..., *[every] * order)].reshape(*output, *slot)
+        every = [torch.arange(torch.Size(slot).numel())] * order
+        diagonal = at(tensor, every).reshape(*output, *slot)
         assert close(dense(structure.derivative.diagonal()), diagonal), structure.derivative.terms
         if order > 1:
             trace = tensor.diagonal(0, len(output), len(output) + order - 1).sum(-1)
@@ -85,7 +92,7 @@ def test_packed_entries(part: int) -> None:
     for structure in filter(is_square, structures(part)):
         tensor, order = flat(structure), len(structure.derivative.kinds)
         sets = torch.combinations(torch.arange(tensor.shape[-1]), order, with_replacement=True).reshape(-1, order)
-        assert close(structure.derivative.packed(), tensor[(..., *sets.unbind(1))]), structure.derivative.terms
+        assert close(structure.derivative.packed(), at(tensor, sets.unbind(1))), structure.derivative.terms
 
 
 @numbers

@@ -148,8 +148,8 @@ def tied(term: Term, pairs: Sequence[tuple[Axis, Axis]]) -> tuple[Term, Axes] | 
         pairs: Pairs of axes of one extent.
 
     Returns:
-        The term, with Kronecker deltas where boundaries within axes do not nest, and what the axes of all pairs are now;
-        None if those of a pair have no index in common.
+        The term, with Kronecker deltas where boundaries within axes do not nest, and what the axes of all pairs are
+        now; None if those of a pair have no index in common.
     """
     joined = tuple([axis for pair in pairs for axis in pair])
     unifier = _Unifier((*_all_axes(term), *joined))

@@ -22,9 +22,9 @@ from hofunc.views import Labelled, read
 SMALL = 4096  # entries of a matrix that is multiplied by in no longer than it takes to read through indices
 
 
-def is_small(selection: Selection) -> bool:
-    """Tell whether the matrix of a selection has few entries."""
-    return size_of(dict.fromkeys(labels_of(selection.factor.axes))) <= SMALL
+def entries_of_matrix(selection: Selection) -> int:
+    """Return how many entries the matrix of a selection has."""
+    return size_of(dict.fromkeys(labels_of(selection.factor.axes)))
 
 
 def can_stay(selection: Selection, shown: Collection[Label]) -> bool:

@@ -1,1 +1,1 @@
-"""What is done with structured derivatives: their terms are contracted, tied, added, indexed, packed, kept and shown."""
+"""What is done with structured derivatives: terms are contracted, tied, added, indexed, packed, saved and shown."""

@@ -1,6 +1,7 @@
 """What can be done with a sum of labelled terms without making it dense: the algebra of structured derivatives."""
 
 from collections.abc import Collection, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -11,6 +12,7 @@ from hofunc.algebra.operators import Indices
 from hofunc.algebra.term import Factor
 from hofunc.structured import checks
 from hofunc.structured.batch import batch_first, batch_of, common_batch
+from hofunc.structured.dense import dense
 from hofunc.structured.packed import packed
 from hofunc.structured.rows import Index, at_rows
 from hofunc.structured.slots import Terms, contracted, on_diagonal, traced
@@ -51,14 +53,29 @@ class Structured:
         self.mapped = mapped
         self.kinds = tuple(range(len(shapes) - 1)) if kinds is None else kinds
 
-    def dense(self, *, keep_batch: bool = False) -> torch.Tensor:
-        """Return it as one tensor."""
-        raise NotImplementedError
-
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the dense tensor: the axes mapped by vmap, that of the output, and then that of every slot."""
         return tuple(size for shape in (self.mapped, *self.shapes) for size in shape)
+
+    def dense(self, *, keep_batch: bool = False) -> torch.Tensor:
+        """Return the derivative as one tensor.
+
+        Args:
+            keep_batch: Whether a label that all slots share, and the output if it has it, stands once, in front, as
+                in a derivative that is mapped by hand over independent rows. Nothing larger is allocated. At order 1
+                these are the labels that the output shares. Several stand in the order of the first input's axes,
+                wherever the output has them.
+
+        Returns:
+            Tensor of `shape`; with keep_batch, of the batch sizes and then what is left of `shape` without them.
+
+        """
+        if self.mapped:
+            return torch.func.vmap(partial(type(self).dense, keep_batch=keep_batch))(self)
+        if not self.terms:
+            return torch.zeros(self.shape, dtype=self.dtype, device=self.device)
+        return dense(self.terms, self._one(), keep_batch=keep_batch)
 
     @property
     def symmetric_in(self) -> tuple[tuple[int, ...], ...]:
@@ -144,11 +161,11 @@ class Structured:
             >>> d4.trace(), d4.trace((0, 3)).dense()[0, 0]
             (tensor(72.), tensor(24.))
         """
-        pairs = checks.checked_pairs(pairs, self.shapes[1:])
+        checked = checks.checked_pairs(pairs, self.shapes[1:])
         if self.mapped:
-            return torch.func.vmap(lambda each: each.trace(*pairs))(self)
-        taken = {slot for pair in pairs for slot in pair}
-        return self._left(traced(self.terms, pairs, self._one()), taken)
+            return torch.func.vmap(lambda each: each.trace(*checked))(self)
+        taken = {slot for pair in checked for slot in pair}
+        return self._left(traced(self.terms, checked, self._one()), taken)
 
     def packed(self, *, keep_batch: bool = False) -> torch.Tensor:
         """Return the different entries of a derivative that is symmetric in all slots.

@@ -152,7 +152,9 @@ def check_sum(one: Any, other: Any) -> None:
             f"shapes {shapes}, {dtype} on {device}" + f", mapped {mapped}" * bool(mapped)
             for mapped, shapes, dtype, device in (its, mine)
         )
-    raise ArgumentError(f"{_NAME}: a sum", got=got, expected=expected, remedy="Use .to(...), or add what .dense() gives.")
+    raise ArgumentError(
+        f"{_NAME}: a sum", got=got, expected=expected, remedy="Use .to(...), or add what .dense() gives."
+    )
 
 
 def plain_indices(index: Any) -> list[Any]:
@@ -224,4 +226,6 @@ def _checked_index(index: Any, size: int) -> Index:
 
 
 def _no_row(got: str, expected: str) -> ArgumentError:
-    return ArgumentError(f"{_NAME}[...]", got=got, expected=expected, remedy="Rows are counted from 0, or from the end.")
+    return ArgumentError(
+        f"{_NAME}[...]", got=got, expected=expected, remedy="Rows are counted from 0, or from the end."
+    )

@@ -1,7 +1,7 @@
 """Packing: the different entries of a symmetric derivative, one for every multiset of indices, and back."""
 
-from math import comb
 from itertools import permutations
+from math import comb
 from typing import NamedTuple
 
 import torch
@@ -9,7 +9,7 @@ import torch
 from hofunc.algebra.labels import Axes, Label, extent, shape_of
 from hofunc.algebra.term import Term
 from hofunc.structured.slots import without_indices
-from hofunc.structured.sums import core_of
+from hofunc.structured.sums import core_or_one
 
 
 def count(n: int, order: int) -> int:
@@ -84,7 +84,7 @@ def _entries(term: Term, places: list[torch.Tensor], one: torch.Tensor) -> torch
     for number, axis in enumerate(term.out):
         every = torch.arange(extent(axis), device=one.device)
         found.note((axis,), every.reshape(-1, *[1] * (rank - number)))
-    core = core_of(term, one)
+    core = core_or_one(term, one)
     value = core.tensor[tuple(found.indices[label] for label in core.labels)] if core.labels else core.tensor
     for mask in found.masks:
         value = torch.where(mask, value, torch.zeros_like(one))

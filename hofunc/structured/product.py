@@ -56,11 +56,6 @@ def multiplied(term: Term, one: torch.Tensor, before: Iterable[Label] = ()) -> T
     )
 
 
-def is_read(term: Term) -> bool:
-    """Tell whether a term has an axis that is read through indices."""
-    return any(isinstance(factor.source, Indices) for factor in term.factors)
-
-
 def _without_delta(factor: Factor, one: torch.Tensor) -> tuple[Factor, ...]:
     """Return a Kronecker delta of two axes as both of them read at one index."""
     if factor.source is not DELTA:
@@ -155,10 +150,11 @@ def _indices(term: Term, kept: Reads) -> list[Factor]:
     for factor in term.factors:
         if isinstance(factor.source, Indices):
             target, *own = factor.axes
-            runs = {label for label in labels_of(tuple(own)) if label.size > 1}
             labels = [segment.label for segment in target if segment.extent > 1]
             is_whole = all(segment.is_full for segment in target if segment.extent > 1)
-            if is_whole and labels and all(label in left and runs == {*left[label].labels} for label in labels):
+            if is_whole and labels and all(x in left and tuple(own) == each(left[x].labels) for x in labels):
                 found.append(factor)
                 left = {label: where for label, where in left.items() if label not in labels}
-    return found + [Factor(Indices(where.tensor), ((full(label),), *each(where.labels))) for label, where in left.items()]
+    return found + [
+        Factor(Indices(where.tensor), ((full(label),), *each(where.labels))) for label, where in left.items()
+    ]

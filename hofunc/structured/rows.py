@@ -1,11 +1,11 @@
-"""Rows: a label that all slots share, read at some of its indices, as if the function had been given these rows only."""
+"""Rows: labels that all slots share, read at some of their indices, as if the function had been given these rows."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from hofunc.algebra.labels import Axes, Axis, Label, Segment, extent, full, labels_of
+from hofunc.algebra.labels import Axes, Axis, Label, extent, full, labels_of
 from hofunc.algebra.operators import Indices
 from hofunc.algebra.term import Factor, Term
 from hofunc.structured.slots import without_indices

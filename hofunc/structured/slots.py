@@ -9,7 +9,7 @@ import torch
 
 from hofunc.algebra.compose import tied
 from hofunc.algebra.labels import Axes, Axis, labels_of
-from hofunc.algebra.operators import Indices
+from hofunc.algebra.operators import Indices, is_reading
 from hofunc.algebra.term import Factor, Term, visible
 from hofunc.scatter import entries_of, solid
 from hofunc.structured.product import multiplied
@@ -74,7 +74,7 @@ def _runs(term: Term, labels: Sequence[object]) -> frozenset[object]:
 
 def without_indices(term: Term, one: torch.Tensor) -> Term:
     """Return a term that is read through no indices: what it has is added to its places."""
-    if all(not isinstance(factor.source, Indices) for factor in term.factors):
+    if not is_reading(term):
         return term
     shown = visible(term)
     total = solid(run_now, one, [entries_of(term, Labelled(one, ()))], [*shown])

@@ -6,7 +6,8 @@ import torch
 
 from hofunc.algebra.operators import Indices
 from hofunc.algebra.term import Factor, Term, pattern, relabelled, visible
-from hofunc.views import Labelled, aligned, each, plus, read, run_now, times
+from hofunc.scatter import core_of
+from hofunc.views import Labelled, aligned, each, plus, run_now, times
 
 
 def summed(terms: Iterable[Term], one: torch.Tensor) -> tuple[Term, ...]:
@@ -33,23 +34,20 @@ def _shown(term: Term) -> Term:
 def _sum(terms: Sequence[Term], one: torch.Tensor) -> Term:
     """Add terms of one kind."""
     first, *others = terms
-    total = core_of(first, one)
+    total = core_or_one(first, one)
     total = total._replace(tensor=times(run_now, total.tensor, first.coefficient))
     for term in others:
         names = dict(zip(visible(_shown(term)), visible(_shown(first)), strict=True))
-        core = core_of(relabelled(term, names), one)
+        core = core_or_one(relabelled(term, names), one)
         labels = (*total.labels, *(label for label in core.labels if label not in total.labels))
         left, right = aligned(run_now, total, labels), aligned(run_now, core, labels)
         total = Labelled(plus(run_now, left, right, term.coefficient), labels)
     return with_core(first._replace(coefficient=1), total)
 
 
-def core_of(term: Term, one: torch.Tensor) -> Labelled:
+def core_or_one(term: Term, one: torch.Tensor) -> Labelled:
     """Return the core of a term, the number one if it has none."""
-    for source, axes in term.factors:
-        if not isinstance(source, Indices):
-            return read(run_now, source, axes)
-    return Labelled(one, ())
+    return core_of(term) or Labelled(one, ())
 
 
 def with_core(term: Term, core: Labelled) -> Term:
@@ -62,5 +60,5 @@ def scaled(term: Term, number: float | torch.Tensor, one: torch.Tensor) -> Term:
     """Return a multiple of a term, by a number or by a tensor of no dimension."""
     if not isinstance(number, torch.Tensor):
         return term._replace(coefficient=term.coefficient * number)
-    core = core_of(term, one)
+    core = core_or_one(term, one)
     return with_core(term, core._replace(tensor=core.tensor * number))
