@@ -5,6 +5,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from torch import Tensor
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import hofunc
 from verification.oracles import nested_reverse, relative_error
@@ -49,6 +52,21 @@ def refused(call: Callable[[], Any], error: type[Exception], *parts: str) -> Non
     message = str(caught.value)
     assert all(part in message for part in parts), message
     assert re.search(r"called at \w+\.py:\d+", message), message
+
+
+class Largest(TorchDispatchMode):
+    """Notes the largest storage that is allocated, in elements."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numel = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for leaf in pytree.tree_leaves(result):
+            if isinstance(leaf, Tensor):
+                self.numel = max(self.numel, leaf.untyped_storage().nbytes() // leaf.element_size())
+        return result
 
 
 def has_compiler() -> bool:

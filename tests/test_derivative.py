@@ -8,12 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import hofunc
 from hofunc import Derivative, hod
 from tests.cases import mixed, rand
-from tests.checks import assert_equal
+from tests.checks import Largest, assert_equal
 from verification.oracles import nested_reverse
 
 vmap = torch.func.vmap
@@ -330,21 +329,6 @@ def test_several_outputs_give_a_derivative_each(device: torch.device) -> None:
 
 
 # Memory: nothing larger than the result is ever allocated.
-
-
-class Largest(TorchDispatchMode):
-    """Notes the largest storage that is allocated, in elements."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.numel = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for leaf in pytree.tree_leaves(result):
-            if isinstance(leaf, Tensor):
-                self.numel = max(self.numel, leaf.untyped_storage().nbytes() // leaf.element_size())
-        return result
 
 
 ROWS = {

@@ -10,6 +10,7 @@ import torch
 from hofunc.algebra.labels import shape_of
 from hofunc.algebra.operators import Indices
 from hofunc.algebra.term import Factor
+from hofunc.graph.uncompiled import uncompiled
 from hofunc.structured import checks
 from hofunc.structured.batch import batch_first, batch_of, common_batch
 from hofunc.structured.dense import dense
@@ -58,6 +59,7 @@ class Structured:
         """Shape of the dense tensor: the axes mapped by vmap, that of the output, and then that of every slot."""
         return tuple(size for shape in (self.mapped, *self.shapes) for size in shape)
 
+    @uncompiled
     def dense(self, *, keep_batch: bool = False) -> torch.Tensor:
         """Return the derivative as one tensor.
 
@@ -88,6 +90,7 @@ class Structured:
             groups.setdefault(kind, []).append(slot)
         return tuple(map(tuple, groups.values()))
 
+    @uncompiled
     def contract(self: S, *vectors: torch.Tensor | None) -> "S | torch.Tensor":
         """Sum over slots, multiplied by vectors.
 
@@ -123,6 +126,7 @@ class Structured:
         filled = {slot: vector for slot, vector in enumerate(vectors) if vector is not None}
         return self._left(contracted(self.terms, filled, self._one()), filled)
 
+    @uncompiled
     def diagonal(self: S) -> S:
         """Return what it is where all slots have equal indices, with one slot.
 
@@ -141,6 +145,7 @@ class Structured:
             return torch.func.vmap(type(self).diagonal)(self)
         return self._with(on_diagonal(self.terms, self._one()), self.shapes[:2], self.kinds[:1])
 
+    @uncompiled
     def trace(self: S, *pairs: tuple[int, int]) -> "S | torch.Tensor":
         """Sum over where the indices of two slots are equal, for pairs of slots.
 
@@ -167,6 +172,7 @@ class Structured:
         taken = {slot for pair in checked for slot in pair}
         return self._left(traced(self.terms, checked, self._one()), taken)
 
+    @uncompiled
     def packed(self, *, keep_batch: bool = False) -> torch.Tensor:
         """Return the different entries of a derivative that is symmetric in all slots.
 
@@ -203,6 +209,7 @@ class Structured:
             checks.check_alike("packed", shapes[1:])
         return packed(terms, shapes, self._one())
 
+    @uncompiled
     def to(self: S, *args: Any, **kwargs: Any) -> S:
         """Return it with another dtype, on another device or both; arguments are those of `torch.Tensor.to`.
 
@@ -224,6 +231,7 @@ class Structured:
         terms = tuple([term._replace(factors=tuple(map(moved, term.factors))) for term in self.terms])
         return type(self)(terms, self.shapes, like.dtype, like.device, self.mapped, self.kinds)
 
+    @uncompiled
     def __getitem__(self: S, index: Any) -> S:
         """Return the derivative of some rows: those of the labels that all slots share, in order.
 
@@ -253,6 +261,7 @@ class Structured:
     def __pos__(self: S) -> S:
         return self
 
+    @uncompiled
     def __mul__(self: S, number: Any) -> S:
         number = checks.checked_number(number, self.dtype, self.device)
         if self.mapped and isinstance(number, torch.Tensor):
@@ -266,6 +275,7 @@ class Structured:
         number = checks.checked_number(number, self.dtype, self.device)
         return self * (number.reciprocal() if isinstance(number, torch.Tensor) else 1 / number)
 
+    @uncompiled
     def __add__(self: S, other: Any) -> S:
         checks.check_sum(self, other)
         if self.mapped:

@@ -1,13 +1,15 @@
 """Packing: the different entries of a symmetric derivative, one for every multiset of indices, and back."""
 
+from collections.abc import Sequence
 from itertools import permutations
-from math import comb
+from math import comb, prod
 from typing import NamedTuple
 
 import torch
 
 from hofunc.algebra.labels import Axes, Label, extent, shape_of
 from hofunc.algebra.term import Term
+from hofunc.errors import ArgumentError
 from hofunc.structured.slots import without_indices
 from hofunc.structured.sums import core_or_one
 
@@ -91,8 +93,45 @@ def _entries(term: Term, places: list[torch.Tensor], one: torch.Tensor) -> torch
     return (value * term.coefficient).expand(*shape_of(term.out), places[0].numel())
 
 
-def spread_out(entries: torch.Tensor, n: int, order: int) -> torch.Tensor:
-    """Return a symmetric tensor, of n indices along each of its last axes, whose different entries are given."""
+def unpack(entries: torch.Tensor, shape: Sequence[int], order: int) -> torch.Tensor:
+    """Return the symmetric tensor whose different entries are given: the inverse of `hofunc.Derivative.packed`.
+
+    Args:
+        entries: Tensor of shape (*out, C(n + order - 1, order)), for n elements of a tensor of the given shape.
+        shape: Shape of the input of the derivative; with keep_batch, what is left of it beside the batch.
+        order: The order of the derivative.
+
+    Returns:
+        Tensor of shape (*out, *shape, *shape, ...), with shape order times.
+
+    Raises:
+        ArgumentError: There are not as many entries.
+
+    Cost:
+        One reading of the entries, and as many integers as the result has entries for one index of the output.
+
+    Example:
+        >>> hofunc.unpack(torch.tensor([1.0, 2.0, 3.0]), (2,), 2)
+        tensor([[1., 2.],
+                [2., 3.]])
+    """
+    if type(order) is not int or order < 1:
+        raise _misfit("order", repr(order), "an int of at least 1")
+    n = prod(shape)
+    expected = f"a last axis of {count(n, order)} entries, for {n} elements at order {order}"
+    if not isinstance(entries, torch.Tensor) or entries.dim() == 0 or entries.shape[-1] != count(n, order):
+        got = f"shape {tuple(entries.shape)}" if isinstance(entries, torch.Tensor) else type(entries).__name__
+        raise _misfit("entries", got, expected)
+    return _unpacked(entries, n, order).reshape(*entries.shape[:-1], *[*shape] * order)
+
+
+def _misfit(what: str, got: str, expected: str) -> ArgumentError:
+    remedy = "Pass what .packed() gave, the shape of the input and the order."
+    return ArgumentError(f"hofunc.unpack: {what}", got=got, expected=expected, remedy=remedy)
+
+
+def _unpacked(entries: torch.Tensor, n: int, order: int) -> torch.Tensor:
+    """Return entries of a symmetric tensor in row-major order, given those that are different."""
     device = entries.device
     places = torch.empty(n**order, dtype=torch.long, device=device)
     numbers = torch.arange(count(n, order), device=device)
