@@ -5,10 +5,12 @@ a part of it. A path that begins with an int begins with the number of an argume
 argument that has it. An entry stands for all leaves below it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from difflib import get_close_matches
 from itertools import accumulate
 from typing import Any, NamedTuple
+
+import torch
 
 from hofunc.arguments import Arguments, refuse
 from hofunc.internals import tree_flatten, tree_flatten_with_path, tree_is_leaf
@@ -33,7 +35,9 @@ class Part(NamedTuple):
 
 def is_entry(value: Any) -> bool:
     """Tell whether something may name a part."""
-    return _is_key(value) or (isinstance(value, tuple) and bool(value))
+    if not isinstance(value, tuple):
+        return _is_key(value)
+    return bool(value) and all(isinstance(key, Hashable) and not isinstance(key, torch.Tensor) for key in value)
 
 
 def _is_key(value: Any) -> bool:

@@ -29,10 +29,10 @@ def check_blocks(subject: Subject, order: int, which: Which, dense: Leaves, tole
     if choice is None:
         return
     arguments, inputs = subject.arguments, len(subject.inputs)
+    blocks = choice.asked(arguments).wanted.blocks
     args, _ = arguments.joined(arguments.leaves, arguments.rest)
     transform = hod(subject.f, order, subject.argnums, strategy=subject.strategy, **which._asdict())
     found = [leaf.detach().double() for leaf in tree_leaves(transform(*args))]
-    blocks = choice.asked(arguments).wanted.blocks
     places = [_place((output, *block), inputs) for output in range(len(subject.outputs)) for block in blocks]
     expected = [dense[place] for place in places]
     if [leaf.shape for leaf in found] != [leaf.shape for leaf in expected]:

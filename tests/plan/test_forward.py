@@ -13,7 +13,7 @@ from hofunc.algebra.partitions import Key
 from hofunc.algebra.term import Term
 from hofunc.plan.blocks import local_blocks
 from hofunc.plan.forward import Group, Polynomials, grouped_slots, halves, splits
-from hofunc.plan.keys import Keys, keys_of
+from hofunc.plan.keys import Keys
 from hofunc.plan.packing import Variable, seed
 from hofunc.rules.lower import lower
 from hofunc.run.executor import compiled
@@ -25,12 +25,6 @@ KEYS: list[Key] = [(0,), (0, 0), (0, 1), (0, 0, 0), (0, 0, 1), (0, 1, 2), (0, 0,
 
 
 # Keys.
-
-
-def test_the_keys_of_orders() -> None:
-    variables = {5: Variable.of(()), 2: Variable.of(())}
-    assert keys_of(variables, (1, 3)) == [(2,), (5,), (2, 2, 2), (2, 2, 5), (2, 5, 5), (5, 5, 5)]
-    assert keys_of({}, (1, 2)) == []
 
 
 def test_splits_by_hand() -> None:
