@@ -13,40 +13,51 @@ from hofunc.arguments import Arguments
 from hofunc.graph.node import CONSTANT, Graph, Node, Ref
 from hofunc.graph.record import Recording, record
 from hofunc.internals import tree_flatten, tree_unflatten
+from hofunc.plan.wanted import Block, Chosen
 from hofunc.run.evaluate import evaluate
 
 aten = torch.ops.aten
 
+Function = Callable[..., tuple[Any, Any]]
+
 
 class Piecewise(NamedTuple):
-    """A function and its Jacobian.
+    """Blocks of a derivative.
 
     Attributes:
-        value: What the function returned to be differentiated.
-        aux: What it returned beside.
-        derivative: The structure of the value, in it that of the inputs.
+        blocks: The blocks, of every output in turn.
+        aux: What the function returned beside.
     """
 
-    value: Any
+    blocks: list[torch.Tensor]
     aux: Any
-    derivative: Any
 
 
 def in_pieces(
-    function: Callable[..., tuple[Any, Any]], arguments: Arguments, size: int, strategy: str
+    below: Callable[[tuple[Block, ...]], Function],
+    arguments: Arguments,
+    blocks: Sequence[Block],
+    size: int,
+    strategy: str,
 ) -> Piecewise | None:
-    """Differentiate a function once, some elements of its outputs at a time.
+    """Differentiate the order below once, some elements at a time.
 
     Args:
-        function: Called with the arguments; returns the pair of what is differentiated and aux.
+        below: Given blocks of the order below, returns a function that computes them: called with the arguments, it
+            returns the pair of these, for every output in turn, and aux.
         arguments: Those of the call.
+        blocks: The blocks that are wanted.
         size: How many elements are differentiated at a time.
         strategy: One of the planner's strategies, or "auto".
 
     Returns:
-        The value and the derivative; None if what was recorded has to be computed again from other values, with other
+        The blocks; None if what was recorded has to be computed again from other values, with other
         random numbers for every piece.
     """
+    by: dict[Block, dict[int, None]] = {}  # for what is differentiated, the inputs of the last slot
+    for block in blocks:
+        by.setdefault(block[:-1], {})[block[-1]] = None
+    function = below(tuple(by))
 
     def called(leaves: Sequence[torch.Tensor], rest: tuple[tuple, dict]) -> tuple[Any, Any]:
         args, kwargs = arguments.joined(leaves, rest)
@@ -58,25 +69,30 @@ def in_pieces(
     supply = iter(recording.outputs)
     leaves = [next(supply) if isinstance(leaf, torch.Tensor) else leaf for leaf in recording.leaves]
     value, aux = tree_unflatten(leaves, recording.spec)
-    spec = tree_flatten(value)[1]
-    blocks = [
-        tree_unflatten(_jacobian(recording, output, arguments.leaves, size, strategy), arguments.spec)
-        for output in recording.graph.outputs[: spec.num_leaves]
-    ]
-    return Piecewise(value, aux, tree_unflatten(blocks, spec))
+    differentiated = recording.graph.outputs[: tree_flatten(value)[1].num_leaves]
+    found: list[torch.Tensor] = []
+    for first in range(0, len(differentiated) if by else 0, max(1, len(by))):  # those of one output
+        every: dict[Block, torch.Tensor] = {}
+        for node, (slots, lasts) in zip(differentiated[first:], by.items(), strict=False):
+            parts = _jacobian(recording, node, arguments.leaves, [*lasts], size, strategy)
+            every |= {(*slots, last): part for last, part in zip(lasts, parts, strict=True)}
+        found += map(every.__getitem__, blocks)
+    return Piecewise(found, aux)
 
 
 def _jacobian(
-    recording: Recording, output: int, inputs: Sequence[torch.Tensor], size: int, strategy: str
+    recording: Recording, output: int, inputs: Sequence[torch.Tensor], by: list[int], size: int, strategy: str
 ) -> list[torch.Tensor]:
-    """Return the derivatives of a node by all inputs, laid together from pieces."""
+    """Return the derivatives of a node by some of the inputs, laid together from pieces."""
     y = recording.values[output]
+    wanted = (1,) if by == [*range(len(inputs))] else Chosen(tuple([(number,) for number in by]))
     pieces = [
-        evaluate(_piece(recording, output, places), inputs, 1, (1,), compact=False, strategy=strategy).dense(1)
+        evaluate(_piece(recording, output, places), inputs, 1, wanted, compact=False, strategy=strategy).dense(1)
         for places in torch.arange(y.numel(), device=y.device).split(size)
     ]
     return [
-        torch.cat(parts).reshape(*y.shape, *x.shape) for parts, x in zip(zip(*pieces, strict=True), inputs, strict=True)
+        torch.cat(parts).reshape(*y.shape, *inputs[number].shape)
+        for parts, number in zip(zip(*pieces, strict=True), by, strict=True)
     ]
 
 

@@ -18,17 +18,18 @@ from hofunc.arguments import (
     split,
 )
 from hofunc.callable_plan import Plan
+from hofunc.chosen import BlocksAsked, Choice, GroupsAsked, Numbered, Which, checked
 from hofunc.complex_tensors import Blocks, by_parts, is_complex, taken_apart
 from hofunc.freeze import Request, freeze
 from hofunc.graph.asking import recorded, source_of
 from hofunc.graph.draws import drawn_again
 from hofunc.graph.record import Recording
 from hofunc.graph.uncollected import uncollected
-from hofunc.internals import tree_map_only
+from hofunc.internals import TreeSpec, tree_map_only
 from hofunc.pieces import in_pieces
 from hofunc.plan.blueprint import Limits
 from hofunc.plan.planner import RowsError
-from hofunc.plan.wanted import Wanted
+from hofunc.plan.wanted import Block, Wanted, blocks_of
 from hofunc.run.evaluate import Evaluation, evaluate
 from hofunc.run.nest import nested
 from hofunc.strict import check_dependence
@@ -51,6 +52,8 @@ def hod(
     max_bytes: int | None = None,
     strict: bool = False,
     holomorphic: bool = False,
+    blocks: BlocksAsked = "all",
+    groups: GroupsAsked | None = None,
 ) -> "Transform":
     """Return a function that computes the exact derivative of f of the given order.
 
@@ -87,20 +90,30 @@ def hod(
             does not depend on an input, is an error.
         holomorphic: Whether f is a holomorphic function of complex tensors, of which to return complex derivatives of
             shape (*out, *in, *in, ...); derivatives of all orders up to the given one are then checked to have those.
+        blocks: Which blocks of the derivative to compute, and nothing else; see docs/blocks.md. A block is the
+            derivative by one choice of tensors for the slots. ``"all"``; ``"diagonal"``, those by one tensor alone; or
+            a list of tuples of order many entries, such as ``[("w", "w"), ("w", "b")]``. An entry is the number of a
+            positional argument as in argnums, a key, or a tuple of these, a path such as ``("layers", 0, "w")`` or
+            ``(0, "w")``; it stands for all tensors below it. A path that begins with an int begins with an argument,
+            any other lies in the only argument that has it.
+        groups: In place of blocks, a list of groups of entries, such as ``[["w", "b"], ["v"]]``: the blocks whose slots
+            are all of one group.
 
     Returns:
         Function with f's signature. Its result nests as that of order nested ``torch.func.jacrev`` does: the
         structure of the output, in it that of the arguments for the first slot, in that for the second, and so on;
-        a pair with what f returned beside it if has_aux. Blocks that are equal by Schwarz's theorem, up to the order
-        of their slots, share memory. Dtype and device are those of the output, but a compact derivative of a complex
-        one is that of its parts, a real tensor of shape (*out, 2). Tensors are of no subclass. Under vmap f draws
-        random numbers as the randomness of the vmap says.
+        a pair with what f returned beside it if has_aux. In the structure of the output there is, for
+        ``blocks="diagonal"``, that of the arguments once; for a list of blocks a tuple of them, each nested by the
+        structures of its entries in turn; and for groups a tuple too, of what argnums=group would give. Blocks that
+        are equal by Schwarz's theorem, up to the order of their slots, share memory. Dtype and device are those of the
+        output, but a compact derivative of a complex one is that of its parts, a real tensor of shape (*out, 2).
+        Tensors are of no subclass. Under vmap f draws random numbers as the randomness of the vmap says.
 
     Raises:
         ArgumentError: An argument is not as described, f returns anything but floating-point or complex tensors, an
             input has more directions than the strategy that is asked for can take, the limits cannot be kept to, an
-            output does not depend on an input and strict forbids it, or f has no complex derivative and holomorphic
-            asks for it.
+            output does not depend on an input and strict forbids it, an entry of blocks or groups names nothing or is
+            not clear, or f has no complex derivative and holomorphic asks for it.
         MutationError: f writes to an input or to a captured tensor.
         BranchError: f branches on a value that an outer vmap batches.
         UntracedError: f uses a custom autograd.Function, a hook, or torch.autograd.grad without create_graph, or a
@@ -121,8 +134,8 @@ def hod(
         tensor([[1., 0.],
                 [0., 1.]])
     """
-    limits = Limits(chunk_size, max_bytes)
-    options = _checked("hod", f, order, argnums, has_aux, layout, strategy, limits, strict, holomorphic)
+    limits, which = Limits(chunk_size, max_bytes), Which(blocks, groups)
+    options = _checked("hod", f, order, argnums, has_aux, layout, strategy, limits, strict, holomorphic, which)
     return Transform(f, options, _orders(order, options), _highest)
 
 
@@ -138,6 +151,8 @@ def derivatives(
     max_bytes: int | None = None,
     strict: bool = False,
     holomorphic: bool = False,
+    blocks: BlocksAsked = "all",
+    groups: GroupsAsked | None = None,
 ) -> "Transform":
     """Return a function that computes f and its derivatives of every order up to the given one, from one recording.
 
@@ -152,6 +167,9 @@ def derivatives(
         max_bytes: As for `hod`.
         strict: As for `hod`.
         holomorphic: As for `hod`.
+        blocks: As for `hod`, but a tuple may have any number of entries from one to order: each order has the blocks
+            with as many.
+        groups: As for `hod`.
 
     Returns:
         Function with f's signature; its result is the tuple (value, derivative of order 1, ..., of the given order),
@@ -168,8 +186,8 @@ def derivatives(
         >>> value, slope, curvature
         (tensor(0.), tensor(1.), tensor(-0.))
     """
-    limits = Limits(chunk_size, max_bytes)
-    options = _checked("derivatives", f, order, argnums, has_aux, layout, strategy, limits, strict, holomorphic)
+    limits, which = Limits(chunk_size, max_bytes), Which(blocks, groups)
+    options = _checked("derivatives", f, order, argnums, has_aux, layout, strategy, limits, strict, holomorphic, which)
     return Transform(f, options, tuple(range(1, order + 1)), lambda value, computed: (value, *computed))
 
 
@@ -184,6 +202,8 @@ def jacobian(
     max_bytes: int | None = None,
     strict: bool = False,
     holomorphic: bool = False,
+    blocks: BlocksAsked = "all",
+    groups: GroupsAsked | None = None,
 ) -> "Transform":
     """Return a function that computes the Jacobian of f: `hod` of order 1, with the same arguments and errors.
 
@@ -192,8 +212,8 @@ def jacobian(
         tensor([[2., 0.],
                 [0., 4.]])
     """
-    limits = Limits(chunk_size, max_bytes)
-    options = _checked("jacobian", f, 1, argnums, has_aux, layout, strategy, limits, strict, holomorphic)
+    limits, which = Limits(chunk_size, max_bytes), Which(blocks, groups)
+    options = _checked("jacobian", f, 1, argnums, has_aux, layout, strategy, limits, strict, holomorphic, which)
     return Transform(f, options, (1,), _highest)
 
 
@@ -208,6 +228,8 @@ def hessian(
     max_bytes: int | None = None,
     strict: bool = False,
     holomorphic: bool = False,
+    blocks: BlocksAsked = "all",
+    groups: GroupsAsked | None = None,
 ) -> "Transform":
     """Return a function that computes the Hessian of f: `hod` of order 2, with the same arguments and errors.
 
@@ -217,8 +239,8 @@ def hessian(
                 [3., 0., 1.],
                 [2., 1., 0.]])
     """
-    limits = Limits(chunk_size, max_bytes)
-    options = _checked("hessian", f, 2, argnums, has_aux, layout, strategy, limits, strict, holomorphic)
+    limits, which = Limits(chunk_size, max_bytes), Which(blocks, groups)
+    options = _checked("hessian", f, 2, argnums, has_aux, layout, strategy, limits, strict, holomorphic, which)
     return Transform(f, options, _orders(2, options), _highest)
 
 
@@ -238,6 +260,7 @@ class Options(NamedTuple):
     limits: Limits
     strict: bool
     holomorphic: bool
+    chosen: Choice | Numbered | None = None
 
 
 def _checked(
@@ -251,10 +274,12 @@ def _checked(
     limits: Limits,
     strict: bool,
     holomorphic: bool,
+    which: Which,
 ) -> Options:
     check_transform(name, f, order, argnums, layout, strategy, holomorphic)
     check_limits(name, *limits)
-    return Options(name, argnums, has_aux, layout == "compact", strategy, limits, strict, holomorphic)
+    chosen = checked(name, which, order, all_orders=name == "derivatives", orders_below=holomorphic)
+    return Options(name, argnums, has_aux, layout == "compact", strategy, limits, strict, holomorphic, chosen)
 
 
 def _orders(order: int, options: Options) -> tuple[int, ...]:
@@ -319,27 +344,29 @@ class Transform:
         options, size = self._options, self._options.limits.chunk_size
         if options.compact or options.strict or options.limits.max_bytes is not None or size is None:
             return None
-        arguments = self._split(args, kwargs)
-        whole = options._replace(limits=Limits(), has_aux=True, holomorphic=False)
-        outputs = update_wrapper(partial(self._outputs), self._f, assigned=(), updated=())
-        found = []
+        arguments, parts = self._split(args, kwargs), []
         for order in self._orders:
-            below = Transform(outputs, whole, (order - 1,), _highest) if order > 1 else outputs
-            piecewise = in_pieces(below, arguments, size, options.strategy)
-            if piecewise is None:
+            listed = [*blocks_of(self._wanted(None, arguments), order, len(arguments.leaves))]
+            found = in_pieces(partial(self._below, order), arguments, listed, size, options.strategy)
+            if found is None:
                 return None
-            found.append(tree_map_only(torch.Tensor, _value, piecewise))
-        derivatives, (aux, returned) = [each.derivative for each in found], found[0].aux
+            found = tree_map_only(torch.Tensor, _value, found)
+            parts.append(found.blocks)
+            aux, returned, output = found.aux
         if returned is not None:
-            leaves, spec = tree_flatten(returned)
-            values, parts = [by_parts(leaf) for leaf in leaves], [tree_flatten(each)[0] for each in derivatives]
-            together = self._put_together(run_now, parts, leaves, values, arguments.leaves)
-            derivatives = [
-                nested(blocks, [spec, *[arguments.spec] * order])
-                for blocks, order in zip(together, self._orders, strict=True)
-            ]
-        chosen = self._choose(found[0].value if returned is None else returned, derivatives)
+            output, leaves = returned, tree_flatten(returned)[0]
+            parts = self._put_together(run_now, parts, leaves, [*map(by_parts, leaves)], arguments)
+        chosen = self._choose(output, self._nested(parts, tree_flatten(output)[1], arguments))
         return (chosen, aux) if options.has_aux else chosen
+
+    def _below(self, order: int, blocks: tuple[Block, ...]) -> Function:
+        """Return what is to be differentiated for an order: f, or its derivatives of the order below by some inputs."""
+        outputs = update_wrapper(partial(self._with_output), self._f, assigned=(), updated=())
+        if order == 1 or not blocks:
+            return outputs
+        chosen = None if self._options.chosen is None else Numbered(blocks)
+        options = self._options._replace(limits=Limits(), has_aux=True, holomorphic=False, chosen=chosen)
+        return Transform(outputs, options, (order - 1,), _highest)
 
     def _put_together(
         self,
@@ -347,11 +374,12 @@ class Transform:
         parts: Sequence[Sequence[Any]],
         outputs: Sequence[torch.Tensor],
         values: Sequence[Any],
-        inputs: Sequence[torch.Tensor],
+        arguments: Arguments,
     ) -> list[list[Any]]:
         """Put together dense derivatives by parts, given in a list for every order."""
+        inputs, wanted = arguments.leaves, self._wanted(None, arguments)
         orders = [
-            [*product(range(len(outputs)), product(range(len(inputs)), repeat=order))]  # what each is a derivative of
+            [*product(range(len(outputs)), blocks_of(wanted, order, len(inputs)))]  # what each is a derivative of
             for order in self._orders
         ]
         found = dict(zip(chain.from_iterable(orders), chain.from_iterable(parts), strict=True))
@@ -360,6 +388,14 @@ class Transform:
         dims = [each.dim() for each in inputs]
         blocks = Blocks(emit, lambda output, slots: found[output, tuple(slots)], values, forms, dims, name)
         return [[blocks.block(output, slots) for output, slots in order] for order in orders]
+
+    def _nested(self, parts: Sequence[Sequence[Any]], spec: TreeSpec, arguments: Arguments) -> list[Any]:
+        """Nest the blocks of every order, given the structure of what f returned."""
+        orders = zip(parts, self._orders, strict=True)
+        if self._options.chosen is None:
+            return [nested(blocks, [spec, *[arguments.spec] * order]) for blocks, order in orders]
+        asked = self._options.chosen.asked(arguments)
+        return [asked.nested(blocks, order, spec) for blocks, order in orders]
 
     @uncollected
     def plan(self, *args: Any, **kwargs: Any) -> Plan:
@@ -422,9 +458,10 @@ class Transform:
             limits=options.limits,
         )
 
-    def _wanted(self, _output: Any, _arguments: Arguments) -> Wanted:
+    def _wanted(self, _output: Any, arguments: Arguments) -> Wanted:
         """Return what is asked for, given what f returned to be differentiated, and what it was called with."""
-        return self._orders
+        chosen = self._options.chosen
+        return self._orders if chosen is None else chosen.asked(arguments).wanted
 
     def _split(self, args: tuple, kwargs: dict) -> Arguments:
         """Take the arguments of a call apart, and check them."""
@@ -448,6 +485,11 @@ class Transform:
             check_unlimited(options.name, options.limits.max_bytes)
         return taken_apart(output), (aux, output)
 
+    def _with_output(self, *args: Any, **kwargs: Any) -> tuple[Any, tuple[Any, Any, Any]]:
+        """Return what `_outputs` does, and what is differentiated once more, beside aux."""
+        output, (aux, returned) = self._outputs(*args, **kwargs)
+        return output, (aux, returned, output)
+
     def _assembled(
         self, tensors: Sequence[Any], recording: Recording, arguments: Arguments, evaluation: Evaluation
     ) -> Any:
@@ -460,9 +502,8 @@ class Transform:
         blocks: Sequence[Sequence[Any]] = [listed(order) for order in self._orders]
         if returned is not None and not self._options.compact:
             outputs = tree_flatten(tree_unflatten(recording.leaves, recording.spec)[1][1])[0]
-            blocks = self._put_together(evaluation.emit, blocks, outputs, tensors, evaluation.inputs)
-        orders = zip(blocks, self._orders, strict=True)
-        computed = [nested(each, [spec, *[arguments.spec] * order]) for each, order in orders]
+            blocks = self._put_together(evaluation.emit, blocks, outputs, tensors, arguments)
+        computed = self._nested(blocks, spec, arguments)
         chosen = self._choose(value if returned is None else returned, computed)
         return (chosen, aux) if self._options.has_aux else chosen
 
