@@ -5,6 +5,7 @@ from hofunc import releases as _releases  # first, since an old torch has not al
 with _releases.reading():
     from hofunc import rules as _rules  # enters the rules of all known ops
 
+from hofunc.blockwise import Blocks
 from hofunc.callable_plan import Plan
 from hofunc.contracted import einsum
 from hofunc.derivative import Derivative
@@ -45,6 +46,7 @@ __version__ = "0.1.0.dev0"
 
 __all__ = [
     "ArgumentError",
+    "Blocks",
     "BranchError",
     "CompilerError",
     "Derivative",

@@ -17,6 +17,7 @@ from hofunc.arguments import (
     check_unlimited,
     split,
 )
+from hofunc.blockwise import Names, with_names
 from hofunc.callable_plan import Plan
 from hofunc.chosen import BlocksAsked, Choice, GroupsAsked, Numbered, Which, checked
 from hofunc.complex_tensors import Blocks, by_parts, is_complex, taken_apart
@@ -504,6 +505,9 @@ class Transform:
             outputs = tree_flatten(tree_unflatten(recording.leaves, recording.spec)[1][1])[0]
             blocks = self._put_together(evaluation.emit, blocks, outputs, tensors, arguments)
         computed = self._nested(blocks, spec, arguments)
+        if self._options.compact:
+            names = Names(spec, arguments.spec, arguments.argnums, arguments.specs, len(arguments.rest[0]))
+            computed = [with_names(each, names) if of else each for each, of in zip(computed, blocks, strict=True)]
         chosen = self._choose(value if returned is None else returned, computed)
         return (chosen, aux) if self._options.has_aux else chosen
 

@@ -23,7 +23,7 @@ LAYERS = [
     {"plan"},
     {"run", "arguments", "pattern"},
     {"signature", "explain", "strict", "pieces", "sampling", "keypaths"},
-    {"callable_plan", "chosen"},
+    {"callable_plan", "chosen", "blockwise"},
     {"freeze"},
     {"transforms"},
     {"contracted"},

@@ -1,6 +1,6 @@
 """What can be done with a sum of labelled terms without making it dense: the algebra of structured derivatives."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
@@ -9,7 +9,7 @@ import torch
 
 from hofunc.algebra.labels import shape_of
 from hofunc.algebra.operators import Indices
-from hofunc.algebra.term import Factor
+from hofunc.algebra.term import Factor, Term, with_slots
 from hofunc.graph.uncompiled import uncompiled
 from hofunc.structured import checks
 from hofunc.structured.batch import batch_first, batch_of, common_batch
@@ -232,6 +232,12 @@ class Structured:
         return type(self)(terms, self.shapes, like.dtype, like.device, self.mapped, self.kinds)
 
     @uncompiled
+    def with_slots(self: S, order: Sequence[int]) -> S:
+        """Return it with its slots in another order: the slot t of the result is the slot ``order[t]``."""
+        terms = tuple([with_slots(term, order) for term in self.terms])
+        shapes = (self.shapes[0], *(self.shapes[1:][slot] for slot in order))
+        return self._with(terms, shapes, tuple([self.kinds[slot] for slot in order]))
+
     def __getitem__(self: S, index: Any) -> S:
         """Return the derivative of some rows: those of the labels that all slots share, in order.
 
@@ -293,6 +299,10 @@ class Structured:
 
     def _one(self) -> torch.Tensor:
         return torch.ones((), dtype=self.dtype, device=self.device)
+
+    def with_terms(self: S, terms: Iterable[Term]) -> S:
+        """Return it with other terms of the same axes."""
+        return self._with(tuple(terms), self.shapes, self.kinds)
 
     def _with(self: S, terms: Terms, shapes: Shapes, kinds: tuple[int, ...]) -> S:
         return type(self)(terms, shapes, self.dtype, self.device, self.mapped, kinds)

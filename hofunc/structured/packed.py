@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import permutations
 from math import comb, prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -115,14 +115,19 @@ def unpack(entries: torch.Tensor, shape: Sequence[int], order: int) -> torch.Ten
         tensor([[1., 2.],
                 [2., 3.]])
     """
+    n = _checked_size(entries, shape, order)
+    return _unpacked(entries, n, order).reshape(*entries.shape[:-1], *[*shape] * order)
+
+
+def _checked_size(entries: Any, shape: Sequence[int], order: Any) -> int:
+    """Return the number of elements of a shape, given entries that fit it."""
     if type(order) is not int or order < 1:
         raise _misfit("order", repr(order), "an int of at least 1")
     n = prod(shape)
-    expected = f"a last axis of {count(n, order)} entries, for {n} elements at order {order}"
     if not isinstance(entries, torch.Tensor) or entries.dim() == 0 or entries.shape[-1] != count(n, order):
         got = f"shape {tuple(entries.shape)}" if isinstance(entries, torch.Tensor) else type(entries).__name__
-        raise _misfit("entries", got, expected)
-    return _unpacked(entries, n, order).reshape(*entries.shape[:-1], *[*shape] * order)
+        raise _misfit("entries", got, f"a last axis of {count(n, order)} entries, for {n} elements at order {order}")
+    return n
 
 
 def _misfit(what: str, got: str, expected: str) -> ArgumentError:

@@ -13,7 +13,9 @@ from hofunc.algebra.labels import Axes, Label, Segment, labels_of
 from hofunc.algebra.operators import Indices, sources
 from hofunc.algebra.term import Factor, Term
 from hofunc.errors import ArgumentError
+from hofunc.scatter import core_of
 from hofunc.structured.algebra import Structured
+from hofunc.structured.sums import with_coefficient
 
 S = TypeVar("S", bound=Structured)
 
@@ -54,7 +56,7 @@ def stacked(derivatives: Sequence[S]) -> S:
     Raises:
         ArgumentError: They differ in structure, shape, dtype or device.
     """
-    first, *others = map(state_of, derivatives)
+    first, *others = map(state_of, _with_equal_coefficients(derivatives))
     for number, other in enumerate(others, 1):
         mine, its = ([each[name] for name in ("shapes", "mapped", "kinds", "terms")] for each in (first, other))
         if mine != its or first["like"].dtype != other["like"].dtype or first["like"].device != other["like"].device:
@@ -67,6 +69,16 @@ def stacked(derivatives: Sequence[S]) -> S:
     tensors = [torch.stack(each) for each in zip(*(each["tensors"] for each in (first, *others)), strict=True)]
     mapped = [len(derivatives), *first["mapped"]]
     return restored_as(type(derivatives[0]), first | {"tensors": tensors, "mapped": mapped})
+
+
+def _with_equal_coefficients(derivatives: Sequence[S]) -> Sequence[S]:
+    """Return derivatives whose coefficients are part of their cores, if they differ in some."""
+    coefficients = [[term.coefficient for term in each.terms] for each in derivatives]
+    if all(each == coefficients[0] for each in coefficients):
+        return derivatives
+    if any(core_of(term) is None for each in derivatives for term in each.terms):
+        return derivatives  # which are not alike, as one of the number one has no core
+    return [each.with_terms(map(with_coefficient, each.terms)) for each in derivatives]
 
 
 def saved(term: Term) -> Plain:

@@ -56,6 +56,15 @@ def with_core(term: Term, core: Labelled) -> Term:
     return term._replace(factors=(Factor(core.tensor, each(core.labels)), *indices))
 
 
+def with_coefficient(term: Term) -> Term:
+    """Return a term whose coefficient is part of its core, if it has one."""
+    tensors = [
+        factor if isinstance(factor.source, Indices) else factor._replace(source=factor.source * term.coefficient)
+        for factor in term.factors
+    ]
+    return term._replace(coefficient=1, factors=tuple(tensors))
+
+
 def scaled(term: Term, number: float | torch.Tensor, one: torch.Tensor) -> Term:
     """Return a multiple of a term, by a number or by a tensor of no dimension."""
     if not isinstance(number, torch.Tensor):

@@ -1,6 +1,6 @@
 """What is done with structured derivatives, against the dense tensors that they stand for."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -56,6 +56,12 @@ def expected_of(name: str, order: int, x: Tensor) -> Tensor:
     return expected
 
 
+def at(flat: Tensor, index: Sequence[Tensor]) -> Tensor:
+    """Return the entries at indices along all axes but the first."""
+    whole: tuple[Any, ...] = (slice(None), *index)
+    return flat[whole]
+
+
 def dense(value: Any) -> Tensor:
     return value.dense() if isinstance(value, Derivative) else value
 
@@ -84,9 +90,9 @@ def test_diagonal_trace_and_packed(name: str, order: int, device: torch.device) 
     got, expected = compact(name, order, x), expected_of(name, order, x)
     flat = expected.reshape(-1, *[12] * order)
     every, out = torch.arange(12, device=device), expected.shape[: expected.dim() - 2 * order]
-    assert_equal(got.diagonal().dense(), flat[:, *[every] * order].reshape(*out, 4, 3))
+    assert_equal(got.diagonal().dense(), at(flat, [every] * order).reshape(*out, 4, 3))
     sets = torch.combinations(every, order, with_replacement=True).reshape(-1, order).unbind(1)
-    assert_equal(got.packed(), flat[:, *sets].reshape(*out, -1))
+    assert_equal(got.packed(), at(flat, sets).reshape(*out, -1))
     assert_equal(hofunc.unpack(got.packed(), (4, 3), order), expected)
     if order > 1:
         trace = flat.diagonal(0, order - 1, order).sum(-1)

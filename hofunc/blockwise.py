@@ -1,0 +1,348 @@
+"""A derivative by several tensors, or of several outputs: its blocks, under the names that a caller has for them."""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+from typing import Any, NamedTuple
+
+import torch
+
+from hofunc.algebra.operators import sources
+from hofunc.arguments import Arguments, refuse
+from hofunc.derivative import Derivative
+from hofunc.internals import TreeSpec, default_collate_fn_map, register_pytree_node
+from hofunc.internals import tree_flatten as flattened
+from hofunc.keypaths import part_of
+from hofunc.run.nest import nested
+from hofunc.structured.checks import checked_pairs
+from hofunc.structured.saved import VERSION, check_version, stacked
+from hofunc.structured.shown import readable, table
+from hofunc.trees import tree_flatten, tree_unflatten
+
+_NAME = "hofunc.Blocks"
+
+
+class Names(NamedTuple):
+    """What the blocks of a derivative are named by.
+
+    Attributes:
+        outputs: The structure of what f returned.
+        slot: The structure of what it is differentiated by, as a derivative has it at each slot.
+        argnums: The positions of these arguments.
+        specs: Their structures.
+        positions: How many positional arguments there are.
+    """
+
+    outputs: TreeSpec
+    slot: TreeSpec
+    argnums: tuple[int, ...]
+    specs: tuple[TreeSpec, ...]
+    positions: int
+
+    @property
+    def arguments(self) -> Arguments:
+        """The arguments, without their values."""
+        return Arguments([], (), self.slot, ((None,) * self.positions, {}), self.argnums, self.specs)
+
+
+class Blocks:
+    """The blocks of a derivative by several tensors or of several outputs, each a `hofunc.Derivative`.
+
+    `hofunc.hod` returns them with ``layout="compact"``. They are nested as dense derivatives are: what `tree` takes as
+    an index, iteration and names of attributes, such as ``blocks["w"]["b"]`` or ``blocks[0][1]``, is passed on to it.
+    They are a pytree; where its derivatives are mapped to anything else, it becomes the tree of that.
+
+    Attributes:
+        tree: The blocks, nested by the structure of the output and by that of the arguments for every slot.
+        names: What they are named by.
+
+    Example:
+        >>> def f(w, b, x):
+        ...     return ((x @ w + b) ** 3).sum()
+        >>> w, b, x = torch.ones(2), torch.zeros(()), torch.ones(5, 2)
+        >>> d2 = hofunc.hessian(f, argnums=(0, 1), layout="compact")(w, b, x)
+        >>> d2.block(0, 1).dense()
+        tensor([60., 60.])
+        >>> d2.contract((w, b), (w, b))
+        tensor(240.)
+    """
+
+    __slots__ = ("names", "tree")
+
+    def __init__(self, tree: Any, names: Names):
+        self.tree = tree
+        self.names = names
+
+    @property
+    def derivatives(self) -> list[Derivative]:
+        """All blocks, in the order of the tree."""
+        return _taken_apart(self.tree)[0]
+
+    @property
+    def order(self) -> int:
+        """The number of slots."""
+        return len(self.derivatives[0].kinds)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the tensors of all blocks take, of which those of several blocks count once."""
+        tensors = {id(each): each for block in self.derivatives for each in sources(block.terms)}
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+
+    def block(self, *entries: Any, output: Any = ()) -> Any:
+        """Return a block, or the blocks of some parts of the arguments.
+
+        Args:
+            *entries: For every slot the number of an argument, as in argnums, a key, or a tuple of such, a path: those
+                of ``hod(blocks=...)``. It stands for all tensors below it.
+            output: Likewise a key or a path in what f returned, whose blocks to return; all of it by default.
+
+        Returns:
+            A Derivative; Blocks if an entry, or the output, stands for several tensors.
+
+        Raises:
+            ArgumentError: There is no such part, there are not as many entries as slots, or the block was not
+                asked for. One whose slots are in another order is found.
+        """
+        if len(entries) != self.order:
+            refuse(f"{_NAME}.block", "entries", f"{len(entries)}", f"{self.order}, one for every slot", _ENTRIES)
+        named = [part_of(f"{_NAME}.block", entry, self.names.arguments) for entry in entries]
+        path = output if isinstance(output, tuple) else (output,)
+        outputs = self.names._replace(slot=self.names.outputs, argnums=(0,), specs=(self.names.outputs,), positions=1)
+        trees = [part_of(f"{_NAME}.block", (0, *path), outputs.arguments).tree, *(part.tree for part in named)]
+        numbers, specs = zip(*map(tree_flatten, trees), strict=True)
+        found = [self._block(place, slots) for place, *slots in product(*numbers)]
+        return as_blocks(nested(found, specs), self.names._replace(outputs=specs[0]))
+
+    def contract(self, *vectors: Any) -> Any:
+        """Sum over slots, and over what is differentiated by in them, multiplied by vectors.
+
+        Args:
+            *vectors: For every slot a pytree of tensors, of the structure and shapes of what is differentiated by, or
+                None to leave the slot open, as are those that no vector is given for.
+
+        Returns:
+            Blocks with the open slots; tensors, in the structure of the output, if there are none.
+
+        Raises:
+            ArgumentError: A vector is not as described, or a block was not asked for.
+
+        Cost:
+            That of `Derivative.contract` for every block.
+        """
+        if len(vectors) > self.order:
+            refuse(f"{_NAME}.contract", "vectors", f"{len(vectors)}", f"at most {self.order}", _ENTRIES)
+        filled = {slot: self._leaves(slot, vector) for slot, vector in enumerate(vectors) if vector is not None}
+
+        def product_with(block: Derivative, slots: Sequence[int]) -> Any:
+            return block.contract(*(filled[slot][x] if slot in filled else None for slot, x in enumerate(slots)))
+
+        return self._reduced([(slot,) for slot in filled], product_with)
+
+    def diagonal(self) -> "Blocks":
+        """Return what is where all slots have the same tensor and equal indices, with one slot; see `Derivative`."""
+        inputs = range(self.names.slot.num_leaves)
+        every = product(range(self.names.outputs.num_leaves), inputs)
+        return self._nested([self._block(output, [x] * self.order).diagonal() for output, x in every], 1)
+
+    def trace(self, *pairs: tuple[int, int]) -> Any:
+        """Sum over where two slots have the same tensor and equal indices, for pairs of slots; see `Derivative`."""
+        checked = checked_pairs(pairs, [()] * self.order)
+        return self._reduced(checked, lambda block, _: block.trace(*checked))
+
+    def dense(self, *, keep_batch: bool = False) -> Any:
+        """Return the blocks as dense tensors, nested as they are; see `Derivative.dense`."""
+        return self._mapped(lambda block: block.dense(keep_batch=keep_batch))
+
+    def to(self, *args: Any, **kwargs: Any) -> "Blocks":
+        """Return the blocks with another dtype, on another device or both; see `Derivative.to`."""
+        return self._mapped(lambda block: block.to(*args, **kwargs))
+
+    def __neg__(self) -> "Blocks":
+        return self._mapped(lambda block: -block)
+
+    def __mul__(self, number: Any) -> "Blocks":
+        return self._mapped(lambda block: block * number)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, number: Any) -> "Blocks":
+        return self._mapped(lambda block: block / number)
+
+    def __add__(self, other: Any) -> "Blocks":
+        others = self._like(other)
+        return self._mapped(lambda block: block + next(others))
+
+    def __radd__(self, other: Any) -> "Blocks":
+        return self if isinstance(other, int) and other == 0 else self + other  # `sum` starts from zero
+
+    def __sub__(self, other: Any) -> "Blocks":
+        others = self._like(other)
+        return self._mapped(lambda block: block - next(others))
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.tree[index]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.tree)
+
+    def __len__(self) -> int:
+        return len(self.tree)
+
+    def __contains__(self, key: Any) -> bool:
+        return key in self.tree
+
+    def __getattr__(self, name: str) -> Any:
+        if name in Blocks.__slots__ or name.startswith("__") or not hasattr(self.tree, name):
+            raise AttributeError(f"'Blocks' object has no attribute {name!r}")
+        return getattr(self.tree, name)
+
+    def __repr__(self) -> str:
+        lines = [f"  {name}: {block!r}" for name, block in self.named()]
+        return "\n".join([f"Blocks(nbytes={self.nbytes})", *lines])
+
+    def _repr_html_(self) -> str:
+        rows = [(name, block.pattern, f"{block.shape}", readable(block.nbytes)) for name, block in self.named()]
+        return table(f"Blocks, {readable(self.nbytes)}", ("block", "axes", "shape", "memory"), rows)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        blocks, spec = _taken_apart(self.tree)
+        state = {"version": VERSION, "blocks": blocks, "tree": _numbered(spec)}
+        names = {"outputs": _numbered(self.names.outputs), "slot": _numbered(self.names.slot)}
+        specs = [_numbered(spec) for spec in self.names.specs]
+        arguments = {"argnums": [*self.names.argnums], "specs": specs, "positions": self.names.positions}
+        return loaded, (state | names | arguments,)
+
+    def named(self) -> list[tuple[str, Derivative]]:
+        """Return all blocks with their names: the output, if there are several, and what is in every slot."""
+        inputs = self.names.arguments.names()
+        outputs = self.names._replace(argnums=(0,), specs=(self.names.outputs,)).arguments.names()
+        found = []
+        for (output, slots), block in self._keyed().items():
+            place = [outputs[output].replace("args[0]", "output", 1)] if len(outputs) > 1 else []
+            found.append((", ".join([*place, *(inputs[x] for x in slots)]), block))
+        return found
+
+    def _keyed(self) -> dict[tuple[int, tuple[int, ...]], Derivative]:
+        """Return the blocks by the numbers of the output and of what is in every slot."""
+        blocks = self.derivatives
+        count = max(1, len(blocks) // max(1, self.names.outputs.num_leaves))
+        return {(place // count, block.kinds): block for place, block in enumerate(blocks)}
+
+    def _block(self, output: int, slots: Sequence[int]) -> Derivative:
+        """Return the block of an output by the tensors in every slot, from one with its slots in any order."""
+        keyed, key = self._keyed(), tuple(slots)
+        if (output, key) in keyed:
+            return keyed[output, key]
+        for (place, other), block in keyed.items():
+            if place == output and sorted(other) == sorted(key):
+                left = [*range(len(other))]
+                order = [left.pop(next(i for i, slot in enumerate(left) if other[slot] == x)) for x in key]
+                return block.with_slots(order)
+        names = self.names.arguments.names()
+        got = f"the block by {', '.join(names[x] for x in key)}"
+        return refuse(_NAME, "a block", got, "one that was computed", "Ask for it in blocks= or groups=.")
+
+    def _reduced(self, groups: Sequence[Sequence[int]], apply: Callable[[Derivative, Sequence[int]], Any]) -> Any:
+        """Sum what is made of blocks over all tensors in groups of slots, in which the slots of one have the same."""
+        inputs, taken = range(self.names.slot.num_leaves), {slot for group in groups for slot in group}
+        left = [slot for slot in range(self.order) if slot not in taken]
+        found = []
+        for output, *others in product(range(self.names.outputs.num_leaves), *[inputs] * len(left)):
+            parts = []
+            for chosen in product(inputs, repeat=len(groups)):
+                at = dict(zip(left, others, strict=True))
+                at |= {slot: x for group, x in zip(groups, chosen, strict=True) for slot in group}
+                slots = [at[slot] for slot in range(self.order)]
+                parts.append(apply(self._block(output, slots), slots))
+            found.append(sum(parts[1:], parts[0]))
+        return self._nested(found, len(left))
+
+    def _nested(self, found: Sequence[Any], order: int) -> Any:
+        """Nest what there is for all outputs, and for all choices of a tensor in each of some slots."""
+        return as_blocks(nested(found, [self.names.outputs, *[self.names.slot] * order]), self.names)
+
+    def _mapped(self, function: Callable[[Derivative], Any]) -> Any:
+        blocks, spec = _taken_apart(self.tree)
+        return as_blocks(tree_unflatten([*map(function, blocks)], spec), self.names)
+
+    def _leaves(self, slot: int, vector: Any) -> list[torch.Tensor]:
+        """Return the tensors of a vector."""
+        leaves, spec = tree_flatten(vector)
+        if spec != self.names.slot:
+            refuse(
+                f"{_NAME}.contract",
+                f"the vector of slot {slot}",
+                f"the structure {spec}",
+                f"that of what is differentiated by, {self.names.slot}",
+                "Pass a tensor for each of these, zeros where it is zero.",
+            )
+        return leaves
+
+    def _like(self, other: Any) -> Iterator[Derivative]:
+        """Return the blocks of another derivative, which has the same."""
+        if not isinstance(other, Blocks) or [*other._keyed()] != [*self._keyed()]:
+            got = f"blocks {[name for name, _ in other.named()]}" if isinstance(other, Blocks) else type(other).__name__
+            refuse(_NAME, "a sum", got, f"blocks {[name for name, _ in self.named()]}", "Add what .dense() gives.")
+        return iter(other.derivatives)
+
+
+_ENTRIES = "Slots are those of the derivative, in order."
+
+
+def with_names(tree: Any, names: Names) -> Any:
+    """Return a tree of derivatives, one at least, as Blocks; one alone as it is."""
+    return tree if isinstance(tree, Derivative) else Blocks(tree, names)
+
+
+def as_blocks(tree: Any, names: Names) -> Any:
+    """Return a tree of derivatives as Blocks; one alone, and a tree of anything else, as it is."""
+    blocks, _ = _taken_apart(tree)
+    return with_names(tree, names) if blocks and all(isinstance(block, Derivative) for block in blocks) else tree
+
+
+def loaded(state: dict[str, Any]) -> Blocks:
+    """Return the blocks that were saved as this, by pickle, copy or torch.save; files name this function.
+
+    Raises:
+        ArgumentError: They were saved by a newer version of hofunc.
+    """
+    check_version(_NAME, state)
+    outputs, slot, *specs = (tree_flatten(tree)[1] for tree in (state["outputs"], state["slot"], *state["specs"]))
+    names = Names(outputs, slot, tuple(state["argnums"]), tuple(specs), state["positions"])
+    return Blocks(tree_unflatten(state["blocks"], tree_flatten(state["tree"])[1]), names)
+
+
+def _numbered(spec: TreeSpec) -> Any:
+    """Return a tree of a structure whose leaves are numbers."""
+    return tree_unflatten([*range(spec.num_leaves)], spec)
+
+
+def _taken_apart(tree: Any) -> tuple[list[Any], TreeSpec]:
+    """Return the derivatives of a tree, and its structure."""
+    return flattened(tree, is_leaf=lambda each: isinstance(each, Derivative))
+
+
+def _flatten(blocks: Blocks) -> tuple[list[Any], tuple[Any, ...]]:
+    derivatives, spec = _taken_apart(blocks.tree)
+    return derivatives, (spec, blocks.names)
+
+
+def _unflatten(derivatives: Any, context: tuple[Any, ...]) -> Any:
+    spec, names = context
+    return as_blocks(tree_unflatten([*derivatives], spec), names)
+
+
+def collated(batch: Sequence[Blocks], *, collate_fn_map: Any = None) -> Blocks:  # noqa: ARG001 - torch passes it
+    """Return the blocks of several derivatives, mapped over these, for torch.utils.data.default_collate.
+
+    Raises:
+        ArgumentError: They differ in their blocks, or in the structure of one.
+    """
+    _, spec = _taken_apart(batch[0].tree)
+    columns = zip(*(batch[0]._like(each) for each in batch), strict=True)
+    return Blocks(tree_unflatten([stacked(column) for column in columns], spec), batch[0].names)
+
+
+default_collate_fn_map[Blocks] = collated
+torch.serialization.add_safe_globals([loaded])
+register_pytree_node(Blocks, _flatten, _unflatten, serialized_type_name="hofunc.Blocks")
