@@ -14,6 +14,7 @@ from hofunc.internals import tree_flatten as flattened
 from hofunc.keypaths import part_of
 from hofunc.run.nest import nested
 from hofunc.structured.checks import checked_pairs
+from hofunc.structured.plotted import plotted
 from hofunc.structured.saved import VERSION, check_version, stacked
 from hofunc.structured.shown import readable, table
 from hofunc.trees import tree_flatten, tree_unflatten
@@ -156,6 +157,11 @@ class Blocks:
     def to(self, *args: Any, **kwargs: Any) -> "Blocks":
         """Return the blocks with another dtype, on another device or both; see `Derivative.to`."""
         return self._mapped(lambda block: block.to(*args, **kwargs))
+
+    def plot(self) -> Any:
+        """Draw where the entries are, and how large, in a panel for every block; see `Derivative.plot`."""
+        panels = [(name, block._magnitudes()) for name, block in self.named()]
+        return plotted(panels, min(self.names.slot.num_leaves, len(panels)))
 
     def __neg__(self) -> "Blocks":
         return self._mapped(lambda block: -block)

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from hofunc.algebra.labels import Axes, Label
+from hofunc.algebra.labels import Axes, Label, extent
 from hofunc.algebra.operators import Indices, sources, with_sources
 from hofunc.algebra.term import Factor, Term
 from hofunc.errors import ArgumentError
@@ -15,6 +15,7 @@ from hofunc.sparse import as_coo, as_csr, as_matrix, as_scipy
 from hofunc.structured.algebra import Structured
 from hofunc.structured.dense import template
 from hofunc.structured.naming import pattern_of
+from hofunc.structured.plotted import magnitudes, plotted
 from hofunc.structured.saved import restored_as, stacked, state_of
 from hofunc.structured.shown import as_table
 from hofunc.views import each
@@ -108,6 +109,29 @@ class Derivative(Structured):
         mapped = each([Label(size) for size in self.mapped])
         return tuple([_widened(term, mapped) for term in self.terms]), ((*self.mapped, *output), *slots), like
 
+    def plot(self, ax: Any = None) -> Any:
+        """Draw where entries are and how large: down the first slot, or the output at order 1, across the last one.
+
+        A point is the largest magnitude of all entries there; of more than 512 elements several share one.
+
+        Args:
+            ax: Axes of matplotlib to draw in; by default those of a new figure.
+
+        Returns:
+            matplotlib's Figure.
+
+        Raises:
+            ArgumentError: There is no matplotlib, or the derivative has more elements than torch can number.
+
+        Cost:
+            That of `to_sparse`.
+        """
+        return plotted([(self.pattern, self._magnitudes())], 1, ax)
+
+    def _magnitudes(self) -> torch.Tensor:
+        output, *slots = map(len, self.shapes)
+        return magnitudes(self.to_sparse().detach(), len(self.mapped) + output, slots)
+
     def __repr__(self) -> str:
         return f"Derivative({self.pattern!r}, shape={self.shape}, nbytes={self.nbytes})"
 
@@ -133,11 +157,15 @@ def collated(batch: Sequence[Derivative], *, collate_fn_map: Any = None) -> Deri
 
 
 def _widened(term: Term, axes: Axes) -> Term:
-    """Return a term whose tensors and output have further axes in front."""
+    """Return a term whose tensors and output have further axes in front; of one index, those of tensors are dropped."""
+    ones = tuple([dim for dim, axis in enumerate(axes) if extent(axis) == 1])
+    others = tuple([axis for axis in axes if extent(axis) != 1])
 
     def widened(factor: Factor) -> Factor:
-        ahead = 1 if isinstance(factor.source, Indices) else 0
-        return Factor(factor.source, (*factor.axes[:ahead], *axes, *factor.axes[ahead:]))
+        if isinstance(factor.source, Indices):
+            target, *own = factor.axes
+            return Factor(Indices(factor.source.tensor.squeeze(ones)), (target, *others, *own))
+        return Factor(factor.source.squeeze(ones), (*others, *factor.axes))
 
     return term._replace(factors=tuple(map(widened, term.factors)), out=(*axes, *term.out)) if axes else term
 

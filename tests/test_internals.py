@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.autograd.graph import get_gradient_edge
 from torch.overrides import TorchFunctionMode
+from torch.utils.data import default_collate
 
 import hofunc
 from hofunc import internals
@@ -626,6 +627,11 @@ def test_a_class_of_hofunc_is_a_tree() -> None:
 
 def _derivative() -> hofunc.Derivative:
     return hofunc.hod(lambda x: x.sin(), order=1, layout="compact")(torch.ones(2))
+
+
+def test_batches_of_a_class_of_hofunc_are_collated() -> None:
+    assert hofunc.Derivative in internals.default_collate_fn_map
+    assert default_collate([_derivative(), _derivative()]).mapped == (2,)
 
 
 # The compiler.

@@ -152,12 +152,26 @@ def test_history_flows_through() -> None:
     assert_equal(got, expected)
 
 
+I4, J4 = torch.tensor([0, 1, 1, 3]), torch.tensor([1, 2, 3, 0])
+
+
 def test_mapped_by_vmap() -> None:
     x = torch.stack([points(), points() * 2])
     got = torch.func.vmap(hofunc.hod(pairs, layout="compact"))(x)
     expected = torch.func.vmap(torch.func.hessian(pairs))(x)
     assert_equal(got.dense(), expected)
     assert_equal(got.to_sparse().to_dense(), expected)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_mapped_by_vmaps_of_few(count: int) -> None:
+    x = torch.arange(24.0, dtype=torch.float64).reshape(2, 12)[:count].reshape(count, 1, 4, 3).sin()
+    for f in (
+        lambda x: (x[1:] - x[:-1]).square().sum().sin(),
+        lambda x: (x[I4] - x[J4]).square().sum(-1).log1p().sum(),
+    ):
+        got = torch.func.vmap(torch.func.vmap(hofunc.hessian(f, layout="compact")))(x)
+        assert torch.equal(got.to_sparse().to_dense(), got.dense())
 
 
 def test_plans_take_indices_as_they_are_then() -> None:

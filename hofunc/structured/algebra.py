@@ -90,6 +90,17 @@ class Structured:
             groups.setdefault(kind, []).append(slot)
         return tuple(map(tuple, groups.values()))
 
+    def block(self: S, *entries: Any) -> S:
+        """Return the derivative itself, which is by one tensor and has one block, 0 in every slot.
+
+        That of several tensors is a `hofunc.Blocks`, whose method of this name returns one.
+
+        Raises:
+            ArgumentError: An entry is anything else, or there are not as many as slots.
+        """
+        checks.check_block(entries, len(self.kinds))
+        return self
+
     @uncompiled
     def contract(self: S, *vectors: torch.Tensor | None) -> "S | torch.Tensor":
         """Sum over slots, multiplied by vectors.
@@ -231,13 +242,13 @@ class Structured:
         terms = tuple([term._replace(factors=tuple(map(moved, term.factors))) for term in self.terms])
         return type(self)(terms, self.shapes, like.dtype, like.device, self.mapped, self.kinds)
 
-    @uncompiled
     def with_slots(self: S, order: Sequence[int]) -> S:
         """Return it with its slots in another order: the slot t of the result is the slot ``order[t]``."""
         terms = tuple([with_slots(term, order) for term in self.terms])
         shapes = (self.shapes[0], *(self.shapes[1:][slot] for slot in order))
         return self._with(terms, shapes, tuple([self.kinds[slot] for slot in order]))
 
+    @uncompiled
     def __getitem__(self: S, index: Any) -> S:
         """Return the derivative of some rows: those of the labels that all slots share, in order.
 

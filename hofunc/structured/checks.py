@@ -44,6 +44,21 @@ def check_vectors(
         )
 
 
+def check_block(entries: Sequence[Any], order: int) -> None:
+    """Check that entries name the only block of a derivative by one tensor.
+
+    Raises:
+        ArgumentError: They do not.
+    """
+    if len(entries) != order or any(type(entry) is not int or entry != 0 for entry in entries):
+        raise ArgumentError(
+            f"{_NAME}.block",
+            got=", ".join(map(repr, entries)) or "nothing",
+            expected=f"0 for each of {order} slots, as this is one block",
+            remedy="A derivative by several tensors, in a pytree or by argnums, is a hofunc.Blocks and has several.",
+        )
+
+
 def check_alike(name: str, slots: Sequence[Shape]) -> None:
     """Check that all slots have one shape.
 

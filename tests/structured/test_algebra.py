@@ -278,6 +278,16 @@ def test_operations_on_edges_take_no_more_than_these() -> None:
     assert 0 < largest.numel <= 2 * 9 * 4 * count  # of 3.6e9 elements
 
 
+# The only block.
+
+
+def test_a_single_block() -> None:
+    d = compact("elementwise", 2, torch.ones(4, 3))
+    assert d.block(0, 0) is d
+    refused(lambda: d.block("w", "b"), ArgumentError, "got 'w', 'b', expected 0 for each of 2 slots", "hofunc.Blocks")
+    refused(lambda: d.block(0), ArgumentError, "got 0, expected 0 for each of 2 slots")
+
+
 # Wrong use.
 
 WRONG: dict[str, tuple[Callable[[Any], Any], tuple[str, ...]]] = {
