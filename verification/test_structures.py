@@ -10,13 +10,23 @@ Tolerance: that of rounding sums of some hundred products of numbers of order on
 """
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
+import hofunc
+from hofunc.arguments import STRATEGIES
+from hofunc.structured.packed import multisets
+from verification.blocks import compact_blocks, inputs_of, reachable
+from verification.programs import Program, programs
 from verification.structures import Structure, written_out
+from verification.vectors import assert_close as vectors_close
+from verification.vectors import mixture
 
 TOLERANCE = 1e-10
 COUNT, EACH = 40, 50
@@ -108,3 +118,30 @@ def test_sums_and_multiples(part: int) -> None:
 def test_dense(part: int) -> None:
     for structure in structures(part):
         assert close(structure.derivative.dense(), written_out(structure.derivative)), structure.derivative.terms
+
+
+@given(programs(max_elements=8), st.integers(1, 3), st.sampled_from(STRATEGIES))
+def test_derivatives_of_programs(program: Program, order: int, strategy: str) -> None:
+    order, by = reachable(program, order), inputs_of(program)
+    derivative = hofunc.hod(program, order, by, layout="compact", strategy=strategy)(*program.inputs)
+    for block in compact_blocks(derivative):
+        output, *slots = block.shapes
+        expected = block.dense().reshape([*output, *(prod(slot) for slot in slots)])
+        vectors = [mixture(1, prod(slot)).to(block.dtype).reshape(slot) for slot in slots]
+        assert_close(dense_of(block.contract(*vectors)), contracted(expected, len(output), vectors))
+        assert_close(dense_of(block.contract(vectors[0])), contracted(expected, len(output), vectors[:1]), slots[1:])
+        if len({*slots}) == 1:
+            every = [torch.arange(prod(slots[0]))] * order
+            assert_close(dense_of(block.diagonal()), at(expected, every), slots[:1])
+        if len(block.symmetric_in) == 1:
+            sets = multisets(prod(slots[0]), order, block.device)
+            assert_close(block.packed(), at(expected, sets))
+
+
+def dense_of(got: Any) -> Tensor:
+    return got if isinstance(got, Tensor) else got.dense()
+
+
+def assert_close(got: Tensor, expected: Tensor, slots: Sequence[Sequence[int]] = ()) -> None:
+    flat = got.reshape([*got.shape[: got.dim() - sum(map(len, slots))], *map(prod, slots)])
+    vectors_close(flat, expected.reshape(flat.shape))

@@ -116,7 +116,7 @@ def unpack(entries: torch.Tensor, shape: Sequence[int], order: int) -> torch.Ten
                 [2., 3.]])
     """
     n = _checked_size(entries, shape, order)
-    return _unpacked(entries, n, order).reshape(*entries.shape[:-1], *[*shape] * order)
+    return _unpacked(entries, n, order).reshape([*entries.shape[:-1], *[*shape] * order])
 
 
 def _checked_size(entries: Any, shape: Sequence[int], order: Any) -> int:
