@@ -133,6 +133,10 @@ def hod(
         >>> hofunc.hod(lambda w, x: (w @ x).exp(), argnums=(0, 1))(torch.zeros(2), torch.ones(2))[0][1]
         tensor([[1., 0.],
                 [0., 1.]])
+        >>> by_each = hofunc.hod(lambda p: (p["w"].square() * p["b"].exp()).sum(), blocks="diagonal")
+        >>> by_each({"w": torch.ones(2), "b": torch.tensor(0.0)})
+        {'w': tensor([[2., 0.],
+                [0., 2.]]), 'b': tensor(2.)}
     """
     limits, which = Limits(chunk_size, max_bytes), Which(blocks, groups)
     options = _checked("hod", f, order, argnums, has_aux, layout, strategy, limits, strict, holomorphic, which)

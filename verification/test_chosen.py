@@ -3,8 +3,8 @@
 Claim: for any choice of blocks, of groups or of the diagonal, and by every strategy, a block is what it is in the
 derivative that has all of them, whether it is called or planned.
 Source: a block is defined by the inputs of its slots alone.
-Falsifier: a term that is left out as it seems to lead nowhere, a coefficient that is shared by blocks of other inputs, a
-slot that is not where it was asked for, an input in no block that is not as a constant is.
+Falsifier: a term that is left out as it seems to lead nowhere, a coefficient that is shared by blocks of other inputs,
+a slot that is not where it was asked for, an input in no block that is not as a constant is.
 Tolerance: that of `verification.vectors`.
 """
 
