@@ -1,8 +1,9 @@
 """A derivative by several tensors, or of several outputs: its blocks, under the names that a caller has for them."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -22,27 +23,36 @@ from hofunc.trees import tree_flatten, tree_unflatten
 _NAME = "hofunc.Blocks"
 
 
-class Names(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Names:
     """What the blocks of a derivative are named by.
 
     Attributes:
         outputs: The structure of what f returned.
-        slot: The structure of what it is differentiated by, as a derivative has it at each slot.
-        argnums: The positions of these arguments.
-        specs: Their structures.
-        positions: How many positional arguments there are.
+        arguments: The arguments, without their values.
     """
 
     outputs: TreeSpec
-    slot: TreeSpec
-    argnums: tuple[int, ...]
-    specs: tuple[TreeSpec, ...]
-    positions: int
+    arguments: Arguments
 
     @property
-    def arguments(self) -> Arguments:
-        """The arguments, without their values."""
-        return Arguments([], (), self.slot, ((None,) * self.positions, {}), self.argnums, self.specs)
+    def slot(self) -> TreeSpec:
+        """The structure of what it is differentiated by, as a derivative has it at each slot."""
+        return self.arguments.spec
+
+    @property
+    def of_outputs(self) -> Arguments:
+        """What f returned as if it were its only argument, for parts of it to be named."""
+        return Arguments([], (), self.outputs, ((None,), {}), (0,), (self.outputs,))
+
+    def __hash__(self) -> int:
+        return hash((self.outputs, self.slot))
+
+
+def names_of(outputs: TreeSpec, arguments: Arguments) -> Names:
+    """Return what blocks are named by, given the structure of what f returned and the arguments of a call."""
+    rest = ((None,) * len(arguments.rest[0]), dict[str, Any]())
+    return Names(outputs, arguments._replace(leaves=[], rest=rest, operands=(), form=0))
 
 
 class Blocks:
@@ -108,11 +118,10 @@ class Blocks:
             refuse(f"{_NAME}.block", "entries", f"{len(entries)}", f"{self.order}, one for every slot", _ENTRIES)
         named = [part_of(f"{_NAME}.block", entry, self.names.arguments) for entry in entries]
         path = output if isinstance(output, tuple) else (output,)
-        outputs = self.names._replace(slot=self.names.outputs, argnums=(0,), specs=(self.names.outputs,), positions=1)
-        trees = [part_of(f"{_NAME}.block", (0, *path), outputs.arguments).tree, *(part.tree for part in named)]
+        trees = [part_of(f"{_NAME}.block", (0, *path), self.names.of_outputs).tree, *(part.tree for part in named)]
         numbers, specs = zip(*map(tree_flatten, trees), strict=True)
         found = [self._block(place, slots) for place, *slots in product(*numbers)]
-        return as_blocks(nested(found, specs), self.names._replace(outputs=specs[0]))
+        return as_blocks(nested(found, specs), replace(self.names, outputs=specs[0]))
 
     def contract(self, *vectors: Any) -> Any:
         """Sum over slots, and over what is differentiated by in them, multiplied by vectors.
@@ -212,16 +221,24 @@ class Blocks:
 
     def __reduce__(self) -> tuple[Any, ...]:
         blocks, spec = _taken_apart(self.tree)
-        state = {"version": VERSION, "blocks": blocks, "tree": _numbered(spec)}
-        names = {"outputs": _numbered(self.names.outputs), "slot": _numbered(self.names.slot)}
-        specs = [_numbered(spec) for spec in self.names.specs]
-        arguments = {"argnums": [*self.names.argnums], "specs": specs, "positions": self.names.positions}
-        return loaded, (state | names | arguments,)
+        arguments = self.names.arguments
+        state = {
+            "version": VERSION,
+            "blocks": blocks,
+            "tree": _numbered(spec),
+            "outputs": _numbered(self.names.outputs),
+            "slot": _numbered(arguments.spec),
+            "are_complex": [*arguments.are_complex],
+            "argnums": [*arguments.argnums],
+            "specs": [*map(_numbered, arguments.specs)],
+            "positions": len(arguments.rest[0]),
+        }
+        return loaded, (state,)
 
     def named(self) -> list[tuple[str, Derivative]]:
         """Return all blocks with their names: the output, if there are several, and what is in every slot."""
         inputs = self.names.arguments.names()
-        outputs = self.names._replace(argnums=(0,), specs=(self.names.outputs,)).arguments.names()
+        outputs = self.names.of_outputs.names()
         found = []
         for (output, slots), block in self._keyed().items():
             place = [outputs[output].replace("args[0]", "output", 1)] if len(outputs) > 1 else []
@@ -314,8 +331,10 @@ def loaded(state: dict[str, Any]) -> Blocks:
     """
     check_version(_NAME, state)
     outputs, slot, *specs = (tree_flatten(tree)[1] for tree in (state["outputs"], state["slot"], *state["specs"]))
-    names = Names(outputs, slot, tuple(state["argnums"]), tuple(specs), state["positions"])
-    return Blocks(tree_unflatten(state["blocks"], tree_flatten(state["tree"])[1]), names)
+    rest = ((None,) * state["positions"], dict[str, Any]())
+    argnums = tuple(state["argnums"])
+    arguments = Arguments([], tuple(state["are_complex"]), slot, rest, argnums, tuple(specs))
+    return Blocks(tree_unflatten(state["blocks"], tree_flatten(state["tree"])[1]), Names(outputs, arguments))
 
 
 def _numbered(spec: TreeSpec) -> Any:

@@ -17,7 +17,7 @@ from hofunc.arguments import (
     check_unlimited,
     split,
 )
-from hofunc.blockwise import Names, with_names
+from hofunc.blockwise import names_of, with_names
 from hofunc.callable_plan import Plan
 from hofunc.chosen import BlocksAsked, Choice, GroupsAsked, Numbered, Which, checked
 from hofunc.complex_tensors import Blocks, by_parts, is_complex, taken_apart
@@ -134,6 +134,10 @@ def hod(
         >>> hofunc.hod(lambda w, x: (w @ x).exp(), argnums=(0, 1))(torch.zeros(2), torch.ones(2))[0][1]
         tensor([[1., 0.],
                 [0., 1.]])
+        >>> by_each = hofunc.hod(lambda p: (p["w"].square() * p["b"].exp()).sum(), blocks="diagonal")
+        >>> by_each({"w": torch.ones(2), "b": torch.tensor(0.0)})
+        {'w': tensor([[2., 0.],
+                [0., 2.]]), 'b': tensor(2.)}
     """
     limits, which = Limits(chunk_size, max_bytes), Which(blocks, groups)
     options = _checked("hod", f, order, argnums, has_aux, layout, strategy, limits, strict, holomorphic, which)
@@ -506,7 +510,7 @@ class Transform:
             blocks = self._put_together(evaluation.emit, blocks, outputs, tensors, arguments)
         computed = self._nested(blocks, spec, arguments)
         if self._options.compact:
-            names = Names(spec, arguments.spec, arguments.argnums, arguments.specs, len(arguments.rest[0]))
+            names = names_of(spec, arguments)
             computed = [with_names(each, names) if of else each for each, of in zip(computed, blocks, strict=True)]
         chosen = self._choose(value if returned is None else returned, computed)
         return (chosen, aux) if self._options.has_aux else chosen

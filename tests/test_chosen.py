@@ -1,6 +1,7 @@
 """blocks= and groups=: which blocks of a derivative are computed, and how they come."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import product
 from math import prod
 from typing import Any
@@ -343,6 +344,30 @@ def test_blocks_that_were_asked_for_do_not_change_with_the_list(device: torch.de
     blocks[0][1] = "v"
     blocks.append(["v", "v"])
     assert [leaf.shape for leaf in tree_leaves(transform(p, x))] == [(3, 2, 3, 2)]
+
+
+def test_memory_is_counted_of_what_is_asked_for(device: torch.device) -> None:
+    x, y = rand(device, 3), rand(device, 100, seed=1)
+
+    def f(x: Tensor, y: Tensor) -> Tensor:
+        return x.sin().sum() + y.exp().sum()
+
+    three = [(0, 0), (0, 1), (1, 0)]  # of which two are zero, of 2400 bytes each
+    by_all = hofunc.hessian(f, (0, 1), max_bytes=10_000)
+    (found,) = hofunc.hessian(f, (0, 1), blocks=[(0, 0)], max_bytes=4_000)(x, y)
+    assert_equal(found, torch.diag(-x.sin()))
+    assert len(hofunc.hessian(f, (0, 1), blocks=three, max_bytes=10_000)(x, y)) == 3
+    for refusing in (by_all, hofunc.hessian(f, (0, 1), blocks=three, max_bytes=4_000)):
+        refused(partial(refusing, x, y), hofunc.ArgumentError, "max_bytes=")
+
+
+def test_keys_may_come_in_another_order(device: torch.device) -> None:
+    p, x = params(device), rand(device, 4, 2, seed=9)
+    transform = hofunc.hessian(loss, blocks=[("w", "v"), (0, "b")])
+    expected = transform(p, x)
+    found = transform(dict(reversed(p.items())), x)
+    assert_equal(found[0], expected[0])
+    assert_equal({name: found[1][name] for name in p}, expected[1])
 
 
 def test_the_structure_of_arguments_may_change_from_call_to_call(device: torch.device) -> None:

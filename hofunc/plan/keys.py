@@ -87,8 +87,8 @@ class Keys:
 
 def keys_of(variables: Iterable[int], orders: Iterable[int]) -> list[Key]:
     """List the multisets of variables of the given orders."""
-    members = sorted(variables)
-    return [key for order in orders for key in combinations_with_replacement(members, order)]
+    every = sorted(variables)
+    return [key for order in orders for key in combinations_with_replacement(every, order)]
 
 
 def set_of(variables: Iterable[int]) -> Variables:

@@ -67,7 +67,7 @@ def plan(
         ArgumentError: No plan keeps to max_bytes.
     """
     if strategy != "auto":
-        lowered = _prepared(lowered, wanted)
+        lowered = _with_rows(lowered, wanted)
         make = _maker(lowered, local_blocks(lowered, highest(wanted)), wanted, compact, limits, peak)
         return tuple(_within([make(strategy, inf)], limits, peak))
     plans = _turns(lowered, wanted, compact, limits, peak).taken(_POSSIBLE)
@@ -117,19 +117,24 @@ def rival(best: Blueprint, wanted: Wanted, *, compact: bool, strategy: str, limi
         ArgumentError: It does not keep to the limits.
     """
     most = _POSSIBLE * best.run_cost.seconds / rates_of(device_of(best.lowered.graph)).view
-    lowered = _prepared(best.lowered, wanted)
+    lowered = _with_rows(best.lowered, wanted)
     make = _maker(lowered, local_blocks(lowered, highest(wanted)), wanted, compact, limits, own_peak)
     (made,) = _within([make(strategy, max(FIRST_LEAVE, most))], limits, own_peak)
     return made
 
 
-def _prepared(lowered: Lowered, wanted: Wanted) -> Lowered:
-    """Return the graph, active where what is asked for says so, with the axes of rows marked, those of operands too."""
-    if isinstance(wanted, Chosen):
-        graph = wanted.narrowed(lowered.graph)
-        rules = {number: rule for number, rule in lowered.rules.items() if graph.nodes[number].active}
-        lowered = lowered._replace(graph=graph, rules=rules)
-    lowered = with_rows(lowered)
+def _narrowed(lowered: Lowered, wanted: Wanted) -> Lowered:
+    """Return the graph, in which an input that is in no block that is asked for is none to differentiate by."""
+    if not isinstance(wanted, Chosen):
+        return lowered
+    graph = wanted.narrowed(lowered.graph)
+    rules = {number: rule for number, rule in lowered.rules.items() if graph.nodes[number].active}
+    return lowered._replace(graph=graph, rules=rules)
+
+
+def _with_rows(lowered: Lowered, wanted: Wanted) -> Lowered:
+    """Return the graph with the axes of rows marked, those of operands too, of what is asked for alone."""
+    lowered = with_rows(_narrowed(lowered, wanted))
     return lowered._replace(graph=wanted.marked(lowered.graph)) if isinstance(wanted, Contractions) else lowered
 
 
@@ -259,7 +264,7 @@ class _Turns:
 
 def _turns(lowered: Lowered, wanted: Wanted, compact: bool, limits: Limits, peak: Peak) -> _Turns:
     """Return what plans by the strategies that may be taken, and say so if that is going to take long."""
-    lowered = _prepared(lowered, wanted)
+    lowered = _with_rows(lowered, wanted)
     local = local_blocks(lowered, highest(wanted))
     estimates = _estimates(lowered, local, wanted)
     _announce(lowered, wanted, estimates)

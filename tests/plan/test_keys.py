@@ -10,7 +10,7 @@ import torch
 from hofunc.plan.blocks import local_blocks
 from hofunc.plan.estimate import estimate
 from hofunc.plan.keys import Keys, depends_of, keys_of, members, set_of
-from hofunc.plan.planner import _prepared
+from hofunc.plan.planner import _with_rows
 from hofunc.plan.strategies import STRATEGIES, propagated
 from hofunc.plan.wanted import Chosen, Wanted, blocks_of, orders_of
 from hofunc.rules.lower import lower
@@ -101,7 +101,7 @@ def test_planning_and_its_estimate_are_of_what_is_asked_for(strategy: str, devic
     efforts, counts, runs = [], [], []
     wanted: list[Wanted] = [(2,), Chosen(tuple([(number, number) for number in range(12)])), Chosen(((3, 3),))]
     for each in wanted:
-        lowered = _prepared(lower(recording.graph, recording.values, 2), each)
+        lowered = _with_rows(lower(recording.graph, recording.values, 2), each)
         local = local_blocks(lowered, 2)
         builder, _ = propagated(lowered, local, each, strategy)
         efforts.append(builder.effort)
