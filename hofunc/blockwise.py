@@ -79,6 +79,8 @@ class Blocks:
 
     __slots__ = ("names", "tree")
 
+    __array_ufunc__ = None  # so that a number of numpy times them is left to them
+
     def __init__(self, tree: Any, names: Names):
         self.tree = tree
         self.names = names

@@ -31,6 +31,7 @@ class Derivative(Structured):
     Attributes:
         terms: The terms, as ``hofunc.algebra.term.Term`` with tensors for the sources of factors.
         shapes: Shape of the output, then of the input of every slot.
+        kinds: A number for every slot; those of one number are of one input, see `symmetric_in`.
         mapped: Sizes of the axes that vmap has put in front of every core, where it returned this: the terms and their
             pattern are then those of every row.
         dtype: Dtype of the output.

@@ -70,7 +70,8 @@ def hod(
             arguments are passed on as they are. By a complex tensor f is differentiated by parts: (*in) is then
             (*in, 2), the real part and the imaginary part.
         has_aux: Whether f returns a pair of which only the first is differentiated.
-        layout: ``"dense"`` for tensors, or ``"compact"`` for a `hofunc.Derivative` in place of each.
+        layout: ``"dense"`` for tensors, or ``"compact"`` for a `hofunc.Derivative` in place of each, nested in a
+            `hofunc.Blocks` unless it is the only one.
         strategy: The direction in which derivatives are propagated: ``"reverse"`` eliminates nodes from the output to
             the input, ``"forward"`` propagates Taylor polynomials from the input to the output, ``"mixed"`` does so up
             to the order below and takes the highest by one adjoint pass; ``"auto"`` plans all and takes the cheapest.

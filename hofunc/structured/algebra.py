@@ -1,6 +1,6 @@
 """What can be done with a sum of labelled terms without making it dense: the algebra of structured derivatives."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
@@ -37,6 +37,8 @@ class Structured:
     """
 
     __slots__ = ("device", "dtype", "kinds", "mapped", "shapes", "terms")
+
+    __array_ufunc__ = None  # so that a number of numpy times one is left to it
 
     def __init__(
         self,
@@ -271,6 +273,14 @@ class Structured:
         count = len(self.mapped)
         found = self._at_mapped(checks.checked_indices(indices[:count], self.mapped))
         return found._rows(indices[count:]) if indices[count:] else found
+
+    def __iter__(self: S) -> Iterator[S]:
+        """Yield the derivative of every row; see `__getitem__`."""
+        batch = common_batch(self.terms)[:1]
+        if not self.mapped:
+            checks.check_batch(len(batch), [slice(None)])
+        count = self.mapped[0] if self.mapped else batch_of(self.terms[0], batch)[0].size
+        return (self[row] for row in range(count))
 
     def __neg__(self: S) -> S:
         return self * -1

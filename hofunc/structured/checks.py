@@ -1,6 +1,7 @@
 """Checks of what operations on structured derivatives are given."""
 
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 import torch
@@ -133,8 +134,9 @@ def checked_number(number: Any, dtype: torch.dtype, device: torch.device) -> flo
     Raises:
         ArgumentError: It is neither, or complex.
     """
-    if isinstance(number, int | float) and not isinstance(number, bool):
-        return number
+    is_truth = isinstance(number, bool)
+    if isinstance(number, Real) and not is_truth:
+        return float(number)
     if isinstance(number, torch.Tensor) and number.dim() == 0 and not number.is_complex():
         return number.to(device, dtype)
     raise ArgumentError(

@@ -120,6 +120,15 @@ def test_sums_and_multiples(name: str, order: int, device: torch.device) -> None
     assert len(got.terms) == len(one.terms) or name == "edges"  # whose indices are tensors of each call
 
 
+def test_numbers_of_numpy() -> None:
+    numpy = pytest.importorskip("numpy")
+    d = compact("elementwise", 2, torch.ones(4, 3))
+    for number in (numpy.float64(3), numpy.float32(3), numpy.int64(3)):
+        for got in (number * d, d * number):
+            assert isinstance(got, Derivative)
+            assert_equal(got.dense(), 3 * d.dense())
+
+
 def test_sums_of_other_structures(device: torch.device) -> None:
     x = rand(device, 4, 3)
     one, other = compact("elementwise", 2, x), compact("of a transpose", 2, x.t().reshape(4, 3))

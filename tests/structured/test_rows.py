@@ -57,6 +57,17 @@ def test_rows(name: str, device: torch.device) -> None:
         assert_equal(got.dense(), nested_reverse(f, order)(taken))
 
 
+def test_rows_one_by_one(device: torch.device) -> None:
+    x = rand(device, 2, 4, 3)
+    transform = hofunc.hessian(lambda x: row(x).sum(), layout="compact")
+    expected = torch.func.vmap(nested_reverse(row, 2))(x[0])
+    assert_equal(torch.stack([each.dense() for each in transform(x[0])]), expected)
+    members = [*torch.func.vmap(transform)(x)]
+    assert [each.mapped for each in members] == [(), ()]
+    assert_equal(members[1].dense(), transform(x[1]).dense())
+    refused(lambda: [*compact(lambda x: x.sum().sin(), x)], ArgumentError, "0 labels that all slots share")
+
+
 def test_rows_of_several_labels(device: torch.device) -> None:
     x = rand(device, 2, 4, 3)
     got = compact(lambda x: row(x).sum(), x)
