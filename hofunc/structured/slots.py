@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from hofunc.algebra.compose import tied
-from hofunc.algebra.labels import Axes, Axis, labels_of
+from hofunc.algebra.labels import Axis, Label, labels_of
 from hofunc.algebra.operators import Indices, is_reading
 from hofunc.algebra.term import Factor, Term, visible
-from hofunc.scatter import entries_of, solid
+from hofunc.scatter import entries_of, size_of, solid
 from hofunc.structured.product import multiplied
 from hofunc.structured.sums import summed
 from hofunc.views import Labelled, each, run_now
@@ -54,9 +54,11 @@ def traced(terms: Terms, pairs: Sequence[tuple[int, int]], one: torch.Tensor) ->
 
 
 def _tied(term: Term, pairs: Sequence[tuple[int, int]], one: torch.Tensor) -> Term | None:
-    """Return a term where the indices of slots of pairs are equal; None if it is zero there."""
-    slots = {slot for pair in pairs for slot in pair}
-    if len({_runs(term, labels_of(term.slots[slot])) for slot in slots} - {frozenset()}) > 1:
+    """Return a term where the indices of slots of pairs are equal; None if it is zero there.
+
+    One that is read through indices is tied entry by entry, unless it has more of these than places for them.
+    """
+    if is_reading(term) and size_of(_entries(term)) > size_of(visible(term)):
         term = without_indices(term, one)
     axes: list[tuple[Axis, Axis]] = []
     for left, right in pairs:
@@ -65,11 +67,13 @@ def _tied(term: Term, pairs: Sequence[tuple[int, int]], one: torch.Tensor) -> Te
     return None if tie is None else tie[0]
 
 
-def _runs(term: Term, labels: Sequence[object]) -> frozenset[object]:
-    """Return the labels that indices run over through which any of some labels is read."""
-    reads = [factor.axes for factor in term.factors if isinstance(factor.source, Indices)]
-    own: list[Axes] = [axes[1:] for axes in reads if not {*labels_of(axes[:1])}.isdisjoint(labels)]
-    return frozenset(labels_of(*own))
+def _entries(term: Term) -> dict[Label, None]:
+    """Return the labels of which a term has an entry for all their indices."""
+    read = [factor.axes for factor in term.factors if isinstance(factor.source, Indices)]
+    targets = {*labels_of(*(axes[:1] for axes in read))}
+    cores = (factor.axes for factor in term.factors if not isinstance(factor.source, Indices))
+    own = [label for label in visible(term) if label not in targets]
+    return dict.fromkeys((*own, *labels_of(*cores, *(axes[1:] for axes in read))))
 
 
 def without_indices(term: Term, one: torch.Tensor) -> Term:
