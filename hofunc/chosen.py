@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from hofunc.arguments import Arguments, refuse
 from hofunc.internals import TreeSpec
 from hofunc.keypaths import is_entry, part_of
-from hofunc.plan.wanted import Block, Chosen
+from hofunc.plan.wanted import Block, Chosen, Wanted
 from hofunc.run.nest import Nest, nest_of, nesting
 from hofunc.trees import tree_flatten
 
@@ -29,7 +29,7 @@ class Asked(NamedTuple):
         nests: By order, what puts those of one output together.
     """
 
-    wanted: Chosen
+    wanted: Wanted
     nests: Mapping[int, Nest]
 
     def nested(self, blocks: Sequence[Any], order: int, spec: TreeSpec) -> Any:
@@ -87,12 +87,21 @@ class Choice:
     def _asked(self, arguments: Arguments) -> Asked:
         """Return what is asked for, see above."""
         if self._blocks is None and self._groups is None:
-            diagonal = [(number,) * order for order in self._orders for number in range(len(arguments.leaves))]
-            return Asked(Chosen(tuple(diagonal)), dict.fromkeys(self._orders, nest_of(arguments.spec)))
+            blocks = [(number,) * order for order in self._orders for number in range(len(arguments.leaves))]
+            return Asked(self._wanted(blocks, arguments), dict.fromkeys(self._orders, nest_of(arguments.spec)))
         products = self._of_groups(arguments) if self._groups is not None else self._of_blocks(arguments)
         found = {order: [*chain(*map(_listed, products[order]))] for order in self._orders}
-        blocks = (*chain(*found.values()), *(_below(found) if self._orders_below else ()))
-        return Asked(Chosen(blocks), {order: _nest(each) for order, each in products.items()})
+        blocks = [*chain(*found.values()), *(_below(found) if self._orders_below else ())]
+        return Asked(self._wanted(blocks, arguments), {order: _nest(each) for order, each in products.items()})
+
+    def _wanted(self, blocks: Sequence[Block], arguments: Arguments) -> Wanted:
+        """Return what is asked for, which is orders if these blocks are all there are."""
+        orders, numbers = tuple(self._orders), range(len(arguments.leaves))
+        if len(blocks) == sum(len(numbers) ** order for order in orders):
+            every = chain(*(product(numbers, repeat=order) for order in orders))
+            if all(block == other for block, other in zip(blocks, every, strict=True)):
+                return orders
+        return Chosen(tuple(blocks))
 
     def _of_groups(self, arguments: Arguments) -> dict[int, list[tuple[Tree, ...]]]:
         """Return, by order, what stands in the slots of each group."""

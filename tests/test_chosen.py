@@ -283,6 +283,16 @@ def test_an_input_in_no_block_is_as_one_that_is_not_differentiated_by(device: to
         assert (chosen.steps, chosen.flops, chosen.strategy) == (alone.steps, alone.flops, alone.strategy)
 
 
+@pytest.mark.parametrize(
+    "options", [{"order": 1, "blocks": "diagonal"}, {"order": 2, "groups": [["w", "b", "v", "unused"]]}]
+)
+def test_blocks_that_are_all_there_are_share_the_plan_of_all(options: dict[str, Any], device: torch.device) -> None:
+    p, x = params(device), rand(device, 4, 2, seed=9)
+    chosen, whole = hofunc.hod(loss, **options).plan(p, x), hofunc.hod(loss, options["order"]).plan(p, x)
+    assert chosen._subject.wanted == whole._subject.wanted == (options["order"],)
+    assert tree_leaves(chosen(p, x))[0].shape == tree_leaves(whole(p, x))[0].shape
+
+
 def test_explain_says_how_many_blocks_there_are(device: torch.device) -> None:
     p, x = params(device), rand(device, 4, 2, seed=9)
     text = hofunc.hessian(loss, (0, 1), blocks=[("w", "w"), ("w", "v")]).plan(p, x).explain()

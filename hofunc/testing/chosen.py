@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from hofunc.chosen import Which, checked
 from hofunc.errors import HodcheckError
 from hofunc.internals import tree_leaves
+from hofunc.plan.wanted import blocks_of
 from hofunc.testing.entries import largest, worst
 from hofunc.testing.judgement import Tolerances
 from hofunc.testing.oracles import Leaves, Subject
@@ -29,7 +30,7 @@ def check_blocks(subject: Subject, order: int, which: Which, dense: Leaves, tole
     if choice is None:
         return
     arguments, inputs = subject.arguments, len(subject.inputs)
-    blocks = choice.asked(arguments).wanted.blocks
+    blocks = [*blocks_of(choice.asked(arguments).wanted, order, inputs)]
     args, _ = arguments.joined(arguments.leaves, arguments.rest)
     transform = hod(subject.f, order, subject.argnums, strategy=subject.strategy, **which._asdict())
     found = [leaf.detach().double() for leaf in tree_leaves(transform(*args))]
