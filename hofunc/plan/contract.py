@@ -9,6 +9,7 @@ from hofunc.algebra.labels import Label, extent, labels_of
 from hofunc.algebra.operators import Delta, Map, Selection, selection_of, with_merged_selections
 from hofunc.algebra.term import Factor, Term, visible
 from hofunc.graph.node import Mask
+from hofunc.plan.joins import joined
 from hofunc.plan.operators import applied, masked, matrix, summable
 from hofunc.plan.paths import SHORT_VECTOR, SMALL_PRODUCT, Path, best_path
 from hofunc.plan.program import Builder, Register
@@ -31,6 +32,7 @@ def contract(builder: Builder, term: Term) -> Term:
         return term
     operators, operands = _parted(builder, term.factors)
     shown = visible(term)
+    operators, operands = joined(builder, operators, operands, shown)
     beside: list[Selection] = []
     while operators:
         place = _next(operators, shown, spreading=builder.small)
