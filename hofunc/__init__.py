@@ -37,6 +37,7 @@ from hofunc.operators.gauss_newton import ggnvp
 from hofunc.operators.products import directional, hvp, jvp, vhp, vjp
 from hofunc.operators.taylor import jet
 from hofunc.options import options
+from hofunc.taps import tap
 from hofunc.testing.check import hodcheck
 from hofunc.transforms import derivatives, hessian, hod, jacobian
 
@@ -78,6 +79,7 @@ __all__ = [
     "laplacian",
     "options",
     "partial",
+    "tap",
     "vhp",
     "vjp",
 ]

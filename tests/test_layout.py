@@ -18,7 +18,7 @@ LAYERS = [
     {"graph", "algebra"},
     {"rules", "views"},
     {"ops"},
-    {"derivative", "complex_tensors"},
+    {"derivative", "complex_tensors", "taps"},
     {"plan"},
     {"run", "arguments", "pattern"},
     {"signature", "explain", "strict", "pieces", "sampling"},
