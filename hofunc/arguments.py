@@ -202,8 +202,10 @@ def named_variables(name: str, f: Any, wrt: Any, argnums: Any) -> tuple[Variable
         if each.name in names and each.name not in places:
             got = f"{each.name!r}, which f takes by keyword or as several"
             refuse(name, "wrt", got, "a parameter that is passed by position, or a tap", "Change the parameter of f.")
-    variables = [places.get(each, each) for each in names]
-    return variables[0] if isinstance(wrt, str) else tuple(variables), tuple(each for each in names if each in places)
+    meant: dict[str, int | str] = {each: each for each in names}
+    meant.update({each: place for each, place in places.items() if each in meant})
+    variables = tuple(meant.values())
+    return variables[0] if isinstance(wrt, str) else variables, tuple(each for each in names if each in places)
 
 
 _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)

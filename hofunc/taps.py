@@ -275,7 +275,7 @@ def _form_of(leaf: torch.Tensor, batches: Mapping[int, int]) -> LeafForm:
 def _zeros(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """Return a tensor of negative zeros, of one number in memory."""
     zero = complex(-0.0, -0.0) if dtype.is_complex else -0.0
-    return torch.full((), zero, dtype=dtype, device=device).expand(*shape)
+    return torch.full((), zero, dtype=dtype, device=device).expand(tuple(shape))
 
 
 def _mapped(change: torch.Tensor, batches: Mapping[int, int]) -> torch.Tensor:

@@ -208,6 +208,11 @@ def test_a_complex_tap_is_one_by_parts() -> None:
     same(hofunc.hessian(g, wrt="z").plan(X)(X), want(pairs))
 
 
+def test_a_tap_of_a_number_and_one_without_elements() -> None:
+    assert hofunc.hod(lambda x: hofunc.tap("h", x.sum()) ** 3, 3, wrt="h")(X).item() == 6
+    assert hofunc.hessian(lambda x: hofunc.tap("h", x[:0]).sum(), wrt="h")(X).shape == (0, 0)
+
+
 def test_shapes_of_taps_that_follow_from_values() -> None:
     def g(x: Tensor) -> Tensor:
         return hofunc.tap("positive", x[x > 0]).square().sum()
