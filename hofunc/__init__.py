@@ -9,6 +9,7 @@ from hofunc.callable_plan import Plan
 from hofunc.contracted import einsum
 from hofunc.derivative import Derivative
 from hofunc.errors import (
+    AnomalyError,
     ArgumentError,
     BranchError,
     CompilerError,
@@ -24,6 +25,7 @@ from hofunc.errors import (
     UntracedError,
     VersionError,
 )
+from hofunc.graph.lines import detect_anomaly
 from hofunc.operators.coordinates import (
     biharmonic,
     curl,
@@ -44,6 +46,7 @@ from hofunc.transforms import derivatives, hessian, hod, jacobian
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "AnomalyError",
     "ArgumentError",
     "BranchError",
     "CompilerError",
@@ -63,6 +66,7 @@ __all__ = [
     "biharmonic",
     "curl",
     "derivatives",
+    "detect_anomaly",
     "directional",
     "divergence",
     "einsum",

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 
 from hofunc.arguments import Arguments
-from hofunc.callable_plan import PLACE, Plan, Result
+from hofunc.callable_plan import PLACE, Origin, Plan, Result
 from hofunc.complex_tensors import by_parts, put_together
 from hofunc.errors import ArgumentError
 from hofunc.explain import Subject
@@ -123,6 +123,7 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
         compiled(program) if chunks is None else in_chunks(chunks),
         result,
         subject,
+        _origin(taken),
     )
 
 
@@ -248,6 +249,13 @@ def _separated(leaves: Sequence[Any], spec: TreeSpec, request: Request) -> tuple
     places = {each for each in active if isinstance(each, int)}
     others = [n for n, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor) and n not in places]
     return active, others
+
+
+def _origin(taken: _Taken) -> Origin:
+    """Return what tells where what is not finite arose."""
+    whole = Whole(Program({}, {}, (), (), ()), taken.graph, _sources(taken))
+    values = [whole.value(node.number) for node in taken.graph.nodes]
+    return Origin(taken.graph, whole.program(values), taken.recording.lines)
 
 
 def _sources(taken: _Taken) -> dict[int, Source]:
