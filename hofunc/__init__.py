@@ -26,6 +26,7 @@ from hofunc.errors import (
     VersionError,
 )
 from hofunc.graph.lines import detect_anomaly
+from hofunc.hooks import hooked
 from hofunc.operators.coordinates import (
     biharmonic,
     curl,
@@ -76,6 +77,7 @@ __all__ = [
     "hessian_diagonal",
     "hod",
     "hodcheck",
+    "hooked",
     "hvp",
     "jacobian",
     "jet",

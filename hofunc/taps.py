@@ -22,7 +22,17 @@ from hofunc.errors import ArgumentError, MutationError, UntracedError
 from hofunc.graph.identity import innermost
 from hofunc.graph.standin import batches_of
 from hofunc.graph.tape import innermost_tape
-from hofunc.internals import TreeSpec, add_batch_dim, maybe_current_level, tree_leaves
+from hofunc.internals import (
+    TreeSpec,
+    add_batch_dim,
+    get_unwrapped,
+    is_batchedtensor,
+    is_functorch_wrapped_tensor,
+    maybe_current_level,
+    maybe_get_bdim,
+    maybe_get_level,
+    tree_leaves,
+)
 from hofunc.trees import tree_flatten, tree_unflatten
 
 MOST_KEPT = 64  # forms of arguments for which those of taps are known
@@ -107,12 +117,14 @@ class Tapping:
 
     Attributes:
         forms: The forms of those tapped so far.
+        values: Those tapped so far, with the axes that transforms inside the function hide first.
     """
 
     def __init__(
         self, transform: str, changes: Mapping[str, Any] | None, wanted: Sequence[str], parameters: Sequence[str]
     ):
         self.forms: dict[str, Form] = {}
+        self.values: dict[str, Any] = {}
         self._transform, self._changes, self._wanted, self._parameters = transform, changes, wanted, parameters
         self._token: Token[tuple[Tapping, ...]]
         self._level = maybe_current_level() or 0
@@ -143,6 +155,7 @@ class Tapping:
         self.forms[name] = form
         self._watch(name, leaves)
         if self._changes is None:
+            self.values[name] = tree_unflatten([self._outside(leaf) for leaf in leaves], spec)
             return value
         given, structure = tree_flatten(self._changes[name])
         if form != Form(structure, tuple(_form_of(each, {}) for each in given)):
@@ -197,6 +210,13 @@ class Tapping:
     def _batches(self, leaf: torch.Tensor) -> dict[int, int]:
         """Return the levels of vmaps inside the function that map a tensor, the outermost first, and their sizes."""
         return {level: size for level, size in sorted(batches_of([leaf]).items()) if level > self._level}
+
+    def _outside(self, leaf: torch.Tensor) -> torch.Tensor:
+        """Return a tensor as it is outside of the transforms inside the function."""
+        while is_functorch_wrapped_tensor(leaf) and maybe_get_level(leaf) > self._level:
+            inner = get_unwrapped(leaf)
+            leaf = inner.movedim(maybe_get_bdim(leaf), 0) if is_batchedtensor(leaf) else inner
+        return leaf
 
     def _watch(self, name: str, tensors: Sequence[torch.Tensor]) -> None:
         plain = map(innermost, tensors)

@@ -25,7 +25,7 @@ LAYERS = [
     {"callable_plan"},
     {"freeze"},
     {"transforms"},
-    {"contracted"},
+    {"contracted", "hooks"},
     {"operators", "testing"},
     {"__init__"},
 ]
