@@ -160,7 +160,8 @@ class Tapping:
         given, structure = tree_flatten(self._changes[name])
         if form != Form(structure, tuple(_form_of(each, {}) for each in given)):
             raise TapsMet
-        changed = [leaf + _mapped(each, sizes) for leaf, each, sizes in zip(leaves, given, batches, strict=True)]
+        with torch.inference_mode(False), torch.enable_grad():  # f may have turned them off for what it taps
+            changed = [leaf + _mapped(each, sizes) for leaf, each, sizes in zip(leaves, given, batches, strict=True)]
         self._watch(name, changed)
         return tree_unflatten(changed, spec)
 

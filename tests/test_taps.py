@@ -213,6 +213,27 @@ def test_a_tap_of_a_number_and_one_without_elements() -> None:
     assert hofunc.hessian(lambda x: hofunc.tap("h", x[:0]).sum(), wrt="h")(X).shape == (0, 0)
 
 
+@pytest.mark.parametrize("off", [torch.no_grad, torch.inference_mode])
+def test_a_tap_where_f_turns_gradients_off(off: Callable) -> None:
+    def g(x: Tensor) -> Tensor:
+        with off():
+            h = hofunc.tap("h", x.sin())
+        return (h.clone() ** 2 * x).sum()
+
+    same(hofunc.jacobian(g, wrt=("x", "h"))(X), (X.sin() ** 2, 2 * X * X.sin()))
+
+
+def test_taps_of_captured_weights_and_in_branches_of_torch() -> None:
+    weight = WEIGHT.clone().requires_grad_()
+    same(hofunc.jacobian(lambda x: (hofunc.tap("w", weight) @ x).sum(), wrt="w")(X), X.expand(4, 3))
+
+    def branch(x: Tensor) -> Tensor:
+        square, total = lambda x: hofunc.tap("h", x).square().sum(), lambda x: x.sum()
+        return torch.cond(x.sum() < 100, square, total, (x,))
+
+    same(hofunc.hessian(branch, wrt="h")(X), 2 * torch.eye(3).double())
+
+
 def test_shapes_of_taps_that_follow_from_values() -> None:
     def g(x: Tensor) -> Tensor:
         return hofunc.tap("positive", x[x > 0]).square().sum()
