@@ -84,15 +84,16 @@ class Arguments(NamedTuple):
 
     def names(self) -> list[str]:
         """Name each of the leaves: ``args[0]['w']``."""
-        paths = [
-            (variable, path)
-            for variable, spec in zip(self.variables, self.specs, strict=True)
+        return [
+            self.name_of(place) + keystr(path)
+            for place, spec in enumerate(self.specs)
             for path, _ in tree_flatten_with_path(tree_unflatten([0] * spec.num_leaves, spec))[0]
         ]
-        return [
-            (f"args[{variable}]" if isinstance(variable, int) else f"tap {variable!r}") + keystr(path)
-            for variable, path in paths
-        ]
+
+    def name_of(self, place: int) -> str:
+        """Name one of the variables: ``args[0]``."""
+        variable = self.variables[place]
+        return f"args[{variable}]" if isinstance(variable, int) else f"tap {variable!r}"
 
     def _trees(self, leaves: Sequence[torch.Tensor]) -> Iterator[tuple[Any, Any]]:
         """Yield each of the variables, and what stands there."""

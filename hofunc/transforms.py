@@ -1,6 +1,6 @@
 """The transforms: validate, record, plan, run, assemble."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, update_wrapper
 from itertools import chain, product
 from typing import Any, NamedTuple
@@ -462,16 +462,19 @@ class Transform:
         """Take the arguments of a call apart, and check them."""
         options = self._options
         forms = self._known.of(args, kwargs, lambda: self._learnt(args, kwargs)) if options.taps else {}
-        changes = {name: form.change() for name, form in forms.items()}
-        arguments = split(options.name, args, kwargs, options.argnums, changes, options.parameters)
+        arguments = self._split_by(args, kwargs, {name: form.change() for name, form in forms.items()})
         if options.holomorphic:
             check_holomorphic(options.name, "an input to differentiate by", arguments.leaves, arguments.are_complex)
         return arguments
 
+    def _split_by(self, args: tuple, kwargs: dict, changes: Mapping[str, Any]) -> Arguments:
+        """Take the arguments of a call apart, and the changes of what is tapped."""
+        options = self._options
+        return split(options.name, args, kwargs, options.argnums, changes, options.parameters)
+
     def _learnt(self, args: tuple, kwargs: dict) -> Forms:
         """Record f to learn the forms of what it taps."""
-        none: dict[str, Any] = dict.fromkeys(self._options.taps, ())
-        arguments = split(self._options.name, args, kwargs, self._options.argnums, none, self._options.parameters)
+        arguments = self._split_by(args, kwargs, dict.fromkeys(self._options.taps, ()))
         runs: list[Tapping | None] = []
 
         def function(leaves: Sequence[torch.Tensor], rest: tuple[tuple, dict]) -> Any:

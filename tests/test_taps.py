@@ -159,6 +159,20 @@ def test_a_derivative_by_a_tap_differentiated_again_by_it() -> None:
     same(hofunc.jacobian(hofunc.jacobian(f, wrt="h"), wrt="h")(X), nest(moved, 1, 2)(X, NONE))
 
 
+def test_contractions_and_named_transforms_by_taps() -> None:
+    (_, _), (hx, hh) = nest(moved, (0, 1), 2)(X, NONE)
+    vector = torch.randn(4).double()
+    same(hofunc.hvp(f, wrt="h")(X, vector=vector), hh @ vector)
+    same(hofunc.hvp(f, wrt=("h", "x"))(X, vector=(vector, X))[0], hh @ vector + hx @ X)
+    same(hofunc.jvp(f, wrt="h")(X, vector=vector), nest(moved, 1, 1)(X, NONE) @ vector)
+    laplacian = hofunc.laplacian(f, wrt="h")
+    same([laplacian(X), laplacian.plan(X.cos())(X)], [hh.trace(), hh.trace()])
+    same(torch.vmap(laplacian)(ROWS), torch.stack([nest(moved, 1, 2)(row, NONE).trace() for row in ROWS]))
+    same(hofunc.einsum(f, ", i, a -> a i", wrt=("x", "h"))(X), hx)
+    got = hofunc.einsum(f, {"x": ", i -> i", "h": ", a -> a"}, wrt={"x": "x", "h": "h"})(X)
+    same([got["x"], got["h"]], nest(moved, (0, 1), 1)(X, NONE))
+
+
 class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -278,6 +292,10 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a name twice": (lambda: hofunc.hessian(f, wrt=("h", "h")), ValueError, "different ones"),
     "numbers": (lambda: hofunc.hessian(f, wrt=cast(Any, (0,))), ValueError, "a str or a tuple"),
     "argnums as well": (lambda: hofunc.hessian(f, 1, wrt="h"), ValueError, "one of both"),
+    "argnums of a product": (lambda: hofunc.hvp(f, 1, wrt="h"), ValueError, "one of both"),
+    "several for a field": (lambda: hofunc.laplacian(f, wrt=("x", "h")), ValueError, "the one argument"),
+    "numbers in einsum": (lambda: hofunc.einsum(f, ", i -> i", wrt=0), ValueError, "expected names"),
+    "an estimate": (lambda: hofunc.laplacian(f, samples=2, wrt="h"), ValueError, "an estimate"),
     "a number": (lambda: hofunc.tap("h", 1.0), ValueError, "got float"),
     "integers": (lambda: hofunc.tap("h", torch.arange(3)), ValueError, "got dtype torch.int64"),
     "a name that is none": (lambda: hofunc.tap(cast(Any, 1), X), ValueError, "got int"),
