@@ -258,11 +258,12 @@ class Known:
     def of(self, args: tuple, kwargs: dict, learn: Callable[[], Forms]) -> Forms:
         """Return those for some arguments, which are learnt if they are not known."""
         key = _key(args, kwargs)
-        if key not in self._forms:
-            self._forms[key] = learn()
+        found = self._forms.get(key)
+        if found is None:
+            found = self._forms[key] = learn()
             if len(self._forms) > MOST_KEPT:
                 self._forms.popitem(last=False)
-        return self._forms[key]
+        return found
 
     def settled(self, transform: str, args: tuple, kwargs: dict, call: Callable[[], Result]) -> Result:
         """Return what a call comes to, which is made again where other forms were met than were known.
