@@ -75,6 +75,7 @@ class Builder:
         lowered: The graph.
         dtype: Dtype in which everything is computed; values of other floating dtypes are converted.
         most_steps: How many steps planning may take.
+        small: How many entries a matrix may have that is multiplied by rather than read through its indices.
 
     Attributes:
         effort: How many it has taken: contractions of terms, and steps of the program, needed in the end or not.
@@ -84,9 +85,10 @@ class Builder:
         patterns: The first term of each pattern.
     """
 
-    def __init__(self, lowered: Lowered, dtype: torch.dtype, most_steps: float = inf):
+    def __init__(self, lowered: Lowered, dtype: torch.dtype, most_steps: float = inf, small: int = 0):
         self.lowered = lowered
         self.dtype = dtype
+        self.small = small
         self.effort = 0
         self.carried: dict[int, list[tuple[Register, int, bool]]] = {}
         self.recipes: dict[Hashable, Any] = {}

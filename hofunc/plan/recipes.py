@@ -70,7 +70,7 @@ class _Draft(Builder):
     """Takes the steps of a recipe in place of a builder, from which it has what is not of the terms."""
 
     def __init__(self, whole: Builder):
-        super().__init__(whole.lowered, whole.dtype)
+        super().__init__(whole.lowered, whole.dtype, small=whole.small)
         self.patterns = whole.patterns
         self._whole = whole
 

@@ -8,7 +8,8 @@ from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 
-from hofunc.algebra.term import Factor, Term
+from hofunc.algebra.operators import sources, with_sources
+from hofunc.algebra.term import Term
 from hofunc.derivative import Derivative
 from hofunc.errors import HofuncError, UntracedError
 from hofunc.graph.identity import is_fake
@@ -102,10 +103,10 @@ class Evaluation(NamedTuple):
 
     def _real(self, term: Term, order: Sequence[int]) -> Term:
         """Put tensors in place of the places in a term, and its slots in the order asked for."""
-        cores = (in_batches(self.results[factor.source], self.batches) for factor in term.factors)
-        factors = tuple(Factor(core, factor.axes) for core, factor in zip(cores, term.factors, strict=True))
-        slots = tuple(term.slots[order.index(slot)] for slot in range(len(order)))
-        return term._replace(factors=factors, slots=slots)
+        places = sources((term,))
+        tensors = (in_batches(self.results[place], self.batches) for place in places)
+        (found,) = with_sources((term,), tensors)
+        return found._replace(slots=tuple([term.slots[order.index(slot)] for slot in range(len(order))]))
 
 
 def evaluate(
