@@ -40,7 +40,7 @@ def contract(builder: Builder, term: Term) -> Term:
             shown = dict.fromkeys((*shown, *labels_of(*(selection.factor.axes for selection in beside))))
             break
         place = _next(operators, shown) if place is None else place
-        operator = operators.pop(-1 if place is None else place)
+        operator = operators.pop(_built(operators, shown, builder.small) if place is None else place)
         if isinstance(operator.source, Mask):
             operands = masked(builder, operator, operands)
             continue
@@ -78,6 +78,15 @@ def _next(operators: Sequence[Factor], shown: Collection[Label], spreading: int 
         if not waits and summable(operators[place], {*shown, *labels_of(*others)}):
             return place
     return None
+
+
+def _built(operators: Sequence[Factor], shown: Collection[Label], small: int) -> int:
+    """Return the place of the operator of which to build the matrix: the last, but for selections that could stay."""
+    for place in reversed(range(len(operators))):
+        selection = selection_of(operators[place])
+        if selection is None or entries_of_matrix(selection) <= small or not can_stay(selection, shown):
+            return place
+    return len(operators) - 1
 
 
 def _spreads(operator: Factor, shown: Collection[Label], small: int) -> bool:
