@@ -1,6 +1,6 @@
 """Making a frozen plan: record for replay, plan, and complete the program by the function itself."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -25,8 +25,9 @@ from hofunc.plan.cost import cost_of
 from hofunc.plan.planner import plan
 from hofunc.plan.primal import PartsOf, Source, Whole
 from hofunc.plan.program import Program, Register, device_of
+from hofunc.plan.values import GONE_BY
 from hofunc.plan.wanted import Wanted, highest, orders_of
-from hofunc.rules.lower import lower, shapes_read
+from hofunc.rules.lower import INTEGERS, Lowered, lower, shapes_read
 from hofunc.run.decided import Decided
 from hofunc.run.evaluate import Evaluation
 from hofunc.run.executor import compiled, in_chunks
@@ -76,6 +77,8 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
     _check_values(request, args, kwargs)
     taken = _taken(request, args, kwargs)
     lowered = lower(taken.graph, taken.recording.values, highest(taken.wanted))
+    captured = _captured(taken)
+    lowered = lowered._replace(values=captured)
     device = device_of(taken.graph)
 
     def peak(made: Blueprint) -> int:
@@ -118,7 +121,7 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
         cost.peak_bytes,
         False,
         signature,
-        taken.facts,
+        taken.facts._replace(contents=_gone_by(chosen.lowered, captured)),
         program,
         compiled(program) if chunks is None else in_chunks(chunks),
         result,
@@ -224,8 +227,8 @@ def _completed(request: Request, taken: _Taken, chosen: Blueprint) -> tuple[Prog
     tensors = [leaf for leaf in leaves if isinstance(leaf, Register)]
     outputs = [*tensors, *(whole.guard(*reading) for reading in taken.readings)]
     outputs += [whole.guard(*reading) for reading in shapes_read(graph)]
-    if chosen.lowered.decided:
-        decided = Decided(chosen.lowered)
+    if by_values := [reading for reading in chosen.lowered.decided if reading.call.op is not GONE_BY]:
+        decided = Decided(chosen.lowered._replace(decided=tuple(by_values)))
         call = Call(decided, tuple(map(Ref, range(len(decided.origins)))))
         outputs.append(whole.guard(call, decided.origins, value=True))
     form = Result(spec, tuple(PLACE if isinstance(leaf, Register) else leaf for leaf in leaves))
@@ -256,6 +259,27 @@ def _origin(taken: _Taken) -> Origin:
     whole = Whole(Program({}, {}, (), (), ()), taken.graph, _sources(taken))
     values = [whole.value(node.number) for node in taken.graph.nodes]
     return Origin(taken.graph, whole.program(values), taken.recording.lines)
+
+
+def _captured(taken: _Taken) -> dict[int, torch.Tensor]:
+    """Return the captured integers, by whose values planning may go."""
+    count = len(taken.inputs)
+    return {
+        number: value
+        for number, value in _sources(taken).items()
+        if isinstance(value, torch.Tensor) and number not in taken.graph.inputs[:count] and value.dtype in INTEGERS
+    }
+
+
+def _gone_by(lowered: Lowered, captured: Mapping[int, torch.Tensor]) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
+    """Return the captured tensors by whose values a plan goes, and these."""
+    found = []
+    for reading in lowered.decided:
+        if reading.call.op is GONE_BY and isinstance(reading.value, torch.Tensor):
+            (place,) = reading.operands
+            origin = lowered.origins[place]
+            found += [(tensor, reading.value) for number, tensor in captured.items() if number == origin]
+    return tuple(found)
 
 
 def _sources(taken: _Taken) -> dict[int, Source]:

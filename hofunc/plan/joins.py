@@ -33,13 +33,13 @@ class Known(NamedTuple):
         target: What it reads from.
         read: What the indices run over.
         indices: The indices, a dimension for each of these.
-        nodes: The nodes whose values they follow from, if these are not constants of the plan.
+        nodes: The nodes from whose values they follow, with these, if they are no constants of the plan.
     """
 
     target: Label
     read: tuple[Label, ...]
     indices: torch.Tensor
-    nodes: frozenset[int] = frozenset()
+    nodes: tuple[tuple[int, torch.Tensor], ...] = ()
 
 
 class At(NamedTuple):
@@ -207,7 +207,7 @@ def _substituted(
     shown: Collection[Label],
 ) -> Met | None:
     """Read operators at the indices that some labels have; None if one cannot be."""
-    nodes = frozenset().union(*(found[place].nodes for place in gone))
+    nodes = [node for place in gone for node in found[place].nodes]
     kept: list[Factor] = []
     masks: list[Factor] = []
     targets: set[Label] = set()
@@ -225,7 +225,7 @@ def _substituted(
             if selection.target in at.places:
                 targets.add(selection.target)
             kept.append(as_factor(builder, _composed(selection, at)))
-            nodes |= selection.nodes
+            nodes += selection.nodes
     needed = [label for label in at.places if label in shown or label in targets]
     kept += [as_factor(builder, Known(label, at.labels, at.places[label])) for label in needed]
     go_by(builder, nodes)
@@ -304,7 +304,7 @@ def coalesced(builder: Builder, terms: Sequence[Term]) -> Term | None:
     distinct, inverse = torch.cat(places).unique(return_inverse=True)
     if len(distinct) < 2 or SPARSE * len(distinct) > size_of(targets):
         return None
-    go_by(builder, frozenset().union(*(one.nodes for found in sparse for one in found)))
+    go_by(builder, [node for found in sparse for one in found for node in one.nodes])
     if len(terms) == 1 and len(distinct) == len(inverse):
         return terms[0]
     entry = Label(len(distinct))

@@ -8,9 +8,11 @@ import torch
 from hofunc.graph.layout import COMPUTED_AGAIN
 from hofunc.graph.node import Call, Ref, call_of, fill, refs
 from hofunc.graph.readings import Reading
+from hofunc.graph.reads import Contents
 from hofunc.plan.program import Builder
-from hofunc.rules.expansion import itself
 from hofunc.rules.lower import isolated
+
+GONE_BY = Contents("indices that tell which entries meet")
 
 
 class Value(NamedTuple):
@@ -18,11 +20,11 @@ class Value(NamedTuple):
 
     Attributes:
         tensor: The value.
-        nodes: The nodes of the lowered graph from whose values it follows.
+        nodes: The nodes of the lowered graph from whose values it follows, with these.
     """
 
     tensor: torch.Tensor
-    nodes: frozenset[int]
+    nodes: tuple[tuple[int, torch.Tensor], ...]
 
 
 def places_read(builder: Builder, function: Callable, size: int, args: tuple) -> Value | None:
@@ -40,7 +42,7 @@ def places_read(builder: Builder, function: Callable, size: int, args: tuple) ->
         values = [value for value in found if value is not None]
         known = None
         if len(values) == len(found):
-            nodes = frozenset().union(*(value.nodes for value in values))
+            nodes = tuple([node for value in values for node in value.nodes])
             with isolated(), torch.no_grad():
                 places = torch.arange(size, device=builder.device)
                 known = Value(function(places, *fill(args, (value.tensor for value in values))), nodes)
@@ -48,34 +50,36 @@ def places_read(builder: Builder, function: Callable, size: int, args: tuple) ->
     return builder.known[key]
 
 
-def go_by(builder: Builder, nodes: Iterable[int]) -> None:
+def go_by(builder: Builder, nodes: Iterable[tuple[int, torch.Tensor]]) -> None:
     """Take note that a plan is good only for the values that some nodes have."""
-    for number in nodes:
+    for number, value in nodes:
         if number not in builder.went_by:
-            value = builder.lowered.values[builder.lowered.origins[number]]
-            builder.went_by[number] = Reading(Call(itself, (Ref(number),), ()), (number,), value.detach().clone())
+            builder.went_by[number] = Reading(Call(GONE_BY, (Ref(number),), ()), (number,), value.detach().clone())
 
 
 def _value(builder: Builder, number: int) -> Value | None:
     """Return the value of a node of the lowered graph, or of a constant of the program; None if it is not known."""
-    lowered = builder.lowered
-    if number >= len(lowered.graph.nodes):
-        constant = builder.constant_of(number)
-        return None if constant is None else Value(constant, frozenset())
-    origin, node = lowered.origins[number], lowered.graph.nodes[number]
-    if node.active:
-        return None
-    if isinstance(origin, torch.Tensor):
-        return Value(origin, frozenset())
-    if origin is not None:
-        known = lowered.values.get(origin)
-        return None if known is None else Value(known, frozenset({number}))
-    found = [_value(builder, operand) for operand in node.operands]
+    nodes = builder.lowered.graph.nodes
+    known = _held(builder, number)
+    if known is not None or number >= len(nodes) or nodes[number].active or nodes[number].is_given:
+        return known
+    found = [_value(builder, operand) for operand in nodes[number].operands]
     values = [value for value in found if value is not None]
     if len(values) < len(found):
         return None
-    call = call_of(node)
+    call, output = call_of(nodes[number]), nodes[number].output
     with isolated(), torch.no_grad():
         result = call._replace(op=COMPUTED_AGAIN.get(call.op, call.op))(*(value.tensor for value in values))
-    result = result if node.output is None else result[node.output]
-    return Value(result, frozenset().union(*(value.nodes for value in values)))
+    gone_by = tuple([node for value in values for node in value.nodes])
+    return Value(result if output is None else result[output], gone_by)
+
+
+def _held(builder: Builder, number: int) -> Value | None:
+    """Return the value of what need not be computed."""
+    lowered = builder.lowered
+    constant = number >= len(lowered.graph.nodes)
+    origin = builder.constant_of(number) if constant else lowered.origins[number]
+    if isinstance(origin, torch.Tensor):
+        return Value(origin, ())
+    known = None if origin is None else lowered.values.get(origin)
+    return None if known is None else Value(known, ((number, known),))

@@ -30,6 +30,7 @@ from hofunc.rules.opaque import Complex
 from hofunc.rules.registry import FUSIONS, RULES
 
 _MASKS = (torch.bool, torch.uint8)
+INTEGERS = (torch.int64, torch.int32)  # what indices are of
 Origin = int | torch.Tensor | None
 Output = int | HofuncError | None  # of a composite: a node, an error to raise if it is asked for, or a constant
 
