@@ -43,7 +43,7 @@ class Names:
     @property
     def of_outputs(self) -> Arguments:
         """What f returned as if it were its only argument, for parts of it to be named."""
-        return Arguments([], (), self.outputs, ((None,), {}), (0,), (self.outputs,))
+        return Arguments([], (), self.outputs, ((None,), {}), (0,), (self.outputs,), _NAME)
 
     def __hash__(self) -> int:
         return hash((self.outputs, self.slot))
@@ -231,7 +231,8 @@ class Blocks:
             "outputs": _numbered(self.names.outputs),
             "slot": _numbered(arguments.spec),
             "are_complex": [*arguments.are_complex],
-            "argnums": [*arguments.argnums],
+            "variables": [*arguments.variables],
+            "parameters": [*arguments.parameters],
             "specs": [*map(_numbered, arguments.specs)],
             "positions": len(arguments.rest[0]),
         }
@@ -334,8 +335,8 @@ def loaded(state: dict[str, Any]) -> Blocks:
     check_version(_NAME, state)
     outputs, slot, *specs = (tree_flatten(tree)[1] for tree in (state["outputs"], state["slot"], *state["specs"]))
     rest = ((None,) * state["positions"], dict[str, Any]())
-    argnums = tuple(state["argnums"])
-    arguments = Arguments([], tuple(state["are_complex"]), slot, rest, argnums, tuple(specs))
+    variables, parameters, are_complex = (tuple(state[key]) for key in ("variables", "parameters", "are_complex"))
+    arguments = Arguments([], are_complex, slot, rest, variables, tuple(specs), _NAME, parameters)
     return Blocks(tree_unflatten(state["blocks"], tree_flatten(state["tree"])[1]), Names(outputs, arguments))
 
 

@@ -1,8 +1,9 @@
 """Parts of what is differentiated by, named as a caller names them: by the numbers of arguments, and by paths in these.
 
-An entry is the number of a positional argument, as in argnums; a key; or a tuple of such, the path from an argument to
-a part of it. A path that begins with an int begins with the number of an argument; any other one is a path in the only
-argument that has it. An entry stands for all leaves below it.
+An entry is the number of a positional argument, as in argnums; a name, as in wrt; a key; or a tuple of such, the path
+from an argument to a part of it. A path that begins with an int begins with the number of an argument, one that begins
+with a name in wrt with what that stands for; any other one is a path in the only argument that has it. An entry stands
+for all leaves below it.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -61,7 +62,9 @@ def part_of(name: str, entry: Any, arguments: Arguments) -> Part:
         position = path[0] % count if -count <= path[0] < count else path[0]
         found = _found([root for root in roots if root.path == (position,)], path[1:])
     else:
-        found = _found(roots, path)
+        meant = dict(zip(arguments.parameters, arguments.argnums, strict=False)).get(path[0], path[0])
+        named = [root for root in roots if root.path == (meant,)]
+        found = _found(named, path[1:]) if named else _found(roots, path)
     if not any(tree_flatten(part.tree)[0] for part in found):
         refuse(
             name,
@@ -79,15 +82,18 @@ def part_of(name: str, entry: Any, arguments: Arguments) -> Part:
 
 def spelt(path: Path) -> str:
     """Return a path as it is written in Python: ``args[0]['w']``."""
-    return "args" + "".join(f"[{key!r}]" for key in path)
+    first, *others = path
+    return "".join(
+        [f"args[{first}]" if isinstance(first, int) else f"tap {first!r}", *(f"[{key!r}]" for key in others)]
+    )
 
 
 def _roots(arguments: Arguments) -> list[Part]:
     """Return the arguments that are differentiated by."""
     starts = accumulate([spec.num_leaves for spec in arguments.specs], initial=0)
     return [
-        Part(tree_unflatten([*range(start, start + spec.num_leaves)], spec), (position,))
-        for position, spec, start in zip(arguments.argnums, arguments.specs, starts, strict=False)
+        Part(tree_unflatten([*range(start, start + spec.num_leaves)], spec), (variable,))
+        for variable, spec, start in zip(arguments.variables, arguments.specs, starts, strict=False)
     ]
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from math import prod
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
@@ -136,7 +137,9 @@ def drawn(
     program = builder.program(outputs)
     patterns = {block: tuple(term._replace(factors=()) for term in blocks[block]) for block in blocks}
     cost = cost_of(program, builder.device)
-    whole = Blueprint(builder.lowered, program, places, terms, patterns, strategy, cost, builder.effort)
+    decided = (*builder.lowered.decided, *builder.went_by.values())
+    lowered = builder.lowered._replace(decided=decided, values=MappingProxyType({}))
+    whole = Blueprint(lowered, program, places, terms, patterns, strategy, cost, builder.effort)
     cores = [
         source
         for group in blocks.values()
