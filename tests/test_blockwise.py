@@ -140,6 +140,24 @@ def test_blocks_that_were_asked_for(device: torch.device) -> None:
     assert_equal(listed.block("b", "w").dense(), expected["b"]["w"])
 
 
+def test_taps_and_parameters_by_name(device: torch.device) -> None:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        return (hofunc.tap("h", (x @ w).tanh()) ** 3).sum()
+
+    x, w = rand(device, 4, 3), rand(device, 3, 2, seed=1)
+    got, expected = (hofunc.hessian(f, wrt=("w", "h"), layout=layout)(x, w) for layout in ("compact", "dense"))
+    assert_equal(got.dense(), expected)
+    assert_equal(got.block("w", "h").dense(), expected[0][1])
+    assert_equal(got.block("h", 1).dense(), expected[1][0])
+    assert repr(got).splitlines()[2].startswith("  args[1], tap 'h': Derivative(")
+    (listed,) = hofunc.hessian(f, wrt=("w", "h"), blocks=[("h", "w")])(x, w)
+    assert_equal(listed, expected[1][0])
+    file = io.BytesIO()
+    torch.save(got, file)
+    file.seek(0)
+    assert_equal(torch.load(file, weights_only=True).block("w", "h").dense(), expected[0][1])
+
+
 def test_under_transforms_and_autograd(device: torch.device) -> None:
     p, x = params(device)
     rows = torch.stack([x, 2 * x])
