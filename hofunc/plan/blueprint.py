@@ -19,7 +19,7 @@ from hofunc.plan.blocks import Blocks
 from hofunc.plan.chunks import Chunks, chunked
 from hofunc.plan.cost import Cost, cost_of
 from hofunc.plan.program import Builder, Part, Program, Register, memory_of
-from hofunc.plan.rows import number_of_rows
+from hofunc.plan.rows import number_of_rows, without_rows
 from hofunc.plan.selections import entries_of, indices
 from hofunc.plan.wanted import Contractions, Wanted
 from hofunc.rules.lower import Lowered
@@ -130,7 +130,10 @@ def drawn(
     patterns = {block: tuple(term._replace(factors=()) for term in blocks[block]) for block in blocks}
     cost = cost_of(program, builder.device)
     decided = (*builder.lowered.decided, *builder.went_by.values())
+    rows = number_of_rows(builder.lowered.graph)
     lowered = builder.lowered._replace(decided=decided, values=MappingProxyType({}))
+    if builder.went_by:  # by indices of all rows, which cannot be taken apart then
+        lowered = lowered._replace(graph=without_rows(lowered.graph))
     whole = Blueprint(lowered, program, places, terms, patterns, strategy, cost, builder.effort)
     cores = [
         source
@@ -140,7 +143,7 @@ def drawn(
         if isinstance(source, Register)
     ]
     whole = replace(whole, carried=_carried(builder, program))
-    if number_of_rows(builder.lowered.graph) is not None:
+    if rows is not None:
         whole = replace(whole, program=program._replace(steps=plain(program.steps)))
     return _best(whole, _Chunking(program, cores, builder.device), limits, peak)
 
