@@ -252,10 +252,6 @@ class Einsum(Transform):
         """Name an operand, for errors."""
         return f"operands[{number}]"
 
-    def _in_pieces(self, *_: Any) -> Any:
-        """Return None: contractions run some rows at a time or not at all."""
-        return None
-
     def _outputs(self, *args: Any, **kwargs: Any) -> tuple[Any, tuple[Any, Any]]:
         """Return what is differentiated of what f returns, and aux."""
         kwargs = {keyword: value for keyword, value in kwargs.items() if keyword not in self._keywords}

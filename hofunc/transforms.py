@@ -1,7 +1,7 @@
 """The transforms: validate, record, plan, run, assemble."""
 
 from collections.abc import Callable, Sequence
-from functools import partial, update_wrapper
+from functools import update_wrapper
 from itertools import chain, product
 from typing import Any, NamedTuple
 
@@ -18,22 +18,19 @@ from hofunc.arguments import (
     split,
 )
 from hofunc.callable_plan import Plan
-from hofunc.complex_tensors import Blocks, by_parts, is_complex, taken_apart
+from hofunc.complex_tensors import Blocks, is_complex, taken_apart
 from hofunc.freeze import Request, freeze
 from hofunc.graph.asking import recorded, source_of
 from hofunc.graph.draws import drawn_again
 from hofunc.graph.record import Recording
 from hofunc.graph.uncollected import uncollected
-from hofunc.internals import tree_map_only
-from hofunc.pieces import in_pieces
 from hofunc.plan.blueprint import Limits
-from hofunc.plan.planner import RowsError
 from hofunc.plan.wanted import Wanted
 from hofunc.run.evaluate import Evaluation, evaluate
 from hofunc.run.nest import nested
 from hofunc.strict import check_dependence
 from hofunc.trees import tree_flatten, tree_unflatten
-from hofunc.views import Emit, run_now
+from hofunc.views import Emit
 
 Function = Callable[..., Any]
 Argnums = int | Sequence[int]
@@ -74,15 +71,13 @@ def hod(
             dense, ``"reverse-without-schwarz"``, which computes every order of the slots, and
             ``"reverse-without-either"``; no other use is served by them.
         chunk_size: How many rows, along the first axis of the input, to run at a time, for a function that treats rows
-            independently. For a dense layout of any other, how many elements of the output, or of the derivative of
-            the order below, to differentiate at a time, as ``torch.func.jacrev`` has it, which takes longer the fewer
-            they are; not under transforms of torch.func, nor with max_bytes or strict, nor for a plan. None for as many
-            as are fastest.
+            independently. For a dense layout of any other, of how many coordinates of an input, in the first slot, to
+            compute derivatives at a time, as ``torch.func.jacfwd`` has it. None for as many as are fastest.
         max_bytes: How much memory a call, or one of a plan, may hold at once: the values of f, what is computed of
-            them, and the results. Rows are run in chunks that keep to it, and nothing is computed if none do. What
-            autograd keeps for a backward pass comes on top; under it, forward-mode AD and transforms of torch.func the
-            results of chunks are held twice, and vmap takes all of it once for every member; f may not return complex
-            tensors. None for any.
+            them, and the results. Rows, or else coordinates, are run in chunks that keep to it, and nothing is computed
+            if none do. What autograd keeps for a backward pass comes on top; under it, forward-mode AD and transforms
+            of torch.func the results of chunks are held twice, and vmap takes all of it once for every member; f may
+            not return complex tensors. None for any.
         strict: Whether a derivative that is zero whatever the values, since an output, or a derivative of lower order,
             does not depend on an input, is an error.
         holomorphic: Whether f is a holomorphic function of complex tensors, of which to return complex derivatives of
@@ -277,25 +272,11 @@ class Transform:
 
     def __init__(self, f: Function, options: Options, orders: tuple[int, ...], choose: Callable[[Any, list], Any]):
         self._f, self._options, self._orders, self._choose = f, options, orders, choose
-        self._rows_mix = False  # whether chunk_size was once found not to be kept to by rows
         update_wrapper(self, f, assigned=("__module__", "__name__", "__qualname__"), updated=())
 
+    @uncollected
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Record f at the arguments and return its derivatives; for errors see `hod`."""
-        found = self._in_pieces(args, kwargs) if self._rows_mix else None
-        if found is not None:
-            return found
-        try:
-            return self._at_once(args, kwargs)
-        except RowsError:
-            if self._rows_mix:
-                raise
-            self._rows_mix = True
-        return self(*args, **kwargs)
-
-    @uncollected
-    def _at_once(self, args: tuple, kwargs: dict) -> Any:
-        """Compute all derivatives by one plan."""
         arguments = self._split(args, kwargs)
 
         def function(leaves: Sequence[torch.Tensor], rest: tuple[tuple, dict]) -> tuple[Any, Any]:
@@ -313,33 +294,6 @@ class Transform:
                     recording, evaluation = again, self._evaluated(again, arguments)
             evaluation.checked.add(source)
         return self._assembled([_value(tensor) for tensor in evaluation.tensors], recording, arguments, evaluation)
-
-    def _in_pieces(self, args: tuple, kwargs: dict) -> Any:
-        """Compute dense derivatives order by order, each in pieces of the one below; None if that cannot be."""
-        options, size = self._options, self._options.limits.chunk_size
-        if options.compact or options.strict or options.limits.max_bytes is not None or size is None:
-            return None
-        arguments = self._split(args, kwargs)
-        whole = options._replace(limits=Limits(), has_aux=True, holomorphic=False)
-        outputs = update_wrapper(partial(self._outputs), self._f, assigned=(), updated=())
-        found = []
-        for order in self._orders:
-            below = Transform(outputs, whole, (order - 1,), _highest) if order > 1 else outputs
-            piecewise = in_pieces(below, arguments, size, options.strategy)
-            if piecewise is None:
-                return None
-            found.append(tree_map_only(torch.Tensor, _value, piecewise))
-        derivatives, (aux, returned) = [each.derivative for each in found], found[0].aux
-        if returned is not None:
-            leaves, spec = tree_flatten(returned)
-            values, parts = [by_parts(leaf) for leaf in leaves], [tree_flatten(each)[0] for each in derivatives]
-            together = self._put_together(run_now, parts, leaves, values, arguments.leaves)
-            derivatives = [
-                nested(blocks, [spec, *[arguments.spec] * order])
-                for blocks, order in zip(together, self._orders, strict=True)
-            ]
-        chosen = self._choose(found[0].value if returned is None else returned, derivatives)
-        return (chosen, aux) if options.has_aux else chosen
 
     def _put_together(
         self,

@@ -21,7 +21,7 @@ LAYERS = [
     {"derivative", "complex_tensors"},
     {"plan"},
     {"run", "arguments", "pattern"},
-    {"signature", "explain", "strict", "pieces", "sampling"},
+    {"signature", "explain", "strict", "sampling"},
     {"callable_plan"},
     {"freeze"},
     {"transforms"},

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from math import prod
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 
@@ -16,8 +16,10 @@ from hofunc.plan.accumulate import accumulated, dense, without_reading
 from hofunc.plan.blocks import Blocks
 from hofunc.plan.chunks import Chunks, chunked
 from hofunc.plan.cost import Cost, cost_of
+from hofunc.plan.memory import bytes_of
 from hofunc.plan.program import Builder, Part, Program, Register, memory_of
 from hofunc.plan.rows import number_of_rows
+from hofunc.plan.tracing import traced
 from hofunc.plan.wanted import Contractions, Wanted
 from hofunc.rules.lower import Lowered
 
@@ -71,6 +73,12 @@ class Limits(NamedTuple):
     max_bytes: int | None = None
 
 
+def result_bytes(made: Blueprint) -> int:
+    """Return the bytes of what a blueprint returns, beside blocks that vanish."""
+    trace = traced(made.program)
+    return bytes_of(trace.of(made.program.outputs))
+
+
 def zero_bytes(made: Blueprint, wanted: Wanted) -> int:
     """Return the bytes of the dense blocks that vanish, of which each is a tensor of its own."""
     graph, total = made.lowered.graph, 0
@@ -119,7 +127,7 @@ def drawn(
         terms = {block: tuple(_placed(builder, block[0], term, outputs) for term in blocks[block]) for block in blocks}
     else:
         places = {block: place for place, block in enumerate(blocks)}
-        outputs = _own(builder, [_cast(builder, block[0], dense(builder, blocks[block])) for block in blocks])
+        outputs = _own(builder, [cast(builder, block[0], dense(builder, blocks[block])) for block in blocks])
     program = builder.program(outputs)
     patterns = {block: tuple(term._replace(factors=()) for term in blocks[block]) for block in blocks}
     cost = cost_of(program, builder.device)
@@ -168,8 +176,8 @@ def _best(whole: Blueprint, chunking: _Chunking, limits: Limits, peak: Peak) -> 
     """Return a blueprint in the chunks in which to run it."""
     if limits.chunk_size is not None:
         return chunking.of(whole, limits.chunk_size) or whole
-    best = whole if limits.max_bytes is None else _largest(whole, chunking, limits.max_bytes, peak)
     rows, held = number_of_rows(whole.lowered.graph), whole.cost.peak_bytes
+    best = whole if limits.max_bytes is None else largest(whole, chunking, rows or 1, limits.max_bytes, peak)
     if rows is None or held <= CHUNK_BYTES or chunking.device.type != "cpu":
         return best
     size = max(SMALLEST_CHUNK, rows * CHUNK_BYTES // held)
@@ -179,7 +187,14 @@ def _best(whole: Blueprint, chunking: _Chunking, limits: Limits, peak: Peak) -> 
     return cached if limits.max_bytes is None or peak(cached) <= max(limits.max_bytes, peak(best)) else best
 
 
-def _largest(whole: Blueprint, chunking: _Chunking, max_bytes: int, peak: Peak) -> Blueprint:
+class Cut(Protocol):
+    """What can be taken apart along rows, of whatever kind."""
+
+    def of(self, whole: Blueprint, size: int) -> Blueprint | None:
+        """Return a blueprint in chunks of so many rows, None if they cannot be taken apart."""
+
+
+def largest(whole: Blueprint, chunking: Cut, rows: int, max_bytes: int, peak: Peak) -> Blueprint:
     """Return the blueprint of most rows at a time that keeps to so many bytes; of least bytes, if none does."""
     most, best = peak(whole), chunking.of(whole, 1)
     if most <= max_bytes or best is None:
@@ -187,7 +202,7 @@ def _largest(whole: Blueprint, chunking: _Chunking, max_bytes: int, peak: Peak) 
     least = peak(best)
     if least > max_bytes:
         return min(whole, best, key=peak)
-    low, high = 1, number_of_rows(whole.lowered.graph) or 1
+    low, high = 1, rows
     while True:
         # what is held grows with the rows, and ever faster if not in proportion, so that this size should keep to it
         size = low + (high - low) * (max_bytes - least) // max(1, most - least)
@@ -201,7 +216,8 @@ def _largest(whole: Blueprint, chunking: _Chunking, max_bytes: int, peak: Peak) 
             high, most = size, held
 
 
-def _cast(builder: Builder, output: int, register: Register) -> Register:
+def cast(builder: Builder, output: int, register: Register) -> Register:
+    """Return a result in the dtype of an output."""
     dtype = builder.lowered.graph.nodes[output].dtype
     return register if dtype == builder.dtype else builder.emit(torch.Tensor.to, register, dtype)
 
@@ -230,5 +246,5 @@ def _placed(builder: Builder, output: int, term: Term, outputs: list[Register]) 
     if not term.factors:
         return term
     ((source, axes),) = term.factors
-    outputs.append(_cast(builder, output, source))
+    outputs.append(cast(builder, output, source))
     return term._replace(factors=(Factor(len(outputs) - 1, axes),))

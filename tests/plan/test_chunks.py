@@ -174,7 +174,7 @@ def test_chunks_are_larger_than_halves_of_halves_where_memory_allows(
     assert plan.chunks is not None
     assert least <= plan.chunks.sizes[0] <= most
     assert sum(plan.chunks.sizes) == 512
-    bodies = [cost_of(body, device).peak_bytes for body in plan.chunks.bodies.values()]
+    bodies = [cost_of(body, device).peak_bytes for body in plan.chunks.bodies[0].programs.values()]
     assert max(bodies) <= plan.chunks.cost.peak_bytes <= bound
 
 
