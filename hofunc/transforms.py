@@ -77,7 +77,7 @@ def hod(
             them, and the results. Rows, or else coordinates, are run in chunks that keep to it, and nothing is computed
             if none do. What autograd keeps for a backward pass comes on top; under it, forward-mode AD and transforms
             of torch.func the results of chunks are held twice, and vmap takes all of it once for every member; f may
-            not return complex tensors. None for any.
+            not return complex tensors. None for what is free where f runs, beyond which nothing is computed either.
         strict: Whether a derivative that is zero whatever the values, since an output, or a derivative of lower order,
             does not depend on an input, is an error.
         holomorphic: Whether f is a holomorphic function of complex tensors, of which to return complex derivatives of

@@ -24,6 +24,7 @@ from hofunc.plan.chunks import Chunks, body_of, cost_of_chunks, given_as, parts_
 from hofunc.plan.cost import Cost
 from hofunc.plan.operators import unit_rows, zeros
 from hofunc.plan.program import Builder, Given, Program, Register, Step, device_of, finished
+from hofunc.plan.rows import unmarked
 from hofunc.plan.strategies import computing_dtype, propagated
 from hofunc.plan.wanted import Contraction, Contractions
 from hofunc.rules.lower import Lowered
@@ -55,9 +56,10 @@ class Columns(NamedTuple):
         the best for a few, and holds less.
 
         Args:
-            lowered: The graph, in which no rows are marked.
+            lowered: The graph.
             whole: The blueprint.
         """
+        lowered = lowered._replace(graph=unmarked(lowered.graph))
         graph = lowered.graph
         active = [number for number in graph.inputs if graph.nodes[number].active]
         counts = [prod(graph.nodes[number].shape) for number in active]

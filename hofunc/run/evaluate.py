@@ -24,6 +24,7 @@ from hofunc.rules.numbers import as_tensors, number_at
 from hofunc.run.arrange import Arrangement, arranged, block_of
 from hofunc.run.cache import planned
 from hofunc.run.executor import Runner
+from hofunc.run.room import SMALL, check_room
 from hofunc.views import Emit, run_now
 
 _NOBODY: WeakSet[Any] = WeakSet()
@@ -166,6 +167,8 @@ def _evaluated(
     found = planned(
         graph, recording.values, wanted, compact=compact, strategy=strategy, limits=limits, replayed=replayed
     )
+    if found.needs > SMALL and limits.max_bytes is None:
+        check_room(found.plan, found.needs, wanted, compact=compact)
     numbers = {spot: number_at(graph, spot) for spot in found.spots}
     values: Sequence[torch.Tensor] = as_tensors(graph, numbers, recording.values) if numbers else recording.values
     if recording.wrappers is not None:
