@@ -7,9 +7,11 @@ import torch
 
 from hofunc.complex_tensors import by_parts, is_complex, put_together
 from hofunc.errors import ArgumentError
+from hofunc.graph.standin import in_transform
 from hofunc.internals import TreeSpec, keystr, tree_flatten_with_path
 from hofunc.plan import strategies as planned
 from hofunc.plan.ablation import ABLATIONS
+from hofunc.stream import Stream
 from hofunc.trees import tree_flatten, tree_unflatten
 
 LAYOUTS = ("dense", "compact")
@@ -130,6 +132,31 @@ def check_limits(name: str, chunk_size: Any, max_bytes: Any) -> None:
     for what, limit in (("chunk_size", chunk_size), ("max_bytes", max_bytes)):
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
             refuse(name, what, repr(limit), "an int of at least 1, or None", "Leave it out for what is fastest.")
+
+
+def check_out(name: str, out: Any, layout: str) -> None:
+    """Check what dense derivatives are to be written to.
+
+    Raises:
+        ArgumentError: It is no stream, or derivatives are kept as terms.
+    """
+    if out is None:
+        return
+    if not isinstance(out, Stream):
+        refuse(name, "out", type(out).__name__, "a hofunc.Stream", "Give it the path: out=hofunc.Stream(path).")
+    if layout == "compact":
+        refuse(name, "out", "layout='compact'", "layout='dense'", "Save a compact derivative with torch.save.")
+
+
+def check_alone(name: str, what: str) -> None:
+    """Check that no transform of torch.func is running where derivatives are handed over in pieces.
+
+    Raises:
+        ArgumentError: One is.
+    """
+    if in_transform():
+        got, expected = "a call inside torch.func.vmap, grad or another transform", "one outside"
+        refuse(name, what, got, expected, "Call it outside, or take the whole derivative.")
 
 
 def split(name: str, args: tuple, kwargs: dict, argnums: int | Sequence[int]) -> Arguments:

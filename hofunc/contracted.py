@@ -191,7 +191,7 @@ class Einsum(Transform):
     ):
         check_function(name, f)
         check_strategy(name, strategy, STRATEGIES)
-        check_limits(name, *limits)
+        check_limits(name, limits.chunk_size, limits.max_bytes)
         _check_signature(name, f, self._keywords)
         texts, self._spec = tree_flatten(pattern)
         if not texts:
@@ -205,7 +205,7 @@ class Einsum(Transform):
         self._meanings: dict[Any, _Meaning] = {}
         self._numbers = count()
         self._pattern = pattern
-        options = Options(name, 0, has_aux, False, strategy, limits, False, False)
+        options = Options(name, 0, has_aux, False, strategy, limits, None, False, False)
         super().__init__(f, options, (), _only)
 
     def _split(self, args: tuple, kwargs: dict) -> Arguments:

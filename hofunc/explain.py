@@ -87,7 +87,7 @@ def _headline(subject: Subject) -> list[str]:
 def _chunks(chunks: Chunks | None) -> list[str]:
     if chunks is None:
         return []
-    size = max(chunks.sizes)
+    size = max(chunks.sizes, default=0)
     return [f"run in {len(chunks.sizes)} chunks of {size} {chunks.along}; the steps below are those of all at once"]
 
 

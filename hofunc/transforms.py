@@ -1,7 +1,7 @@
 """The transforms: validate, record, plan, run, assemble."""
 
-from collections.abc import Callable, Sequence
-from functools import update_wrapper
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial, update_wrapper
 from itertools import chain, product
 from typing import Any, NamedTuple
 
@@ -9,12 +9,15 @@ import torch
 
 from hofunc.arguments import (
     Arguments,
+    check_alone,
     check_aux,
     check_holomorphic,
     check_limits,
+    check_out,
     check_outputs,
     check_transform,
     check_unlimited,
+    refuse,
     split,
 )
 from hofunc.callable_plan import Plan
@@ -24,10 +27,12 @@ from hofunc.graph.asking import recorded, source_of
 from hofunc.graph.draws import drawn_again
 from hofunc.graph.record import Recording
 from hofunc.graph.uncollected import uncollected
-from hofunc.plan.blueprint import Limits
+from hofunc.plan.blueprint import Blueprint, Limits
 from hofunc.plan.wanted import Wanted
-from hofunc.run.evaluate import Evaluation, evaluate
+from hofunc.run.evaluate import Evaluation, Run, evaluate
 from hofunc.run.nest import nested
+from hofunc.run.pieces import Piece, pieces_of
+from hofunc.stream import Stream, identity_of, in_pieces, without_memory
 from hofunc.strict import check_dependence
 from hofunc.trees import tree_flatten, tree_unflatten
 from hofunc.views import Emit
@@ -46,6 +51,7 @@ def hod(
     strategy: str = "auto",
     chunk_size: int | None = None,
     max_bytes: int | None = None,
+    out: Stream | None = None,
     strict: bool = False,
     holomorphic: bool = False,
 ) -> "Transform":
@@ -78,6 +84,8 @@ def hod(
             if none do. What autograd keeps for a backward pass comes on top; under it, forward-mode AD and transforms
             of torch.func the results of chunks are held twice, and vmap takes all of it once for every member; f may
             not return complex tensors. None for what is free where f runs, beyond which nothing is computed either.
+        out: A `hofunc.Stream` to write dense derivatives to as they are computed, for those larger than memory; then
+            max_bytes bounds what is held beside them. Not for complex outputs of f, plans, nor under transforms.
         strict: Whether a derivative that is zero whatever the values, since an output, or a derivative of lower order,
             does not depend on an input, is an error.
         holomorphic: Whether f is a holomorphic function of complex tensors, of which to return complex derivatives of
@@ -117,7 +125,7 @@ def hod(
                 [0., 1.]])
     """
     limits = Limits(chunk_size, max_bytes)
-    options = _checked("hod", f, order, argnums, has_aux, layout, strategy, limits, strict, holomorphic)
+    options = _checked("hod", f, order, argnums, has_aux, layout, strategy, limits, out, strict, holomorphic)
     return Transform(f, options, _orders(order, options), _highest)
 
 
@@ -131,6 +139,7 @@ def derivatives(
     strategy: str = "auto",
     chunk_size: int | None = None,
     max_bytes: int | None = None,
+    out: Stream | None = None,
     strict: bool = False,
     holomorphic: bool = False,
 ) -> "Transform":
@@ -145,6 +154,7 @@ def derivatives(
         strategy: As for `hod`.
         chunk_size: As for `hod`.
         max_bytes: As for `hod`.
+        out: As for `hod`.
         strict: As for `hod`.
         holomorphic: As for `hod`.
 
@@ -164,7 +174,7 @@ def derivatives(
         (tensor(0.), tensor(1.), tensor(-0.))
     """
     limits = Limits(chunk_size, max_bytes)
-    options = _checked("derivatives", f, order, argnums, has_aux, layout, strategy, limits, strict, holomorphic)
+    options = _checked("derivatives", f, order, argnums, has_aux, layout, strategy, limits, out, strict, holomorphic)
     return Transform(f, options, tuple(range(1, order + 1)), lambda value, computed: (value, *computed))
 
 
@@ -177,6 +187,7 @@ def jacobian(
     strategy: str = "auto",
     chunk_size: int | None = None,
     max_bytes: int | None = None,
+    out: Stream | None = None,
     strict: bool = False,
     holomorphic: bool = False,
 ) -> "Transform":
@@ -188,7 +199,7 @@ def jacobian(
                 [0., 4.]])
     """
     limits = Limits(chunk_size, max_bytes)
-    options = _checked("jacobian", f, 1, argnums, has_aux, layout, strategy, limits, strict, holomorphic)
+    options = _checked("jacobian", f, 1, argnums, has_aux, layout, strategy, limits, out, strict, holomorphic)
     return Transform(f, options, (1,), _highest)
 
 
@@ -201,6 +212,7 @@ def hessian(
     strategy: str = "auto",
     chunk_size: int | None = None,
     max_bytes: int | None = None,
+    out: Stream | None = None,
     strict: bool = False,
     holomorphic: bool = False,
 ) -> "Transform":
@@ -213,7 +225,7 @@ def hessian(
                 [2., 1., 0.]])
     """
     limits = Limits(chunk_size, max_bytes)
-    options = _checked("hessian", f, 2, argnums, has_aux, layout, strategy, limits, strict, holomorphic)
+    options = _checked("hessian", f, 2, argnums, has_aux, layout, strategy, limits, out, strict, holomorphic)
     return Transform(f, options, _orders(2, options), _highest)
 
 
@@ -231,6 +243,7 @@ class Options(NamedTuple):
     compact: bool
     strategy: str
     limits: Limits
+    out: Stream | None
     strict: bool
     holomorphic: bool
 
@@ -244,12 +257,14 @@ def _checked(
     layout: str,
     strategy: str,
     limits: Limits,
+    out: Stream | None,
     strict: bool,
     holomorphic: bool,
 ) -> Options:
     check_transform(name, f, order, argnums, layout, strategy, holomorphic)
-    check_limits(name, *limits)
-    return Options(name, argnums, has_aux, layout == "compact", strategy, limits, strict, holomorphic)
+    check_out(name, out, layout)
+    check_limits(name, limits.chunk_size, limits.max_bytes)
+    return Options(name, argnums, has_aux, layout == "compact", strategy, limits, out, strict, holomorphic)
 
 
 def _orders(order: int, options: Options) -> tuple[int, ...]:
@@ -278,15 +293,14 @@ class Transform:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Record f at the arguments and return its derivatives; for errors see `hod`."""
         arguments = self._split(args, kwargs)
-
-        def function(leaves: Sequence[torch.Tensor], rest: tuple[tuple, dict]) -> tuple[Any, Any]:
-            args, kwargs = arguments.joined(leaves, rest)
-            return self._outputs(*args, **kwargs)
-
+        function = self._function(arguments)
         call, source = (arguments.leaves, arguments.rest), source_of(self._f)
-        recording = recorded(function, source, *call)
+        out = self._options.out
+        if out is not None:
+            check_alone(self._options.name, "out")
+        recording = recorded(function, source, *call, watch=out is not None)
         evaluation = self._evaluated(recording, arguments)
-        if source not in evaluation.checked:
+        if out is None and source not in evaluation.checked:
             if recording.asked is None:
                 with drawn_again(arguments.leaves):
                     again = recorded(function, source, *call, watch=True)
@@ -294,6 +308,51 @@ class Transform:
                     recording, evaluation = again, self._evaluated(again, arguments)
             evaluation.checked.add(source)
         return self._assembled([_value(tensor) for tensor in evaluation.tensors], recording, arguments, evaluation)
+
+    def _function(self, arguments: Arguments) -> Callable[[Sequence[torch.Tensor], tuple[tuple, dict]], Any]:
+        """Return the function to be recorded, which takes tensors and what else there is of a call."""
+
+        def function(leaves: Sequence[torch.Tensor], rest: tuple[tuple, dict]) -> tuple[Any, Any]:
+            args, kwargs = arguments.joined(leaves, rest)
+            return self._outputs(*args, **kwargs)
+
+        return function
+
+    @uncollected
+    def pieces(self, *args: Any, **kwargs: Any) -> Iterator[Piece]:
+        """Record f at the arguments and return an iterator over its dense derivatives, some coordinates at a time.
+
+        What is held at once is one chunk, of chunk_size coordinates or of as many as max_bytes allows: a GiB if neither
+        is given, or half of what is free if that is less. Derivatives that vanish are left out.
+
+        Args:
+            *args: Positional arguments of f.
+            **kwargs: Keyword arguments of f.
+
+        Returns:
+            Iterator over every `hofunc.Piece`, which is computed when it is asked for.
+
+        Raises:
+            ArgumentError: As from a call; or the layout is compact, f returns complex tensors, or a transform of
+                torch.func is running. So are the other errors.
+
+        Cost:
+            As of a call; a piece takes what a product of the derivative with a vector takes, for each coordinate.
+        """
+        options, arguments = self._options, self._split(args, kwargs)
+        check_alone(options.name, "pieces")
+        call = (arguments.leaves, arguments.rest)
+        recording = recorded(self._function(arguments), source_of(self._f), *call, watch=True)
+        if tree_unflatten(recording.leaves, recording.spec)[1][1] is not None:
+            refuse(options.name, "pieces", "a complex output of f", "real ones", "Return torch.view_as_real(y).")
+        limits, taken = in_pieces(options.limits, arguments.leaves[0].device), []
+
+        def take(made: Blueprint, values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+            taken.append((made, values))
+            return []
+
+        self._evaluated(recording, arguments, limits, take)
+        return (piece for _, pieces in pieces_of(*taken[0]) for piece in pieces)
 
     def _put_together(
         self,
@@ -341,6 +400,8 @@ class Transform:
                     [0., 3.]])
         """
         options = self._options
+        if options.out is not None:
+            refuse(options.name, "out", "a plan", "a call", "Call the transform itself.")
         arguments = self._split(args, kwargs)
 
         def assemble(values: Sequence[Any], recording: Recording, evaluation: Evaluation) -> Any:
@@ -358,23 +419,30 @@ class Transform:
             options.limits,
             assemble,
         )
-        name = f"{options.name}({getattr(self._f, '__name__', type(self._f).__name__)})"
+        name = f"{options.name}({_name(self._f)})"
         inputs, _ = arguments.joined(arguments.leaves, arguments.rest)
         return freeze(name, request, tuple(inputs), kwargs)
 
-    def _evaluated(self, recording: Recording, arguments: Arguments) -> Evaluation:
-        """Compute the derivatives of what was recorded."""
+    def _evaluated(
+        self, recording: Recording, arguments: Arguments, limits: Limits | None = None, run: Run | None = None
+    ) -> Evaluation:
+        """Compute the derivatives of what was recorded, or let them be computed by what is given to run the plan."""
         options, (output, _) = self._options, tree_unflatten(recording.leaves, recording.spec)
-        count = tree_flatten(output)[1].num_leaves
-        return evaluate(
+        count, out = tree_flatten(output)[1].num_leaves, options.out
+        if out is not None and run is None:
+            limits = out.limits(options.limits, arguments.leaves[0].device)
+            run = partial(out.written, identity_of(f"{options.name} of {_name(self._f)}", recording))
+        evaluation = evaluate(
             recording,
             arguments.leaves,
             count,
             self._wanted(output, arguments),
             compact=options.compact,
             strategy=options.strategy,
-            limits=options.limits,
+            limits=limits or options.limits,
+            run=run,
         )
+        return evaluation if out is None else evaluation._replace(emit=without_memory)
 
     def _wanted(self, _output: Any, _arguments: Arguments) -> Wanted:
         """Return what is asked for, given what f returned to be differentiated, and what it was called with."""
@@ -398,6 +466,8 @@ class Transform:
             check_holomorphic(options.name, "an output of f", leaves, [*map(is_complex, leaves)])
         if not some_are_complex:
             return output, (aux, None)
+        if options.out is not None:
+            refuse(options.name, "out", "a complex output of f", "real ones", "Return torch.view_as_real(y).")
         if not options.compact:
             check_unlimited(options.name, options.limits.max_bytes)
         return taken_apart(output), (aux, output)
@@ -426,6 +496,10 @@ def returned_with(tensors: Sequence[Any], recording: Recording) -> Any:
     supply = iter(tensors)
     leaves = [next(supply) if isinstance(leaf, torch.Tensor) else leaf for leaf in recording.leaves]
     return tree_unflatten(leaves, recording.spec)
+
+
+def _name(f: Function) -> str:
+    return getattr(f, "__name__", type(f).__name__)
 
 
 def _value(tensor: torch.Tensor) -> torch.Tensor:

@@ -67,10 +67,12 @@ class Limits(NamedTuple):
     Attributes:
         chunk_size: How many rows to run at a time; None for as many as are best.
         max_bytes: How much memory may be held at once; None for any.
+        in_pieces: Whether results are handed over as they are computed, some coordinates at a time, and not held.
     """
 
     chunk_size: int | None = None
     max_bytes: int | None = None
+    in_pieces: bool = False
 
 
 def result_bytes(made: Blueprint) -> int:

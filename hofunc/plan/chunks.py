@@ -34,11 +34,16 @@ class Body(NamedTuple):
         programs: It by the number of rows, from what is computed before.
         joints: For each of its outputs, the axis along which those of all chunks are laid together.
         sizes: The number of rows of every chunk.
+        start: The first of its rows.
+        places: The place of each of its outputs among the results of the program that was taken apart, where the parts
+            of these are handed over one by one.
     """
 
     programs: dict[int, Program]
     joints: tuple[int, ...]
     sizes: tuple[int, ...]
+    start: int = 0
+    places: tuple[int, ...] = ()
 
 
 class Chunks(NamedTuple):
@@ -47,10 +52,11 @@ class Chunks(NamedTuple):
     Attributes:
         before: From the values of recorded nodes to what the other parts take.
         dims: For each output of ``before``, the axis of its rows, None if it has none.
-        bodies: What is run in chunks, from the outputs of ``before``; the rows of each follow those of the last.
+        bodies: What is run in chunks, from the outputs of ``before``.
         after: From the joint outputs of all bodies, and then those of ``before``, to the results.
         cost: What all of it costs.
         along: What the rows are: rows of the input, or its coordinates.
+        in_pieces: Whether what bodies return is handed over and not held, so that nothing comes after.
     """
 
     before: Program
@@ -59,6 +65,7 @@ class Chunks(NamedTuple):
     after: Program
     cost: Cost
     along: str = "rows"
+    in_pieces: bool = False
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -190,10 +197,9 @@ def cost_of_chunks(chunks: Chunks, device: torch.device) -> Cost:
     held = before.of(chunks.before.outputs)
     costs, peak = [cost_of(chunks.before, device, before)], peak_of(chunks.before, before, outside)
     joint: list[Held] = []
-    start = 0
     for body in chunks.bodies:
         traces = {
-            size: traced(program, _placed(program, chunks.taken(held, Held.narrowed, start, size)))
+            size: traced(program, _placed(program, chunks.taken(held, Held.narrowed, body.start, size)))
             for size, program in body.programs.items()
         }
         each = {size: cost_of(program, device, traces[size]) for size, program in body.programs.items()}
@@ -202,12 +208,15 @@ def cost_of_chunks(chunks: Chunks, device: torch.device) -> Cost:
         parts = traces[first].of(body.programs[first].outputs)
         later = max([bytes_of(parts), *(each[size].peak_bytes for size in others)])
         before_it, rows = bytes_of(joint), sum(body.sizes)
-        joint += [
-            Held.fresh(_joint_shape(p.shape, dim, first, rows), p.dtype)
-            for p, dim in zip(parts, body.joints, strict=True)
-        ]
+        joint += (
+            []
+            if chunks.in_pieces
+            else [
+                Held.fresh(_joint_shape(p.shape, dim, first, rows), p.dtype)
+                for p, dim in zip(parts, body.joints, strict=True)
+            ]
+        )
         peak = max(peak, bytes_of(held, outside) + max(before_it + each[first].peak_bytes, bytes_of(joint) + later))
-        start += rows
     after = traced(chunks.after, _placed(chunks.after, [*joint, *held]))
     costs.append(cost_of(chunks.after, device, after))
     peak = max(peak, peak_of(chunks.after, after, outside))

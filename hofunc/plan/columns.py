@@ -93,7 +93,7 @@ class Columns(NamedTuple):
             output = self.lowered.graph.outputs[contraction.output[0]]
             terms = blocks.get((output, (number,)))
             outputs.append(cast(builder, output, dense(builder, terms)) if terms else None)
-        drawing = _Drawing(self, builder, outputs)
+        drawing = _Drawing(self, builder, outputs, limits.in_pieces)
         size = limits.chunk_size or max(self.counts)
         whole = replace(self.whole, strategy=strategy, effort=builder.effort)
         first = drawing.of(whole, size)
@@ -109,11 +109,13 @@ class _Drawing(NamedTuple):
         columns: What is asked for.
         builder: It has the steps.
         outputs: The register of every contraction, None for those that vanish.
+        in_pieces: Whether results are handed over and not held.
     """
 
     columns: Columns
     builder: Builder
     outputs: Sequence[Register | None]
+    in_pieces: bool
 
     def of(self, whole: Blueprint, size: int) -> Blueprint | None:
         """Return the blueprint in chunks of so many coordinates, None if they cannot be taken apart."""
@@ -128,16 +130,22 @@ class _Drawing(NamedTuple):
         early, inside, _ = parts_of(program, shown)
         taken = sorted(reads_of(inside) - {step.target for step in inside})
         first = prepared(program, early, taken, rows)
-        given, bodies, places = given_as(taken, first.looks), [], []
-        for number, count in enumerate(counts):
+        given, bodies = given_as(taken, first.looks), []
+        places: list[int] = []
+        for number, (start, count) in enumerate(zip(accumulate(counts, initial=0), counts, strict=False)):
             own = [place for place, of in enumerate(self.columns.inputs) if of == number]
             registers = [(place, output) for place in own if (output := self.outputs[place]) is not None]
+            if not registers:
+                continue
             part = finished(given, program.shapes, inside, [register for _, register in registers])
             joints = tuple([self._joint(place) for place, _ in registers])
-            bodies.append(body_of(part, joints, count, size))
-            places += [place for place, _ in registers]
+            results = tuple([place for place, _ in registers])
+            bodies.append(body_of(part, joints, count, size)._replace(start=start, places=results))
+            places += results
         device = device_of(self.columns.lowered.graph)
-        chunks = Chunks(first.program, first.dims, tuple(bodies), self._after(places), Cost((), 0), "coordinates")
+        after = finished({}, {}, [], []) if self.in_pieces else self._after(places)
+        along = "coordinates"
+        chunks = Chunks(first.program, first.dims, tuple(bodies), after, Cost((), 0), along, self.in_pieces)
         return chunks._replace(cost=cost_of_chunks(chunks, device))
 
     def _joint(self, place: int) -> int:

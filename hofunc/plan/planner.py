@@ -289,8 +289,8 @@ def _kept(
     whole = min(plans, key=_seconds)
     ways = Columns.of(lowered, whole)
     if not ways:  # there is nothing to take apart
-        return _within(plans, limits._replace(chunk_size=None), peak)
-    if limits.max_bytes is not None and result_bytes(whole) > limits.max_bytes:
+        return _within(plans, limits._replace(chunk_size=None, in_pieces=False), peak)
+    if not limits.in_pieces and limits.max_bytes is not None and result_bytes(whole) > limits.max_bytes:
         return _within(plans, limits, peak)
     found: list[Blueprint] = []
     for columns in ways:
@@ -315,7 +315,14 @@ def _by_columns(columns: Columns, wanted: Wanted, limits: Limits, peak: Peak) ->
 
 def _within(plans: Sequence[Blueprint], limits: Limits, peak: Peak) -> list[Blueprint]:
     """Return the plans that keep to the limits."""
-    in_chunks = [made for made in plans if _keeps_to_chunk_size(made, limits)]
+    in_chunks = [made for made in plans if _is_in_chunks(made, limits)]
+    if not in_chunks and limits.in_pieces:
+        raise ArgumentError(
+            "hofunc: pieces of what is not computed by coordinates",
+            got="contractions, terms, or steps that cannot be taken apart",
+            expected="dense derivatives",
+            remedy="Ask for the whole, with max_bytes if it is large.",
+        )
     if not in_chunks:
         raise ArgumentError(
             "hofunc: chunk_size for rows that cannot be taken apart",
@@ -344,10 +351,13 @@ def _results(plans: Sequence[Blueprint]) -> str:
 
 def _fits(made: Blueprint, limits: Limits, peak: Peak) -> bool:
     """Tell whether a plan keeps to the limits."""
-    return _keeps_to_chunk_size(made, limits) and (limits.max_bytes is None or peak(made) <= limits.max_bytes)
+    return _is_in_chunks(made, limits) and (limits.max_bytes is None or peak(made) <= limits.max_bytes)
 
 
-def _keeps_to_chunk_size(made: Blueprint, limits: Limits) -> bool:
+def _is_in_chunks(made: Blueprint, limits: Limits) -> bool:
+    """Tell whether a plan runs in such chunks as are asked for."""
+    if limits.in_pieces:
+        return made.chunks is not None and made.chunks.in_pieces
     if limits.chunk_size is None or made.chunks is not None:
         return True
     rows = number_of_rows(made.lowered.graph)

@@ -186,7 +186,8 @@ def _made(graph: Graph, values: Sequence[torch.Tensor], asked: _Asked, spots: tu
         lowered = lowered._replace(origins=origins)
 
     def needs(made: Blueprint) -> int:
-        return made.run_cost.peak_bytes + (0 if asked.compact else zero_bytes(made, asked.wanted))
+        is_held = not asked.compact and not asked.limits.in_pieces
+        return made.run_cost.peak_bytes + (zero_bytes(made, asked.wanted) if is_held else 0)
 
     def peak(made: Blueprint) -> int:
         return asked.beside + needs(made)

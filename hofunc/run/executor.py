@@ -37,7 +37,8 @@ def in_chunks(chunks: Chunks) -> Runner:
     bodies = [{size: compiled(program) for size, program in body.programs.items()} for body in chunks.bodies]
     needed = {given.origin for given in chunks.after.given.values()}
 
-    def parts(held: Sequence[torch.Tensor], number: int, start: int) -> Iterator[list[torch.Tensor]]:
+    def parts(held: Sequence[torch.Tensor], number: int) -> Iterator[list[torch.Tensor]]:
+        start = chunks.bodies[number].start
         for size in chunks.bodies[number].sizes:
             yield bodies[number][size](chunks.taken(held, torch.narrow, start, size))
             start += size
@@ -46,10 +47,8 @@ def in_chunks(chunks: Chunks) -> Runner:
         held = before(values)
         lay = _laid_together if _is_followed(held) else _written
         taken: list[Any] = []
-        start = 0
         for number, body in enumerate(chunks.bodies):
-            taken += lay(body, parts(held, number, start))
-            start += sum(body.sizes)
+            taken += lay(body, parts(held, number))
         taken += held
         del held
         for place in range(len(taken)):
