@@ -12,16 +12,17 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 SIZE = 300
-PROGRAM = """
+PROGRAM = f"""
 import sys, time, torch, hofunc
-a = torch.randn(20, {size}, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-x = torch.linspace(-0.2, 0.2, {size}, dtype=torch.float64)
+a = torch.randn(20, {SIZE}, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+x = torch.linspace(-0.2, 0.2, {SIZE}, dtype=torch.float64)
 
 def f(x):
     return (a @ x).tanh().square().sum() ** 2
@@ -32,15 +33,14 @@ def show(done, total):
 
 if __name__ == "__main__":
     hofunc.hessian(f, chunk_size=10, out=hofunc.Stream(sys.argv[1], progress=show))(x)
-""".format(size=SIZE)
+"""
 
 
 @pytest.mark.parametrize("after", [0, 1, 7, 15, 29])
 def test_a_killed_stream_is_resumed(after: int, tmp_path: Path) -> None:
-    program, folder = tmp_path / "program.py", tmp_path / "stream"
-    program.write_text(PROGRAM)
-    command = [sys.executable, str(program), str(folder)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent.parent) as process:
+    folder, root = tmp_path / "stream", Path(__file__).parent.parent
+    command = [sys.executable, "-c", PROGRAM, str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root) as process:  # noqa: S603 - as above
         assert process.stdout is not None
         for line in process.stdout:
             if int(line.split()[0]) >= after:
@@ -49,12 +49,12 @@ def test_a_killed_stream_is_resumed(after: int, tmp_path: Path) -> None:
         process.send_signal(signal.SIGKILL)
     marked = len((folder / "journal.jsonl").read_text().splitlines()) - 1
     assert marked >= after
-    resumed = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parent.parent)
+    resumed = subprocess.run(command, capture_output=True, text=True, check=True, cwd=root)  # noqa: S603
     first, *_, last = resumed.stdout.splitlines()
     assert marked - 1 <= int(first.split()[0]) <= marked
     assert last == "30 30"
-    held: dict[str, object] = {"__name__": "held"}
-    exec(PROGRAM, held)  # noqa: S102 - it is the text above
-    expected = torch.func.hessian(held["f"])(held["x"])  # type: ignore[arg-type, operator]
+    held: dict[str, Any] = {"__name__": "held"}
+    exec(PROGRAM, held)
+    expected = torch.func.hessian(held["f"])(held["x"])
     got = torch.from_numpy(np.load(folder / "0-0-0.npy"))
     assert (got - expected).abs().max() <= 1e-12 * expected.abs().max()
