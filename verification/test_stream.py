@@ -36,7 +36,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("after", [0, 1, 7, 15, 29])
+@pytest.mark.parametrize("after", [0, 7, 29])
 def test_a_killed_stream_is_resumed(after: int, tmp_path: Path) -> None:
     folder, root = tmp_path / "stream", Path(__file__).parent.parent
     command = [sys.executable, "-c", PROGRAM, str(folder)]
