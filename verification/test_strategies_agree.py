@@ -1,6 +1,6 @@
 """However a derivative is computed, it is the same.
 
-Claim: strategies, chunks of rows and of coordinates, frozen plans, their FX graphs and their compiled forms give the same
+Claim: strategies, chunks of rows and of coordinates, frozen plans, their FX graphs and their compiled forms give one
 derivative.
 Source: all are orders of evaluation of one sum of products.
 Falsifier: a shuffle, a multiplicity of a packed entry, a chunk boundary or a captured constant that one of them has
