@@ -293,6 +293,8 @@ def _kept(
     if not limits.in_pieces and limits.max_bytes is not None and result_bytes(whole) > limits.max_bytes:
         return _within(plans, limits, peak)
     found: list[Blueprint] = []
+    if limits.chunk_size is not None or limits.in_pieces:
+        ways = [columns for columns in ways if columns.slots == 1]
     for columns in ways:
         found += _by_columns(columns, wanted, limits, peak)
         if any(_fits(made, limits, peak) for made in found):

@@ -1,6 +1,7 @@
 """Columns: dense derivatives of functions that mix rows, by some coordinates at a time, whatever asks for it."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,8 +12,10 @@ from torch.utils._pytree import tree_flatten, tree_leaves
 
 import hofunc
 from tests.cases import rand
-from verification.memory import SLACK, taken
+from verification.memory import SLACK, stated, taken
 from verification.oracles import nested_reverse, relative_error
+
+CPU = torch.device("cpu")
 
 MIXING: dict[str, Callable[[Tensor], Tensor]] = {
     "a number": lambda x: (x.T @ x).tanh().sum(),
@@ -158,21 +161,19 @@ def test_terms_are_not_made_by_columns(device: torch.device) -> None:
 
 
 def _perceptron() -> tuple[Callable[..., Tensor], Any]:
-    device = torch.device("cpu")
-    x = rand(device, 200, 4, seed=3)
-    p = {"u": rand(device, 4, 8), "v": rand(device, 8, 8, seed=1), "b": rand(device, 8, seed=2)}
+    x = rand(CPU, 200, 4, seed=3)
+    p = {"u": rand(CPU, 4, 8), "v": rand(CPU, 8, 8, seed=1), "b": rand(CPU, 8, seed=2)}
     return lambda p: (((x @ p["u"]).tanh() @ p["v"] + p["b"]).tanh()).square().sum(), p
 
 
 def _attention() -> tuple[Callable[..., Tensor], Any]:
-    device = torch.device("cpu")
-    a, b = rand(device, 6, 6), rand(device, 6, 6, seed=1)
-    return lambda x: (((x @ a) @ x.T).softmax(-1) @ (x @ b)).square().sum(), rand(device, 30, 6)
+    a, b = rand(CPU, 6, 6), rand(CPU, 6, 6, seed=1)
+    return lambda x: (((x @ a) @ x.T).softmax(-1) @ (x @ b)).square().sum(), rand(CPU, 30, 6)
 
 
 def _neighbours() -> tuple[Callable[..., Tensor], Any]:
     line = torch.arange(4, dtype=torch.float64)
-    x = 1.1 * torch.cartesian_prod(line, line, line) + 0.05 * rand(torch.device("cpu"), 64, 3)
+    x = 1.1 * torch.cartesian_prod(line, line, line) + 0.05 * rand(CPU, 64, 3)
     i, j = torch.nonzero(torch.triu(torch.cdist(x, x) < 1.4, 1), as_tuple=True)
 
     def energy(x: Tensor) -> Tensor:
@@ -214,6 +215,19 @@ def test_all_orders_and_a_call_keep_to_max_bytes() -> None:
     for one, other in zip(call(x), expected, strict=True):
         assert relative_error(one, other) < 1e-12
     assert taken(lambda: call(x)) <= limit + SLACK
+
+
+@pytest.mark.parametrize(("order", "along"), [(3, "pairs of coordinates"), (4, "tuples of coordinates")])
+def test_little_memory_is_kept_to_along_several_slots(order: int, along: str) -> None:
+    x, y, weight = rand(CPU, 2), rand(CPU, 2, seed=1), rand(CPU, 300, 2, seed=2)
+    f = lambda x, y: ((weight @ x).tanh() * y[0].sin()).square().sum() ** 2  # noqa: E731 - as short as it can be
+    transform = partial(hofunc.hod, f, order, (0, 1) if order == 3 else 0)
+    least = stated(transform(max_bytes=10_000).plan, x, y)
+    plan = transform(max_bytes=least).plan(x, y)
+    assert f"chunks of 1 {along}" in plan.explain()
+    assert taken(lambda: plan(x, y)) <= least + SLACK
+    for one, other in zip(tree_leaves(plan(x, y)), tree_leaves(transform()(x, y)), strict=True):
+        assert relative_error(one, other) < 1e-11
 
 
 def test_results_larger_than_max_bytes_are_refused_and_named() -> None:
