@@ -7,8 +7,10 @@ import torch
 
 from hofunc.complex_tensors import by_parts, is_complex, put_together
 from hofunc.errors import ArgumentError
+from hofunc.graph.identity import is_fake
 from hofunc.graph.standin import in_transform
-from hofunc.internals import TreeSpec, keystr, tree_flatten_with_path
+from hofunc.graph.tape import is_recording
+from hofunc.internals import TreeSpec, has_forward_level, keystr, tree_flatten_with_path
 from hofunc.plan import strategies as planned
 from hofunc.plan.ablation import ABLATIONS
 from hofunc.stream import Stream
@@ -148,14 +150,14 @@ def check_out(name: str, out: Any, layout: str) -> None:
         refuse(name, "out", "layout='compact'", "layout='dense'", "Save a compact derivative with torch.save.")
 
 
-def check_alone(name: str, what: str) -> None:
-    """Check that no transform of torch.func is running where derivatives are handed over in pieces.
+def check_alone(name: str, what: str, leaves: Sequence[torch.Tensor]) -> None:
+    """Check that nothing follows a call whose derivatives are handed over in pieces.
 
     Raises:
-        ArgumentError: One is.
+        ArgumentError: A transform, forward-mode AD or a recording does, or torch traces.
     """
-    if in_transform():
-        got, expected = "a call inside torch.func.vmap, grad or another transform", "one outside"
+    if in_transform() or has_forward_level() or is_recording() or any(map(is_fake, leaves)):
+        got, expected = "a call inside a transform, forward-mode AD or what torch traces", "one outside"
         refuse(name, what, got, expected, "Call it outside, or take the whole derivative.")
 
 

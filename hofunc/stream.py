@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from hashlib import sha256
+from itertools import product
 from math import prod
 from pathlib import Path
 from struct import pack
@@ -32,6 +33,7 @@ from hofunc.run.room import free_bytes
 FORMAT = 1  # of the files and of the journal; another one is another meaning
 JOURNAL = "journal.jsonl"
 _BEGIN = '{"format": '
+_COPIED = 1 << 16  # bytes of an entry that are copied at a time
 MOST = 1 << 30  # bytes that may be held at once unless it is said how many
 
 _DTYPES = {torch.float64: "<f8", torch.float32: "<f4", torch.float16: "<f2"}
@@ -83,6 +85,9 @@ class Stream:
         self.path = Path(path)
         self._progress = progress
 
+    def __repr__(self) -> str:
+        return f"Stream({str(self.path)!r})"
+
     def limits(self, limits: Limits, device: torch.device) -> Limits:
         """Return the limits to plan with: the chunks of what was begun, if something was."""
         header, _ = self._read()
@@ -120,7 +125,10 @@ class Stream:
             if "\n" not in text and text[: len(_BEGIN)] == _BEGIN[: len(text)]:  # it was interrupted as it began
                 return None, set()
             first, *lines = text.split("\n")
-            return json.loads(first), {int(line) for line in lines[:-1]}  # the last one has no end
+            header = json.loads(first)
+            if not isinstance(header, dict) or not isinstance(header.get("chunk"), int):
+                raise ValueError("it is of something else")
+            return header, {int(line) for line in lines[:-1]}  # the last one has no end
         except FileNotFoundError:
             return None, set()
         except (OSError, ValueError) as error:
@@ -147,11 +155,12 @@ class Stream:
             if before is None:
                 os.write(journal, f"{json.dumps(header)}\n".encode())
             for file in files.values():
-                if not file.is_there:
-                    if done:
-                        self._refuse(f"no {file.path.name} of the right size", "the file that the journal tells of")
+                if not done:  # whatever there is of it
                     file.make()
+                elif not file.is_there:
+                    self._refuse(f"no {file.path.name} of the right size", "the file that the journal tells of")
             os.fsync(journal)
+            _sync(self.path)
         except BaseException:
             os.close(journal)
             raise
@@ -220,6 +229,15 @@ def _open(files: _Files, journal: int, done: set[int]) -> Iterator[_Open]:
 def _bar(tqdm: Callable[..., Any], total: int) -> Iterator[Callable[[int], None]]:
     with tqdm(total=total, unit="chunk") as bar:
         yield lambda done: bar.update(done - bar.n)
+
+
+def _sync(folder: Path) -> None:
+    """Put on the disk which files are in a folder."""
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
 
 
 def _cut(journal: int) -> None:
@@ -294,18 +312,22 @@ class _File:
 
     def write(self, piece: Piece) -> int:
         """Write a part of the derivative, and return the number of the open file."""
-        tensor = piece.tensor.detach().to("cpu").contiguous()
+        tensor = piece.tensor.detach().to("cpu")
         row = prod(self._block.rest) * tensor.element_size()
-        size = (piece.stop - piece.start) * row
-        whole = (ctypes.c_char * tensor.nbytes).from_address(tensor.data_ptr()) if tensor.nbytes else b""
-        view = memoryview(whole)
-        for number in range(prod(self._block.before)):
-            part = view[number * size : (number + 1) * size]
+        rows = tensor.shape[len(self._block.before)] if tensor.is_contiguous() else max(1, _COPIED // max(1, row))
+        for number, index in enumerate(product(*map(range, self._block.before))):
             place = len(self._head) + (number * self._block.rows + piece.start) * row
-            while part:
-                count = os.pwrite(self._number, part, place)
-                part, place = part[count:], place + count
+            for part in tensor[index].split(rows):  # which is copied if it is not in order
+                place = self._put(part.contiguous(), place)
         return self._number
+
+    def _put(self, part: torch.Tensor, place: int) -> int:
+        """Write a tensor, and return the place after it."""
+        left = memoryview((ctypes.c_char * part.nbytes).from_address(part.data_ptr()) if part.nbytes else b"")
+        while left:
+            count = os.pwrite(self._number, left, place)
+            left, place = left[count:], place + count
+        return place
 
     def tensor(self) -> torch.Tensor:
         """Return a view of it, of which what is written stays in memory."""

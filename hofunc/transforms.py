@@ -297,7 +297,7 @@ class Transform:
         call, source = (arguments.leaves, arguments.rest), source_of(self._f)
         out = self._options.out
         if out is not None:
-            check_alone(self._options.name, "out")
+            check_alone(self._options.name, "out", arguments.leaves)
         recording = recorded(function, source, *call, watch=out is not None)
         evaluation = self._evaluated(recording, arguments)
         if out is None and source not in evaluation.checked:
@@ -340,7 +340,7 @@ class Transform:
             As of a call; a piece takes what a product of the derivative with a vector takes, for each coordinate.
         """
         options, arguments = self._options, self._split(args, kwargs)
-        check_alone(options.name, "pieces")
+        check_alone(options.name, "pieces", arguments.leaves)
         call = (arguments.leaves, arguments.rest)
         recording = recorded(self._function(arguments), source_of(self._f), *call, watch=True)
         if tree_unflatten(recording.leaves, recording.spec)[1][1] is not None:

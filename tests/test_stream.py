@@ -155,6 +155,15 @@ def test_random_numbers_are_values_too(tmp_path: Path) -> None:
     assert torch.equal(call(x), first)
 
 
+def test_entries_that_do_not_lie_in_order_are_written_a_few_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hofunc.stream._COPIED", 100)
+    x = rand(CPU, 7, 2)
+    f = lambda x: torch.stack([(x @ x.T).sin().sum(), x.prod()])  # noqa: E731 - as short as it can be
+    assert_same(hofunc.hessian(f, out=hofunc.Stream(tmp_path))(x), hofunc.hessian(f)(x))
+
+
 # What is refused.
 
 
@@ -194,7 +203,12 @@ def test_another_function_of_the_same_name(begun: Path, parameters: dict[str, Te
 
 
 @pytest.mark.parametrize(
-    ("text", "match"), [('{"format": 0, "chunk": 5}\n', "says format=0"), ("{\n", "a journal that cannot be read")]
+    ("text", "match"),
+    [
+        ('{"format": 0, "chunk": 5}\n', "says format=0"),
+        ("{\n", "a journal that cannot be read"),
+        ("[1]\n", "of something else"),
+    ],
 )
 def test_another_format(text: str, match: str, tmp_path: Path, parameters: dict[str, Tensor]) -> None:
     (tmp_path / JOURNAL).write_text(text)
@@ -249,6 +263,7 @@ def test_two_calls_do_not_write_to_one_folder(tmp_path: Path, parameters: dict[s
         ),
         (lambda s, x: hofunc.hessian(torch.sum, out=s).plan(x), "out: got a plan"),
         (lambda s, x: torch.func.vmap(hofunc.hessian(torch.sum, out=s))(x[None]), "out: got a call inside"),
+        (lambda s, x: hofunc.jacobian(lambda x: hofunc.hessian(torch.prod, out=s)(x))(x), "out: got a call inside"),
         (lambda s, x: hofunc.hessian(lambda x: x.cfloat().exp().sum(), out=s)(x), "a complex output of f"),
         (lambda s, x: hofunc.hessian(lambda x: x.prod(), out=s)(x.bfloat16()), r"torch\.bfloat16"),
     ],
