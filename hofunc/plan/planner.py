@@ -334,21 +334,17 @@ def _within(plans: Sequence[Blueprint], limits: Limits, peak: Peak) -> list[Blue
         )
     fitting = [made for made in in_chunks if _fits(made, limits, peak)]
     if not fitting:
+        held = result_bytes(plans[0]) if plans[0].dense and not limits.in_pieces else 0
+        is_large = limits.max_bytes is not None and held > limits.max_bytes
+        other = "write whole derivatives to files by out=hofunc.Stream(path)" if is_large else "pass fewer rows at a time"
         least = f"{min(map(peak, in_chunks))} bytes at once, the least of all strategies and chunks tried"
         raise ArgumentError(
             "hofunc: a derivative that takes more memory than allowed",
-            got=least + _results(plans),
+            got=least + (f", of which {held} are results" if held else ""),
             expected=f"at most max_bytes={limits.max_bytes}",
-            remedy="Raise max_bytes, take layout='compact', or pass fewer rows at a time.",
+            remedy=f"Raise max_bytes, take layout='compact', or {other}.",
         )
     return fitting
-
-
-def _results(plans: Sequence[Blueprint]) -> str:
-    """Tell how much of the memory is that of dense results."""
-    if not plans[0].dense:
-        return ""
-    return f", of which {result_bytes(plans[0])} are results"
 
 
 def _fits(made: Blueprint, limits: Limits, peak: Peak) -> bool:
