@@ -336,7 +336,7 @@ def _within(plans: Sequence[Blueprint], limits: Limits, peak: Peak) -> list[Blue
     if not fitting:
         held = result_bytes(plans[0]) if plans[0].dense and not limits.in_pieces else 0
         is_large = limits.max_bytes is not None and held > limits.max_bytes
-        other = "write whole derivatives to files by out=hofunc.Stream(path)" if is_large else "pass fewer rows at a time"
+        other = "write whole ones to files by out=hofunc.Stream(path)" if is_large else "pass fewer rows at a time"
         least = f"{min(map(peak, in_chunks))} bytes at once, the least of all strategies and chunks tried"
         raise ArgumentError(
             "hofunc: a derivative that takes more memory than allowed",

@@ -235,4 +235,4 @@ def test_results_larger_than_max_bytes_are_refused_and_named() -> None:
     with pytest.raises(hofunc.ArgumentError, match="takes more memory than allowed") as caught:
         hofunc.hessian(f, max_bytes=180 * 180 * 8 - 1)(x)
     assert f"of which {180 * 180 * 8} are results" in str(caught.value)
-    assert str(caught.value).endswith("or write whole derivatives to files by out=hofunc.Stream(path).")
+    assert str(caught.value).endswith("or write whole ones to files by out=hofunc.Stream(path).")
