@@ -143,28 +143,34 @@ class Stream:
 
     def _checked(self, header: dict[str, Any], files: "_Files") -> "AbstractContextManager[_Open]":
         self.path.mkdir(exist_ok=True)
-        before, done = self._read()
-        if before is None and any(path.name != JOURNAL for path in self.path.iterdir()):
+        names = {path.name for path in self.path.iterdir()}
+        if self._read()[0] is None and names - {JOURNAL}:
             self._refuse("a folder of something else", "an empty one, or that of a stream")
         journal = os.open(self.path / JOURNAL, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         try:
             self._lock(journal)
-            self._compare(before, header)
-            self._check_disk([file for file in files.values() if not file.is_there])
-            _cut(journal)
-            if before is None:
-                os.write(journal, f"{json.dumps(header)}\n".encode())
-            for file in files.values():
-                if not done:  # whatever there is of it
-                    file.make()
-                elif not file.is_there:
-                    self._refuse(f"no {file.path.name} of the right size", "the file that the journal tells of")
-            os.fsync(journal)
-            _sync(self.path)
+            done = self._begun(journal, header, files)
         except BaseException:
             os.close(journal)
             raise
         return _open(files, journal, done)
+
+    def _begun(self, journal: int, header: dict[str, Any], files: "_Files") -> set[int]:
+        """Begin, or go on with what was begun; returns the numbers of the chunks that are written."""
+        before, done = self._read()  # once nobody else writes
+        self._compare(before, header)
+        self._check_disk([file for file in files.values() if not file.is_there])
+        _cut(journal)
+        if before is None:
+            os.write(journal, f"{json.dumps(header)}\n".encode())
+            os.fsync(journal)
+        for file in files.values():
+            if not done:  # whatever there is of it
+                file.make()
+            elif not file.is_there:
+                self._refuse(f"no {file.path.name} of the right size", "the file that the journal tells of")
+        _sync(self.path)
+        return done
 
     def _lock(self, journal: int) -> None:
         """Keep others from writing."""

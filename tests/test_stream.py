@@ -253,6 +253,22 @@ def test_two_calls_do_not_write_to_one_folder(tmp_path: Path, parameters: dict[s
     assert_same(hessian(tmp_path, progress=again)(parameters), hofunc.hessian(network)(parameters))
 
 
+def test_what_another_process_wrote_meanwhile_is_not_written_over(
+    tmp_path: Path, parameters: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, locked = hofunc.Stream._lock, iter([True])
+
+    def late(stream: hofunc.Stream, journal: int) -> None:
+        if next(locked, False):
+            hessian(tmp_path)(parameters)
+        lock(stream, journal)
+
+    monkeypatch.setattr(hofunc.Stream, "_lock", late)
+    seen: list[tuple[int, int]] = []
+    hessian(tmp_path, progress=lambda *now: seen.append(now))(parameters)
+    assert seen == [(4, 4)]
+
+
 @pytest.mark.parametrize(
     ("call", "match"),
     [
