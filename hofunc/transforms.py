@@ -1,6 +1,6 @@
 """The transforms: validate, record, plan, run, assemble."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial, update_wrapper
 from itertools import chain, product
 from typing import Any, NamedTuple
@@ -9,6 +9,7 @@ import torch
 
 from hofunc.arguments import (
     Arguments,
+    Variables,
     check_alone,
     check_aux,
     check_holomorphic,
@@ -17,6 +18,7 @@ from hofunc.arguments import (
     check_outputs,
     check_transform,
     check_unlimited,
+    named_variables,
     refuse,
     split,
 )
@@ -34,11 +36,13 @@ from hofunc.run.nest import nested
 from hofunc.run.pieces import Piece, pieces_of
 from hofunc.stream import Stream, identity_of, in_pieces, without_memory
 from hofunc.strict import check_dependence
+from hofunc.taps import Forms, Known, Tapping, counted_once, is_tapping
 from hofunc.trees import tree_flatten, tree_unflatten
 from hofunc.views import Emit
 
 Function = Callable[..., Any]
 Argnums = int | Sequence[int]
+Names = str | Sequence[str] | None
 
 
 def hod(
@@ -46,6 +50,7 @@ def hod(
     order: int = 2,
     argnums: Argnums = 0,
     *,
+    wrt: Names = None,
     has_aux: bool = False,
     layout: str = "dense",
     strategy: str = "auto",
@@ -68,6 +73,11 @@ def hod(
             is passed on as the tensor of torch's default dtype that it stands for. Other arguments and keyword
             arguments are passed on as they are. By a complex tensor f is differentiated by parts: (*in) is then
             (*in, 2), the real part and the imaginary part.
+        wrt: In place of argnums, the name of a parameter of f that is passed by position, or one that f gives to an
+            intermediate value by `hofunc.tap`, or a tuple of several. A derivative by a tap is that by a change of what
+            the tap returns, and one by an argument, or by a tap that others follow, is by all that depends on it, the
+            taps that follow included: of ``y = g(x, tap("h", h(x)))`` that by x is dy/dx, and that by h is dg/dh, as
+            from ``torch.autograd.grad(y, (x, h))``, and so on at higher orders, by independent changes of both.
         has_aux: Whether f returns a pair of which only the first is differentiated.
         layout: ``"dense"`` for tensors, or ``"compact"`` for a `hofunc.Derivative` in place of each.
         strategy: The direction in which derivatives are propagated: ``"reverse"`` eliminates nodes from the output to
@@ -125,7 +135,7 @@ def hod(
                 [0., 1.]])
     """
     limits = Limits(chunk_size, max_bytes)
-    options = _checked("hod", f, order, argnums, has_aux, layout, strategy, limits, out, strict, holomorphic)
+    options = _checked("hod", f, order, argnums, wrt, has_aux, layout, strategy, limits, out, strict, holomorphic)
     return Transform(f, options, _orders(order, options), _highest)
 
 
@@ -134,6 +144,7 @@ def derivatives(
     order: int = 2,
     argnums: Argnums = 0,
     *,
+    wrt: Names = None,
     has_aux: bool = False,
     layout: str = "dense",
     strategy: str = "auto",
@@ -149,6 +160,7 @@ def derivatives(
         f: As for `hod`.
         order: The highest order, at least 1.
         argnums: As for `hod`.
+        wrt: As for `hod`.
         has_aux: As for `hod`.
         layout: As for `hod`.
         strategy: As for `hod`.
@@ -174,7 +186,9 @@ def derivatives(
         (tensor(0.), tensor(1.), tensor(-0.))
     """
     limits = Limits(chunk_size, max_bytes)
-    options = _checked("derivatives", f, order, argnums, has_aux, layout, strategy, limits, out, strict, holomorphic)
+    options = _checked(
+        "derivatives", f, order, argnums, wrt, has_aux, layout, strategy, limits, out, strict, holomorphic
+    )
     return Transform(f, options, tuple(range(1, order + 1)), lambda value, computed: (value, *computed))
 
 
@@ -182,6 +196,7 @@ def jacobian(
     f: Function,
     argnums: Argnums = 0,
     *,
+    wrt: Names = None,
     has_aux: bool = False,
     layout: str = "dense",
     strategy: str = "auto",
@@ -199,7 +214,7 @@ def jacobian(
                 [0., 4.]])
     """
     limits = Limits(chunk_size, max_bytes)
-    options = _checked("jacobian", f, 1, argnums, has_aux, layout, strategy, limits, out, strict, holomorphic)
+    options = _checked("jacobian", f, 1, argnums, wrt, has_aux, layout, strategy, limits, out, strict, holomorphic)
     return Transform(f, options, (1,), _highest)
 
 
@@ -207,6 +222,7 @@ def hessian(
     f: Function,
     argnums: Argnums = 0,
     *,
+    wrt: Names = None,
     has_aux: bool = False,
     layout: str = "dense",
     strategy: str = "auto",
@@ -225,7 +241,7 @@ def hessian(
                 [2., 1., 0.]])
     """
     limits = Limits(chunk_size, max_bytes)
-    options = _checked("hessian", f, 2, argnums, has_aux, layout, strategy, limits, out, strict, holomorphic)
+    options = _checked("hessian", f, 2, argnums, wrt, has_aux, layout, strategy, limits, out, strict, holomorphic)
     return Transform(f, options, _orders(2, options), _highest)
 
 
@@ -238,7 +254,7 @@ class Options(NamedTuple):
     """The checked options of a transform."""
 
     name: str
-    argnums: Argnums
+    argnums: Variables
     has_aux: bool
     compact: bool
     strategy: str
@@ -246,6 +262,13 @@ class Options(NamedTuple):
     out: Stream | None
     strict: bool
     holomorphic: bool
+    parameters: tuple[str, ...] = ()
+
+    @property
+    def taps(self) -> tuple[str, ...]:
+        """The names of the taps among what is differentiated by."""
+        variables = (self.argnums,) if isinstance(self.argnums, int | str) else self.argnums
+        return tuple([each for each in variables if isinstance(each, str)])
 
 
 def _checked(
@@ -253,6 +276,7 @@ def _checked(
     f: Function,
     order: int,
     argnums: Argnums,
+    wrt: Names,
     has_aux: bool,
     layout: str,
     strategy: str,
@@ -264,7 +288,9 @@ def _checked(
     check_transform(name, f, order, argnums, layout, strategy, holomorphic)
     check_out(name, out, layout)
     check_limits(name, limits.chunk_size, limits.max_bytes)
-    return Options(name, argnums, has_aux, layout == "compact", strategy, limits, out, strict, holomorphic)
+    variables, parameters = (argnums, ()) if wrt is None else named_variables(name, f, wrt, argnums)
+    is_compact = layout == "compact"
+    return Options(name, variables, has_aux, is_compact, strategy, limits, out, strict, holomorphic, parameters)
 
 
 def _orders(order: int, options: Options) -> tuple[int, ...]:
@@ -287,13 +313,21 @@ class Transform:
 
     def __init__(self, f: Function, options: Options, orders: tuple[int, ...], choose: Callable[[Any, list], Any]):
         self._f, self._options, self._orders, self._choose = f, options, orders, choose
+        self._known = Known()
         update_wrapper(self, f, assigned=("__module__", "__name__", "__qualname__"), updated=())
 
-    @uncollected
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Record f at the arguments and return its derivatives; for errors see `hod`."""
+        if not self._options.taps and not is_tapping():
+            return self._at_once(args, kwargs)
+        with counted_once():
+            return self._known.settled(self._options.name, args, kwargs, lambda: self._at_once(args, kwargs))
+
+    @uncollected
+    def _at_once(self, args: tuple, kwargs: dict) -> Any:
+        """Compute all derivatives by one plan."""
         arguments = self._split(args, kwargs)
-        function = self._function(arguments)
+        function = partial(arguments.called, self._outputs)
         call, source = (arguments.leaves, arguments.rest), source_of(self._f)
         out = self._options.out
         if out is not None:
@@ -309,16 +343,6 @@ class Transform:
             evaluation.checked.add(source)
         return self._assembled([_value(tensor) for tensor in evaluation.tensors], recording, arguments, evaluation)
 
-    def _function(self, arguments: Arguments) -> Callable[[Sequence[torch.Tensor], tuple[tuple, dict]], Any]:
-        """Return the function to be recorded, which takes tensors and what else there is of a call."""
-
-        def function(leaves: Sequence[torch.Tensor], rest: tuple[tuple, dict]) -> tuple[Any, Any]:
-            args, kwargs = arguments.joined(leaves, rest)
-            return self._outputs(*args, **kwargs)
-
-        return function
-
-    @uncollected
     def pieces(self, *args: Any, **kwargs: Any) -> Iterator[Piece]:
         """Record f at the arguments and return an iterator over its dense derivatives, some coordinates at a time.
 
@@ -339,10 +363,16 @@ class Transform:
         Cost:
             As of a call; a piece takes what a product of the derivative with a vector takes, for each coordinate.
         """
+        with counted_once():
+            return self._known.settled(self._options.name, args, kwargs, lambda: self._in_pieces(args, kwargs))
+
+    @uncollected
+    def _in_pieces(self, args: tuple, kwargs: dict) -> Iterator[Piece]:
+        """Return an iterator over derivatives, see above."""
         options, arguments = self._options, self._split(args, kwargs)
         check_alone(options.name, "pieces", arguments.leaves)
         call = (arguments.leaves, arguments.rest)
-        recording = recorded(self._function(arguments), source_of(self._f), *call, watch=True)
+        recording = recorded(partial(arguments.called, self._outputs), source_of(self._f), *call, watch=True)
         if tree_unflatten(recording.leaves, recording.spec)[1][1] is not None:
             refuse(options.name, "pieces", "a complex output of f", "real ones", "Return torch.view_as_real(y).")
         limits, taken = in_pieces(options.limits, arguments.leaves[0].device), []
@@ -399,6 +429,11 @@ class Transform:
             tensor([[1., 0.],
                     [0., 3.]])
         """
+        with counted_once():
+            return self._known.settled(self._options.name, args, kwargs, lambda: self._planned(args, kwargs))
+
+    def _planned(self, args: tuple, kwargs: dict) -> Plan:
+        """Return a plan, see above."""
         options = self._options
         if options.out is not None:
             refuse(options.name, "out", "a plan", "a call", "Call the transform itself.")
@@ -411,7 +446,7 @@ class Transform:
             options.name,
             self._f,
             self._outputs,
-            arguments.argnums,
+            arguments,
             self._keywords,
             lambda output: self._wanted(output, arguments),
             options.compact,
@@ -451,10 +486,31 @@ class Transform:
     def _split(self, args: tuple, kwargs: dict) -> Arguments:
         """Take the arguments of a call apart, and check them."""
         options = self._options
-        arguments = split(options.name, args, kwargs, options.argnums)
+        forms = self._known.of(args, kwargs, lambda: self._learnt(args, kwargs)) if options.taps else {}
+        arguments = self._split_by(args, kwargs, {name: form.change() for name, form in forms.items()})
         if options.holomorphic:
             check_holomorphic(options.name, "an input to differentiate by", arguments.leaves, arguments.are_complex)
         return arguments
+
+    def _split_by(self, args: tuple, kwargs: dict, changes: Mapping[str, Any]) -> Arguments:
+        """Take the arguments of a call apart, and the changes of what is tapped."""
+        options = self._options
+        return split(options.name, args, kwargs, options.argnums, changes, options.parameters)
+
+    def _learnt(self, args: tuple, kwargs: dict) -> Forms:
+        """Record f to learn the forms of what it taps."""
+        arguments = self._split_by(args, kwargs, dict.fromkeys(self._options.taps, ()))
+        runs: list[Tapping | None] = []
+
+        def function(leaves: Sequence[torch.Tensor], rest: tuple[tuple, dict]) -> Any:
+            args, kwargs = arguments.joined(leaves, rest)
+            with arguments.tapped(None) as run:
+                runs.append(run)
+                return self._outputs(*args, **kwargs)
+
+        with drawn_again(arguments.leaves):
+            recorded(function, source_of(self._f), arguments.leaves, arguments.rest)
+        return {} if runs[-1] is None else runs[-1].forms
 
     def _outputs(self, *args: Any, **kwargs: Any) -> tuple[Any, tuple[Any, Any]]:
         """Return what is differentiated of what f returns, aux, and what f returned if it has complex tensors."""
