@@ -1,6 +1,6 @@
 """The transforms: validate, record, plan, run, assemble."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial, update_wrapper
 from itertools import chain, product
 from typing import Any, NamedTuple
@@ -10,33 +10,35 @@ import torch
 from hofunc.arguments import (
     Arguments,
     Variables,
+    check_alone,
     check_aux,
     check_holomorphic,
     check_limits,
+    check_out,
     check_outputs,
     check_transform,
     check_unlimited,
     named_variables,
+    refuse,
     split,
 )
 from hofunc.callable_plan import Plan
-from hofunc.complex_tensors import Blocks, by_parts, is_complex, taken_apart
+from hofunc.complex_tensors import Blocks, is_complex, taken_apart
 from hofunc.freeze import Request, freeze
 from hofunc.graph.asking import recorded, source_of
 from hofunc.graph.draws import drawn_again
 from hofunc.graph.record import Recording
 from hofunc.graph.uncollected import uncollected
-from hofunc.internals import tree_map_only
-from hofunc.pieces import in_pieces
-from hofunc.plan.blueprint import Limits
-from hofunc.plan.planner import RowsError
+from hofunc.plan.blueprint import Blueprint, Limits
 from hofunc.plan.wanted import Wanted
-from hofunc.run.evaluate import Evaluation, evaluate
+from hofunc.run.evaluate import Evaluation, Run, evaluate
 from hofunc.run.nest import nested
+from hofunc.run.pieces import Piece, pieces_of
+from hofunc.stream import Stream, identity_of, in_pieces, without_memory
 from hofunc.strict import check_dependence
 from hofunc.taps import Forms, Known, Tapping, counted_once, is_tapping
 from hofunc.trees import tree_flatten, tree_unflatten
-from hofunc.views import Emit, run_now
+from hofunc.views import Emit
 
 Function = Callable[..., Any]
 Argnums = int | Sequence[int]
@@ -54,6 +56,7 @@ def hod(
     strategy: str = "auto",
     chunk_size: int | None = None,
     max_bytes: int | None = None,
+    out: Stream | None = None,
     strict: bool = False,
     holomorphic: bool = False,
 ) -> "Transform":
@@ -84,15 +87,15 @@ def hod(
             dense, ``"reverse-without-schwarz"``, which computes every order of the slots, and
             ``"reverse-without-either"``; no other use is served by them.
         chunk_size: How many rows, along the first axis of the input, to run at a time, for a function that treats rows
-            independently. For a dense layout of any other, how many elements of the output, or of the derivative of
-            the order below, to differentiate at a time, as ``torch.func.jacrev`` has it, which takes longer the fewer
-            they are; not under transforms of torch.func, nor with max_bytes or strict, nor for a plan. None for as many
-            as are fastest.
+            independently. For a dense layout of any other, of how many coordinates of an input, in the first slot, to
+            compute derivatives at a time, as ``torch.func.jacfwd`` has it. None for as many as are fastest.
         max_bytes: How much memory a call, or one of a plan, may hold at once: the values of f, what is computed of
-            them, and the results. Rows are run in chunks that keep to it, and nothing is computed if none do. What
-            autograd keeps for a backward pass comes on top; under it, forward-mode AD and transforms of torch.func the
-            results of chunks are held twice, and vmap takes all of it once for every member; f may not return complex
-            tensors. None for any.
+            them, and the results. Rows, or else coordinates, are run in chunks that keep to it, and nothing is computed
+            if none do. What autograd keeps for a backward pass comes on top; under it, forward-mode AD and transforms
+            of torch.func the results of chunks are held twice, and vmap takes all of it once for every member; f may
+            not return complex tensors. None for what is free where f runs, beyond which nothing is computed either.
+        out: A `hofunc.Stream` to write dense derivatives to as they are computed, for those larger than memory; then
+            max_bytes bounds what is held beside them. Not for complex outputs of f, plans, nor under transforms.
         strict: Whether a derivative that is zero whatever the values, since an output, or a derivative of lower order,
             does not depend on an input, is an error.
         holomorphic: Whether f is a holomorphic function of complex tensors, of which to return complex derivatives of
@@ -132,7 +135,7 @@ def hod(
                 [0., 1.]])
     """
     limits = Limits(chunk_size, max_bytes)
-    options = _checked("hod", f, order, argnums, wrt, has_aux, layout, strategy, limits, strict, holomorphic)
+    options = _checked("hod", f, order, argnums, wrt, has_aux, layout, strategy, limits, out, strict, holomorphic)
     return Transform(f, options, _orders(order, options), _highest)
 
 
@@ -147,6 +150,7 @@ def derivatives(
     strategy: str = "auto",
     chunk_size: int | None = None,
     max_bytes: int | None = None,
+    out: Stream | None = None,
     strict: bool = False,
     holomorphic: bool = False,
 ) -> "Transform":
@@ -162,6 +166,7 @@ def derivatives(
         strategy: As for `hod`.
         chunk_size: As for `hod`.
         max_bytes: As for `hod`.
+        out: As for `hod`.
         strict: As for `hod`.
         holomorphic: As for `hod`.
 
@@ -181,7 +186,9 @@ def derivatives(
         (tensor(0.), tensor(1.), tensor(-0.))
     """
     limits = Limits(chunk_size, max_bytes)
-    options = _checked("derivatives", f, order, argnums, wrt, has_aux, layout, strategy, limits, strict, holomorphic)
+    options = _checked(
+        "derivatives", f, order, argnums, wrt, has_aux, layout, strategy, limits, out, strict, holomorphic
+    )
     return Transform(f, options, tuple(range(1, order + 1)), lambda value, computed: (value, *computed))
 
 
@@ -195,6 +202,7 @@ def jacobian(
     strategy: str = "auto",
     chunk_size: int | None = None,
     max_bytes: int | None = None,
+    out: Stream | None = None,
     strict: bool = False,
     holomorphic: bool = False,
 ) -> "Transform":
@@ -206,7 +214,7 @@ def jacobian(
                 [0., 4.]])
     """
     limits = Limits(chunk_size, max_bytes)
-    options = _checked("jacobian", f, 1, argnums, wrt, has_aux, layout, strategy, limits, strict, holomorphic)
+    options = _checked("jacobian", f, 1, argnums, wrt, has_aux, layout, strategy, limits, out, strict, holomorphic)
     return Transform(f, options, (1,), _highest)
 
 
@@ -220,6 +228,7 @@ def hessian(
     strategy: str = "auto",
     chunk_size: int | None = None,
     max_bytes: int | None = None,
+    out: Stream | None = None,
     strict: bool = False,
     holomorphic: bool = False,
 ) -> "Transform":
@@ -232,7 +241,7 @@ def hessian(
                 [2., 1., 0.]])
     """
     limits = Limits(chunk_size, max_bytes)
-    options = _checked("hessian", f, 2, argnums, wrt, has_aux, layout, strategy, limits, strict, holomorphic)
+    options = _checked("hessian", f, 2, argnums, wrt, has_aux, layout, strategy, limits, out, strict, holomorphic)
     return Transform(f, options, _orders(2, options), _highest)
 
 
@@ -250,6 +259,7 @@ class Options(NamedTuple):
     compact: bool
     strategy: str
     limits: Limits
+    out: Stream | None
     strict: bool
     holomorphic: bool
     parameters: tuple[str, ...] = ()
@@ -271,13 +281,16 @@ def _checked(
     layout: str,
     strategy: str,
     limits: Limits,
+    out: Stream | None,
     strict: bool,
     holomorphic: bool,
 ) -> Options:
     check_transform(name, f, order, argnums, layout, strategy, holomorphic)
-    check_limits(name, *limits)
+    check_out(name, out, layout)
+    check_limits(name, limits.chunk_size, limits.max_bytes)
     variables, parameters = (argnums, ()) if wrt is None else named_variables(name, f, wrt, argnums)
-    return Options(name, variables, has_aux, layout == "compact", strategy, limits, strict, holomorphic, parameters)
+    is_compact = layout == "compact"
+    return Options(name, variables, has_aux, is_compact, strategy, limits, out, strict, holomorphic, parameters)
 
 
 def _orders(order: int, options: Options) -> tuple[int, ...]:
@@ -300,29 +313,15 @@ class Transform:
 
     def __init__(self, f: Function, options: Options, orders: tuple[int, ...], choose: Callable[[Any, list], Any]):
         self._f, self._options, self._orders, self._choose = f, options, orders, choose
-        self._rows_mix = False  # whether chunk_size was once found not to be kept to by rows
         self._known = Known()
         update_wrapper(self, f, assigned=("__module__", "__name__", "__qualname__"), updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Record f at the arguments and return its derivatives; for errors see `hod`."""
         if not self._options.taps and not is_tapping():
-            return self._called(args, kwargs)
-        with counted_once():
-            return self._known.settled(self._options.name, args, kwargs, lambda: self._called(args, kwargs))
-
-    def _called(self, args: tuple, kwargs: dict) -> Any:
-        """Compute all derivatives, by rows, or in pieces if that is what chunk_size means."""
-        found = self._in_pieces(args, kwargs) if self._rows_mix else None
-        if found is not None:
-            return found
-        try:
             return self._at_once(args, kwargs)
-        except RowsError:
-            if self._rows_mix:
-                raise
-            self._rows_mix = True
-        return self._called(args, kwargs)
+        with counted_once():
+            return self._known.settled(self._options.name, args, kwargs, lambda: self._at_once(args, kwargs))
 
     @uncollected
     def _at_once(self, args: tuple, kwargs: dict) -> Any:
@@ -330,9 +329,12 @@ class Transform:
         arguments = self._split(args, kwargs)
         function = partial(arguments.called, self._outputs)
         call, source = (arguments.leaves, arguments.rest), source_of(self._f)
-        recording = recorded(function, source, *call)
+        out = self._options.out
+        if out is not None:
+            check_alone(self._options.name, "out", arguments.leaves)
+        recording = recorded(function, source, *call, watch=out is not None)
         evaluation = self._evaluated(recording, arguments)
-        if source not in evaluation.checked:
+        if out is None and source not in evaluation.checked:
             if recording.asked is None:
                 with drawn_again(arguments.leaves):
                     again = recorded(function, source, *call, watch=True)
@@ -341,32 +343,46 @@ class Transform:
             evaluation.checked.add(source)
         return self._assembled([_value(tensor) for tensor in evaluation.tensors], recording, arguments, evaluation)
 
-    def _in_pieces(self, args: tuple, kwargs: dict) -> Any:
-        """Compute dense derivatives order by order, each in pieces of the one below; None if that cannot be."""
-        options, size = self._options, self._options.limits.chunk_size
-        if options.compact or options.strict or options.limits.max_bytes is not None or size is None:
-            return None
-        arguments = self._split(args, kwargs)
-        whole = options._replace(limits=Limits(), has_aux=True, holomorphic=False)
-        outputs = update_wrapper(partial(self._outputs), self._f, assigned=(), updated=())
-        found = []
-        for order in self._orders:
-            below = Transform(outputs, whole, (order - 1,), _highest) if order > 1 else outputs
-            piecewise = in_pieces(below, arguments, size, options.strategy)
-            if piecewise is None:
-                return None
-            found.append(tree_map_only(torch.Tensor, _value, piecewise))
-        derivatives, (aux, returned) = [each.derivative for each in found], found[0].aux
-        if returned is not None:
-            leaves, spec = tree_flatten(returned)
-            values, parts = [by_parts(leaf) for leaf in leaves], [tree_flatten(each)[0] for each in derivatives]
-            together = self._put_together(run_now, parts, leaves, values, arguments.leaves)
-            derivatives = [
-                nested(blocks, [spec, *[arguments.spec] * order])
-                for blocks, order in zip(together, self._orders, strict=True)
-            ]
-        chosen = self._choose(found[0].value if returned is None else returned, derivatives)
-        return (chosen, aux) if options.has_aux else chosen
+    def pieces(self, *args: Any, **kwargs: Any) -> Iterator[Piece]:
+        """Record f at the arguments and return an iterator over its dense derivatives, some coordinates at a time.
+
+        What is held at once is one chunk, of chunk_size coordinates or of as many as max_bytes allows: a GiB if neither
+        is given, or half of what is free if that is less. Derivatives that vanish are left out.
+
+        Args:
+            *args: Positional arguments of f.
+            **kwargs: Keyword arguments of f.
+
+        Returns:
+            Iterator over every `hofunc.Piece`, which is computed when it is asked for.
+
+        Raises:
+            ArgumentError: As from a call; or the layout is compact, f returns complex tensors, or a transform of
+                torch.func is running. So are the other errors.
+
+        Cost:
+            As of a call; a piece takes what a product of the derivative with a vector takes, for each coordinate.
+        """
+        with counted_once():
+            return self._known.settled(self._options.name, args, kwargs, lambda: self._in_pieces(args, kwargs))
+
+    @uncollected
+    def _in_pieces(self, args: tuple, kwargs: dict) -> Iterator[Piece]:
+        """Return an iterator over derivatives, see above."""
+        options, arguments = self._options, self._split(args, kwargs)
+        check_alone(options.name, "pieces", arguments.leaves)
+        call = (arguments.leaves, arguments.rest)
+        recording = recorded(partial(arguments.called, self._outputs), source_of(self._f), *call, watch=True)
+        if tree_unflatten(recording.leaves, recording.spec)[1][1] is not None:
+            refuse(options.name, "pieces", "a complex output of f", "real ones", "Return torch.view_as_real(y).")
+        limits, taken = in_pieces(options.limits, arguments.leaves[0].device), []
+
+        def take(made: Blueprint, values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+            taken.append((made, values))
+            return []
+
+        self._evaluated(recording, arguments, limits, take)
+        return (piece for _, pieces in pieces_of(*taken[0]) for piece in pieces)
 
     def _put_together(
         self,
@@ -419,6 +435,8 @@ class Transform:
     def _planned(self, args: tuple, kwargs: dict) -> Plan:
         """Return a plan, see above."""
         options = self._options
+        if options.out is not None:
+            refuse(options.name, "out", "a plan", "a call", "Call the transform itself.")
         arguments = self._split(args, kwargs)
 
         def assemble(values: Sequence[Any], recording: Recording, evaluation: Evaluation) -> Any:
@@ -436,23 +454,30 @@ class Transform:
             options.limits,
             assemble,
         )
-        name = f"{options.name}({getattr(self._f, '__name__', type(self._f).__name__)})"
+        name = f"{options.name}({_name(self._f)})"
         inputs, _ = arguments.joined(arguments.leaves, arguments.rest)
         return freeze(name, request, tuple(inputs), kwargs)
 
-    def _evaluated(self, recording: Recording, arguments: Arguments) -> Evaluation:
-        """Compute the derivatives of what was recorded."""
+    def _evaluated(
+        self, recording: Recording, arguments: Arguments, limits: Limits | None = None, run: Run | None = None
+    ) -> Evaluation:
+        """Compute the derivatives of what was recorded, or let them be computed by what is given to run the plan."""
         options, (output, _) = self._options, tree_unflatten(recording.leaves, recording.spec)
-        count = tree_flatten(output)[1].num_leaves
-        return evaluate(
+        count, out = tree_flatten(output)[1].num_leaves, options.out
+        if out is not None and run is None:
+            limits = out.limits(options.limits, arguments.leaves[0].device)
+            run = partial(out.written, identity_of(f"{options.name} of {_name(self._f)}", recording))
+        evaluation = evaluate(
             recording,
             arguments.leaves,
             count,
             self._wanted(output, arguments),
             compact=options.compact,
             strategy=options.strategy,
-            limits=options.limits,
+            limits=limits or options.limits,
+            run=run,
         )
+        return evaluation if out is None else evaluation._replace(emit=without_memory)
 
     def _wanted(self, _output: Any, _arguments: Arguments) -> Wanted:
         """Return what is asked for, given what f returned to be differentiated, and what it was called with."""
@@ -497,6 +522,8 @@ class Transform:
             check_holomorphic(options.name, "an output of f", leaves, [*map(is_complex, leaves)])
         if not some_are_complex:
             return output, (aux, None)
+        if options.out is not None:
+            refuse(options.name, "out", "a complex output of f", "real ones", "Return torch.view_as_real(y).")
         if not options.compact:
             check_unlimited(options.name, options.limits.max_bytes)
         return taken_apart(output), (aux, output)
@@ -525,6 +552,10 @@ def returned_with(tensors: Sequence[Any], recording: Recording) -> Any:
     supply = iter(tensors)
     leaves = [next(supply) if isinstance(leaf, torch.Tensor) else leaf for leaf in recording.leaves]
     return tree_unflatten(leaves, recording.spec)
+
+
+def _name(f: Function) -> str:
+    return getattr(f, "__name__", type(f).__name__)
 
 
 def _value(tensor: torch.Tensor) -> torch.Tensor:

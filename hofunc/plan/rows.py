@@ -6,7 +6,7 @@ it, a sum over rows, is not followed further.
 
 from collections.abc import Collection, Sequence
 
-from hofunc.algebra.extents import Rows, plain
+from hofunc.algebra.extents import Rows
 from hofunc.algebra.labels import Axes, Label, labels_of
 from hofunc.algebra.operators import Map
 from hofunc.algebra.term import Term
@@ -31,9 +31,9 @@ def with_rows(lowered: Lowered) -> Lowered:
     return lowered._replace(graph=graph._replace(nodes=tuple(nodes)))
 
 
-def without_rows(graph: Graph) -> Graph:
-    """Return a graph whose rows are not marked."""
-    return graph._replace(nodes=tuple([node._replace(shape=plain(node.shape)) for node in graph.nodes]))
+def unmarked(graph: Graph) -> Graph:
+    """Return a graph in which no rows are marked."""
+    return graph._replace(nodes=tuple([node._replace(shape=tuple(map(int, node.shape))) for node in graph.nodes]))
 
 
 def number_of_rows(graph: Graph) -> int | None:
