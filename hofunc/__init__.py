@@ -9,6 +9,7 @@ from hofunc.callable_plan import Plan
 from hofunc.contracted import einsum
 from hofunc.derivative import Derivative
 from hofunc.errors import (
+    AnomalyError,
     ArgumentError,
     BranchError,
     CompilerError,
@@ -24,6 +25,8 @@ from hofunc.errors import (
     UntracedError,
     VersionError,
 )
+from hofunc.graph.lines import detect_anomaly
+from hofunc.hooks import hooked
 from hofunc.operators.coordinates import (
     biharmonic,
     curl,
@@ -37,12 +40,14 @@ from hofunc.operators.gauss_newton import ggnvp
 from hofunc.operators.products import directional, hvp, jvp, vhp, vjp
 from hofunc.operators.taylor import jet
 from hofunc.options import options
+from hofunc.taps import tap
 from hofunc.testing.check import hodcheck
 from hofunc.transforms import derivatives, hessian, hod, jacobian
 
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "AnomalyError",
     "ArgumentError",
     "BranchError",
     "CompilerError",
@@ -62,6 +67,7 @@ __all__ = [
     "biharmonic",
     "curl",
     "derivatives",
+    "detect_anomaly",
     "directional",
     "divergence",
     "einsum",
@@ -71,6 +77,7 @@ __all__ = [
     "hessian_diagonal",
     "hod",
     "hodcheck",
+    "hooked",
     "hvp",
     "jacobian",
     "jet",
@@ -78,6 +85,7 @@ __all__ = [
     "laplacian",
     "options",
     "partial",
+    "tap",
     "vhp",
     "vjp",
 ]

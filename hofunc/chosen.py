@@ -77,7 +77,7 @@ class Choice:
         Raises:
             ArgumentError: An entry names nothing, or several things, or something is asked for twice.
         """
-        key = (arguments.specs, arguments.argnums, len(arguments.rest[0]))
+        key = (arguments.specs, arguments.variables, arguments.parameters, len(arguments.rest[0]))
         if key not in self._known:
             if len(self._known) >= MOST_KEPT:
                 self._known.clear()

@@ -1,17 +1,22 @@
 """The structured result: one block of a derivative as a short sum of labelled terms."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache, partial
+from itertools import chain, repeat
 from typing import Any, NamedTuple
 
 import torch
 
+from hofunc.algebra.combine import by_pattern
 from hofunc.algebra.labels import Axes, Axis, Label, Segment, extent, full, labels_of
-from hofunc.algebra.term import Factor, Term
+from hofunc.algebra.operators import Indices, is_reading, sources, with_sources
+from hofunc.algebra.term import Factor, Term, visible
 from hofunc.errors import ArgumentError
 from hofunc.graph.standin import as_mapped
 from hofunc.internals import register_pytree_node
-from hofunc.views import Labelled, Part, assembled
+from hofunc.scatter import core_of, entries_of, positions, reads_of, solid
+from hofunc.sparse import as_coo, as_csr, as_matrix, as_scipy
+from hofunc.views import Labelled, Part, assembled, each
 
 
 class Derivative:
@@ -63,17 +68,20 @@ class Derivative:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the cores take."""
-        return sum(core.numel() * core.element_size() for core in _cores(self.terms))
+        """Bytes that the cores take, and the indices at which they are, those of several terms once."""
+        tensors = {id(tensor): tensor for tensor in sources(self.terms)}
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
 
     @property
     def pattern(self) -> str:
         """The axes of every term, output first, in the notation of einops.
 
         Labels that all slots share are named from b on, the others from i on; ``1`` is an axis of one index, ``()``
-        a scalar, ``i[2:5]`` a label that reaches only these indices of its axis, ``(b i)`` a merged axis.
+        a scalar, ``i[2:5]`` a label that reaches only these indices of its axis, ``(b i)`` a merged axis, ``I[b]`` an
+        axis whose index is what a tensor of indices has at ``b``.
         """
-        return " + ".join(_pattern(term) for term in self.terms) or "0"
+        indices: dict[int, str] = {}
+        return " + ".join(_pattern(term, indices) for term in self.terms) or "0"
 
     def dense(self, *, keep_batch: bool = False) -> torch.Tensor:
         """Return the derivative as one tensor.
@@ -93,22 +101,72 @@ class Derivative:
         if not self.terms:
             return torch.zeros(self.shape, dtype=self.dtype, device=self.device)
         recipe = _recipe(_template(self.terms), keep_batch)
-        tensors = [*_cores(self.terms)]
+        tensors = [*sources(self.terms)]
         if recipe.takes_one:
             tensors.append(torch.ones((), dtype=self.dtype, device=self.device))
         return recipe(tensors)
+
+    def to_sparse(self) -> torch.Tensor:
+        """Return the derivative as a coalesced tensor of `shape` and of layout torch.sparse_coo, of any order.
+
+        It has an element for every entry of the terms, those of the same indices added, and nothing larger is
+        allocated: the cost is that of sorting the entries. It is differentiable.
+
+        Raises:
+            ArgumentError: It has 2**63 elements or more, which torch cannot number.
+
+        Example:
+            >>> x, i, j = torch.arange(4.0), torch.tensor([0, 1, 2]), torch.tensor([1, 2, 3])
+            >>> d2 = hofunc.hod(lambda x: ((x[i] - x[j]) ** 2).sum(), order=2, layout="compact")(x)
+            >>> d2.to_sparse().indices()
+            tensor([[0, 0, 1, 1, 1, 2, 2, 2, 3, 3],
+                    [0, 1, 0, 1, 2, 1, 2, 3, 2, 3]])
+        """
+        return as_coo(*self._plainly())
+
+    def to_sparse_csr(self) -> torch.Tensor:
+        """Return a Jacobian, or the Hessian of one element, as a matrix of layout torch.sparse_csr.
+
+        Its rows are the elements of the output at order 1, of the first slot at order 2; its columns those of the last
+        slot.
+
+        Raises:
+            ArgumentError: It is of another order, or of order two of several elements.
+        """
+        return as_csr(as_matrix(*self._plainly()))
+
+    def to_scipy(self) -> Any:
+        """Return what `to_sparse_csr` does as a scipy.sparse.csr_array, on the CPU and without a history.
+
+        Raises:
+            ArgumentError: As there; or scipy is not installed.
+        """
+        return as_scipy(as_matrix(*self._plainly()))
+
+    def _plainly(self) -> tuple[tuple[Term, ...], tuple[tuple[int, ...], ...], torch.Tensor]:
+        """Return terms, shapes, and a tensor of their dtype and device, the axes mapped by vmap being the output's."""
+        output, *slots = self.shapes
+        like = torch.empty((), dtype=self.dtype, device=self.device)
+        mapped = each([Label(size) for size in self.mapped])
+        return tuple([_widened(term, mapped) for term in self.terms]), ((*self.mapped, *output), *slots), like
 
     def __repr__(self) -> str:
         return f"Derivative({self.pattern!r}, shape={self.shape}, nbytes={self.nbytes})"
 
 
-def _cores(terms: tuple[Term, ...]) -> Iterator[torch.Tensor]:
-    return (factor.source for term in terms for factor in term.factors)
+def _widened(term: Term, axes: Axes) -> Term:
+    """Return a term whose tensors and output have further axes in front."""
+
+    def widened(factor: Factor) -> Factor:
+        ahead = 1 if isinstance(factor.source, Indices) else 0
+        return Factor(factor.source, (*factor.axes[:ahead], *axes, *factor.axes[ahead:]))
+
+    return term._replace(factors=tuple(map(widened, term.factors)), out=(*axes, *term.out)) if axes else term
 
 
 def _template(terms: tuple[Term, ...]) -> tuple[Term, ...]:
-    """Return the terms without their cores."""
-    return tuple(term._replace(factors=tuple(Factor(None, factor.axes) for factor in term.factors)) for term in terms)
+    """Return the terms without their tensors."""
+    return with_sources(terms, repeat(None))
 
 
 class _Held:
@@ -144,26 +202,29 @@ class _Recipe(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def _recipe(terms: tuple[Term, ...], keep_batch: bool) -> _Recipe:
-    """Return how to make the dense tensor of terms without cores."""
+    """Return how to make the dense tensor of terms without tensors."""
     batch = _common_batch(terms) if keep_batch else []
-    cores = sum(bool(term.factors) for term in terms)
-    takes_one = cores < len(terms)
-    count = cores + takes_one
+    given = sum(len(term.factors) for term in terms)
+    takes_one = any(core_of(term) is None for term in terms)
+    count = given + takes_one
     calls: list[tuple[Callable, tuple]] = []
 
     def emit(function: Callable, *args: Any) -> _Held:
         calls.append((function, args))
         return _Held(count + len(calls) - 1)
 
-    supply = iter(range(cores))
+    named, one = with_sources(terms, map(_Held, range(given))), Labelled(_Held(given), ())
     parts = []
-    for term in terms:
-        core = Labelled(_Held(cores), ())
-        for _, axes in term.factors:
-            core = Labelled(_Held(next(supply)), tuple(labels_of(axes)))
-        parts.append(Part(term.coefficient, core, _places(term, batch)))
+    for alike in by_pattern(named):
+        if any(map(is_reading, alike)):
+            entries = [entries_of(term, one) for term in alike]
+            total = solid(emit, entries[0].core.tensor, entries, [*visible(alike[0])])
+            parts.append(Part(1, total, _places(alike[0], batch)))
+        else:
+            parts += [Part(term.coefficient, core_of(term) or one, _places(term, batch)) for term in alike]
     result = assembled(emit, parts)
-    return _Recipe(calls, result, takes_one, len(parts) == 1 and parts[0].coefficient == 1)
+    is_core = len(parts) == 1 and parts[0].coefficient == 1 and not is_reading(terms[0])
+    return _Recipe(calls, result, takes_one, is_core)
 
 
 class _Place(NamedTuple):
@@ -219,13 +280,23 @@ def _places(term: Term, batch: list[tuple]) -> Axes:
     return (*((full(label),) for label in labels), *rest)
 
 
-def _pattern(term: Term) -> str:
-    shared = set.intersection(*(set(labels_of(slot)) for slot in term.slots))
+def _pattern(term: Term, indices: dict[int, str]) -> str:
+    """Name the axes of a term; a tensor of indices is named as in the terms before, by its identity."""
+    read, groups = positions(reads_of(term)), (term.out, *term.slots)
+    borne = [
+        [x for label in labels_of(axes) for x in (read[label].where.labels if label in read else (label,))]
+        for axes in groups
+    ]
+    shared = set.intersection(*map(set, borne[1:]))
     batch_names, other_names = iter("bcdefgh" + "B" * 99), iter("ijklmnopqrstuvwxyz" + "Z" * 99)
     names: dict[Label, str] = {}
-    for label in labels_of(term.out, *term.slots):
+    for label in chain(*borne):
         if label not in names:
             names[label] = next(batch_names if label in shared else other_names)
+    for label, (where, step, modulus) in read.items():
+        name = indices.setdefault(id(where.tensor), (*"IJKLMNOPQRSTUVWXYZ", *["Z"] * 99)[len(indices)])
+        names[label] = f"{name}[{' '.join(names[x] for x in where.labels)}]"
+        names[label] += f"/{step}" * (step > 1) + f"%{modulus}" * (modulus > 0)
 
     def segment_name(segment: Segment) -> str:
         if segment.label is None:
@@ -237,11 +308,11 @@ def _pattern(term: Term) -> str:
         parts = [segment_name(segment) for segment in axis]
         return parts[0] if len(parts) == 1 else f"({' '.join(parts)})" if parts else "1"
 
-    return ", ".join(" ".join(axis_name(axis) for axis in axes) or "()" for axes in (term.out, *term.slots))
+    return ", ".join(" ".join(axis_name(axis) for axis in axes) or "()" for axes in groups)
 
 
 def _flatten(derivative: Derivative) -> tuple[list[Any], tuple]:
-    cores, shape = [*_cores(derivative.terms)], (*derivative.mapped, 0)
+    cores, shape = [*sources(derivative.terms)], (*derivative.mapped, 0)
     if cores and isinstance(cores[0], torch.Tensor):
         mapped = cores[0].new_empty(shape)  # which vmap maps if it maps the core
     else:
@@ -270,11 +341,7 @@ def _unflatten(leaves: Any, context: tuple) -> Derivative:
             expected="vmap with out_dims=0",
             remedy="Call .dense() inside the function that is transformed.",
         )
-    supply = iter(cores)
-    terms = tuple(
-        term._replace(factors=tuple(Factor(next(supply), factor.axes) for factor in term.factors)) for term in template
-    )
-    return Derivative(terms, shapes, dtype, device, mapped[:-1])
+    return Derivative(with_sources(template, iter(cores)), shapes, dtype, device, mapped[:-1])
 
 
 register_pytree_node(Derivative, _flatten, _unflatten, serialized_type_name="hofunc.Derivative")

@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from hofunc.callable_plan import PLACE, Plan, Result
+from hofunc.arguments import Arguments
+from hofunc.callable_plan import PLACE, Origin, Plan, Result
 from hofunc.complex_tensors import by_parts, put_together
 from hofunc.errors import ArgumentError
 from hofunc.explain import Subject
@@ -39,7 +40,7 @@ class Request(NamedTuple):
         transform: Name of the transform.
         user: The function that is differentiated.
         function: Called with the arguments; returns the pair of what it returned to be differentiated and aux.
-        argnums: The positions of the arguments to differentiate by, counted from the front.
+        arguments: Those that it is asked for at.
         keywords: The names of keyword arguments of which the tensors are inputs as well, if they are there.
         wanted: Given what was returned to be differentiated, returns the orders wanted, or the contractions.
         compact: Whether derivatives are kept as terms.
@@ -51,7 +52,7 @@ class Request(NamedTuple):
     transform: str
     user: Callable[..., Any]
     function: Callable[..., tuple[Any, Any]]
-    argnums: tuple[int, ...]
+    arguments: Arguments
     keywords: tuple[str, ...]
     wanted: Callable[[Any], Wanted]
     compact: bool
@@ -88,15 +89,14 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
     at_once = cost_of(program, device)
     cost = at_once if chunks is None else cost_of_chunks(chunks, device)
     strides = any(node.op is restrided or "as_strided" in str(node.op) for node in taken.graph.nodes)
-    signature = Signature(
-        request.transform, args, kwargs, taken.inputs[: len(taken.active)], strides=strides, history=taken.asked_history
-    )
+    numbers = [each for each in taken.inputs[: len(taken.active)] if isinstance(each, int)]
+    signature = Signature(request.transform, args, kwargs, numbers, strides=strides, history=taken.asked_history)
     subject = Subject(
         name,
         taken.wanted,
         taken.graph,
         (
-            *(signature.names[place] for place in taken.inputs),
+            *(each.name if isinstance(each, Change) else signature.names[each] for each in taken.inputs),
             *(f"captured {n}" for n in range(len(taken.facts.captured))),
         ),
         chosen,
@@ -123,6 +123,7 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
         compiled(program) if chunks is None else in_chunks(chunks),
         result,
         subject,
+        _origin(taken),
     )
 
 
@@ -148,13 +149,21 @@ def _check_values(request: Request, args: tuple, kwargs: dict) -> None:
         )
 
 
+class Change(NamedTuple):
+    """The change of what f taps, of which a plan has the one that it is made with, of zeros."""
+
+    name: str
+    tensor: torch.Tensor
+
+
 class _Taken(NamedTuple):
     """A recording, and how it is replayed.
 
     Attributes:
         recording: The recording.
         graph: Its graph, of which only what is differentiated is an output.
-        inputs: For every input of the graph that is an argument, its place among the tensors of the arguments.
+        inputs: For every input of the graph that is an argument, its place among the tensors of the arguments; changes
+            of taps among those.
         active: For each of those that it is differentiated by, which come first, whether it is complex.
         readings: The values that the function read.
         facts: What else it depends on.
@@ -164,7 +173,7 @@ class _Taken(NamedTuple):
 
     recording: Recording
     graph: Graph
-    inputs: tuple[int, ...]
+    inputs: tuple[int | Change, ...]
     active: Sequence[bool]
     readings: Sequence[tuple]
     facts: Facts
@@ -176,27 +185,29 @@ def _taken(request: Request, args: tuple, kwargs: dict) -> _Taken:
     """Record the function, with all tensors of the arguments for inputs."""
     leaves, spec = tree_flatten((args, kwargs))
     active, others = _separated(leaves, spec, request)
-    are_complex = [leaves[place].is_complex() for place in active]
+    tensors = [each.tensor if isinstance(each, Change) else by_parts(leaves[each]) for each in active]
+    are_complex = [not isinstance(each, Change) and leaves[each].is_complex() for each in active]
 
     def function(inputs: Sequence[torch.Tensor], rest: Sequence[torch.Tensor]) -> Any:
         filled = list(leaves)
-        inputs = [*map(put_together, inputs, are_complex)]
-        for place, tensor in zip((*active, *others), (*inputs, *rest), strict=True):
-            filled[place] = tensor
+        for each, tensor in zip((*active, *others), (*map(put_together, inputs, are_complex), *rest), strict=True):
+            if isinstance(each, int):
+                filled[each] = tensor
         args, kwargs = tree_unflatten(filled, spec)
-        return request.function(*args, **kwargs)
+        with request.arguments.tapped(inputs):
+            return request.function(*args, **kwargs)
 
     objects = [leaf for leaf in leaves if not isinstance(leaf, torch.Tensor)]
-    given = [by_parts(leaves[place]) for place in active], [leaves[place] for place in others], (request.user, *objects)
+    given = tensors, [leaves[place] for place in others], (request.user, *objects)
     recording, readings, facts, asked_history = made_recordable(
         lambda follow: record_for_replay(function, *given, follow=follow), follow=records_forwards()
     )
     output, _ = tree_unflatten(recording.leaves, recording.spec)
     count = tree_flatten(output)[1].num_leaves
-    places = recording.graph.outputs
-    graph = recording.graph._replace(outputs=places[:count], aux=places[count:])
-    tensors = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
-    inputs = tuple(tensors.index(place) for place in (*active, *others))
+    ends = recording.graph.outputs
+    graph = recording.graph._replace(outputs=ends[:count], aux=ends[count:])
+    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    inputs = tuple(each if isinstance(each, Change) else places.index(each) for each in (*active, *others))
     wanted = request.wanted(output)
     return _Taken(recording, graph, inputs, are_complex, readings, facts, asked_history, wanted)
 
@@ -223,21 +234,37 @@ def _completed(request: Request, taken: _Taken, chosen: Blueprint) -> tuple[Prog
     return whole.program(outputs), chunks, None if is_tensor else form
 
 
-def _separated(leaves: Sequence[Any], spec: TreeSpec, request: Request) -> tuple[list[int], list[int]]:
+def _separated(leaves: Sequence[Any], spec: TreeSpec, request: Request) -> tuple[list[int | Change], list[int]]:
     """Return the places, among the leaves of (args, kwargs), of what is differentiated by and of other tensors."""
     args, kwargs = tree_unflatten(list(range(len(leaves))), spec)
-    given = [*(args[number] for number in request.argnums), *(kwargs.get(name, ()) for name in request.keywords)]
-    active = tree_leaves(given)
-    others = [n for n, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor) and n not in active]
+    arguments = request.arguments
+    changes = [*map(Change, arguments.names(), arguments.leaves)]
+    active: list[int | Change] = []
+    start = 0
+    for variable, structure in zip(arguments.variables, arguments.specs, strict=True):
+        end = start + structure.num_leaves
+        active += tree_leaves(args[variable]) if isinstance(variable, int) else changes[start:end]
+        start = end
+    active += tree_leaves([kwargs.get(name, ()) for name in request.keywords])
+    places = {each for each in active if isinstance(each, int)}
+    others = [n for n, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor) and n not in places]
     return active, others
+
+
+def _origin(taken: _Taken) -> Origin:
+    """Return what tells where what is not finite arose."""
+    whole = Whole(Program({}, {}, (), (), ()), taken.graph, _sources(taken))
+    values = [whole.value(node.number) for node in taken.graph.nodes]
+    return Origin(taken.graph, whole.program(values), taken.recording.lines)
 
 
 def _sources(taken: _Taken) -> dict[int, Source]:
     """Return what every node that is given stands for: an argument by its place among the tensors, or a tensor."""
     graph, values = taken.graph, taken.recording.values
     sources: dict[int, Source] = {node.number: values[node.number] for node in graph.nodes if node.is_given}
-    sources |= dict(zip(graph.inputs, taken.inputs, strict=False))
-    for number, place, is_complex in zip(graph.inputs, taken.inputs, taken.active, strict=False):
-        if is_complex:
-            sources[number] = PartsOf(place)
+    for number, given in zip(graph.inputs, taken.inputs, strict=False):
+        sources[number] = given.tensor if isinstance(given, Change) else given
+    for number, given, is_complex in zip(graph.inputs, taken.inputs, taken.active, strict=False):
+        if is_complex and isinstance(given, int):
+            sources[number] = PartsOf(given)
     return sources

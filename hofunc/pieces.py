@@ -5,6 +5,7 @@ op, which selects some elements; its plan is the same for all pieces of a size.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -59,11 +60,7 @@ def in_pieces(
         by.setdefault(block[:-1], {})[block[-1]] = None
     function = below(tuple(by))
 
-    def called(leaves: Sequence[torch.Tensor], rest: tuple[tuple, dict]) -> tuple[Any, Any]:
-        args, kwargs = arguments.joined(leaves, rest)
-        return function(*args, **kwargs)
-
-    recording = record(called, arguments.leaves, arguments.rest)
+    recording = record(partial(arguments.called, function), arguments.leaves, arguments.rest)
     if recording.wrappers is not None:
         return None
     supply = iter(recording.outputs)

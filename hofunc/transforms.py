@@ -1,6 +1,6 @@
 """The transforms: validate, record, plan, run, assemble."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, update_wrapper
 from itertools import chain, product
 from typing import Any, NamedTuple
@@ -9,12 +9,14 @@ import torch
 
 from hofunc.arguments import (
     Arguments,
+    Variables,
     check_aux,
     check_holomorphic,
     check_limits,
     check_outputs,
     check_transform,
     check_unlimited,
+    named_variables,
     split,
 )
 from hofunc.callable_plan import Plan
@@ -33,11 +35,13 @@ from hofunc.plan.wanted import Block, Wanted, blocks_of
 from hofunc.run.evaluate import Evaluation, evaluate
 from hofunc.run.nest import nested
 from hofunc.strict import check_dependence
+from hofunc.taps import Forms, Known, Tapping, counted_once, is_tapping
 from hofunc.trees import tree_flatten, tree_unflatten
 from hofunc.views import Emit, run_now
 
 Function = Callable[..., Any]
 Argnums = int | Sequence[int]
+Names = str | Sequence[str] | None
 
 
 def hod(
@@ -45,6 +49,7 @@ def hod(
     order: int = 2,
     argnums: Argnums = 0,
     *,
+    wrt: Names = None,
     has_aux: bool = False,
     layout: str = "dense",
     strategy: str = "auto",
@@ -68,6 +73,11 @@ def hod(
             is passed on as the tensor of torch's default dtype that it stands for. Other arguments and keyword
             arguments are passed on as they are. By a complex tensor f is differentiated by parts: (*in) is then
             (*in, 2), the real part and the imaginary part.
+        wrt: In place of argnums, the name of a parameter of f that is passed by position, or one that f gives to an
+            intermediate value by `hofunc.tap`, or a tuple of several. A derivative by a tap is that by a change of what
+            the tap returns, and one by an argument, or by a tap that others follow, is by all that depends on it, the
+            taps that follow included: of ``y = g(x, tap("h", h(x)))`` that by x is dy/dx, and that by h is dg/dh, as
+            from ``torch.autograd.grad(y, (x, h))``, and so on at higher orders, by independent changes of both.
         has_aux: Whether f returns a pair of which only the first is differentiated.
         layout: ``"dense"`` for tensors, or ``"compact"`` for a `hofunc.Derivative` in place of each.
         strategy: The direction in which derivatives are propagated: ``"reverse"`` eliminates nodes from the output to
@@ -93,9 +103,9 @@ def hod(
         blocks: Which blocks of the derivative to compute, and nothing else; see docs/blocks.md. A block is the
             derivative by one choice of tensors for the slots. ``"all"``; ``"diagonal"``, those by one tensor alone; or
             a list of tuples of order many entries, such as ``[("w", "w"), ("w", "b")]``. An entry is the number of a
-            positional argument as in argnums, a key, or a tuple of these, a path such as ``("layers", 0, "w")`` or
-            ``(0, "w")``; it stands for all tensors below it. A path that begins with an int begins with an argument,
-            any other lies in the only argument that has it.
+            positional argument as in argnums, a name as in wrt, a key, or a tuple of these, a path such as
+            ``("layers", 0, "w")`` or ``(0, "w")``; it stands for all tensors below it. A path that begins with neither
+            a number nor a name in wrt lies in the only argument that has it.
         groups: In place of blocks, a list of groups of entries, such as ``[["w", "b"], ["v"]]``: the blocks whose slots
             are all of one group.
 
@@ -139,7 +149,7 @@ def hod(
                 [0., 2.]]), 'b': tensor(2.)}
     """
     limits, which = Limits(chunk_size, max_bytes), Which(blocks, groups)
-    options = _checked("hod", f, order, argnums, has_aux, layout, strategy, limits, strict, holomorphic, which)
+    options = _checked("hod", f, order, argnums, wrt, has_aux, layout, strategy, limits, strict, holomorphic, which)
     return Transform(f, options, _orders(order, options), _highest)
 
 
@@ -148,6 +158,7 @@ def derivatives(
     order: int = 2,
     argnums: Argnums = 0,
     *,
+    wrt: Names = None,
     has_aux: bool = False,
     layout: str = "dense",
     strategy: str = "auto",
@@ -164,6 +175,7 @@ def derivatives(
         f: As for `hod`.
         order: The highest order, at least 1.
         argnums: As for `hod`.
+        wrt: As for `hod`.
         has_aux: As for `hod`.
         layout: As for `hod`.
         strategy: As for `hod`.
@@ -191,7 +203,9 @@ def derivatives(
         (tensor(0.), tensor(1.), tensor(-0.))
     """
     limits, which = Limits(chunk_size, max_bytes), Which(blocks, groups)
-    options = _checked("derivatives", f, order, argnums, has_aux, layout, strategy, limits, strict, holomorphic, which)
+    options = _checked(
+        "derivatives", f, order, argnums, wrt, has_aux, layout, strategy, limits, strict, holomorphic, which
+    )
     return Transform(f, options, tuple(range(1, order + 1)), lambda value, computed: (value, *computed))
 
 
@@ -199,6 +213,7 @@ def jacobian(
     f: Function,
     argnums: Argnums = 0,
     *,
+    wrt: Names = None,
     has_aux: bool = False,
     layout: str = "dense",
     strategy: str = "auto",
@@ -217,7 +232,7 @@ def jacobian(
                 [0., 4.]])
     """
     limits, which = Limits(chunk_size, max_bytes), Which(blocks, groups)
-    options = _checked("jacobian", f, 1, argnums, has_aux, layout, strategy, limits, strict, holomorphic, which)
+    options = _checked("jacobian", f, 1, argnums, wrt, has_aux, layout, strategy, limits, strict, holomorphic, which)
     return Transform(f, options, (1,), _highest)
 
 
@@ -225,6 +240,7 @@ def hessian(
     f: Function,
     argnums: Argnums = 0,
     *,
+    wrt: Names = None,
     has_aux: bool = False,
     layout: str = "dense",
     strategy: str = "auto",
@@ -244,7 +260,7 @@ def hessian(
                 [2., 1., 0.]])
     """
     limits, which = Limits(chunk_size, max_bytes), Which(blocks, groups)
-    options = _checked("hessian", f, 2, argnums, has_aux, layout, strategy, limits, strict, holomorphic, which)
+    options = _checked("hessian", f, 2, argnums, wrt, has_aux, layout, strategy, limits, strict, holomorphic, which)
     return Transform(f, options, _orders(2, options), _highest)
 
 
@@ -257,14 +273,21 @@ class Options(NamedTuple):
     """The checked options of a transform."""
 
     name: str
-    argnums: Argnums
+    argnums: Variables
     has_aux: bool
     compact: bool
     strategy: str
     limits: Limits
     strict: bool
     holomorphic: bool
+    parameters: tuple[str, ...] = ()
     chosen: Choice | Numbered | None = None
+
+    @property
+    def taps(self) -> tuple[str, ...]:
+        """The names of the taps among what is differentiated by."""
+        variables = (self.argnums,) if isinstance(self.argnums, int | str) else self.argnums
+        return tuple([each for each in variables if isinstance(each, str)])
 
 
 def _checked(
@@ -272,6 +295,7 @@ def _checked(
     f: Function,
     order: int,
     argnums: Argnums,
+    wrt: Names,
     has_aux: bool,
     layout: str,
     strategy: str,
@@ -282,8 +306,10 @@ def _checked(
 ) -> Options:
     check_transform(name, f, order, argnums, layout, strategy, holomorphic)
     check_limits(name, *limits)
+    variables, parameters = (argnums, ()) if wrt is None else named_variables(name, f, wrt, argnums)
     chosen = checked(name, which, order, all_orders=name == "derivatives", orders_below=holomorphic)
-    return Options(name, argnums, has_aux, layout == "compact", strategy, limits, strict, holomorphic, chosen)
+    is_compact = layout == "compact"
+    return Options(name, variables, has_aux, is_compact, strategy, limits, strict, holomorphic, parameters, chosen)
 
 
 def _orders(order: int, options: Options) -> tuple[int, ...]:
@@ -307,10 +333,18 @@ class Transform:
     def __init__(self, f: Function, options: Options, orders: tuple[int, ...], choose: Callable[[Any, list], Any]):
         self._f, self._options, self._orders, self._choose = f, options, orders, choose
         self._rows_mix = False  # whether chunk_size was once found not to be kept to by rows
+        self._known = Known()
         update_wrapper(self, f, assigned=("__module__", "__name__", "__qualname__"), updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Record f at the arguments and return its derivatives; for errors see `hod`."""
+        if not self._options.taps and not is_tapping():
+            return self._called(args, kwargs)
+        with counted_once():
+            return self._known.settled(self._options.name, args, kwargs, lambda: self._called(args, kwargs))
+
+    def _called(self, args: tuple, kwargs: dict) -> Any:
+        """Compute all derivatives, by rows, or in pieces if that is what chunk_size means."""
         found = self._in_pieces(args, kwargs) if self._rows_mix else None
         if found is not None:
             return found
@@ -320,17 +354,13 @@ class Transform:
             if self._rows_mix:
                 raise
             self._rows_mix = True
-        return self(*args, **kwargs)
+        return self._called(args, kwargs)
 
     @uncollected
     def _at_once(self, args: tuple, kwargs: dict) -> Any:
         """Compute all derivatives by one plan."""
         arguments = self._split(args, kwargs)
-
-        def function(leaves: Sequence[torch.Tensor], rest: tuple[tuple, dict]) -> tuple[Any, Any]:
-            args, kwargs = arguments.joined(leaves, rest)
-            return self._outputs(*args, **kwargs)
-
+        function = partial(arguments.called, self._outputs)
         call, source = (arguments.leaves, arguments.rest), source_of(self._f)
         recording = recorded(function, source, *call)
         evaluation = self._evaluated(recording, arguments)
@@ -426,6 +456,11 @@ class Transform:
             tensor([[1., 0.],
                     [0., 3.]])
         """
+        with counted_once():
+            return self._known.settled(self._options.name, args, kwargs, lambda: self._planned(args, kwargs))
+
+    def _planned(self, args: tuple, kwargs: dict) -> Plan:
+        """Return a plan, see above."""
         options = self._options
         arguments = self._split(args, kwargs)
 
@@ -436,7 +471,7 @@ class Transform:
             options.name,
             self._f,
             self._outputs,
-            arguments.argnums,
+            arguments,
             self._keywords,
             lambda output: self._wanted(output, arguments),
             options.compact,
@@ -470,10 +505,31 @@ class Transform:
     def _split(self, args: tuple, kwargs: dict) -> Arguments:
         """Take the arguments of a call apart, and check them."""
         options = self._options
-        arguments = split(options.name, args, kwargs, options.argnums)
+        forms = self._known.of(args, kwargs, lambda: self._learnt(args, kwargs)) if options.taps else {}
+        arguments = self._split_by(args, kwargs, {name: form.change() for name, form in forms.items()})
         if options.holomorphic:
             check_holomorphic(options.name, "an input to differentiate by", arguments.leaves, arguments.are_complex)
         return arguments
+
+    def _split_by(self, args: tuple, kwargs: dict, changes: Mapping[str, Any]) -> Arguments:
+        """Take the arguments of a call apart, and the changes of what is tapped."""
+        options = self._options
+        return split(options.name, args, kwargs, options.argnums, changes, options.parameters)
+
+    def _learnt(self, args: tuple, kwargs: dict) -> Forms:
+        """Record f to learn the forms of what it taps."""
+        arguments = self._split_by(args, kwargs, dict.fromkeys(self._options.taps, ()))
+        runs: list[Tapping | None] = []
+
+        def function(leaves: Sequence[torch.Tensor], rest: tuple[tuple, dict]) -> Any:
+            args, kwargs = arguments.joined(leaves, rest)
+            with arguments.tapped(None) as run:
+                runs.append(run)
+                return self._outputs(*args, **kwargs)
+
+        with drawn_again(arguments.leaves):
+            recorded(function, source_of(self._f), arguments.leaves, arguments.rest)
+        return {} if runs[-1] is None else runs[-1].forms
 
     def _outputs(self, *args: Any, **kwargs: Any) -> tuple[Any, tuple[Any, Any]]:
         """Return what is differentiated of what f returns, aux, and what f returned if it has complex tensors."""

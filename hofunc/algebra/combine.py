@@ -3,8 +3,8 @@
 from collections.abc import Callable, Hashable, Iterable, Sequence
 
 from hofunc.algebra.labels import Axes, Bindings, Label, Segment, full, labels_of
-from hofunc.algebra.operators import selections_of
-from hofunc.algebra.term import Term, pattern, relabelled, renamed, span, visible
+from hofunc.algebra.operators import Selection, is_reading, selections_of
+from hofunc.algebra.term import Factor, Term, pattern, relabelled, renamed, span, visible
 
 
 def grouped(terms: Iterable[Term]) -> list[list[Term]]:
@@ -27,7 +27,7 @@ def _alike(
     groups: dict[Hashable, list[Term]] = {}
     known: dict[tuple, Hashable] = {}  # by the identity of axes, which many terms share
     for term in terms:
-        reads = bool(selections_of(term))
+        reads = is_reading(term)
         axes = id(term.out), *map(id, term.slots), *map(id, term.factors if reads else ())
         if axes not in known:
             known[axes] = key_of(term)
@@ -40,15 +40,24 @@ def _alike(
 
 def _structure(term: Term) -> Hashable:
     """Return a key that terms share if they have equal axes and selections, up to the names of the labels."""
-    factors = [selection.factor for selection in selections_of(term)]
+    factors = _reading_factors(term)
     every = term._replace(slots=(*term.slots, *(factor.axes for factor in factors)))
     return tuple([factor.source for factor in factors]), pattern(every)
 
 
 def _labels(term: Term) -> list[Label]:
     """Return the labels of the axes of a term, and then those of its selections."""
-    axes = [selection.factor.axes for selection in selections_of(term)]
-    return [*dict.fromkeys((*visible(term), *labels_of(*axes)))]
+    return [*dict.fromkeys((*visible(term), *labels_of(*(factor.axes for factor in _reading_factors(term)))))]
+
+
+def _reading_factors(term: Term) -> list[Factor]:
+    """Return the factors of selections, in the order in which the term's axes have what they read from."""
+    order = {label: place for place, label in enumerate(visible(term))}
+
+    def place(selection: Selection) -> int:
+        return min([order.get(label, len(order)) for label in labels_of((selection.target,))], default=0)
+
+    return [selection.factor for selection in sorted(selections_of(term), key=place)]
 
 
 def cover(term: Term) -> Term:

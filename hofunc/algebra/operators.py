@@ -1,7 +1,7 @@
 """Sources of factors that are applied rather than built: Kronecker deltas and linear maps along axes."""
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 from hofunc.algebra.labels import Axes, Axis
 from hofunc.algebra.term import Factor, Term, renamed
@@ -48,6 +48,33 @@ class Map(NamedTuple):
 DELTA = Delta()
 
 
+class Indices(NamedTuple):
+    """A tensor of integers as the source of a factor, with the axes of what is read from and then the tensor's.
+
+    The factor is one where the index along the first axis is what the tensor has, and zero elsewhere.
+
+    Attributes:
+        tensor: The tensor, of which every dimension runs over a label of its own.
+    """
+
+    tensor: Any
+
+
+def sources(terms: Iterable[Term]) -> Iterator[Any]:
+    """Return the sources of all factors, those of indices being their tensors."""
+    found = (factor.source for term in terms for factor in term.factors)
+    return (source.tensor if isinstance(source, Indices) else source for source in found)
+
+
+def with_sources(terms: Iterable[Term], supply: Iterator[Any]) -> tuple[Term, ...]:
+    """Return terms whose factors have others in place of the `sources` that they have."""
+
+    def other(factor: Factor) -> Factor:
+        return Factor(Indices(next(supply)) if isinstance(factor.source, Indices) else next(supply), factor.axes)
+
+    return tuple([term._replace(factors=tuple(map(other, term.factors))) for term in terms])
+
+
 class Selection(NamedTuple):
     """A map of which every element of one end is one element of the other, so that it is known by their indices.
 
@@ -92,6 +119,11 @@ def selections_of(term: Term) -> list[Selection]:
     """Return the selections among the factors of a term."""
     found = map(selection_of, term.factors)
     return [selection for selection in found if selection is not None]
+
+
+def is_reading(term: Term) -> bool:
+    """Tell whether a term reads an axis at indices, those of a selection or of a tensor."""
+    return bool(selections_of(term)) or any(isinstance(factor.source, Indices) for factor in term.factors)
 
 
 def with_merged_selections(term: Term) -> Term:

@@ -5,22 +5,26 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from math import prod
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
 
 from hofunc.algebra.extents import plain
+from hofunc.algebra.operators import Indices, selections_of
 from hofunc.algebra.partitions import Key
 from hofunc.algebra.term import Factor, Term
 from hofunc.graph.node import Graph
-from hofunc.plan.accumulate import accumulated, dense, without_reading
+from hofunc.plan.accumulate import accumulated, dense
 from hofunc.plan.blocks import Blocks
 from hofunc.plan.chunks import Chunks, chunked
 from hofunc.plan.cost import Cost, cost_of
 from hofunc.plan.program import Builder, Part, Program, Register, memory_of
 from hofunc.plan.rows import number_of_rows
+from hofunc.plan.selections import entries_of, indices
 from hofunc.plan.wanted import Chosen, Contractions, Wanted, blocks_of, orders_of
 from hofunc.rules.lower import Lowered
+from hofunc.views import each
 
 CHUNK_BYTES = 4 << 20  # what a chunk may hold at once, about the cache of a core
 SMALLEST_CHUNK = 4
@@ -119,19 +123,23 @@ def drawn(
         peak: Tells what is held at once where a blueprint is run, which is kept to max_bytes if it can be; where it
             cannot, the blueprint is the one of those tried that holds least.
     """
-    outputs: list[Register] = []
+    outputs: Sequence[Register]
     terms: dict[tuple[int, Key], tuple[Term, ...]] = {}
     places: dict[tuple[int, Key], int] = {}
     if compact:
-        blocks = {block: accumulated(builder, without_reading(builder, terms)) for block, terms in blocks.items()}
-        terms = {block: tuple(_placed(builder, block[0], term, outputs) for term in blocks[block]) for block in blocks}
+        blocks = {block: accumulated(builder, terms) for block, terms in blocks.items()}
+        found: dict[Register, int] = {}
+        terms = {block: tuple(_placed(builder, block[0], term, found) for term in blocks[block]) for block in blocks}
+        outputs = [*found]
     else:
         places = {block: place for place, block in enumerate(blocks)}
         outputs = _own(builder, [_cast(builder, block[0], dense(builder, blocks[block])) for block in blocks])
     program = builder.program(outputs)
     patterns = {block: tuple(term._replace(factors=()) for term in blocks[block]) for block in blocks}
     cost = cost_of(program, builder.device)
-    whole = Blueprint(builder.lowered, program, places, terms, patterns, strategy, cost, builder.effort)
+    decided = (*builder.lowered.decided, *builder.went_by.values())
+    lowered = builder.lowered._replace(decided=decided, values=MappingProxyType({}))
+    whole = Blueprint(lowered, program, places, terms, patterns, strategy, cost, builder.effort)
     cores = [
         source
         for group in blocks.values()
@@ -233,10 +241,17 @@ def copied(tensor: torch.Tensor, _: int) -> torch.Tensor:
     return tensor.clone(memory_format=torch.contiguous_format)
 
 
-def _placed(builder: Builder, output: int, term: Term, outputs: list[Register]) -> Term:
-    """Replace the register of a term's factor by the place that it gets among the outputs."""
-    if not term.factors:
-        return term
-    ((source, axes),) = term.factors
-    outputs.append(_cast(builder, output, source))
-    return term._replace(factors=(Factor(len(outputs) - 1, axes),))
+def _placed(builder: Builder, output: int, term: Term, outputs: dict[Register, int]) -> Term:
+    """Replace the register of a term's factor by the place that it gets among the outputs, selections by indices."""
+
+    def place(register: Register) -> int:
+        return outputs.setdefault(register, len(outputs))
+
+    if not selections_of(term):
+        factors = [Factor(place(_cast(builder, output, source)), axes) for source, axes in term.factors]
+        return term._replace(factors=tuple(factors))
+    entries = entries_of(builder, term)
+    core = Factor(place(_cast(builder, output, entries.core.tensor)), each(entries.core.labels))
+    reads = [(selection.target, indices(builder, selection)) for selection in selections_of(term)]
+    found = [Factor(Indices(place(index.tensor)), (target, *each(index.labels))) for target, index in reads]
+    return term._replace(factors=(core, *found))

@@ -19,8 +19,8 @@ from hofunc.plan.memory import Held, bytes_of, memory_of
 from hofunc.plan.operators import eye_like, one_like
 from hofunc.plan.peak import peak_of
 from hofunc.plan.program import Given, Program, Register, Step, finished
-from hofunc.plan.selections import range_like
 from hofunc.plan.tracing import traced
+from hofunc.scatter import range_like
 
 _MAKERS = (eye_like, one_like, range_like)  # what they take gives them a dtype and a device only
 

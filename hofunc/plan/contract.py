@@ -5,16 +5,17 @@ from math import prod
 
 import torch
 
-from hofunc.algebra.labels import Label, labels_of
+from hofunc.algebra.labels import Label, extent, labels_of
 from hofunc.algebra.operators import Delta, Map, Selection, selection_of, with_merged_selections
 from hofunc.algebra.term import Factor, Term, visible
 from hofunc.graph.node import Mask
+from hofunc.plan.joins import joined
 from hofunc.plan.operators import applied, masked, matrix, summable
 from hofunc.plan.paths import SHORT_VECTOR, SMALL_PRODUCT, Path, best_path
 from hofunc.plan.program import Builder, Register
 from hofunc.plan.rates import rates_of
 from hofunc.plan.recipes import composed_and
-from hofunc.plan.selections import can_stay, is_small, read_through
+from hofunc.plan.selections import can_stay, entries_of_matrix, read_through
 from hofunc.views import Labelled, aligned, each, permuted
 
 Labels = tuple[Label, ...]
@@ -31,13 +32,15 @@ def contract(builder: Builder, term: Term) -> Term:
         return term
     operators, operands = _parted(builder, term.factors)
     shown = visible(term)
+    operators, operands = joined(builder, operators, operands, shown)
     beside: list[Selection] = []
     while operators:
-        place = _next(operators, shown)
-        if place is None and (beside := _staying(operators, shown)):
+        place = _next(operators, shown, spreading=builder.small)
+        if place is None and (beside := _staying(operators, shown, builder.small)):
             shown = dict.fromkeys((*shown, *labels_of(*(selection.factor.axes for selection in beside))))
             break
-        operator = operators.pop(-1 if place is None else place)
+        place = _next(operators, shown) if place is None else place
+        operator = operators.pop(_built(operators, shown, builder.small) if place is None else place)
         if isinstance(operator.source, Mask):
             operands = masked(builder, operator, operands)
             continue
@@ -59,17 +62,42 @@ def contract(builder: Builder, term: Term) -> Term:
     return term._replace(factors=(Factor(result.tensor, each(result.labels)), *kept))
 
 
-def _next(operators: Sequence[Factor], shown: Collection[Label]) -> int | None:
-    """Return the place of the last operator that can be applied now, None if none can."""
+def _next(operators: Sequence[Factor], shown: Collection[Label], spreading: int | None = None) -> int | None:
+    """Return the place of the last operator that can be applied now, None if none can.
+
+    Args:
+        operators: The operators.
+        shown: The labels that are visible.
+        spreading: If given, those that spread few elements out are left, but for matrices of so many entries.
+    """
     for place in reversed(range(len(operators))):
         others = (other.axes for number, other in enumerate(operators) if number != place)
-        is_mask = isinstance(operators[place].source, Mask)
-        if is_mask or summable(operators[place], {*shown, *labels_of(*others)}):
+        if isinstance(operators[place].source, Mask):
+            return place
+        waits = spreading is not None and _spreads(operators[place], shown, spreading)
+        if not waits and summable(operators[place], {*shown, *labels_of(*others)}):
             return place
     return None
 
 
-def _staying(operators: Sequence[Factor], shown: Collection[Label]) -> list[Selection]:
+def _built(operators: Sequence[Factor], shown: Collection[Label], small: int) -> int:
+    """Return the place of the operator of which to build the matrix: the last, but for selections that could stay."""
+    for place in reversed(range(len(operators))):
+        selection = selection_of(operators[place])
+        if selection is None or entries_of_matrix(selection) <= small or not can_stay(selection, shown):
+            return place
+    return len(operators) - 1
+
+
+def _spreads(operator: Factor, shown: Collection[Label], small: int) -> bool:
+    """Tell whether an operator adds few elements to their places among many, of which most stay zero."""
+    selection = selection_of(operator)
+    if selection is None or entries_of_matrix(selection) <= small or not can_stay(selection, shown):
+        return False
+    return extent(selection.target) > extent(selection.read)
+
+
+def _staying(operators: Sequence[Factor], shown: Collection[Label], small: int) -> list[Selection]:
     """Return the operators that stay beside the tensor of a term: all of them, if all are selections that can.
 
     Where the matrices of all are small, it takes less to multiply by them. The selections are in the order of the
@@ -80,7 +108,7 @@ def _staying(operators: Sequence[Factor], shown: Collection[Label]) -> list[Sele
     indexed = {*labels_of(*(selection.indexed for selection in found))}
     is_apart = len({*targets}) == len(targets) and indexed.isdisjoint(targets)
     can = is_apart and len(found) == len(operators) and all(can_stay(selection, shown) for selection in found)
-    can = can and not all(is_small(selection) for selection in found)
+    can = can and not all(entries_of_matrix(selection) <= small for selection in found)
     order = {label: place for place, label in enumerate(shown)}
     return sorted(found, key=lambda selection: order[labels_of((selection.target,))[0]]) if can else []
 

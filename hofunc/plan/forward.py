@@ -14,17 +14,16 @@ from math import factorial, prod
 from typing import NamedTuple
 
 from hofunc.algebra.labels import fresh_axes
-from hofunc.algebra.operators import selections_of
 from hofunc.algebra.partitions import Key
 from hofunc.algebra.term import Term
-from hofunc.plan.accumulate import accumulated, without_reading
+from hofunc.plan.accumulate import accumulated
 from hofunc.plan.blocks import Blocks, Local
 from hofunc.plan.contract import contracted
 from hofunc.plan.keys import Keys, depends_of
+from hofunc.plan.meetings import inners_met
 from hofunc.plan.packing import Variables, joined, opened, seed
 from hofunc.plan.program import Builder
 from hofunc.plan.recipes import interned
-from hofunc.plan.selections import meeting
 
 
 class Group(NamedTuple):
@@ -160,16 +159,9 @@ class Polynomials:
         Returns:
             Contracted terms; their slots are those that stayed and then those of the polynomials.
         """
-        if any(term is not None and selections_of(term) for terms in inners for term in terms):
-            _, meet = meeting([outer], inners)
-            inners = [self._apart(terms) if at else terms for terms, at in zip(inners, meet, strict=True)]
+        inners = inners_met(self.builder, outer, inners)
         found = (contracted(self.builder, outer, chosen) for chosen in product(*inners))
         return [term for term in found if term is not None]
-
-    def _apart(self, terms: Sequence[Term | None]) -> list[Term]:
-        """Return the terms of a coefficient as terms that read nothing through indices."""
-        given = [term for term in terms if term is not None]
-        return accumulated(self.builder, without_reading(self.builder, given))
 
     def _joined(self, terms: Sequence[Term], parts: Sequence[Key]) -> list[Term]:
         return [joined(self.builder, self.variables, term, parts) for term in accumulated(self.builder, terms)]

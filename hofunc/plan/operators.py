@@ -106,7 +106,11 @@ def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> t
 
 def masked(builder: Builder, factor: Factor, operands: Sequence[Labelled]) -> list[Labelled]:
     """Apply a mask to the operand that has most of its labels; where there is none it is an operand itself."""
-    mask = builder.read(factor.source, factor.axes)
+    return masked_by(builder, factor, builder.read(factor.source, factor.axes), operands)
+
+
+def masked_by(builder: Builder, factor: Factor, mask: Labelled, operands: Sequence[Labelled]) -> list[Labelled]:
+    """Apply the mask of a factor, given as what is read of it."""
     if not operands:
         return [Labelled(builder.emit(torch.Tensor.to, mask.tensor, builder.dtype), mask.labels)]
     place = max(range(len(operands)), key=lambda place: len({*mask.labels} & {*operands[place].labels}))

@@ -160,7 +160,7 @@ def _maker(
     """Return the function that plans by the strategy of a name, in at most so many steps."""
 
     def made(name: str, most_steps: float) -> Blueprint:
-        builder, blocks = propagated(lowered, local, wanted, name, most_steps)
+        builder, blocks = propagated(lowered, local, wanted, name, most_steps, keeps_indices=compact)
         return drawn(builder, blocks, name, compact=compact, limits=limits, peak=peak)
 
     return made

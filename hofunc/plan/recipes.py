@@ -70,8 +70,9 @@ class _Draft(Builder):
     """Takes the steps of a recipe in place of a builder, from which it has what is not of the terms."""
 
     def __init__(self, whole: Builder):
-        super().__init__(whole.lowered, whole.dtype)
+        super().__init__(whole.lowered, whole.dtype, small=whole.small)
         self.patterns = whole.patterns
+        self.known, self.went_by = whole.known, whole.went_by
         self._whole = whole
 
     def value(self, index: int) -> Register:

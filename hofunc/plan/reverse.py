@@ -12,16 +12,15 @@ from itertools import chain, product
 from typing import Generic, TypeVar
 
 from hofunc.algebra.labels import fresh_axes
-from hofunc.algebra.operators import selections_of
 from hofunc.algebra.partitions import Key, arrangements, choices
 from hofunc.algebra.term import Term, identity, with_slots
-from hofunc.plan.accumulate import accumulated, without_reading
+from hofunc.plan.accumulate import accumulated
 from hofunc.plan.blocks import Blocks, Local
 from hofunc.plan.bundle import LEAST, Bundle, Taken
 from hofunc.plan.contract import contracted
 from hofunc.plan.keys import Keys, depends_of
+from hofunc.plan.meetings import Inners, outers_met
 from hofunc.plan.program import Builder
-from hofunc.plan.selections import meeting
 
 Adding = Callable[[Builder, Sequence[Term]], list[Term]]
 Leads = Callable[[Key], bool]
@@ -63,24 +62,15 @@ def substituted(
 ) -> list[Term]:
     """Put inner derivatives into the slots of a block that a node has, one for each; the other slots come first."""
     composed = []
-    terms = _apart(builder, index, key, terms, inners)
+    given = iter(inners)
+    places: Inners = [next(given) if variable == index else [None] for variable in key]
+    terms = outers_met(builder, terms, places)
     for outer, *chosen in product(terms, *inners):
         supply = iter(chosen)
         term = contracted(builder, outer, [next(supply) if variable == index else None for variable in key])
         if term is not None:
             composed.append(term)
     return composed
-
-
-def _apart(
-    builder: Builder, index: int, key: Key, terms: Sequence[Term], inners: Sequence[Sequence[Term]]
-) -> Sequence[Term]:
-    """Return the terms of a block without selections, if these read what inner derivatives read too."""
-    if not any(map(selections_of, terms)):
-        return terms
-    supply = iter(inners)
-    is_outer, _ = meeting(terms, [next(supply) if variable == index else [None] for variable in key])
-    return accumulated(builder, without_reading(builder, terms)) if is_outer else terms
 
 
 def reverse(

@@ -6,24 +6,25 @@ what is read and not over what could have been. Where a dense tensor is asked fo
 in it, by all their indices at once.
 """
 
-from collections.abc import Collection, Iterable, Sequence
-from math import prod
+from collections.abc import Collection, Sequence
 
 import torch
 
+from hofunc import scatter
 from hofunc.algebra.labels import Label, labels_of, shape_of
 from hofunc.algebra.operators import Selection, selection_of, selections_of
 from hofunc.algebra.term import Term, visible
 from hofunc.plan.operators import one_like, transformed
-from hofunc.plan.program import Builder, Register
-from hofunc.views import Labelled, aligned, read, times
+from hofunc.plan.program import Builder
+from hofunc.scatter import Entries, positions, range_like, size_of
+from hofunc.views import Labelled, read
 
 SMALL = 4096  # entries of a matrix that is multiplied by in no longer than it takes to read through indices
 
 
-def is_small(selection: Selection) -> bool:
-    """Tell whether the matrix of a selection has few entries."""
-    return _size(dict.fromkeys(labels_of(selection.factor.axes))) <= SMALL
+def entries_of_matrix(selection: Selection) -> int:
+    """Return how many entries the matrix of a selection has."""
+    return size_of(dict.fromkeys(labels_of(selection.factor.axes)))
 
 
 def can_stay(selection: Selection, shown: Collection[Label]) -> bool:
@@ -67,7 +68,7 @@ def read_through(builder: Builder, operands: Sequence[Labelled], selections: Seq
         taken = [selection for selection in group if not before.keys().isdisjoint(labels_of((selection.target,)))]
         indexed = labels_of(*(selection.indexed for selection in taken))
         after = dict.fromkeys((*(label for label in before if label not in targets), *indexed))
-        if taken and _size(after) < _size(before):
+        if taken and size_of(after) < size_of(before):
             for selection in taken:
                 result = [_read(builder, operand, selection) for operand in result]
     return result
@@ -98,46 +99,16 @@ def solid(builder: Builder, terms: Sequence[Term], shown: Sequence[Label]) -> La
         terms: Terms of which each has selections, or has all the labels.
         shown: The labels of the result, which are visible in all terms.
     """
-    found = [selections_of(term) for term in terms]
-    marked = {*labels_of(*((selection.target, *selection.indexed) for group in found for selection in group))}
-    placed = [label for label in shown if label in marked and label.size > 1]
-    rows = [label for label in shown if label not in marked and label.size > 1]
-    places, vectors = [], []
-    for term, selections in zip(terms, found, strict=True):
-        runs, place = _places(builder, selections, placed)
-        places.append(place)
-        vectors.append(_vectors(builder, term, selections, runs, rows))
-    total = builder.emit(added, prod(label.size for label in placed), len(places), *places, *vectors)
-    sizes = tuple(label.size for label in (*placed, *rows))
-    return Labelled(builder.emit(torch.reshape, total, sizes), (*placed, *rows))
+    return scatter.solid(builder.emit, builder.like(), [entries_of(builder, term) for term in terms], shown)
 
 
-def _places(builder: Builder, selections: Sequence[Selection], placed: Sequence[Label]) -> tuple[list[Label], Register]:
-    """Return what entries run over, and the places of all entries among those of some labels."""
-    owners = {label: selection for selection in selections for label in labels_of((selection.target,))}
-    runs = [label for label in placed if label not in owners]
-    runs += [x for x in dict.fromkeys(labels_of(*(s.indexed for s in selections))) if x not in runs and x.size > 1]
-    parts = []
-    left = [*placed]
-    while left:
-        if left[0] in owners:
-            selection = owners[left[0]]
-            taken = [label for label in labels_of((selection.target,)) if label.size > 1]
-            index, stride = indices(builder, selection), 1
-            for label in reversed(taken):
-                extent, where = label.size, placed.index(label)
-                whole = len(taken) == 1
-                parts.append((index, stride, 0 if whole else extent, _size(placed[where + 1 :])))
-                stride *= extent
-            left = [label for label in left if label not in taken]
-        else:
-            label = left.pop(0)
-            range_ = Labelled(builder.emit(range_like, builder.like(), label.size), (label,))
-            parts.append((range_, 1, 0, _size(placed[placed.index(label) + 1 :])))
-    tensors = [aligned(builder.emit, index, runs) for index, *_ in parts]
-    numbers = tuple(number for _, *numbers in parts for number in numbers)
-    shape = tuple(label.size for label in runs)
-    return runs, builder.emit(flat_places, shape, numbers, *tensors)
+def entries_of(builder: Builder, term: Term) -> Entries:
+    """Return the entries of a contracted term, and the indices that its selections read."""
+    found = selections_of(term)
+    core = tensor_of(term) or Labelled(builder.emit(one_like, builder.like()), ())
+    for selection in found:
+        core = _read(builder, core, selection)
+    return Entries(term.coefficient, core, positions((each.target, indices(builder, each)) for each in found))
 
 
 def indices(builder: Builder, selection: Selection) -> Labelled:
@@ -149,98 +120,3 @@ def indices(builder: Builder, selection: Selection) -> Labelled:
     shape = shape_of(selection.indexed)
     tensor = builder.apply(selection.function, every, selection.args, shape, torch.long)
     return read(builder.emit, tensor, selection.indexed)
-
-
-def _vectors(
-    builder: Builder, term: Term, selections: Sequence[Selection], runs: Sequence[Label], rows: Sequence[Label]
-) -> Register:
-    """Return the entries of a term, those of the rows along the last axis."""
-    given = tensor_of(term) or Labelled(builder.emit(one_like, builder.like()), ())
-    for selection in selections:
-        given = _read(builder, given, selection)
-    labels = (*runs, *rows)
-    tensor = aligned(builder.emit, given, labels)
-    if len(given.labels) < len(labels):
-        tensor = builder.emit(torch.Tensor.expand, tensor, tuple(label.size for label in labels))
-    tensor = builder.emit(torch.reshape, tensor, (_size(runs), _size(rows)))
-    return times(builder.emit, tensor, term.coefficient)
-
-
-def _size(labels: Iterable[Label]) -> int:
-    return prod(label.size for label in labels)
-
-
-def range_like(tensor: torch.Tensor, size: int) -> torch.Tensor:
-    """Return the indices of an axis of some size, on a tensor's device."""
-    return torch.arange(size, device=tensor.device)
-
-
-def flat_places(shape: tuple[int, ...], numbers: tuple[int, ...], *indices: torch.Tensor) -> torch.Tensor:
-    """Return places in the memory of a tensor, of indices along its axes.
-
-    Args:
-        shape: What the indices broadcast to.
-        numbers: For every tensor of indices three numbers: the index is that number of steps, modulo the second one
-            unless that is zero; each skips as many entries as the third says.
-        indices: The tensors.
-    """
-    total: torch.Tensor | None = None
-    for place, index in enumerate(indices):
-        step, extent, stride = numbers[3 * place : 3 * place + 3]
-        steps = index.div(step, rounding_mode="floor").remainder(extent) if extent else index
-        total = steps * stride if total is None else total + steps * stride
-    return torch.zeros(1, dtype=torch.long) if total is None else total.expand(shape).reshape(-1)
-
-
-def added(size: int, count: int, *tensors: torch.Tensor) -> torch.Tensor:
-    """Return zeros to which rows are added at places.
-
-    Args:
-        size: The number of places.
-        count: How many tensors of places there are.
-        tensors: Those, and after them as many tensors of rows.
-    """
-    places, rows = (torch.cat(part) if count > 1 else part[0] for part in (tensors[:count], tensors[count:]))
-    return torch.index_add(rows.new_zeros(size, rows.shape[1]), 0, places, rows)
-
-
-def scratch(count: int, *tensors: torch.Tensor) -> int:
-    """Return the bytes that `added` holds beside zeros and its result: what it lays together."""
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors) if count > 1 else 0
-
-
-def meeting(outers: Sequence[Term], inners: Sequence[Sequence[Term | None]]) -> tuple[bool, list[bool]]:
-    """Tell what of some terms and of those to be put into their slots has to be without selections.
-
-    Where two selections read from one axis that is summed, entries of one meet many of the other, which ones only their
-    indices tell: those terms are to be dense there.
-
-    Returns:
-        Whether the outer terms are among them, and whether those of each slot are.
-    """
-    reading = [
-        [[_is_read(inner, place) for inner in terms if inner is not None] for place in range(len(axes))]
-        for terms, axes in zip(inners, outers[0].slots, strict=True)
-    ]
-    is_outer, are_inner = False, [False] * len(inners)
-    for outer in outers:
-        at: dict[Label, set[int]] = {}
-        for number, axes in enumerate(outer.slots):
-            for place, axis in enumerate(axes):
-                for label in labels_of((axis,)) if any(reading[number][place]) else []:
-                    at.setdefault(label, set()).add(number)
-        own = _targets(outer)
-        for label, numbers in at.items():
-            if label in own or len(numbers) > 1:
-                is_outer = is_outer or label in own
-                are_inner = [found or number in numbers for number, found in enumerate(are_inner)]
-    return is_outer, are_inner
-
-
-def _is_read(term: Term, place: int) -> bool:
-    """Tell whether an axis of the output of a term is what a selection of it reads from."""
-    return not _targets(term).isdisjoint(labels_of((term.out[place],)))
-
-
-def _targets(term: Term) -> set[Label]:
-    return {*labels_of(tuple([selection.target for selection in selections_of(term)]))}

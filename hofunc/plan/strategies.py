@@ -5,7 +5,7 @@ from math import inf
 
 import torch
 
-from hofunc.plan import contraction
+from hofunc.plan import contraction, selections
 from hofunc.plan.ablation import ABLATIONS
 from hofunc.plan.activity import settled
 from hofunc.plan.blocks import Blocks, Local
@@ -28,7 +28,13 @@ def strategies_of(wanted: Wanted) -> tuple[str, ...]:
 
 
 def propagated(
-    lowered: Lowered, local: dict[int, Local], wanted: Wanted, strategy: str, most_steps: float = inf
+    lowered: Lowered,
+    local: dict[int, Local],
+    wanted: Wanted,
+    strategy: str,
+    most_steps: float = inf,
+    *,
+    keeps_indices: bool = False,
 ) -> tuple[Builder, Blocks]:
     """Return the blocks of a strategy and the builder that has their steps.
 
@@ -38,12 +44,14 @@ def propagated(
         wanted: What is asked for.
         strategy: One of those by which it can be computed, or of ABLATIONS.
         most_steps: How many steps it may take.
+        keeps_indices: Whether terms are to read through indices, however few, rather than to multiply by zeros.
 
     Raises:
         DirectionsError: It does not apply.
         TooManyStepsError: It takes more steps.
     """
-    builder = Builder(lowered, computing_dtype(lowered), most_steps)
+    small = 0 if keeps_indices else selections.SMALL
+    builder = Builder(lowered, computing_dtype(lowered), most_steps, small)
     directional = is_directional(wanted, strategy)
     local = {
         node: {key: [interned(builder, term) for term in terms] for key, terms in blocks.items()}

@@ -175,8 +175,9 @@ def _varying(graph: Graph, asked: _Asked) -> Mapping[Spot, float]:
 def _made(graph: Graph, values: Sequence[torch.Tensor], asked: _Asked, spots: tuple[Spot, ...]) -> Planned:
     """Plan, and keep the plan."""
     family = _noted(graph, asked)
-    lowered = lower(graph, values, highest(asked.wanted))
-    decided = Decided(lowered)
+    lowered = recorded = lower(graph, values, highest(asked.wanted))
+    if not asked.replayed and not any(map(is_fake, values)):
+        lowered = lowered._replace(values=_values(graph, values))
     if asked.replayed:
         origins = tuple(
             origin if isinstance(origin, torch.Tensor) else index for index, origin in enumerate(lowered.origins)
@@ -197,6 +198,7 @@ def _made(graph: Graph, values: Sequence[torch.Tensor], asked: _Asked, spots: tu
         made, *_ = plan(
             lowered, asked.wanted, compact=asked.compact, strategy=asked.strategy, limits=asked.limits, peak=peak
         )
+    decided = Decided(recorded._replace(decided=made.lowered.decided))
     with _lock:
         checked = _checked.setdefault(graph, WeakSet())
         _bounded(_checked)
@@ -204,6 +206,11 @@ def _made(graph: Graph, values: Sequence[torch.Tensor], asked: _Asked, spots: tu
     if any(map(is_fake, values)):  # of which a plan may hold some
         return result
     return _keep(key, result)
+
+
+def _values(graph: Graph, values: Sequence[torch.Tensor]) -> Mapping[int, torch.Tensor]:
+    """Return the values by which planning may go: of what is not differentiated, integers."""
+    return {n.number: values[n.number] for n in graph.nodes if not n.active and n.dtype in (torch.long, torch.int)}
 
 
 def _noted(graph: Graph, asked: _Asked) -> Family:

@@ -3,27 +3,31 @@
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 
-from hofunc.algebra.term import Factor, Term
+from hofunc.algebra.operators import sources, with_sources
+from hofunc.algebra.term import Term
 from hofunc.derivative import Derivative
 from hofunc.errors import HofuncError, UntracedError
 from hofunc.graph.identity import is_fake
-from hofunc.graph.node import CONSTANT, NUMBER
+from hofunc.graph.lines import Lines, is_detecting, undetected
+from hofunc.graph.node import CONSTANT, NUMBER, Graph
 from hofunc.graph.record import Recording, replay
-from hofunc.graph.standin import batches_of, in_batches
+from hofunc.graph.standin import batches_of, in_batches, is_wrapper, stand_in
 from hofunc.graph.world import without_autocast
 from hofunc.plan.blueprint import Blueprint, Limits
 from hofunc.plan.operators import zeros
-from hofunc.plan.wanted import Contractions, Wanted, blocks_of
+from hofunc.plan.wanted import Contractions, Wanted, blocks_of, highest
 from hofunc.rules.lower import Lowered
 from hofunc.rules.numbers import as_tensors, number_at
+from hofunc.run.anomaly import Search, first_kind, kind_of, refuse
 from hofunc.run.arrange import Arrangement, arranged, block_of
 from hofunc.run.cache import planned
 from hofunc.run.executor import Runner
+from hofunc.trees import tree_flatten
 from hofunc.views import Emit, run_now
 
 _NOBODY: WeakSet[Any] = WeakSet()
@@ -106,10 +110,10 @@ class Evaluation(NamedTuple):
 
     def _real(self, term: Term, order: Sequence[int]) -> Term:
         """Put tensors in place of the places in a term, and its slots in the order asked for."""
-        cores = (in_batches(self.results[factor.source], self.batches) for factor in term.factors)
-        factors = tuple(Factor(core, factor.axes) for core, factor in zip(cores, term.factors, strict=True))
-        slots = tuple(term.slots[order.index(slot)] for slot in range(len(order)))
-        return term._replace(factors=factors, slots=slots)
+        places = sources((term,))
+        tensors = (in_batches(self.results[place], self.batches) for place in places)
+        (found,) = with_sources((term,), tensors)
+        return found._replace(slots=tuple([term.slots[order.index(slot)] for slot in range(len(order))]))
 
 
 def evaluate(
@@ -137,7 +141,7 @@ def evaluate(
         UntracedError: What it needs has no values or no sizes, as torch traces.
     """
     try:
-        return _evaluated(recording, inputs, outputs, wanted, compact, strategy, limits)
+        found = _evaluated(recording, inputs, outputs, wanted, compact, strategy, limits)
     except (AssertionError, RuntimeError, TypeError) as error:  # of torch, in which each means this in some place
         abstract = next(filter(None, map(_abstract, recording.values)), None)
         if abstract is None or isinstance(error, HofuncError):
@@ -148,6 +152,61 @@ def evaluate(
             expected="tensors with values and sizes",
             remedy="Make a plan from real tensors before, and call it there.",
         ) from error
+    if is_detecting():
+        undetected(_check_finite, recording, found, outputs, highest(wanted))
+    return found
+
+
+def _check_finite(recording: Recording, found: Evaluation, outputs: int, order: int) -> None:
+    """Check that what a function returned, and its derivatives, are finite.
+
+    Raises:
+        AnomalyError: They are not.
+    """
+    kinds = [kind_of(tensor) for tensor in found.tensors[:outputs]]
+    output = next((place for place, kind in enumerate(kinds) if kind is not None), None)
+    if output is None and first_kind(_numbers_of(found)) is None:
+        return
+    graph, values = recording.graph, recording.values
+    if recording.wrappers is not None:
+        known = {node.number: values[node.number] for node in graph.nodes if node.op is CONSTANT}
+        values = without_autocast(replay, graph, recording.wrappers, known)
+    refuse_where(graph._replace(outputs=graph.outputs[:outputs]), values, order, recording.lines, output)
+
+
+def refuse_where(
+    graph: Graph, values: Sequence[torch.Tensor], order: int, lines: Lines, output: int | None
+) -> NoReturn:
+    """Raise the error that names where what is not finite arose.
+
+    Args:
+        graph: The graph.
+        values: The value of each of its nodes.
+        order: The highest order of derivatives that was computed.
+        lines: Which lines computed which nodes.
+        output: Which output is not finite; None for a derivative.
+
+    Raises:
+        AnomalyError: Always.
+    """
+    search = Search(graph, values, order, _derivatives_of)
+    refuse(search, None if output is None else graph.outputs[output], lines)
+
+
+def _derivatives_of(graph: Graph, values: Sequence[torch.Tensor], order: int) -> Sequence[torch.Tensor]:
+    """Return what derivatives of a graph by its active inputs consist of, of all orders up to one."""
+    plain = [stand_in(value)[0] if is_wrapper(value) else value for value in values]
+    wrappers = [values[number] for number in graph.inputs] if any(map(is_wrapper, values)) else None
+    inputs = [values[number] for number in graph.inputs if graph.nodes[number].active]
+    recording = Recording(graph, plain, [], tree_flatten(())[1], wrappers)
+    orders = tuple(range(1, order + 1))
+    return _numbers_of(_evaluated(recording, inputs, len(graph.outputs), orders, True, "auto", Limits()))
+
+
+def _numbers_of(found: Evaluation) -> list[torch.Tensor]:
+    """Return the tensors that derivatives consist of, and one of the coefficients of terms."""
+    coefficients = [term.coefficient for terms in found.plan.terms.values() for term in terms]
+    return [*found.results, torch.tensor(coefficients, dtype=torch.float64)]
 
 
 def _abstract(value: torch.Tensor) -> str | None:

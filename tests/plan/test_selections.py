@@ -5,7 +5,9 @@ import torch
 from hofunc.algebra.labels import Axes, Label, Segment, full
 from hofunc.algebra.operators import Map, Selection, selection_of
 from hofunc.algebra.term import Factor, Term
-from hofunc.plan.selections import added, can_stay, entries, flat_places, meeting, without_selections
+from hofunc.plan.meetings import meeting
+from hofunc.plan.selections import can_stay, entries, without_selections
+from hofunc.scatter import added, flat_places
 
 READ, ADD = Map(len, abs, ("i",), selects=True), Map(abs, len, ("i",), adds=True)
 OTHER = Map(len, abs, ("j",), selects=True)
@@ -66,10 +68,10 @@ def test_two_selections_of_one_axis_that_is_summed_meet() -> None:
 
 def test_places_are_those_in_the_memory_of_the_result() -> None:
     rows, columns = torch.tensor([2, 0, 1]), torch.tensor([[1], [3]])
-    got = flat_places((2, 3), (1, 0, 4, 1, 0, 1), rows, columns)
+    got = flat_places((2, 3), (1, 0, 4, 1, 0, 1), rows, rows, columns)
     torch.testing.assert_close(got, torch.tensor([9, 1, 5, 11, 3, 7]))
     pairs = torch.tensor([5, 2])  # of an axis of 2 x 3, of which the second comes first
-    got = flat_places((2,), (3, 2, 1, 1, 3, 2), pairs, pairs)
+    got = flat_places((2,), (3, 2, 1, 1, 3, 2), pairs, pairs, pairs)
     torch.testing.assert_close(got, torch.tensor([1 + 2 * 2, 0 + 2 * 2]))
 
 

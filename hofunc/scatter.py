@@ -1,0 +1,161 @@
+"""Entries at places that indices tell: of terms that read axes through tensors of indices, and how they are added up.
+
+Each function takes `emit`, as in `hofunc.views`; ``like`` is a tensor on the device of the entries.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+import torch
+
+from hofunc.algebra.labels import Axis, Label, labels_of
+from hofunc.algebra.operators import Indices
+from hofunc.algebra.term import Term
+from hofunc.views import Emit, Labelled, aligned, times
+
+
+class Position(NamedTuple):
+    """The index of a label: ``where // step % extent``, or without the remainder where the extent is zero."""
+
+    where: Labelled
+    step: int = 1
+    extent: int = 0
+
+
+class Entries(NamedTuple):
+    """What a term has entries of.
+
+    Attributes:
+        coefficient: What they are multiplied by.
+        core: The entries.
+        positions: For every label that is read through indices, where its index is; the core does not bear it.
+    """
+
+    coefficient: float
+    core: Labelled
+    positions: Mapping[Label, Position]
+
+    def runs(self) -> list[Label]:
+        """Return the labels that the indices run over."""
+        labels = (label for position in self.positions.values() for label in position.where.labels)
+        return [*dict.fromkeys(labels)]
+
+
+def positions(reads: Iterable[tuple[Axis, Labelled]]) -> dict[Label, Position]:
+    """Return the positions of the labels of axes, each of which is read at indices."""
+    found = {}
+    for axis, where in reads:
+        labels = [label for label in labels_of((axis,)) if label.size > 1]
+        step = 1
+        for label in reversed(labels):
+            found[label] = Position(where, step, label.size if len(labels) > 1 else 0)
+            step *= label.size
+    return found
+
+
+def core_of(term: Term) -> Labelled | None:
+    """Return the core of a term, None if it has none, which is one everywhere."""
+    for source, axes in term.factors:
+        if not isinstance(source, Indices):
+            return Labelled(source, tuple(labels_of(axes)))
+    return None
+
+
+def reads_of(term: Term) -> list[tuple[Axis, Labelled]]:
+    """Return the axes of a term that are read through indices, and these."""
+    reads = [(axes, source.tensor) for source, axes in term.factors if isinstance(source, Indices)]
+    return [(target, Labelled(tensor, tuple(labels_of(tuple(own))))) for (target, *own), tensor in reads]
+
+
+def entries_of(term: Term, one: Labelled) -> Entries:
+    """Return the entries of a term, and where they are; one stands for a core where there is none."""
+    return Entries(term.coefficient, core_of(term) or one, positions(reads_of(term)))
+
+
+def solid(emit: Emit, like: Any, terms: Sequence[Entries], shown: Sequence[Label]) -> Labelled:
+    """Return the sum of terms as a tensor that runs over some labels, adding all entries to their places in it."""
+    marked = {label for term in terms for label in (*term.positions, *term.runs())}
+    placed = [label for label in shown if label in marked and label.size > 1]
+    rows = [label for label in shown if label not in marked and label.size > 1]
+    strides = [(label, size_of(placed[place + 1 :])) for place, label in enumerate(placed)]
+    places, vectors = [], []
+    for term in terms:
+        runs = [label for label in placed if label not in term.positions]
+        runs += [label for label in term.runs() if label not in runs]
+        places.append(places_of(emit, like, term, runs, strides))
+        vectors.append(emit(torch.reshape, values(emit, term, [*runs, *rows]), (size_of(runs), size_of(rows))))
+    total = emit(added, size_of(placed), len(places), *places, *vectors)
+    sizes = tuple(label.size for label in (*placed, *rows))
+    return Labelled(emit(torch.reshape, total, sizes), (*placed, *rows))
+
+
+def places_of(emit: Emit, like: Any, term: Entries, runs: Sequence[Label], strides: Iterable[tuple[Label, int]]) -> Any:
+    """Return the sum of the indices of labels, each times its stride, for all entries, which run over some labels."""
+    tensors, numbers = [], []
+    for label, stride in strides:
+        position = term.positions.get(label)
+        if position is None:
+            position = Position(Labelled(emit(range_like, like, label.size), (label,)))
+        tensors.append(aligned(emit, position.where, runs))
+        numbers += [position.step, position.extent, stride]
+    return emit(flat_places, tuple(label.size for label in runs), tuple(numbers), like, *tensors)
+
+
+def values(emit: Emit, term: Entries, labels: Sequence[Label]) -> Any:
+    """Return the entries of a term as a tensor that runs over labels, which are all that it has."""
+    tensor = aligned(emit, term.core, labels)
+    if len(term.core.labels) < len(labels):
+        tensor = emit(torch.Tensor.expand, tensor, tuple(label.size for label in labels))
+    return times(emit, tensor, term.coefficient)
+
+
+def size_of(labels: Iterable[Label]) -> int:
+    """Return how many entries a tensor has that runs over labels."""
+    return prod(label.size for label in labels)
+
+
+def range_like(tensor: torch.Tensor, size: int) -> torch.Tensor:
+    """Return the indices of an axis of some size, on a tensor's device."""
+    return torch.arange(size, device=tensor.device)
+
+
+def flat_places(
+    shape: tuple[int, ...], numbers: tuple[int, ...], like: torch.Tensor, *indices: torch.Tensor
+) -> torch.Tensor:
+    """Return places in the memory of a tensor, of indices along its axes.
+
+    Args:
+        shape: What the indices broadcast to.
+        numbers: For every tensor of indices three numbers: the index is that number of steps, modulo the second one
+            unless that is zero; each skips as many entries as the third says.
+        like: A tensor of the device of the places.
+        indices: The tensors.
+    """
+    total: torch.Tensor | None = None
+    for place, index in enumerate(indices):
+        step, extent, stride = numbers[3 * place : 3 * place + 3]
+        steps = index if step == 1 else index.div(step, rounding_mode="floor")
+        steps = steps.remainder(extent) if extent else steps
+        steps = steps if stride == 1 else steps * stride
+        total = steps if total is None else total + steps
+    if total is None:
+        total = torch.zeros((), dtype=torch.long, device=like.device)
+    return total.expand(shape).reshape(-1)
+
+
+def added(size: int, count: int, *tensors: torch.Tensor) -> torch.Tensor:
+    """Return zeros to which rows are added at places.
+
+    Args:
+        size: The number of places.
+        count: How many tensors of places there are.
+        tensors: Those, and after them as many tensors of rows.
+    """
+    places, rows = (torch.cat(part) if count > 1 else part[0] for part in (tensors[:count], tensors[count:]))
+    return torch.index_add(rows.new_zeros(size, rows.shape[1]), 0, places, rows)
+
+
+def scratch(count: int, *tensors: torch.Tensor) -> int:
+    """Return the bytes that `added` holds beside zeros and its result: what it lays together."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors) if count > 1 else 0
