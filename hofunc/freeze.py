@@ -225,7 +225,7 @@ def _completed(request: Request, taken: _Taken, chosen: Blueprint) -> tuple[Prog
     places = recording.graph.outputs
     inputs = [recording.values[number] for number in graph.inputs[: len(taken.active)]]
     values = [recording.values[place] for place in places]
-    evaluation = Evaluation(chosen, whole.outputs, values, inputs, {}, whole.emit)
+    evaluation = Evaluation(chosen, taken.wanted, whole.outputs, values, inputs, {}, whole.emit)
     leaves, spec = tree_flatten(request.assemble([whole.value(place) for place in places], recording, evaluation))
     tensors = [leaf for leaf in leaves if isinstance(leaf, Register)]
     outputs = [*tensors, *(whole.guard(*reading) for reading in taken.readings)]

@@ -23,14 +23,16 @@ from hofunc.arguments import (
     split,
 )
 from hofunc.callable_plan import Plan
+from hofunc.chosen import BlocksAsked, Choice, GroupsAsked, Which, checked
 from hofunc.complex_tensors import Blocks, is_complex, taken_apart
 from hofunc.freeze import Request, freeze
 from hofunc.graph.asking import recorded, source_of
 from hofunc.graph.draws import drawn_again
 from hofunc.graph.record import Recording
 from hofunc.graph.uncollected import uncollected
+from hofunc.internals import TreeSpec
 from hofunc.plan.blueprint import Blueprint, Limits
-from hofunc.plan.wanted import Wanted
+from hofunc.plan.wanted import Wanted, blocks_of
 from hofunc.run.evaluate import Evaluation, Run, evaluate
 from hofunc.run.nest import nested
 from hofunc.run.pieces import Piece, pieces_of
@@ -59,6 +61,8 @@ def hod(
     out: Stream | None = None,
     strict: bool = False,
     holomorphic: bool = False,
+    blocks: BlocksAsked = "all",
+    groups: GroupsAsked | None = None,
 ) -> "Transform":
     """Return a function that computes the exact derivative of f of the given order.
 
@@ -100,20 +104,30 @@ def hod(
             does not depend on an input, is an error.
         holomorphic: Whether f is a holomorphic function of complex tensors, of which to return complex derivatives of
             shape (*out, *in, *in, ...); derivatives of all orders up to the given one are then checked to have those.
+        blocks: Which blocks of the derivative to compute, and nothing else; see docs/blocks.md. A block is the
+            derivative by one choice of tensors for the slots. ``"all"``; ``"diagonal"``, those by one tensor alone; or
+            a list of tuples of order many entries, such as ``[("w", "w"), ("w", "b")]``. An entry is the number of a
+            positional argument as in argnums, a name as in wrt, a key, or a tuple of these, a path such as
+            ``("layers", 0, "w")`` or ``(0, "w")``; it stands for all tensors below it. A path that begins with neither
+            a number nor a name in wrt lies in the only argument that has it.
+        groups: In place of blocks, a list of groups of entries, such as ``[["w", "b"], ["v"]]``: the blocks whose slots
+            are all of one group.
 
     Returns:
         Function with f's signature. Its result nests as that of order nested ``torch.func.jacrev`` does: the
         structure of the output, in it that of the arguments for the first slot, in that for the second, and so on;
-        a pair with what f returned beside it if has_aux. Blocks that are equal by Schwarz's theorem, up to the order
-        of their slots, share memory. Dtype and device are those of the output, but a compact derivative of a complex
-        one is that of its parts, a real tensor of shape (*out, 2). Tensors are of no subclass. Under vmap f draws
-        random numbers as the randomness of the vmap says.
+        a pair with what f returned beside it if has_aux. In the structure of the output there is, for
+        ``blocks="diagonal"``, that of the arguments once; for a list of blocks a tuple of them, each nested by the
+        structures of its entries in turn; and for groups a tuple too, of what argnums=group would give. Blocks that
+        are equal by Schwarz's theorem, up to the order of their slots, share memory. Dtype and device are those of the
+        output, but a compact derivative of a complex one is that of its parts, a real tensor of shape (*out, 2).
+        Tensors are of no subclass. Under vmap f draws random numbers as the randomness of the vmap says.
 
     Raises:
         ArgumentError: An argument is not as described, f returns anything but floating-point or complex tensors, an
             input has more directions than the strategy that is asked for can take, the limits cannot be kept to, an
-            output does not depend on an input and strict forbids it, or f has no complex derivative and holomorphic
-            asks for it.
+            output does not depend on an input and strict forbids it, an entry of blocks or groups names nothing or is
+            not clear, or f has no complex derivative and holomorphic asks for it.
         MutationError: f writes to an input or to a captured tensor.
         BranchError: f branches on a value that an outer vmap batches.
         UntracedError: f uses a custom autograd.Function, a hook, or torch.autograd.grad without create_graph, or a
@@ -133,9 +147,15 @@ def hod(
         >>> hofunc.hod(lambda w, x: (w @ x).exp(), argnums=(0, 1))(torch.zeros(2), torch.ones(2))[0][1]
         tensor([[1., 0.],
                 [0., 1.]])
+        >>> by_each = hofunc.hod(lambda p: (p["w"].square() * p["b"].exp()).sum(), blocks="diagonal")
+        >>> by_each({"w": torch.ones(2), "b": torch.tensor(0.0)})
+        {'w': tensor([[2., 0.],
+                [0., 2.]]), 'b': tensor(2.)}
     """
-    limits = Limits(chunk_size, max_bytes)
-    options = _checked("hod", f, order, argnums, wrt, has_aux, layout, strategy, limits, out, strict, holomorphic)
+    limits, which = Limits(chunk_size, max_bytes), Which(blocks, groups)
+    options = _checked(
+        "hod", f, order, argnums, wrt, has_aux, layout, strategy, limits, out, strict, holomorphic, which
+    )
     return Transform(f, options, _orders(order, options), _highest)
 
 
@@ -153,6 +173,8 @@ def derivatives(
     out: Stream | None = None,
     strict: bool = False,
     holomorphic: bool = False,
+    blocks: BlocksAsked = "all",
+    groups: GroupsAsked | None = None,
 ) -> "Transform":
     """Return a function that computes f and its derivatives of every order up to the given one, from one recording.
 
@@ -169,6 +191,9 @@ def derivatives(
         out: As for `hod`.
         strict: As for `hod`.
         holomorphic: As for `hod`.
+        blocks: As for `hod`, but a tuple may have any number of entries from one to order: each order has the blocks
+            with as many.
+        groups: As for `hod`.
 
     Returns:
         Function with f's signature; its result is the tuple (value, derivative of order 1, ..., of the given order),
@@ -185,9 +210,9 @@ def derivatives(
         >>> value, slope, curvature
         (tensor(0.), tensor(1.), tensor(-0.))
     """
-    limits = Limits(chunk_size, max_bytes)
+    limits, which = Limits(chunk_size, max_bytes), Which(blocks, groups)
     options = _checked(
-        "derivatives", f, order, argnums, wrt, has_aux, layout, strategy, limits, out, strict, holomorphic
+        "derivatives", f, order, argnums, wrt, has_aux, layout, strategy, limits, out, strict, holomorphic, which
     )
     return Transform(f, options, tuple(range(1, order + 1)), lambda value, computed: (value, *computed))
 
@@ -205,6 +230,8 @@ def jacobian(
     out: Stream | None = None,
     strict: bool = False,
     holomorphic: bool = False,
+    blocks: BlocksAsked = "all",
+    groups: GroupsAsked | None = None,
 ) -> "Transform":
     """Return a function that computes the Jacobian of f: `hod` of order 1, with the same arguments and errors.
 
@@ -213,8 +240,10 @@ def jacobian(
         tensor([[2., 0.],
                 [0., 4.]])
     """
-    limits = Limits(chunk_size, max_bytes)
-    options = _checked("jacobian", f, 1, argnums, wrt, has_aux, layout, strategy, limits, out, strict, holomorphic)
+    limits, which = Limits(chunk_size, max_bytes), Which(blocks, groups)
+    options = _checked(
+        "jacobian", f, 1, argnums, wrt, has_aux, layout, strategy, limits, out, strict, holomorphic, which
+    )
     return Transform(f, options, (1,), _highest)
 
 
@@ -231,6 +260,8 @@ def hessian(
     out: Stream | None = None,
     strict: bool = False,
     holomorphic: bool = False,
+    blocks: BlocksAsked = "all",
+    groups: GroupsAsked | None = None,
 ) -> "Transform":
     """Return a function that computes the Hessian of f: `hod` of order 2, with the same arguments and errors.
 
@@ -240,8 +271,10 @@ def hessian(
                 [3., 0., 1.],
                 [2., 1., 0.]])
     """
-    limits = Limits(chunk_size, max_bytes)
-    options = _checked("hessian", f, 2, argnums, wrt, has_aux, layout, strategy, limits, out, strict, holomorphic)
+    limits, which = Limits(chunk_size, max_bytes), Which(blocks, groups)
+    options = _checked(
+        "hessian", f, 2, argnums, wrt, has_aux, layout, strategy, limits, out, strict, holomorphic, which
+    )
     return Transform(f, options, _orders(2, options), _highest)
 
 
@@ -263,6 +296,7 @@ class Options(NamedTuple):
     strict: bool
     holomorphic: bool
     parameters: tuple[str, ...] = ()
+    chosen: Choice | None = None
 
     @property
     def taps(self) -> tuple[str, ...]:
@@ -284,13 +318,15 @@ def _checked(
     out: Stream | None,
     strict: bool,
     holomorphic: bool,
+    which: Which,
 ) -> Options:
     check_transform(name, f, order, argnums, layout, strategy, holomorphic)
     check_out(name, out, layout)
     check_limits(name, limits.chunk_size, limits.max_bytes)
     variables, parameters = (argnums, ()) if wrt is None else named_variables(name, f, wrt, argnums)
+    chosen = checked(name, which, order, all_orders=name == "derivatives", orders_below=holomorphic)
     is_compact = layout == "compact"
-    return Options(name, variables, has_aux, is_compact, strategy, limits, out, strict, holomorphic, parameters)
+    return Options(name, variables, has_aux, is_compact, strategy, limits, out, strict, holomorphic, parameters, chosen)
 
 
 def _orders(order: int, options: Options) -> tuple[int, ...]:
@@ -316,16 +352,16 @@ class Transform:
         self._known = Known()
         update_wrapper(self, f, assigned=("__module__", "__name__", "__qualname__"), updated=())
 
+    @uncollected
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Record f at the arguments and return its derivatives; for errors see `hod`."""
         if not self._options.taps and not is_tapping():
-            return self._at_once(args, kwargs)
+            return self._called(args, kwargs)
         with counted_once():
-            return self._known.settled(self._options.name, args, kwargs, lambda: self._at_once(args, kwargs))
+            return self._known.settled(self._options.name, args, kwargs, lambda: self._called(args, kwargs))
 
-    @uncollected
-    def _at_once(self, args: tuple, kwargs: dict) -> Any:
-        """Compute all derivatives by one plan."""
+    def _called(self, args: tuple, kwargs: dict) -> Any:
+        """Compute all derivatives, see above."""
         arguments = self._split(args, kwargs)
         function = partial(arguments.called, self._outputs)
         call, source = (arguments.leaves, arguments.rest), source_of(self._f)
@@ -343,6 +379,7 @@ class Transform:
             evaluation.checked.add(source)
         return self._assembled([_value(tensor) for tensor in evaluation.tensors], recording, arguments, evaluation)
 
+    @uncollected
     def pieces(self, *args: Any, **kwargs: Any) -> Iterator[Piece]:
         """Record f at the arguments and return an iterator over its dense derivatives, some coordinates at a time.
 
@@ -363,12 +400,6 @@ class Transform:
         Cost:
             As of a call; a piece takes what a product of the derivative with a vector takes, for each coordinate.
         """
-        with counted_once():
-            return self._known.settled(self._options.name, args, kwargs, lambda: self._in_pieces(args, kwargs))
-
-    @uncollected
-    def _in_pieces(self, args: tuple, kwargs: dict) -> Iterator[Piece]:
-        """Return an iterator over derivatives, see above."""
         options, arguments = self._options, self._split(args, kwargs)
         check_alone(options.name, "pieces", arguments.leaves)
         call = (arguments.leaves, arguments.rest)
@@ -390,11 +421,12 @@ class Transform:
         parts: Sequence[Sequence[Any]],
         outputs: Sequence[torch.Tensor],
         values: Sequence[Any],
-        inputs: Sequence[torch.Tensor],
+        arguments: Arguments,
     ) -> list[list[Any]]:
         """Put together dense derivatives by parts, given in a list for every order."""
+        inputs, wanted = arguments.leaves, self._wanted(None, arguments)
         orders = [
-            [*product(range(len(outputs)), product(range(len(inputs)), repeat=order))]  # what each is a derivative of
+            [*product(range(len(outputs)), blocks_of(wanted, order, len(inputs)))]  # what each is a derivative of
             for order in self._orders
         ]
         found = dict(zip(chain.from_iterable(orders), chain.from_iterable(parts), strict=True))
@@ -403,6 +435,14 @@ class Transform:
         dims = [each.dim() for each in inputs]
         blocks = Blocks(emit, lambda output, slots: found[output, tuple(slots)], values, forms, dims, name)
         return [[blocks.block(output, slots) for output, slots in order] for order in orders]
+
+    def _nested(self, parts: Sequence[Sequence[Any]], spec: TreeSpec, arguments: Arguments) -> list[Any]:
+        """Nest the blocks of every order, given the structure of what f returned."""
+        orders = zip(parts, self._orders, strict=True)
+        if self._options.chosen is None:
+            return [nested(blocks, [spec, *[arguments.spec] * order]) for blocks, order in orders]
+        asked = self._options.chosen.asked(arguments)
+        return [asked.nested(blocks, order, spec) for blocks, order in orders]
 
     @uncollected
     def plan(self, *args: Any, **kwargs: Any) -> Plan:
@@ -479,9 +519,10 @@ class Transform:
         )
         return evaluation if out is None else evaluation._replace(emit=without_memory)
 
-    def _wanted(self, _output: Any, _arguments: Arguments) -> Wanted:
+    def _wanted(self, _output: Any, arguments: Arguments) -> Wanted:
         """Return what is asked for, given what f returned to be differentiated, and what it was called with."""
-        return self._orders
+        chosen = self._options.chosen
+        return self._orders if chosen is None else chosen.asked(arguments).wanted
 
     def _split(self, args: tuple, kwargs: dict) -> Arguments:
         """Take the arguments of a call apart, and check them."""
@@ -540,9 +581,8 @@ class Transform:
         blocks: Sequence[Sequence[Any]] = [listed(order) for order in self._orders]
         if returned is not None and not self._options.compact:
             outputs = tree_flatten(tree_unflatten(recording.leaves, recording.spec)[1][1])[0]
-            blocks = self._put_together(evaluation.emit, blocks, outputs, tensors, evaluation.inputs)
-        orders = zip(blocks, self._orders, strict=True)
-        computed = [nested(each, [spec, *[arguments.spec] * order]) for each, order in orders]
+            blocks = self._put_together(evaluation.emit, blocks, outputs, tensors, arguments)
+        computed = self._nested(blocks, spec, arguments)
         chosen = self._choose(value if returned is None else returned, computed)
         return (chosen, aux) if self._options.has_aux else chosen
 

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
+from itertools import chain
 from math import prod
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
@@ -14,6 +14,7 @@ from hofunc.algebra.extents import plain
 from hofunc.algebra.operators import Indices, selections_of
 from hofunc.algebra.partitions import Key
 from hofunc.algebra.term import Factor, Term
+from hofunc.graph.node import Graph
 from hofunc.plan.accumulate import accumulated, dense
 from hofunc.plan.blocks import Blocks
 from hofunc.plan.chunks import Chunks, chunked
@@ -23,7 +24,7 @@ from hofunc.plan.program import Builder, Part, Program, Register, memory_of
 from hofunc.plan.rows import number_of_rows, unmarked
 from hofunc.plan.selections import entries_of, indices
 from hofunc.plan.tracing import traced
-from hofunc.plan.wanted import Contractions, Wanted
+from hofunc.plan.wanted import Chosen, Contractions, Wanted, blocks_of, orders_of
 from hofunc.rules.lower import Lowered
 from hofunc.views import each
 
@@ -94,13 +95,20 @@ def zero_bytes(made: Blueprint, wanted: Wanted) -> int:
             if (output, (number,)) not in made.dense:
                 total += prod(int(sizes[name]) for name in contraction.result) * graph.nodes[output].dtype.itemsize
         return total
-    inputs = [number for number in graph.inputs if graph.nodes[number].active]
     for output in graph.outputs:
-        for key in (key for order in wanted for key in product(inputs, repeat=order)):
+        for key in _listed(graph, wanted):
             if (output, key) not in made.dense and (output, tuple(sorted(key))) not in made.dense:
                 counts = (prod(graph.nodes[number].shape) for number in (output, *key))
                 total += prod(map(int, counts)) * graph.nodes[output].dtype.itemsize
     return total
+
+
+def _listed(graph: Graph, wanted: Sequence[int] | Chosen) -> list[Key]:
+    """List the inputs of the slots of every block that is returned, for one output."""
+    active = [number for number in graph.inputs if graph.nodes[number].active]
+    inputs = graph.inputs if isinstance(wanted, Chosen) else active
+    blocks = chain(*(blocks_of(wanted, order, len(inputs)) for order in orders_of(wanted)))
+    return [tuple([inputs[number] for number in block]) for block in blocks]
 
 
 Peak = Callable[[Blueprint], int]

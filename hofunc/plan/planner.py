@@ -19,7 +19,7 @@ from hofunc.plan.program import TooManyStepsError, device_of
 from hofunc.plan.rates import rates_of
 from hofunc.plan.rows import number_of_rows, with_rows
 from hofunc.plan.strategies import is_directional, propagated, strategies_of
-from hofunc.plan.wanted import Contractions, Wanted, highest
+from hofunc.plan.wanted import Chosen, Contractions, Wanted, highest
 from hofunc.rules.lower import Lowered
 from hofunc.rules.settle import settling
 
@@ -120,9 +120,18 @@ def rival(best: Blueprint, wanted: Wanted, *, compact: bool, strategy: str, limi
     return made
 
 
+def _narrowed(lowered: Lowered, wanted: Wanted) -> Lowered:
+    """Return the graph, in which an input that is in no block that is asked for is none to differentiate by."""
+    if not isinstance(wanted, Chosen):
+        return lowered
+    graph = wanted.narrowed(lowered.graph)
+    rules = {number: rule for number, rule in lowered.rules.items() if graph.nodes[number].active}
+    return lowered._replace(graph=graph, rules=rules)
+
+
 def _with_rows(lowered: Lowered, wanted: Wanted) -> Lowered:
-    """Return the graph with the axes of rows marked, those of operands too."""
-    lowered = with_rows(lowered)
+    """Return the graph with the axes of rows marked, those of operands too, of what is asked for alone."""
+    lowered = with_rows(_narrowed(lowered, wanted))
     return lowered._replace(graph=wanted.marked(lowered.graph)) if isinstance(wanted, Contractions) else lowered
 
 

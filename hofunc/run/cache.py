@@ -181,7 +181,8 @@ def _made(graph: Graph, values: Sequence[torch.Tensor], asked: _Asked, spots: tu
     key = (graph, asked)
     with _lock:
         variants = [*_variants(_plans.get(key))]
-    if not asked.replayed and not any(map(is_fake, values)) and not any(made.decided.goes_by for made in variants):
+    have_changed = any(made.decided.goes_by and not made.decided.holds(values) for made in variants)
+    if not asked.replayed and not have_changed and not any(map(is_fake, values)):
         lowered = lowered._replace(values=_values(graph, values))
     if asked.replayed:
         origins = tuple(

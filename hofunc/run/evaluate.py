@@ -1,6 +1,6 @@
 """Evaluating a recorded call: its plan, run on its values or on a replay of them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
@@ -20,7 +20,7 @@ from hofunc.graph.standin import batches_of, in_batches, is_wrapper, stand_in
 from hofunc.graph.world import without_autocast
 from hofunc.plan.blueprint import Blueprint, Limits
 from hofunc.plan.operators import zeros
-from hofunc.plan.wanted import Contractions, Wanted, highest
+from hofunc.plan.wanted import Contractions, Wanted, blocks_of, highest
 from hofunc.rules.lower import Lowered
 from hofunc.rules.numbers import as_tensors, number_at
 from hofunc.run.anomaly import Search, first_kind, kind_of, refuse
@@ -43,6 +43,7 @@ class Evaluation(NamedTuple):
 
     Attributes:
         plan: The plan.
+        wanted: What it was asked for.
         results: What its program returned.
         tensors: The tensors that f returned, aux included.
         inputs: The tensors by which it is differentiated.
@@ -53,6 +54,7 @@ class Evaluation(NamedTuple):
     """
 
     plan: Blueprint
+    wanted: Wanted
     results: Sequence[Any]
     tensors: Sequence[torch.Tensor]
     inputs: Sequence[torch.Tensor]
@@ -64,21 +66,26 @@ class Evaluation(NamedTuple):
     def dense(self, order: int) -> list[Any]:
         """Return all derivatives of an order, each a tensor of shape (*output, *input, ...).
 
-        They are in the order of the outputs, and of the inputs of each slot, of which the first is outermost.
+        They are in the order of the outputs, and of the blocks that are asked for; all blocks are in the order of the
+        inputs of each slot, of which the first is outermost.
         """
         known = self.arrangements.get(order)
         if known is None:
             outputs = self.tensors[: len(self.plan.lowered.graph.outputs)]
             shapes = [tuple(tensor.shape) for tensor in (*outputs, *self.inputs)]
-            known = arranged(self.plan, shapes[: len(outputs)], shapes[len(outputs) :], order)
+            known = arranged(self.plan, shapes[: len(outputs)], shapes[len(outputs) :], self.blocks(order))
             self.arrangements[order] = known
         found = known.gathered(self.results, self.tensors, self.emit)
         return [in_batches(tensor, self.batches) for tensor in found] if self.batches else found
 
     def compact(self, order: int) -> list[Derivative]:
         """Return all derivatives of an order as terms, in the same order."""
-        outputs, inputs = range(len(self.plan.lowered.graph.outputs)), range(len(self.inputs))
-        return [self._compact(output, slots) for output, slots in product(outputs, product(inputs, repeat=order))]
+        outputs = range(len(self.plan.lowered.graph.outputs))
+        return [self._compact(output, slots) for output, slots in product(outputs, self.blocks(order))]
+
+    def blocks(self, order: int) -> Iterable[tuple[int, ...]]:
+        """Return the inputs of the slots of every block of an order."""
+        return blocks_of(self.wanted, order, len(self.inputs))
 
     def contracted(self, wanted: Contractions) -> list[Any]:
         """Return all contractions, in order."""
@@ -199,7 +206,7 @@ def _derivatives_of(graph: Graph, values: Sequence[torch.Tensor], order: int) ->
     inputs = [values[number] for number in graph.inputs if graph.nodes[number].active]
     recording = Recording(graph, plain, [], tree_flatten(())[1], wrappers)
     orders = tuple(range(1, order + 1))
-    return _numbers_of(_evaluated(recording, inputs, len(graph.outputs), orders, True, "auto", Limits()))
+    return _numbers_of(_evaluated(recording, inputs, len(graph.outputs), orders, True, "auto", Limits(), None))
 
 
 def _numbers_of(found: Evaluation) -> list[torch.Tensor]:
@@ -223,7 +230,7 @@ def _evaluated(
     compact: bool,
     strategy: str,
     limits: Limits,
-    run: Run | None = None,
+    run: Run | None,
 ) -> Evaluation:
     """Evaluate, see above."""
     places = list(recording.graph.outputs)
@@ -246,7 +253,7 @@ def _evaluated(
     results = without_autocast(run, found.plan, values) if run else without_autocast(found.run, values)
     tensors = [values[place] for place in places]
     arrangements = _ARRANGEMENTS.setdefault(found.run, {})
-    return Evaluation(found.plan, results, tensors, inputs, arrangements, run_now, batches, found.checked)
+    return Evaluation(found.plan, wanted, results, tensors, inputs, arrangements, run_now, batches, found.checked)
 
 
 def _constants(lowered: Lowered, values: Sequence[torch.Tensor]) -> dict[int, torch.Tensor]:
