@@ -41,6 +41,8 @@ from hofunc.operators.gauss_newton import ggnvp
 from hofunc.operators.products import directional, hvp, jvp, vhp, vjp
 from hofunc.operators.taylor import jet
 from hofunc.options import options
+from hofunc.run.pieces import Piece
+from hofunc.stream import Stream
 from hofunc.structured.packed import unpack
 from hofunc.taps import tap
 from hofunc.testing.check import hodcheck
@@ -61,8 +63,10 @@ __all__ = [
     "HofuncError",
     "InternalError",
     "MutationError",
+    "Piece",
     "Plan",
     "PlanningWarning",
+    "Stream",
     "UnsupportedOpError",
     "UntestedTorchWarning",
     "UntracedError",

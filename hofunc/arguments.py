@@ -10,9 +10,13 @@ import torch
 
 from hofunc.complex_tensors import by_parts, is_complex, put_together
 from hofunc.errors import ArgumentError
-from hofunc.internals import TreeSpec, keystr, tree_flatten_with_path
+from hofunc.graph.identity import is_fake
+from hofunc.graph.standin import in_transform
+from hofunc.graph.tape import is_recording
+from hofunc.internals import TreeSpec, has_forward_level, keystr, tree_flatten_with_path
 from hofunc.plan import strategies as planned
 from hofunc.plan.ablation import ABLATIONS
+from hofunc.stream import Stream
 from hofunc.taps import Tapping, anew, is_tapping
 from hofunc.trees import tree_flatten, tree_unflatten
 
@@ -175,6 +179,31 @@ def check_limits(name: str, chunk_size: Any, max_bytes: Any) -> None:
     for what, limit in (("chunk_size", chunk_size), ("max_bytes", max_bytes)):
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
             refuse(name, what, repr(limit), "an int of at least 1, or None", "Leave it out for what is fastest.")
+
+
+def check_out(name: str, out: Any, layout: str) -> None:
+    """Check what dense derivatives are to be written to.
+
+    Raises:
+        ArgumentError: It is no stream, or derivatives are kept as terms.
+    """
+    if out is None:
+        return
+    if not isinstance(out, Stream):
+        refuse(name, "out", type(out).__name__, "a hofunc.Stream", "Give it the path: out=hofunc.Stream(path).")
+    if layout == "compact":
+        refuse(name, "out", "layout='compact'", "layout='dense'", "Save a compact derivative with torch.save.")
+
+
+def check_alone(name: str, what: str, leaves: Sequence[torch.Tensor]) -> None:
+    """Check that nothing follows a call whose derivatives are handed over in pieces.
+
+    Raises:
+        ArgumentError: A transform, forward-mode AD or a recording does, or torch traces.
+    """
+    if in_transform() or has_forward_level() or is_recording() or any(map(is_fake, leaves)):
+        got, expected = "a call inside a transform, forward-mode AD or what torch traces", "one outside"
+        refuse(name, what, got, expected, "Call it outside, or take the whole derivative.")
 
 
 def named_variables(name: str, f: Any, wrt: Any, argnums: Any) -> tuple[Variables, tuple[str, ...]]:

@@ -137,16 +137,6 @@ class Choice:
 _LEAVE_OUT = "Leave the second one out."
 
 
-class Numbered(NamedTuple):
-    """Blocks of one order by the numbers of leaves, in a tuple."""
-
-    blocks: tuple[Block, ...]
-
-    def asked(self, _: Arguments) -> Asked:
-        """Return what is asked for."""
-        return Asked(Chosen(self.blocks), {len(self.blocks[0]): tuple})
-
-
 def _listed(block: Sequence[Tree]) -> Iterable[Block]:
     """Return the blocks that one of trees stands for, that of the first slot outermost."""
     return product(*(tree.numbers for tree in block))

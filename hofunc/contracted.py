@@ -208,7 +208,7 @@ class Einsum(Transform):
     ):
         check_function(name, f)
         check_strategy(name, strategy, STRATEGIES)
-        check_limits(name, *limits)
+        check_limits(name, limits.chunk_size, limits.max_bytes)
         _check_signature(name, f, self._keywords)
         texts, self._spec = tree_flatten(pattern)
         if not texts:
@@ -223,7 +223,7 @@ class Einsum(Transform):
         self._meanings: dict[Any, _Meaning] = {}
         self._numbers = count()
         self._pattern = pattern
-        options = Options(name, self._positions, has_aux, False, strategy, limits, False, False, parameters)
+        options = Options(name, self._positions, has_aux, False, strategy, limits, None, False, False, parameters)
         super().__init__(f, options, (), _only)
 
     def _split_by(self, args: tuple, kwargs: dict, changes: Mapping[str, Any]) -> Arguments:
@@ -270,10 +270,6 @@ class Einsum(Transform):
     def _operand(self, number: int) -> str:
         """Name an operand, for errors."""
         return f"operands[{number}]"
-
-    def _in_pieces(self, *_: Any) -> Any:
-        """Return None: contractions run some rows at a time or not at all."""
-        return None
 
     def _outputs(self, *args: Any, **kwargs: Any) -> tuple[Any, tuple[Any, Any]]:
         """Return what is differentiated of what f returns, and aux."""

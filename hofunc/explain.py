@@ -96,7 +96,8 @@ def _share(subject: Subject) -> str:
 def _chunks(chunks: Chunks | None) -> list[str]:
     if chunks is None:
         return []
-    return [f"run in {len(chunks.sizes)} chunks of {chunks.sizes[0]} rows; the steps below are those of all at once"]
+    size = max(chunks.sizes, default=0)
+    return [f"run in {len(chunks.sizes)} chunks of {size} {chunks.along}; the steps below are those of all at once"]
 
 
 def _strategies(subject: Subject) -> list[str]:

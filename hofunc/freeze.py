@@ -31,6 +31,7 @@ from hofunc.rules.lower import INTEGERS, Lowered, lower, shapes_read
 from hofunc.run.decided import Decided
 from hofunc.run.evaluate import Evaluation
 from hofunc.run.executor import compiled, in_chunks
+from hofunc.run.room import check_room
 from hofunc.signature import Signature
 
 
@@ -91,6 +92,8 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
     program, chunks, result = _completed(request, taken, chosen)
     at_once = cost_of(program, device)
     cost = at_once if chunks is None else cost_of_chunks(chunks, device)
+    if request.limits.max_bytes is None:
+        check_room(chosen, cost.peak_bytes, taken.wanted, compact=request.compact)
     strides = any(node.op is restrided or "as_strided" in str(node.op) for node in taken.graph.nodes)
     numbers = [each for each in taken.inputs[: len(taken.active)] if isinstance(each, int)]
     signature = Signature(request.transform, args, kwargs, numbers, strides=strides, history=taken.asked_history)

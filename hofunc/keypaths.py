@@ -1,8 +1,8 @@
 """Parts of what is differentiated by, named as a caller names them: by the numbers of arguments, and by paths in these.
 
 An entry is the number of a positional argument, as in argnums; a name, as in wrt; a key; or a tuple of such, the path
-from an argument to a part of it. A path that begins with an int begins with the number of an argument, one that begins
-with a name in wrt with what that stands for; any other one is a path in the only argument that has it. An entry stands
+from an argument to a part of it. A path that begins with an int begins with the number of an argument, and one that
+begins with a name in wrt with what has it; any other one is a path in the only argument that has it. An entry stands
 for all leaves below it.
 """
 
@@ -62,15 +62,14 @@ def part_of(name: str, entry: Any, arguments: Arguments) -> Part:
         position = path[0] % count if -count <= path[0] < count else path[0]
         found = _found([root for root in roots if root.path == (position,)], path[1:])
     else:
-        meant = dict(zip(arguments.parameters, arguments.argnums, strict=False)).get(path[0], path[0])
-        named = [root for root in roots if root.path == (meant,)]
+        named = [root for root in roots if path[0] in _names(root.path[0], arguments)]
         found = _found(named, path[1:]) if named else _found(roots, path)
     if not any(tree_flatten(part.tree)[0] for part in found):
         refuse(
             name,
             "an entry of blocks or groups",
             f"{entry!r}, which names no tensor that is differentiated by",
-            f"the number of an argument in argnums, {', '.join(str(root.path[0]) for root in roots)}, or a path in one",
+            f"one of what is differentiated by, {', '.join(repr(root.path[0]) for root in roots)}, or a path in one",
             _remedy(path, roots),
         )
     if len(found) > 1:
@@ -81,11 +80,9 @@ def part_of(name: str, entry: Any, arguments: Arguments) -> Part:
 
 
 def spelt(path: Path) -> str:
-    """Return a path as it is written in Python: ``args[0]['w']``."""
-    first, *others = path
-    return "".join(
-        [f"args[{first}]" if isinstance(first, int) else f"tap {first!r}", *(f"[{key!r}]" for key in others)]
-    )
+    """Return a path as it is written in Python: ``args[0]['w']``, and that of a tap with its name."""
+    root = f"tap {path[0]!r}" if isinstance(path[0], str) else f"args[{path[0]}]"
+    return root + "".join(f"[{key!r}]" for key in path[1:])
 
 
 def _roots(arguments: Arguments) -> list[Part]:
@@ -95,6 +92,12 @@ def _roots(arguments: Arguments) -> list[Part]:
         Part(tree_unflatten([*range(start, start + spec.num_leaves)], spec), (variable,))
         for variable, spec, start in zip(arguments.variables, arguments.specs, starts, strict=False)
     ]
+
+
+def _names(variable: int | str, arguments: Arguments) -> list[str]:
+    """Return what a variable is called by wrt: a tap by its name, an argument by that of the parameter."""
+    called = dict(zip(arguments.argnums, arguments.parameters, strict=False))
+    return [variable] if isinstance(variable, str) else [called[variable]] if variable in called else []
 
 
 def _found(roots: Sequence[Part], path: Path) -> list[Part]:
@@ -141,7 +144,8 @@ def _below(part: Part) -> Iterator[Part]:
 
 def _remedy(path: Path, roots: Sequence[Part]) -> str:
     """Name the parts whose paths are like one that leads nowhere: those that end so first."""
-    known = {_joined(part.path[1:]): part.path for root in roots for part in _below(root) if part.path[1:]}
+    parts = [part.path for root in roots for part in _below(root)]
+    known = {_joined(path[isinstance(path[0], int) :]): path for path in parts if path[isinstance(path[0], int) :]}
     texts = [_joined(path), *[_joined(path[1:])] * isinstance(path[0], int)]
     found = [known[text] for given in texts for text in known if f".{text}".endswith(f".{given}")]
     found = found or [known[text] for given in texts for text in get_close_matches(given, known, MOST_NAMED)]

@@ -1,6 +1,6 @@
 """The transforms: validate, record, plan, run, assemble."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial, update_wrapper
 from itertools import chain, product
 from typing import Any, NamedTuple
@@ -10,35 +10,38 @@ import torch
 from hofunc.arguments import (
     Arguments,
     Variables,
+    check_alone,
     check_aux,
     check_holomorphic,
     check_limits,
+    check_out,
     check_outputs,
     check_transform,
     check_unlimited,
     named_variables,
+    refuse,
     split,
 )
 from hofunc.blockwise import names_of, with_names
 from hofunc.callable_plan import Plan
-from hofunc.chosen import BlocksAsked, Choice, GroupsAsked, Numbered, Which, checked
-from hofunc.complex_tensors import Blocks, by_parts, is_complex, taken_apart
+from hofunc.chosen import BlocksAsked, Choice, GroupsAsked, Which, checked
+from hofunc.complex_tensors import Blocks, is_complex, taken_apart
 from hofunc.freeze import Request, freeze
 from hofunc.graph.asking import recorded, source_of
 from hofunc.graph.draws import drawn_again
 from hofunc.graph.record import Recording
 from hofunc.graph.uncollected import uncollected
-from hofunc.internals import TreeSpec, tree_map_only
-from hofunc.pieces import in_pieces
-from hofunc.plan.blueprint import Limits
-from hofunc.plan.planner import RowsError
-from hofunc.plan.wanted import Block, Wanted, blocks_of
-from hofunc.run.evaluate import Evaluation, evaluate
+from hofunc.internals import TreeSpec
+from hofunc.plan.blueprint import Blueprint, Limits
+from hofunc.plan.wanted import Wanted, blocks_of
+from hofunc.run.evaluate import Evaluation, Run, evaluate
 from hofunc.run.nest import nested
+from hofunc.run.pieces import Piece, pieces_of
+from hofunc.stream import Stream, identity_of, in_pieces, without_memory
 from hofunc.strict import check_dependence
 from hofunc.taps import Forms, Known, Tapping, counted_once, is_tapping
 from hofunc.trees import tree_flatten, tree_unflatten
-from hofunc.views import Emit, run_now
+from hofunc.views import Emit
 
 Function = Callable[..., Any]
 Argnums = int | Sequence[int]
@@ -56,6 +59,7 @@ def hod(
     strategy: str = "auto",
     chunk_size: int | None = None,
     max_bytes: int | None = None,
+    out: Stream | None = None,
     strict: bool = False,
     holomorphic: bool = False,
     blocks: BlocksAsked = "all",
@@ -89,15 +93,15 @@ def hod(
             dense, ``"reverse-without-schwarz"``, which computes every order of the slots, and
             ``"reverse-without-either"``; no other use is served by them.
         chunk_size: How many rows, along the first axis of the input, to run at a time, for a function that treats rows
-            independently. For a dense layout of any other, how many elements of the output, or of the derivative of
-            the order below, to differentiate at a time, as ``torch.func.jacrev`` has it, which takes longer the fewer
-            they are; not under transforms of torch.func, nor with max_bytes or strict, nor for a plan. None for as many
-            as are fastest.
+            independently. For a dense layout of any other, of how many coordinates of an input, in the first slot, to
+            compute derivatives at a time, as ``torch.func.jacfwd`` has it. None for as many as are fastest.
         max_bytes: How much memory a call, or one of a plan, may hold at once: the values of f, what is computed of
-            them, and the results. Rows are run in chunks that keep to it, and nothing is computed if none do. What
-            autograd keeps for a backward pass comes on top; under it, forward-mode AD and transforms of torch.func the
-            results of chunks are held twice, and vmap takes all of it once for every member; f may not return complex
-            tensors. None for any.
+            them, and the results. Rows, or else coordinates, are run in chunks that keep to it, and nothing is computed
+            if none do. What autograd keeps for a backward pass comes on top; under it, forward-mode AD and transforms
+            of torch.func the results of chunks are held twice, and vmap takes all of it once for every member; f may
+            not return complex tensors. None for what is free where f runs, beyond which nothing is computed either.
+        out: A `hofunc.Stream` to write dense derivatives to as they are computed, for those larger than memory; then
+            max_bytes bounds what is held beside them. Not for complex outputs of f, plans, nor under transforms.
         strict: Whether a derivative that is zero whatever the values, since an output, or a derivative of lower order,
             does not depend on an input, is an error.
         holomorphic: Whether f is a holomorphic function of complex tensors, of which to return complex derivatives of
@@ -105,9 +109,9 @@ def hod(
         blocks: Which blocks of the derivative to compute, and nothing else; see docs/blocks.md. A block is the
             derivative by one choice of tensors for the slots. ``"all"``; ``"diagonal"``, those by one tensor alone; or
             a list of tuples of order many entries, such as ``[("w", "w"), ("w", "b")]``. An entry is the number of a
-            positional argument as in argnums, a key, or a tuple of these, a path such as ``("layers", 0, "w")`` or
-            ``(0, "w")``; it stands for all tensors below it. A path that begins with an int begins with an argument,
-            any other lies in the only argument that has it.
+            positional argument as in argnums, a name as in wrt, a key, or a tuple of these, a path such as
+            ``("layers", 0, "w")`` or ``(0, "w")``; it stands for all tensors below it. A path that begins with neither
+            a number nor a name in wrt lies in the only argument that has it.
         groups: In place of blocks, a list of groups of entries, such as ``[["w", "b"], ["v"]]``: the blocks whose slots
             are all of one group.
 
@@ -151,7 +155,9 @@ def hod(
                 [0., 2.]]), 'b': tensor(2.)}
     """
     limits, which = Limits(chunk_size, max_bytes), Which(blocks, groups)
-    options = _checked("hod", f, order, argnums, wrt, has_aux, layout, strategy, limits, strict, holomorphic, which)
+    options = _checked(
+        "hod", f, order, argnums, wrt, has_aux, layout, strategy, limits, out, strict, holomorphic, which
+    )
     return Transform(f, options, _orders(order, options), _highest)
 
 
@@ -166,6 +172,7 @@ def derivatives(
     strategy: str = "auto",
     chunk_size: int | None = None,
     max_bytes: int | None = None,
+    out: Stream | None = None,
     strict: bool = False,
     holomorphic: bool = False,
     blocks: BlocksAsked = "all",
@@ -183,6 +190,7 @@ def derivatives(
         strategy: As for `hod`.
         chunk_size: As for `hod`.
         max_bytes: As for `hod`.
+        out: As for `hod`.
         strict: As for `hod`.
         holomorphic: As for `hod`.
         blocks: As for `hod`, but a tuple may have any number of entries from one to order: each order has the blocks
@@ -206,7 +214,7 @@ def derivatives(
     """
     limits, which = Limits(chunk_size, max_bytes), Which(blocks, groups)
     options = _checked(
-        "derivatives", f, order, argnums, wrt, has_aux, layout, strategy, limits, strict, holomorphic, which
+        "derivatives", f, order, argnums, wrt, has_aux, layout, strategy, limits, out, strict, holomorphic, which
     )
     return Transform(f, options, tuple(range(1, order + 1)), lambda value, computed: (value, *computed))
 
@@ -221,6 +229,7 @@ def jacobian(
     strategy: str = "auto",
     chunk_size: int | None = None,
     max_bytes: int | None = None,
+    out: Stream | None = None,
     strict: bool = False,
     holomorphic: bool = False,
     blocks: BlocksAsked = "all",
@@ -234,7 +243,9 @@ def jacobian(
                 [0., 4.]])
     """
     limits, which = Limits(chunk_size, max_bytes), Which(blocks, groups)
-    options = _checked("jacobian", f, 1, argnums, wrt, has_aux, layout, strategy, limits, strict, holomorphic, which)
+    options = _checked(
+        "jacobian", f, 1, argnums, wrt, has_aux, layout, strategy, limits, out, strict, holomorphic, which
+    )
     return Transform(f, options, (1,), _highest)
 
 
@@ -248,6 +259,7 @@ def hessian(
     strategy: str = "auto",
     chunk_size: int | None = None,
     max_bytes: int | None = None,
+    out: Stream | None = None,
     strict: bool = False,
     holomorphic: bool = False,
     blocks: BlocksAsked = "all",
@@ -262,7 +274,9 @@ def hessian(
                 [2., 1., 0.]])
     """
     limits, which = Limits(chunk_size, max_bytes), Which(blocks, groups)
-    options = _checked("hessian", f, 2, argnums, wrt, has_aux, layout, strategy, limits, strict, holomorphic, which)
+    options = _checked(
+        "hessian", f, 2, argnums, wrt, has_aux, layout, strategy, limits, out, strict, holomorphic, which
+    )
     return Transform(f, options, _orders(2, options), _highest)
 
 
@@ -280,10 +294,11 @@ class Options(NamedTuple):
     compact: bool
     strategy: str
     limits: Limits
+    out: Stream | None
     strict: bool
     holomorphic: bool
     parameters: tuple[str, ...] = ()
-    chosen: Choice | Numbered | None = None
+    chosen: Choice | None = None
 
     @property
     def taps(self) -> tuple[str, ...]:
@@ -302,17 +317,18 @@ def _checked(
     layout: str,
     strategy: str,
     limits: Limits,
+    out: Stream | None,
     strict: bool,
     holomorphic: bool,
     which: Which,
 ) -> Options:
     check_transform(name, f, order, argnums, layout, strategy, holomorphic)
-    check_limits(name, *limits)
-    chosen = checked(name, which, order, all_orders=name == "derivatives", orders_below=holomorphic)
+    check_out(name, out, layout)
+    check_limits(name, limits.chunk_size, limits.max_bytes)
     variables, parameters = (argnums, ()) if wrt is None else named_variables(name, f, wrt, argnums)
-    return Options(
-        name, variables, has_aux, layout == "compact", strategy, limits, strict, holomorphic, parameters, chosen
-    )
+    chosen = checked(name, which, order, all_orders=name == "derivatives", orders_below=holomorphic)
+    is_compact = layout == "compact"
+    return Options(name, variables, has_aux, is_compact, strategy, limits, out, strict, holomorphic, parameters, chosen)
 
 
 def _orders(order: int, options: Options) -> tuple[int, ...]:
@@ -335,10 +351,10 @@ class Transform:
 
     def __init__(self, f: Function, options: Options, orders: tuple[int, ...], choose: Callable[[Any, list], Any]):
         self._f, self._options, self._orders, self._choose = f, options, orders, choose
-        self._rows_mix = False  # whether chunk_size was once found not to be kept to by rows
         self._known = Known()
         update_wrapper(self, f, assigned=("__module__", "__name__", "__qualname__"), updated=())
 
+    @uncollected
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Record f at the arguments and return its derivatives; for errors see `hod`."""
         if not self._options.taps and not is_tapping():
@@ -347,27 +363,16 @@ class Transform:
             return self._known.settled(self._options.name, args, kwargs, lambda: self._called(args, kwargs))
 
     def _called(self, args: tuple, kwargs: dict) -> Any:
-        """Compute all derivatives, by rows, or in pieces if that is what chunk_size means."""
-        found = self._in_pieces(args, kwargs) if self._rows_mix else None
-        if found is not None:
-            return found
-        try:
-            return self._at_once(args, kwargs)
-        except RowsError:
-            if self._rows_mix:
-                raise
-            self._rows_mix = True
-        return self._called(args, kwargs)
-
-    @uncollected
-    def _at_once(self, args: tuple, kwargs: dict) -> Any:
-        """Compute all derivatives by one plan."""
+        """Compute all derivatives, see above."""
         arguments = self._split(args, kwargs)
         function = partial(arguments.called, self._outputs)
         call, source = (arguments.leaves, arguments.rest), source_of(self._f)
-        recording = recorded(function, source, *call)
+        out = self._options.out
+        if out is not None:
+            check_alone(self._options.name, "out", arguments.leaves)
+        recording = recorded(function, source, *call, watch=out is not None)
         evaluation = self._evaluated(recording, arguments)
-        if source not in evaluation.checked:
+        if out is None and source not in evaluation.checked:
             if recording.asked is None:
                 with drawn_again(arguments.leaves):
                     again = recorded(function, source, *call, watch=True)
@@ -376,34 +381,41 @@ class Transform:
             evaluation.checked.add(source)
         return self._assembled([_value(tensor) for tensor in evaluation.tensors], recording, arguments, evaluation)
 
-    def _in_pieces(self, args: tuple, kwargs: dict) -> Any:
-        """Compute dense derivatives order by order, each in pieces of the one below; None if that cannot be."""
-        options, size = self._options, self._options.limits.chunk_size
-        if options.compact or options.strict or options.limits.max_bytes is not None or size is None:
-            return None
-        arguments, parts = self._split(args, kwargs), []
-        for order in self._orders:
-            listed = [*blocks_of(self._wanted(None, arguments), order, len(arguments.leaves))]
-            found = in_pieces(partial(self._below, order), arguments, listed, size, options.strategy)
-            if found is None:
-                return None
-            found = tree_map_only(torch.Tensor, _value, found)
-            parts.append(found.blocks)
-            aux, returned, output = found.aux
-        if returned is not None:
-            output, leaves = returned, tree_flatten(returned)[0]
-            parts = self._put_together(run_now, parts, leaves, [*map(by_parts, leaves)], arguments)
-        chosen = self._choose(output, self._nested(parts, tree_flatten(output)[1], arguments))
-        return (chosen, aux) if options.has_aux else chosen
+    @uncollected
+    def pieces(self, *args: Any, **kwargs: Any) -> Iterator[Piece]:
+        """Record f at the arguments and return an iterator over its dense derivatives, some coordinates at a time.
 
-    def _below(self, order: int, blocks: tuple[Block, ...]) -> Function:
-        """Return what is to be differentiated for an order: f, or its derivatives of the order below by some inputs."""
-        outputs = update_wrapper(partial(self._with_output), self._f, assigned=(), updated=())
-        if order == 1 or not blocks:
-            return outputs
-        chosen = None if self._options.chosen is None else Numbered(blocks)
-        options = self._options._replace(limits=Limits(), has_aux=True, holomorphic=False, chosen=chosen)
-        return Transform(outputs, options, (order - 1,), _highest)
+        What is held at once is one chunk, of chunk_size coordinates or of as many as max_bytes allows: a GiB if neither
+        is given, or half of what is free if that is less. Derivatives that vanish are left out.
+
+        Args:
+            *args: Positional arguments of f.
+            **kwargs: Keyword arguments of f.
+
+        Returns:
+            Iterator over every `hofunc.Piece`, which is computed when it is asked for.
+
+        Raises:
+            ArgumentError: As from a call; or the layout is compact, f returns complex tensors, or a transform of
+                torch.func is running. So are the other errors.
+
+        Cost:
+            As of a call; a piece takes what a product of the derivative with a vector takes, for each coordinate.
+        """
+        options, arguments = self._options, self._split(args, kwargs)
+        check_alone(options.name, "pieces", arguments.leaves)
+        call = (arguments.leaves, arguments.rest)
+        recording = recorded(partial(arguments.called, self._outputs), source_of(self._f), *call, watch=True)
+        if tree_unflatten(recording.leaves, recording.spec)[1][1] is not None:
+            refuse(options.name, "pieces", "a complex output of f", "real ones", "Return torch.view_as_real(y).")
+        limits, taken = in_pieces(options.limits, arguments.leaves[0].device), []
+
+        def take(made: Blueprint, values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+            taken.append((made, values))
+            return []
+
+        self._evaluated(recording, arguments, limits, take)
+        return (piece for _, pieces in pieces_of(*taken[0]) for piece in pieces)
 
     def _put_together(
         self,
@@ -465,6 +477,8 @@ class Transform:
     def _planned(self, args: tuple, kwargs: dict) -> Plan:
         """Return a plan, see above."""
         options = self._options
+        if options.out is not None:
+            refuse(options.name, "out", "a plan", "a call", "Call the transform itself.")
         arguments = self._split(args, kwargs)
 
         def assemble(values: Sequence[Any], recording: Recording, evaluation: Evaluation) -> Any:
@@ -482,23 +496,30 @@ class Transform:
             options.limits,
             assemble,
         )
-        name = f"{options.name}({getattr(self._f, '__name__', type(self._f).__name__)})"
+        name = f"{options.name}({_name(self._f)})"
         inputs, _ = arguments.joined(arguments.leaves, arguments.rest)
         return freeze(name, request, tuple(inputs), kwargs)
 
-    def _evaluated(self, recording: Recording, arguments: Arguments) -> Evaluation:
-        """Compute the derivatives of what was recorded."""
+    def _evaluated(
+        self, recording: Recording, arguments: Arguments, limits: Limits | None = None, run: Run | None = None
+    ) -> Evaluation:
+        """Compute the derivatives of what was recorded, or let them be computed by what is given to run the plan."""
         options, (output, _) = self._options, tree_unflatten(recording.leaves, recording.spec)
-        count = tree_flatten(output)[1].num_leaves
-        return evaluate(
+        count, out = tree_flatten(output)[1].num_leaves, options.out
+        if out is not None and run is None:
+            limits = out.limits(options.limits, arguments.leaves[0].device)
+            run = partial(out.written, identity_of(f"{options.name} of {_name(self._f)}", recording))
+        evaluation = evaluate(
             recording,
             arguments.leaves,
             count,
             self._wanted(output, arguments),
             compact=options.compact,
             strategy=options.strategy,
-            limits=options.limits,
+            limits=limits or options.limits,
+            run=run,
         )
+        return evaluation if out is None else evaluation._replace(emit=without_memory)
 
     def _wanted(self, _output: Any, arguments: Arguments) -> Wanted:
         """Return what is asked for, given what f returned to be differentiated, and what it was called with."""
@@ -544,14 +565,11 @@ class Transform:
             check_holomorphic(options.name, "an output of f", leaves, [*map(is_complex, leaves)])
         if not some_are_complex:
             return output, (aux, None)
+        if options.out is not None:
+            refuse(options.name, "out", "a complex output of f", "real ones", "Return torch.view_as_real(y).")
         if not options.compact:
             check_unlimited(options.name, options.limits.max_bytes)
         return taken_apart(output), (aux, output)
-
-    def _with_output(self, *args: Any, **kwargs: Any) -> tuple[Any, tuple[Any, Any, Any]]:
-        """Return what `_outputs` does, and what is differentiated once more, beside aux."""
-        output, (aux, returned) = self._outputs(*args, **kwargs)
-        return output, (aux, returned, output)
 
     def _assembled(
         self, tensors: Sequence[Any], recording: Recording, arguments: Arguments, evaluation: Evaluation
@@ -579,6 +597,10 @@ def returned_with(tensors: Sequence[Any], recording: Recording) -> Any:
     supply = iter(tensors)
     leaves = [next(supply) if isinstance(leaf, torch.Tensor) else leaf for leaf in recording.leaves]
     return tree_unflatten(leaves, recording.spec)
+
+
+def _name(f: Function) -> str:
+    return getattr(f, "__name__", type(f).__name__)
 
 
 def _value(tensor: torch.Tensor) -> torch.Tensor:

@@ -234,6 +234,31 @@ def test_aux_and_results_that_are_pytrees(device: torch.device) -> None:
     assert_equal(tree_map(lambda block, _: block * 2, found, p), {name: found[name] * 2 for name in p})
 
 
+def test_taps_and_parameters_are_named_by_wrt(device: torch.device) -> None:
+    def f(x: Tensor, p: Params) -> Tensor:
+        h = hofunc.tap("hidden", (p["w"] * x).tanh())
+        pair = hofunc.tap("pair", {"a": h.sin(), "b": h * 2})
+        return (pair["a"] * pair["b"]).square().sum() + x.prod()
+
+    x, p = rand(device, 3), {"w": rand(device, 3, seed=1)}
+    wrt = ("x", "hidden", "p", "pair")
+    whole = hofunc.hessian(f, wrt=wrt)(x, p)
+    blocks = [("hidden", "x"), (("pair", "a"), ("p", "w")), ("w", 0), ((1, "w"), "hidden"), ("b", "b")]
+    found = hofunc.hessian(f, wrt=wrt, blocks=blocks)(x, p)
+    expected = whole[1][0], whole[3]["a"][2]["w"], whole[2]["w"][0], whole[2]["w"][1], whole[3]["b"][3]["b"]
+    assert_equal(found, expected)
+    diagonal = hofunc.hessian(f, wrt=wrt, blocks="diagonal").plan(x, p)(x, p)
+    assert_equal(diagonal[1:3], (whole[1][1], {"w": whole[2]["w"][2]["w"]}))
+    (group,) = hofunc.hessian(f, wrt=wrt, groups=[["hidden", "x"]])(x, p)
+    assert_equal(group, ((whole[1][1], whole[1][0]), (whole[0][1], whole[0][0])))
+    refused(
+        lambda: hofunc.hessian(f, wrt=wrt, blocks=[("hiden", "x")])(x, p),
+        hofunc.ArgumentError,
+        "one of what is differentiated by, 0, 'hidden', 1, 'pair', or a path in one",
+        "Did you mean ('hidden',)?",
+    )
+
+
 # Nothing else is computed.
 
 
@@ -325,7 +350,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a group twice": ({"groups": [["w", "v"], ["v", "w"]]}, "groups: got ('v', 'w') twice"),
     "a tensor twice in a group": ({"groups": [["w", 0]]}, "groups: got a tensor twice in ('w', 0)"),
     "another argument": ({"blocks": [(1, 1)]}, "got 1, which names no tensor that is differentiated by"),
-    "no argument": ({"blocks": [(9, 0)]}, "expected the number of an argument in argnums, 0,"),
+    "no argument": ({"blocks": [(9, 0)]}, "expected one of what is differentiated by, 0,"),
     "misspelt": ({"blocks": [("unusd", 0)]}, "Did you mean (0, 'unused')?"),
 }
 

@@ -83,7 +83,7 @@ def test_what_names_nothing_is_refused_with_what_is_close() -> None:
     refused(named("b"), error, "hod: an entry", "'b', which names no tensor", "Did you mean (0, 'layers', 0, 'b')?")
     refused(named((0, "layer", 0)), error, "(0, 'layers', 0)")
     refused(named(("layers", 2)), error, "('layers', 2), which", "(0, 'layers', 1)")
-    refused(named(1), error, "argument in argnums, 0, or a path in one")
+    refused(named(1), error, "one of what is differentiated by, 0, or a path in one")
     refused(named(-3), error, "got -3")
     refused(named("qqqqqqqq"), error, "There are (0, 'layers'), (0, 'layers', 0), ")
     refused(named(("layers", 0, "w", "w")), error, "which names no tensor")

@@ -23,7 +23,9 @@ from hofunc.plan.values import go_by, places_read
 from hofunc.scatter import added, size_of, values
 from hofunc.views import Labelled, aligned, each
 
-SPARSE = 2  # how many times as many entries a dense tensor has as one of pairs at least
+SPARSE = 2  # how many times as many entries a dense tensor has as a sparse one at least; zero for any number
+PAIR = 8  # entries of a product of matrices that take as long as one of a pair
+HELD = 4  # entries of dense tensors that are held where one of pairs would be
 
 
 class Known(NamedTuple):
@@ -61,7 +63,7 @@ def known(builder: Builder, factor: Factor) -> Known | None:
         return None
     segments = (*selection.target, *selection.read)
     labels = labels_of((segments,))
-    if len({*labels}) != len(segments) or not all(type(s.extent) is int and s.is_full for s in segments):
+    if len({*labels}) != len(segments) or not all(segment.is_full for segment in segments):
         return None
     if any(label.size < 2 for label in labels):
         return None
@@ -140,7 +142,7 @@ def _met(builder: Builder, operators: Sequence[Factor], shown: Collection[Label]
     for place, one in found.items():
         for other_place, other in found.items():
             met = None
-            if place != other_place and one.target in other.read:
+            if place != other_place and one.target in other.read and not one.nodes:
                 met = _substituted(builder, operators, found, [place], At(one.read, {one.target: one.indices}), shown)
             elif place < other_place and one.target is other.target and {*one.read}.isdisjoint(other.read):
                 met = _paired(builder, operators, found, place, other_place, shown)
@@ -161,7 +163,10 @@ def _paired(
     one, other = found[place], found[other_place]
     counts = _counts(one), _counts(other)
     count = int((counts[0] * counts[1]).sum())
-    if count < 2 or SPARSE * count > _spread(one, found, shown) * _spread(other, found, shown):
+    spreads = _spread(one, found, shown), _spread(other, found, shown)
+    points = one.target.size
+    is_sparse = PAIR * SPARSE * count <= points * prod(spreads) and SPARSE * count <= HELD * points * sum(spreads)
+    if count < 2 or (SPARSE and not is_sparse):
         return None
     pair = Label(count)
     first, second = _pairs(one.indices.reshape(-1), other.indices.reshape(-1), counts[1], count)
@@ -298,11 +303,9 @@ def coalesced(builder: Builder, terms: Sequence[Term]) -> Term | None:
     if any(not {*labels}.isdisjoint(visible(term)) for labels, term in zip(runs, terms, strict=True)):
         return None
     rest = [label for label in visible(whole) if label not in targets and label.size > 1]
-    if any(SPARSE * size_of(labels) > size_of(targets) for labels in runs):
-        return None
     places = [_flat(found, labels, [*targets]) for found, labels in zip(sparse, runs, strict=True)]
     distinct, inverse = torch.cat(places).unique(return_inverse=True)
-    if len(distinct) < 2 or SPARSE * len(distinct) > size_of(targets):
+    if len(distinct) < 2 or (SPARSE and SPARSE * len(distinct) >= size_of(targets)):
         return None
     go_by(builder, [node for found in sparse for one in found for node in one.nodes])
     if len(terms) == 1 and len(distinct) == len(inverse):

@@ -1,6 +1,7 @@
 """Factors that are applied rather than multiplied: Kronecker deltas, linear maps and masks."""
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import torch
@@ -97,6 +98,18 @@ def eye_like(tensor: torch.Tensor, size: int) -> torch.Tensor:
 def one_like(tensor: torch.Tensor) -> torch.Tensor:
     """Return the number one as a tensor of a tensor's dtype and device."""
     return torch.ones((), dtype=tensor.dtype, device=tensor.device)
+
+
+def unit_rows(
+    places: torch.Tensor, start: int, stride: int, shape: tuple[int, ...], dtype: torch.dtype
+) -> torch.Tensor:
+    """Return a row for every place: zero but for a one at that place of a tensor of a shape.
+
+    Places count from start on, and the next entry of the tensor is so many of them on; after its last it is the first.
+    """
+    entries = (places - start) // stride % prod(shape)
+    numbers = torch.arange(prod(shape), device=places.device)
+    return (entries[:, None] == numbers).to(dtype).reshape(-1, *shape)
 
 
 def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:

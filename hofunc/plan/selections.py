@@ -54,8 +54,7 @@ def entries(term: Term) -> list[Label]:
     if not found:
         return [*visible(term)]
     targets = {*labels_of(tuple([selection.target for selection in found]))}
-    own = labels_of(*(factor.axes for factor in without_selections(term).factors))
-    shown = [label for label in visible(term) if label not in targets or label in own]
+    shown = [label for label in visible(term) if label not in targets]
     return [*dict.fromkeys((*shown, *labels_of(*(selection.indexed for selection in found))))]
 
 

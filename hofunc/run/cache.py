@@ -66,6 +66,7 @@ class Planned(NamedTuple):
         decided: What values decided as it was made, inside expansions.
         family: Graphs that are like its own.
         bytes: What it holds.
+        needs: What a call holds at once beside what the function computed.
         due: After how many calls it is planned in full.
         other: The plan of the same key for other such decisions that was made before it, if there is one.
     """
@@ -77,6 +78,7 @@ class Planned(NamedTuple):
     decided: Decided
     family: Family
     bytes: int
+    needs: int
     due: Due
     other: "Planned | None" = None
 
@@ -179,7 +181,8 @@ def _made(graph: Graph, values: Sequence[torch.Tensor], asked: _Asked, spots: tu
     key = (graph, asked)
     with _lock:
         variants = [*_variants(_plans.get(key))]
-    if not asked.replayed and not any(map(is_fake, values)) and not any(made.decided.goes_by for made in variants):
+    have_changed = any(made.decided.goes_by and not made.decided.holds(values) for made in variants)
+    if not asked.replayed and not have_changed and not any(map(is_fake, values)):
         lowered = lowered._replace(values=_values(graph, values))
     if asked.replayed:
         origins = tuple(
@@ -187,8 +190,12 @@ def _made(graph: Graph, values: Sequence[torch.Tensor], asked: _Asked, spots: tu
         )
         lowered = lowered._replace(origins=origins)
 
+    def needs(made: Blueprint) -> int:
+        is_held = not asked.compact and not asked.limits.in_pieces
+        return made.run_cost.peak_bytes + (zero_bytes(made, asked.wanted) if is_held else 0)
+
     def peak(made: Blueprint) -> int:
-        return asked.beside + made.run_cost.peak_bytes + (0 if asked.compact else zero_bytes(made, asked.wanted))
+        return asked.beside + needs(made)
 
     all_of_it, is_due = Due(inf), any(made.due.calls <= 0 for made in variants)
     if asked.strategy == "auto" and (asked.planning == "quick" or (asked.planning == "auto" and not is_due)):
@@ -203,7 +210,7 @@ def _made(graph: Graph, values: Sequence[torch.Tensor], asked: _Asked, spots: tu
     with _lock:
         checked = _checked.setdefault(graph, WeakSet())
         _bounded(_checked)
-    result = Planned(made, runner(made), checked, spots, decided, family, bytes_held(made), all_of_it)
+    result = Planned(made, runner(made), checked, spots, decided, family, bytes_held(made), needs(made), all_of_it)
     if any(map(is_fake, values)):  # of which a plan may hold some
         return result
     return _keep(key, result)

@@ -1,6 +1,6 @@
 """Evaluating a recorded call: its plan, run on its values or on a replay of them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
@@ -27,11 +27,15 @@ from hofunc.run.anomaly import Search, first_kind, kind_of, refuse
 from hofunc.run.arrange import Arrangement, arranged, block_of
 from hofunc.run.cache import planned
 from hofunc.run.executor import Runner
+from hofunc.run.room import SMALL, check_room
 from hofunc.trees import tree_flatten
 from hofunc.views import Emit, run_now
 
 _NOBODY: WeakSet[Any] = WeakSet()
 _ARRANGEMENTS: WeakKeyDictionary[Runner, dict[int, Arrangement]] = WeakKeyDictionary()  # while the plan is cached
+
+
+Run = Callable[[Blueprint, Sequence[torch.Tensor]], Sequence[torch.Tensor]]
 
 
 class Evaluation(NamedTuple):
@@ -126,6 +130,7 @@ def evaluate(
     compact: bool,
     strategy: str = "auto",
     limits: Limits = Limits(),  # noqa: B008 - it is a tuple
+    run: Run | None = None,
 ) -> Evaluation:
     """Compute derivatives of the first tensors that a recorded function returned.
 
@@ -137,12 +142,13 @@ def evaluate(
         compact: Whether to keep derivatives as terms.
         strategy: One of the planner's strategies, or "auto".
         limits: Rows at a time, and memory.
+        run: What runs the plan; it itself if left out.
 
     Raises:
         UntracedError: What it needs has no values or no sizes, as torch traces.
     """
     try:
-        found = _evaluated(recording, inputs, outputs, wanted, compact, strategy, limits)
+        found = _evaluated(recording, inputs, outputs, wanted, compact, strategy, limits, run)
     except (AssertionError, RuntimeError, TypeError) as error:  # of torch, in which each means this in some place
         abstract = next(filter(None, map(_abstract, recording.values)), None)
         if abstract is None or isinstance(error, HofuncError):
@@ -201,7 +207,7 @@ def _derivatives_of(graph: Graph, values: Sequence[torch.Tensor], order: int) ->
     inputs = [values[number] for number in graph.inputs if graph.nodes[number].active]
     recording = Recording(graph, plain, [], tree_flatten(())[1], wrappers)
     orders = tuple(range(1, order + 1))
-    return _numbers_of(_evaluated(recording, inputs, len(graph.outputs), orders, True, "auto", Limits()))
+    return _numbers_of(_evaluated(recording, inputs, len(graph.outputs), orders, True, "auto", Limits(), None))
 
 
 def _numbers_of(found: Evaluation) -> list[torch.Tensor]:
@@ -225,6 +231,7 @@ def _evaluated(
     compact: bool,
     strategy: str,
     limits: Limits,
+    run: Run | None,
 ) -> Evaluation:
     """Evaluate, see above."""
     places = list(recording.graph.outputs)
@@ -233,6 +240,8 @@ def _evaluated(
     found = planned(
         graph, recording.values, wanted, compact=compact, strategy=strategy, limits=limits, replayed=replayed
     )
+    if found.needs > SMALL and limits.max_bytes is None:
+        check_room(found.plan, found.needs, wanted, compact=compact)
     numbers = {spot: number_at(graph, spot) for spot in found.spots}
     values: Sequence[torch.Tensor] = as_tensors(graph, numbers, recording.values) if numbers else recording.values
     if recording.wrappers is not None:
@@ -242,7 +251,7 @@ def _evaluated(
         values = without_autocast(replay, lowered.graph, recording.wrappers, constants, plain)
         places = [lowered.numbers[place] for place in places]
     batches = batches_of(recording.wrappers or ())
-    results = without_autocast(found.run, values)
+    results = without_autocast(run, found.plan, values) if run else without_autocast(found.run, values)
     tensors = [values[place] for place in places]
     arrangements = _ARRANGEMENTS.setdefault(found.run, {})
     return Evaluation(found.plan, wanted, results, tensors, inputs, arrangements, run_now, batches, found.checked)
