@@ -98,7 +98,7 @@ class Builder:
         self.patterns: dict[Hashable, Term] = {}
         self.known: dict[Hashable, Any] = {}
         self.went_by: dict[int, Reading] = {}
-        self._held: dict[Hashable, Register] = {}
+        self._held: dict[Hashable, list[tuple[torch.Tensor, Register]]] = {}
         self._most_steps = most_steps
         self._steps: list[Step] = []
         self._producers: dict[Register, Step] = {}
@@ -233,11 +233,12 @@ class Builder:
 
     def places(self, tensor: torch.Tensor) -> Register:
         """Return the register of a constant tensor of integers, the same one for equal tensors."""
-        tensor = tensor.contiguous()
-        key = tuple(tensor.shape), tensor.cpu().numpy().tobytes()
-        if key not in self._held:
-            self._held[key] = self.hold(tensor)
-        return self._held[key]
+        alike = self._held.setdefault((tuple(tensor.shape), int(tensor.sum())), [])
+        for other, register in alike:
+            if torch.equal(other, tensor):
+                return register
+        alike.append((tensor, self.hold(tensor)))
+        return alike[-1][1]
 
     def constant_of(self, number: int) -> torch.Tensor | None:
         """Return the tensor that a Ref of `stand_in` names, if it is a constant of the plan."""
