@@ -25,7 +25,7 @@ from hofunc.plan.wanted import Contractions
 from hofunc.run.evaluate import Evaluation
 from hofunc.run.nest import Nest, nesting
 from hofunc.sampling import Estimate, Sampled, checked
-from hofunc.transforms import Options, Transform, returned_with
+from hofunc.transform import Options, Transform, returned_with
 from hofunc.trees import tree_flatten, tree_unflatten
 
 STRATEGIES = ("auto", *contraction.STRATEGIES)

@@ -371,6 +371,11 @@ def compiled_by_inductor(module: torch.fx.GraphModule, tensors: Sequence[Tensor]
     return compiled(module, list(tensors), options=options)
 
 
+def times_written(tensor: Tensor) -> int:
+    """Return how often a tensor, or what shares its memory, was written to; it must not be an inference tensor."""
+    return tensor._version
+
+
 def skip_by_compiler(code: CodeType) -> None:
     """Keep torch.compile from a piece of code and from all that it calls."""
     set_code_exec_strategy(code, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP))

@@ -31,6 +31,7 @@ from hofunc.internals import (
     maybe_current_level,
     maybe_get_bdim,
     maybe_get_level,
+    times_written,
     tree_leaves,
 )
 from hofunc.trees import tree_flatten, tree_unflatten
@@ -190,7 +191,7 @@ class Tapping:
 
     def _check_unwritten(self) -> None:
         for name, tensor, version in self._versions:
-            if tensor._version != version:
+            if times_written(tensor) != version:
                 raise MutationError(
                     f"{self._transform}: f writes to what it taps as {name!r}",
                     got="a write in place to the tensor that was given or returned, or to a view of it",
@@ -221,7 +222,7 @@ class Tapping:
 
     def _watch(self, name: str, tensors: Sequence[torch.Tensor]) -> None:
         plain = map(innermost, tensors)
-        self._versions += [(name, tensor, tensor._version) for tensor in plain if not tensor.is_inference()]
+        self._versions += [(name, tensor, times_written(tensor)) for tensor in plain if not tensor.is_inference()]
 
 
 _active: ContextVar[tuple[Tapping, ...]] = ContextVar("tappings", default=())  # the outermost first

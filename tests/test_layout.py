@@ -27,6 +27,7 @@ LAYERS = [
     {"signature", "explain", "strict", "sampling", "keypaths"},
     {"callable_plan", "chosen", "blockwise"},
     {"freeze"},
+    {"transform"},
     {"transforms"},
     {"contracted", "hooks"},
     {"operators", "testing"},

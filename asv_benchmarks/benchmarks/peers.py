@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 import hofunc
-from hofunc.transforms import Transform
+from hofunc.transform import Transform
 
 from . import contracted, jaxed, jets
 from .columns import batched, columns

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import hofunc
 from hofunc.errors import BranchError, MutationError
-from hofunc.transforms import Transform
+from hofunc.transform import Transform
 from tests.cases import rand
 from tests.checks import assert_equal
 

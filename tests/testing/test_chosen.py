@@ -8,7 +8,7 @@ from torch import Tensor
 
 import hofunc
 from hofunc import hodcheck
-from hofunc.transforms import Transform
+from hofunc.transform import Transform
 from tests.cases import rand
 
 CPU = torch.device("cpu")

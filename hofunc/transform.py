@@ -1,0 +1,336 @@
+"""What all transforms do: record, plan, run, assemble."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial, update_wrapper
+from itertools import chain, product
+from typing import Any, NamedTuple
+
+import torch
+
+from hofunc.arguments import (
+    Arguments,
+    Variables,
+    check_alone,
+    check_aux,
+    check_holomorphic,
+    check_outputs,
+    check_unlimited,
+    refuse,
+    split,
+)
+from hofunc.blockwise import names_of, with_names
+from hofunc.callable_plan import Plan
+from hofunc.chosen import Choice
+from hofunc.complex_tensors import Blocks, is_complex, taken_apart
+from hofunc.freeze import Request, freeze
+from hofunc.graph.asking import recorded, source_of
+from hofunc.graph.draws import drawn_again
+from hofunc.graph.record import Recording
+from hofunc.graph.uncollected import uncollected
+from hofunc.internals import TreeSpec
+from hofunc.plan.blueprint import Blueprint, Limits
+from hofunc.plan.wanted import Wanted, blocks_of
+from hofunc.run.evaluate import Evaluation, Run, evaluate
+from hofunc.run.nest import nested
+from hofunc.run.pieces import Piece, pieces_of
+from hofunc.stream import Stream, identity_of, in_pieces, without_memory
+from hofunc.strict import check_dependence
+from hofunc.taps import Forms, Known, Tapping, counted_once, is_tapping
+from hofunc.trees import tree_flatten, tree_unflatten
+from hofunc.views import Emit
+
+Function = Callable[..., Any]
+
+
+class Options(NamedTuple):
+    """The checked options of a transform."""
+
+    name: str
+    argnums: Variables
+    has_aux: bool
+    compact: bool
+    strategy: str
+    limits: Limits
+    out: Stream | None
+    strict: bool
+    holomorphic: bool
+    parameters: tuple[str, ...] = ()
+    chosen: Choice | None = None
+
+    @property
+    def taps(self) -> tuple[str, ...]:
+        """The names of the taps among what is differentiated by."""
+        variables = (self.argnums,) if isinstance(self.argnums, int | str) else self.argnums
+        return tuple([each for each in variables if isinstance(each, str)])
+
+
+class Transform:
+    """A function with the signature of f that computes derivatives of f, as the transforms return it.
+
+    Args:
+        f: The function.
+        options: Those of the transform.
+        orders: The orders to compute.
+        choose: Given the value of f and the list of its derivatives of these orders, returns the result.
+    """
+
+    __name__: str
+    _keywords: tuple[str, ...] = ()  # of arguments that are inputs as well, which f does not take
+
+    def __init__(self, f: Function, options: Options, orders: tuple[int, ...], choose: Callable[[Any, list], Any]):
+        self._f, self._options, self._orders, self._choose = f, options, orders, choose
+        self._known = Known()
+        update_wrapper(self, f, assigned=("__module__", "__name__", "__qualname__"), updated=())
+
+    @uncollected
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Record f at the arguments and return its derivatives; for errors see `hod`."""
+        if not self._options.taps and not is_tapping():
+            return self._called(args, kwargs)
+        with counted_once():
+            return self._known.settled(self._options.name, args, kwargs, lambda: self._called(args, kwargs))
+
+    def _called(self, args: tuple, kwargs: dict) -> Any:
+        """Compute all derivatives, see above."""
+        arguments = self._split(args, kwargs)
+        function = partial(arguments.called, self._outputs)
+        call, source = (arguments.leaves, arguments.rest), source_of(self._f)
+        out = self._options.out
+        if out is not None:
+            check_alone(self._options.name, "out", arguments.leaves)
+        recording = recorded(function, source, *call, watch=out is not None)
+        evaluation = self._evaluated(recording, arguments)
+        if out is None and source not in evaluation.checked:
+            if recording.asked is None:
+                with drawn_again(arguments.leaves):
+                    again = recorded(function, source, *call, watch=True)
+                if again.asked:
+                    recording, evaluation = again, self._evaluated(again, arguments)
+            evaluation.checked.add(source)
+        return self._assembled([_value(tensor) for tensor in evaluation.tensors], recording, arguments, evaluation)
+
+    @uncollected
+    def pieces(self, *args: Any, **kwargs: Any) -> Iterator[Piece]:
+        """Record f at the arguments and return an iterator over its dense derivatives, some coordinates at a time.
+
+        What is held at once is one chunk, of chunk_size coordinates or of as many as max_bytes allows: a GiB if neither
+        is given, or half of what is free if that is less. Derivatives that vanish are left out.
+
+        Args:
+            *args: Positional arguments of f.
+            **kwargs: Keyword arguments of f.
+
+        Returns:
+            Iterator over every `hofunc.Piece`, which is computed when it is asked for.
+
+        Raises:
+            ArgumentError: As from a call; or the layout is compact, f returns complex tensors, or a transform of
+                torch.func is running. So are the other errors.
+
+        Cost:
+            As of a call; a piece takes what a product of the derivative with a vector takes, for each coordinate.
+        """
+        options, arguments = self._options, self._split(args, kwargs)
+        check_alone(options.name, "pieces", arguments.leaves)
+        call = (arguments.leaves, arguments.rest)
+        recording = recorded(partial(arguments.called, self._outputs), source_of(self._f), *call, watch=True)
+        if tree_unflatten(recording.leaves, recording.spec)[1][1] is not None:
+            refuse(options.name, "pieces", "a complex output of f", "real ones", "Return torch.view_as_real(y).")
+        limits, taken = in_pieces(options.limits, arguments.leaves[0].device), []
+
+        def take(made: Blueprint, values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+            taken.append((made, values))
+            return []
+
+        self._evaluated(recording, arguments, limits, take)
+        return (piece for _, pieces in pieces_of(*taken[0]) for piece in pieces)
+
+    def _put_together(
+        self,
+        emit: Emit,
+        parts: Sequence[Sequence[Any]],
+        outputs: Sequence[torch.Tensor],
+        values: Sequence[Any],
+        arguments: Arguments,
+    ) -> list[list[Any]]:
+        """Put together dense derivatives by parts, given in a list for every order."""
+        inputs, wanted = arguments.leaves, self._wanted(None, arguments)
+        orders = [
+            [*product(range(len(outputs)), blocks_of(wanted, order, len(inputs)))]  # what each is a derivative of
+            for order in self._orders
+        ]
+        found = dict(zip(chain.from_iterable(orders), chain.from_iterable(parts), strict=True))
+        forms = [(leaf.dim() + leaf.is_complex(), leaf.is_complex()) for leaf in outputs]
+        name = self._options.name if self._options.holomorphic else None
+        dims = [each.dim() for each in inputs]
+        blocks = Blocks(emit, lambda output, slots: found[output, tuple(slots)], values, forms, dims, name)
+        return [[blocks.block(output, slots) for output, slots in order] for order in orders]
+
+    def _nested(self, parts: Sequence[Sequence[Any]], spec: TreeSpec, arguments: Arguments) -> list[Any]:
+        """Nest the blocks of every order, given the structure of what f returned."""
+        orders = zip(parts, self._orders, strict=True)
+        if self._options.chosen is None:
+            return [nested(blocks, [spec, *[arguments.spec] * order]) for blocks, order in orders]
+        asked = self._options.chosen.asked(arguments)
+        return [asked.nested(blocks, order, spec) for blocks, order in orders]
+
+    @uncollected
+    def plan(self, *args: Any, **kwargs: Any) -> Plan:
+        """Record f at the arguments and return a plan that computes its derivatives without recording it again.
+
+        Args:
+            *args: Positional arguments of f; of their tensors, and of those of keyword arguments, only the shapes,
+                dtypes and devices will matter, unless f branches on values.
+            **kwargs: Keyword arguments of f.
+
+        Returns:
+            `hofunc.Plan`, to be called with arguments that differ only in the values of tensors.
+
+        Raises:
+            ArgumentError: As from a call; or a transform of torch.func is running. So are the other errors.
+
+        Cost:
+            A call of f and the planning: milliseconds to seconds, and nothing is taken from the cache of plans.
+            A call of the plan costs its steps and about 2 microseconds.
+
+        Example:
+            >>> plan = hofunc.hessian(lambda x, w: (w * x.exp()).sum()).plan(torch.zeros(2), torch.ones(2))
+            >>> plan(torch.zeros(2), torch.tensor([1.0, 3.0]))
+            tensor([[1., 0.],
+                    [0., 3.]])
+        """
+        with counted_once():
+            return self._known.settled(self._options.name, args, kwargs, lambda: self._planned(args, kwargs))
+
+    def _planned(self, args: tuple, kwargs: dict) -> Plan:
+        """Return a plan, see above."""
+        options = self._options
+        if options.out is not None:
+            refuse(options.name, "out", "a plan", "a call", "Call the transform itself.")
+        arguments = self._split(args, kwargs)
+
+        def assemble(values: Sequence[Any], recording: Recording, evaluation: Evaluation) -> Any:
+            return self._assembled(values, recording, arguments, evaluation)
+
+        request = Request(
+            options.name,
+            self._f,
+            self._outputs,
+            arguments,
+            self._keywords,
+            lambda output: self._wanted(output, arguments),
+            options.compact,
+            options.strategy,
+            options.limits,
+            assemble,
+        )
+        name = f"{options.name}({_name(self._f)})"
+        inputs, _ = arguments.joined(arguments.leaves, arguments.rest)
+        return freeze(name, request, tuple(inputs), kwargs)
+
+    def _evaluated(
+        self, recording: Recording, arguments: Arguments, limits: Limits | None = None, run: Run | None = None
+    ) -> Evaluation:
+        """Compute the derivatives of what was recorded, or let them be computed by what is given to run the plan."""
+        options, (output, _) = self._options, tree_unflatten(recording.leaves, recording.spec)
+        count, out = tree_flatten(output)[1].num_leaves, options.out
+        if out is not None and run is None:
+            limits = out.limits(options.limits, arguments.leaves[0].device)
+            run = partial(out.written, identity_of(f"{options.name} of {_name(self._f)}", recording))
+        evaluation = evaluate(
+            recording,
+            arguments.leaves,
+            count,
+            self._wanted(output, arguments),
+            compact=options.compact,
+            strategy=options.strategy,
+            limits=limits or options.limits,
+            run=run,
+        )
+        return evaluation if out is None else evaluation._replace(emit=without_memory)
+
+    def _wanted(self, _output: Any, arguments: Arguments) -> Wanted:
+        """Return what is asked for, given what f returned to be differentiated, and what it was called with."""
+        chosen = self._options.chosen
+        return self._orders if chosen is None else chosen.asked(arguments).wanted
+
+    def _split(self, args: tuple, kwargs: dict) -> Arguments:
+        """Take the arguments of a call apart, and check them."""
+        options = self._options
+        forms = self._known.of(args, kwargs, lambda: self._learnt(args, kwargs)) if options.taps else {}
+        arguments = self._split_by(args, kwargs, {name: form.change() for name, form in forms.items()})
+        if options.holomorphic:
+            check_holomorphic(options.name, "an input to differentiate by", arguments.leaves, arguments.are_complex)
+        return arguments
+
+    def _split_by(self, args: tuple, kwargs: dict, changes: Mapping[str, Any]) -> Arguments:
+        """Take the arguments of a call apart, and the changes of what is tapped."""
+        options = self._options
+        return split(options.name, args, kwargs, options.argnums, changes, options.parameters)
+
+    def _learnt(self, args: tuple, kwargs: dict) -> Forms:
+        """Record f to learn the forms of what it taps."""
+        arguments = self._split_by(args, kwargs, dict.fromkeys(self._options.taps, ()))
+        runs: list[Tapping | None] = []
+
+        def function(leaves: Sequence[torch.Tensor], rest: tuple[tuple, dict]) -> Any:
+            args, kwargs = arguments.joined(leaves, rest)
+            with arguments.tapped(None) as run:
+                runs.append(run)
+                return self._outputs(*args, **kwargs)
+
+        with drawn_again(arguments.leaves):
+            recorded(function, source_of(self._f), arguments.leaves, arguments.rest)
+        return {} if runs[-1] is None else runs[-1].forms
+
+    def _outputs(self, *args: Any, **kwargs: Any) -> tuple[Any, tuple[Any, Any]]:
+        """Return what is differentiated of what f returns, aux, and what f returned if it has complex tensors."""
+        options, result = self._options, self._f(*args, **kwargs)
+        output, aux = check_aux(options.name, result) if options.has_aux else (result, None)
+        leaves = tree_flatten(output)[0]
+        some_are_complex = check_outputs(options.name, leaves)
+        if options.holomorphic:
+            check_holomorphic(options.name, "an output of f", leaves, [*map(is_complex, leaves)])
+        if not some_are_complex:
+            return output, (aux, None)
+        if options.out is not None:
+            refuse(options.name, "out", "a complex output of f", "real ones", "Return torch.view_as_real(y).")
+        if not options.compact:
+            check_unlimited(options.name, options.limits.max_bytes)
+        return taken_apart(output), (aux, output)
+
+    def _assembled(
+        self, tensors: Sequence[Any], recording: Recording, arguments: Arguments, evaluation: Evaluation
+    ) -> Any:
+        """Nest the result, given the tensors that f returned."""
+        value, (aux, returned) = returned_with(tensors, recording)
+        spec = tree_flatten(value)[1]
+        if self._options.strict:
+            check_dependence(self._options.name, value, arguments.names(), self._orders, evaluation)
+        listed: Callable[[int], Sequence[Any]] = evaluation.compact if self._options.compact else evaluation.dense
+        blocks: Sequence[Sequence[Any]] = [listed(order) for order in self._orders]
+        if returned is not None and not self._options.compact:
+            outputs = tree_flatten(tree_unflatten(recording.leaves, recording.spec)[1][1])[0]
+            blocks = self._put_together(evaluation.emit, blocks, outputs, tensors, arguments)
+        computed = self._nested(blocks, spec, arguments)
+        if self._options.compact:
+            names = names_of(spec, arguments)
+            computed = [with_names(each, names) if of else each for each, of in zip(computed, blocks, strict=True)]
+        chosen = self._choose(value if returned is None else returned, computed)
+        return (chosen, aux) if self._options.has_aux else chosen
+
+
+def returned_with(tensors: Sequence[Any], recording: Recording) -> Any:
+    """Return what a recorded function returned, with the given tensors in place of its own."""
+    supply = iter(tensors)
+    leaves = [next(supply) if isinstance(leaf, torch.Tensor) else leaf for leaf in recording.leaves]
+    return tree_unflatten(leaves, recording.spec)
+
+
+def _name(f: Function) -> str:
+    return getattr(f, "__name__", type(f).__name__)
+
+
+def _value(tensor: torch.Tensor) -> torch.Tensor:
+    """Cut the history of a recorded tensor where gradients are off, since recording itself runs with them on."""
+    return tensor if torch.is_grad_enabled() else tensor.detach()
