@@ -37,10 +37,10 @@ def continuous_filters(ops: Ops, constants: tuple[Array, ...], x: Array) -> Arra
     basis = ops.exp(-sharpness * (distance[:, None] - centres) ** 2)
     reach = (1 - (distance / CUTOFF) ** 2)[:, None] ** 2  # goes to zero smoothly
     for first, second, before, after in layers:
-        filters = ops.silu(basis @ first) @ second * reach
+        filters = ops.tanh(basis @ first) @ second * reach
         heard = ops.add_at(len(x), receivers, (features @ before)[senders] * filters)
-        features = features + ops.silu(heard @ after)
-    return (ops.silu(features @ weight) @ readout).sum()
+        features = features + ops.tanh(heard @ after)
+    return (ops.tanh(features @ weight) @ readout).sum()
 
 
 def graph_convolution(ops: Ops, constants: tuple[Array, ...], features: Array, parameters: dict[str, Array]) -> Array:
