@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import product
+from math import prod
 
 import torch
 from torch import Tensor
@@ -22,7 +23,11 @@ def ways(workload: Workload) -> list[Peer]:
     if workload.function not in {pairs, elements}:
         return []
     pieces, (x,) = pieces_of(workload), workload.args
-    return [Peer("blocks by hand", BY_HAND, partial(as_it_is, lambda: (lambda x: dense(pieces(x), x), x)))]
+
+    def derivative(x: Tensor) -> Tensor:
+        return dense(pieces(x), x, workload.order)
+
+    return [Peer("blocks by hand", BY_HAND, partial(as_it_is, lambda: (derivative, x)))]
 
 
 def pieces_of(workload: Workload) -> Pieces:
@@ -31,14 +36,11 @@ def pieces_of(workload: Workload) -> Pieces:
     return partial(make, workload)
 
 
-def dense(pieces: Iterable[Piece], x: Tensor) -> Tensor:
+def dense(pieces: Iterable[Piece], x: Tensor, order: int) -> Tensor:
     """Return the sum of pieces as a dense tensor (n, d, n, d, ...)."""
-    (count, width), result = x.shape, x.new_zeros(0)
-    order = 0
+    count, width = x.shape
+    result = x.new_zeros(count**order, width**order)
     for indices, blocks, factor in pieces:
-        if not order:
-            order = len(indices)
-            result = x.new_zeros(count**order, width**order)
         places = sum(index * count**power for power, index in enumerate(reversed(indices)))
         result.index_add_(0, places, blocks.reshape(len(blocks), -1), alpha=factor)
     axes = [axis for slot in range(order) for axis in (slot, order + slot)]
@@ -65,7 +67,7 @@ def _of_pairs(workload: Workload, x: Tensor) -> Iterator[Piece]:
     blocks = BLOCKS[workload.order](x[first] - x[second])
     for ends in product(((first, 1.0), (second, -1.0)), repeat=workload.order):
         indices, signs = zip(*ends, strict=True)
-        yield indices, blocks, float(torch.tensor(signs).prod())
+        yield indices, blocks, prod(signs)
 
 
 def _second(r: Tensor) -> Tensor:
