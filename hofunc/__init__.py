@@ -9,6 +9,7 @@ from hofunc.callable_plan import Plan
 from hofunc.contracted import einsum
 from hofunc.derivative import Derivative
 from hofunc.errors import (
+    AnomalyError,
     ArgumentError,
     BranchError,
     CompilerError,
@@ -24,6 +25,8 @@ from hofunc.errors import (
     UntracedError,
     VersionError,
 )
+from hofunc.graph.lines import detect_anomaly
+from hofunc.hooks import hooked
 from hofunc.operators.coordinates import (
     biharmonic,
     curl,
@@ -37,12 +40,16 @@ from hofunc.operators.gauss_newton import ggnvp
 from hofunc.operators.products import directional, hvp, jvp, vhp, vjp
 from hofunc.operators.taylor import jet
 from hofunc.options import options
+from hofunc.run.pieces import Piece
+from hofunc.stream import Stream
+from hofunc.taps import tap
 from hofunc.testing.check import hodcheck
 from hofunc.transforms import derivatives, hessian, hod, jacobian
 
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "AnomalyError",
     "ArgumentError",
     "BranchError",
     "CompilerError",
@@ -53,8 +60,10 @@ __all__ = [
     "HofuncError",
     "InternalError",
     "MutationError",
+    "Piece",
     "Plan",
     "PlanningWarning",
+    "Stream",
     "UnsupportedOpError",
     "UntestedTorchWarning",
     "UntracedError",
@@ -62,6 +71,7 @@ __all__ = [
     "biharmonic",
     "curl",
     "derivatives",
+    "detect_anomaly",
     "directional",
     "divergence",
     "einsum",
@@ -71,6 +81,7 @@ __all__ = [
     "hessian_diagonal",
     "hod",
     "hodcheck",
+    "hooked",
     "hvp",
     "jacobian",
     "jet",
@@ -78,6 +89,7 @@ __all__ = [
     "laplacian",
     "options",
     "partial",
+    "tap",
     "vhp",
     "vjp",
 ]

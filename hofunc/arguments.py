@@ -1,32 +1,43 @@
 """All checks of what a transform is called with, and the separation of what it differentiates by from the rest."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from inspect import Parameter, signature
+from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
 
 import torch
 
 from hofunc.complex_tensors import by_parts, is_complex, put_together
 from hofunc.errors import ArgumentError
-from hofunc.internals import TreeSpec, keystr, tree_flatten_with_path
+from hofunc.graph.identity import is_fake
+from hofunc.graph.standin import in_transform
+from hofunc.graph.tape import is_recording
+from hofunc.internals import TreeSpec, has_forward_level, keystr, tree_flatten_with_path
 from hofunc.plan import strategies as planned
 from hofunc.plan.ablation import ABLATIONS
+from hofunc.stream import Stream
+from hofunc.taps import Tapping, anew, is_tapping
 from hofunc.trees import tree_flatten, tree_unflatten
 
 LAYOUTS = ("dense", "compact")
 STRATEGIES = ("auto", *planned.STRATEGIES)
+Variables = int | str | Sequence[int | str]  # positions of arguments, and names of taps
 
 
 class Arguments(NamedTuple):
     """The arguments of a call, taken apart.
 
     Attributes:
-        leaves: The tensors to differentiate by, over all argnums in turn; those of numbers are new, and complex ones
+        leaves: The tensors to differentiate by, over all variables in turn; those of numbers are new, and complex ones
             are here by real and imaginary part.
         are_complex: Whether each of them is complex.
         spec: The structure that a derivative has at each slot.
-        rest: All arguments as (args, kwargs), None at the argnums.
-        argnums: The positions, counted from the front.
-        specs: Structure of the argument at each of them.
+        rest: All arguments as (args, kwargs), None where one is differentiated by.
+        variables: What is differentiated by: positions of arguments, counted from the front, and names of taps.
+        specs: Structure of each of them.
+        name: Of the transform.
+        parameters: What those of them are called that are arguments, if they were named.
         operands: For each pattern of contractions its operands, whose leaves are numbers of tensors among ``leaves``.
         form: A number for all calls of contractions that have the same structures.
     """
@@ -35,26 +46,64 @@ class Arguments(NamedTuple):
     are_complex: tuple[bool, ...]
     spec: TreeSpec
     rest: tuple[tuple, dict]
-    argnums: tuple[int, ...]
+    variables: tuple[int | str, ...]
     specs: tuple[TreeSpec, ...]
+    name: str
+    parameters: tuple[str, ...] = ()
     operands: tuple[tuple[Any, ...], ...] = ()
     form: int = 0
 
+    @property
+    def argnums(self) -> tuple[int, ...]:
+        """The positions of the arguments that it is differentiated by."""
+        return tuple([each for each in self.variables if isinstance(each, int)])
+
+    @property
+    def taps(self) -> tuple[str, ...]:
+        """The names of the taps that it is differentiated by."""
+        return tuple([each for each in self.variables if isinstance(each, str)])
+
     def joined(self, leaves: Sequence[torch.Tensor], rest: tuple[tuple, dict]) -> tuple[list, dict]:
         """Put leaves back among the other arguments."""
-        args, supply = list(rest[0]), iter(map(put_together, leaves, self.are_complex))
-        for position, spec in zip(self.argnums, self.specs, strict=True):
-            args[position] = tree_unflatten([next(supply) for _ in range(spec.num_leaves)], spec)
+        args = list(rest[0])
+        for variable, tree in self._trees(leaves):
+            if isinstance(variable, int):
+                args[variable] = tree
         return args, rest[1]
+
+    def called(self, function: Callable[..., Any], leaves: Sequence[torch.Tensor], rest: tuple[tuple, dict]) -> Any:
+        """Call a function with leaves put back among the other arguments, those of taps where it taps."""
+        args, kwargs = self.joined(leaves, rest)
+        with self.tapped(leaves):
+            return function(*args, **kwargs)
+
+    def tapped(self, leaves: Sequence[torch.Tensor] | None) -> AbstractContextManager[Tapping | None]:
+        """Put leaves where a function taps that runs within; without any, it is to tell what it taps."""
+        if is_tapping():
+            anew()
+        if not self.taps and not self.parameters:
+            return nullcontext()
+        changes = None if leaves is None else dict(self._trees(leaves))
+        return Tapping(self.name, changes, self.taps, self.parameters)
 
     def names(self) -> list[str]:
         """Name each of the leaves: ``args[0]['w']``."""
-        paths = [
-            (position, path)
-            for position, spec in zip(self.argnums, self.specs, strict=True)
+        return [
+            self.name_of(place) + keystr(path)
+            for place, spec in enumerate(self.specs)
             for path, _ in tree_flatten_with_path(tree_unflatten([0] * spec.num_leaves, spec))[0]
         ]
-        return [f"args[{position}]{keystr(path)}" for position, path in paths]
+
+    def name_of(self, place: int) -> str:
+        """Name one of the variables: ``args[0]``."""
+        variable = self.variables[place]
+        return f"args[{variable}]" if isinstance(variable, int) else f"tap {variable!r}"
+
+    def _trees(self, leaves: Sequence[torch.Tensor]) -> Iterator[tuple[Any, Any]]:
+        """Yield each of the variables, and what stands there."""
+        supply = iter(map(put_together, leaves, self.are_complex))
+        for variable, spec in zip(self.variables, self.specs, strict=True):
+            yield variable, tree_unflatten([next(supply) for _ in range(spec.num_leaves)], spec)
 
 
 def check_transform(
@@ -132,39 +181,117 @@ def check_limits(name: str, chunk_size: Any, max_bytes: Any) -> None:
             refuse(name, what, repr(limit), "an int of at least 1, or None", "Leave it out for what is fastest.")
 
 
-def split(name: str, args: tuple, kwargs: dict, argnums: int | Sequence[int]) -> Arguments:
+def check_out(name: str, out: Any, layout: str) -> None:
+    """Check what dense derivatives are to be written to.
+
+    Raises:
+        ArgumentError: It is no stream, or derivatives are kept as terms.
+    """
+    if out is None:
+        return
+    if not isinstance(out, Stream):
+        refuse(name, "out", type(out).__name__, "a hofunc.Stream", "Give it the path: out=hofunc.Stream(path).")
+    if layout == "compact":
+        refuse(name, "out", "layout='compact'", "layout='dense'", "Save a compact derivative with torch.save.")
+
+
+def check_alone(name: str, what: str, leaves: Sequence[torch.Tensor]) -> None:
+    """Check that nothing follows a call whose derivatives are handed over in pieces.
+
+    Raises:
+        ArgumentError: A transform, forward-mode AD or a recording does, or torch traces.
+    """
+    if in_transform() or has_forward_level() or is_recording() or any(map(is_fake, leaves)):
+        got, expected = "a call inside a transform, forward-mode AD or what torch traces", "one outside"
+        refuse(name, what, got, expected, "Call it outside, or take the whole derivative.")
+
+
+def named_variables(name: str, f: Any, wrt: Any, argnums: Any) -> tuple[Variables, tuple[str, ...]]:
+    """Return what names stand for, positions of arguments or taps, and those that are of arguments.
+
+    Raises:
+        ArgumentError: They are no names, one stands for an argument that is passed by keyword, or there are argnums.
+    """
+    if argnums != 0:
+        refuse(name, "argnums", f"{argnums!r} beside wrt={wrt!r}", "one of both", "Name all in wrt.")
+    names: Sequence[str] = (wrt,) if isinstance(wrt, str) else wrt
+    if (
+        not isinstance(names, tuple | list)
+        or not names
+        or not all(isinstance(each, str) for each in names)
+        or len({*names}) < len(names)
+    ):
+        expected = "a str or a tuple of different ones"
+        refuse(name, "wrt", repr(wrt), expected, "Name parameters of f, or what it names by hofunc.tap.")
+    try:
+        parameters = [*signature(getattr(f, "forward", f)).parameters.values()]
+    except (TypeError, ValueError):
+        parameters = []
+    places = {each.name: place for place, each in enumerate(parameters) if each.kind in _BY_POSITION}
+    for each in parameters:
+        if each.name in names and each.name not in places:
+            got = f"{each.name!r}, which f takes by keyword or as several"
+            refuse(name, "wrt", got, "a parameter that is passed by position, or a tap", "Change the parameter of f.")
+    meant: dict[str, int | str] = {each: each for each in names}
+    meant.update({each: place for each, place in places.items() if each in meant})
+    variables = tuple(meant.values())
+    return variables[0] if isinstance(wrt, str) else variables, tuple(each for each in names if each in places)
+
+
+_BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+_NONE: Mapping[str, Any] = MappingProxyType({})
+
+
+def split(
+    name: str,
+    args: tuple,
+    kwargs: dict,
+    argnums: Variables,
+    taps: Mapping[str, Any] = _NONE,
+    parameters: tuple[str, ...] = (),
+) -> Arguments:
     """Take the arguments of a call apart.
+
+    Args:
+        name: Of the transform.
+        args: Positional arguments.
+        kwargs: Keyword arguments.
+        argnums: What is differentiated by: positions of arguments, or names of taps.
+        taps: The changes of the latter.
+        parameters: What the former are called, if they were named.
 
     Raises:
         ArgumentError: argnums is out of range or names one argument twice, or an argument that it names has a leaf
             that is neither a floating-point or complex tensor nor a float or complex number.
         UntracedError: A complex tensor is sparse or nested.
     """
-    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
-    if not args:
-        refuse(name, "argnums", "no positional argument", "one to differentiate by", "Pass it by position.")
+    variables = (argnums,) if isinstance(argnums, int | str) else tuple(argnums)
+    numbers, what = [each for each in variables if isinstance(each, int)], "wrt" if parameters else "argnums"
+    if numbers and not args:
+        refuse(name, what, "no positional argument", "one to differentiate by", "Pass it by position.")
     if not all(-len(args) <= number < len(args) for number in numbers):
         refuse(
             name,
-            "argnums",
-            f"{argnums!r} for {len(args)} positional arguments",
+            what,
+            f"{parameters or argnums!r} for {len(args)} positional arguments",
             f"numbers from {-len(args)} to {len(args) - 1}",
             "Pass what you differentiate by as a positional argument.",
         )
-    places = tuple(number % len(args) for number in numbers)
+    places = tuple([each % len(args) if isinstance(each, int) else each for each in variables])
     if len(set(places)) != len(places):
         refuse(name, "argnums", repr(argnums), "every argument once", "Leave the second one out.")
-    flat = [tree_flatten(args[place]) for place in places]
+    trees = tuple([args[place] if isinstance(place, int) else taps[place] for place in places])
+    flat = [tree_flatten(tree) for tree in trees]
     leaves = [as_input(leaf) for part, _ in flat for leaf in part]
     for leaf in leaves:
         _check_leaf(name, leaf)
-    structure = args[places[0]] if isinstance(argnums, int) else tuple(args[place] for place in places)
+    structure = trees[0] if isinstance(argnums, int | str) else trees
     rest = tuple(None if place in places else arg for place, arg in enumerate(args))
     are_complex = tuple(map(is_complex, leaves))
     if any(are_complex):
         leaves = [*map(by_parts, leaves)]
     specs = tuple(spec for _, spec in flat)
-    return Arguments(leaves, are_complex, tree_flatten(structure)[1], (rest, kwargs), places, specs)
+    return Arguments(leaves, are_complex, tree_flatten(structure)[1], (rest, kwargs), places, specs, name, parameters)
 
 
 def as_input(leaf: Any) -> Any:

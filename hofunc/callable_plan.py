@@ -9,11 +9,18 @@ from torch.fx import GraphModule
 
 from hofunc.errors import ArgumentError
 from hofunc.explain import Subject, explain
+from hofunc.graph.draws import is_random
 from hofunc.graph.facts import Facts
+from hofunc.graph.lines import Lines, is_detecting, undetected
+from hofunc.graph.node import Graph
 from hofunc.graph.standin import batches_of, in_batches, in_transform
 from hofunc.graph.world import without_autocast
 from hofunc.internals import TreeSpec
 from hofunc.plan.program import Program
+from hofunc.plan.wanted import highest
+from hofunc.run.anomaly import first_kind, kind_of
+from hofunc.run.evaluate import refuse_where
+from hofunc.run.executor import interpreted
 from hofunc.run.fx import graph_module, through_compiler
 from hofunc.signature import Signature
 from hofunc.trees import tree_unflatten
@@ -29,6 +36,34 @@ class Result(NamedTuple):
         """Put the result together."""
         supply = iter(tensors)
         return tree_unflatten([next(supply) if leaf is PLACE else leaf for leaf in self.leaves], self.spec)
+
+
+class Origin(NamedTuple):
+    """What a plan was made of, by which to find where what is not finite arose.
+
+    Attributes:
+        graph: The recorded graph, of which what is differentiated are the outputs.
+        values: The program of the values of its nodes.
+        lines: Which lines of the function computed which nodes, where that was noted.
+    """
+
+    graph: Graph
+    values: Program
+    lines: Lines
+
+    def check(self, tensors: Sequence[torch.Tensor], results: Sequence[Any], order: int) -> None:
+        """Check that results are finite, given the tensors that the plan was called with, and what f returns as well.
+
+        Raises:
+            AnomalyError: One is not.
+        """
+        is_fine = first_kind([result for result in results if isinstance(result, torch.Tensor)]) is None
+        if is_fine and any(is_random(node.op) for node in self.graph.nodes):
+            return  # what f returns is not computed, and would draw other numbers
+        values = interpreted(self.values)(tensors)
+        bad = [place for place, number in enumerate(self.graph.outputs) if kind_of(values[number]) is not None]
+        if bad or not is_fine:
+            refuse_where(self.graph, values, order, self.lines, bad[0] if bad else None)
 
 
 PLACE = object()  # a leaf that the program computes
@@ -88,6 +123,7 @@ class Plan:
     _run: Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
     _result: Result | None
     _subject: Subject
+    _origin: Origin
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return what the transform returns for these arguments.
@@ -95,10 +131,13 @@ class Plan:
         Raises:
             ArgumentError: They are not like those that the plan was made for, values led to another shape, or something
                 else that the recording depended on has changed.
+            AnomalyError: A result is not finite, under `hofunc.detect_anomaly`.
         """
         self._facts.check(self.name)
         tensors = self._signature.tensors(args, kwargs)
         results = without_autocast(self._run, tensors)
+        if is_detecting():
+            undetected(self._origin.check, tensors, results, highest(self._subject.wanted))
         if in_transform():
             batches = batches_of(tensors)
             results = [in_batches(result, batches) for result in results]

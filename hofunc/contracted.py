@@ -3,11 +3,20 @@
 from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
 from itertools import accumulate, chain, count
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple, cast, overload
 
 import torch
 
-from hofunc.arguments import Arguments, check_argnums, check_function, check_limits, check_strategy, refuse, split
+from hofunc.arguments import (
+    Arguments,
+    check_argnums,
+    check_function,
+    check_limits,
+    check_strategy,
+    named_variables,
+    refuse,
+    split,
+)
 from hofunc.graph.record import Recording
 from hofunc.pattern import Bound, Pattern, Tree, bound, parsed
 from hofunc.plan import contraction
@@ -29,6 +38,7 @@ def einsum(
     pattern: Any,
     argnums: Any = 0,
     *,
+    wrt: Any = ...,
     has_aux: bool = ...,
     strategy: str = ...,
     chunk_size: int | None = ...,
@@ -43,6 +53,7 @@ def einsum(
     pattern: Any,
     argnums: Any = 0,
     *,
+    wrt: Any = ...,
     has_aux: bool = ...,
     strategy: str = ...,
     chunk_size: int | None = ...,
@@ -59,6 +70,7 @@ def einsum(
     pattern: Any,
     argnums: Any = 0,
     *,
+    wrt: Any = None,
     has_aux: bool = False,
     strategy: str = "auto",
     chunk_size: int | None = None,
@@ -96,6 +108,8 @@ def einsum(
             all of its leaves.
         argnums: The positional argument to differentiate by, or a tuple with one for every slot, of which each may be
             a tuple of several, which then are one pytree; for several patterns also a tuple or dict of these.
+        wrt: In place of argnums, the same of names of parameters of f or of what it taps, see `hofunc.hod`; not for
+            estimates.
         has_aux: As for `hofunc.hod`.
         strategy: ``"forward"`` propagates derivatives along the slots from the input to the output; ``"mixed"`` does so
             along all but one at a time, and takes the rest by one adjoint pass; ``"reverse"`` reads one slot off
@@ -144,7 +158,9 @@ def einsum(
     """
     limits = Limits(chunk_size, max_bytes)
     if estimate is None:
-        return Einsum("einsum", f, pattern, argnums, has_aux, strategy, limits)
+        return Einsum("einsum", f, pattern, argnums, has_aux, strategy, limits, wrt)
+    if wrt is not None:
+        refuse("einsum", "wrt", "an estimate", "argnums", "Let f take what it is to be differentiated by.")
     sampling = checked("einsum", estimate, directions, generator, with_error)
     if has_aux:
         refuse("einsum", "has_aux", "an estimate", "one of what f returns alone", "Return aux from another call of f.")
@@ -188,33 +204,36 @@ class Einsum(Transform):
         has_aux: bool,
         strategy: str,
         limits: Limits,
+        wrt: Any = None,
     ):
         check_function(name, f)
         check_strategy(name, strategy, STRATEGIES)
-        check_limits(name, *limits)
+        check_limits(name, limits.chunk_size, limits.max_bytes)
         _check_signature(name, f, self._keywords)
         texts, self._spec = tree_flatten(pattern)
         if not texts:
             refuse(name, "pattern", f"{pattern!r}", "one at least", 'The value itself is "*o -> *o".')
         self._patterns = [parsed(name, text) for text in texts]
+        argnums, parameters = (argnums, ()) if wrt is None else _meant(name, f, wrt, argnums)
         self._argnums = _for_each(name, "argnums", argnums, pattern, self._spec, 0, is_one=_is_argnums)
-        for each in self._argnums:
+        for each in self._argnums if wrt is None else ():
             _check_argnums(name, each)
-        self._positions = tuple({number for each in self._argnums for number in _positions(each)})
+        self._positions = tuple(dict.fromkeys(number for each in self._argnums for number in _positions(each)))
         self._forms: dict[Any, _Form] = {}
         self._meanings: dict[Any, _Meaning] = {}
         self._numbers = count()
         self._pattern = pattern
-        options = Options(name, 0, has_aux, False, strategy, limits, False, False)
+        options = Options(name, self._positions, has_aux, False, strategy, limits, None, False, False, parameters)
         super().__init__(f, options, (), _only)
 
-    def _split(self, args: tuple, kwargs: dict) -> Arguments:
+    def _split_by(self, args: tuple, kwargs: dict, changes: Mapping[str, Any]) -> Arguments:
         """Take the arguments of a call apart, with the operands after those to differentiate by."""
-        name = self._options.name
+        name, taps = self._options.name, self._options.taps
         size = len(args)
-        places = sorted({number % size if -size <= number < size else number for number in self._positions})
+        numbers = [number for number in self._positions if isinstance(number, int)]
+        places = sorted({number % size if -size <= number < size else number for number in numbers})
         rest = {keyword: value for keyword, value in kwargs.items() if keyword not in self._keywords}
-        arguments = split(name, args, rest, tuple(places))
+        arguments = split(name, args, rest, (*places, *taps), changes, self._options.parameters)
         if any(arguments.are_complex):
             refuse(name, "an input to differentiate by", "a complex tensor", "real ones", "Pass its parts.")
         leaves, given = list(arguments.leaves), []
@@ -224,7 +243,7 @@ class Einsum(Transform):
                 _check_operands(name, flat)
                 given.append((keyword, len(leaves), spec))
                 leaves += flat
-        form = self._form((size, arguments.argnums, arguments.specs, tuple(given)))
+        form = self._form((size, arguments.variables, arguments.specs, tuple(given)))
         return arguments._replace(leaves=leaves, operands=form.operands, form=form.number)
 
     def _form(self, key: tuple[Any, ...]) -> _Form:
@@ -251,10 +270,6 @@ class Einsum(Transform):
     def _operand(self, number: int) -> str:
         """Name an operand, for errors."""
         return f"operands[{number}]"
-
-    def _in_pieces(self, *_: Any) -> Any:
-        """Return None: contractions run some rows at a time or not at all."""
-        return None
 
     def _outputs(self, *args: Any, **kwargs: Any) -> tuple[Any, tuple[Any, Any]]:
         """Return what is differentiated of what f returns, and aux."""
@@ -289,8 +304,8 @@ class Einsum(Transform):
         """Return what one pattern means, given the shapes of outputs, and of inputs, and the structure of the first."""
         (outputs, inputs, structure), name = forms, self._options.name
         count = len(pattern.others) - len(operands)
-        if count < 0 or (not isinstance(argnums, int) and count != len(argnums)):
-            fixed = None if isinstance(argnums, int) else len(pattern.others) - len(argnums)
+        if count < 0 or (not isinstance(argnums, int | str) and count != len(argnums)):
+            fixed = None if isinstance(argnums, int | str) else len(pattern.others) - len(argnums)
             expected = (
                 f"at most {len(pattern.others)}" if fixed is None else f"{fixed}, as argnums={argnums} has one a slot"
             )
@@ -298,13 +313,12 @@ class Einsum(Transform):
             pattern.refuse(pattern.result, f"{len(operands)} operands", expected, remedy)
         starts = [0, *accumulate(spec.num_leaves for spec in arguments.specs)]
         slots: list[Tree] = []
-        for entry in [argnums] * count if isinstance(argnums, int) else argnums:
-            positions = [number % len(arguments.rest[0]) for number in _positions(entry)]
-            places = [arguments.argnums.index(position) for position in positions]
+        for entry in [argnums] * count if isinstance(argnums, int | str) else argnums:
+            places = _places(entry, arguments)
             numbers = tuple(chain(*(range(starts[place], starts[place + 1]) for place in places)))
-            if len({*positions}) < len(positions):
+            if len({*places}) < len(places):
                 refuse(name, "argnums", repr(entry), "every argument once", "Leave the second one out.")
-            names = " and ".join(f"args[{position}]" for position in positions)
+            names = " and ".join(map(arguments.name_of, places))
             spec = self._spec_of(argnums, len(slots), arguments)
             slots.append(Tree(numbers, tuple([inputs[each] for each in numbers]), spec, names))
         given = []
@@ -337,10 +351,10 @@ class Einsum(Transform):
 
     @staticmethod
     def _spec_of(argnums: Any, slot: int, arguments: Arguments) -> Any:
-        entry = argnums if isinstance(argnums, int) else argnums[slot]
-        specs = [arguments.specs[arguments.argnums.index(n % len(arguments.rest[0]))] for n in _positions(entry)]
+        entry = argnums if isinstance(argnums, int | str) else argnums[slot]
+        specs = [arguments.specs[place] for place in _places(entry, arguments)]
         trees = tuple([tree_unflatten([None] * spec.num_leaves, spec) for spec in specs])
-        return specs[0] if isinstance(entry, int) else tree_flatten(trees)[1]
+        return specs[0] if isinstance(entry, int | str) else tree_flatten(trees)[1]
 
 
 class _Sampled(Einsum):
@@ -367,9 +381,27 @@ def _check_argnums(name: str, argnums: Any) -> None:
         check_argnums(name, entry)
 
 
-def _positions(argnums: Any) -> tuple[int, ...]:
-    """Return all positions in argnums, or in an entry of it."""
-    return (argnums,) if isinstance(argnums, int) else tuple(chain(*map(_positions, argnums)))
+def _meant(name: str, f: Callable[..., Any], wrt: Any, argnums: Any) -> tuple[Any, tuple[str, ...]]:
+    """Return what stands in argnums for names in their structure, and the names of those that are of arguments."""
+    leaves, spec = tree_flatten(wrt)
+    if not all(isinstance(each, str) for each in leaves):
+        refuse(name, "wrt", repr(wrt), "names, as of numbers in argnums", "Name parameters of f, or what it taps.")
+    names = tuple(dict.fromkeys(leaves))
+    variables, parameters = named_variables(name, f, names, argnums)
+    meaning = dict(zip(names, cast("tuple[int | str, ...]", variables), strict=True))
+    return tree_unflatten([meaning[each] for each in leaves], spec), parameters
+
+
+def _positions(argnums: Any) -> tuple[int | str, ...]:
+    """Return all positions and names in argnums, or in an entry of it."""
+    return (argnums,) if isinstance(argnums, int | str) else tuple(chain(*map(_positions, argnums)))
+
+
+def _places(entry: Any, arguments: Arguments) -> list[int]:
+    """Return which of what is differentiated by is in an entry of argnums."""
+    size = len(arguments.rest[0])
+    each = [number % size if isinstance(number, int) else number for number in _positions(entry)]
+    return [arguments.variables.index(one) for one in each]
 
 
 def _only(_: Any, computed: list) -> Any:
@@ -377,7 +409,8 @@ def _only(_: Any, computed: list) -> Any:
 
 
 def _is_argnums(value: Any) -> bool:
-    return isinstance(value, int) or (isinstance(value, tuple | list) and all(isinstance(each, int) for each in value))
+    kinds = int | str
+    return isinstance(value, kinds) or (isinstance(value, tuple | list) and all(isinstance(v, kinds) for v in value))
 
 
 def _is_none(value: Any) -> bool:

@@ -6,6 +6,7 @@ Every message has four parts: what is wrong, what was got against what was expec
 import os
 import sys
 import warnings
+from collections.abc import Sequence
 from types import FrameType
 
 import torch
@@ -18,10 +19,15 @@ def _calling_frame() -> tuple[FrameType | None, int]:
     """Return the innermost frame outside hofunc and torch, and how many above the caller's it is for `warnings`."""
     frame: FrameType | None = sys._getframe(1)
     depth = 0
-    while frame is not None and frame.f_code.co_filename.startswith((*_LIBRARIES, _IMPORT)):
+    while frame is not None and is_library(frame):
         depth += not frame.f_code.co_filename.startswith(_IMPORT)
         frame = frame.f_back
     return frame, depth
+
+
+def is_library(frame: FrameType) -> bool:
+    """Tell whether a frame is one of hofunc, of torch, or of an import."""
+    return frame.f_code.co_filename.startswith((*_LIBRARIES, _IMPORT))
 
 
 def calling_line() -> str:
@@ -75,6 +81,34 @@ class VersionError(HofuncError, ImportError):
 
 class CompilerError(HofuncError, RuntimeError):
     """What torch.compile needs to generate code is missing."""
+
+
+class AnomalyError(HofuncError, ArithmeticError):
+    """A nan or an inf is in what f returns or in its derivatives, where `hofunc.detect_anomaly` looks for some.
+
+    Args:
+        what: As for all errors, as are the next three.
+        got: As there.
+        expected: As there.
+        remedy: As there.
+        op: The op in which it arose; None if that is not known.
+        order: The order of the derivative of the op that is not finite, 0 for its value.
+        lines: The lines of f that called it, the outermost first.
+
+    Attributes:
+        op: See above.
+        order: See above.
+        lines: See above.
+        is_value_finite: Whether the value of the op is finite.
+    """
+
+    def __init__(
+        self, what: str, *, got: str, expected: str, remedy: str, op: str | None, order: int, lines: Sequence[str]
+    ):
+        super().__init__(what, got=got, expected=expected, remedy=remedy)
+        self.op, self.order, self.lines, self.is_value_finite = op, order, tuple(lines), order > 0
+        if lines:
+            self.add_note("\n".join(["Traceback of the op (most recent call last):", *lines]))
 
 
 class HodcheckError(HofuncError, AssertionError):

@@ -17,7 +17,7 @@ from hofunc.plan.cost import Cost
 from hofunc.plan.packing import DirectionsError
 from hofunc.plan.program import Program, TooManyStepsError
 from hofunc.plan.strategies import strategies_of
-from hofunc.plan.wanted import Contractions, Wanted, highest, orders_of
+from hofunc.plan.wanted import Chosen, Contractions, Wanted, highest, orders_of
 from hofunc.rules.kinds import (
     Autonomous,
     Elementwise,
@@ -78,16 +78,26 @@ def _headline(subject: Subject) -> list[str]:
     order = f"order {orders[0]}" if len(orders) == 1 else f"orders {orders[0]} to {orders[-1]}"
     amounts = f"{_count(cost.flops)} flops, {_bytes(cost.bytes)} moved, {_bytes(cost.peak_bytes)} at the peak"
     return [
-        f"{subject.name}: {order}, by the strategy {subject.chosen.strategy}",
+        f"{subject.name}: {order}{_share(subject)}, by the strategy {subject.chosen.strategy}",
         f"{len(cost.steps)} steps, {amounts}, {_time(cost.seconds)} by estimate",
         *_chunks(subject.chosen.chunks),
     ]
 
 
+def _share(subject: Subject) -> str:
+    """Say how many blocks are computed, if not all are."""
+    if not isinstance(subject.wanted, Chosen):
+        return ""
+    inputs = sum(subject.recorded.nodes[number].active for number in subject.recorded.inputs)
+    every = sum(inputs**order for order in orders_of(subject.wanted))
+    return f", {len({*subject.wanted.blocks})} of {every} blocks"
+
+
 def _chunks(chunks: Chunks | None) -> list[str]:
     if chunks is None:
         return []
-    return [f"run in {len(chunks.sizes)} chunks of {chunks.sizes[0]} rows; the steps below are those of all at once"]
+    size = max(chunks.sizes, default=0)
+    return [f"run in {len(chunks.sizes)} chunks of {size} {chunks.along}; the steps below are those of all at once"]
 
 
 def _strategies(subject: Subject) -> list[str]:

@@ -1,11 +1,12 @@
 """Making a frozen plan: record for replay, plan, and complete the program by the function itself."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
-from hofunc.callable_plan import PLACE, Plan, Result
+from hofunc.arguments import Arguments
+from hofunc.callable_plan import PLACE, Origin, Plan, Result
 from hofunc.complex_tensors import by_parts, put_together
 from hofunc.errors import ArgumentError
 from hofunc.explain import Subject
@@ -24,11 +25,13 @@ from hofunc.plan.cost import cost_of
 from hofunc.plan.planner import plan
 from hofunc.plan.primal import PartsOf, Source, Whole
 from hofunc.plan.program import Program, Register, device_of
+from hofunc.plan.values import GONE_BY
 from hofunc.plan.wanted import Wanted, highest, orders_of
-from hofunc.rules.lower import lower, shapes_read
+from hofunc.rules.lower import INTEGERS, Lowered, lower, shapes_read
 from hofunc.run.decided import Decided
 from hofunc.run.evaluate import Evaluation
 from hofunc.run.executor import compiled, in_chunks
+from hofunc.run.room import check_room
 from hofunc.signature import Signature
 
 
@@ -39,7 +42,7 @@ class Request(NamedTuple):
         transform: Name of the transform.
         user: The function that is differentiated.
         function: Called with the arguments; returns the pair of what it returned to be differentiated and aux.
-        argnums: The positions of the arguments to differentiate by, counted from the front.
+        arguments: Those that it is asked for at.
         keywords: The names of keyword arguments of which the tensors are inputs as well, if they are there.
         wanted: Given what was returned to be differentiated, returns the orders wanted, or the contractions.
         compact: Whether derivatives are kept as terms.
@@ -51,7 +54,7 @@ class Request(NamedTuple):
     transform: str
     user: Callable[..., Any]
     function: Callable[..., tuple[Any, Any]]
-    argnums: tuple[int, ...]
+    arguments: Arguments
     keywords: tuple[str, ...]
     wanted: Callable[[Any], Wanted]
     compact: bool
@@ -75,6 +78,8 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
     _check_values(request, args, kwargs)
     taken = _taken(request, args, kwargs)
     lowered = lower(taken.graph, taken.recording.values, highest(taken.wanted))
+    captured = _captured(taken)
+    lowered = lowered._replace(values=captured)
     device = device_of(taken.graph)
 
     def peak(made: Blueprint) -> int:
@@ -87,16 +92,17 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
     program, chunks, result = _completed(request, taken, chosen)
     at_once = cost_of(program, device)
     cost = at_once if chunks is None else cost_of_chunks(chunks, device)
+    if request.limits.max_bytes is None:
+        check_room(chosen, cost.peak_bytes, taken.wanted, compact=request.compact)
     strides = any(node.op is restrided or "as_strided" in str(node.op) for node in taken.graph.nodes)
-    signature = Signature(
-        request.transform, args, kwargs, taken.inputs[: len(taken.active)], strides=strides, history=taken.asked_history
-    )
+    numbers = [each for each in taken.inputs[: len(taken.active)] if isinstance(each, int)]
+    signature = Signature(request.transform, args, kwargs, numbers, strides=strides, history=taken.asked_history)
     subject = Subject(
         name,
         taken.wanted,
         taken.graph,
         (
-            *(signature.names[place] for place in taken.inputs),
+            *(each.name if isinstance(each, Change) else signature.names[each] for each in taken.inputs),
             *(f"captured {n}" for n in range(len(taken.facts.captured))),
         ),
         chosen,
@@ -118,11 +124,12 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
         cost.peak_bytes,
         False,
         signature,
-        taken.facts,
+        taken.facts._replace(contents=_gone_by(chosen.lowered, captured)),
         program,
         compiled(program) if chunks is None else in_chunks(chunks),
         result,
         subject,
+        _origin(taken),
     )
 
 
@@ -148,13 +155,21 @@ def _check_values(request: Request, args: tuple, kwargs: dict) -> None:
         )
 
 
+class Change(NamedTuple):
+    """The change of what f taps, of which a plan has the one that it is made with, of zeros."""
+
+    name: str
+    tensor: torch.Tensor
+
+
 class _Taken(NamedTuple):
     """A recording, and how it is replayed.
 
     Attributes:
         recording: The recording.
         graph: Its graph, of which only what is differentiated is an output.
-        inputs: For every input of the graph that is an argument, its place among the tensors of the arguments.
+        inputs: For every input of the graph that is an argument, its place among the tensors of the arguments; changes
+            of taps among those.
         active: For each of those that it is differentiated by, which come first, whether it is complex.
         readings: The values that the function read.
         facts: What else it depends on.
@@ -164,7 +179,7 @@ class _Taken(NamedTuple):
 
     recording: Recording
     graph: Graph
-    inputs: tuple[int, ...]
+    inputs: tuple[int | Change, ...]
     active: Sequence[bool]
     readings: Sequence[tuple]
     facts: Facts
@@ -176,27 +191,29 @@ def _taken(request: Request, args: tuple, kwargs: dict) -> _Taken:
     """Record the function, with all tensors of the arguments for inputs."""
     leaves, spec = tree_flatten((args, kwargs))
     active, others = _separated(leaves, spec, request)
-    are_complex = [leaves[place].is_complex() for place in active]
+    tensors = [each.tensor if isinstance(each, Change) else by_parts(leaves[each]) for each in active]
+    are_complex = [not isinstance(each, Change) and leaves[each].is_complex() for each in active]
 
     def function(inputs: Sequence[torch.Tensor], rest: Sequence[torch.Tensor]) -> Any:
         filled = list(leaves)
-        inputs = [*map(put_together, inputs, are_complex)]
-        for place, tensor in zip((*active, *others), (*inputs, *rest), strict=True):
-            filled[place] = tensor
+        for each, tensor in zip((*active, *others), (*map(put_together, inputs, are_complex), *rest), strict=True):
+            if isinstance(each, int):
+                filled[each] = tensor
         args, kwargs = tree_unflatten(filled, spec)
-        return request.function(*args, **kwargs)
+        with request.arguments.tapped(inputs):
+            return request.function(*args, **kwargs)
 
     objects = [leaf for leaf in leaves if not isinstance(leaf, torch.Tensor)]
-    given = [by_parts(leaves[place]) for place in active], [leaves[place] for place in others], (request.user, *objects)
+    given = tensors, [leaves[place] for place in others], (request.user, *objects)
     recording, readings, facts, asked_history = made_recordable(
         lambda follow: record_for_replay(function, *given, follow=follow), follow=records_forwards()
     )
     output, _ = tree_unflatten(recording.leaves, recording.spec)
     count = tree_flatten(output)[1].num_leaves
-    places = recording.graph.outputs
-    graph = recording.graph._replace(outputs=places[:count], aux=places[count:])
-    tensors = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
-    inputs = tuple(tensors.index(place) for place in (*active, *others))
+    ends = recording.graph.outputs
+    graph = recording.graph._replace(outputs=ends[:count], aux=ends[count:])
+    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    inputs = tuple(each if isinstance(each, Change) else places.index(each) for each in (*active, *others))
     wanted = request.wanted(output)
     return _Taken(recording, graph, inputs, are_complex, readings, facts, asked_history, wanted)
 
@@ -208,13 +225,13 @@ def _completed(request: Request, taken: _Taken, chosen: Blueprint) -> tuple[Prog
     places = recording.graph.outputs
     inputs = [recording.values[number] for number in graph.inputs[: len(taken.active)]]
     values = [recording.values[place] for place in places]
-    evaluation = Evaluation(chosen, whole.outputs, values, inputs, {}, whole.emit)
+    evaluation = Evaluation(chosen, taken.wanted, whole.outputs, values, inputs, {}, whole.emit)
     leaves, spec = tree_flatten(request.assemble([whole.value(place) for place in places], recording, evaluation))
     tensors = [leaf for leaf in leaves if isinstance(leaf, Register)]
     outputs = [*tensors, *(whole.guard(*reading) for reading in taken.readings)]
     outputs += [whole.guard(*reading) for reading in shapes_read(graph)]
-    if chosen.lowered.decided:
-        decided = Decided(chosen.lowered)
+    if by_values := [reading for reading in chosen.lowered.decided if reading.call.op is not GONE_BY]:
+        decided = Decided(chosen.lowered._replace(decided=tuple(by_values)))
         call = Call(decided, tuple(map(Ref, range(len(decided.origins)))))
         outputs.append(whole.guard(call, decided.origins, value=True))
     form = Result(spec, tuple(PLACE if isinstance(leaf, Register) else leaf for leaf in leaves))
@@ -223,21 +240,58 @@ def _completed(request: Request, taken: _Taken, chosen: Blueprint) -> tuple[Prog
     return whole.program(outputs), chunks, None if is_tensor else form
 
 
-def _separated(leaves: Sequence[Any], spec: TreeSpec, request: Request) -> tuple[list[int], list[int]]:
+def _separated(leaves: Sequence[Any], spec: TreeSpec, request: Request) -> tuple[list[int | Change], list[int]]:
     """Return the places, among the leaves of (args, kwargs), of what is differentiated by and of other tensors."""
     args, kwargs = tree_unflatten(list(range(len(leaves))), spec)
-    given = [*(args[number] for number in request.argnums), *(kwargs.get(name, ()) for name in request.keywords)]
-    active = tree_leaves(given)
-    others = [n for n, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor) and n not in active]
+    arguments = request.arguments
+    changes = [*map(Change, arguments.names(), arguments.leaves)]
+    active: list[int | Change] = []
+    start = 0
+    for variable, structure in zip(arguments.variables, arguments.specs, strict=True):
+        end = start + structure.num_leaves
+        active += tree_leaves(args[variable]) if isinstance(variable, int) else changes[start:end]
+        start = end
+    active += tree_leaves([kwargs.get(name, ()) for name in request.keywords])
+    places = {each for each in active if isinstance(each, int)}
+    others = [n for n, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor) and n not in places]
     return active, others
+
+
+def _origin(taken: _Taken) -> Origin:
+    """Return what tells where what is not finite arose."""
+    whole = Whole(Program({}, {}, (), (), ()), taken.graph, _sources(taken))
+    values = [whole.value(node.number) for node in taken.graph.nodes]
+    return Origin(taken.graph, whole.program(values), taken.recording.lines)
+
+
+def _captured(taken: _Taken) -> dict[int, torch.Tensor]:
+    """Return the captured integers, by whose values planning may go."""
+    count = len(taken.inputs)
+    return {
+        number: value
+        for number, value in _sources(taken).items()
+        if isinstance(value, torch.Tensor) and number not in taken.graph.inputs[:count] and value.dtype in INTEGERS
+    }
+
+
+def _gone_by(lowered: Lowered, captured: Mapping[int, torch.Tensor]) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
+    """Return the captured tensors by whose values a plan goes, and these."""
+    found = []
+    for reading in lowered.decided:
+        if reading.call.op is GONE_BY and isinstance(reading.value, torch.Tensor):
+            (place,) = reading.operands
+            origin = lowered.origins[place]
+            found += [(tensor, reading.value) for number, tensor in captured.items() if number == origin]
+    return tuple(found)
 
 
 def _sources(taken: _Taken) -> dict[int, Source]:
     """Return what every node that is given stands for: an argument by its place among the tensors, or a tensor."""
     graph, values = taken.graph, taken.recording.values
     sources: dict[int, Source] = {node.number: values[node.number] for node in graph.nodes if node.is_given}
-    sources |= dict(zip(graph.inputs, taken.inputs, strict=False))
-    for number, place, is_complex in zip(graph.inputs, taken.inputs, taken.active, strict=False):
-        if is_complex:
-            sources[number] = PartsOf(place)
+    for number, given in zip(graph.inputs, taken.inputs, strict=False):
+        sources[number] = given.tensor if isinstance(given, Change) else given
+    for number, given, is_complex in zip(graph.inputs, taken.inputs, taken.active, strict=False):
+        if is_complex and isinstance(given, int):
+            sources[number] = PartsOf(given)
     return sources

@@ -1,6 +1,6 @@
 """The transforms: validate, record, plan, run, assemble."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial, update_wrapper
 from itertools import chain, product
 from typing import Any, NamedTuple
@@ -9,34 +9,42 @@ import torch
 
 from hofunc.arguments import (
     Arguments,
+    Variables,
+    check_alone,
     check_aux,
     check_holomorphic,
     check_limits,
+    check_out,
     check_outputs,
     check_transform,
     check_unlimited,
+    named_variables,
+    refuse,
     split,
 )
 from hofunc.callable_plan import Plan
-from hofunc.complex_tensors import Blocks, by_parts, is_complex, taken_apart
+from hofunc.chosen import BlocksAsked, Choice, GroupsAsked, Which, checked
+from hofunc.complex_tensors import Blocks, is_complex, taken_apart
 from hofunc.freeze import Request, freeze
 from hofunc.graph.asking import recorded, source_of
 from hofunc.graph.draws import drawn_again
 from hofunc.graph.record import Recording
 from hofunc.graph.uncollected import uncollected
-from hofunc.internals import tree_map_only
-from hofunc.pieces import in_pieces
-from hofunc.plan.blueprint import Limits
-from hofunc.plan.planner import RowsError
-from hofunc.plan.wanted import Wanted
-from hofunc.run.evaluate import Evaluation, evaluate
+from hofunc.internals import TreeSpec
+from hofunc.plan.blueprint import Blueprint, Limits
+from hofunc.plan.wanted import Wanted, blocks_of
+from hofunc.run.evaluate import Evaluation, Run, evaluate
 from hofunc.run.nest import nested
+from hofunc.run.pieces import Piece, pieces_of
+from hofunc.stream import Stream, identity_of, in_pieces, without_memory
 from hofunc.strict import check_dependence
+from hofunc.taps import Forms, Known, Tapping, counted_once, is_tapping
 from hofunc.trees import tree_flatten, tree_unflatten
-from hofunc.views import Emit, run_now
+from hofunc.views import Emit
 
 Function = Callable[..., Any]
 Argnums = int | Sequence[int]
+Names = str | Sequence[str] | None
 
 
 def hod(
@@ -44,13 +52,17 @@ def hod(
     order: int = 2,
     argnums: Argnums = 0,
     *,
+    wrt: Names = None,
     has_aux: bool = False,
     layout: str = "dense",
     strategy: str = "auto",
     chunk_size: int | None = None,
     max_bytes: int | None = None,
+    out: Stream | None = None,
     strict: bool = False,
     holomorphic: bool = False,
+    blocks: BlocksAsked = "all",
+    groups: GroupsAsked | None = None,
 ) -> "Transform":
     """Return a function that computes the exact derivative of f of the given order.
 
@@ -65,6 +77,11 @@ def hod(
             is passed on as the tensor of torch's default dtype that it stands for. Other arguments and keyword
             arguments are passed on as they are. By a complex tensor f is differentiated by parts: (*in) is then
             (*in, 2), the real part and the imaginary part.
+        wrt: In place of argnums, the name of a parameter of f that is passed by position, or one that f gives to an
+            intermediate value by `hofunc.tap`, or a tuple of several. A derivative by a tap is that by a change of what
+            the tap returns, and one by an argument, or by a tap that others follow, is by all that depends on it, the
+            taps that follow included: of ``y = g(x, tap("h", h(x)))`` that by x is dy/dx, and that by h is dg/dh, as
+            from ``torch.autograd.grad(y, (x, h))``, and so on at higher orders, by independent changes of both.
         has_aux: Whether f returns a pair of which only the first is differentiated.
         layout: ``"dense"`` for tensors, or ``"compact"`` for a `hofunc.Derivative` in place of each.
         strategy: The direction in which derivatives are propagated: ``"reverse"`` eliminates nodes from the output to
@@ -74,33 +91,43 @@ def hod(
             dense, ``"reverse-without-schwarz"``, which computes every order of the slots, and
             ``"reverse-without-either"``; no other use is served by them.
         chunk_size: How many rows, along the first axis of the input, to run at a time, for a function that treats rows
-            independently. For a dense layout of any other, how many elements of the output, or of the derivative of
-            the order below, to differentiate at a time, as ``torch.func.jacrev`` has it, which takes longer the fewer
-            they are; not under transforms of torch.func, nor with max_bytes or strict, nor for a plan. None for as many
-            as are fastest.
+            independently. For a dense layout of any other, of how many coordinates of an input, in the first slot, to
+            compute derivatives at a time, as ``torch.func.jacfwd`` has it. None for as many as are fastest.
         max_bytes: How much memory a call, or one of a plan, may hold at once: the values of f, what is computed of
-            them, and the results. Rows are run in chunks that keep to it, and nothing is computed if none do. What
-            autograd keeps for a backward pass comes on top; under it, forward-mode AD and transforms of torch.func the
-            results of chunks are held twice, and vmap takes all of it once for every member; f may not return complex
-            tensors. None for any.
+            them, and the results. Rows, or else coordinates, are run in chunks that keep to it, and nothing is computed
+            if none do. What autograd keeps for a backward pass comes on top; under it, forward-mode AD and transforms
+            of torch.func the results of chunks are held twice, and vmap takes all of it once for every member; f may
+            not return complex tensors. None for what is free where f runs, beyond which nothing is computed either.
+        out: A `hofunc.Stream` to write dense derivatives to as they are computed, for those larger than memory; then
+            max_bytes bounds what is held beside them. Not for complex outputs of f, plans, nor under transforms.
         strict: Whether a derivative that is zero whatever the values, since an output, or a derivative of lower order,
             does not depend on an input, is an error.
         holomorphic: Whether f is a holomorphic function of complex tensors, of which to return complex derivatives of
             shape (*out, *in, *in, ...); derivatives of all orders up to the given one are then checked to have those.
+        blocks: Which blocks of the derivative to compute, and nothing else; see docs/blocks.md. A block is the
+            derivative by one choice of tensors for the slots. ``"all"``; ``"diagonal"``, those by one tensor alone; or
+            a list of tuples of order many entries, such as ``[("w", "w"), ("w", "b")]``. An entry is the number of a
+            positional argument as in argnums, a name as in wrt, a key, or a tuple of these, a path such as
+            ``("layers", 0, "w")`` or ``(0, "w")``; it stands for all tensors below it. A path that begins with neither
+            a number nor a name in wrt lies in the only argument that has it.
+        groups: In place of blocks, a list of groups of entries, such as ``[["w", "b"], ["v"]]``: the blocks whose slots
+            are all of one group.
 
     Returns:
         Function with f's signature. Its result nests as that of order nested ``torch.func.jacrev`` does: the
         structure of the output, in it that of the arguments for the first slot, in that for the second, and so on;
-        a pair with what f returned beside it if has_aux. Blocks that are equal by Schwarz's theorem, up to the order
-        of their slots, share memory. Dtype and device are those of the output, but a compact derivative of a complex
-        one is that of its parts, a real tensor of shape (*out, 2). Tensors are of no subclass. Under vmap f draws
-        random numbers as the randomness of the vmap says.
+        a pair with what f returned beside it if has_aux. In the structure of the output there is, for
+        ``blocks="diagonal"``, that of the arguments once; for a list of blocks a tuple of them, each nested by the
+        structures of its entries in turn; and for groups a tuple too, of what argnums=group would give. Blocks that
+        are equal by Schwarz's theorem, up to the order of their slots, share memory. Dtype and device are those of the
+        output, but a compact derivative of a complex one is that of its parts, a real tensor of shape (*out, 2).
+        Tensors are of no subclass. Under vmap f draws random numbers as the randomness of the vmap says.
 
     Raises:
         ArgumentError: An argument is not as described, f returns anything but floating-point or complex tensors, an
             input has more directions than the strategy that is asked for can take, the limits cannot be kept to, an
-            output does not depend on an input and strict forbids it, or f has no complex derivative and holomorphic
-            asks for it.
+            output does not depend on an input and strict forbids it, an entry of blocks or groups names nothing or is
+            not clear, or f has no complex derivative and holomorphic asks for it.
         MutationError: f writes to an input or to a captured tensor.
         BranchError: f branches on a value that an outer vmap batches.
         UntracedError: f uses a custom autograd.Function, a hook, or torch.autograd.grad without create_graph, or a
@@ -120,9 +147,15 @@ def hod(
         >>> hofunc.hod(lambda w, x: (w @ x).exp(), argnums=(0, 1))(torch.zeros(2), torch.ones(2))[0][1]
         tensor([[1., 0.],
                 [0., 1.]])
+        >>> by_each = hofunc.hod(lambda p: (p["w"].square() * p["b"].exp()).sum(), blocks="diagonal")
+        >>> by_each({"w": torch.ones(2), "b": torch.tensor(0.0)})
+        {'w': tensor([[2., 0.],
+                [0., 2.]]), 'b': tensor(2.)}
     """
-    limits = Limits(chunk_size, max_bytes)
-    options = _checked("hod", f, order, argnums, has_aux, layout, strategy, limits, strict, holomorphic)
+    limits, which = Limits(chunk_size, max_bytes), Which(blocks, groups)
+    options = _checked(
+        "hod", f, order, argnums, wrt, has_aux, layout, strategy, limits, out, strict, holomorphic, which
+    )
     return Transform(f, options, _orders(order, options), _highest)
 
 
@@ -131,13 +164,17 @@ def derivatives(
     order: int = 2,
     argnums: Argnums = 0,
     *,
+    wrt: Names = None,
     has_aux: bool = False,
     layout: str = "dense",
     strategy: str = "auto",
     chunk_size: int | None = None,
     max_bytes: int | None = None,
+    out: Stream | None = None,
     strict: bool = False,
     holomorphic: bool = False,
+    blocks: BlocksAsked = "all",
+    groups: GroupsAsked | None = None,
 ) -> "Transform":
     """Return a function that computes f and its derivatives of every order up to the given one, from one recording.
 
@@ -145,13 +182,18 @@ def derivatives(
         f: As for `hod`.
         order: The highest order, at least 1.
         argnums: As for `hod`.
+        wrt: As for `hod`.
         has_aux: As for `hod`.
         layout: As for `hod`.
         strategy: As for `hod`.
         chunk_size: As for `hod`.
         max_bytes: As for `hod`.
+        out: As for `hod`.
         strict: As for `hod`.
         holomorphic: As for `hod`.
+        blocks: As for `hod`, but a tuple may have any number of entries from one to order: each order has the blocks
+            with as many.
+        groups: As for `hod`.
 
     Returns:
         Function with f's signature; its result is the tuple (value, derivative of order 1, ..., of the given order),
@@ -168,8 +210,10 @@ def derivatives(
         >>> value, slope, curvature
         (tensor(0.), tensor(1.), tensor(-0.))
     """
-    limits = Limits(chunk_size, max_bytes)
-    options = _checked("derivatives", f, order, argnums, has_aux, layout, strategy, limits, strict, holomorphic)
+    limits, which = Limits(chunk_size, max_bytes), Which(blocks, groups)
+    options = _checked(
+        "derivatives", f, order, argnums, wrt, has_aux, layout, strategy, limits, out, strict, holomorphic, which
+    )
     return Transform(f, options, tuple(range(1, order + 1)), lambda value, computed: (value, *computed))
 
 
@@ -177,13 +221,17 @@ def jacobian(
     f: Function,
     argnums: Argnums = 0,
     *,
+    wrt: Names = None,
     has_aux: bool = False,
     layout: str = "dense",
     strategy: str = "auto",
     chunk_size: int | None = None,
     max_bytes: int | None = None,
+    out: Stream | None = None,
     strict: bool = False,
     holomorphic: bool = False,
+    blocks: BlocksAsked = "all",
+    groups: GroupsAsked | None = None,
 ) -> "Transform":
     """Return a function that computes the Jacobian of f: `hod` of order 1, with the same arguments and errors.
 
@@ -192,8 +240,10 @@ def jacobian(
         tensor([[2., 0.],
                 [0., 4.]])
     """
-    limits = Limits(chunk_size, max_bytes)
-    options = _checked("jacobian", f, 1, argnums, has_aux, layout, strategy, limits, strict, holomorphic)
+    limits, which = Limits(chunk_size, max_bytes), Which(blocks, groups)
+    options = _checked(
+        "jacobian", f, 1, argnums, wrt, has_aux, layout, strategy, limits, out, strict, holomorphic, which
+    )
     return Transform(f, options, (1,), _highest)
 
 
@@ -201,13 +251,17 @@ def hessian(
     f: Function,
     argnums: Argnums = 0,
     *,
+    wrt: Names = None,
     has_aux: bool = False,
     layout: str = "dense",
     strategy: str = "auto",
     chunk_size: int | None = None,
     max_bytes: int | None = None,
+    out: Stream | None = None,
     strict: bool = False,
     holomorphic: bool = False,
+    blocks: BlocksAsked = "all",
+    groups: GroupsAsked | None = None,
 ) -> "Transform":
     """Return a function that computes the Hessian of f: `hod` of order 2, with the same arguments and errors.
 
@@ -217,8 +271,10 @@ def hessian(
                 [3., 0., 1.],
                 [2., 1., 0.]])
     """
-    limits = Limits(chunk_size, max_bytes)
-    options = _checked("hessian", f, 2, argnums, has_aux, layout, strategy, limits, strict, holomorphic)
+    limits, which = Limits(chunk_size, max_bytes), Which(blocks, groups)
+    options = _checked(
+        "hessian", f, 2, argnums, wrt, has_aux, layout, strategy, limits, out, strict, holomorphic, which
+    )
     return Transform(f, options, _orders(2, options), _highest)
 
 
@@ -231,13 +287,22 @@ class Options(NamedTuple):
     """The checked options of a transform."""
 
     name: str
-    argnums: Argnums
+    argnums: Variables
     has_aux: bool
     compact: bool
     strategy: str
     limits: Limits
+    out: Stream | None
     strict: bool
     holomorphic: bool
+    parameters: tuple[str, ...] = ()
+    chosen: Choice | None = None
+
+    @property
+    def taps(self) -> tuple[str, ...]:
+        """The names of the taps among what is differentiated by."""
+        variables = (self.argnums,) if isinstance(self.argnums, int | str) else self.argnums
+        return tuple([each for each in variables if isinstance(each, str)])
 
 
 def _checked(
@@ -245,16 +310,23 @@ def _checked(
     f: Function,
     order: int,
     argnums: Argnums,
+    wrt: Names,
     has_aux: bool,
     layout: str,
     strategy: str,
     limits: Limits,
+    out: Stream | None,
     strict: bool,
     holomorphic: bool,
+    which: Which,
 ) -> Options:
     check_transform(name, f, order, argnums, layout, strategy, holomorphic)
-    check_limits(name, *limits)
-    return Options(name, argnums, has_aux, layout == "compact", strategy, limits, strict, holomorphic)
+    check_out(name, out, layout)
+    check_limits(name, limits.chunk_size, limits.max_bytes)
+    variables, parameters = (argnums, ()) if wrt is None else named_variables(name, f, wrt, argnums)
+    chosen = checked(name, which, order, all_orders=name == "derivatives", orders_below=holomorphic)
+    is_compact = layout == "compact"
+    return Options(name, variables, has_aux, is_compact, strategy, limits, out, strict, holomorphic, parameters, chosen)
 
 
 def _orders(order: int, options: Options) -> tuple[int, ...]:
@@ -277,35 +349,28 @@ class Transform:
 
     def __init__(self, f: Function, options: Options, orders: tuple[int, ...], choose: Callable[[Any, list], Any]):
         self._f, self._options, self._orders, self._choose = f, options, orders, choose
-        self._rows_mix = False  # whether chunk_size was once found not to be kept to by rows
+        self._known = Known()
         update_wrapper(self, f, assigned=("__module__", "__name__", "__qualname__"), updated=())
 
+    @uncollected
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Record f at the arguments and return its derivatives; for errors see `hod`."""
-        found = self._in_pieces(args, kwargs) if self._rows_mix else None
-        if found is not None:
-            return found
-        try:
-            return self._at_once(args, kwargs)
-        except RowsError:
-            if self._rows_mix:
-                raise
-            self._rows_mix = True
-        return self(*args, **kwargs)
+        if not self._options.taps and not is_tapping():
+            return self._called(args, kwargs)
+        with counted_once():
+            return self._known.settled(self._options.name, args, kwargs, lambda: self._called(args, kwargs))
 
-    @uncollected
-    def _at_once(self, args: tuple, kwargs: dict) -> Any:
-        """Compute all derivatives by one plan."""
+    def _called(self, args: tuple, kwargs: dict) -> Any:
+        """Compute all derivatives, see above."""
         arguments = self._split(args, kwargs)
-
-        def function(leaves: Sequence[torch.Tensor], rest: tuple[tuple, dict]) -> tuple[Any, Any]:
-            args, kwargs = arguments.joined(leaves, rest)
-            return self._outputs(*args, **kwargs)
-
+        function = partial(arguments.called, self._outputs)
         call, source = (arguments.leaves, arguments.rest), source_of(self._f)
-        recording = recorded(function, source, *call)
+        out = self._options.out
+        if out is not None:
+            check_alone(self._options.name, "out", arguments.leaves)
+        recording = recorded(function, source, *call, watch=out is not None)
         evaluation = self._evaluated(recording, arguments)
-        if source not in evaluation.checked:
+        if out is None and source not in evaluation.checked:
             if recording.asked is None:
                 with drawn_again(arguments.leaves):
                     again = recorded(function, source, *call, watch=True)
@@ -314,32 +379,41 @@ class Transform:
             evaluation.checked.add(source)
         return self._assembled([_value(tensor) for tensor in evaluation.tensors], recording, arguments, evaluation)
 
-    def _in_pieces(self, args: tuple, kwargs: dict) -> Any:
-        """Compute dense derivatives order by order, each in pieces of the one below; None if that cannot be."""
-        options, size = self._options, self._options.limits.chunk_size
-        if options.compact or options.strict or options.limits.max_bytes is not None or size is None:
-            return None
-        arguments = self._split(args, kwargs)
-        whole = options._replace(limits=Limits(), has_aux=True, holomorphic=False)
-        outputs = update_wrapper(partial(self._outputs), self._f, assigned=(), updated=())
-        found = []
-        for order in self._orders:
-            below = Transform(outputs, whole, (order - 1,), _highest) if order > 1 else outputs
-            piecewise = in_pieces(below, arguments, size, options.strategy)
-            if piecewise is None:
-                return None
-            found.append(tree_map_only(torch.Tensor, _value, piecewise))
-        derivatives, (aux, returned) = [each.derivative for each in found], found[0].aux
-        if returned is not None:
-            leaves, spec = tree_flatten(returned)
-            values, parts = [by_parts(leaf) for leaf in leaves], [tree_flatten(each)[0] for each in derivatives]
-            together = self._put_together(run_now, parts, leaves, values, arguments.leaves)
-            derivatives = [
-                nested(blocks, [spec, *[arguments.spec] * order])
-                for blocks, order in zip(together, self._orders, strict=True)
-            ]
-        chosen = self._choose(found[0].value if returned is None else returned, derivatives)
-        return (chosen, aux) if options.has_aux else chosen
+    @uncollected
+    def pieces(self, *args: Any, **kwargs: Any) -> Iterator[Piece]:
+        """Record f at the arguments and return an iterator over its dense derivatives, some coordinates at a time.
+
+        What is held at once is one chunk, of chunk_size coordinates or of as many as max_bytes allows: a GiB if neither
+        is given, or half of what is free if that is less. Derivatives that vanish are left out.
+
+        Args:
+            *args: Positional arguments of f.
+            **kwargs: Keyword arguments of f.
+
+        Returns:
+            Iterator over every `hofunc.Piece`, which is computed when it is asked for.
+
+        Raises:
+            ArgumentError: As from a call; or the layout is compact, f returns complex tensors, or a transform of
+                torch.func is running. So are the other errors.
+
+        Cost:
+            As of a call; a piece takes what a product of the derivative with a vector takes, for each coordinate.
+        """
+        options, arguments = self._options, self._split(args, kwargs)
+        check_alone(options.name, "pieces", arguments.leaves)
+        call = (arguments.leaves, arguments.rest)
+        recording = recorded(partial(arguments.called, self._outputs), source_of(self._f), *call, watch=True)
+        if tree_unflatten(recording.leaves, recording.spec)[1][1] is not None:
+            refuse(options.name, "pieces", "a complex output of f", "real ones", "Return torch.view_as_real(y).")
+        limits, taken = in_pieces(options.limits, arguments.leaves[0].device), []
+
+        def take(made: Blueprint, values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+            taken.append((made, values))
+            return []
+
+        self._evaluated(recording, arguments, limits, take)
+        return (piece for _, pieces in pieces_of(*taken[0]) for piece in pieces)
 
     def _put_together(
         self,
@@ -347,11 +421,12 @@ class Transform:
         parts: Sequence[Sequence[Any]],
         outputs: Sequence[torch.Tensor],
         values: Sequence[Any],
-        inputs: Sequence[torch.Tensor],
+        arguments: Arguments,
     ) -> list[list[Any]]:
         """Put together dense derivatives by parts, given in a list for every order."""
+        inputs, wanted = arguments.leaves, self._wanted(None, arguments)
         orders = [
-            [*product(range(len(outputs)), product(range(len(inputs)), repeat=order))]  # what each is a derivative of
+            [*product(range(len(outputs)), blocks_of(wanted, order, len(inputs)))]  # what each is a derivative of
             for order in self._orders
         ]
         found = dict(zip(chain.from_iterable(orders), chain.from_iterable(parts), strict=True))
@@ -360,6 +435,14 @@ class Transform:
         dims = [each.dim() for each in inputs]
         blocks = Blocks(emit, lambda output, slots: found[output, tuple(slots)], values, forms, dims, name)
         return [[blocks.block(output, slots) for output, slots in order] for order in orders]
+
+    def _nested(self, parts: Sequence[Sequence[Any]], spec: TreeSpec, arguments: Arguments) -> list[Any]:
+        """Nest the blocks of every order, given the structure of what f returned."""
+        orders = zip(parts, self._orders, strict=True)
+        if self._options.chosen is None:
+            return [nested(blocks, [spec, *[arguments.spec] * order]) for blocks, order in orders]
+        asked = self._options.chosen.asked(arguments)
+        return [asked.nested(blocks, order, spec) for blocks, order in orders]
 
     @uncollected
     def plan(self, *args: Any, **kwargs: Any) -> Plan:
@@ -386,7 +469,14 @@ class Transform:
             tensor([[1., 0.],
                     [0., 3.]])
         """
+        with counted_once():
+            return self._known.settled(self._options.name, args, kwargs, lambda: self._planned(args, kwargs))
+
+    def _planned(self, args: tuple, kwargs: dict) -> Plan:
+        """Return a plan, see above."""
         options = self._options
+        if options.out is not None:
+            refuse(options.name, "out", "a plan", "a call", "Call the transform itself.")
         arguments = self._split(args, kwargs)
 
         def assemble(values: Sequence[Any], recording: Recording, evaluation: Evaluation) -> Any:
@@ -396,7 +486,7 @@ class Transform:
             options.name,
             self._f,
             self._outputs,
-            arguments.argnums,
+            arguments,
             self._keywords,
             lambda output: self._wanted(output, arguments),
             options.compact,
@@ -404,35 +494,64 @@ class Transform:
             options.limits,
             assemble,
         )
-        name = f"{options.name}({getattr(self._f, '__name__', type(self._f).__name__)})"
+        name = f"{options.name}({_name(self._f)})"
         inputs, _ = arguments.joined(arguments.leaves, arguments.rest)
         return freeze(name, request, tuple(inputs), kwargs)
 
-    def _evaluated(self, recording: Recording, arguments: Arguments) -> Evaluation:
-        """Compute the derivatives of what was recorded."""
+    def _evaluated(
+        self, recording: Recording, arguments: Arguments, limits: Limits | None = None, run: Run | None = None
+    ) -> Evaluation:
+        """Compute the derivatives of what was recorded, or let them be computed by what is given to run the plan."""
         options, (output, _) = self._options, tree_unflatten(recording.leaves, recording.spec)
-        count = tree_flatten(output)[1].num_leaves
-        return evaluate(
+        count, out = tree_flatten(output)[1].num_leaves, options.out
+        if out is not None and run is None:
+            limits = out.limits(options.limits, arguments.leaves[0].device)
+            run = partial(out.written, identity_of(f"{options.name} of {_name(self._f)}", recording))
+        evaluation = evaluate(
             recording,
             arguments.leaves,
             count,
             self._wanted(output, arguments),
             compact=options.compact,
             strategy=options.strategy,
-            limits=options.limits,
+            limits=limits or options.limits,
+            run=run,
         )
+        return evaluation if out is None else evaluation._replace(emit=without_memory)
 
-    def _wanted(self, _output: Any, _arguments: Arguments) -> Wanted:
+    def _wanted(self, _output: Any, arguments: Arguments) -> Wanted:
         """Return what is asked for, given what f returned to be differentiated, and what it was called with."""
-        return self._orders
+        chosen = self._options.chosen
+        return self._orders if chosen is None else chosen.asked(arguments).wanted
 
     def _split(self, args: tuple, kwargs: dict) -> Arguments:
         """Take the arguments of a call apart, and check them."""
         options = self._options
-        arguments = split(options.name, args, kwargs, options.argnums)
+        forms = self._known.of(args, kwargs, lambda: self._learnt(args, kwargs)) if options.taps else {}
+        arguments = self._split_by(args, kwargs, {name: form.change() for name, form in forms.items()})
         if options.holomorphic:
             check_holomorphic(options.name, "an input to differentiate by", arguments.leaves, arguments.are_complex)
         return arguments
+
+    def _split_by(self, args: tuple, kwargs: dict, changes: Mapping[str, Any]) -> Arguments:
+        """Take the arguments of a call apart, and the changes of what is tapped."""
+        options = self._options
+        return split(options.name, args, kwargs, options.argnums, changes, options.parameters)
+
+    def _learnt(self, args: tuple, kwargs: dict) -> Forms:
+        """Record f to learn the forms of what it taps."""
+        arguments = self._split_by(args, kwargs, dict.fromkeys(self._options.taps, ()))
+        runs: list[Tapping | None] = []
+
+        def function(leaves: Sequence[torch.Tensor], rest: tuple[tuple, dict]) -> Any:
+            args, kwargs = arguments.joined(leaves, rest)
+            with arguments.tapped(None) as run:
+                runs.append(run)
+                return self._outputs(*args, **kwargs)
+
+        with drawn_again(arguments.leaves):
+            recorded(function, source_of(self._f), arguments.leaves, arguments.rest)
+        return {} if runs[-1] is None else runs[-1].forms
 
     def _outputs(self, *args: Any, **kwargs: Any) -> tuple[Any, tuple[Any, Any]]:
         """Return what is differentiated of what f returns, aux, and what f returned if it has complex tensors."""
@@ -444,6 +563,8 @@ class Transform:
             check_holomorphic(options.name, "an output of f", leaves, [*map(is_complex, leaves)])
         if not some_are_complex:
             return output, (aux, None)
+        if options.out is not None:
+            refuse(options.name, "out", "a complex output of f", "real ones", "Return torch.view_as_real(y).")
         if not options.compact:
             check_unlimited(options.name, options.limits.max_bytes)
         return taken_apart(output), (aux, output)
@@ -460,9 +581,8 @@ class Transform:
         blocks: Sequence[Sequence[Any]] = [listed(order) for order in self._orders]
         if returned is not None and not self._options.compact:
             outputs = tree_flatten(tree_unflatten(recording.leaves, recording.spec)[1][1])[0]
-            blocks = self._put_together(evaluation.emit, blocks, outputs, tensors, evaluation.inputs)
-        orders = zip(blocks, self._orders, strict=True)
-        computed = [nested(each, [spec, *[arguments.spec] * order]) for each, order in orders]
+            blocks = self._put_together(evaluation.emit, blocks, outputs, tensors, arguments)
+        computed = self._nested(blocks, spec, arguments)
         chosen = self._choose(value if returned is None else returned, computed)
         return (chosen, aux) if self._options.has_aux else chosen
 
@@ -472,6 +592,10 @@ def returned_with(tensors: Sequence[Any], recording: Recording) -> Any:
     supply = iter(tensors)
     leaves = [next(supply) if isinstance(leaf, torch.Tensor) else leaf for leaf in recording.leaves]
     return tree_unflatten(leaves, recording.spec)
+
+
+def _name(f: Function) -> str:
+    return getattr(f, "__name__", type(f).__name__)
 
 
 def _value(tensor: torch.Tensor) -> torch.Tensor:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import hofunc
-from hofunc.plan import selections
+from hofunc.plan import joins, selections
 
 N = 5
 FIRST = torch.tensor([0, 1, 1, 3, 3, 4, -1])
@@ -106,8 +106,13 @@ PROGRAMS = [
 
 
 @pytest.mark.parametrize("strategy", ["reverse", "mixed", "forward"])
+@pytest.mark.parametrize("joined", [True, False])
 @pytest.mark.parametrize("f", PROGRAMS)
-def test_second_derivatives(f: Callable[[Tensor], Tensor], strategy: str) -> None:
+def test_second_derivatives(
+    f: Callable[[Tensor], Tensor], joined: bool, strategy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if joined:  # however many pairs there are
+        monkeypatch.setattr(joins, "SPARSE", 0)
     x = points()
     expected = torch.func.jacfwd(torch.func.jacrev(f))(x) if f is not selected else _by_rows(f, x)
     torch.testing.assert_close(hofunc.hod(f, order=2, strategy=strategy)(x), expected, rtol=1e-10, atol=1e-10)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import hofunc
-from hofunc.plan import selections
+from hofunc.plan import joins, selections
 from verification.profiles import PER_PROPERTY, PROFILE, database
 
 MORE = 4  # times as many examples as of other properties
@@ -103,9 +103,17 @@ KINDS = (
     scalar=st.booleans(),
     layout=st.sampled_from(["dense", "compact"]),
     small=st.sampled_from([0, 0, 20, selections.SMALL]),
+    sparse=st.sampled_from([0, 0, joins.SPARSE]),  # how sparse pairs that meet are, at least
 )
 def test_programs_that_read_and_add_through_indices(
-    seed: int, kinds: list[tuple[str, int]], order: int, strategy: str, scalar: bool, layout: str, small: int
+    seed: int,
+    kinds: list[tuple[str, int]],
+    order: int,
+    strategy: str,
+    scalar: bool,
+    layout: str,
+    small: int,
+    sparse: int,
 ) -> None:
     generator = torch.Generator().manual_seed(seed)
     sequence = []
@@ -126,7 +134,7 @@ def test_programs_that_read_and_add_through_indices(
     expected: Callable[[Tensor], Tensor] = f
     for _ in range(order):
         expected = torch.func.jacrev(expected)
-    with patch.object(selections, "SMALL", small):
+    with patch.object(selections, "SMALL", small), patch.object(joins, "SPARSE", sparse):
         got = hofunc.hod(f, order=order, strategy=strategy, layout=layout)(x)
     dense = got.dense() if isinstance(got, hofunc.Derivative) else got
     torch.testing.assert_close(dense, expected(x), rtol=1e-9, atol=1e-9)

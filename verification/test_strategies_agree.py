@@ -1,6 +1,7 @@
 """However a derivative is computed, it is the same.
 
-Claim: strategies, chunks of rows, frozen plans, their FX graphs and their compiled forms give the same derivative.
+Claim: strategies, chunks of rows and of coordinates, frozen plans, their FX graphs and their compiled forms give one
+derivative.
 Source: all are orders of evaluation of one sum of products.
 Falsifier: a shuffle, a multiplicity of a packed entry, a chunk boundary or a captured constant that one of them has
 wrong.
@@ -41,6 +42,15 @@ def test_chunks_of_rows(program: Program, order: int, strategy: str, chunk_size:
     except hofunc.ArgumentError:  # it cannot take the rows apart, and says so
         assume(False)
     assert_close(dense(chunked), dense(hofunc.hod(f, **by)(*inputs)))
+
+
+@given(programs(max_elements=6), st.integers(1, 3), st.sampled_from(STRATEGIES), st.integers(1, 4))
+def test_chunks_of_coordinates(program: Program, order: int, strategy: str, chunk_size: int) -> None:
+    order, numbers = reachable(program, order), inputs_of(program)
+    expected = hofunc.hod(program, order, numbers, strategy=strategy)(*program.inputs)
+    chunked = hofunc.hod(program, order, numbers, strategy=strategy, chunk_size=chunk_size)
+    assert_close(chunked(*program.inputs), expected)
+    assert_close(chunked.plan(*program.inputs)(*program.inputs), expected)
 
 
 @given(programs(max_elements=6), st.integers(1, 3), st.sampled_from(STRATEGIES))

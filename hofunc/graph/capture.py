@@ -15,6 +15,7 @@ from hofunc.graph.facts import Facts, form_of
 from hofunc.graph.holding import Holding, of_slot, of_storage
 from hofunc.graph.identity import alias_of, check_elements, innermost, root_of, storage_key, tensors_in, variable_of
 from hofunc.graph.layout import layout_of
+from hofunc.graph.lines import Lines, noting_lines
 from hofunc.graph.node import CONSTANT, Graph
 from hofunc.graph.objects import Witness
 from hofunc.graph.readings import Reading, ReadingTape
@@ -178,6 +179,7 @@ class _Call(NamedTuple):
         spec: Structure of that.
         witness: What watched the code that ran.
         scratch: What watched the attributes that it may bind.
+        lines: Which of its lines computed which nodes, where that was noted.
     """
 
     tape: CapturingTape
@@ -186,6 +188,7 @@ class _Call(NamedTuple):
     spec: TreeSpec
     witness: Witness
     scratch: Scratch
+    lines: Lines
 
     def captured(self, given: int) -> tuple[torch.Tensor, ...]:
         """Return the tensors that were captured, beside so many that were given."""
@@ -209,7 +212,8 @@ def _call(
         aliases = [*(variable_of(tensor, follow=follow) for tensor in active), *map(alias_of, others)]
         for place, alias in enumerate(aliases):
             tape.ledger.add_input(alias, active=place < len(active))
-        with tape, Reads(tape.read, tape.read_attribute, tape.replaced), uncached_autocast(), scratch, witness:
+        watching = Reads(tape.read, tape.read_attribute, tape.replaced)
+        with noting_lines() as notes, tape, watching, uncached_autocast(), scratch, witness:
             seen = tape.seen(aliases, given)
             result = f(seen[: len(active)], seen[len(active) :])
         with DisableTorchFunctionSubclass():
@@ -219,7 +223,8 @@ def _call(
         tape.check_hooks()
     _check_dense(graph, tape.ledger.values)
     _check_unseeded(graph, witness.seeded)
-    return _Call(tape, graph, leaves, spec, witness, scratch)
+    lines = {} if notes is None else notes.of(tape.ledger.values)
+    return _Call(tape, graph, leaves, spec, witness, scratch, lines)
 
 
 def _replayable(call: _Call, world: tuple, captured: tuple[torch.Tensor, ...], held: Sequence[Holding]) -> Replayable:
@@ -230,7 +235,12 @@ def _replayable(call: _Call, world: tuple, captured: tuple[torch.Tensor, ...], h
     histories = [of_slot("a captured tensor", each, "requires_grad") for each in captured if tape.asked_history]
     reliance = Reliance((*held, *tape.holdings, *histories), captured)
     facts = Facts(world, captured, tuple(map(form_of, captured)), reliance)
-    return Replayable(Recording(graph, values, call.leaves, call.spec, None), tape.readings, facts, tape.asked_history)
+    return Replayable(
+        Recording(graph, values, call.leaves, call.spec, None, lines=call.lines),
+        tape.readings,
+        facts,
+        tape.asked_history,
+    )
 
 
 def _check_dense(graph: Graph, values: Sequence[torch.Tensor]) -> None:

@@ -15,6 +15,7 @@ from typing import NamedTuple, NoReturn
 import torch
 
 from hofunc.errors import ArgumentError
+from hofunc.graph.reads import identical
 from hofunc.graph.settled import Reliance
 from hofunc.graph.world import STATE, state
 
@@ -27,12 +28,14 @@ class Facts(NamedTuple):
         captured: The tensors that it captured.
         forms: Shape, dtype, device and strides of each.
         reliance: What the Python objects that it read held, and attributes of tensors that tell of autograd.
+        contents: Captured tensors by whose values a plan goes, each with a copy of what it held.
     """
 
     state: tuple
     captured: tuple[torch.Tensor, ...]
     forms: tuple[tuple, ...]
     reliance: Reliance
+    contents: tuple[tuple[torch.Tensor, torch.Tensor], ...] = ()
 
     def check(self, name: str) -> None:
         """Check that they still hold.
@@ -52,6 +55,9 @@ class Facts(NamedTuple):
                 _refuse_form(name, f"captured tensor {number}", form_of(tensor), form)
         if (change := self.reliance.change()) is not None:
             _refuse(name, *change)
+        for tensor, held in self.contents:
+            if not identical(tensor, held):
+                _refuse(name, "captured indices that tell which entries meet", "other ones", "those that it held")
 
 
 def form_of(tensor: torch.Tensor) -> tuple:

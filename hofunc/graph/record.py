@@ -15,6 +15,7 @@ from hofunc.graph.draws import differs_by_row, drawn_again
 from hofunc.graph.functions import as_op
 from hofunc.graph.identity import PLAIN, plain, variable_of
 from hofunc.graph.layout import COMPUTED_AGAIN
+from hofunc.graph.lines import LineNotes, Lines, noting_lines
 from hofunc.graph.node import CONSTANT, Call, Graph
 from hofunc.graph.purity import FunctionMet, refuse_function
 from hofunc.graph.reads import Reads
@@ -47,6 +48,7 @@ class Recording(NamedTuple):
         spec: Structure of what the function returned.
         wrappers: The real tensors of the graph's inputs, on which it has to be replayed; None if values are real.
         asked: Whether the function asked if autograd follows what depends on its inputs; None if nobody watched.
+        lines: Which lines of the function computed which nodes, where that was noted.
     """
 
     graph: Graph
@@ -55,6 +57,7 @@ class Recording(NamedTuple):
     spec: TreeSpec
     wrappers: list[torch.Tensor] | None
     asked: bool | None = None
+    lines: Lines = MappingProxyType({})
 
     @property
     def outputs(self) -> list[torch.Tensor]:
@@ -128,9 +131,9 @@ def _record_values(f: Function, inputs: Sequence[torch.Tensor], others: Any, fol
         aliases = [variable_of(tensor, follow=follow) for tensor in inputs]
         for alias in aliases:
             tape.ledger.add_input(alias, active=True)
-        with tape, _watching(tape, asked) if watch else nullcontext():
+        with noting_lines() as notes, tape, _watching(tape, asked) if watch else nullcontext():
             result = f(tape.seen(aliases, inputs), others)
-    recording = _recording(tape, result)._replace(asked=any(asked) if watch else None)
+    recording = _recording(tape, result, notes)._replace(asked=any(asked) if watch else None)
     has_history = any(value.requires_grad for value in recording.values)
     if has_history:
         tape.check_hooks()
@@ -203,9 +206,9 @@ def _record_stand_ins(f: Function, inputs: Sequence[torch.Tensor], others: Any, 
             members.append(member)
         plain_others = tree_map(lift.swap, others)
         asked: list[bool] = []
-        with tape, Reads(tape.read, _noting(tape, asked), tape.replaced), lift:
+        with noting_lines() as notes, tape, Reads(tape.read, _noting(tape, asked), tape.replaced), lift:
             result = f(tape.seen(members, inputs), plain_others)
-        recording = _recording(tape, tree_map(lift.swap, result))._replace(asked=any(asked))
+        recording = _recording(tape, tree_map(lift.swap, result), notes)._replace(asked=any(asked))
         if any(value.requires_grad for value in recording.values):
             tape.check_hooks()
             recording = recording._replace(values=_without_own_leaves(recording.values, tape.made()))
@@ -217,13 +220,14 @@ def _without_own_leaves(values: list[torch.Tensor], made: Made) -> list[torch.Te
     return [value if not value.requires_grad or _leads_outside([value], made) else value.detach() for value in values]
 
 
-def _recording(tape: Tape, result: Any) -> Recording:
+def _recording(tape: Tape, result: Any, notes: LineNotes | None) -> Recording:
     leaves, spec = tree_flatten(result)
     graph = tape.graph([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
     values = tape.ledger.values
+    lines = {} if notes is None else notes.of(values)
     if not PLAIN.issuperset(map(type, values)):
         values = [*map(plain, values)]
-    return Recording(graph, values, leaves, spec, None)
+    return Recording(graph, values, leaves, spec, None, lines=lines)
 
 
 def replay(

@@ -28,7 +28,8 @@ def gradient(f: Function, argnums: int = 0, **options: Unpack[Options]) -> Einsu
         f: Pure function from points (..., n) to a field (..., *o), and of any other arguments. So are those of the
             other operators on fields.
         argnums: The positional argument that holds the points; one tensor.
-        **options: ``has_aux``, ``strategy``, ``chunk_size`` and ``max_bytes``, as for `hofunc.einsum`.
+        **options: ``wrt``, one name, as for `hofunc.hod`, and ``has_aux``, ``strategy``, ``chunk_size`` and
+            ``max_bytes``, as for `hofunc.einsum`.
 
     Returns:
         Function with f's signature; as from `hofunc.einsum`, with ``.plan``.
@@ -242,9 +243,10 @@ class _Field(Operator):
         vectors: tuple[str, ...] = (),
         **options: Unpack[Options],
     ):
-        if isinstance(argnums, tuple | list):
-            remedy = "Put all coordinates into one tensor, or write a pattern for einsum."
-            refuse(name, "argnums", repr(argnums), "the number of the argument that holds the points", remedy)
+        for what, given in (("argnums", argnums), ("wrt", options.get("wrt"))):
+            if isinstance(given, tuple | list):
+                remedy = "Put all coordinates into one tensor, or write a pattern for einsum."
+                refuse(name, what, repr(given), "the one argument that holds the points", remedy)
         super().__init__(name, f, pattern, (argnums,) * pattern.count(","), vectors, **options)
 
     def _bind(
@@ -253,9 +255,7 @@ class _Field(Operator):
         if not arguments.specs[0].is_leaf():
             got, name = f"a pytree of {arguments.specs[0].num_leaves} tensors", self._options.name
             remedy = "Put all coordinates into one tensor, or write a pattern for einsum."
-            refuse(
-                name, f"args[{arguments.argnums[0]}]", got, "one tensor, whose last axis is that of coordinates", remedy
-            )
+            refuse(name, arguments.name_of(0), got, "one tensor, whose last axis is that of coordinates", remedy)
         return super()._bind(pattern, argnums, operands, arguments, forms)
 
 

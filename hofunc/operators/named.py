@@ -8,11 +8,13 @@ import torch
 from hofunc.arguments import refuse
 from hofunc.contracted import Einsum
 from hofunc.plan.blueprint import Limits
+from hofunc.transforms import Names
 
 
 class Options(TypedDict, total=False):
     """The options that all operators take, with the meaning that they have for `hofunc.einsum`."""
 
+    wrt: Names
     has_aux: bool
     strategy: str
     chunk_size: int | None
@@ -36,6 +38,7 @@ class Operator(Einsum):
         pattern: The pattern.
         argnums: What it is differentiated by, one entry a slot.
         vectors: For every operand the keyword argument that it is; one may be several.
+        wrt: In place of argnums, the name of a parameter or of a tap, or a tuple of several, for every slot.
         has_aux: As for `hofunc.einsum`, as are the others.
         strategy: As there.
         chunk_size: As there.
@@ -50,13 +53,19 @@ class Operator(Einsum):
         argnums: tuple[Any, ...],
         vectors: tuple[str, ...] = (),
         *,
+        wrt: Names = None,
         has_aux: bool = False,
         strategy: str = "auto",
         chunk_size: int | None = None,
         max_bytes: int | None = None,
     ):
+        slots: Any = argnums
+        names: Any = None
+        if wrt is not None:
+            slots = 0 if all(each == 0 for each in argnums) else argnums
+            names = (wrt,) * len(argnums)
         self._vectors, self._keywords = vectors, tuple(dict.fromkeys(vectors))
-        super().__init__(name, f, pattern, argnums, has_aux, strategy, Limits(chunk_size, max_bytes))
+        super().__init__(name, f, pattern, slots, has_aux, strategy, Limits(chunk_size, max_bytes), names)
 
     def _given(self, given: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
         for keyword in self._keywords:

@@ -17,7 +17,8 @@ def jvp(f: Function, argnums: Argnums = 0, **options: Unpack[Options]) -> Einsum
     Args:
         f: As for `hofunc.hod`: a pure function, whose arguments and output may be pytrees.
         argnums: The positional argument to differentiate by, or a tuple of several.
-        **options: ``has_aux``, ``strategy``, ``chunk_size`` and ``max_bytes``, as for `hofunc.einsum`.
+        **options: ``wrt``, as for `hofunc.hod`, and ``has_aux``, ``strategy``, ``chunk_size`` and ``max_bytes``, as for
+            `hofunc.einsum`.
 
     Returns:
         Function with f's signature and a keyword argument ``vector``, a pytree like the argument, or a tuple of such

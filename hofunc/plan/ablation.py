@@ -17,7 +17,7 @@ from hofunc.algebra.term import Factor, Term, with_slots
 from hofunc.plan.accumulate import dense
 from hofunc.plan.blocks import Blocks, Local
 from hofunc.plan.program import Builder
-from hofunc.plan.reverse import reverse, substituted
+from hofunc.plan.reverse import Leads, reverse, substituted
 from hofunc.views import each
 
 
@@ -32,7 +32,7 @@ def _as_dense(builder: Builder, terms: Sequence[Term]) -> list[Term]:
 
 
 def _in_order(
-    builder: Builder, index: int, key: Key, terms: Sequence[Term], local: Local, highest: int
+    builder: Builder, index: int, key: Key, terms: Sequence[Term], local: Local, highest: int, leads: Leads
 ) -> Iterator[tuple[Key, list[Term]]]:
     """Replace a node in a block of ordered slots by what it is computed from, for every block of ordered slots.
 
@@ -43,8 +43,9 @@ def _in_order(
         parts = [next(supply) if variable == index else (variable,) for variable in key]
         if sum(map(len, parts)) > highest:
             continue
-        composed = substituted(builder, index, key, terms, [local[group] for group in groups])
-        for target, order in _deals(parts, [variable == index for variable in key]):
+        deals = [deal for deal in _deals(parts, [variable == index for variable in key]) if leads(deal[0])]
+        composed = substituted(builder, index, key, terms, [local[group] for group in groups]) if deals else []
+        for target, order in deals:
             yield target, [with_slots(term, order) for term in composed]
 
 

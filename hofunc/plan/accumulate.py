@@ -10,6 +10,7 @@ from hofunc.algebra.combine import by_pattern, cover, embedding, grouped, hull, 
 from hofunc.algebra.labels import Bindings
 from hofunc.algebra.operators import selections_of
 from hofunc.algebra.term import Factor, Term, pattern, visible
+from hofunc.plan.joins import coalesced
 from hofunc.plan.operators import one_like
 from hofunc.plan.placing import joint
 from hofunc.plan.program import Builder, Register
@@ -42,12 +43,16 @@ def _parted(builder: Builder, terms: Sequence[Term]) -> tuple[list[Term], list[T
 
     That is if there is such a dense term already, or if the entries of what is read are as many as those of one.
     """
-    reading, others = _by_reading(terms)
+    reading, others = by_reading(terms)
     left: list[Term] = []
     for alike in reading:
         whole = without_selections(alike[0])
         is_there = any(embedding(whole, other) is not None for other in others)
-        if is_there or sum(_size(term) for term in alike) >= prod(label.size for label in visible(whole)):
+        is_full = sum(_size(term) for term in alike) >= prod(label.size for label in visible(whole))
+        few = coalesced(builder, alike) if is_full and not is_there and builder.went_by else None
+        if few is not None:
+            left.append(few)
+        elif is_there or is_full:
             others.append(_solid(builder, alike))
         else:
             left.extend(alike)
@@ -56,11 +61,11 @@ def _parted(builder: Builder, terms: Sequence[Term]) -> tuple[list[Term], list[T
 
 def without_reading(builder: Builder, terms: Sequence[Term]) -> list[Term]:
     """Return the sum of contracted terms as terms that read nothing through indices."""
-    reading, others = _by_reading(terms)
+    reading, others = by_reading(terms)
     return [*others, *(_solid(builder, alike) for alike in reading)]
 
 
-def _by_reading(terms: Sequence[Term]) -> tuple[list[list[Term]], list[Term]]:
+def by_reading(terms: Sequence[Term]) -> tuple[list[list[Term]], list[Term]]:
     """Return those terms that read through indices, by pattern, and the others."""
     reading: list[Term] = []
     others: list[Term] = []

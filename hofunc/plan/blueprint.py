@@ -3,9 +3,10 @@
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
+from itertools import chain
 from math import prod
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
 
 import torch
 
@@ -13,14 +14,17 @@ from hofunc.algebra.extents import plain
 from hofunc.algebra.operators import Indices, selections_of
 from hofunc.algebra.partitions import Key
 from hofunc.algebra.term import Factor, Term
+from hofunc.graph.node import Graph
 from hofunc.plan.accumulate import accumulated, dense
 from hofunc.plan.blocks import Blocks
 from hofunc.plan.chunks import Chunks, chunked
 from hofunc.plan.cost import Cost, cost_of
+from hofunc.plan.memory import bytes_of
 from hofunc.plan.program import Builder, Part, Program, Register, memory_of
-from hofunc.plan.rows import number_of_rows
+from hofunc.plan.rows import number_of_rows, unmarked
 from hofunc.plan.selections import entries_of, indices
-from hofunc.plan.wanted import Contractions, Wanted
+from hofunc.plan.tracing import traced
+from hofunc.plan.wanted import Chosen, Contractions, Wanted, blocks_of, orders_of
 from hofunc.rules.lower import Lowered
 from hofunc.views import each
 
@@ -68,10 +72,18 @@ class Limits(NamedTuple):
     Attributes:
         chunk_size: How many rows to run at a time; None for as many as are best.
         max_bytes: How much memory may be held at once; None for any.
+        in_pieces: Whether results are handed over as they are computed, some coordinates at a time, and not held.
     """
 
     chunk_size: int | None = None
     max_bytes: int | None = None
+    in_pieces: bool = False
+
+
+def result_bytes(made: Blueprint) -> int:
+    """Return the bytes of what a blueprint returns, beside blocks that vanish."""
+    trace = traced(made.program)
+    return bytes_of(trace.of(made.program.outputs))
 
 
 def zero_bytes(made: Blueprint, wanted: Wanted) -> int:
@@ -83,13 +95,20 @@ def zero_bytes(made: Blueprint, wanted: Wanted) -> int:
             if (output, (number,)) not in made.dense:
                 total += prod(int(sizes[name]) for name in contraction.result) * graph.nodes[output].dtype.itemsize
         return total
-    inputs = [number for number in graph.inputs if graph.nodes[number].active]
     for output in graph.outputs:
-        for key in (key for order in wanted for key in product(inputs, repeat=order)):
+        for key in _listed(graph, wanted):
             if (output, key) not in made.dense and (output, tuple(sorted(key))) not in made.dense:
                 counts = (prod(graph.nodes[number].shape) for number in (output, *key))
                 total += prod(map(int, counts)) * graph.nodes[output].dtype.itemsize
     return total
+
+
+def _listed(graph: Graph, wanted: Sequence[int] | Chosen) -> list[Key]:
+    """List the inputs of the slots of every block that is returned, for one output."""
+    active = [number for number in graph.inputs if graph.nodes[number].active]
+    inputs = graph.inputs if isinstance(wanted, Chosen) else active
+    blocks = chain(*(blocks_of(wanted, order, len(inputs)) for order in orders_of(wanted)))
+    return [tuple([inputs[number] for number in block]) for block in blocks]
 
 
 Peak = Callable[[Blueprint], int]
@@ -124,11 +143,16 @@ def drawn(
         outputs = [*found]
     else:
         places = {block: place for place, block in enumerate(blocks)}
-        outputs = _own(builder, [_cast(builder, block[0], dense(builder, blocks[block])) for block in blocks])
+        outputs = _own(builder, [cast(builder, block[0], dense(builder, blocks[block])) for block in blocks])
     program = builder.program(outputs)
     patterns = {block: tuple(term._replace(factors=()) for term in blocks[block]) for block in blocks}
     cost = cost_of(program, builder.device)
-    whole = Blueprint(builder.lowered, program, places, terms, patterns, strategy, cost, builder.effort)
+    decided = (*builder.lowered.decided, *builder.went_by.values())
+    rows = number_of_rows(builder.lowered.graph)
+    lowered = builder.lowered._replace(decided=decided, values=MappingProxyType({}))
+    if builder.went_by:  # by indices of all rows, which cannot be taken apart then
+        lowered = lowered._replace(graph=unmarked(lowered.graph))
+    whole = Blueprint(lowered, program, places, terms, patterns, strategy, cost, builder.effort)
     cores = [
         source
         for group in blocks.values()
@@ -137,7 +161,7 @@ def drawn(
         if isinstance(source, Register)
     ]
     whole = replace(whole, carried=_carried(builder, program))
-    if number_of_rows(builder.lowered.graph) is not None:
+    if rows is not None:
         whole = replace(whole, program=program._replace(steps=plain(program.steps)))
     return _best(whole, _Chunking(program, cores, builder.device), limits, peak)
 
@@ -173,8 +197,8 @@ def _best(whole: Blueprint, chunking: _Chunking, limits: Limits, peak: Peak) -> 
     """Return a blueprint in the chunks in which to run it."""
     if limits.chunk_size is not None:
         return chunking.of(whole, limits.chunk_size) or whole
-    best = whole if limits.max_bytes is None else _largest(whole, chunking, limits.max_bytes, peak)
     rows, held = number_of_rows(whole.lowered.graph), whole.cost.peak_bytes
+    best = whole if limits.max_bytes is None else largest(whole, chunking, rows or 1, limits.max_bytes, peak)
     if rows is None or held <= CHUNK_BYTES or chunking.device.type != "cpu":
         return best
     size = max(SMALLEST_CHUNK, rows * CHUNK_BYTES // held)
@@ -184,7 +208,14 @@ def _best(whole: Blueprint, chunking: _Chunking, limits: Limits, peak: Peak) -> 
     return cached if limits.max_bytes is None or peak(cached) <= max(limits.max_bytes, peak(best)) else best
 
 
-def _largest(whole: Blueprint, chunking: _Chunking, max_bytes: int, peak: Peak) -> Blueprint:
+class Cut(Protocol):
+    """What can be taken apart along rows, of whatever kind."""
+
+    def of(self, whole: Blueprint, size: int) -> Blueprint | None:
+        """Return a blueprint in chunks of so many rows, None if they cannot be taken apart."""
+
+
+def largest(whole: Blueprint, chunking: Cut, rows: int, max_bytes: int, peak: Peak) -> Blueprint:
     """Return the blueprint of most rows at a time that keeps to so many bytes; of least bytes, if none does."""
     most, best = peak(whole), chunking.of(whole, 1)
     if most <= max_bytes or best is None:
@@ -192,7 +223,7 @@ def _largest(whole: Blueprint, chunking: _Chunking, max_bytes: int, peak: Peak) 
     least = peak(best)
     if least > max_bytes:
         return min(whole, best, key=peak)
-    low, high = 1, number_of_rows(whole.lowered.graph) or 1
+    low, high = 1, rows
     while True:
         # what is held grows with the rows, and ever faster if not in proportion, so that this size should keep to it
         size = low + (high - low) * (max_bytes - least) // max(1, most - least)
@@ -206,7 +237,8 @@ def _largest(whole: Blueprint, chunking: _Chunking, max_bytes: int, peak: Peak) 
             high, most = size, held
 
 
-def _cast(builder: Builder, output: int, register: Register) -> Register:
+def cast(builder: Builder, output: int, register: Register) -> Register:
+    """Return a result in the dtype of an output."""
     dtype = builder.lowered.graph.nodes[output].dtype
     return register if dtype == builder.dtype else builder.emit(torch.Tensor.to, register, dtype)
 
@@ -237,10 +269,10 @@ def _placed(builder: Builder, output: int, term: Term, outputs: dict[Register, i
         return outputs.setdefault(register, len(outputs))
 
     if not selections_of(term):
-        factors = [Factor(place(_cast(builder, output, source)), axes) for source, axes in term.factors]
+        factors = [Factor(place(cast(builder, output, source)), axes) for source, axes in term.factors]
         return term._replace(factors=tuple(factors))
     entries = entries_of(builder, term)
-    core = Factor(place(_cast(builder, output, entries.core.tensor)), each(entries.core.labels))
+    core = Factor(place(cast(builder, output, entries.core.tensor)), each(entries.core.labels))
     reads = [(selection.target, indices(builder, selection)) for selection in selections_of(term)]
     found = [Factor(Indices(place(index.tensor)), (target, *each(index.labels))) for target, index in reads]
     return term._replace(factors=(core, *found))

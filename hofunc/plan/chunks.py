@@ -6,9 +6,9 @@ along the rows, and what a dense layout makes of them comes after. A chunk that 
 whole, and its intermediates take as much less memory.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import getitem
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -16,7 +16,7 @@ from hofunc.algebra.extents import Rows, UnevenError, has_rows, sized
 from hofunc.graph.node import Call
 from hofunc.plan.cost import Cost, cost_of
 from hofunc.plan.memory import Held, bytes_of, memory_of
-from hofunc.plan.operators import eye_like, one_like
+from hofunc.plan.operators import eye_like, one_like, unit_rows
 from hofunc.plan.peak import peak_of
 from hofunc.plan.program import Given, Program, Register, Step, finished
 from hofunc.plan.tracing import traced
@@ -24,27 +24,63 @@ from hofunc.scatter import range_like
 
 _MAKERS = (eye_like, one_like, range_like)  # what they take gives them a dtype and a device only
 
+Looks = tuple[tuple[int, ...], torch.dtype]
+
+
+class Body(NamedTuple):
+    """What is run on some rows at a time.
+
+    Attributes:
+        programs: It by the number of rows, from what is computed before.
+        joints: For each of its outputs, the axis along which those of all chunks are laid together.
+        sizes: The number of rows of every chunk.
+        start: The first of its rows.
+        places: The place of each of its outputs among the results of the program that was taken apart, where the parts
+            of these are handed over one by one.
+    """
+
+    programs: dict[int, Program]
+    joints: tuple[int, ...]
+    sizes: tuple[int, ...]
+    start: int = 0
+    places: tuple[int, ...] = ()
+
 
 class Chunks(NamedTuple):
-    """A program in three parts.
+    """A program in parts.
 
     Attributes:
         before: From the values of recorded nodes to what the other parts take.
         dims: For each output of ``before``, the axis of its rows, None if it has none.
-        bodies: The body by the number of its rows, from the outputs of ``before``.
-        joints: For each output of the body, the axis along which those of all chunks are laid together.
-        after: From the joint outputs of the body, and then those of ``before``, to the results.
-        sizes: The number of rows of every chunk.
+        bodies: What is run in chunks, from the outputs of ``before``.
+        after: From the joint outputs of all bodies, and then those of ``before``, to the results.
         cost: What all of it costs.
+        along: What the rows are: rows of the input, or its coordinates.
+        in_pieces: Whether what bodies return is handed over and not held, so that nothing comes after.
     """
 
     before: Program
     dims: tuple[int | None, ...]
-    bodies: dict[int, Program]
-    joints: tuple[int, ...]
+    bodies: tuple[Body, ...]
     after: Program
-    sizes: tuple[int, ...]
     cost: Cost
+    along: str = "rows"
+    in_pieces: bool = False
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The number of rows of every chunk."""
+        return tuple([size for body in self.bodies for size in body.sizes])
+
+    @property
+    def programs(self) -> list[Program]:
+        """All programs that it is made of."""
+        return [self.before, *(program for body in self.bodies for program in body.programs.values()), self.after]
+
+    def taken(self, held: Sequence[Any], narrow: Callable[[Any, int, int, int], Any], start: int, size: int) -> list:
+        """Return what a chunk takes of what was computed before, given how to narrow that along an axis."""
+        pairs = zip(held, self.dims, strict=False)
+        return [one if dim is None else narrow(one, dim, start, size) for one, dim in pairs]
 
 
 def chunked(program: Program, cores: Iterable[Register], rows: int, size: int, device: torch.device) -> Chunks | None:
@@ -57,7 +93,7 @@ def chunked(program: Program, cores: Iterable[Register], rows: int, size: int, d
         size: How many of them a chunk has; the last may have fewer.
         device: Where it is to run.
     """
-    early, body, late = _parts(program, cores)
+    early, body, late = parts_of(program, cores)
     if not body:
         return None
     try:
@@ -66,24 +102,22 @@ def chunked(program: Program, cores: Iterable[Register], rows: int, size: int, d
         return None
 
 
-def _parts(program: Program, cores: Iterable[Register]) -> tuple[list[Step], list[Step], list[Step]]:
+def parts_of(program: Program, cores: Iterable[Register]) -> tuple[list[Step], list[Step], list[Step]]:
     """Tell which steps come before the body, which are the body, and which come after."""
     needed = {core.index for core in cores}
     for step in reversed(program.steps):
         if step.target in needed:
-            needed |= _reads([step])
+            needed |= reads_of([step])
     early, body, late = [], [], []
     whole = {register for register, given in program.given.items() if not has_rows(given.shape)}
-    prepared = {*program.given}
+    ready = {*program.given}
     for step in program.steps:
-        reads = _reads([step])
+        reads = reads_of([step])
         if step.target not in needed:
             late.append(step)
-        elif (reads <= whole and not has_rows(step.args)) or (
-            reads <= prepared and (isinstance(step.function, Call) or step.function in (getitem, *_MAKERS))
-        ):
+        elif (reads <= whole and not has_rows(step.args)) or (reads <= ready and _is_prepared(step.function)):
             early.append(step)
-            prepared.add(step.target)
+            ready.add(step.target)
             shape, _ = program.shapes.get(step.target, ((), None))
             if (reads <= whole or step.function in _MAKERS) and not has_rows(tuple(shape)):
                 whole.add(step.target)
@@ -97,70 +131,96 @@ def _chunks(
 ) -> Chunks:
     early, body, late = parts
     inside = {step.target for step in body}
-    wanted_late = (_reads(late) | {*program.outputs}) - {step.target for step in late}
+    wanted_late = (reads_of(late) | {*program.outputs}) - {step.target for step in late}
     results = sorted(wanted_late & inside)
-    taken = sorted((_reads(body) | wanted_late) - inside)
-    before = finished(program.given, program.shapes, early, [Register(register) for register in taken])
+    taken = sorted((reads_of(body) | wanted_late) - inside)
     metas = traced(resized(program, rows)).values
+    first = prepared(program, early, taken, rows)
+    whole = finished(given_as(taken, first.looks), program.shapes, body, [Register(result) for result in results])
+    other = _unlike(rows)
+    part = traced(resized(whole, other)).values
+    joints = tuple([_row_dim(metas[r].shape, part[r].shape, rows, other) for r in results])
+    looks = {r: (tuple(metas[r].shape), metas[r].dtype) for r in (*results, *taken)}
+    given = given_as([*results, *taken], looks)
+    after = resized(finished(given, {}, late, [Register(output) for output in program.outputs]), rows)
+    chunks = Chunks(first.program, first.dims, (body_of(whole, joints, rows, size),), after, Cost((), 0))
+    return chunks._replace(cost=cost_of_chunks(chunks, device))
+
+
+def _is_prepared(function: Any) -> bool:
+    """Tell whether a function is called for all rows at once, as what rules compute is, but for unit vectors."""
+    if isinstance(function, Call):
+        return function.op is not unit_rows
+    return function in (getitem, *_MAKERS)
+
+
+class Prepared(NamedTuple):
+    """What comes before a body.
+
+    Attributes:
+        program: From the values of recorded nodes to what is taken.
+        looks: The shape and dtype of every register that is taken, in which rows are marked.
+        dims: The axis of rows of each, None if it has none.
+    """
+
+    program: Program
+    looks: dict[int, Looks]
+    dims: tuple[int | None, ...]
+
+
+def prepared(program: Program, early: Sequence[Step], taken: Sequence[int], rows: int) -> Prepared:
+    """Return what computes some registers of a program, given the steps of which it does so."""
+    before = resized(finished(program.given, program.shapes, early, [Register(register) for register in taken]), rows)
+    metas = traced(before).values
     shapes = {
         **{r: given.shape for r, given in program.given.items()},
         **{r: s for r, (s, _) in program.shapes.items()},
     }
-    marked = {register: shapes.get(register, metas[register].shape) for register in taken}
-    given = _given(taken, {register: (marked[register], metas[register].dtype) for register in taken})
-    whole = finished(given, program.shapes, body, [Register(result) for result in results])
+    looks = {register: (shapes.get(register, metas[register].shape), metas[register].dtype) for register in taken}
+    return Prepared(before, looks, tuple([_marked_dim(shape) for shape, _ in looks.values()]))
+
+
+def body_of(whole: Program, joints: tuple[int, ...], rows: int, size: int) -> Body:
+    """Return the body that a program is which has rows, for chunks of so many of them."""
     sizes = (size,) * (rows // size) + ((rows % size,) if rows % size else ())
-    bodies = {count: resized(whole, count) for count in dict.fromkeys(sizes)}
-    other = _unlike(rows)
-    part = traced(resized(whole, other)).values
-    dims = {step.target: _row_dim(metas[step.target].shape, part[step.target].shape, rows, other) for step in body}
-    given = _given([*results, *taken], {r: (tuple(metas[r].shape), metas[r].dtype) for r in (*results, *taken)})
-    after = resized(finished(given, {}, late, [Register(output) for output in program.outputs]), rows)
-    chunks = Chunks(
-        resized(before, rows),
-        tuple(_marked_dim(marked[register]) for register in taken),
-        bodies,
-        tuple(dims[result] for result in results),
-        after,
-        sizes,
-        Cost((), 0),
-    )
-    return chunks._replace(cost=cost_of_chunks(chunks, device))
+    return Body({count: resized(whole, count) for count in dict.fromkeys(sizes)}, joints, sizes)
 
 
 def cost_of_chunks(chunks: Chunks, device: torch.device) -> Cost:
     """Return what all parts cost, as they are run in turn.
 
-    What comes before the body is held until all chunks are done, and from the end of the first so is what they are
-    written to.
+    What comes before the bodies is held until all chunks are done, and from the end of the first of a body so is what
+    they are written to.
     """
     before = traced(chunks.before)
     outside = memory_of(before.of(chunks.before.given))
     held = before.of(chunks.before.outputs)
-    traces = {size: traced(body, _placed(body, _rows(chunks, held, size))) for size, body in chunks.bodies.items()}
-    bodies = {size: cost_of(body, device, traces[size]) for size, body in chunks.bodies.items()}
-    first, *others = chunks.sizes
-    parts = traces[first].of(chunks.bodies[first].outputs)
-    rows = sum(chunks.sizes)
-    joint = [
-        Held.fresh(_joint_shape(p.shape, dim, first, rows), p.dtype)
-        for p, dim in zip(parts, chunks.joints, strict=True)
-    ]
+    costs, peak = [cost_of(chunks.before, device, before)], peak_of(chunks.before, before, outside)
+    joint: list[Held] = []
+    for body in chunks.bodies:
+        traces = {
+            size: traced(program, _placed(program, chunks.taken(held, Held.narrowed, body.start, size)))
+            for size, program in body.programs.items()
+        }
+        each = {size: cost_of(program, device, traces[size]) for size, program in body.programs.items()}
+        costs += [each[size] for size in body.sizes]
+        first, *others = body.sizes
+        parts = traces[first].of(body.programs[first].outputs)
+        later = max([bytes_of(parts), *(each[size].peak_bytes for size in others)])
+        before_it, rows = bytes_of(joint), sum(body.sizes)
+        joint += (
+            []
+            if chunks.in_pieces
+            else [
+                Held.fresh(_joint_shape(p.shape, dim, first, rows), p.dtype)
+                for p, dim in zip(parts, body.joints, strict=True)
+            ]
+        )
+        peak = max(peak, bytes_of(held, outside) + max(before_it + each[first].peak_bytes, bytes_of(joint) + later))
     after = traced(chunks.after, _placed(chunks.after, [*joint, *held]))
-    later = max([bytes_of(parts), *(bodies[size].peak_bytes for size in others)])
-    peak = max(
-        peak_of(chunks.before, before, outside),
-        bytes_of(held, outside) + max(bodies[first].peak_bytes, bytes_of(joint) + later),
-        peak_of(chunks.after, after, outside),
-    )
-    costs = [cost_of(chunks.before, device, before), *(bodies[size] for size in chunks.sizes)]
     costs.append(cost_of(chunks.after, device, after))
-    return Cost(tuple(step for cost in costs for step in cost.steps), peak)
-
-
-def _rows(chunks: Chunks, held: Sequence[Held], size: int) -> list[Held]:
-    """Return the first rows of what the body takes."""
-    return [one if dim is None else one.narrowed(dim, size) for one, dim in zip(held, chunks.dims, strict=False)]
+    peak = max(peak, peak_of(chunks.after, after, outside))
+    return Cost(tuple([step for cost in costs for step in cost.steps]), peak)
 
 
 def joint_of(part: torch.Tensor, dim: int, size: int, rows: int) -> torch.Tensor:
@@ -177,11 +237,13 @@ def _placed(program: Program, values: Sequence[Held]) -> dict[int, Held]:
     return {register: values[given.origin] for register, given in program.given.items() if type(given.origin) is int}
 
 
-def _reads(steps: Iterable[Step]) -> set[int]:
+def reads_of(steps: Iterable[Step]) -> set[int]:
+    """Return the registers that steps read."""
     return {arg.index for step in steps for arg in step.args if isinstance(arg, Register)}
 
 
-def _given(registers: Sequence[int], metas: dict[int, tuple[tuple[int, ...], torch.dtype]]) -> dict[int, Given]:
+def given_as(registers: Sequence[int], metas: Mapping[int, Looks]) -> dict[int, Given]:
+    """Return what registers hold that are given in turn."""
     return {register: Given(place, *metas[register]) for place, register in enumerate(registers)}
 
 

@@ -9,6 +9,7 @@ from hofunc.algebra.labels import Label, extent, labels_of
 from hofunc.algebra.operators import Delta, Map, Selection, selection_of, with_merged_selections
 from hofunc.algebra.term import Factor, Term, visible
 from hofunc.graph.node import Mask
+from hofunc.plan.joins import joined
 from hofunc.plan.operators import applied, masked, matrix, summable
 from hofunc.plan.paths import SHORT_VECTOR, SMALL_PRODUCT, Path, best_path
 from hofunc.plan.program import Builder, Register
@@ -31,6 +32,7 @@ def contract(builder: Builder, term: Term) -> Term:
         return term
     operators, operands = _parted(builder, term.factors)
     shown = visible(term)
+    operators, operands = joined(builder, operators, operands, shown)
     beside: list[Selection] = []
     while operators:
         place = _next(operators, shown, spreading=builder.small)
@@ -38,7 +40,7 @@ def contract(builder: Builder, term: Term) -> Term:
             shown = dict.fromkeys((*shown, *labels_of(*(selection.factor.axes for selection in beside))))
             break
         place = _next(operators, shown) if place is None else place
-        operator = operators.pop(-1 if place is None else place)
+        operator = operators.pop(_built(operators, shown, builder.small) if place is None else place)
         if isinstance(operator.source, Mask):
             operands = masked(builder, operator, operands)
             continue
@@ -76,6 +78,15 @@ def _next(operators: Sequence[Factor], shown: Collection[Label], spreading: int 
         if not waits and summable(operators[place], {*shown, *labels_of(*others)}):
             return place
     return None
+
+
+def _built(operators: Sequence[Factor], shown: Collection[Label], small: int) -> int:
+    """Return the place of the operator of which to build the matrix: the last, but for selections that could stay."""
+    for place in reversed(range(len(operators))):
+        selection = selection_of(operators[place])
+        if selection is None or entries_of_matrix(selection) <= small or not can_stay(selection, shown):
+            return place
+    return len(operators) - 1
 
 
 def _spreads(operator: Factor, shown: Collection[Label], small: int) -> bool:

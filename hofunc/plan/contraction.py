@@ -24,6 +24,7 @@ from hofunc.plan.blocks import Blocks, Local
 from hofunc.plan.contract import contract
 from hofunc.plan.estimate import fastest
 from hofunc.plan.jets import Jets
+from hofunc.plan.keys import Keys
 from hofunc.plan.program import Builder
 from hofunc.plan.recipes import worked
 from hofunc.plan.reverse import reverse
@@ -130,7 +131,7 @@ class _Contracting:
         """Yield the contraction of whole derivatives."""
         (output, indices), order = asked.output, len(asked.slots)
         if order not in self._whole:
-            self._whole[order] = reverse(self._builder, self._local, (order,))
+            self._whole[order] = reverse(self._builder, self._local, Keys((order,), self._graph.inputs))
         for slots in product(*asked.slots):
             inside = sorted(slots, key=lambda bearer: bearer[0])
             operands = multiplying(asked.slots, slots, asked.operands)

@@ -4,6 +4,7 @@ What a plan takes to make, and to run where no tensor is large, is nearly in pro
 strategy that needs least is planned first, and one that cannot be the better one need not be planned to be left out.
 """
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 from math import comb, inf, prod
@@ -16,10 +17,11 @@ from hofunc.algebra.term import Term
 from hofunc.graph.node import Graph
 from hofunc.plan.adjoints import subsets
 from hofunc.plan.blocks import Local, is_nonlinear
+from hofunc.plan.keys import Keys, Variables, depends_of, members
 from hofunc.plan.reverse import Pending, elimination_order, is_reading, operands_of, substitutions
 from hofunc.plan.rows import number_of_rows
 from hofunc.plan.slots import Slots, canonical
-from hofunc.plan.wanted import Contraction, Contractions, Wanted, highest
+from hofunc.plan.wanted import Contraction, Contractions, Wanted
 
 MOST = 200_000  # compositions at which counting ends
 HOPELESS = 2  # times as long as another strategy runs, likewise
@@ -45,7 +47,7 @@ def estimates(
     """Estimate what strategies take; that by blocks, which is counted block by block, is counted last."""
     by_blocks = "blocks" if isinstance(wanted, Contractions) else "reverse"
     found: dict[str, Estimate] = {}
-    extents = _Extents(graph, local)
+    extents = _Extents(graph, local, wanted)
     for name in sorted(strategies, key=lambda name: name == by_blocks):
         most = HOPELESS * min((each.run for each in found.values()), default=inf)
         found[name] = _estimate(extents, wanted, name, most)
@@ -54,20 +56,20 @@ def estimates(
 
 def estimate(graph: Graph, local: Mapping[int, Local], wanted: Wanted, strategy: str) -> Estimate:
     """Estimate what a strategy takes, one of those by which what is asked for can be computed."""
-    return _estimate(_Extents(graph, local), wanted, strategy, inf)
+    return _estimate(_Extents(graph, local, wanted), wanted, strategy, inf)
 
 
 def _estimate(extents: "_Extents", wanted: Wanted, strategy: str, most: float) -> Estimate:
     """Estimate what a strategy takes; counting ends where it runs longer than is of interest."""
     graph, local = extents.graph, extents.local
     if strategy == "blocks" or (strategy == "reverse" and not isinstance(wanted, Contractions)):
-        return _of_reverse(extents, highest(wanted), most)
+        return _of_reverse(extents, most)
     if strategy == "each" and isinstance(wanted, Contractions):
         each = [fastest(graph, local, kind)[1] for kind in wanted.kinds()]
         return Estimate(sum(one.compositions for one in each), sum(one.run for one in each))
     if isinstance(wanted, Contractions):
         return _of_jets(graph, local, wanted, strategy)
-    return _of_directions(extents, highest(wanted), is_mixed=strategy == "mixed")
+    return _of_directions(extents, is_mixed=strategy == "mixed")
 
 
 def fastest(graph: Graph, local: Mapping[int, Local], kind: Sequence[Contraction]) -> tuple[str, Estimate]:
@@ -88,26 +90,29 @@ class _Extents:
     Args:
         graph: The graph.
         local: The local derivatives of its nodes.
+        wanted: What is asked for.
 
     Attributes:
         graph: What was given.
         local: Likewise.
+        asked: The keys of the blocks that are asked for.
         depends: The inputs on which each node depends.
     """
 
-    def __init__(self, graph: Graph, local: Mapping[int, Local]):
-        self.graph, self.local = graph, local
+    def __init__(self, graph: Graph, local: Mapping[int, Local], wanted: Wanted):
+        self.graph, self.local, self.asked = graph, local, Keys(wanted, graph.inputs)
         self._rows = number_of_rows(graph)
         self._of_row = _sizes_of_row(graph)
-        self.depends = {number: {number} for number in graph.inputs if graph.nodes[number].active}
+        inputs = [number for number in graph.inputs if graph.nodes[number].active]
+        self.depends = depends_of(local, inputs)
+        self._parts_of: dict[tuple[Variables, int], list[Key]] = {}
         self._of_all = [prod(map(int, node.shape)) for node in graph.nodes]
         self._outputs = {*graph.outputs}
         self._mixing: set[int] = set()  # nodes whose elements depend on several rows, other than by a sum
-        self._parts = {*self.depends}  # nodes of which every element is one of an input
-        self._directions = {number: (self._of_row[number], self._of_all[number]) for number in self.depends}
+        self._parts = {*inputs}  # nodes of which every element is one of an input
+        self._directions = {number: (self._of_row[number], self._of_all[number]) for number in inputs}
         for node in sorted(local):
             operands = operands_of(local[node])
-            self.depends[node] = set().union(*(self.depends[operand] for operand in operands))
             is_summed = self._rows is not None and not any(isinstance(size, Rows) for size in graph.nodes[node].shape)
             if is_summed and (is_nonlinear(local[node]) or not self._mixing.isdisjoint(operands)):
                 self._mixing.add(node)
@@ -120,7 +125,7 @@ class _Extents:
 
     def _varying(self, node: int, operands: Collection[int], sizes: Sequence[int], place: int) -> int:
         """Return by how many elements of inputs a node varies at most."""
-        inputs = sum(sizes[number] for number in self.depends[node])
+        inputs = sum(sizes[number] for number in members(self.depends[node]))
         if node in self._parts:
             return min(inputs, sizes[node])
         return min(inputs, sum(self._directions[operand][place] for operand in operands))
@@ -131,10 +136,25 @@ class _Extents:
             return self._of_all, 1, self._directions[node][1]
         return self._of_row, self._rows or 1, self._directions[node][0]
 
+    def keys(self, node: int, order: int) -> int:
+        """Return how many coefficients of an order a node has."""
+        if self.asked.are_chosen:
+            return len(self._chosen(node, order))
+        return comb(self.depends[node].bit_count() + order - 1, order)
+
     def coefficient(self, node: int, order: int) -> int:
-        """Return the entries of a packed coefficient of a node."""
+        """Return the entries of the packed coefficients of a node."""
         sizes, times, directions = self._of(node)
-        return times * sizes[node] * comb(directions + order - 1, order)
+        if not self.asked.are_chosen:
+            return times * sizes[node] * comb(directions + order - 1, order)
+        return times * sizes[node] * sum(_packed(key, sizes, directions) for key in self._chosen(node, order))
+
+    def _chosen(self, node: int, order: int) -> list[Key]:
+        """Return the keys of an order that a node has, where blocks are chosen."""
+        place = self.depends[node], order
+        if place not in self._parts_of:
+            self._parts_of[place] = self.asked.among(self.depends[node], [order])
+        return self._parts_of[place]
 
     def adjoint(self, node: int, order: int) -> int:
         """Return the entries of what a node makes of the coefficient of the outputs; of its adjoint, at order one."""
@@ -142,6 +162,9 @@ class _Extents:
         width = sum(sizes[output] for output in self._outputs)
         if order == 1:
             return times * width * sizes[node]
+        if self.asked.are_chosen:
+            keys = [key for key in self._chosen(node, order) if self.asked.has(key)]
+            return times * width * sum(prod([min(sizes[each], directions) for each in key]) for key in keys)
         return times * width * (directions**2 if order == 2 else comb(directions + order - 1, order))
 
     def block(self, key: Key) -> int:
@@ -150,36 +173,40 @@ class _Extents:
         return times * prod([sizes[node] for node in key])
 
 
-def _of_directions(extents: _Extents, order: int, *, is_mixed: bool) -> Estimate:
+def _packed(key: Key, sizes: Sequence[int], most: int) -> int:
+    """Return the entries of the packed slots of a key, of variables that have some sizes, and count most at most."""
+    return prod([comb(min(sizes[variable], most) + n - 1, n) for variable, n in Counter(key).items()])
+
+
+def _of_directions(extents: _Extents, *, is_mixed: bool) -> Estimate:
     """Count the coefficients of all nodes by the inputs on which they depend; by mixed, those below the highest order.
 
     The highest is what nonlinear nodes make of it, by their adjoints.
     """
-    total, entries = 0, 0
+    total, entries, order = 0, 0, extents.asked.highest
     for node, blocks in sorted(extents.local.items()):
         degrees = [len(key) for key, terms in blocks.items() for _ in terms]
-        inputs = len(extents.depends[node])
         for k in range(1, order + (not is_mixed)):
             if terms := sum(degree <= k for degree in degrees):
-                total += terms * comb(inputs + k - 1, k)
+                total += terms * extents.keys(node, k)
                 entries += extents.coefficient(node, k)
         if is_mixed:
             total += degrees.count(1)
             entries += extents.adjoint(node, 1)
             if terms := sum(1 < degree <= order for degree in degrees):
-                total += terms * comb(inputs + order - 1, order)
+                total += terms * extents.keys(node, order)
                 entries += extents.adjoint(node, order)
     return Estimate(total, total + entries / ENTRIES)
 
 
-def _of_reverse(extents: _Extents, order: int, most: float) -> Estimate:
+def _of_reverse(extents: _Extents, most: float) -> Estimate:
     """Count by eliminating nodes from the keys of blocks, those of all outputs together.
 
     A block has the entries of the one that it comes from, once for every index that is new in a local derivative; it
     has none of its own where a node only reads a part of another. Where counting ends early, it is in proportion to the
     nodes that are left.
     """
-    local, blocks = extents.local, Pending[int]()
+    local, asked, blocks = extents.local, extents.asked, Pending[int]()
     for output in extents.graph.outputs:
         blocks.add((0, (output,)), [extents.block((output,))])
     total, entries = 0, 0
@@ -192,10 +219,12 @@ def _of_reverse(extents: _Extents, order: int, most: float) -> Estimate:
             rest = tuple([variable for variable in key if variable != node])
             case = len(key), len(rest)
             if case not in ways:
-                _, chosen = substitutions(node, key, growth, order)
+                _, chosen = substitutions(node, key, growth, asked.highest)
                 ways[case] = [(tuple(chain(*groups)), prod([growth[group] for group in groups])) for groups in chosen]
             for operands, times in ways[case]:
                 target = tuple(sorted(rest + operands))
+                if not asked.leads([extents.depends[variable] for variable in target]):
+                    continue
                 after = min(before * times, extents.block(target))
                 total += 1
                 entries += 0 if is_read else after

@@ -7,24 +7,23 @@ coefficients of all directions into one axis makes a linear layer one matrix pro
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
-from functools import lru_cache, reduce
-from itertools import combinations_with_replacement, product
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import product
 from math import factorial, prod
-from operator import or_
 from typing import NamedTuple
 
 from hofunc.algebra.labels import fresh_axes
-from hofunc.algebra.operators import selections_of
 from hofunc.algebra.partitions import Key
 from hofunc.algebra.term import Term
-from hofunc.plan.accumulate import accumulated, without_reading
+from hofunc.plan.accumulate import accumulated
 from hofunc.plan.blocks import Blocks, Local
 from hofunc.plan.contract import contracted
+from hofunc.plan.keys import Keys, depends_of
+from hofunc.plan.meetings import inners_met
 from hofunc.plan.packing import Variables, joined, opened, seed
 from hofunc.plan.program import Builder
 from hofunc.plan.recipes import interned
-from hofunc.plan.selections import meeting
 
 
 class Group(NamedTuple):
@@ -86,34 +85,29 @@ class Polynomials:
         builder: Takes the steps.
         local: The local derivatives of every node on the way.
         variables: The inputs.
+        asked: The keys of the blocks that are asked for.
 
     Attributes:
         builder: What was given.
         local: Likewise.
+        asked: Likewise.
         variables: The inputs, with the axes that turned out to be a batch so far.
+        depends: Those on which each node depends.
     """
 
-    def __init__(self, builder: Builder, local: dict[int, Local], variables: Variables):
+    def __init__(self, builder: Builder, local: dict[int, Local], variables: Variables, asked: Keys):
         self.builder = builder
         self.local = local
+        self.asked = asked
         self.variables = {**variables}
         self._powers: dict[tuple[int, int, Key], list[Term]] = {}
-        self._depends = {
-            variable: 1 << variable for variable in variables
-        }  # sets of variables, as the bits of a number
-        for node in sorted(local):
-            operands = {operand for key in local[node] for operand in key}
-            self._depends[node] = reduce(or_, (self._depends[operand] for operand in operands), 0)
+        self.depends = depends_of(local, variables)
 
     def fill(self, nodes: Iterable[int], order: int) -> None:
         """Compute polynomials up to an order, from the inputs on, so that no later question goes deep."""
         for node in sorted(nodes):
-            for key in self.keys(node, range(1, order + 1)):
+            for key in self.asked.among(self.depends[node], range(1, order + 1)):
                 self.coefficient(node, key)
-
-    def keys(self, node: int, orders: Sequence[int]) -> list[Key]:
-        """List the multisets of given orders of the variables on which a node depends."""
-        return keys_of([v for v in self.variables if self._depends[node] >> v & 1], orders)
 
     def without(self, variable: int, axes: Iterable[int]) -> None:
         """Take some axes of a variable for a batch no longer, and forget what rests on that."""
@@ -165,38 +159,26 @@ class Polynomials:
         Returns:
             Contracted terms; their slots are those that stayed and then those of the polynomials.
         """
-        if any(term is not None and selections_of(term) for terms in inners for term in terms):
-            _, meet = meeting([outer], inners)
-            inners = [self._apart(terms) if at else terms for terms, at in zip(inners, meet, strict=True)]
+        inners = inners_met(self.builder, outer, inners)
         found = (contracted(self.builder, outer, chosen) for chosen in product(*inners))
         return [term for term in found if term is not None]
-
-    def _apart(self, terms: Sequence[Term | None]) -> list[Term]:
-        """Return the terms of a coefficient as terms that read nothing through indices."""
-        given = [term for term in terms if term is not None]
-        return accumulated(self.builder, without_reading(self.builder, given))
 
     def _joined(self, terms: Sequence[Term], parts: Sequence[Key]) -> list[Term]:
         return [joined(self.builder, self.variables, term, parts) for term in accumulated(self.builder, terms)]
 
 
-def keys_of(variables: Collection[int], orders: Sequence[int]) -> list[Key]:
-    """List the multisets of variables of the given orders."""
-    return [key for order in orders for key in combinations_with_replacement(sorted(variables), order)]
-
-
-def forward(polynomials: Polynomials, orders: Sequence[int]) -> Blocks:
-    """Return the derivatives of every output by the variables, of the given orders.
+def forward(polynomials: Polynomials) -> Blocks:
+    """Return the derivatives of every output by the variables that are asked for.
 
     Raises:
         RowsMixError: An axis that variables have for a batch is none.
     """
-    builder, variables = polynomials.builder, polynomials.variables
-    polynomials.fill(polynomials.local, max(orders))
+    builder, variables, asked = polynomials.builder, polynomials.variables, polynomials.asked
+    polynomials.fill(polynomials.local, max(asked.orders))
     blocks: Blocks = {}
     for output in dict.fromkeys(builder.lowered.graph.outputs):
         if builder.lowered.graph.nodes[output].active:
-            for key in polynomials.keys(output, orders):
+            for key in asked.asked_among(polynomials.depends[output], asked.orders):
                 terms = polynomials.coefficient(output, key)
                 blocks[output, key] = [opened(builder, variables, term, [key]) for term in terms]
     return {block: terms for block, terms in blocks.items() if terms}

@@ -68,8 +68,8 @@ class Held(NamedTuple):
         nbytes = prod(shape) * dtype.itemsize
         return cls(Kind(shape, contiguous(shape), dtype, nbytes), {object(): nbytes})
 
-    def narrowed(self, dim: int, size: int) -> "Held":
-        """Return the view of so many entries along an axis, from the first on."""
+    def narrowed(self, dim: int, _start: int, size: int) -> "Held":
+        """Return the view of so many entries along an axis."""
         shape = (*self.shape[:dim], size, *self.shape[dim + 1 :])
         return Held(Kind(shape, self.kind.stride, self.dtype, self.kind.nbytes), self.memory)
 

@@ -25,22 +25,23 @@ from hofunc.plan.program import Builder
 from hofunc.plan.recipes import composed
 
 
-def mixed(polynomials: Polynomials, orders: Sequence[int]) -> Blocks:
-    """Return the derivatives of every output by the variables, of the given orders.
+def mixed(polynomials: Polynomials) -> Blocks:
+    """Return the derivatives of every output by the variables that are asked for.
 
     Raises:
         RowsMixError: An axis that variables have for a batch is none.
     """
     builder, local, variables = polynomials.builder, polynomials.local, polynomials.variables
-    polynomials.fill(_before_nonlinear(builder, local, variables), max(orders) - 1)
+    asked = polynomials.asked
+    polynomials.fill(_before_nonlinear(builder, local, variables), max(asked.orders) - 1)
     blocks: Blocks = {}
     for output in dict.fromkeys(builder.lowered.graph.outputs):
         if not builder.lowered.graph.nodes[output].active:
             continue
         adjoints = _adjoints(builder, local, output)
-        if 1 in orders:
-            blocks.update({(output, (variable,)): adjoints.get(variable, []) for variable in variables})
-        products = _highest(polynomials, adjoints, [order for order in orders if order > 1])
+        for (variable,) in asked.asked_among(polynomials.depends[output], [1]):
+            blocks[output, (variable,)] = adjoints.get(variable, [])
+        products = _highest(polynomials, adjoints, [order for order in asked.orders if order > 1])
         for key in sorted(products, key=lambda key: (len(key), key)):
             blocks[output, key] = _assembled(builder, variables, products[key], key)
     return {block: terms for block, terms in blocks.items() if terms}
@@ -93,7 +94,7 @@ def _highest(
     products: dict[Key, dict[Split, list[Term]]] = defaultdict(lambda: defaultdict(list))
     for node in sorted(adjoints.keys() & polynomials.local.keys()):
         nonlinear = [*_nonlinear(polynomials.builder, adjoints[node], polynomials.local[node], max(orders, default=0))]
-        for key in polynomials.keys(node, orders) if nonlinear else []:
+        for key in polynomials.asked.asked_among(polynomials.depends[node], orders) if nonlinear else []:
             _multiply(polynomials, nonlinear, key, products[key])
     return products
 

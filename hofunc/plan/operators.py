@@ -1,6 +1,7 @@
 """Factors that are applied rather than multiplied: Kronecker deltas, linear maps and masks."""
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import torch
@@ -99,6 +100,18 @@ def one_like(tensor: torch.Tensor) -> torch.Tensor:
     return torch.ones((), dtype=tensor.dtype, device=tensor.device)
 
 
+def unit_rows(
+    places: torch.Tensor, start: int, stride: int, shape: tuple[int, ...], dtype: torch.dtype
+) -> torch.Tensor:
+    """Return a row for every place: zero but for a one at that place of a tensor of a shape.
+
+    Places count from start on, and the next entry of the tensor is so many of them on; after its last it is the first.
+    """
+    entries = (places - start) // stride % prod(shape)
+    numbers = torch.arange(prod(shape), device=places.device)
+    return (entries[:, None] == numbers).to(dtype).reshape(-1, *shape)
+
+
 def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """Return zeros."""
     return torch.zeros(shape, dtype=dtype, device=device)
@@ -106,7 +119,11 @@ def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> t
 
 def masked(builder: Builder, factor: Factor, operands: Sequence[Labelled]) -> list[Labelled]:
     """Apply a mask to the operand that has most of its labels; where there is none it is an operand itself."""
-    mask = builder.read(factor.source, factor.axes)
+    return masked_by(builder, factor, builder.read(factor.source, factor.axes), operands)
+
+
+def masked_by(builder: Builder, factor: Factor, mask: Labelled, operands: Sequence[Labelled]) -> list[Labelled]:
+    """Apply the mask of a factor, given as what is read of it."""
     if not operands:
         return [Labelled(builder.emit(torch.Tensor.to, mask.tensor, builder.dtype), mask.labels)]
     place = max(range(len(operands)), key=lambda place: len({*mask.labels} & {*operands[place].labels}))

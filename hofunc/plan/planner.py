@@ -1,6 +1,7 @@
 """Planning: from a recorded graph and what is wanted of it to the blueprints of all strategies, the cheapest first."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import inf
 from time import perf_counter
 from typing import NamedTuple
@@ -10,14 +11,15 @@ import torch
 from hofunc.errors import ArgumentError, PlanningWarning, warn
 from hofunc.options import max_plan_seconds
 from hofunc.plan.blocks import Local, local_blocks
-from hofunc.plan.blueprint import Blueprint, Limits, Peak, drawn, own_peak
+from hofunc.plan.blueprint import Blueprint, Limits, Peak, drawn, own_peak, result_bytes
+from hofunc.plan.columns import Columns
 from hofunc.plan.estimate import Estimate, estimates
 from hofunc.plan.packing import DirectionsError
 from hofunc.plan.program import TooManyStepsError, device_of
 from hofunc.plan.rates import rates_of
 from hofunc.plan.rows import number_of_rows, with_rows
 from hofunc.plan.strategies import is_directional, propagated, strategies_of
-from hofunc.plan.wanted import Contractions, Wanted, highest
+from hofunc.plan.wanted import Chosen, Contractions, Wanted, highest
 from hofunc.rules.lower import Lowered
 from hofunc.rules.settle import settling
 
@@ -32,10 +34,6 @@ LONG = 2.0  # seconds of planning, from which on it is announced
 # is not beyond twice the second.
 _POSSIBLE, _LIKELY = 4.0, 0.8
 _CLOSE = 1.25  # times what the best strategy is estimated to run, up to which another one is likely to be faster
-
-
-class RowsError(ArgumentError):
-    """Rows mix, so that chunk_size cannot be kept to."""
 
 
 def plan(
@@ -63,15 +61,14 @@ def plan(
 
     Raises:
         DirectionsError: The strategy asked for does not apply; it is an ArgumentError.
-        RowsError: Rows mix, so that chunk_size cannot be kept to; it is an ArgumentError.
-        ArgumentError: No plan keeps to max_bytes.
+        ArgumentError: No plan keeps to max_bytes, or rows mix, so that chunk_size cannot be kept to.
     """
     if strategy != "auto":
-        lowered = _with_rows(lowered, wanted)
-        make = _maker(lowered, local_blocks(lowered, highest(wanted)), wanted, compact, limits, peak)
-        return tuple(_within([make(strategy, inf)], limits, peak))
+        marked = _with_rows(lowered, wanted)
+        make = _maker(marked, local_blocks(marked, highest(wanted)), wanted, compact, limits, peak)
+        return tuple(_kept([make(strategy, inf)], lowered, wanted, compact, limits, peak))
     plans = _turns(lowered, wanted, compact, limits, peak).taken(_POSSIBLE)
-    return tuple(sorted(_within(plans, limits, peak), key=lambda plan: plan.run_cost.seconds))
+    return tuple(sorted(_kept(plans, lowered, wanted, compact, limits, peak), key=_seconds))
 
 
 class Quick(NamedTuple):
@@ -97,7 +94,7 @@ def quickly(lowered: Lowered, wanted: Wanted, *, compact: bool, limits: Limits, 
     """
     turns = _turns(lowered, wanted, compact, limits, peak)
     plans = turns.taken(_LIKELY)
-    best = min(_within(plans, limits, peak), key=lambda plan: plan.run_cost.seconds)
+    best = min(_kept(plans, lowered, wanted, compact, limits, peak), key=_seconds)
     made = {plan.strategy for plan in plans} | turns.inapplicable
     left_out = [each.compositions for name, each in turns.estimates.items() if name not in made]
     return Quick(best, _PER_COMPOSITION * sum(left_out), turns.effort)
@@ -123,9 +120,18 @@ def rival(best: Blueprint, wanted: Wanted, *, compact: bool, strategy: str, limi
     return made
 
 
+def _narrowed(lowered: Lowered, wanted: Wanted) -> Lowered:
+    """Return the graph, in which an input that is in no block that is asked for is none to differentiate by."""
+    if not isinstance(wanted, Chosen):
+        return lowered
+    graph = wanted.narrowed(lowered.graph)
+    rules = {number: rule for number, rule in lowered.rules.items() if graph.nodes[number].active}
+    return lowered._replace(graph=graph, rules=rules)
+
+
 def _with_rows(lowered: Lowered, wanted: Wanted) -> Lowered:
-    """Return the graph with the axes of rows marked, those of operands too."""
-    lowered = with_rows(lowered)
+    """Return the graph with the axes of rows marked, those of operands too, of what is asked for alone."""
+    lowered = with_rows(_narrowed(lowered, wanted))
     return lowered._replace(graph=wanted.marked(lowered.graph)) if isinstance(wanted, Contractions) else lowered
 
 
@@ -283,33 +289,82 @@ def _seconds(made: Blueprint) -> float:
     return made.run_cost.seconds
 
 
+def _kept(
+    plans: Sequence[Blueprint], lowered: Lowered, wanted: Wanted, compact: bool, limits: Limits, peak: Peak
+) -> list[Blueprint]:
+    """Return the plans that keep to the limits, by columns if none does otherwise and that can be."""
+    if compact or isinstance(wanted, Contractions) or any(_fits(made, limits, peak) for made in plans):
+        return _within(plans, limits, peak)
+    whole = min(plans, key=_seconds)
+    ways = Columns.of(lowered, whole)
+    if not ways:  # there is nothing to take apart
+        return _within(plans, limits._replace(chunk_size=None, in_pieces=False), peak)
+    if not limits.in_pieces and limits.max_bytes is not None and result_bytes(whole) > limits.max_bytes:
+        return _within(plans, limits, peak)
+    found: list[Blueprint] = []
+    if limits.chunk_size is not None or limits.in_pieces:
+        ways = [columns for columns in ways if columns.slots == 1]
+    for columns in ways:
+        found += _by_columns(columns, wanted, limits, peak)
+        if any(_fits(made, limits, peak) for made in found):
+            break
+    return _within([*plans, *found], limits, peak)
+
+
+def _by_columns(columns: Columns, wanted: Wanted, limits: Limits, peak: Peak) -> list[Blueprint]:
+    """Return plans of what another one computes at once, by some coordinates at a time."""
+    local = local_blocks(columns.lowered, highest(wanted))
+
+    def made(name: str, most_steps: float) -> Blueprint:
+        return columns.drawn(local, name, most_steps, limits, peak)
+
+    estimates = _estimates(columns.lowered, local, columns.wanted)
+    apart = {name: each for name, each in estimates.items() if is_directional(columns.wanted, name)}
+    turns = _Turns(made, apart or estimates, device_of(columns.lowered.graph), limits, peak)
+    return [replace(plan, strategy=columns.whole.strategy) for plan in turns.taken(_LIKELY)]
+
+
 def _within(plans: Sequence[Blueprint], limits: Limits, peak: Peak) -> list[Blueprint]:
     """Return the plans that keep to the limits."""
-    in_chunks = [made for made in plans if _keeps_to_chunk_size(made, limits)]
+    in_chunks = [made for made in plans if _is_in_chunks(made, limits)]
+    if not in_chunks and limits.in_pieces:
+        raise ArgumentError(
+            "hofunc: pieces of what is not computed by coordinates",
+            got="contractions, terms, or steps that cannot be taken apart",
+            expected="dense derivatives",
+            remedy="Ask for the whole, with max_bytes if it is large.",
+        )
     if not in_chunks:
-        raise RowsError(
+        raise ArgumentError(
             "hofunc: chunk_size for rows that cannot be taken apart",
             got=f"chunk_size={limits.chunk_size} for derivatives that are no products along the rows of the input",
             expected="those of a function that treats rows independently",
-            remedy="Leave chunk_size out, or call the transform for a dense result, outside of others.",
+            remedy="Leave chunk_size out, or ask for a dense derivative.",
         )
     fitting = [made for made in in_chunks if _fits(made, limits, peak)]
     if not fitting:
+        held = result_bytes(plans[0]) if plans[0].dense and not limits.in_pieces else 0
+        is_large = limits.max_bytes is not None and held > limits.max_bytes
+        other = "write whole ones to files by out=hofunc.Stream(path)" if is_large else "pass fewer rows at a time"
+        least = f"{min(map(peak, in_chunks))} bytes at once, the least of all strategies and chunks tried"
         raise ArgumentError(
             "hofunc: a derivative that takes more memory than allowed",
-            got=f"{min(map(peak, in_chunks))} bytes at once, the least of all strategies and chunks tried",
+            got=least + (f", of which {held} are results" if held else ""),
             expected=f"at most max_bytes={limits.max_bytes}",
-            remedy="Raise max_bytes, take layout='compact', or pass fewer rows at a time.",
+            remedy=f"Raise max_bytes, take layout='compact', or {other}.",
         )
     return fitting
 
 
 def _fits(made: Blueprint, limits: Limits, peak: Peak) -> bool:
     """Tell whether a plan keeps to the limits."""
-    return _keeps_to_chunk_size(made, limits) and (limits.max_bytes is None or peak(made) <= limits.max_bytes)
+    return _is_in_chunks(made, limits) and (limits.max_bytes is None or peak(made) <= limits.max_bytes)
 
 
-def _keeps_to_chunk_size(made: Blueprint, limits: Limits) -> bool:
+def _is_in_chunks(made: Blueprint, limits: Limits) -> bool:
+    """Tell whether a plan runs in such chunks as are asked for."""
+    if limits.in_pieces:
+        return made.chunks is not None and made.chunks.in_pieces
     if limits.chunk_size is None or made.chunks is not None:
         return True
     rows = number_of_rows(made.lowered.graph)

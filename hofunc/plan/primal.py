@@ -103,6 +103,7 @@ class Whole:
         """
         first = Whole(chunks.before, self._graph, self._sources)
         passed = list(first.outputs)
+        count = sum(len(body.joints) for body in chunks.bodies)
         given = dict(chunks.after.given)
         numbers = {register.index: number for number, register in self._values.items()}
         reads = [arg for step in self._arranging for arg in step.args if isinstance(arg, Register)]
@@ -110,7 +111,7 @@ class Whole:
             number = numbers.get(register.index)
             if number is not None and register.index not in given:
                 node = self._graph.nodes[number]
-                given[register.index] = Given(len(chunks.joints) + len(passed), tuple(node.shape), node.dtype)
+                given[register.index] = Given(count + len(passed), tuple(node.shape), node.dtype)
                 passed.append(first.value(number))
         shapes = {**self._shapes, **chunks.after.shapes}
         after = finished(given, shapes, [*chunks.after.steps, *self._arranging], outputs)

@@ -13,6 +13,7 @@ from hofunc.errors import InternalError
 from hofunc.graph.draws import is_random
 from hofunc.graph.layout import COMPUTED_AGAIN
 from hofunc.graph.node import Call, Graph, Mask, Ref, Weights, call_of, fill, refs
+from hofunc.graph.readings import Reading
 from hofunc.rules.lower import Lowered
 from hofunc.views import Labelled, concatenated, read
 
@@ -83,6 +84,8 @@ class Builder:
             of vectors in it, and whether it is an adjoint.
         recipes: What is known to become of terms of some axes, see `hofunc.plan.recipes`.
         patterns: The first term of each pattern.
+        known: Indices whose values are known, see `hofunc.plan.values`.
+        went_by: By node, the values that planning went by.
     """
 
     def __init__(self, lowered: Lowered, dtype: torch.dtype, most_steps: float = inf, small: int = 0):
@@ -93,6 +96,9 @@ class Builder:
         self.carried: dict[int, list[tuple[Register, int, bool]]] = {}
         self.recipes: dict[Hashable, Any] = {}
         self.patterns: dict[Hashable, Term] = {}
+        self.known: dict[Hashable, Any] = {}
+        self.went_by: dict[int, Reading] = {}
+        self._held: dict[Hashable, Register] = {}
         self._most_steps = most_steps
         self._steps: list[Step] = []
         self._producers: dict[Register, Step] = {}
@@ -224,6 +230,19 @@ class Builder:
     def hold(self, tensor: torch.Tensor) -> Register:
         """Return the register of a constant of the plan."""
         return self._give(tensor, tuple(tensor.shape), tensor.dtype)
+
+    def places(self, tensor: torch.Tensor) -> Register:
+        """Return the register of a constant tensor of integers, the same one for equal tensors."""
+        tensor = tensor.contiguous()
+        key = tuple(tensor.shape), tensor.cpu().numpy().tobytes()
+        if key not in self._held:
+            self._held[key] = self.hold(tensor)
+        return self._held[key]
+
+    def constant_of(self, number: int) -> torch.Tensor | None:
+        """Return the tensor that a Ref of `stand_in` names, if it is a constant of the plan."""
+        given = self._given.get(self._values[number].index)
+        return given.origin if given is not None and isinstance(given.origin, torch.Tensor) else None
 
     @property
     def device(self) -> torch.device:

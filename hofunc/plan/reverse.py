@@ -12,33 +12,36 @@ from itertools import chain, product
 from typing import Generic, TypeVar
 
 from hofunc.algebra.labels import fresh_axes
-from hofunc.algebra.operators import selections_of
 from hofunc.algebra.partitions import Key, arrangements, choices
 from hofunc.algebra.term import Term, identity, with_slots
-from hofunc.plan.accumulate import accumulated, without_reading
+from hofunc.plan.accumulate import accumulated
 from hofunc.plan.blocks import Blocks, Local
 from hofunc.plan.bundle import LEAST, Bundle, Taken
 from hofunc.plan.contract import contracted
+from hofunc.plan.keys import Keys, depends_of
+from hofunc.plan.meetings import Inners, outers_met
 from hofunc.plan.program import Builder
-from hofunc.plan.selections import meeting
 
 Adding = Callable[[Builder, Sequence[Term]], list[Term]]
-Elimination = Callable[[Builder, int, Key, Sequence[Term], Local, int], Iterator[tuple[Key, list[Term]]]]
+Leads = Callable[[Key], bool]
+Elimination = Callable[[Builder, int, Key, Sequence[Term], Local, int, Leads], Iterator[tuple[Key, list[Term]]]]
 
 
 def eliminated(
-    builder: Builder, index: int, key: Key, terms: Sequence[Term], local: Local, highest: int
+    builder: Builder, index: int, key: Key, terms: Sequence[Term], local: Local, highest: int, leads: Leads
 ) -> Iterator[tuple[Key, list[Term]]]:
     """Replace a node in a block by what it is computed from: one composition for each choice of inner derivatives.
 
     By Schwarz's theorem the slots of the node are alike, and so are choices that differ in their order: each is
-    composed once, and the block gets it once for every distinct way of dealing out its slots.
+    composed once, and the block gets it once for every distinct way of dealing out its slots. What leads to no block
+    that is asked for is left out.
     """
     rest, chosen = substitutions(index, key, local, highest)
     for groups in chosen:
-        composed = substituted(builder, index, key, terms, [local[group] for group in groups])
         target, orders = arrangements(rest, groups)
-        yield target, [with_slots(term, order) for order in orders for term in composed]
+        if leads(target):
+            composed = substituted(builder, index, key, terms, [local[group] for group in groups])
+            yield target, [with_slots(term, order) for order in orders for term in composed]
 
 
 def substitutions(index: int, key: Key, local: Iterable[Key], highest: int) -> tuple[Key, list[list[Key]]]:
@@ -59,7 +62,9 @@ def substituted(
 ) -> list[Term]:
     """Put inner derivatives into the slots of a block that a node has, one for each; the other slots come first."""
     composed = []
-    terms = _apart(builder, index, key, terms, inners)
+    given = iter(inners)
+    places: Inners = [next(given) if variable == index else [None] for variable in key]
+    terms = outers_met(builder, terms, places)
     for outer, *chosen in product(terms, *inners):
         supply = iter(chosen)
         term = contracted(builder, outer, [next(supply) if variable == index else None for variable in key])
@@ -68,43 +73,38 @@ def substituted(
     return composed
 
 
-def _apart(
-    builder: Builder, index: int, key: Key, terms: Sequence[Term], inners: Sequence[Sequence[Term]]
-) -> Sequence[Term]:
-    """Return the terms of a block without selections, if these read what inner derivatives read too."""
-    if not any(map(selections_of, terms)):
-        return terms
-    supply = iter(inners)
-    is_outer, _ = meeting(terms, [next(supply) if variable == index else [None] for variable in key])
-    return accumulated(builder, without_reading(builder, terms)) if is_outer else terms
-
-
 def reverse(
     builder: Builder,
     local: dict[int, Local],
-    orders: Sequence[int],
+    asked: Keys,
     *,
     add: Adding = accumulated,
     eliminate: Elimination = eliminated,
     bundles: bool = True,
 ) -> Blocks:
-    """Return the derivatives of every output by the active inputs, of the given orders.
+    """Return the derivatives of every output by the active inputs that are asked for.
 
     Args:
         builder: Takes the steps.
         local: The local derivatives of every node.
-        orders: The orders wanted.
+        asked: The keys of the blocks that are asked for.
         add: Adds up the terms of a block.
         eliminate: Replaces a node in a block by what it is computed from.
-        bundles: Whether many inputs may be taken as one variable, for which keys of blocks have to be sorted.
+        bundles: Whether many inputs may be taken as one variable, for which keys of blocks have to be sorted; they are
+            not, if only some blocks are asked for.
 
     Returns:
         Contracted terms by output node and sorted tuple of input nodes; a block that vanishes is left out.
     """
-    nodes, highest = builder.lowered.graph.nodes, max(orders)
+    nodes, highest = builder.lowered.graph.nodes, max(asked.orders)
     inputs = [number for number in builder.lowered.graph.inputs if nodes[number].active]
-    bundle = Bundle(builder, inputs if bundles and len(inputs) >= LEAST else ())
-    degrees = [*_degrees(builder, local, highest), 1]
+    bundle = Bundle(builder, inputs if bundles and not asked.are_chosen and len(inputs) >= LEAST else ())
+    degrees, depends = [*_degrees(builder, local, highest), 1], depends_of(local, inputs)
+
+    def leads(target: Key) -> bool:
+        is_high = sum(degrees[variable] for variable in target) >= min(asked.orders)
+        return is_high and asked.leads([depends.get(variable, 0) for variable in target])
+
     blocks: Pending[Term] = Pending()
     for output in dict.fromkeys(builder.lowered.graph.outputs):
         if nodes[output].active:
@@ -112,13 +112,12 @@ def reverse(
     for index in elimination_order(local):
         taken: Taken = [(block, add(builder, pending)) for block, pending in blocks.taken(index)]
         for (output, key), terms in bundle.tied(taken, index):
-            for target, composed in eliminate(builder, index, key, terms, local[index], highest):
-                if sum(degrees[variable] for variable in target) >= min(orders):
-                    blocks.add((output, target), composed)
-                    bundle.inherit((output, target), (output, key))
+            for target, composed in eliminate(builder, index, key, terms, local[index], highest, leads):
+                blocks.add((output, target), composed)
+                bundle.inherit((output, target), (output, key))
     result: Pending[Term] = Pending()
     for block, pending in blocks.terms.items():
-        if len(block[1]) in orders:
+        if asked.has(block[1]):
             for wanted, terms in bundle.untied(block, add(builder, pending)):
                 result.add(wanted, terms)
     return {block: added for block, terms in result.terms.items() if (added := add(builder, terms))}

@@ -31,6 +31,11 @@ def with_rows(lowered: Lowered) -> Lowered:
     return lowered._replace(graph=graph._replace(nodes=tuple(nodes)))
 
 
+def unmarked(graph: Graph) -> Graph:
+    """Return a graph in which no rows are marked."""
+    return graph._replace(nodes=tuple([node._replace(shape=tuple(map(int, node.shape))) for node in graph.nodes]))
+
+
 def number_of_rows(graph: Graph) -> int | None:
     """Return how many rows there are in a graph whose rows are marked."""
     return next((int(size) for node in graph.nodes for size in node.shape if isinstance(size, Rows)), None)

@@ -54,8 +54,7 @@ def entries(term: Term) -> list[Label]:
     if not found:
         return [*visible(term)]
     targets = {*labels_of(tuple([selection.target for selection in found]))}
-    own = labels_of(*(factor.axes for factor in without_selections(term).factors))
-    shown = [label for label in visible(term) if label not in targets or label in own]
+    shown = [label for label in visible(term) if label not in targets]
     return [*dict.fromkeys((*shown, *labels_of(*(selection.indexed for selection in found))))]
 
 
@@ -120,40 +119,3 @@ def indices(builder: Builder, selection: Selection) -> Labelled:
     shape = shape_of(selection.indexed)
     tensor = builder.apply(selection.function, every, selection.args, shape, torch.long)
     return read(builder.emit, tensor, selection.indexed)
-
-
-def meeting(outers: Sequence[Term], inners: Sequence[Sequence[Term | None]]) -> tuple[bool, list[bool]]:
-    """Tell what of some terms and of those to be put into their slots has to be without selections.
-
-    Where two selections read from one axis that is summed, entries of one meet many of the other, which ones only their
-    indices tell: those terms are to be dense there.
-
-    Returns:
-        Whether the outer terms are among them, and whether those of each slot are.
-    """
-    reading = [
-        [[_is_read(inner, place) for inner in terms if inner is not None] for place in range(len(axes))]
-        for terms, axes in zip(inners, outers[0].slots, strict=True)
-    ]
-    is_outer, are_inner = False, [False] * len(inners)
-    for outer in outers:
-        at: dict[Label, set[int]] = {}
-        for number, axes in enumerate(outer.slots):
-            for place, axis in enumerate(axes):
-                for label in labels_of((axis,)) if any(reading[number][place]) else []:
-                    at.setdefault(label, set()).add(number)
-        own = _targets(outer)
-        for label, numbers in at.items():
-            if label in own or len(numbers) > 1:
-                is_outer = is_outer or label in own
-                are_inner = [found or number in numbers for number, found in enumerate(are_inner)]
-    return is_outer, are_inner
-
-
-def _is_read(term: Term, place: int) -> bool:
-    """Tell whether an axis of the output of a term is what a selection of it reads from."""
-    return not _targets(term).isdisjoint(labels_of((term.out[place],)))
-
-
-def _targets(term: Term) -> set[Label]:
-    return {*labels_of(tuple([selection.target for selection in selections_of(term)]))}

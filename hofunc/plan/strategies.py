@@ -10,6 +10,7 @@ from hofunc.plan.ablation import ABLATIONS
 from hofunc.plan.activity import settled
 from hofunc.plan.blocks import Blocks, Local
 from hofunc.plan.forward import Polynomials, forward
+from hofunc.plan.keys import Keys
 from hofunc.plan.mixed import mixed
 from hofunc.plan.packing import RowsMixError, Variable
 from hofunc.plan.program import Builder
@@ -58,14 +59,15 @@ def propagated(
     }
     if isinstance(wanted, Contractions):
         return builder, contraction.contracted(builder, local, wanted, strategy)
+    asked = Keys(wanted, lowered.graph.inputs)
     if not directional:
-        return builder, ABLATIONS.get(strategy, reverse)(builder, local, wanted)
+        return builder, ABLATIONS.get(strategy, reverse)(builder, local, asked)
     nodes = lowered.graph.nodes
     variables = {number: Variable.of(nodes[number].shape) for number in lowered.graph.inputs if nodes[number].active}
-    polynomials = Polynomials(builder, local, variables)
+    polynomials = Polynomials(builder, local, variables, asked)
     while True:
         try:
-            return builder, (forward if strategy == "forward" else mixed)(polynomials, wanted)
+            return builder, (forward if strategy == "forward" else mixed)(polynomials)
         except RowsMixError as error:
             polynomials.without(error.variable, error.axes)
 

@@ -1,7 +1,7 @@
-"""What is asked of a plan: whole derivatives of some orders, or contractions of derivatives."""
+"""What is asked of a plan: all derivatives of some orders, or some blocks of these, or contractions of derivatives."""
 
-from collections.abc import Hashable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import chain, product
 from math import prod
 from typing import NamedTuple
 
@@ -123,11 +123,44 @@ class Contractions(NamedTuple):
         return graph._replace(nodes=tuple(nodes))
 
 
-Wanted = Sequence[int] | Contractions
+Block = tuple[int, ...]  # a block, by the inputs of its slots
+
+
+class Chosen(NamedTuple):
+    """Blocks of derivatives: those by some inputs, which are numbered as the graph's inputs are.
+
+    Attributes:
+        blocks: For each block the inputs of its slots; there may be some of several orders.
+    """
+
+    blocks: tuple[Block, ...]
+
+    def narrowed(self, graph: Graph) -> Graph:
+        """Return a graph in which an input that is in no block is none to differentiate by."""
+        kept, nodes = {graph.inputs[number] for number in chain(*self.blocks)}, list(graph.nodes)
+        depending: set[int] = set()
+        for node in graph.nodes:
+            if node.active and (node.number in kept or not depending.isdisjoint(node.operands)):
+                depending.add(node.number)
+            else:
+                nodes[node.number] = node._replace(active=False)
+        return graph._replace(nodes=tuple(nodes))
+
+
+Wanted = Sequence[int] | Chosen | Contractions
+
+
+def blocks_of(wanted: Wanted, order: int, inputs: int) -> Iterable[Block]:
+    """Return the blocks of an order that are asked for, by the inputs of their slots, of so many inputs."""
+    if isinstance(wanted, Chosen):
+        return [block for block in wanted.blocks if len(block) == order]
+    return product(range(inputs), repeat=order)
 
 
 def orders_of(wanted: Wanted) -> tuple[int, ...]:
     """Return the orders of the derivatives that are asked for; 0 is the output itself."""
+    if isinstance(wanted, Chosen):
+        return tuple(sorted({*map(len, wanted.blocks)}))
     if isinstance(wanted, Contractions):
         return tuple(sorted({len(contraction.slots) for contraction in chain(*wanted.sums)}))
     return tuple(wanted)

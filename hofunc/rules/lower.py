@@ -8,6 +8,7 @@ values the program computes only those that a derivative asks for.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple, cast
 
 import torch
@@ -29,6 +30,7 @@ from hofunc.rules.opaque import Complex
 from hofunc.rules.registry import FUSIONS, RULES
 
 _MASKS = (torch.bool, torch.uint8)
+INTEGERS = (torch.int64, torch.int32)  # what indices are of
 Origin = int | torch.Tensor | None
 Output = int | HofuncError | None  # of a composite: a node, an error to raise if it is asked for, or a constant
 
@@ -44,6 +46,7 @@ class Lowered(NamedTuple):
         numbers: For each recorded node that is needed, the node that has its value.
         decided: What values decided inside expansions, by a shape or because they were read, as calls on nodes; a plan
             is good only where these return the same.
+        values: By recorded node, the values by which planning may go, of what is not differentiated.
     """
 
     graph: Graph
@@ -51,6 +54,7 @@ class Lowered(NamedTuple):
     rules: dict[int, Rule]
     numbers: dict[int, int]
     decided: tuple[Reading, ...]
+    values: Mapping[int, torch.Tensor] = MappingProxyType({})
 
 
 def lower(graph: Graph, values: Sequence[torch.Tensor], order: int, zeros: Iterable[int] = ()) -> Lowered:

@@ -2,7 +2,7 @@
 
 from array import array
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, chain, product
 from math import prod
 from typing import Any, NamedTuple
@@ -51,19 +51,19 @@ class Arrangement(NamedTuple):
         return [found[place] for place in self.places]
 
 
-def arranged(plan: Blueprint, outputs: Shapes, inputs: Shapes, order: int) -> Arrangement:
-    """Tell of what the derivatives of an order consist, by output and then by the input of each slot.
+def arranged(plan: Blueprint, outputs: Shapes, inputs: Shapes, blocks: Iterable[tuple[int, ...]]) -> Arrangement:
+    """Tell of what the derivatives of an order consist, by output and then by block.
 
     Args:
         plan: The plan.
         outputs: The shapes of the outputs that are differentiated.
         inputs: The shapes of the inputs.
-        order: The order.
+        blocks: The inputs of the slots of every block.
     """
     transposed: list[tuple[int, tuple[int, ...]]] = []
     vanishing: Counter[Zero] = Counter()
     found: list[tuple[Any, int]] = []  # of what each is one, and which
-    for output, slots in product(range(len(outputs)), product(range(len(inputs)), repeat=order)):
+    for output, slots in product(range(len(outputs)), blocks):
         sizes = [inputs[number] for number in slots]
         block, turned = block_of(plan, plan.dense, output, slots)
         if block not in plan.dense:

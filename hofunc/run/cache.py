@@ -21,7 +21,7 @@ from hofunc.plan.blueprint import Blueprint, Limits, zero_bytes
 from hofunc.plan.memory import bytes_of, memory_of
 from hofunc.plan.planner import STEP_SECONDS, plan, quickly
 from hofunc.plan.wanted import Wanted, highest
-from hofunc.rules.lower import lower
+from hofunc.rules.lower import INTEGERS, lower
 from hofunc.rules.numbers import Spot, as_tensors, lifted, numbers_of, without_numbers
 from hofunc.rules.registry import RULES
 from hofunc.run.churn import Dropped, Family, Kin
@@ -66,6 +66,7 @@ class Planned(NamedTuple):
         decided: What values decided as it was made, inside expansions.
         family: Graphs that are like its own.
         bytes: What it holds.
+        needs: What a call holds at once beside what the function computed.
         due: After how many calls it is planned in full.
         other: The plan of the same key for other such decisions that was made before it, if there is one.
     """
@@ -77,6 +78,7 @@ class Planned(NamedTuple):
     decided: Decided
     family: Family
     bytes: int
+    needs: int
     due: Due
     other: "Planned | None" = None
 
@@ -175,20 +177,27 @@ def _varying(graph: Graph, asked: _Asked) -> Mapping[Spot, float]:
 def _made(graph: Graph, values: Sequence[torch.Tensor], asked: _Asked, spots: tuple[Spot, ...]) -> Planned:
     """Plan, and keep the plan."""
     family = _noted(graph, asked)
-    lowered = lower(graph, values, highest(asked.wanted))
-    decided = Decided(lowered)
+    lowered = recorded = lower(graph, values, highest(asked.wanted))
+    key = (graph, asked)
+    with _lock:
+        variants = [*_variants(_plans.get(key))]
+    have_changed = any(made.decided.goes_by and not made.decided.holds(values) for made in variants)
+    if not asked.replayed and not have_changed and not any(map(is_fake, values)):
+        lowered = lowered._replace(values=_values(graph, values))
     if asked.replayed:
         origins = tuple(
             origin if isinstance(origin, torch.Tensor) else index for index, origin in enumerate(lowered.origins)
         )
         lowered = lowered._replace(origins=origins)
 
-    def peak(made: Blueprint) -> int:
-        return asked.beside + made.run_cost.peak_bytes + (0 if asked.compact else zero_bytes(made, asked.wanted))
+    def needs(made: Blueprint) -> int:
+        is_held = not asked.compact and not asked.limits.in_pieces
+        return made.run_cost.peak_bytes + (zero_bytes(made, asked.wanted) if is_held else 0)
 
-    key, all_of_it = (graph, asked), Due(inf)
-    with _lock:
-        is_due = any(made.due.calls <= 0 for made in _variants(_plans.get(key)))
+    def peak(made: Blueprint) -> int:
+        return asked.beside + needs(made)
+
+    all_of_it, is_due = Due(inf), any(made.due.calls <= 0 for made in variants)
     if asked.strategy == "auto" and (asked.planning == "quick" or (asked.planning == "auto" and not is_due)):
         made, forgone, _ = quickly(lowered, asked.wanted, compact=asked.compact, limits=asked.limits, peak=peak)
         if forgone and asked.planning == "auto":
@@ -197,13 +206,22 @@ def _made(graph: Graph, values: Sequence[torch.Tensor], asked: _Asked, spots: tu
         made, *_ = plan(
             lowered, asked.wanted, compact=asked.compact, strategy=asked.strategy, limits=asked.limits, peak=peak
         )
+    decided = Decided(recorded._replace(decided=made.lowered.decided))
     with _lock:
         checked = _checked.setdefault(graph, WeakSet())
         _bounded(_checked)
-    result = Planned(made, runner(made), checked, spots, decided, family, bytes_held(made), all_of_it)
+    result = Planned(made, runner(made), checked, spots, decided, family, bytes_held(made), needs(made), all_of_it)
     if any(map(is_fake, values)):  # of which a plan may hold some
         return result
     return _keep(key, result)
+
+
+def _values(graph: Graph, values: Sequence[torch.Tensor]) -> Mapping[int, torch.Tensor]:
+    """Return the values by which planning may go: integers that are given.
+
+    Where they change from call to call, a second plan is made that goes by none.
+    """
+    return {node.number: values[node.number] for node in graph.nodes if node.is_given and node.dtype in INTEGERS}
 
 
 def _noted(graph: Graph, asked: _Asked) -> Family:

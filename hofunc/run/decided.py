@@ -14,6 +14,7 @@ from hofunc.graph.layout import COMPUTED_AGAIN
 from hofunc.graph.node import Node, call_of
 from hofunc.graph.readings import Reading
 from hofunc.graph.reads import identical
+from hofunc.plan.values import GONE_BY
 from hofunc.rules.lower import Lowered, isolated, shape_of
 
 
@@ -25,10 +26,12 @@ class Decided:
 
     Attributes:
         origins: The recorded nodes on the values of which it depends.
+        goes_by: Whether planning went by values.
     """
 
     def __init__(self, lowered: Lowered):
         self._readings = readings = lowered.decided
+        self.goes_by = any(reading.call.op is GONE_BY for reading in readings)
         self._nodes: dict[int, Node] = {}
         self._literal: dict[int, torch.Tensor] = {}
         self._recorded: dict[int, int] = {}

@@ -1,9 +1,9 @@
 """Evaluating a recorded call: its plan, run on its values or on a replay of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 from weakref import WeakKeyDictionary, WeakSet
 
 import torch
@@ -13,22 +13,29 @@ from hofunc.algebra.term import Term
 from hofunc.derivative import Derivative
 from hofunc.errors import HofuncError, UntracedError
 from hofunc.graph.identity import is_fake
-from hofunc.graph.node import CONSTANT, NUMBER
+from hofunc.graph.lines import Lines, is_detecting, undetected
+from hofunc.graph.node import CONSTANT, NUMBER, Graph
 from hofunc.graph.record import Recording, replay
-from hofunc.graph.standin import batches_of, in_batches
+from hofunc.graph.standin import batches_of, in_batches, is_wrapper, stand_in
 from hofunc.graph.world import without_autocast
 from hofunc.plan.blueprint import Blueprint, Limits
 from hofunc.plan.operators import zeros
-from hofunc.plan.wanted import Contractions, Wanted
+from hofunc.plan.wanted import Contractions, Wanted, blocks_of, highest
 from hofunc.rules.lower import Lowered
 from hofunc.rules.numbers import as_tensors, number_at
+from hofunc.run.anomaly import Search, first_kind, kind_of, refuse
 from hofunc.run.arrange import Arrangement, arranged, block_of
 from hofunc.run.cache import planned
 from hofunc.run.executor import Runner
+from hofunc.run.room import SMALL, check_room
+from hofunc.trees import tree_flatten
 from hofunc.views import Emit, run_now
 
 _NOBODY: WeakSet[Any] = WeakSet()
 _ARRANGEMENTS: WeakKeyDictionary[Runner, dict[int, Arrangement]] = WeakKeyDictionary()  # while the plan is cached
+
+
+Run = Callable[[Blueprint, Sequence[torch.Tensor]], Sequence[torch.Tensor]]
 
 
 class Evaluation(NamedTuple):
@@ -36,6 +43,7 @@ class Evaluation(NamedTuple):
 
     Attributes:
         plan: The plan.
+        wanted: What it was asked for.
         results: What its program returned.
         tensors: The tensors that f returned, aux included.
         inputs: The tensors by which it is differentiated.
@@ -46,6 +54,7 @@ class Evaluation(NamedTuple):
     """
 
     plan: Blueprint
+    wanted: Wanted
     results: Sequence[Any]
     tensors: Sequence[torch.Tensor]
     inputs: Sequence[torch.Tensor]
@@ -57,21 +66,26 @@ class Evaluation(NamedTuple):
     def dense(self, order: int) -> list[Any]:
         """Return all derivatives of an order, each a tensor of shape (*output, *input, ...).
 
-        They are in the order of the outputs, and of the inputs of each slot, of which the first is outermost.
+        They are in the order of the outputs, and of the blocks that are asked for; all blocks are in the order of the
+        inputs of each slot, of which the first is outermost.
         """
         known = self.arrangements.get(order)
         if known is None:
             outputs = self.tensors[: len(self.plan.lowered.graph.outputs)]
             shapes = [tuple(tensor.shape) for tensor in (*outputs, *self.inputs)]
-            known = arranged(self.plan, shapes[: len(outputs)], shapes[len(outputs) :], order)
+            known = arranged(self.plan, shapes[: len(outputs)], shapes[len(outputs) :], self.blocks(order))
             self.arrangements[order] = known
         found = known.gathered(self.results, self.tensors, self.emit)
         return [in_batches(tensor, self.batches) for tensor in found] if self.batches else found
 
     def compact(self, order: int) -> list[Derivative]:
         """Return all derivatives of an order as terms, in the same order."""
-        outputs, inputs = range(len(self.plan.lowered.graph.outputs)), range(len(self.inputs))
-        return [self._compact(output, slots) for output, slots in product(outputs, product(inputs, repeat=order))]
+        outputs = range(len(self.plan.lowered.graph.outputs))
+        return [self._compact(output, slots) for output, slots in product(outputs, self.blocks(order))]
+
+    def blocks(self, order: int) -> Iterable[tuple[int, ...]]:
+        """Return the inputs of the slots of every block of an order."""
+        return blocks_of(self.wanted, order, len(self.inputs))
 
     def contracted(self, wanted: Contractions) -> list[Any]:
         """Return all contractions, in order."""
@@ -115,6 +129,7 @@ def evaluate(
     compact: bool,
     strategy: str = "auto",
     limits: Limits = Limits(),  # noqa: B008 - it is a tuple
+    run: Run | None = None,
 ) -> Evaluation:
     """Compute derivatives of the first tensors that a recorded function returned.
 
@@ -126,12 +141,13 @@ def evaluate(
         compact: Whether to keep derivatives as terms.
         strategy: One of the planner's strategies, or "auto".
         limits: Rows at a time, and memory.
+        run: What runs the plan; it itself if left out.
 
     Raises:
         UntracedError: What it needs has no values or no sizes, as torch traces.
     """
     try:
-        return _evaluated(recording, inputs, outputs, wanted, compact, strategy, limits)
+        found = _evaluated(recording, inputs, outputs, wanted, compact, strategy, limits, run)
     except (AssertionError, RuntimeError, TypeError) as error:  # of torch, in which each means this in some place
         abstract = next(filter(None, map(_abstract, recording.values)), None)
         if abstract is None or isinstance(error, HofuncError):
@@ -142,6 +158,61 @@ def evaluate(
             expected="tensors with values and sizes",
             remedy="Make a plan from real tensors before, and call it there.",
         ) from error
+    if is_detecting():
+        undetected(_check_finite, recording, found, outputs, highest(wanted))
+    return found
+
+
+def _check_finite(recording: Recording, found: Evaluation, outputs: int, order: int) -> None:
+    """Check that what a function returned, and its derivatives, are finite.
+
+    Raises:
+        AnomalyError: They are not.
+    """
+    kinds = [kind_of(tensor) for tensor in found.tensors[:outputs]]
+    output = next((place for place, kind in enumerate(kinds) if kind is not None), None)
+    if output is None and first_kind(_numbers_of(found)) is None:
+        return
+    graph, values = recording.graph, recording.values
+    if recording.wrappers is not None:
+        known = {node.number: values[node.number] for node in graph.nodes if node.op is CONSTANT}
+        values = without_autocast(replay, graph, recording.wrappers, known)
+    refuse_where(graph._replace(outputs=graph.outputs[:outputs]), values, order, recording.lines, output)
+
+
+def refuse_where(
+    graph: Graph, values: Sequence[torch.Tensor], order: int, lines: Lines, output: int | None
+) -> NoReturn:
+    """Raise the error that names where what is not finite arose.
+
+    Args:
+        graph: The graph.
+        values: The value of each of its nodes.
+        order: The highest order of derivatives that was computed.
+        lines: Which lines computed which nodes.
+        output: Which output is not finite; None for a derivative.
+
+    Raises:
+        AnomalyError: Always.
+    """
+    search = Search(graph, values, order, _derivatives_of)
+    refuse(search, None if output is None else graph.outputs[output], lines)
+
+
+def _derivatives_of(graph: Graph, values: Sequence[torch.Tensor], order: int) -> Sequence[torch.Tensor]:
+    """Return what derivatives of a graph by its active inputs consist of, of all orders up to one."""
+    plain = [stand_in(value)[0] if is_wrapper(value) else value for value in values]
+    wrappers = [values[number] for number in graph.inputs] if any(map(is_wrapper, values)) else None
+    inputs = [values[number] for number in graph.inputs if graph.nodes[number].active]
+    recording = Recording(graph, plain, [], tree_flatten(())[1], wrappers)
+    orders = tuple(range(1, order + 1))
+    return _numbers_of(_evaluated(recording, inputs, len(graph.outputs), orders, True, "auto", Limits(), None))
+
+
+def _numbers_of(found: Evaluation) -> list[torch.Tensor]:
+    """Return the tensors that derivatives consist of, and one of the coefficients of terms."""
+    coefficients = [term.coefficient for terms in found.plan.terms.values() for term in terms]
+    return [*found.results, torch.tensor(coefficients, dtype=torch.float64)]
 
 
 def _abstract(value: torch.Tensor) -> str | None:
@@ -159,6 +230,7 @@ def _evaluated(
     compact: bool,
     strategy: str,
     limits: Limits,
+    run: Run | None,
 ) -> Evaluation:
     """Evaluate, see above."""
     places = list(recording.graph.outputs)
@@ -167,6 +239,8 @@ def _evaluated(
     found = planned(
         graph, recording.values, wanted, compact=compact, strategy=strategy, limits=limits, replayed=replayed
     )
+    if found.needs > SMALL and limits.max_bytes is None:
+        check_room(found.plan, found.needs, wanted, compact=compact)
     numbers = {spot: number_at(graph, spot) for spot in found.spots}
     values: Sequence[torch.Tensor] = as_tensors(graph, numbers, recording.values) if numbers else recording.values
     if recording.wrappers is not None:
@@ -176,10 +250,10 @@ def _evaluated(
         values = without_autocast(replay, lowered.graph, recording.wrappers, constants, plain)
         places = [lowered.numbers[place] for place in places]
     batches = batches_of(recording.wrappers or ())
-    results = without_autocast(found.run, values)
+    results = without_autocast(run, found.plan, values) if run else without_autocast(found.run, values)
     tensors = [values[place] for place in places]
     arrangements = _ARRANGEMENTS.setdefault(found.run, {})
-    return Evaluation(found.plan, results, tensors, inputs, arrangements, run_now, batches, found.checked)
+    return Evaluation(found.plan, wanted, results, tensors, inputs, arrangements, run_now, batches, found.checked)
 
 
 def _constants(lowered: Lowered, values: Sequence[torch.Tensor]) -> dict[int, torch.Tensor]:

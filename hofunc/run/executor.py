@@ -11,7 +11,7 @@ from hofunc.graph.standin import in_transform
 from hofunc.graph.tape import is_recording
 from hofunc.internals import DisableTorchFunctionSubclass, has_forward_level
 from hofunc.plan.blueprint import Blueprint
-from hofunc.plan.chunks import Chunks, joint_of
+from hofunc.plan.chunks import Body, Chunks, joint_of
 from hofunc.plan.program import Program, Register, Step
 from hofunc.plan.quick import QUICK
 
@@ -34,22 +34,23 @@ def in_chunks(chunks: Chunks) -> Runner:
     together once all are there, which takes memory twice.
     """
     before, after = compiled(chunks.before), compiled(chunks.after, takes_over=True)
-    bodies = {size: compiled(body) for size, body in chunks.bodies.items()}
+    bodies = [{size: compiled(program) for size, program in body.programs.items()} for body in chunks.bodies]
     needed = {given.origin for given in chunks.after.given.values()}
 
-    def parts(held: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
-        start = 0
-        for size in chunks.sizes:
-            yield bodies[size](
-                [t if dim is None else t.narrow(dim, start, size) for t, dim in zip(held, chunks.dims, strict=False)]
-            )
+    def parts(held: Sequence[torch.Tensor], number: int) -> Iterator[list[torch.Tensor]]:
+        start = chunks.bodies[number].start
+        for size in chunks.bodies[number].sizes:
+            yield bodies[number][size](chunks.taken(held, torch.narrow, start, size))
             start += size
 
     def run(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         held = before(values)
-        joint = (_laid_together if _is_followed(held) else _written)(chunks, parts(held))
-        taken: list[Any] = [*joint, *held]
-        del held, joint
+        lay = _laid_together if _is_followed(held) else _written
+        taken: list[Any] = []
+        for number, body in enumerate(chunks.bodies):
+            taken += lay(body, parts(held, number))
+        taken += held
+        del held
         for place in range(len(taken)):
             if place not in needed:
                 taken[place] = None
@@ -68,19 +69,19 @@ def _is_followed(tensors: Sequence[torch.Tensor]) -> bool:
     )
 
 
-def _laid_together(chunks: Chunks, parts: Iterator[list[torch.Tensor]]) -> list[torch.Tensor]:
-    return [torch.cat(pieces, dim) for *pieces, dim in zip(*parts, chunks.joints, strict=True)]
+def _laid_together(body: Body, parts: Iterator[list[torch.Tensor]]) -> list[torch.Tensor]:
+    return [torch.cat(pieces, dim) for *pieces, dim in zip(*parts, body.joints, strict=True)]
 
 
-def _written(chunks: Chunks, parts: Iterator[list[torch.Tensor]]) -> list[torch.Tensor]:
+def _written(body: Body, parts: Iterator[list[torch.Tensor]]) -> list[torch.Tensor]:
     """Write what every chunk returns to its place, and hold it no longer."""
     joint: list[torch.Tensor] = []
-    rows, start = sum(chunks.sizes), 0
-    for size in chunks.sizes:
+    rows, start = sum(body.sizes), 0
+    for size in body.sizes:
         part = next(parts)
-        joint = joint or [joint_of(piece, dim, size, rows) for piece, dim in zip(part, chunks.joints, strict=True)]
+        joint = joint or [joint_of(piece, dim, size, rows) for piece, dim in zip(part, body.joints, strict=True)]
         while part:
-            dim, place = chunks.joints[len(part) - 1], joint[len(part) - 1]
+            dim, place = body.joints[len(part) - 1], joint[len(part) - 1]
             piece = part.pop()
             each = piece.shape[dim] // size
             place.narrow(dim, start * each, size * each).copy_(piece)

@@ -23,7 +23,7 @@ def bytes_held(made: Blueprint) -> int:
     """Return how many bytes a plan holds: those of its tensors, and of steps and nodes by estimate."""
     programs = [made.program]
     if made.chunks is not None:
-        programs += [made.chunks.before, *made.chunks.bodies.values(), made.chunks.after]
+        programs += made.chunks.programs
     storages: dict[int, int] = {}
     for tensor in _tensors([made.lowered.origins, [_held(program) for program in programs]]):
         storages |= memory_of(innermost(tensor))

@@ -8,9 +8,11 @@ from typing import Any
 import torch
 
 from hofunc.arguments import check_strategy, check_transform, split
+from hofunc.chosen import BlocksAsked, GroupsAsked, Which, checked
 from hofunc.contracted import STRATEGIES
 from hofunc.errors import ArgumentError, HodcheckError
 from hofunc.internals import tree_leaves
+from hofunc.testing.chosen import check_blocks
 from hofunc.testing.contractions import check_contraction, slots_of
 from hofunc.testing.entries import largest
 from hofunc.testing.judgement import Tolerances, check
@@ -29,6 +31,8 @@ def hodcheck(
     strategy: str = "auto",
     pattern: str | None = None,
     operands: tuple[Any, ...] = (),
+    blocks: BlocksAsked = "all",
+    groups: GroupsAsked | None = None,
     max_entries: int = 1_000_000,
     raise_exception: bool = True,
 ) -> bool:
@@ -55,6 +59,9 @@ def hodcheck(
         pattern: As for `hofunc.einsum`. Then the contraction is checked as well, against ``torch.einsum`` of the
             derivative of the order that the pattern says, in place of ``order``.
         operands: Its operands.
+        blocks: As for `hod`. Then these blocks of the highest order are checked as well, computed alone, against those
+            of the whole derivative.
+        groups: As for `hod`, likewise.
         max_entries: The most entries that the derivative of the highest order may have.
         raise_exception: Whether to raise a HodcheckError, rather than to return False.
 
@@ -82,6 +89,8 @@ def hodcheck(
         check_strategy("hodcheck", strategy, STRATEGIES)
         order = slots_of(pattern, operands)
     check_transform("hodcheck", f, order, argnums, "dense", "auto" if pattern else strategy)
+    which = Which(blocks, groups)
+    checked("hodcheck", which, order, all_orders=False, orders_below=False)
     args = (args,) if isinstance(args, torch.Tensor) else tuple(args)
     f, args = of_parts("hodcheck", f, args, argnums)
     arguments = split("hodcheck", args, {}, argnums)
@@ -101,6 +110,7 @@ def hodcheck(
             tolerances = Tolerances(eps**0.5 if rtol is None else rtol, 100 * eps * scale if atol is None else atol)
             check(subject, k, below, found, tolerances)
             below = found
+        check_blocks(subject, order, which, below, tolerances)
         if pattern is not None:
             check_contraction(replace(subject, strategy=strategy), pattern, operands, output, below, tolerances)
     except HodcheckError:

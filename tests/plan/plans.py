@@ -30,7 +30,7 @@ def lowered_plan(
         orders,
         compact=compact,
         strategy=strategy,
-        limits=Limits(**limits),
+        limits=Limits(**limits),  # type: ignore[arg-type]
     )[0]
 
 

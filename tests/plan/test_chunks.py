@@ -174,7 +174,7 @@ def test_chunks_are_larger_than_halves_of_halves_where_memory_allows(
     assert plan.chunks is not None
     assert least <= plan.chunks.sizes[0] <= most
     assert sum(plan.chunks.sizes) == 512
-    bodies = [cost_of(body, device).peak_bytes for body in plan.chunks.bodies.values()]
+    bodies = [cost_of(body, device).peak_bytes for body in plan.chunks.bodies[0].programs.values()]
     assert max(bodies) <= plan.chunks.cost.peak_bytes <= bound
 
 
@@ -197,7 +197,9 @@ def test_what_cannot_keep_to_it_raises_before_anything_is_computed(device: torch
         hofunc.hessian(lambda x: x.sin().prod(1), max_bytes=10_000)(x)
     message = str(caught.value)
     assert "expected at most max_bytes=10000 (called at test_chunks.py:" in message
-    assert message.endswith("Raise max_bytes, take layout='compact', or pass fewer rows at a time.")
+    assert message.endswith("take layout='compact', or write whole ones to files by out=hofunc.Stream(path).")
+    with pytest.raises(hofunc.ArgumentError, match=r"or pass fewer rows at a time\.$"):
+        hofunc.hessian(lambda x: x.sin().prod(1), max_bytes=1000, layout="compact")(x)
 
 
 @pytest.mark.parametrize(("percent", "size"), [(70, 39), (40, 19), (30, 13), (20, 6), (15, 3)])

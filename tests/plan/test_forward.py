@@ -12,7 +12,8 @@ from hofunc.algebra.labels import Label, full
 from hofunc.algebra.partitions import Key
 from hofunc.algebra.term import Term
 from hofunc.plan.blocks import local_blocks
-from hofunc.plan.forward import Group, Polynomials, grouped_slots, halves, keys_of, splits
+from hofunc.plan.forward import Group, Polynomials, grouped_slots, halves, splits
+from hofunc.plan.keys import Keys
 from hofunc.plan.packing import Variable, seed
 from hofunc.rules.lower import lower
 from hofunc.run.executor import compiled
@@ -24,12 +25,6 @@ KEYS: list[Key] = [(0,), (0, 0), (0, 1), (0, 0, 0), (0, 0, 1), (0, 1, 2), (0, 0,
 
 
 # Keys.
-
-
-def test_the_keys_of_orders() -> None:
-    variables = {5: Variable.of(()), 2: Variable.of(())}
-    assert keys_of(variables, (1, 3)) == [(2,), (5,), (2, 2, 2), (2, 2, 5), (2, 5, 5), (5, 5, 5)]
-    assert keys_of({}, (1, 2)) == []
 
 
 def test_splits_by_hand() -> None:
@@ -89,7 +84,7 @@ def polynomials_of_exp(device: torch.device) -> tuple[Polynomials, list[Tensor]]
     recording = recorded(torch.exp, torch.tensor(0.3, dtype=torch.float64, device=device))
     builder = builder_of(recording)
     local = local_blocks(lower(recording.graph, recording.values, 5), 5)
-    return Polynomials(builder, local, {0: Variable((), frozenset())}), list(recording.values)
+    return Polynomials(builder, local, {0: Variable((), frozenset())}, Keys((5,), (0,))), list(recording.values)
 
 
 # (e^t - 1)^p = (t + t^2/2 + t^3/6 + t^4/24 + ...)^p

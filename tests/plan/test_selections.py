@@ -5,7 +5,8 @@ import torch
 from hofunc.algebra.labels import Axes, Label, Segment, full
 from hofunc.algebra.operators import Map, Selection, selection_of
 from hofunc.algebra.term import Factor, Term
-from hofunc.plan.selections import can_stay, entries, meeting, without_selections
+from hofunc.plan.meetings import meeting
+from hofunc.plan.selections import can_stay, entries, without_selections
 from hofunc.scatter import added, flat_places
 
 READ, ADD = Map(len, abs, ("i",), selects=True), Map(abs, len, ("i",), adds=True)

@@ -1,0 +1,334 @@
+"""Where axes that are read through indices meet: the pairs of entries that do, told from the values of the indices.
+
+Where neighbours of a point are summed, each of which depends on a neighbour of its own, edges meet that share a point.
+They are few, and which they are follows from the indices only. Where the values of these are known as a plan is made,
+two entries that meet become one entry of a pair, and nothing is ever as large as points times points. The plan is good
+for indices of these values, which are compared at every call.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from math import prod
+from typing import NamedTuple
+
+import torch
+
+from hofunc.algebra.labels import Label, full, labels_of
+from hofunc.algebra.operators import Map, selection_of
+from hofunc.algebra.term import Factor, Term, visible
+from hofunc.graph.node import Mask
+from hofunc.plan.operators import masked_by
+from hofunc.plan.program import Builder
+from hofunc.plan.selections import entries_of, without_selections
+from hofunc.plan.values import go_by, places_read
+from hofunc.scatter import added, size_of, values
+from hofunc.views import Labelled, aligned, each
+
+SPARSE = 2  # how many times as many entries a dense tensor has as a sparse one at least; zero for any number
+PAIR = 8  # entries of a product of matrices that take as long as one of a pair
+HELD = 4  # entries of dense tensors that are held where one of pairs would be
+
+
+class Known(NamedTuple):
+    """A selection of one axis by indices whose values are known.
+
+    Attributes:
+        target: What it reads from.
+        read: What the indices run over.
+        indices: The indices, a dimension for each of these.
+        nodes: The nodes from whose values they follow, with these, if they are no constants of the plan.
+    """
+
+    target: Label
+    read: tuple[Label, ...]
+    indices: torch.Tensor
+    nodes: tuple[tuple[int, torch.Tensor], ...] = ()
+
+
+class At(NamedTuple):
+    """Labels whose indices follow from those of others.
+
+    Attributes:
+        labels: The labels that others are read at.
+        places: For each label that is read, its index, a dimension for each of the others.
+    """
+
+    labels: tuple[Label, ...]
+    places: Mapping[Label, torch.Tensor]
+
+
+def known(builder: Builder, factor: Factor) -> Known | None:
+    """Return a selection if its indices are known and of one axis, None otherwise."""
+    selection = selection_of(factor)
+    if selection is None or selection.beside or len(selection.target) != 1:
+        return None
+    segments = (*selection.target, *selection.read)
+    labels = labels_of((segments,))
+    if len({*labels}) != len(segments) or not all(segment.is_full for segment in segments):
+        return None
+    if any(label.size < 2 for label in labels):
+        return None
+    target, *read = labels
+    value = places_read(builder, selection.function, target.size, selection.args)
+    if value is None:
+        return None
+    return Known(target, tuple(read), value.tensor.reshape([label.size for label in read]), value.nodes)
+
+
+def as_factor(builder: Builder, selection: Known) -> Factor:
+    """Return the factor of a selection by constant indices."""
+    index = builder.stand_in(builder.places(selection.indices.reshape(-1)))
+    axes = (tuple([full(label) for label in selection.read]), (full(selection.target),))
+    return Factor(Map(read_last, add_last, (index, selection.target.size), selects=True), axes)
+
+
+def read_last(tensor: torch.Tensor, index: torch.Tensor, _: int) -> torch.Tensor:
+    """Return elements of the last axis."""
+    return tensor.index_select(-1, index)
+
+
+def add_last(tensor: torch.Tensor, index: torch.Tensor, size: int) -> torch.Tensor:
+    """Return zeros to which elements are added along the last axis: the transpose of `read_last`."""
+    return tensor.new_zeros(*tensor.shape[:-1], size).index_add(-1, index, tensor)
+
+
+class Met(NamedTuple):
+    """What became of operators as two of them met.
+
+    Attributes:
+        operators: Those that are left.
+        at: What everything else is read at.
+        masks: The masks among those that were there, which are to be read at it too.
+    """
+
+    operators: list[Factor]
+    at: At
+    masks: list[Factor]
+
+
+def joined(
+    builder: Builder, operators: Sequence[Factor], operands: Sequence[Labelled], shown: Collection[Label]
+) -> tuple[list[Factor], list[Labelled]]:
+    """Return the factors of a product in which selections that meet are joined, as far as they are known."""
+    left, found = [*operators], [*operands]
+    while len(left) > 1 and (met := _met(builder, left, shown)) is not None:
+        left = met.operators
+        found = [_read_at(builder, operand, met.at) for operand in found]
+        for mask in met.masks:
+            read = _read_at(builder, builder.read(mask.source, mask.axes), met.at)
+            found = masked_by(builder, mask, read, found)
+    return left, found
+
+
+def can_join(builder: Builder, term: Term) -> bool:
+    """Tell whether all selections of a term that meet are joined in few pairs."""
+    operators = [factor for factor in term.factors if isinstance(factor.source, Map | Mask)]
+    shown = visible(term)
+    while (met := _met(builder, operators, shown)) is not None:
+        operators = met.operators
+    targets = [
+        label
+        for factor in operators
+        if (selection := selection_of(factor)) is not None
+        for label in labels_of((selection.target,))
+    ]
+    return len({*targets}) == len(targets)
+
+
+def _met(builder: Builder, operators: Sequence[Factor], shown: Collection[Label]) -> Met | None:
+    """Let the first two selections meet that can, or one be read through another."""
+    found = {place: one for place, factor in enumerate(operators) if (one := known(builder, factor)) is not None}
+    if len(found) < 2:
+        return None
+    for place, one in found.items():
+        for other_place, other in found.items():
+            met = None
+            if place != other_place and one.target in other.read and not one.nodes:
+                met = _substituted(builder, operators, found, [place], At(one.read, {one.target: one.indices}), shown)
+            elif place < other_place and one.target is other.target and {*one.read}.isdisjoint(other.read):
+                met = _paired(builder, operators, found, place, other_place, shown)
+            if met is not None:
+                return met
+    return None
+
+
+def _paired(
+    builder: Builder,
+    operators: Sequence[Factor],
+    found: Mapping[int, Known],
+    place: int,
+    other_place: int,
+    shown: Collection[Label],
+) -> Met | None:
+    """Let two selections of one axis meet, if that makes few pairs."""
+    one, other = found[place], found[other_place]
+    counts = _counts(one), _counts(other)
+    count = int((counts[0] * counts[1]).sum())
+    spreads = _spread(one, found, shown), _spread(other, found, shown)
+    points = one.target.size
+    is_sparse = PAIR * SPARSE * count <= points * prod(spreads) and SPARSE * count <= HELD * points * sum(spreads)
+    if count < 2 or (SPARSE and not is_sparse):
+        return None
+    pair = Label(count)
+    first, second = _pairs(one.indices.reshape(-1), other.indices.reshape(-1), counts[1], count)
+    places = {one.target: one.indices.reshape(-1)[first]}
+    for selection, flat in ((one, first), (other, second)):
+        sizes = [label.size for label in selection.read]
+        places |= dict(zip(selection.read, torch.unravel_index(flat, sizes), strict=True))
+    return _substituted(builder, operators, found, [place, other_place], At((pair,), places), shown)
+
+
+def _counts(selection: Known) -> torch.Tensor:
+    return torch.bincount(selection.indices.reshape(-1), minlength=selection.target.size)
+
+
+def _spread(selection: Known, found: Mapping[int, Known], shown: Collection[Label]) -> int:
+    """Return the entries along what a selection reads, if everything that is read there were dense."""
+    own = [label.size for label in selection.read if label in shown]
+    beside = [
+        other.target.size
+        for other in found.values()
+        if other is not selection and not {*other.read}.isdisjoint(selection.read)
+    ]
+    return prod(own) * prod(beside)
+
+
+def _pairs(
+    one: torch.Tensor, other: torch.Tensor, counts: torch.Tensor, count: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the places of all pairs of equal elements of two tensors; how often each is in the second is given."""
+    order, each_one = other.argsort(stable=True), counts[one]
+    first = torch.arange(len(one), device=one.device).repeat_interleave(each_one)
+    starts = counts.cumsum(0) - counts
+    within = torch.arange(count, device=one.device) - (each_one.cumsum(0) - each_one)[first]
+    return first, order[starts[one[first]] + within]
+
+
+def _substituted(
+    builder: Builder,
+    operators: Sequence[Factor],
+    found: Mapping[int, Known],
+    gone: Sequence[int],
+    at: At,
+    shown: Collection[Label],
+) -> Met | None:
+    """Read operators at the indices that some labels have; None if one cannot be."""
+    nodes = [node for place in gone for node in found[place].nodes]
+    kept: list[Factor] = []
+    masks: list[Factor] = []
+    targets: set[Label] = set()
+    for place, factor in enumerate(operators):
+        selection = found.get(place)
+        if place in gone:
+            continue
+        if {*labels_of(factor.axes)}.isdisjoint(at.places):
+            kept.append(factor)
+        elif isinstance(factor.source, Mask):
+            masks.append(factor)
+        elif selection is None:
+            return None
+        else:
+            if selection.target in at.places:
+                targets.add(selection.target)
+            kept.append(as_factor(builder, _composed(selection, at)))
+            nodes += selection.nodes
+    needed = [label for label in at.places if label in shown or label in targets]
+    kept += [as_factor(builder, Known(label, at.labels, at.places[label])) for label in needed]
+    go_by(builder, nodes)
+    return Met(kept, at, masks)
+
+
+def _composed(selection: Known, at: At) -> Known:
+    """Return a selection whose indices are read at those of others."""
+    if {*selection.read}.isdisjoint(at.places):
+        return selection
+    read = _placed(selection.read, at)
+    return Known(selection.target, read.labels, selection.indices.permute(read.order)[read.indices(at)])
+
+
+class _Placed(NamedTuple):
+    """How a tensor is read: the order of its dimensions, those at indices first, and the labels that it then has."""
+
+    order: tuple[int, ...]
+    taken: tuple[Label, ...]
+    labels: tuple[Label, ...]
+
+    def indices(self, at: At) -> tuple[torch.Tensor, ...]:
+        """Return the indices of the dimensions that are read."""
+        shape = [label.size for label in at.labels]
+        return tuple([at.places[label] if label in at.places else _along(label, at, shape) for label in self.taken])
+
+
+def _along(label: Label, at: At, shape: Sequence[int]) -> torch.Tensor:
+    device = next(iter(at.places.values())).device
+    own = [label.size if label is other else 1 for other in at.labels]
+    return torch.arange(label.size, device=device).reshape(own).expand(*shape)
+
+
+def _placed(labels: Sequence[Label], at: At) -> _Placed:
+    taken = [label for label in labels if label in at.places or label in at.labels]
+    rest = [label for label in labels if label not in taken]
+    return _Placed(tuple([labels.index(label) for label in (*taken, *rest)]), tuple(taken), (*at.labels, *rest))
+
+
+def _read_at(builder: Builder, operand: Labelled, at: At) -> Labelled:
+    """Read a tensor at the indices that some of its labels have."""
+    if {*operand.labels}.isdisjoint(at.places):
+        return operand
+    read = _placed(operand.labels, at)
+    tensor = aligned(builder.emit, operand, (*read.taken, *read.labels[len(at.labels) :]))
+    indices = [builder.places(index) for index in read.indices(at)]
+    return Labelled(builder.emit(elements, tensor, *indices), read.labels)
+
+
+def elements(tensor: torch.Tensor, *indices: torch.Tensor) -> torch.Tensor:
+    """Return what a tensor has at indices along its first axes."""
+    if len(indices) == 1 and indices[0].ndim == 1:
+        return tensor.index_select(0, indices[0])
+    return tensor[indices]
+
+
+def coalesced(builder: Builder, terms: Sequence[Term]) -> Term | None:
+    """Return the sum of terms of one pattern as one with an entry for each place that some have; None if not known.
+
+    None too if that would be nearly as many as a dense tensor has.
+    """
+    read = [[known(builder, factor) for factor in term.factors if selection_of(factor) is not None] for term in terms]
+    sparse = [[one for one in found if one is not None] for found in read]
+    own = {one.target for one in sparse[0]}
+    targets = [label for label in visible(terms[0]) if label in own]
+    whole = without_selections(terms[0])
+    if any({one and one.target for one in found} != own for found in read):
+        return None
+    runs = [tuple(dict.fromkeys(label for one in found for label in one.read)) for found in sparse]
+    if any(not {*labels}.isdisjoint(visible(term)) for labels, term in zip(runs, terms, strict=True)):
+        return None
+    rest = [label for label in visible(whole) if label not in targets and label.size > 1]
+    places = [_flat(found, labels, [*targets]) for found, labels in zip(sparse, runs, strict=True)]
+    distinct, inverse = torch.cat(places).unique(return_inverse=True)
+    if len(distinct) < 2 or (SPARSE and SPARSE * len(distinct) >= size_of(targets)):
+        return None
+    go_by(builder, [node for found in sparse for one in found for node in one.nodes])
+    if len(terms) == 1 and len(distinct) == len(inverse):
+        return terms[0]
+    entry = Label(len(distinct))
+    vectors = []
+    for term, labels in zip(terms, runs, strict=True):
+        tensor = values(builder.emit, entries_of(builder, term), [*labels, *rest])
+        vectors.append(builder.emit(torch.reshape, tensor, (size_of(labels), size_of(rest))))
+    held = [builder.places(part) for part in inverse.split([len(part) for part in places])]
+    total = builder.emit(added, len(distinct), len(terms), *held, *vectors)
+    tensor = builder.emit(torch.reshape, total, tuple(label.size for label in (entry, *rest)))
+    indices = torch.unravel_index(distinct, [label.size for label in targets])
+    factors = [as_factor(builder, Known(label, (entry,), index)) for label, index in zip(targets, indices, strict=True)]
+    return terms[0]._replace(coefficient=1, factors=(Factor(tensor, each((entry, *rest))), *factors))
+
+
+def _flat(found: Sequence[Known], runs: Sequence[Label], targets: Sequence[Label]) -> torch.Tensor:
+    """Return the places of entries, which run over some labels, among those of the targets."""
+    total = torch.zeros((), dtype=torch.long, device=found[0].indices.device)
+    for selection in found:
+        shape = [label.size if label in selection.read else 1 for label in runs]
+        order = [selection.read.index(label) for label in runs if label in selection.read]
+        stride = size_of(targets[targets.index(selection.target) + 1 :])
+        total = total + selection.indices.permute(order).reshape(shape) * stride
+    return total.expand([label.size for label in runs]).reshape(-1)

@@ -1,0 +1,92 @@
+"""Where two selections read from one axis that is summed: in which form the terms are composed."""
+
+from collections.abc import Sequence
+from itertools import product
+
+from hofunc.algebra.labels import Label, labels_of
+from hofunc.algebra.operators import selections_of, with_merged_selections
+from hofunc.algebra.term import Term
+from hofunc.plan.accumulate import accumulated, by_reading, without_reading
+from hofunc.plan.joins import can_join, coalesced
+from hofunc.plan.program import Builder
+from hofunc.plan.recipes import composed
+
+Inners = Sequence[Sequence[Term | None]]
+
+
+def outers_met(builder: Builder, outers: Sequence[Term], inners: Inners) -> Sequence[Term]:
+    """Return the terms of a block in the form in which terms that may read what they read are put into their slots."""
+    if not any(map(selections_of, outers)) or not meeting(outers, inners)[0]:
+        return outers
+    sparse = _sparse(builder, outers)
+    if sparse is not None and _can_join(builder, sparse, inners):
+        return sparse
+    return accumulated(builder, without_reading(builder, outers))
+
+
+def inners_met(builder: Builder, outer: Term, inners: Inners) -> Inners:
+    """Return coefficients in the form in which they are put into the slots of a term."""
+    if not any(term is not None and selections_of(term) for terms in inners for term in terms):
+        return inners
+    meet = meeting([outer], inners)[1]
+    if not any(meet):
+        return inners
+    given = [[term for term in terms if term is not None] for terms in inners]
+    sparse = [_sparse(builder, some) if at else terms for some, terms, at in zip(given, inners, meet, strict=True)]
+    found = [terms for terms in sparse if terms is not None]
+    if len(found) == len(sparse) and _can_join(builder, [outer], found):
+        return found
+    return [
+        accumulated(builder, without_reading(builder, some)) if at else terms
+        for some, terms, at in zip(given, inners, meet, strict=True)
+    ]
+
+
+def _sparse(builder: Builder, terms: Sequence[Term]) -> Sequence[Term] | None:
+    """Return the sum of terms with one entry for each place that some of them have, None if these are not known."""
+    reading, others = by_reading(terms)
+    found = [coalesced(builder, alike) for alike in reading]
+    sparse = [term for term in found if term is not None]
+    return [*others, *sparse] if len(sparse) == len(found) else None
+
+
+def _can_join(builder: Builder, outers: Sequence[Term], inners: Inners) -> bool:
+    terms = (composed(builder, outer, chosen) for outer, *chosen in product(outers, *inners))
+    return all(can_join(builder, with_merged_selections(term)) for term in terms if term is not None)
+
+
+def meeting(outers: Sequence[Term], inners: Sequence[Sequence[Term | None]]) -> tuple[bool, list[bool]]:
+    """Tell what of some terms and of those to be put into their slots has to be without selections.
+
+    Where two selections read from one axis that is summed, entries of one meet many of the other, which ones only their
+    indices tell: those terms are to be dense there.
+
+    Returns:
+        Whether the outer terms are among them, and whether those of each slot are.
+    """
+    reading = [
+        [[_is_read(inner, place) for inner in terms if inner is not None] for place in range(len(axes))]
+        for terms, axes in zip(inners, outers[0].slots, strict=True)
+    ]
+    is_outer, are_inner = False, [False] * len(inners)
+    for outer in outers:
+        at: dict[Label, set[int]] = {}
+        for number, axes in enumerate(outer.slots):
+            for place, axis in enumerate(axes):
+                for label in labels_of((axis,)) if any(reading[number][place]) else []:
+                    at.setdefault(label, set()).add(number)
+        own = _targets(outer)
+        for label, numbers in at.items():
+            if label in own or len(numbers) > 1:
+                is_outer = is_outer or label in own
+                are_inner = [found or number in numbers for number, found in enumerate(are_inner)]
+    return is_outer, are_inner
+
+
+def _is_read(term: Term, place: int) -> bool:
+    """Tell whether an axis of the output of a term is what a selection of it reads from."""
+    return not _targets(term).isdisjoint(labels_of((term.out[place],)))
+
+
+def _targets(term: Term) -> set[Label]:
+    return {*labels_of(tuple([selection.target for selection in selections_of(term)]))}

@@ -1,0 +1,84 @@
+"""Room: whether what a plan holds at once fits into the memory that is free, and what would fit if it does not."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from math import inf
+from pathlib import Path
+
+import torch
+
+from hofunc.errors import ArgumentError
+from hofunc.plan.blueprint import Blueprint, Limits, result_bytes, zero_bytes
+from hofunc.plan.planner import quickly
+from hofunc.plan.program import device_of
+from hofunc.plan.wanted import Contractions, Wanted
+
+SMALL = 64 << 20  # bytes, below which nobody looks what is free
+_GROUP = Path("/sys/fs/cgroup")
+
+
+def free_bytes(device: torch.device) -> float:
+    """Return how many bytes can be allocated on a device now, infinity where that is not known."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return min(_available(), _left_in_group()) if device.type == "cpu" else inf
+
+
+def _available() -> float:
+    """Return what the machine has free, as Linux tells it."""
+    with suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) << 10
+    return inf
+
+
+def _left_in_group() -> float:
+    """Return what the control group of a container has left, of which files that are cached can be dropped."""
+    with suppress(OSError, ValueError):
+        most = int((_GROUP / "memory.max").read_text(encoding="ascii"))
+        used = int((_GROUP / "memory.current").read_text(encoding="ascii"))
+        counts = dict(line.split() for line in (_GROUP / "memory.stat").read_text(encoding="ascii").splitlines())
+        return most - used + int(counts.get("inactive_file", 0))
+    return inf
+
+
+def check_room(made: Blueprint, needed: int, wanted: Wanted, *, compact: bool) -> None:
+    """Check that there is as much memory as a plan holds at once, before it is run.
+
+    Args:
+        made: The plan.
+        needed: How many bytes it holds.
+        wanted: What it is of.
+        compact: Whether it returns terms.
+
+    Raises:
+        ArgumentError: There is less.
+    """
+    if needed <= SMALL or needed <= (free := free_bytes(device_of(made.lowered.graph))):
+        return
+    raise ArgumentError(
+        "hofunc: a derivative that takes more memory than there is",
+        got=f"{needed} bytes at once",
+        expected=f"at most {int(free)}, which are free",
+        remedy=" ".join(_remedies(made, int(free), wanted, compact=compact)),
+    )
+
+
+def _remedies(made: Blueprint, free: int, wanted: Wanted, *, compact: bool) -> Iterator[str]:
+    """Yield what would fit."""
+    if compact or isinstance(wanted, Contractions):
+        yield "Take fewer rows at a time, or max_bytes, which does so where rows are independent."
+        return
+    results = result_bytes(made) + zero_bytes(made, wanted)
+    if results <= free:
+        with suppress(ArgumentError):
+            in_chunks = quickly(made.lowered, wanted, compact=False, limits=Limits(max_bytes=free)).plan
+            yield f"It takes {in_chunks.run_cost.peak_bytes} bytes with max_bytes={free}, in chunks."
+    else:
+        yield f"The results alone are {results}, to be written to a file by out=hofunc.Stream(path)."
+    terms = quickly(made.lowered, wanted, compact=True, limits=Limits()).plan.run_cost.peak_bytes
+    if terms <= free:
+        yield f"It takes {terms} with layout='compact'."
+    yield "Products with it, by hofunc.einsum or hofunc.hvp, take least."

@@ -1,0 +1,136 @@
+"""Entries that meet at an index: joined in pairs, as sparse as the indices are, as long as these are the same."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+import hofunc
+from hofunc import ArgumentError
+from hofunc.plan import joins, selections
+from hofunc.run import cache
+from tests.checks import assert_equal
+
+COUNT = 48
+FIRST = torch.arange(COUNT).repeat(4)
+SECOND = (FIRST + torch.tensor([1, -1, 2, -2]).repeat_interleave(COUNT)) % COUNT
+WEIGHTS = torch.linspace(-1, 1, 9, dtype=torch.float64).reshape(3, 3)
+
+
+def points(count: int = COUNT) -> Tensor:
+    return torch.randn(count, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(count))
+
+
+def embedded_atoms(x: Tensor, first: Tensor = FIRST, second: Tensor = SECOND) -> Tensor:
+    near = (1 + (x[first] - x[second]).square().sum(-1)).reciprocal()
+    return -torch.zeros(len(x), dtype=x.dtype).index_add(0, first, near).sqrt().sum()
+
+
+def messages(x: Tensor, layers: int) -> Tensor:
+    for _ in range(layers):
+        x = x + torch.zeros_like(x).index_add(0, FIRST, (x[FIRST] - x[SECOND]).tanh() @ WEIGHTS).sin()
+    return x.sum()
+
+
+def rectified(x: Tensor) -> Tensor:
+    summed = torch.zeros_like(x).index_add(0, FIRST, (x[FIRST] * x[SECOND]) @ WEIGHTS)
+    return (summed.relu() * summed.sin()).sum()
+
+
+def chained(x: Tensor) -> Tensor:
+    two_apart = torch.zeros_like(x).index_add(0, FIRST, x[SECOND].exp())[SECOND]
+    return (two_apart * x[FIRST]).sum(1).tanh().sum()
+
+
+PROGRAMS: list[Callable[[Tensor], Tensor]] = [
+    embedded_atoms,
+    lambda x: messages(x, 1),
+    lambda x: messages(x, 2),
+    rectified,
+    chained,
+]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selections, "SMALL", 0)
+    cache.forget()
+
+
+@pytest.mark.parametrize("strategy", ["reverse", "mixed"])
+@pytest.mark.parametrize("sparse", [0, joins.SPARSE])
+@pytest.mark.parametrize("f", PROGRAMS)
+def test_second_derivatives(
+    f: Callable[[Tensor], Tensor], sparse: int, strategy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(joins, "SPARSE", sparse)
+    x = points()
+    expected = torch.func.hessian(f)(x)
+    assert_equal(hofunc.hessian(f, strategy=strategy)(x), expected)
+    assert_equal(hofunc.hessian(f, strategy=strategy, layout="compact").plan(x)(x).to_sparse().to_dense(), expected)
+
+
+@pytest.mark.parametrize("f", [embedded_atoms, rectified])
+def test_third_derivatives(f: Callable[[Tensor], Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joins, "SPARSE", 0)
+    x, v = points(), points(COUNT).flip(0)
+    got = hofunc.hod(f, 3)(x)
+    expected = torch.func.jvp(torch.func.hessian(f), (x,), (v,))[1]
+    assert_equal(torch.einsum("aibjck,ck->aibj", got, v), expected)
+
+
+def test_what_is_kept_is_what_there_is() -> None:
+    got = hofunc.hessian(embedded_atoms, layout="compact")(points())
+    entries = COUNT * 9 * 9  # of every point and the nine that two edges lead to, one block of 3 x 3
+    assert got.to_sparse()._nnz() == entries
+    assert got.nbytes < 4 * entries * 8
+
+
+def test_the_cost_grows_with_edges_and_not_with_pairs_of_points() -> None:
+    def cost(count: int) -> int:
+        first = torch.arange(count).repeat(4)
+        second = (first + torch.tensor([1, -1, 2, -2]).repeat_interleave(count)) % count
+        energy = hofunc.hessian(lambda x: embedded_atoms(x, first, second), layout="compact")
+        return energy.plan(points(count)).flops
+
+    assert cost(400) < 4.1 * cost(100)
+
+
+def test_a_plan_is_good_for_the_captured_indices_only() -> None:
+    first, second, x = FIRST.clone(), SECOND.clone(), points()
+    hessian = hofunc.hessian(lambda x: embedded_atoms(x, first, second))
+    plan = hessian.plan(x)
+    assert_equal(plan(x), torch.func.hessian(lambda x: embedded_atoms(x, first, second))(x))
+    first[3] = 7
+    with pytest.raises(ArgumentError, match="captured indices that tell which entries meet"):
+        plan(x)
+    for _ in range(2):  # the second by a plan that goes by none
+        assert_equal(hessian(x), torch.func.hessian(lambda x: embedded_atoms(x, first, second))(x))
+        second[5] = 20
+
+
+def test_plans_take_indices_that_are_arguments_as_they_are() -> None:
+    x = points()
+    plan = hofunc.hessian(embedded_atoms).plan(x, FIRST, SECOND)
+    for second in (SECOND, SECOND.flip(0)):
+        assert_equal(plan(x, FIRST, second), torch.func.hessian(embedded_atoms)(x, FIRST, second))
+
+
+def test_indices_that_change_are_gone_by_once() -> None:
+    x = points()
+    for shift in range(5):
+        second = SECOND.roll(shift)
+        expected = torch.func.hessian(embedded_atoms)(x, FIRST, second)
+        assert_equal(hofunc.hessian(embedded_atoms)(x, FIRST, second), expected)
+    assert sum(1 for first in cache._plans.values() for _ in cache._variants(first)) == 2
+
+
+def test_under_transforms_of_torch() -> None:
+    x = points()
+    hessian, expected = hofunc.hessian(embedded_atoms), torch.func.hessian(embedded_atoms)
+    stack = torch.stack([x, x / 2])
+    assert_equal(torch.func.vmap(hessian)(stack), torch.func.vmap(expected)(stack))
+    weights = torch.linspace(0, 1, 9 * COUNT * COUNT, dtype=torch.float64).reshape(COUNT, 3, COUNT, 3)
+    got = torch.func.grad(lambda x: (hessian(x) * weights).sum())(x)
+    assert_equal(got, torch.func.grad(lambda x: (expected(x) * weights).sum())(x))
