@@ -16,9 +16,17 @@ from torch.utils._pytree import tree_leaves
 
 import hofunc
 from asv_benchmarks import baseline, compare, contest, estimates, markdown, memory, results, table
-from asv_benchmarks.benchmarks import columns, contracted, contractions, derivatives, jets, symmetric
+from asv_benchmarks.benchmarks import columns, contracted, contractions, derivatives, jets, sparse, symmetric
 from asv_benchmarks.benchmarks.captured import captured
 from asv_benchmarks.benchmarks.contractions import Contraction
+from asv_benchmarks.benchmarks.graphs import (
+    bag_whole,
+    convolution_whole,
+    elements_whole,
+    filters_whole,
+    pairs_whole,
+    sentence_whole,
+)
 from asv_benchmarks.benchmarks.nests import NESTS, flat, nested
 from asv_benchmarks.benchmarks.peers import flattened, ours, peer_of_kind, peers
 from asv_benchmarks.benchmarks.points import grid, points, tracked
@@ -54,14 +62,24 @@ SMALL = [
     classifier_parameters(3, inputs=2, classes=2, batch=4),
     convolutional_whole("input", 3, (1, 2, 1)),
     convolutional_whole("parameters", 3, (1, 2, 1)),
+    pairs_whole(4),
+    pairs_whole(3, order=3),
+    elements_whole(4),
+    filters_whole(4, width=3),
+    filters_whole(3, depth=2, width=3),
+    convolution_whole("features", 4, 3, 3, 2),
+    convolution_whole("parameters", 4, 2, 3, 2),
+    bag_whole(5, 3, sentences=3, length=2),
+    sentence_whole(4, 3, length=3),
 ]
 each_small = pytest.mark.parametrize("workload", SMALL, ids=lambda workload: workload.name)
 
 
 def runs_in_tests(workload: Workload, peer: Peer) -> bool:
-    """To compile takes seconds, as to capture high orders does; JAX and jet-for-pytorch need not be installed."""
-    kinds = ("eager", "captured") if workload.order == 2 or peer.name == "hofunc plan" else ("eager",)
-    return peer.kind in kinds and "jet" not in peer.name
+    """To compile takes seconds, as to capture high orders or G does; JAX and jet-for-pytorch need not be installed."""
+    if peer.kind == "captured" and peer.name != "hofunc plan":
+        return workload.order == 2 and workload.family != "G"
+    return peer.kind in {"eager", "captured", BY_HAND} and "jet" not in peer.name
 
 
 def reference(workload: Workload) -> Tensor:
@@ -232,6 +250,23 @@ def test_points_are_in_the_grid_and_within_the_limit() -> None:
         assert workload.nbytes <= RESULT_LIMIT
         assert workload.name in names
     assert {workload.family for workload in points()} == {"T", "P", "A", "C", "N", "G", "L"}
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta:UserWarning")
+@pytest.mark.parametrize("way", sparse.WAYS)
+def test_every_way_to_a_sparse_hessian_agrees_with_the_dense_one(way: str) -> None:
+    workload = elements_whole(8)
+    matrix = sparse.hessian(8, way)()
+    assert matrix.layout == torch.sparse_csr
+    assert contest.difference(matrix.to_dense(), reference(workload)) < 2e-6
+
+
+def test_asv_tracks_the_bytes_of_a_sparse_hessian() -> None:
+    tracker = sparse.Sparse()
+    tracker.call = sparse.hessian(8, "hofunc plan")
+    matrix = tracker.call()
+    size = matrix.values().numel()
+    assert tracker.track_bytes(8, "hofunc plan") == 12 * size + 8 * (len(matrix) + 1)  # float32, and indices in int64
 
 
 @pytest.mark.parametrize("kind", derivatives.KINDS)

@@ -24,6 +24,8 @@ class Ops(NamedTuple):
     softmax: Callable[[Array], Array]
     cross_entropy: Callable[[Array, Array], Array]
     convolve: Callable[[Array, Array], Array]
+    exp: Callable[[Array], Array]
+    add_at: Callable[[int, Array, Array], Array]  # rows of the last are added where the indices say, among so many
 
 
 TORCH = Ops(
@@ -34,6 +36,8 @@ TORCH = Ops(
     lambda x: torch.softmax(x, -1),
     functional.cross_entropy,
     partial(functional.conv2d, padding="same"),
+    torch.exp,
+    lambda count, index, values: values.new_zeros(count, *values.shape[1:]).index_add(0, index, values),
 )
 
 
@@ -69,23 +73,6 @@ def attention(ops: Ops, constants: tuple[Array, Array, Array, Array], x: Array) 
     query, key, value, weights = constants
     scores = (x @ query) @ (x @ key).T / x.shape[-1] ** 0.5
     return ((ops.softmax(scores) @ (x @ value)) * weights).sum()
-
-
-def pairs(_: Ops, constants: tuple[Array, Array], x: Array) -> Array:
-    """Return the Lennard-Jones energy of pairs among points x (n, 3), given by two vectors of indices."""
-    first, second = constants
-    inverse = 1 / ((x[first] - x[second]) ** 2).sum(-1) ** 3
-    return (4 * (inverse * inverse - inverse)).sum()
-
-
-def elements(_: Ops, constants: tuple[Array, Array], x: Array) -> Array:
-    """Return the neo-Hookean energy of triangles among points x (n, 2), given by corners (m, 3) and rest (m, 2, 2)."""
-    corners, inverses = constants
-    at = x[corners]
-    one, other = at[:, 1] - at[:, 0], at[:, 2] - at[:, 0]
-    stretch = one[:, :, None] * inverses[:, :1] + other[:, :, None] * inverses[:, 1:]
-    area = stretch[:, 0, 0] * stretch[:, 1, 1] - stretch[:, 0, 1] * stretch[:, 1, 0]
-    return ((stretch * stretch).sum((-2, -1)) / area + (area - 1) ** 2).sum()
 
 
 def classifier(ops: Ops, constants: tuple[Array, Array], parameters: dict[str, Array]) -> Array:

@@ -28,9 +28,13 @@ def _ops(jax: Any) -> Ops:
     def cross_entropy(logits: Array, targets: Array) -> Array:
         return -jax.nn.log_softmax(logits)[jax.numpy.arange(len(targets)), targets].mean()
 
+    def add_at(count: int, index: Array, values: Array) -> Array:
+        return jax.numpy.zeros((count, *values.shape[1:]), values.dtype).at[index].add(values)
+
     numpy, neural = jax.numpy, jax.nn
     convolve = partial(jax.lax.conv, window_strides=(1, 1), padding="SAME")
-    return Ops(neural.relu, numpy.tanh, neural.silu, numpy.sin, neural.softmax, cross_entropy, convolve)
+    same = neural.relu, numpy.tanh, neural.silu, numpy.sin, neural.softmax
+    return Ops(*same, cross_entropy, convolve, numpy.exp, add_at)
 
 
 def _call(jax: Any, function: Callable[..., Any], args: tuple[Any, ...]) -> Call:

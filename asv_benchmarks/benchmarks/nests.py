@@ -49,10 +49,29 @@ def differentiated(f: Function, nest: tuple[str, ...]) -> Function:
     return reduce(lambda function, name: TRANSFORMS[name](function), reversed(nest), f)
 
 
-def in_chunks(workload: Subject, size: int) -> tuple[Function, Tensor]:
-    """Return the dense Hessian by one flat vector, so many rows at a time, so that what is in between stays small."""
+def in_chunks(workload: Workload, size: int) -> tuple[Function, Tensor]:
+    """Return the dense derivative by one flat vector, so many rows at a time: what is in between stays small."""
+    lower, vector = _one_order_less(workload)
+    return jacrev(lower, chunk_size=size), vector
+
+
+def by_products(workload: Workload, size: int) -> tuple[Function, Tensor]:
+    """Return the same by so many columns at a time, each along one direction: of a Hessian, products with vectors."""
+    lower, vector = _one_order_less(workload)
+    basis = torch.eye(len(vector))
+
+    def derivative(vector: Tensor) -> Tensor:
+        def along(direction: Tensor) -> Tensor:
+            return torch.func.jvp(lower, (vector,), (direction,))[1]
+
+        return vmap(along, out_dims=-1, chunk_size=size)(basis)
+
+    return derivative, vector
+
+
+def _one_order_less(workload: Workload) -> tuple[Function, Tensor]:
     f, vector = flat(workload)
-    return jacrev(jacrev(f), chunk_size=size), vector
+    return differentiated(f, ("jacrev",) * (workload.order - 1)), vector
 
 
 def flat(workload: Subject) -> tuple[Function, Tensor]:

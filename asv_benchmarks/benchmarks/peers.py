@@ -15,10 +15,10 @@ from torch.utils._pytree import tree_leaves
 import hofunc
 from hofunc.transform import Transform
 
-from . import contracted, jaxed, jets
+from . import contracted, jaxed, jets, scattered_by_hand
 from .columns import batched, columns
 from .contractions import Contraction
-from .nests import NESTS, Call, in_chunks, naive, nested, nests, scattered, title
+from .nests import NESTS, Call, by_products, in_chunks, naive, nested, nests, scattered, title
 from .symmetric import count
 from .ways import Peer, Prepared, of_every_kind, once_compiled
 from .workloads import Workload
@@ -78,7 +78,7 @@ def peers(workload: Point) -> list[Peer]:
     found = []
     if _naive_size(workload) <= NAIVE_LIMIT:
         found.append(Peer("nested torch.func, naive", "eager", partial(naive, workload)))
-    found += of_every_kind(_ways(workload))
+    found += [*of_every_kind(_ways(workload)), *scattered_by_hand.ways(workload)]
     return found + (_jax(workload) if jaxed.AVAILABLE else [])
 
 
@@ -107,9 +107,12 @@ def _ways(workload: Workload) -> dict[str, Callable[[], Prepared]]:
         if jets.AVAILABLE and _is_for_jets(workload):
             ways["jet-for-pytorch, polarised"] = partial(jets.polarised, workload)
         return ways
-    ways["batched autograd.grad"] = partial(batched, workload)
+    if workload.order == 2:
+        ways["batched autograd.grad"] = partial(batched, workload)
     if workload.family == "G":
-        ways |= {f"jacrev(jacrev), {size} rows at a time": partial(in_chunks, workload, size) for size in CHUNKS}
+        reverse, lower = title(("jacrev",) * workload.order, False), title(("jacrev",) * (workload.order - 1), False)
+        ways |= {f"{reverse}, {size} rows at a time": partial(in_chunks, workload, size) for size in CHUNKS}
+        ways |= {f"jvp({lower}), {size} at a time": partial(by_products, workload, size) for size in CHUNKS}
     if workload.independent:
         ways |= {_by_rows(workload, nest): partial(scattered, workload, nest) for nest in nests(workload)}
     return ways
@@ -144,7 +147,7 @@ def flattened(workload: Point, result: Any) -> Tensor:
         return leaves[0].detach()
     sizes = [leaf.numel() for leaf in tree_leaves(workload.args)]
     if len(leaves) == 1:
-        return leaves[0].detach().reshape(sum(sizes), sum(sizes))
+        return leaves[0].detach().reshape([sum(sizes)] * workload.order)
     blocks = iter(leaves)
     strips = [torch.cat([next(blocks).reshape(rows, columns) for columns in sizes], 1) for rows in sizes]
     return torch.cat(strips).detach()

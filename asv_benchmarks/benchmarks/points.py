@@ -9,14 +9,13 @@ from itertools import chain
 
 from . import contractions
 from .contractions import Contraction
+from .graphs import bag_whole, convolution_whole, elements_whole, filters_whole, pairs_whole, sentence_whole
 from .workloads import (
     RESULT_LIMIT,
     Workload,
     attention_whole,
     classifier_parameters,
     convolutional_whole,
-    elements_whole,
-    pairs_whole,
     perceptron_rows,
     thesis_parameters,
     thesis_rows,
@@ -53,8 +52,12 @@ def _whole_points() -> Iterator[Workload]:
     yield from (attention_whole(length, width) for length, width in ((8, 8), (32, 16)))
     yield from (classifier_parameters(hidden) for hidden in (20, 70))
     yield from map(convolutional_whole, ("input", "parameters"))
-    yield from map(pairs_whole, (3, 4))
-    yield from map(elements_whole, (9, 17))
+    yield from map(pairs_whole, (27, 64, 256))
+    yield pairs_whole(32, order=3)
+    yield from map(elements_whole, (128, 512))
+    yield from (filters_whole(27, depth=2), filters_whole(64))
+    yield from map(convolution_whole, ("features", "parameters"))
+    yield from (bag_whole(), sentence_whole())
 
 
 def contracted() -> Iterator[Contraction]:
@@ -102,8 +105,13 @@ def grid() -> Iterator[Workload | Contraction]:
         *(attention_whole(*shape) for shape in ((8, 8), (16, 8), (16, 16), (32, 16))),
         *(classifier_parameters(hidden) for hidden in (20, 70)),
         *(convolutional_whole(by, side) for side in (8, 16) for by in ("input", "parameters")),
-        *map(pairs_whole, (3, 4, 5, 6, 7)),
-        *map(elements_whole, (9, 17, 33)),
+        *map(pairs_whole, (27, 64, 125, 256, 343, 1000)),
+        *(pairs_whole(count, order=3) for count in (32, 64)),
+        *map(elements_whole, (128, 512, 2048)),
+        *(filters_whole(count, depth, width) for count in (27, 64) for depth in (1, 2) for width in (16, 32)),
+        *(convolution_whole(by, nodes) for nodes in (64, 256) for by in ("features", "parameters")),
+        *(bag_whole(vocabulary) for vocabulary in (100, 1000)),
+        *(sentence_whole(vocabulary) for vocabulary in (100, 1000)),
         *chain.from_iterable((each, contractions.step(each)) for each in _all_contracted()),
     ]
     yield from (workload for workload in everything if workload.nbytes <= RESULT_LIMIT)
@@ -120,8 +128,11 @@ def tracked() -> Iterator[Workload | Contraction]:
     yield attention_whole(8, 8)
     yield classifier_parameters(20)
     yield convolutional_whole("input")
-    yield pairs_whole(4)
-    yield elements_whole(9)
+    yield pairs_whole(64)
+    yield elements_whole(128)
+    yield filters_whole(64)
+    yield convolution_whole("features")
+    yield bag_whole()
     yield contractions.of_rows("Laplacian", 10)
     yield contractions.of_rows("biharmonic", 5)
     yield contractions.partial_derivative(4)

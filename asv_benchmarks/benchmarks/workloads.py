@@ -1,7 +1,7 @@
 """What is measured: functions with inputs in float32, and which derivative of each is asked for.
 
 T is the network of the thesis of THOAD, P a network with few inputs and one output a row, A attention, C a classifier
-by its parameters, N a network of two convolutions, and G energies that read points at the indices of a graph.
+by its parameters, and N a network of two convolutions. G, what reads at the indices of a graph, is in `graphs`.
 """
 
 from collections.abc import Callable
@@ -22,8 +22,6 @@ from .functions import (
     classifier,
     convolutional_by_input,
     convolutional_by_parameters,
-    elements,
-    pairs,
     perceptron,
     thesis,
     thesis_by_input,
@@ -193,26 +191,3 @@ def convolutional_whole(by: str, side: int = 8, channels: tuple[int, int, int] =
     if by == "input":
         return Workload(name, convolutional_by_input, (weights, parameters), (x,), 2, rows=False)
     return Workload(name, convolutional_by_parameters, (weights, x), (parameters,), 2, rows=False)
-
-
-def _grid(side: int, dims: int) -> Tensor:
-    """Return the points of a grid of distance one, each moved a little."""
-    points = torch.cartesian_prod(*[torch.arange(float(side))] * dims)
-    return points + 0.1 * Random()(*points.shape)
-
-
-def pairs_whole(side: int) -> Workload:
-    """All pairs of points of a cube: the dense Hessian of their Lennard-Jones energy, (points, 3, points, 3)."""
-    x = 1.2 * _grid(side, 3)
-    first, second = torch.triu_indices(len(x), len(x), 1)
-    return Workload(f"G Lennard-Jones, {len(x)} points", pairs, (first, second), (x,), 2, rows=False)
-
-
-def elements_whole(side: int) -> Workload:
-    """Triangles of a square: the dense Hessian of their neo-Hookean energy, (points, 2, points, 2)."""
-    numbers = torch.arange(side * side).reshape(side, side)
-    a, b, c, d = (part.flatten() for part in (numbers[:-1, :-1], numbers[1:, :-1], numbers[:-1, 1:], numbers[1:, 1:]))
-    corners = torch.cat([torch.stack([a, b, c], 1), torch.stack([d, c, b], 1)])
-    ones = torch.eye(2).expand(len(a), 2, 2)
-    name = f"G finite elements, {len(corners)} triangles"
-    return Workload(name, elements, (corners, torch.cat([ones, -ones])), (_grid(side, 2),), 2, rows=False)
