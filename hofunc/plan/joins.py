@@ -24,7 +24,7 @@ from hofunc.scatter import added, size_of, values
 from hofunc.views import Labelled, aligned, each
 
 SPARSE = 2  # how many times as many entries a dense tensor has as a sparse one at least; zero for any number
-PAIR = 8  # entries of a product of matrices that take as long as one of a pair
+PAIR = 100  # entries of a product of matrices that take as long as one of a pair, whose axes are short
 HELD = 4  # entries of dense tensors that are held where one of pairs would be
 
 
