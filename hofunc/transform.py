@@ -79,13 +79,13 @@ class Transform:
 
     def __init__(self, f: Function, options: Options, orders: tuple[int, ...], choose: Callable[[Any, list], Any]):
         self._f, self._options, self._orders, self._choose = f, options, orders, choose
-        self._known = Known()
+        self._taps, self._known = options.taps, Known()
         update_wrapper(self, f, assigned=("__module__", "__name__", "__qualname__"), updated=())
 
     @uncollected
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Record f at the arguments and return its derivatives; for errors see `hod`."""
-        if not self._options.taps and not is_tapping():
+        if not self._taps and not is_tapping():
             return self._called(args, kwargs)
         with counted_once():
             return self._known.settled(self._options.name, args, kwargs, lambda: self._called(args, kwargs))
@@ -257,7 +257,7 @@ class Transform:
     def _split(self, args: tuple, kwargs: dict) -> Arguments:
         """Take the arguments of a call apart, and check them."""
         options = self._options
-        forms = self._known.of(args, kwargs, lambda: self._learnt(args, kwargs)) if options.taps else {}
+        forms = self._known.of(args, kwargs, lambda: self._learnt(args, kwargs)) if self._taps else {}
         arguments = self._split_by(args, kwargs, {name: form.change() for name, form in forms.items()})
         if options.holomorphic:
             check_holomorphic(options.name, "an input to differentiate by", arguments.leaves, arguments.are_complex)
@@ -270,7 +270,7 @@ class Transform:
 
     def _learnt(self, args: tuple, kwargs: dict) -> Forms:
         """Record f to learn the forms of what it taps."""
-        arguments = self._split_by(args, kwargs, dict.fromkeys(self._options.taps, ()))
+        arguments = self._split_by(args, kwargs, dict.fromkeys(self._taps, ()))
         runs: list[Tapping | None] = []
 
         def function(leaves: Sequence[torch.Tensor], rest: tuple[tuple, dict]) -> Any:

@@ -7,7 +7,7 @@ from math import prod
 import torch
 
 from hofunc.algebra.combine import by_pattern, cover, embedding, grouped, hull, is_partial
-from hofunc.algebra.labels import Bindings, labels_of
+from hofunc.algebra.labels import Bindings
 from hofunc.algebra.operators import selections_of
 from hofunc.algebra.term import Factor, Term, pattern, visible
 from hofunc.plan.joins import coalesced
@@ -48,7 +48,7 @@ def _parted(builder: Builder, terms: Sequence[Term]) -> tuple[list[Term], list[T
     for alike in reading:
         whole = without_selections(alike[0])
         is_there = any(embedding(whole, other) is not None for other in others)
-        is_full = sum(_size(term) + _read(term) for term in alike) >= prod(label.size for label in visible(whole))
+        is_full = sum(_size(term) for term in alike) >= prod(label.size for label in visible(whole))
         few = coalesced(builder, alike) if is_full and not is_there and builder.went_by else None
         if few is not None:
             left.append(few)
@@ -138,11 +138,6 @@ def _laid_into(builder: Builder, whole: Term, parts: Sequence[Term]) -> Term:
 
 def _size(term: Term) -> int:
     return prod(label.size for label in entries(term))
-
-
-def _read(term: Term) -> int:
-    """Return how many indices a term reads through."""
-    return sum(prod(label.size for label in labels_of(selection.indexed)) for selection in selections_of(term))
 
 
 def core(builder: Builder, term: Term) -> Labelled:

@@ -24,7 +24,8 @@ from hofunc.scatter import added, size_of, values
 from hofunc.views import Labelled, aligned, each
 
 SPARSE = 2  # how many times as many entries a dense tensor has as a sparse one at least; zero for any number
-PAIR = 100  # entries of a product of matrices that take as long as one of a pair, whose axes are short
+PAIR = 8  # entries of a product of matrices that take as long as one of a pair
+SHORT = 800  # likewise as a pair takes beside its entries, as axes are short along which it has few
 HELD = 4  # entries of dense tensors that are held where one of pairs would be
 
 
@@ -165,7 +166,9 @@ def _paired(
     count = int((counts[0] * counts[1]).sum())
     spreads = _spread(one, found, shown), _spread(other, found, shown)
     points = one.target.size
-    is_sparse = PAIR * SPARSE * count <= points * prod(spreads) and SPARSE * count <= HELD * points * sum(spreads)
+    taken = {label for each in found.values() for label in (each.target, *each.read)}
+    pair_cost = PAIR + SHORT / size_of([label for label in shown if label not in taken])
+    is_sparse = pair_cost * SPARSE * count <= points * prod(spreads) and SPARSE * count <= HELD * points * sum(spreads)
     if count < 2 or (SPARSE and not is_sparse):
         return None
     pair = Label(count)
