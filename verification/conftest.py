@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings
 import hofunc
 import verification
 from verification.coverage import COVERAGE, complaints, report
-from verification.profiles import PER_PROPERTY, PROFILE, database
+from verification.profiles import PER_PROPERTY, PROFILE, drawing
 
 COMPLETE = pytest.StashKey[bool]()
 
@@ -35,10 +35,9 @@ _COMMON: dict[str, Any] = {
     "print_blob": True,
     "deadline": None,
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
-    "database": database(),
 }
-for name, count in PER_PROPERTY.items():
-    settings.register_profile(name, max_examples=count, derandomize=name == "ci", **_COMMON)
+for name in PER_PROPERTY:
+    settings.register_profile(name, **drawing(name), **_COMMON)
 settings.load_profile(PROFILE)
 
 # torch's own: vmap lacks some rules, or resizes.

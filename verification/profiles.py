@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 from hypothesis.database import DirectoryBasedExampleDatabase
 
@@ -18,3 +19,10 @@ def database(part: str = "") -> DirectoryBasedExampleDatabase | None:
             their source, and deletes what another one left as soon as it does not fail any more.
     """
     return DirectoryBasedExampleDatabase(EXAMPLES / part) if PROFILE == "nightly" else None
+
+
+def drawing(name: str) -> dict[str, Any]:
+    """Return the settings of Hypothesis that tell how a profile draws: the same every time is kept nowhere."""
+    is_fixed = name == "ci"
+    kept = None if is_fixed else database()
+    return {"max_examples": PER_PROPERTY[name], "derandomize": is_fixed, "database": kept}
