@@ -138,13 +138,45 @@ def _chunks(
     first = prepared(program, early, taken, rows)
     whole = finished(given_as(taken, first.looks), program.shapes, body, [Register(result) for result in results])
     other = _unlike(rows)
-    part = traced(resized(whole, other)).values
+    some = resized(whole, other)
+    part = traced(some).values
+    _check_apart(some, metas, part)
     joints = tuple([_row_dim(metas[r].shape, part[r].shape, rows, other) for r in results])
     looks = {r: (tuple(metas[r].shape), metas[r].dtype) for r in (*results, *taken)}
     given = given_as([*results, *taken], looks)
     after = resized(finished(given, {}, late, [Register(output) for output in program.outputs]), rows)
     chunks = Chunks(first.program, first.dims, (body_of(whole, joints, rows, size),), after, Cost((), 0))
     return chunks._replace(cost=cost_of_chunks(chunks, device))
+
+
+def _check_apart(body: Program, whole: Mapping[int, Any], part: Mapping[int, Any]) -> None:
+    """Check that what a body makes of rows are rows, along one axis, of the shape that it is said to have.
+
+    Nothing else tells where it adds rows up, or reads some at the places of others: of those of a chunk it can.
+
+    Args:
+        body: The body, for some number of rows.
+        whole: What registers hold for all rows.
+        part: What they hold for that number.
+
+    Raises:
+        UnevenError: It makes something else of them.
+    """
+    for step in body.steps:
+        if step.function in _MAKERS or not any(_row_dims(whole[r], part[r]) for r in reads_of([step])):
+            continue
+        made, (shape, _) = part[step.target], body.shapes.get(step.target, (None, None))
+        if len(_row_dims(whole[step.target], made)) != 1 or (shape is not None and tuple(made.shape) != tuple(shape)):
+            raise UnevenError
+
+
+def _row_dims(whole: Any, part: Any) -> list[int]:
+    """Return the axes of rows of what a register holds, told from its shapes for all rows and for some."""
+    if type(whole) is tuple:  # results of an op that has several, of rows along the axes of each
+        return sorted({dim for each in zip(whole, part, strict=True) for dim in _row_dims(*each)})
+    if whole is None:
+        return []
+    return [dim for dim, sizes in enumerate(zip(whole.shape, part.shape, strict=True)) if sizes[0] != sizes[1]]
 
 
 def _is_prepared(function: Any) -> bool:
@@ -278,7 +310,7 @@ def _unlike(rows: int) -> int:
 
 def _row_dim(whole: Sequence[int], part: Sequence[int], rows: int, size: int) -> int:
     """Return the axis of rows of a result, told from its shapes for all rows and for some."""
-    dims = [dim for dim, (all_of_it, some) in enumerate(zip(whole, part, strict=True)) if all_of_it != some]
+    dims = [dim for dim, sizes in enumerate(zip(whole, part, strict=True)) if sizes[0] != sizes[1]]
     if len(dims) != 1 or whole[dims[0]] * size != part[dims[0]] * rows:
         raise UnevenError
     return dims[0]

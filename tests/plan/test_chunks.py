@@ -116,6 +116,44 @@ def test_rows_that_meet_an_axis_of_their_size_are_not_taken_apart(
         assert relative_error(got.dense(), nested_reverse(f, order)(x)) < 1e-12
 
 
+EDGES = torch.tensor([[0, 1, 1, 5, 3, 2], [4, 1, 0, 2, 3, 5]])
+
+COUPLED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "a square of a sum over rows": lambda x, z: (x * z).sin().sum() ** 2,
+    "a product over rows": lambda x, z: ((x * z).sin().T @ (x * z).cos()).sin().sum(),
+    "rows that are read at indices": lambda x, z: ((x * z)[EDGES[0]] * (x * z)[EDGES[1]]).sin().sum(),
+    "what is added at indices": lambda x, z: (x * z).new_zeros(6, 2).index_add(0, EDGES[0], (x * z).sin()).cos().sum(),
+    "a running sum": lambda x, z: (x * z).sin().cumsum(0).cos().sum(),
+    "rows turned around": lambda x, z: ((x * z).sin() * (x * z).flip(0)).sum(),
+}
+
+
+@pytest.mark.parametrize("strategy", ["reverse", "forward", "mixed"])
+@pytest.mark.parametrize("name", COUPLED)
+def test_a_block_by_rows_and_by_what_all_share_counts_all_rows(name: str, strategy: str) -> None:
+    x, z = rand(torch.device("cpu"), 6, 2), rand(torch.device("cpu"), seed=3)
+    (got,) = hofunc.hessian(COUPLED[name], (0, 1), blocks=[(0, 1)], chunk_size=2, strategy=strategy)(x, z)
+    assert relative_error(got, torch.func.jacfwd(torch.func.grad(COUPLED[name]), 1)(x, z)) < 1e-13
+
+
+@pytest.mark.parametrize("name", COUPLED)
+def test_products_with_vectors_of_rows_that_mix_are_not_taken_apart(name: str) -> None:
+    x, v, z = rand(torch.device("cpu"), 6, 2), rand(torch.device("cpu"), 6, 2, seed=2), rand(torch.device("cpu"))
+    with pytest.raises(hofunc.ArgumentError, match="rows that cannot be taken apart"):
+        hofunc.hvp(lambda x: COUPLED[name](x, z), chunk_size=2)(x, vector=v)
+
+
+def test_a_large_product_with_a_vector_counts_all_rows() -> None:
+    x = rand(torch.device("cpu"), 4 * CHUNK_BYTES // 64, 4) / 10
+    v = torch.ones_like(x)
+
+    def energy(x: Tensor) -> Tensor:
+        return (x.prod(1) + x.sin().square().sum(1)).exp().sum().square()
+
+    expected = torch.func.jvp(torch.func.grad(energy), (x,), (v,))[1]
+    assert relative_error(hofunc.hvp(energy)(x, vector=v), expected) < 1e-13
+
+
 def test_one_chunk_is_the_whole(device: torch.device) -> None:
     x = rand(device, 6, 3)
     got = hofunc.hessian(lambda x: x.sin().prod(1), layout="compact", chunk_size=6)(x)
