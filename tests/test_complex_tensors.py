@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 import hofunc
+from hofunc.run import cache
 from tests.cases import rand
 from tests.checks import assert_equal, refused
 from verification.oracles import nested_reverse
@@ -196,3 +197,17 @@ def test_refusals(device: torch.device) -> None:
 def test_hodcheck(device: torch.device) -> None:
     z = numbers(device, 2)
     assert hofunc.hodcheck(lambda z, w: (z * w).exp() * z.conj(), (z, z.flip(0).real), 2, (0, 1))
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-9, 0.0])
+def test_what_an_op_becomes_does_not_go_by_how_large_its_values_are(size: float, device: torch.device) -> None:
+    """At small values all linear ops are alike, so that the rule of another one once passed for that of index_add."""
+    cache.forget()
+    index = torch.tensor([1, 2, 2], device=device)
+
+    def f(parts: Tensor) -> Tensor:
+        z = torch.view_as_complex(parts)
+        return torch.view_as_real(torch.zeros_like(z).index_add(0, index, z))
+
+    x = size * rand(device, 3, 2, 2)
+    assert_equal(hofunc.jacobian(f)(x), torch.func.jacrev(f)(x))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hofunc.errors import HofuncError
 from hofunc.graph.layout import as_complex, as_pairs
-from hofunc.graph.node import Node
+from hofunc.graph.node import Node, call_of
 from hofunc.internals import tree_map
 from hofunc.rules.choice import decompositions, is_usable
 from hofunc.rules.expansion import Expansion
@@ -72,23 +72,42 @@ def _by_rule(
             flags = tuple(are_complex)
             return AtOnce(OnPairs(node.op, flags), Holomorphic(rule, flags))
         return _on_complex(_promoted(node.op), are_complex)
-    return next((made for made in _made_of_rules(node, are_complex) if _is_right(made, node, values)), None)
+    if isinstance(rule, Linear) and not isinstance(rule, Masked):
+        made = on_pairs(node.op, linear(node.op), are_complex, node.dtype.is_complex, node.output or 0)
+        if _is_right(made, node, lambda: _elsewhere(node, are_complex, values)):
+            return made
+    return next((made for made in _made_of_rules(node, are_complex) if _is_right(made, node, lambda: values)), None)
 
 
 def _made_of_rules(node: Node, are_complex: Sequence[bool]) -> Iterator[Callable]:
     """Yield what may compute the same as a node, by its rule for real numbers and by torch's definitions."""
     rule = RULES.get(node.op)
-    if isinstance(rule, Linear) and not isinstance(rule, Masked):
-        yield on_pairs(node.op, linear(node.op), are_complex, node.dtype.is_complex, node.output or 0)
     functions = [rule.function] if isinstance(rule, Composite) else []
     for function in (*functions, *decompositions(node.op)):
         yield _on_complex(function, are_complex)
 
 
-def _is_right(made: Callable, node: Node, values: Mapping[int, Tensor]) -> bool:
-    """Tell whether a function computes the recorded value; one for real numbers only may fail in any way of torch's."""
+def _elsewhere(node: Node, are_complex: Sequence[bool], values: Mapping[int, Tensor]) -> dict[int, Tensor]:
+    """Return other values of a node and its operands, which are unlike each other: at zero all linear ops are alike."""
+    found = {number: _unlike(values[number], place) for place, number in enumerate(node.operands)}
+    operands = zip(node.operands, are_complex, strict=True)
+    with torch.no_grad():
+        result = call_of(node)(*(as_complex(found[number]) if flag else found[number] for number, flag in operands))
+    result = result if node.output is None else result[node.output]
+    return {**found, node.number: as_pairs(result) if result.is_complex() else result}
+
+
+def _unlike(value: Tensor, place: int) -> Tensor:
+    if not value.is_floating_point():
+        return value
+    count = torch.arange(1, value.numel() + 1, device=value.device)
+    return (count * (place + 2)).to(value.dtype).cos().reshape(value.shape)
+
+
+def _is_right(made: Callable, node: Node, values: Callable[[], Mapping[int, Tensor]]) -> bool:
+    """Tell whether a function computes the value of a node; one for real numbers may fail in any way of torch's."""
     try:
-        return is_usable(made, node, values)
+        return is_usable(made, node, values())
     except (RuntimeError, TypeError, ValueError, IndexError, HofuncError):  # a RecursionError is a RuntimeError
         return False
 
