@@ -18,9 +18,11 @@ def outers_met(builder: Builder, outers: Sequence[Term], inners: Inners) -> Sequ
     """Return the terms of a block in the form in which terms that may read what they read are put into their slots."""
     if not any(map(selections_of, outers)) or not meeting(outers, inners)[0]:
         return outers
+    gone_by = {**builder.went_by}
     sparse = _sparse(builder, outers)
     if sparse is not None and _can_join(builder, sparse, inners):
         return sparse
+    builder.went_by = gone_by  # what is dense is so whatever the indices
     return accumulated(builder, without_reading(builder, outers))
 
 
@@ -31,11 +33,13 @@ def inners_met(builder: Builder, outer: Term, inners: Inners) -> Inners:
     meet = meeting([outer], inners)[1]
     if not any(meet):
         return inners
+    gone_by = {**builder.went_by}
     given = [[term for term in terms if term is not None] for terms in inners]
     sparse = [_sparse(builder, some) if at else terms for some, terms, at in zip(given, inners, meet, strict=True)]
     found = [terms for terms in sparse if terms is not None]
     if len(found) == len(sparse) and _can_join(builder, [outer], found):
         return found
+    builder.went_by = gone_by
     return [
         accumulated(builder, without_reading(builder, some)) if at else terms
         for some, terms, at in zip(given, inners, meet, strict=True)

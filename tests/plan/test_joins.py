@@ -109,6 +109,18 @@ def test_a_plan_is_good_for_the_captured_indices_only() -> None:
         second[5] = 20
 
 
+def test_a_plan_that_joins_nothing_is_good_for_any_captured_indices() -> None:
+    first, second = (part.clone() for part in torch.triu_indices(9, 9, 1))  # of which all meet all
+
+    def energy(x: Tensor) -> Tensor:
+        return embedded_atoms(x, first, second)
+
+    x = points(9)
+    plan = hofunc.hessian(energy).plan(x)
+    first[:], second[:] = second.clone(), first.clone()
+    assert_equal(plan(x), torch.func.hessian(energy)(x))
+
+
 def test_plans_take_indices_that_are_arguments_as_they_are() -> None:
     x = points()
     plan = hofunc.hessian(embedded_atoms).plan(x, FIRST, SECOND)
