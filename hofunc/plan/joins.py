@@ -17,8 +17,8 @@ from hofunc.algebra.operators import Map, selection_of
 from hofunc.algebra.term import Factor, Term, visible
 from hofunc.graph.node import Mask
 from hofunc.plan.operators import masked_by
-from hofunc.plan.program import Builder
-from hofunc.plan.selections import entries_of, without_selections
+from hofunc.plan.program import Builder, Register
+from hofunc.plan.selections import entries_of
 from hofunc.plan.values import go_by, places_read
 from hofunc.scatter import added, size_of, values
 from hofunc.views import Labelled, aligned, each
@@ -295,35 +295,42 @@ def coalesced(builder: Builder, terms: Sequence[Term]) -> Term | None:
 
     None too if that would be nearly as many as a dense tensor has.
     """
-    read = [[known(builder, factor) for factor in term.factors if selection_of(factor) is not None] for term in terms]
-    sparse = [[one for one in found if one is not None] for found in read]
-    own = {one.target for one in sparse[0]}
-    targets = [label for label in visible(terms[0]) if label in own]
-    whole = without_selections(terms[0])
-    if any({one and one.target for one in found} != own for found in read):
+    sparse = [_all_known(builder, term) for term in terms]
+    found = [selections for selections in sparse if selections is not None]
+    own = [{one.target for one in selections} for selections in found]
+    if len(found) < len(terms) or any(targets != own[0] for targets in own):
         return None
-    runs = [tuple(dict.fromkeys(label for one in found for label in one.read)) for found in sparse]
-    if any(not {*labels}.isdisjoint(visible(term)) for labels, term in zip(runs, terms, strict=True)):
-        return None
-    rest = [label for label in visible(whole) if label not in targets and label.size > 1]
-    places = [_flat(found, labels, [*targets]) for found, labels in zip(sparse, runs, strict=True)]
+    targets = [label for label in visible(terms[0]) if label in own[0]]
+    runs = [tuple(dict.fromkeys(label for one in selections for label in one.read)) for selections in found]
+    places = [_flat(selections, labels, targets) for selections, labels in zip(found, runs, strict=True)]
     distinct, inverse = torch.cat(places).unique(return_inverse=True)
     if len(distinct) < 2 or (SPARSE and SPARSE * len(distinct) >= size_of(targets)):
         return None
-    go_by(builder, [node for found in sparse for one in found for node in one.nodes])
+    go_by(builder, [node for selections in found for one in selections for node in one.nodes])
     if len(terms) == 1 and len(distinct) == len(inverse):
         return terms[0]
-    entry = Label(len(distinct))
-    vectors = []
-    for term, labels in zip(terms, runs, strict=True):
-        tensor = values(builder.emit, entries_of(builder, term), [*labels, *rest])
-        vectors.append(builder.emit(torch.reshape, tensor, (size_of(labels), size_of(rest))))
+    entry, rest = Label(len(distinct)), [x for x in visible(terms[0]) if x not in own[0] and x.size > 1]
     held = [builder.places(part) for part in inverse.split([len(part) for part in places])]
+    vectors = [_rows(builder, term, labels, rest) for term, labels in zip(terms, runs, strict=True)]
     total = builder.emit(added, len(distinct), len(terms), *held, *vectors)
     tensor = builder.emit(torch.reshape, total, tuple(label.size for label in (entry, *rest)))
     indices = torch.unravel_index(distinct, [label.size for label in targets])
     factors = [as_factor(builder, Known(label, (entry,), index)) for label, index in zip(targets, indices, strict=True)]
     return terms[0]._replace(coefficient=1, factors=(Factor(tensor, each((entry, *rest))), *factors))
+
+
+def _all_known(builder: Builder, term: Term) -> list[Known] | None:
+    """Return the selections of a term; None if one is not known, or reads along what is visible."""
+    found = [known(builder, factor) for factor in term.factors if selection_of(factor) is not None]
+    selections = [one for one in found if one is not None]
+    is_apart = {label for one in selections for label in one.read}.isdisjoint(visible(term))
+    return selections if len(selections) == len(found) and is_apart else None
+
+
+def _rows(builder: Builder, term: Term, runs: Sequence[Label], rest: Sequence[Label]) -> Register:
+    """Return the entries of a term, those along other labels than it runs over in rows."""
+    tensor = values(builder.emit, entries_of(builder, term), [*runs, *rest])
+    return builder.emit(torch.reshape, tensor, (size_of(runs), size_of(rest)))
 
 
 def _flat(found: Sequence[Known], runs: Sequence[Label], targets: Sequence[Label]) -> torch.Tensor:
