@@ -106,7 +106,7 @@ class Plan:
                 [ 0., 12.]])
         >>> plan(torch.ones(3))
         Traceback (most recent call last):
-        hofunc.errors.ArgumentError: hod: args[0] of a plan: got shape (3,), expected shape (2,), as planned ...
+        hofunc.errors.PlanMismatchError: hod: args[0] of a plan: got shape (3,), expected shape (2,), as planned ...
     """
 
     name: str
@@ -129,8 +129,8 @@ class Plan:
         """Return what the transform returns for these arguments.
 
         Raises:
-            ArgumentError: They are not like those that the plan was made for, values led to another shape, or something
-                else that the recording depended on has changed.
+            PlanMismatchError: They are not like those that the plan was made for, values led to another shape, or
+                something else that the recording depended on has changed.
             AnomalyError: A result is not finite, under `hofunc.detect_anomaly`.
         """
         self._facts.check(self.name)

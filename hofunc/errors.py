@@ -59,6 +59,24 @@ class ArgumentError(HofuncError, ValueError):
     """An argument of a transform, or an input or output of f, is not what the transform takes."""
 
 
+class PlanMismatchError(ArgumentError):
+    """A plan is called with what it was not made for, or something that it relies on has changed.
+
+    Args:
+        what: As for all errors, as are the next three.
+        got: As there.
+        expected: As there.
+        remedy: As there.
+
+    Attributes:
+        difference: What does not fit, without what to do next.
+    """
+
+    def __init__(self, what: str, *, got: str, expected: str, remedy: str):
+        super().__init__(what, got=got, expected=expected, remedy=remedy)
+        self.difference = f"{what}: got {got}, expected {expected}"
+
+
 class MutationError(HofuncError, RuntimeError):
     """f writes to one of its inputs or to a tensor that it captured, so it is not a pure function."""
 

@@ -228,16 +228,16 @@ def _completed(request: Request, taken: _Taken, chosen: Blueprint) -> tuple[Prog
     evaluation = Evaluation(chosen, taken.wanted, whole.outputs, values, inputs, {}, whole.emit)
     leaves, spec = tree_flatten(request.assemble([whole.value(place) for place in places], recording, evaluation))
     tensors = [leaf for leaf in leaves if isinstance(leaf, Register)]
-    outputs = [*tensors, *(whole.guard(*reading) for reading in taken.readings)]
-    outputs += [whole.guard(*reading) for reading in shapes_read(graph)]
+    for reading in (*taken.readings, *shapes_read(graph)):
+        whole.guard(*reading)
     if by_values := [reading for reading in chosen.lowered.decided if reading.call.op is not GONE_BY]:
         decided = Decided(chosen.lowered._replace(decided=tuple(by_values)))
         call = Call(decided, tuple(map(Ref, range(len(decided.origins)))))
-        outputs.append(whole.guard(call, decided.origins, value=True))
+        whole.guard(call, decided.origins, value=True)
     form = Result(spec, tuple(PLACE if isinstance(leaf, Register) else leaf for leaf in leaves))
     is_tensor = len(tensors) == 1 and spec.is_leaf()
-    chunks = chosen.chunks and whole.around(chosen.chunks, outputs)
-    return whole.program(outputs), chunks, None if is_tensor else form
+    chunks = chosen.chunks and whole.around(chosen.chunks, tensors)
+    return whole.program(tensors), chunks, None if is_tensor else form
 
 
 def _separated(leaves: Sequence[Any], spec: TreeSpec, request: Request) -> tuple[list[int | Change], list[int]]:

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import torch
 
 from hofunc.arguments import as_input
-from hofunc.errors import ArgumentError
+from hofunc.errors import PlanMismatchError
 from hofunc.graph.identity import plain
 from hofunc.graph.layout import memory_order
 from hofunc.internals import TreeSpec, keystr, tree_flatten_with_path, tree_is_leaf
@@ -60,8 +60,8 @@ class Signature:
         for these, and compute something else from others.
 
         Raises:
-            ArgumentError: The call has another structure, a tensor of another shape, dtype or device, or another value
-                of what is no tensor.
+            PlanMismatchError: The call has another structure, a tensor of another shape, dtype or device, or another
+                value of what is no tensor.
         """
         if self._is_flat and not kwargs and len(args) == len(self.facts):
             tensors: Sequence[Any] = args
@@ -106,7 +106,7 @@ class Signature:
         return tensors
 
     def _refuse(self, what: str, got: str, expected: str) -> NoReturn:
-        raise ArgumentError(
+        raise PlanMismatchError(
             f"{self._name}: {what} of a plan",
             got=got,
             expected=f"{expected}, as planned",

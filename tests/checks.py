@@ -54,6 +54,18 @@ def refused(call: Callable[[], Any], error: type[Exception], *parts: str) -> Non
     assert re.search(r"called at \w+\.py:\d+", message), message
 
 
+class Ops(TorchDispatchMode):
+    """Notes the ops that arrive."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ops: list[Any] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        self.ops.append(func)
+        return func(*args, **(kwargs or {}))
+
+
 class Largest(TorchDispatchMode):
     """Notes the largest storage that is allocated, in elements."""
 

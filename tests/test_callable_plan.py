@@ -16,7 +16,7 @@ import hofunc
 from hofunc import hod
 from tests import checks
 from tests.cases import CASES, Case, distinct, mixed, rand
-from tests.checks import has_compiler, refused
+from tests.checks import Ops, has_compiler, refused
 from verification.oracles import nested_reverse, relative_error
 
 pytestmark = [
@@ -408,6 +408,14 @@ def test_a_branch_that_would_go_the_other_way(x: Tensor) -> None:
         "got a batch of them under vmap, for aten._local_scalar_dense.default, expected one value",
         "Call the plan outside of vmap, or use torch.where in place of a branch.",
     )
+
+
+def test_what_does_not_fit_is_told_before_derivatives_are_computed(x: Tensor) -> None:
+    plan = hofunc.hessian(lambda x: (x.sin() if x.sum() > 0 else x.exp()).prod()).plan(x.abs())
+    other = -x.abs()
+    with Ops() as seen, pytest.raises(hofunc.PlanMismatchError, match=r"got False from .*, expected True"):
+        plan(other)
+    assert {str(op) for op in seen.ops} <= {"aten.sum.default", "aten.gt.Scalar", "aten._local_scalar_dense.default"}
 
 
 def test_a_number_that_was_read_from_a_captured_tensor(x: Tensor) -> None:

@@ -14,7 +14,7 @@ from typing import NamedTuple, NoReturn
 
 import torch
 
-from hofunc.errors import ArgumentError
+from hofunc.errors import PlanMismatchError
 from hofunc.graph.reads import identical
 from hofunc.graph.settled import Reliance
 from hofunc.graph.world import STATE, state
@@ -44,7 +44,7 @@ class Facts(NamedTuple):
             name: Whose plan it is, for the error.
 
         Raises:
-            ArgumentError: One does not.
+            PlanMismatchError: One does not.
         """
         now = state()
         if now != self.state:
@@ -78,7 +78,7 @@ def _refuse_form(name: str, what: str, got: tuple, expected: tuple) -> None:
 
 
 def _refuse(name: str, what: str, got: str, expected: str) -> NoReturn:
-    raise ArgumentError(
+    raise PlanMismatchError(
         f"{name}: {what}",
         got=got,
         expected=f"{expected}, as planned",

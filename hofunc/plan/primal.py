@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from hofunc.errors import ArgumentError, BranchError
+from hofunc.errors import BranchError, PlanMismatchError
 from hofunc.graph.layout import COMPUTED_AGAIN, as_pairs
 from hofunc.graph.node import Call, Graph, Node, Ref, call_of, fill, refs
 from hofunc.graph.reads import identical
@@ -68,6 +68,7 @@ class Whole:
             for step in program.steps
         ]
         self._arranging: list[Step] = []
+        self._guards: list[Register] = []
         self.outputs = [same.get(register, Register(register)) for register in program.outputs]
 
     def value(self, number: int) -> Register:
@@ -85,16 +86,17 @@ class Whole:
             self._shapes[register.index] = shape, dtype
         return register
 
-    def guard(self, call: Call, operands: Sequence[int], value: Any) -> Register:
-        """Append a step that raises unless a call on recorded nodes returns the value; its result is None."""
+    def guard(self, call: Call, operands: Sequence[int], value: Any) -> None:
+        """Let the program raise, before it does anything else, unless a call on recorded nodes returns the value."""
         registers = [self.value(operand) for operand in operands]
-        return self.emit(Call(Guard(_placed(call), value), tuple(map(Ref, range(len(registers))))), *registers)
+        check = Call(Guard(_placed(call), value), tuple(map(Ref, range(len(registers)))))
+        self._guards.append(self.emit(check, *registers))
 
     def program(self, outputs: Sequence[Register]) -> Program:
         """Return the program that takes tensors and returns the outputs, without steps that they do not need."""
         primal = self._primal()
         steps = [checked for step in (*primal, *self._steps, *self._arranging) for checked in self._checked(step)]
-        return finished(self._given, self._shapes, steps, outputs)
+        return finished(self._given, self._shapes, steps, outputs, self._guards)
 
     def around(self, chunks: Chunks, outputs: Sequence[Register]) -> Chunks:
         """Return the chunks of the program between what takes tensors and what returns the outputs.
@@ -114,7 +116,7 @@ class Whole:
                 given[register.index] = Given(count + len(passed), tuple(node.shape), node.dtype)
                 passed.append(first.value(number))
         shapes = {**self._shapes, **chunks.after.shapes}
-        after = finished(given, shapes, [*chunks.after.steps, *self._arranging], outputs)
+        after = finished(given, shapes, [*chunks.after.steps, *self._arranging], outputs, self._guards)
         return chunks._replace(before=first.program(passed), after=after)
 
     def _new(self) -> Register:
@@ -213,7 +215,7 @@ class Guard:
         """Call it.
 
         Raises:
-            ArgumentError: It returns another value.
+            PlanMismatchError: It returns another value.
             BranchError: A tensor is a batch under vmap, so that there is no one value.
         """
         try:
@@ -227,7 +229,7 @@ class Guard:
                 remedy="Call the plan outside of vmap, or use torch.where in place of a branch.",
             ) from error
         if not same:
-            raise ArgumentError(
+            raise PlanMismatchError(
                 "hofunc: a plan of a function that reads values of tensors",
                 got=f"{_shown(got)} from {self.call.op}",
                 expected=f"{_shown(self.value)}, as planned",
@@ -245,10 +247,10 @@ def same_shape(tensor: torch.Tensor, shape: tuple[int, ...], op: str) -> torch.T
     """Return a tensor whose shape depends on values, if it is the one that was planned for.
 
     Raises:
-        ArgumentError: It is not.
+        PlanMismatchError: It is not.
     """
     if tensor.shape != shape:
-        raise ArgumentError(
+        raise PlanMismatchError(
             f"hofunc: a plan of a function in which values decide a shape, that of {op}",
             got=f"shape {tuple(tensor.shape)}",
             expected=f"shape {tuple(shape)}, as planned",

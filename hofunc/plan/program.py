@@ -283,13 +283,15 @@ def finished(
     shapes: Mapping[int, tuple[tuple[int, ...], torch.dtype]],
     steps: Sequence[Step],
     outputs: Sequence[Register],
+    checks: Sequence[Register] = (),
 ) -> Program:
-    """Return the program that computes the outputs, without steps that they do not need.
+    """Return the program that computes the outputs, without steps that neither they nor the checks need.
 
     A step comes right before the first that takes its result, so that little is held at once; but what draws random
-    numbers comes first, in the order given.
+    numbers comes first, in the order given, and then the checks, so that what they refuse costs little.
     """
-    makers, wanted = {step.target: step for step in steps}, [register.index for register in outputs]
+    makers = {step.target: step for step in steps}
+    wanted = [register.index for register in (*checks, *outputs)]
     kept = _depth_first(makers, wanted)
     if any(map(_is_random, kept)):
         needed = {step.target for step in kept}

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from hofunc.internals import TorchDispatchMode
 from hofunc.plan.quick import QUICK
+from tests.checks import Ops
 
 aten = torch.ops.aten
 X = torch.rand(2, 2)
@@ -27,18 +27,6 @@ ARGUMENTS: dict[Any, tuple] = {
     aten.where.self: (X > 0, X, X),
 }
 ONE = {"cos", "exp", "log", "neg", "reciprocal", "relu", "sigmoid", "sin", "sqrt", "sum", "t", "tanh"}
-
-
-class Ops(TorchDispatchMode):
-    """Notes the ops that arrive."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.ops: list[Any] = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        self.ops.append(func)
-        return func(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize("op", QUICK, ids=str)
