@@ -11,6 +11,7 @@ from hofunc.complex_tensors import by_parts, put_together
 from hofunc.errors import ArgumentError
 from hofunc.explain import Subject
 from hofunc.graph.capture import record_for_replay
+from hofunc.graph.draws import drawn_again
 from hofunc.graph.facts import Facts
 from hofunc.graph.identity import is_fake
 from hofunc.graph.layout import restrided
@@ -76,7 +77,8 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
         ArgumentError: A torch.func transform is running, or a tensor is fake.
     """
     _check_values(request, args, kwargs)
-    taken = _taken(request, args, kwargs)
+    with drawn_again(each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)):
+        taken = _taken(request, args, kwargs)
     lowered = lower(taken.graph, taken.recording.values, highest(taken.wanted))
     captured = _captured(taken)
     lowered = lowered._replace(values=captured)

@@ -21,6 +21,23 @@ def is_random(op: Any) -> bool:
     return op is drawn or torch.Tag.nondeterministic_seeded in getattr(op, "tags", ())
 
 
+def generators_of(calls: Iterable[Any], device: torch.device) -> tuple[torch.Generator, ...]:
+    """Return the generators from which calls draw, of ops with templates of arguments, on a device unless they say."""
+    found = {}
+    for call in calls:
+        if is_random(call.op):
+            given = [each for each in (*call.args, *dict(call.kwargs).values()) if isinstance(each, torch.Generator)]
+            found.update({identity_of(each): each for each in given or [_default_of(device)]})
+    return tuple(found.values())
+
+
+def _default_of(device: torch.device) -> torch.Generator:
+    if device.type in {"cpu", "meta"}:
+        return torch.default_generator
+    module: Any = getattr(torch, device.type)
+    return module.default_generators[torch.empty(0, device=device).device.index]
+
+
 def drawn(op: Any, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     """Return what an op in place makes of a tensor.
 
