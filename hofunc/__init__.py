@@ -29,6 +29,7 @@ from hofunc.errors import (
 )
 from hofunc.graph.lines import detect_anomaly
 from hofunc.hooks import hooked
+from hofunc.jit import Jitted, jit
 from hofunc.operators.coordinates import (
     biharmonic,
     curl,
@@ -63,6 +64,7 @@ __all__ = [
     "HodcheckError",
     "HofuncError",
     "InternalError",
+    "Jitted",
     "MutationError",
     "Piece",
     "Plan",
@@ -90,6 +92,7 @@ __all__ = [
     "hvp",
     "jacobian",
     "jet",
+    "jit",
     "jvp",
     "laplacian",
     "options",

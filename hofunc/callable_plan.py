@@ -9,18 +9,19 @@ from torch.fx import GraphModule
 
 from hofunc.errors import ArgumentError
 from hofunc.explain import Subject, explain
-from hofunc.graph.draws import is_random
+from hofunc.graph.draws import generators_of, is_random
 from hofunc.graph.facts import Facts
 from hofunc.graph.lines import Lines, is_detecting, undetected
-from hofunc.graph.node import Graph
+from hofunc.graph.node import Call, Graph
 from hofunc.graph.standin import batches_of, in_batches, in_transform
 from hofunc.graph.world import without_autocast
 from hofunc.internals import TreeSpec
-from hofunc.plan.program import Program
+from hofunc.plan.program import Program, device_of
 from hofunc.plan.wanted import highest
 from hofunc.run.anomaly import first_kind, kind_of
+from hofunc.run.background import InBackground
 from hofunc.run.evaluate import refuse_where
-from hofunc.run.executor import interpreted
+from hofunc.run.executor import compiled, interpreted
 from hofunc.run.fx import graph_module, through_compiler
 from hofunc.signature import Signature
 from hofunc.trees import tree_unflatten
@@ -133,8 +134,19 @@ class Plan:
                 something else that the recording depended on has changed.
             AnomalyError: A result is not finite, under `hofunc.detect_anomaly`.
         """
+        return self._called(self.tensors_of(args, kwargs))
+
+    def of_leaves(self, leaves: Sequence[Any]) -> Any:
+        """Return what a call returns, given the leaves of its arguments, of which the structure is known to be planned.
+
+        Raises:
+            PlanMismatchError: As from a call, as are the other errors.
+        """
         self._facts.check(self.name)
-        tensors = self._signature.tensors(args, kwargs)
+        return self._called(self._signature.tensors_among(leaves))
+
+    def _called(self, tensors: Sequence[torch.Tensor]) -> Any:
+        """Return the result for the tensors of a call."""
         results = without_autocast(self._run, tensors)
         if is_detecting():
             undetected(self._origin.check, tensors, results, highest(self._subject.wanted))
@@ -142,6 +154,25 @@ class Plan:
             batches = batches_of(tensors)
             results = [in_batches(result, batches) for result in results]
         return results[0] if self._result is None else self._result.filled(results)
+
+    def tensors_of(self, args: tuple, kwargs: dict) -> Sequence[torch.Tensor]:
+        """Return the tensors that a call takes, in the order in which pytrees are flattened.
+
+        Raises:
+            PlanMismatchError: The plan was not made for such a call; values that the function reads are not looked at.
+        """
+        self._facts.check(self.name)
+        return self._signature.tensors(args, kwargs)
+
+    def generators(self) -> tuple[torch.Generator, ...]:
+        """Return the generators from which a call draws random numbers."""
+        calls = [step.function for step in self._program.steps if isinstance(step.function, Call)]
+        return generators_of(calls, device_of(self._origin.graph))
+
+    @property
+    def takes(self) -> str:
+        """What it was made for, in a line: ``args[0]: float32 (20, 3), args[1]: 0.5``."""
+        return str(self._signature)
 
     def __deepcopy__(self, _: dict) -> "Plan":
         """Return the plan itself, which cannot change, as functions are copied."""
@@ -170,10 +201,11 @@ class Plan:
         self._check_whole("to_fx")
         return graph_module(self._program, self._signature.facts, self._signature.names)
 
-    def compile(self, **options: Any) -> "Plan":
+    def compile(self, *, background: bool = False, **options: Any) -> "Plan":
         """Return a plan that does the same through torch.compile.
 
         Args:
+            background: Whether to compile in another thread, and to run uncompiled until that is done.
             **options: Keyword arguments of torch.compile; ``dynamic=False`` and ``fullgraph=True`` unless given.
 
         Returns:
@@ -188,6 +220,9 @@ class Plan:
         """
         self._check_whole("compile")
         run = through_compiler(self._program, self._signature.facts, options)
+        if background:
+            own = [each.origin for each in self._program.given.values() if isinstance(each.origin, torch.Tensor)]
+            run = InBackground(compiled(self._program), run, own)
         cost = self._subject.at_once
         return replace(
             self,

@@ -59,6 +59,11 @@ def fallback() -> str:
     return _Current.fallback
 
 
+def of_recording() -> tuple[bool, "str | frozenset[type]"]:
+    """Return what options say of recording: whether an op without a rule is an error; whose forward is recorded."""
+    return _Current.fallback == "error", _Current.functions
+
+
 def planning() -> str:
     """Return how much planning a call may take."""
     return _Current.planning

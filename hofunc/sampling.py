@@ -8,6 +8,7 @@ and Shi, Hu, Lin and Kawaguchi, Stochastic Taylor Derivative Estimator (2024), f
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from itertools import chain
 from math import prod
 from typing import Any, NamedTuple
@@ -189,6 +190,12 @@ class Estimate:
 
         call.plan = plan  # type: ignore[attr-defined]
         return call
+
+    def over(self, wrap: Callable[[Any], Any]) -> "Estimate":
+        """Return the same estimate by what a function makes of the transforms that compute with samples."""
+        other, make = copy(self), self._make
+        other._make, other._made = lambda found, operands: wrap(make(found, operands)), {}
+        return other
 
     def _exact(self, operands: int) -> tuple[Sampled, Any]:
         """Return the pattern for so many operands of the caller, and what computes it."""

@@ -53,6 +53,18 @@ class Signature:
         self._strides = tuple(leaf.stride() for _, leaf in tensors)
         self._is_flat = not kwargs and all(isinstance(arg, torch.Tensor) for arg in args)
 
+    def __str__(self) -> str:
+        supply = iter(zip(self.names, self.facts, strict=True))
+        shown = []
+        for place, path in enumerate(self._paths):
+            if place in self._others:
+                shown.append(f"{path}: {_brief(self._others[place])}")
+            else:
+                name, (shape, dtype, device, *_) = next(supply)
+                on = "" if device.type == "cpu" else f" on {device}"
+                shown.append(f"{name}: {str(dtype).removeprefix('torch.')} {tuple(shape)}{on}")
+        return ", ".join(shown)
+
     def tensors(self, args: tuple, kwargs: dict) -> Sequence[torch.Tensor]:
         """Return the tensors of a call, in the order in which pytrees are flattened, arguments first.
 
@@ -64,13 +76,24 @@ class Signature:
                 value of what is no tensor.
         """
         if self._is_flat and not kwargs and len(args) == len(self.facts):
-            tensors: Sequence[Any] = args
-        else:
-            leaves = self._leaves(args, kwargs)
-            for place, planned in self._others.items():
-                if not _same(leaves[place], planned):
-                    self._refuse(self._paths[place], _brief(leaves[place]), _brief(planned))
-            tensors = [leaf for place, leaf in enumerate(leaves) if place not in self._others]
+            return self._tensors(args)
+        leaves = self._leaves(args, kwargs)
+        for place, planned in self._others.items():
+            if not _same(leaves[place], planned):
+                self._refuse(self._paths[place], _brief(leaves[place]), _brief(planned))
+        return self.tensors_among(leaves)
+
+    def tensors_among(self, leaves: Sequence[Any]) -> Sequence[torch.Tensor]:
+        """Return the tensors of a call as above, given the leaves of arguments of which the structure is known to fit.
+
+        Raises:
+            PlanMismatchError: A tensor is of another shape, dtype or device.
+        """
+        others = self._others
+        return self._tensors([leaf for place, leaf in enumerate(leaves) if place not in others] if others else leaves)
+
+    def _tensors(self, tensors: Sequence[Any]) -> list[torch.Tensor]:
+        """Check the leaves that are to be tensors, and lay them out as planned."""
         fact = self._fact
         for tensor, expected in zip(tensors, self.facts, strict=True):
             if not isinstance(tensor, torch.Tensor) or fact(tensor) != expected:

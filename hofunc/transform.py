@@ -10,6 +10,7 @@ import torch
 from hofunc.arguments import (
     Arguments,
     Variables,
+    as_input,
     check_alone,
     check_aux,
     check_holomorphic,
@@ -108,6 +109,15 @@ class Transform:
                     recording, evaluation = again, self._evaluated(again, arguments)
             evaluation.checked.add(source)
         return self._assembled([_value(tensor) for tensor in evaluation.tensors], recording, arguments, evaluation)
+
+    def inputs(self, args: tuple) -> tuple:
+        """Return the positional arguments of a call, with tensors for the numbers that it is differentiated by."""
+        argnums, taken = self._options.argnums, list(args)
+        for number in (argnums,) if isinstance(argnums, int | str) else argnums:
+            if isinstance(number, int) and -len(args) <= number < len(args):
+                leaves, spec = tree_flatten(args[number])
+                taken[number] = tree_unflatten([*map(as_input, leaves)], spec)
+        return tuple(taken)
 
     @uncollected
     def pieces(self, *args: Any, **kwargs: Any) -> Iterator[Piece]:

@@ -30,7 +30,7 @@ LAYERS = [
     {"transform"},
     {"transforms"},
     {"contracted", "hooks"},
-    {"operators", "testing"},
+    {"operators", "testing", "jit"},
     {"__init__"},
 ]
 

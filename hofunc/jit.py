@@ -1,0 +1,480 @@
+"""Transforms that are planned once for every form of their arguments, and never go by a plan that does not fit.
+
+A plan refuses whatever it was not made for. So what is kept is a bounded dictionary from the form of a call to plans:
+all that can be told without calling the function is in the key, and plans of one key differ in what the function read,
+values of tensors or Python objects. A plan that refuses a call costs little, as it looks at these first.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import update_wrapper
+from inspect import Parameter, signature
+from operator import attrgetter
+from threading import Lock, RLock
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack, overload
+from weakref import WeakValueDictionary
+
+import torch
+
+from hofunc.arguments import refuse
+from hofunc.callable_plan import Plan
+from hofunc.errors import (
+    ArgumentError,
+    PlanMismatchError,
+    PlanningWarning,
+    UnsupportedOpError,
+    UntracedError,
+    warn,
+)
+from hofunc.graph.identity import PLAIN, is_fake
+from hofunc.graph.standin import in_transform
+from hofunc.graph.tape import is_recording
+from hofunc.graph.world import state
+from hofunc.options import of_recording
+from hofunc.rules.registry import RULES
+from hofunc.sampling import Estimate
+from hofunc.transform import Transform
+from hofunc.trees import tree_flatten
+
+MISSES = ("plan", "warn", "error")
+COMPILES = (False, True, "background")
+MANY = 10  # calls in a row that fit no plan, after which one more is recorded and not planned
+
+_NUMBERS = frozenset((float, complex))
+
+_form = attrgetter("shape", "dtype", "device")
+
+
+class _Options(TypedDict, total=False):
+    """The keyword arguments of `jit`."""
+
+    static_argnames: str | Iterable[str]
+    compile: bool | Literal["background"]
+    max_plans: int
+    on_miss: str
+
+
+@overload
+def jit(transform: Estimate, **options: Unpack[_Options]) -> Estimate: ...
+
+
+@overload
+def jit(transform: Callable[..., Any], **options: Unpack[_Options]) -> "Jitted": ...
+
+
+def jit(
+    transform: Callable[..., Any],
+    *,
+    static_argnames: str | Iterable[str] = (),
+    compile: bool | Literal["background"] = False,  # noqa: A002 - as everyone calls it
+    max_plans: int = 64,
+    on_miss: str = "plan",
+) -> "Jitted | Estimate":
+    """Return a transform that is planned at its first call, and runs that plan at every later one that it fits.
+
+    A plan is made for shapes, dtypes and devices of tensors, the structure of arguments, the values of those that are
+    no tensors, for autocast and defaults of torch, and for what the function reads: globals, closures, attributes, and
+    values of tensors, by ``if`` or ``.item()``. A call that differs in any of these finds another plan or makes one, so
+    that results are always those of the transform. As a plan does, it calls the function while it is made, twice
+    mostly, and then never again: what the function prints or counts happens then only. Under ``torch.func.vmap`` and
+    the like, while another function is recorded, and where a function has no plan, the transform itself is called.
+
+    Args:
+        transform: What `hofunc.hod`, `hofunc.einsum`, `hofunc.laplacian` or any of their kin return.
+        static_argnames: The names of arguments, one or several, that are compared as a whole: they have to be hashable,
+            and hold no tensor. All else that is no tensor is compared leaf by leaf.
+        compile: Whether plans run through torch.compile: ``True`` compiles at the first call, ``"background"`` in
+            another thread, and runs uncompiled until that is done. What cannot be compiled runs uncompiled.
+        max_plans: How many plans are kept; that not used for longest goes.
+        on_miss: What happens at a call that fits none of the plans that there are: ``"plan"`` makes one, ``"warn"``
+            makes one with a `PlanningWarning` that says what is new, ``"error"`` raises.
+
+    Returns:
+        Function that takes what the transform takes and returns what it returns, from several threads too. It has
+        ``.plan(...)``, which returns the plan of a call, ``.plans``, ``.explain_misses()`` and ``.clear()``. Of an
+        estimate it is the estimate, with what computes with samples as such a function.
+
+    Raises:
+        ArgumentError: The transform is none of hofunc, a number or name is not one of those above, an argument that is
+            no tensor is not hashable, or one that is static holds a tensor.
+        PlanMismatchError: A call fits no plan, with ``on_miss="error"``; the first call never does.
+        CompilerError: There is no C++ compiler to compile with.
+
+    Cost:
+        Beyond that of the plan, some microseconds a call. Where ten calls in a row find no plan, and there is none to
+        be made that others would not have to make room for, further ones are recorded as by the transform, with a
+        `PlanningWarning`, until one fits.
+
+    Source:
+        ``jax.jit``, of which this has the contract, but that no call has to be pure by promise.
+
+    Example:
+        >>> hessian = hofunc.jit(hofunc.hessian(lambda x: (x**3).sum() if x.sum() > 0 else (x**2).sum()))
+        >>> hessian(torch.tensor([1.0, 2.0]))
+        tensor([[ 6.,  0.],
+                [ 0., 12.]])
+        >>> hessian(torch.tensor([-1.0, -2.0]))
+        tensor([[2., 0.],
+                [0., 2.]])
+        >>> len(hessian.plans)
+        2
+    """
+    if not isinstance(transform, Transform | Estimate):
+        got, expected = type(transform).__name__, "a transform, as hofunc.hod(f, 2) returns it"
+        refuse(
+            "jit", "transform", got, expected, "Wrap the transform, not the function: hofunc.jit(hofunc.hessian(f))."
+        )
+    if compile not in COMPILES:
+        refuse("jit", "compile", repr(compile), f"one of {COMPILES}", "Leave it out if in doubt.")
+    if type(max_plans) is not int or max_plans < 1:
+        refuse("jit", "max_plans", repr(max_plans), "an int of at least 1", "64 unless given.")
+    if on_miss not in MISSES:
+        refuse("jit", "on_miss", repr(on_miss), f"one of {MISSES}", "'plan' unless given.")
+    names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
+    settings = _Settings(names, compile, max_plans, on_miss)
+    if isinstance(transform, Estimate):
+        return transform.over(lambda exact: Jitted(exact, settings))
+    return Jitted(transform, settings)
+
+
+class _Settings(NamedTuple):
+    """What `jit` is given beside the transform."""
+
+    static_argnames: tuple[str, ...]
+    compile: bool | str
+    max_plans: int
+    on_miss: str
+
+
+class _Made(NamedTuple):
+    """A plan, and why it was made.
+
+    Attributes:
+        plan: The plan.
+        reason: What of the call did not fit another one.
+        generators: The random generators from which it draws.
+    """
+
+    plan: Plan
+    reason: str
+    generators: tuple[torch.Generator, ...]
+
+
+class _Call(NamedTuple):
+    """A call, taken apart.
+
+    Attributes:
+        form: All that can be told of it without calling the function, values of tensors left out.
+        leaves: The leaves of its arguments.
+        args: The positional arguments, with tensors for numbers that are differentiated by.
+        kwargs: The keyword arguments, sorted by name.
+    """
+
+    form: tuple
+    leaves: Sequence[Any]
+    args: tuple
+    kwargs: dict
+
+
+class _Value(NamedTuple):
+    """A leaf of the arguments that is no tensor: 1 is neither True nor 1.0."""
+
+    kind: type
+    value: Any
+
+
+class _Kin:
+    """Calls that differ in values alone, of arguments or of what the function reads.
+
+    Attributes:
+        missed: How many of them in a row fitted no plan.
+    """
+
+    __slots__ = ("__weakref__", "missed")
+
+    def __init__(self) -> None:
+        self.missed = 0
+
+
+class _Entry:
+    """The plans for calls of one form.
+
+    Args:
+        kin: That of these calls.
+
+    Attributes:
+        kin: See above.
+        made: The plans, the one used last first; replaced as a whole.
+        unplanned: Why there can be none, if so.
+    """
+
+    __slots__ = ("kin", "made", "unplanned")
+
+    def __init__(self, kin: _Kin) -> None:
+        self.kin = kin
+        self.made: tuple[_Made, ...] = ()
+        self.unplanned = ""
+
+
+class Jitted:
+    """A transform with the plans that were made of it, as `jit` returns it; see there.
+
+    Args:
+        transform: The transform.
+        settings: How it is planned.
+    """
+
+    __name__: str
+
+    def __init__(self, transform: Transform, settings: _Settings):
+        self._transform, self._settings = transform, settings
+        self._static = _places(transform, settings.static_argnames)
+        self._entries: OrderedDict[tuple, _Entry] = OrderedDict()
+        self._kin: WeakValueDictionary[tuple, _Kin] = WeakValueDictionary()
+        self._lock, self._planning = Lock(), RLock()
+        self._latest: _Made | None = None
+        self._crowded = 0  # how many calls in a row were of a new form with no room left
+        self._why = ""
+        update_wrapper(self, transform, updated=())
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Return what the transform returns; see `jit`."""
+        call = None if in_transform() or is_recording() else self._call(args, kwargs)
+        if call is None:
+            return self._transform(*args, **kwargs)
+        entry = self._entries.get(call.form)
+        if entry is None:
+            return self._missed(call, (), "")
+        tried = entry.made
+        made, result = _first_fitting(tried, call.leaves)
+        if made is None:
+            return self._missed(call, tried, result)
+        self._note_hit(call.form, entry, made)
+        return result
+
+    def plan(self, *args: Any, **kwargs: Any) -> Plan:
+        """Return the plan that a call with these arguments runs, which is made if there is none yet.
+
+        Raises:
+            ArgumentError: As from the transform's own ``plan``, as are the other errors; or as from a call.
+        """
+        call = self._call(args, kwargs)
+        if call is None:
+            return self._transform.plan(*args, **kwargs)
+        entry = self._entries.get(call.form)
+        made, why = (None, "") if entry is None else _first_fitting(entry.made, call.leaves)
+        if entry is None or made is None:
+            return self._planned(call, why or self._difference(call)).plan
+        self._note_hit(call.form, entry, made)
+        return made.plan
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """The plans that are kept, in the order in which they were last used."""
+        with self._lock:
+            return tuple([made.plan for entry in self._entries.values() for made in reversed(entry.made)])
+
+    def explain_misses(self) -> str:
+        """Return a text that says what each plan was made for, and why the last call that made one fitted no other."""
+        with self._lock:
+            made = [made for entry in self._entries.values() for made in reversed(entry.made)]
+            refused = [entry.unplanned for entry in self._entries.values() if entry.unplanned]
+        lines = [f"{self._settings.max_plans} plans at most of {_named(self._transform)}, {len(made)} made:"]
+        for number, (plan, reason, _) in enumerate(made):
+            lines += [f"  {number}  {plan.takes}", f"     {reason}"]
+        lines += [f"  none  {reason}" for reason in refused]
+        return "\n".join([*lines, f"The last call that fitted none: {self._why or 'the first one'}"])
+
+    def clear(self) -> None:
+        """Drop all plans."""
+        with self._lock:
+            self._entries.clear()
+            self._latest, self._crowded, self._why = None, 0, ""
+
+    def __reduce__(self) -> tuple:
+        """Copy or pickle the transform, without its plans."""
+        return Jitted, (self._transform, self._settings)
+
+    def __repr__(self) -> str:
+        return f"jit({_named(self._transform)}, plans={len(self.plans)})"
+
+    def _call(self, args: tuple, kwargs: dict) -> _Call | None:
+        """Take the arguments of a call apart; None for tensors of which there are no plans."""
+        if not kwargs and not self._static and PLAIN.issuperset(map(type, args)):
+            return _Call((state(), of_recording(), len(RULES), *map(_form, args)), args, args, kwargs)
+        kwargs = dict(sorted(kwargs.items())) if len(kwargs) > 1 else kwargs
+        leaves, spec = tree_flatten((args, kwargs))
+        kinds = {*map(type, leaves)}
+        if not kinds.isdisjoint(_NUMBERS):
+            args = self._transform.inputs(args)
+            leaves, spec = tree_flatten((args, kwargs))
+        elif not kinds <= PLAIN and any(map(is_fake, leaves)):
+            return None
+        static = self._statics(args, kwargs) if self._static else ()
+        forms = [_form(leaf) if isinstance(leaf, torch.Tensor) else self._value(leaf) for leaf in leaves]
+        return _Call((state(), of_recording(), len(RULES), spec, *static, *forms), leaves, args, kwargs)
+
+    def _value(self, leaf: Any) -> _Value:
+        """Return what tells a leaf of the arguments that is no tensor from others."""
+        value = repr(leaf) if type(leaf) in _NUMBERS else leaf  # which tells -0.0 from 0.0, and finds nan
+        try:
+            hash(value)
+        except TypeError as error:
+            raise ArgumentError(
+                f"jit of {_named(self._transform)}: an argument that is no tensor",
+                got=f"a {type(leaf).__name__}, which is not hashable",
+                expected="a tensor, or what is compared by its hash and by ==",
+                remedy="Pass it as a tensor, or call the transform itself.",
+            ) from error
+        return _Value(type(leaf), value)
+
+    def _statics(self, args: tuple, kwargs: dict) -> Iterator[tuple]:
+        """Yield what tells the arguments that are static from others, as a whole."""
+        for name, place in self._static.items():
+            if name in kwargs:
+                found = kwargs[name]
+            elif place is not None and place < len(args):
+                found = args[place]
+            else:
+                continue
+            if any(isinstance(leaf, torch.Tensor) for leaf in tree_flatten(found)[0]):
+                remedy = "Take it out of static_argnames: the values of tensors are free."
+                refuse(
+                    "jit", f"the static argument {name!r}", "a tensor", "what is compared by its hash and ==", remedy
+                )
+            yield name, self._value(found)
+
+    def _note_hit(self, form: tuple, entry: _Entry, made: _Made) -> None:
+        """Take note that a plan was used."""
+        entry.kin.missed = self._crowded = 0
+        if self._latest is made:
+            return
+        with self._lock:
+            self._latest = made
+            if form in self._entries:
+                self._entries.move_to_end(form)
+            if entry.made[0] is not made and made in entry.made:
+                entry.made = (made, *(other for other in entry.made if other is not made))
+
+    def _missed(self, call: _Call, tried: tuple[_Made, ...], why: str) -> Any:
+        """Return the result of a call that fitted none of some plans, by one that is made for it."""
+        with self._planning:
+            entry = self._entries.get(call.form)
+            others = () if entry is None else [made for made in entry.made if made not in tried]
+            made, result = _first_fitting(others, call.leaves)  # of those that another thread has made meanwhile
+            if made is not None:
+                return result
+            if self._latest is not None:
+                self._why = why = why or self._difference(call)
+                self._check_miss(why)
+            kin = self._kin_of(call.form)  # which is held here until a plan is kept, which holds it
+            if (entry and entry.unplanned) or not self._is_worth(kin, is_new=entry is None):
+                return self._transform(*call.args, **call.kwargs)
+            try:
+                made = self._planned(call, why)
+            except UntracedError as error:
+                self._keep(call.form, unplanned=str(error))
+                warn(f"{_named(self._transform)} has no plan, and is recorded at every call: {error}", PlanningWarning)
+                return self._transform(*call.args, **call.kwargs)
+        return made.plan.of_leaves(call.leaves)
+
+    def _difference(self, call: _Call) -> str:
+        """Tell what of a call does not fit the plan that was used last."""
+        if self._latest is None:
+            return ""
+        try:
+            self._latest.plan.tensors_of(call.args, call.kwargs)
+        except PlanMismatchError as error:
+            return error.difference
+        return "options of hofunc, or its rules: got other ones, expected those that the last plan was made with"
+
+    def _check_miss(self, why: str) -> None:
+        """Warn of a call that fits no plan, or refuse it."""
+        if self._settings.on_miss == "error":
+            what, got = f"jit of {_named(self._transform)}, with on_miss='error'", f"a call that fits no plan: {why}"
+            remedy = "Make its plan before, by .plan(...), or call the transform itself."
+            raise PlanMismatchError(what, got=got, expected="one that a plan was made for", remedy=remedy)
+        if self._settings.on_miss == "warn":
+            warn(f"{_named(self._transform)} is planned once more: {why}.", PlanningWarning)
+
+    def _is_worth(self, kin: _Kin, *, is_new: bool) -> bool:
+        """Take note of a call that fits no plan, maybe of a new form, and tell whether to make one for it."""
+        kin.missed += 1
+        self._crowded = self._crowded + 1 if is_new and self._size() >= self._settings.max_plans else 0
+        count = max(kin.missed, self._crowded)
+        if count == MANY:
+            warn(
+                f"{_named(self._transform)}, jitted, was planned for {MANY - 1} calls in a row, and is recorded from "
+                f"now on until a call fits a plan: {self._why}. See its explain_misses().",
+                PlanningWarning,
+            )
+        return count < MANY
+
+    def _kin_of(self, form: tuple) -> _Kin:
+        """Return the kin of calls of a form."""
+        return self._kin.setdefault(tuple([_Value if type(each) is _Value else each for each in form]), _Kin())
+
+    def _keep(self, form: tuple, *made: _Made, unplanned: str = "") -> None:
+        """Keep a plan for calls of a form, or why they have none; drops what was not used for longest."""
+        with self._lock:
+            entry = self._entries.setdefault(form, _Entry(self._kin_of(form)))
+            self._entries.move_to_end(form)
+            entry.made, entry.unplanned = (*made, *entry.made), unplanned
+            self._latest = made[0] if made else self._latest
+            while self._size() > self._settings.max_plans:
+                oldest = next(iter(self._entries.values()))
+                oldest.made = oldest.made[:-1]
+                if not oldest.made:
+                    self._entries.popitem(last=False)
+
+    def _size(self) -> int:
+        """Return how many plans there are, a form of calls that has none counted as one."""
+        return sum(len(entry.made) or 1 for entry in list(self._entries.values()))
+
+    def _planned(self, call: _Call, why: str) -> _Made:
+        """Make a plan, and keep it."""
+        plan = self._transform.plan(*call.args, **call.kwargs)
+        if self._settings.compile:
+            try:
+                plan = plan.compile(background=self._settings.compile == "background")
+            except (ArgumentError, UnsupportedOpError) as error:
+                warn(f"{_named(self._transform)}, jitted, runs uncompiled: {error}", PlanningWarning)
+        made = _Made(plan, why or "it was the first", plan.generators())
+        self._keep(call.form, made)
+        return made
+
+
+def _first_fitting(plans: Iterable[_Made], leaves: Sequence[Any]) -> tuple[_Made | None, Any]:
+    """Return the first plan that fits a call, and its result; else None, and why the first of them does not fit."""
+    why = ""
+    for made in plans:
+        states = [generator.get_state() for generator in made.generators]
+        try:
+            return made, made.plan.of_leaves(leaves)
+        except PlanMismatchError as error:
+            why = why or error.difference
+            for generator, before in zip(made.generators, states, strict=True):
+                generator.set_state(before)
+    return None, why
+
+
+def _places(transform: Any, names: tuple[str, ...]) -> Mapping[str, int | None]:
+    """Return the positions of arguments by their names; None of one that is passed by keyword only."""
+    if not names:
+        return {}
+    try:
+        parameters = [*signature(transform).parameters.values()]
+    except (TypeError, ValueError):
+        return dict.fromkeys(names)
+    by_position = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    found = {each.name: place if each.kind in by_position else None for place, each in enumerate(parameters)}
+    takes_any = any(each.kind is Parameter.VAR_KEYWORD for each in parameters)
+    for name in names:
+        if name not in found and not takes_any:
+            expected = f"names among {', '.join(found) or 'none'}"
+            refuse("jit", "static_argnames", repr(name), expected, "Name parameters of the function.")
+    return {name: found.get(name) for name in names}
+
+
+def _named(transform: Any) -> str:
+    return getattr(transform, "__name__", type(transform).__name__)

@@ -1,0 +1,61 @@
+"""Compiling in the background: a program runs uncompiled until another thread is done."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import torch
+
+from hofunc.errors import PlanningWarning, warn
+from hofunc.graph.standin import in_transform
+from hofunc.graph.tape import is_recording
+from hofunc.internals import has_forward_level
+
+Tensors = Sequence[torch.Tensor]
+
+_compiler = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hofunc-compile")  # which starts with the first task
+
+
+class InBackground:
+    """Runs a program, compiled as soon as it is.
+
+    It is compiled on copies of the tensors of the first call that needs gradients, and again on those of the first that
+    needs none, as what runs is another program.
+
+    Args:
+        run: Runs it uncompiled.
+        compiled: Runs it compiled, which its first call does.
+        own: The tensors that it takes beside those of a call.
+    """
+
+    def __init__(self, run: Callable[[Tensors], Any], compiled: Callable[[Tensors], Any], own: Tensors):
+        self._run, self._compiled, self._own = run, compiled, own
+        self._tasks: dict[bool, Future[Any]] = {}
+        self._errors: list[Exception] = []
+
+    def __call__(self, tensors: Tensors) -> Any:
+        """Return the results of the program."""
+        if in_transform() or is_recording() or has_forward_level():
+            return self._run(tensors)
+        is_followed = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (*tensors, *self._own))
+        task = self._tasks.get(is_followed)
+        if task is None:
+            copies = [tensor.detach().clone().requires_grad_(tensor.requires_grad) for tensor in tensors]
+            self._tasks[is_followed] = _compiler.submit(self._compile, copies, is_followed)
+            return self._run(tensors)
+        if not task.done():
+            return self._run(tensors)
+        if self._errors:
+            what = "hofunc: a plan runs uncompiled, as compiling it in the background failed"
+            warn(f"{what}: {self._errors.pop()}", PlanningWarning)
+        return task.result()(tensors)
+
+    def _compile(self, tensors: Tensors, is_followed: bool) -> Callable[[Tensors], Any]:
+        """Compile, and return what is to run from now on."""
+        try:
+            with torch.set_grad_enabled(is_followed):
+                self._compiled(tensors)
+        except Exception as error:
+            self._errors.append(error)
+            return self._run
+        return self._compiled
