@@ -2,21 +2,17 @@
 
 from collections.abc import Sequence
 from itertools import permutations
-from math import comb, prod
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
 
 from hofunc.algebra.labels import Axes, Label, extent, shape_of
+from hofunc.algebra.packed import count
 from hofunc.algebra.term import Term
 from hofunc.errors import ArgumentError
 from hofunc.structured.slots import without_indices
 from hofunc.structured.sums import core_or_one
-
-
-def count(n: int, order: int) -> int:
-    """Return how many different entries a symmetric tensor has of an order, with n indices along every axis."""
-    return comb(n + order - 1, order) if n else int(order == 0)
 
 
 def multisets(n: int, order: int, device: torch.device) -> list[torch.Tensor]:
