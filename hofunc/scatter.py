@@ -83,18 +83,20 @@ def solid(emit: Emit, like: Any, terms: Sequence[Entries], shown: Sequence[Label
     for term in terms:
         runs = [label for label in placed if label not in term.positions]
         runs += [label for label in term.runs() if label not in runs]
-        places.append(places_of(emit, like, term, runs, strides))
+        places.append(places_of(emit, like, term.positions, runs, strides))
         vectors.append(emit(torch.reshape, values(emit, term, [*runs, *rows]), (size_of(runs), size_of(rows))))
     total = emit(added, size_of(placed), len(places), *places, *vectors)
     sizes = tuple(label.size for label in (*placed, *rows))
     return Labelled(emit(torch.reshape, total, sizes), (*placed, *rows))
 
 
-def places_of(emit: Emit, like: Any, term: Entries, runs: Sequence[Label], strides: Iterable[tuple[Label, int]]) -> Any:
+def places_of(
+    emit: Emit, like: Any, known: Mapping[Label, Position], runs: Sequence[Label], strides: Iterable[tuple[Label, int]]
+) -> Any:
     """Return the sum of the indices of labels, each times its stride, for all entries, which run over some labels."""
     tensors, numbers = [], []
     for label, stride in strides:
-        position = term.positions.get(label)
+        position = known.get(label)
         if position is None:
             position = Position(Labelled(emit(range_like, like, label.size), (label,)))
         tensors.append(aligned(emit, position.where, runs))

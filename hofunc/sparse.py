@@ -77,7 +77,7 @@ def _index(axis: Axis, entries: Entries, runs: Sequence[Label], like: torch.Tens
         if segment.label is not None and segment.label.size > 1:
             strides.append((segment.label, stride))
         stride *= segment.extent
-    return places_of(run_now, like, entries, runs, strides) + start
+    return places_of(run_now, like, entries.positions, runs, strides) + start
 
 
 def as_coo(terms: Sequence[Term], shapes: Sequence[tuple[int, ...]], like: torch.Tensor) -> torch.Tensor:
