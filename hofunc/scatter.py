@@ -41,6 +41,11 @@ class Entries(NamedTuple):
         labels = (label for position in self.positions.values() for label in position.where.labels)
         return [*dict.fromkeys(labels)]
 
+    def labels(self, shown: Iterable[Label]) -> list[Label]:
+        """Return the labels of which there is an entry for all their indices, given those that are visible."""
+        own = (label for label in shown if label not in self.positions)
+        return [label for label in dict.fromkeys((*self.core.labels, *self.runs(), *own)) if label.size > 1]
+
 
 def positions(reads: Iterable[tuple[Axis, Labelled]]) -> dict[Label, Position]:
     """Return the positions of the labels of axes, each of which is read at indices."""

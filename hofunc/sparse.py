@@ -60,8 +60,7 @@ def coordinates(terms: Sequence[Term], groups: int, like: torch.Tensor) -> Coord
 
 
 def _coordinates(term: Term, entries: Entries, like: torch.Tensor) -> Coordinates:
-    own = (*entries.core.labels, *entries.runs(), *(label for label in visible(term) if label not in entries.positions))
-    runs = [label for label in dict.fromkeys(own) if label.size > 1]
+    runs = entries.labels(visible(term))
     axes = (term.out, *term.slots)
     places = [_index(axis, entries, runs, like) for group in axes for axis in group]
     count = size_of(runs)
