@@ -11,6 +11,7 @@ from hofunc.algebra.labels import Axes, Label, extent, shape_of
 from hofunc.algebra.packed import count
 from hofunc.algebra.term import Term
 from hofunc.errors import ArgumentError
+from hofunc.structured.product import along
 from hofunc.structured.slots import without_indices
 from hofunc.structured.sums import core_or_one
 
@@ -58,14 +59,10 @@ class _Found(NamedTuple):
 
     def note(self, axes: Axes, index: torch.Tensor) -> None:
         """Take note of the index along axes that are one after the other, flat, at all places."""
-        for segment in reversed([segment for axis in axes for segment in axis]):
-            place, index = index.remainder(segment.extent), index.div(segment.extent, rounding_mode="floor")
-            label, size = segment.label, 1 if segment.label is None else segment.label.size
-            if size < segment.extent:
-                place = place - segment.start
-                self.masks.append((place >= 0) & (place < size))
-                place = place.clamp(0, max(size - 1, 0))
-            if label is None or size == 1:
+        for label, place, mask in along(tuple([segment for axis in axes for segment in axis]), index):
+            if mask is not None:
+                self.masks.append(mask)
+            if label is None or label.size == 1:
                 continue
             if label in self.indices:
                 self.masks.append(self.indices[label] == place)
