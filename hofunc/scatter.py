@@ -127,6 +127,18 @@ def range_like(tensor: torch.Tensor, size: int) -> torch.Tensor:
     return torch.arange(size, device=tensor.device)
 
 
+def ranges(lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return, for all elements of ranges that follow each other, of which range they are and their place in it.
+
+    Example:
+        >>> [each.tolist() for each in ranges(torch.tensor([2, 0, 3]))]
+        [[0, 0, 2, 2, 2], [0, 1, 0, 1, 2]]
+    """
+    number = range_like(lengths, len(lengths)).repeat_interleave(lengths)
+    starts = lengths.cumsum(0) - lengths
+    return number, range_like(lengths, len(number)) - starts[number]
+
+
 def flat_places(
     shape: tuple[int, ...], numbers: tuple[int, ...], like: torch.Tensor, *indices: torch.Tensor
 ) -> torch.Tensor:

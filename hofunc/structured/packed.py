@@ -11,6 +11,7 @@ from hofunc.algebra.labels import Axes, Label, extent, shape_of
 from hofunc.algebra.packed import count
 from hofunc.algebra.term import Term
 from hofunc.errors import ArgumentError
+from hofunc.scatter import ranges
 from hofunc.structured.product import along
 from hofunc.structured.slots import without_indices
 from hofunc.structured.sums import core_or_one
@@ -26,10 +27,7 @@ def multisets(n: int, order: int, device: torch.device) -> list[torch.Tensor]:
     places = [torch.arange(n, device=device)]
     for _ in range(order - 1):
         last = places[-1]
-        repeats = n - last
-        number = torch.arange(last.numel(), device=device).repeat_interleave(repeats)
-        starts = repeats.cumsum(0) - repeats
-        step = torch.arange(number.numel(), device=device) - starts[number]
+        number, step = ranges(n - last)
         places = [*(place[number] for place in places), last[number] + step]
     return places
 
