@@ -22,7 +22,7 @@ from hofunc.plan.cost import Cost, cost_of
 from hofunc.plan.memory import bytes_of
 from hofunc.plan.program import Builder, Part, Program, Register, memory_of
 from hofunc.plan.rows import number_of_rows, unmarked
-from hofunc.plan.selections import entries_of, indices
+from hofunc.plan.selections import core_and_reads
 from hofunc.plan.tracing import traced
 from hofunc.plan.wanted import Chosen, Contractions, Wanted, blocks_of, orders_of
 from hofunc.rules.lower import Lowered
@@ -271,8 +271,7 @@ def _placed(builder: Builder, output: int, term: Term, outputs: dict[Register, i
     if not selections_of(term):
         factors = [Factor(place(cast(builder, output, source)), axes) for source, axes in term.factors]
         return term._replace(factors=tuple(factors))
-    entries = entries_of(builder, term)
-    core = Factor(place(cast(builder, output, entries.core.tensor)), each(entries.core.labels))
-    reads = [(selection.target, indices(builder, selection)) for selection in selections_of(term)]
+    tensor, reads = core_and_reads(builder, term)
+    core = Factor(place(cast(builder, output, tensor.tensor)), each(tensor.labels))
     found = [Factor(Indices(place(index.tensor)), (target, *each(index.labels))) for target, index in reads]
     return term._replace(factors=(core, *found))
