@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from hofunc.algebra.operators import sources
 from hofunc.arguments import Arguments, refuse
 from hofunc.derivative import Derivative
 from hofunc.internals import TreeSpec, default_collate_fn_map, register_pytree_node
@@ -17,7 +16,7 @@ from hofunc.run.nest import nested
 from hofunc.structured.checks import checked_pairs
 from hofunc.structured.plotted import plotted
 from hofunc.structured.saved import VERSION, check_version, stacked
-from hofunc.structured.shown import readable, table
+from hofunc.structured.shown import nbytes_of, readable, table
 from hofunc.trees import tree_flatten, tree_unflatten
 
 _NAME = "hofunc.Blocks"
@@ -98,8 +97,7 @@ class Blocks:
     @property
     def nbytes(self) -> int:
         """Bytes that the tensors of all blocks take, of which those of several blocks count once."""
-        tensors = {id(each): each for block in self.derivatives for each in sources(block.terms)}
-        return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+        return nbytes_of(term for block in self.derivatives for term in block.terms)
 
     def block(self, *entries: Any, output: Any = ()) -> Any:
         """Return a block, or the blocks of some parts of the arguments.

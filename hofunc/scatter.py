@@ -163,6 +163,17 @@ def flat_places(
     return total.expand(shape).reshape(-1)
 
 
+def flattened(indices: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
+    """Return the places in row-major order of elements of axes, given their indices along each.
+
+    Args:
+        indices: Of shape (axes, elements).
+        sizes: Those of the axes.
+    """
+    strides = indices.new_tensor([prod(sizes[place + 1 :]) for place in range(len(sizes))])
+    return (indices * strides[:, None]).sum(0)
+
+
 def added(size: int, count: int, *tensors: torch.Tensor) -> torch.Tensor:
     """Return zeros to which rows are added at places.
 

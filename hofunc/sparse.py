@@ -10,7 +10,7 @@ import torch
 from hofunc.algebra.labels import Axis, Label
 from hofunc.algebra.term import Term, visible
 from hofunc.errors import ArgumentError
-from hofunc.scatter import Entries, entries_of, places_of, size_of, values
+from hofunc.scatter import Entries, entries_of, flattened, places_of, size_of, values
 from hofunc.views import Labelled, run_now
 
 _MOST = 2**63 - 1  # elements of a tensor of which torch can number all
@@ -119,13 +119,8 @@ def as_matrix(terms: Sequence[Term], shapes: Sequence[tuple[int, ...]], like: to
     rows = sum(map(len, shapes[: len(slots)]))
     shape = tuple([size for each in shapes for size in each])
     found = coordinates(terms, len(shape), like)
-    row, column = _flat(found.indices[:rows], shape[:rows]), _flat(found.indices[rows:], shape[rows:])
+    row, column = flattened(found.indices[:rows], shape[:rows]), flattened(found.indices[rows:], shape[rows:])
     return Matrix(row, column, found.values, (prod(shape[:rows]), prod(shape[rows:])))
-
-
-def _flat(indices: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
-    strides = indices.new_tensor([prod(sizes[place + 1 :]) for place in range(len(sizes))])
-    return (indices * strides[:, None]).sum(0)
 
 
 def as_csr(matrix: Matrix) -> torch.Tensor:
