@@ -73,11 +73,13 @@ class Limits(NamedTuple):
         chunk_size: How many rows to run at a time; None for as many as are best.
         max_bytes: How much memory may be held at once; None for any.
         in_pieces: Whether results are handed over as they are computed, some coordinates at a time, and not held.
+        made_after: Bytes of what is made of the results of the plan after it, and beside these.
     """
 
     chunk_size: int | None = None
     max_bytes: int | None = None
     in_pieces: bool = False
+    made_after: int = 0
 
 
 def result_bytes(made: Blueprint) -> int:
