@@ -63,11 +63,11 @@ def test_patterns_share_what_they_have_in_common(network: Callable, device: torc
     assert together < 1.05 * hofunc.einsum(f, orders[-1], strategy="forward").plan(x).flops
 
 
-@pytest.mark.parametrize("width", [None, 3])
+@pytest.mark.parametrize("shape", [(), (3, 3)])
 def test_planning_a_product_by_many_leaves_is_linear_in_these(
-    width: int | None, monkeypatch: pytest.MonkeyPatch, device: torch.device
+    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch, device: torch.device
 ) -> None:
-    steps = []
+    steps: list[int] = []
     spend = Builder.spend
 
     def counted(builder: Builder) -> None:
@@ -77,13 +77,13 @@ def test_planning_a_product_by_many_leaves_is_linear_in_these(
     def chain(leaves: list[Tensor]) -> Tensor:
         y = torch.ones_like(leaves[0])
         for leaf in leaves:
-            y = (y * leaf if width is None else y @ leaf).tanh()
+            y = (y @ leaf if shape else y * leaf).tanh()
         return y.pow(2).sum()
 
     monkeypatch.setattr(Builder, "spend", counted)
     for count in (5, 10, 20):
         steps.append(0)
-        leaves = [rand(device, *[width] * (2 * (width is not None)), seed=seed) for seed in range(count)]
+        leaves = [rand(device, *shape, seed=seed) for seed in range(count)]
         hofunc.hvp(chain, strategy="reverse").plan(leaves, vector=leaves)
     few, more, many = steps
     assert many - more == 2 * (more - few)
