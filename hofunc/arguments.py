@@ -340,7 +340,7 @@ def check_outputs(name: str, leaves: Sequence[Any]) -> bool:
 
 
 def check_unlimited(name: str, max_bytes: int | None) -> None:
-    """Check that there is no limit on memory where derivatives of complex outputs are put together, which takes more.
+    """Check that there is no limit on memory where derivatives are checked to be complex ones, which takes more.
 
     Raises:
         ArgumentError: There is one.
@@ -349,9 +349,9 @@ def check_unlimited(name: str, max_bytes: int | None) -> None:
         refuse(
             name,
             "max_bytes",
-            f"{max_bytes} for a complex output of f, of which derivatives are put together from those of its parts",
-            "real outputs",
-            "Return torch.view_as_real(y), or leave max_bytes out.",
+            f"{max_bytes} with holomorphic=True, of which all derivatives are checked at once",
+            "no limit",
+            "Leave holomorphic out, for the derivatives by real and imaginary part, or max_bytes.",
         )
 
 

@@ -1,13 +1,12 @@
 """A derivative by several tensors, or of several outputs: its blocks, under the names that a caller has for them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import permutations, product
 from typing import Any
 
 import torch
 
-from hofunc.algebra.operators import sources
 from hofunc.arguments import Arguments, refuse
 from hofunc.derivative import Derivative
 from hofunc.internals import TreeSpec, default_collate_fn_map, register_pytree_node
@@ -17,10 +16,12 @@ from hofunc.run.nest import nested
 from hofunc.structured.checks import checked_pairs
 from hofunc.structured.plotted import plotted
 from hofunc.structured.saved import VERSION, check_version, stacked
-from hofunc.structured.shown import readable, table
+from hofunc.structured.shown import nbytes_of, readable, table
 from hofunc.trees import tree_flatten, tree_unflatten
 
 _NAME = "hofunc.Blocks"
+
+Keyed = Mapping[tuple[int, tuple[int, ...]], Derivative]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +99,7 @@ class Blocks:
     @property
     def nbytes(self) -> int:
         """Bytes that the tensors of all blocks take, of which those of several blocks count once."""
-        tensors = {id(each): each for block in self.derivatives for each in sources(block.terms)}
-        return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+        return nbytes_of(term for block in self.derivatives for term in block.terms)
 
     def block(self, *entries: Any, output: Any = ()) -> Any:
         """Return a block, or the blocks of some parts of the arguments.
@@ -122,7 +122,8 @@ class Blocks:
         path = output if isinstance(output, tuple) else (output,)
         trees = [part_of(f"{_NAME}.block", (0, *path), self.names.of_outputs).tree, *(part.tree for part in named)]
         numbers, specs = zip(*map(tree_flatten, trees), strict=True)
-        found = [self._block(place, slots) for place, *slots in product(*numbers)]
+        keyed = self._keyed()
+        found = [self._block(keyed, place, slots) for place, *slots in product(*numbers)]
         return as_blocks(nested(found, specs), replace(self.names, outputs=specs[0]))
 
     def contract(self, *vectors: Any) -> Any:
@@ -152,9 +153,9 @@ class Blocks:
 
     def diagonal(self) -> "Blocks":
         """Return what is where all slots have the same tensor and equal indices, with one slot; see `Derivative`."""
-        inputs = range(self.names.slot.num_leaves)
+        keyed, inputs = self._keyed(), range(self.names.slot.num_leaves)
         every = product(range(self.names.outputs.num_leaves), inputs)
-        return self._nested([self._block(output, [x] * self.order).diagonal() for output, x in every], 1)
+        return self._nested([self._block(keyed, output, [x] * self.order).diagonal() for output, x in every], 1)
 
     def trace(self, *pairs: tuple[int, int]) -> Any:
         """Sum over where two slots have the same tensor and equal indices, for pairs of slots; see `Derivative`."""
@@ -248,22 +249,20 @@ class Blocks:
             found.append((", ".join([*place, *(inputs[x] for x in slots)]), block))
         return found
 
-    def _keyed(self) -> dict[tuple[int, tuple[int, ...]], Derivative]:
+    def _keyed(self) -> Keyed:
         """Return the blocks by the numbers of the output and of what is in every slot."""
         blocks = self.derivatives
         count = max(1, len(blocks) // max(1, self.names.outputs.num_leaves))
         return {(place // count, block.kinds): block for place, block in enumerate(blocks)}
 
-    def _block(self, output: int, slots: Sequence[int]) -> Derivative:
+    def _block(self, keyed: Keyed, output: int, slots: Sequence[int]) -> Derivative:
         """Return the block of an output by the tensors in every slot, from one with its slots in any order."""
-        keyed, key = self._keyed(), tuple(slots)
-        if (output, key) in keyed:
-            return keyed[output, key]
-        for (place, other), block in keyed.items():
-            if place == output and sorted(other) == sorted(key):
-                left = [*range(len(other))]
-                order = [left.pop(next(i for i, slot in enumerate(left) if other[slot] == x)) for x in key]
-                return block.with_slots(order)
+        key = tuple(slots)
+        for order in permutations(range(len(key))):
+            other = tuple([x for _, x in sorted(zip(order, key, strict=True))])
+            if (output, other) in keyed:
+                block = keyed[output, other]
+                return block if other == key else block.with_slots(order)
         names = self.names.arguments.names()
         got = f"the block by {', '.join(names[x] for x in key)}"
         return refuse(_NAME, "a block", got, "one that was computed", "Ask for it in blocks= or groups=.")
@@ -272,14 +271,14 @@ class Blocks:
         """Sum what is made of blocks over all tensors in groups of slots, in which the slots of one have the same."""
         inputs, taken = range(self.names.slot.num_leaves), {slot for group in groups for slot in group}
         left = [slot for slot in range(self.order) if slot not in taken]
-        found = []
+        keyed, found = self._keyed(), []
         for output, *others in product(range(self.names.outputs.num_leaves), *[inputs] * len(left)):
             parts = []
             for chosen in product(inputs, repeat=len(groups)):
                 at = dict(zip(left, others, strict=True))
                 at |= {slot: x for group, x in zip(groups, chosen, strict=True) for slot in group}
                 slots = [at[slot] for slot in range(self.order)]
-                parts.append(apply(self._block(output, slots), slots))
+                parts.append(apply(self._block(keyed, output, slots), slots))
             found.append(sum(parts[1:], parts[0]))
         return self._nested(found, len(left))
 

@@ -17,7 +17,7 @@ from hofunc.structured.dense import template
 from hofunc.structured.naming import pattern_of
 from hofunc.structured.plotted import magnitudes, plotted
 from hofunc.structured.saved import restored_as, stacked, state_of
-from hofunc.structured.shown import as_table
+from hofunc.structured.shown import as_table, nbytes_of
 from hofunc.views import each
 
 
@@ -53,8 +53,7 @@ class Derivative(Structured):
     @property
     def nbytes(self) -> int:
         """Bytes that the cores take, and the indices at which they are, those of several terms once."""
-        tensors = {id(tensor): tensor for tensor in sources(self.terms)}
-        return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+        return nbytes_of(self.terms)
 
     @property
     def pattern(self) -> str:

@@ -189,10 +189,13 @@ class _Binding:
         for place, tree in enumerate((output, *slots, *operands)):
             self._trees.append(self._checked(place, tree))
         self._asked = {token.text for token in pattern.result.tokens}
+        self._axes = _Axes(pattern)  # of what is the same for all choices
+        self._shared: dict[int, tuple[Bearer, ...]] = {}
 
     def bound(self) -> Bound:
         kept = [place for place in range(1 + self._count) if self._is_nested(place)]
         merged = [place for place in range(1, 1 + self._count) if place not in kept and self._is_merged(place)]
+        self._share(merged)
         first = [place for place in kept if self._led_by(place, kept) == place]
         sizes = [len(self._trees[place].numbers) for place in first]
         free = [place for place in range(1 + self._count) if place not in (*kept, *merged)]
@@ -235,21 +238,47 @@ class _Binding:
             for token in self._groups[place].tokens:
                 if token.text[0] == "*" and leaves.setdefault(token.text, leaf) != leaf:
                     return None
-        axes = _Axes(self._pattern)
-        taken = [(place, leaf, leaves) for place, leaf in choice.items()]
-        for place in merged:
-            names = [token.text for token in self._groups[place].tokens if token.text[0] == "*"]
-            taken += [(place, leaf, dict.fromkeys(names, leaf)) for leaf in range(len(self._trees[place].numbers))]
+        axes = self._axes.copy()
+        taken: list[_Taken] = [(place, leaf, leaves) for place, leaf in choice.items()]
+        for place in merged if not self._shared else ():
+            taken += self._varied(place)
         for place in range(1 + self._count, len(self._trees)):
-            taken += [(place, leaf, of) for leaf, of in self._given(place, leaves, merged)]
-        for place, leaf, of in taken:
-            axes.add(self._groups[place], self._trees[place], leaf, of)
-        bearers: dict[int, list[Bearer]] = {place: [] for place in range(len(self._trees))}
-        for (place, *_), bearer in zip(taken, axes.bearers(), strict=True):
-            bearers[place].append(bearer)
-        slots = tuple([tuple(bearers[place]) for place in range(1, 1 + self._count)])
+            if place not in self._shared:
+                taken += [(place, leaf, of) for leaf, of in self._given(place, leaves, merged)]
+        bearers = {**self._shared, **self._named(axes, taken)}
+        slots = tuple([bearers[place] for place in range(1, 1 + self._count)])
         operands = tuple(chain(*(bearers[place] for place in range(1 + self._count, len(self._trees)))))
         return Contraction(bearers[0][0], slots, operands, axes.names(self._pattern.result, leaves))
+
+    def _share(self, merged: Sequence[int]) -> None:
+        """Name the axes of what is the same for all choices: slots that are one direction, and what gives that alone.
+
+        There may be hundreds of leaves, and as many choices.
+        """
+        names = {token.text for place in merged for token in self._groups[place].tokens}
+        alone = []
+        for place in range(1 + self._count, len(self._trees)) if merged else ():
+            own = {token.text for token in self._groups[place].tokens}
+            if own <= names:
+                alone.append(place)
+            elif own & names:  # it is of a choice too, which may tell for how many axes a name stands
+                return
+        taken: list[_Taken] = [each for place in merged for each in self._varied(place)]
+        taken += [(place, leaf, of) for place in alone for leaf, of in self._given(place, {}, merged)]
+        self._shared = self._named(self._axes, taken)
+
+    def _varied(self, place: int) -> list["_Taken"]:
+        """Return all leaves of a slot that is one direction."""
+        names = [token.text for token in self._groups[place].tokens if token.text[0] == "*"]
+        return [(place, leaf, dict.fromkeys(names, leaf)) for leaf in range(len(self._trees[place].numbers))]
+
+    def _named(self, axes: "_Axes", taken: Sequence["_Taken"]) -> dict[int, tuple[Bearer, ...]]:
+        """Return leaves by their places, with their indices, given which leaves names with a star are of."""
+        tensors = [(self._groups[place], self._trees[place], leaf, of) for place, leaf, of in taken]
+        found: dict[int, list[Bearer]] = {}
+        for (place, *_), bearer in zip(taken, axes.bearers(tensors), strict=True):
+            found.setdefault(place, []).append(bearer)
+        return {place: tuple(bearers) for place, bearers in found.items()}
 
     def _given(
         self, place: int, leaves: Mapping[str, int], merged: Sequence[int]
@@ -297,22 +326,32 @@ class _Binding:
         return next((p for p in places if any(other.text == token.text for other in self._groups[p].tokens)), None)
 
 
+_Taken = tuple[int, int, Mapping[str, int]]  # a place, a leaf there, and which leaves names with a star are of
+
+
 class _Axes:
-    """The names of axes, and their sizes, as tensors are added."""
+    """The names of axes, and their sizes, as tensors are given.
 
-    def __init__(self, pattern: Pattern):
-        self._pattern = pattern
-        self._ranks: dict[tuple[str, int], int] = {}
-        self._sizes: dict[str, int] = {}
-        self._tensors: list[tuple[Group, Tree, int, Mapping[str, int]]] = []
+    Args:
+        pattern: The pattern.
+        ranks: For how many axes each name stands, of each leaf, as far as that is known.
+        sizes: The sizes of axes, likewise.
+    """
 
-    def add(self, group: Group, tree: Tree, leaf: int, leaves: Mapping[str, int]) -> None:
-        """Add a tensor: a leaf of a tree, and which leaves names with a star are of."""
-        self._tensors.append((group, tree, leaf, leaves))
+    def __init__(self, pattern: Pattern, ranks: Mapping[tuple[str, int], int] = {}, sizes: Mapping[str, int] = {}):
+        self._pattern, self._ranks, self._sizes = pattern, {**ranks}, {**sizes}
 
-    def bearers(self) -> list[Bearer]:
-        """Return all tensors by their numbers, with their indices."""
-        left = self._tensors
+    def copy(self) -> "_Axes":
+        """Return what is known, for more to be added."""
+        return _Axes(self._pattern, self._ranks, self._sizes)
+
+    def bearers(self, tensors: Sequence[tuple[Group, Tree, int, Mapping[str, int]]]) -> list[Bearer]:
+        """Return tensors by their numbers, with their indices.
+
+        Args:
+            tensors: Leaves of trees, and which leaves names with a star are of.
+        """
+        left = [*tensors]
         while left:
             later = [each for each in left if not self._counts(*each)]
             if len(later) == len(left):
@@ -320,7 +359,7 @@ class _Axes:
                 got = f"{tree.name} of shape {tuple(tree.shapes[leaf])}, of which several names may take any axes"
                 self._pattern.refuse(group, got, "one such name that stands nowhere else", "Name the axes one by one.")
             left = later
-        return [self._bearer(*each) for each in self._tensors]
+        return [self._bearer(*each) for each in tensors]
 
     def _counts(self, group: Group, tree: Tree, leaf: int, leaves: Mapping[str, int]) -> bool:
         """Find out for how many axes a name stands, if that is known for all others; tell whether it is now."""

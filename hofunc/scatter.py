@@ -41,6 +41,11 @@ class Entries(NamedTuple):
         labels = (label for position in self.positions.values() for label in position.where.labels)
         return [*dict.fromkeys(labels)]
 
+    def labels(self, shown: Iterable[Label]) -> list[Label]:
+        """Return the labels of which there is an entry for all their indices, given those that are visible."""
+        own = (label for label in shown if label not in self.positions)
+        return [label for label in dict.fromkeys((*self.core.labels, *self.runs(), *own)) if label.size > 1]
+
 
 def positions(reads: Iterable[tuple[Axis, Labelled]]) -> dict[Label, Position]:
     """Return the positions of the labels of axes, each of which is read at indices."""
@@ -83,18 +88,20 @@ def solid(emit: Emit, like: Any, terms: Sequence[Entries], shown: Sequence[Label
     for term in terms:
         runs = [label for label in placed if label not in term.positions]
         runs += [label for label in term.runs() if label not in runs]
-        places.append(places_of(emit, like, term, runs, strides))
+        places.append(places_of(emit, like, term.positions, runs, strides))
         vectors.append(emit(torch.reshape, values(emit, term, [*runs, *rows]), (size_of(runs), size_of(rows))))
     total = emit(added, size_of(placed), len(places), *places, *vectors)
     sizes = tuple(label.size for label in (*placed, *rows))
     return Labelled(emit(torch.reshape, total, sizes), (*placed, *rows))
 
 
-def places_of(emit: Emit, like: Any, term: Entries, runs: Sequence[Label], strides: Iterable[tuple[Label, int]]) -> Any:
+def places_of(
+    emit: Emit, like: Any, known: Mapping[Label, Position], runs: Sequence[Label], strides: Iterable[tuple[Label, int]]
+) -> Any:
     """Return the sum of the indices of labels, each times its stride, for all entries, which run over some labels."""
     tensors, numbers = [], []
     for label, stride in strides:
-        position = term.positions.get(label)
+        position = known.get(label)
         if position is None:
             position = Position(Labelled(emit(range_like, like, label.size), (label,)))
         tensors.append(aligned(emit, position.where, runs))
@@ -120,6 +127,18 @@ def range_like(tensor: torch.Tensor, size: int) -> torch.Tensor:
     return torch.arange(size, device=tensor.device)
 
 
+def ranges(lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return, for all elements of ranges that follow each other, of which range they are and their place in it.
+
+    Example:
+        >>> [each.tolist() for each in ranges(torch.tensor([2, 0, 3]))]
+        [[0, 0, 2, 2, 2], [0, 1, 0, 1, 2]]
+    """
+    number = range_like(lengths, len(lengths)).repeat_interleave(lengths)
+    starts = lengths.cumsum(0) - lengths
+    return number, range_like(lengths, len(number)) - starts[number]
+
+
 def flat_places(
     shape: tuple[int, ...], numbers: tuple[int, ...], like: torch.Tensor, *indices: torch.Tensor
 ) -> torch.Tensor:
@@ -142,6 +161,17 @@ def flat_places(
     if total is None:
         total = torch.zeros((), dtype=torch.long, device=like.device)
     return total.expand(shape).reshape(-1)
+
+
+def flattened(indices: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
+    """Return the places in row-major order of elements of axes, given their indices along each.
+
+    Args:
+        indices: Of shape (axes, elements).
+        sizes: Those of the axes.
+    """
+    strides = indices.new_tensor([prod(sizes[place + 1 :]) for place in range(len(sizes))])
+    return (indices * strides[:, None]).sum(0)
 
 
 def added(size: int, count: int, *tensors: torch.Tensor) -> torch.Tensor:

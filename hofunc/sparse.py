@@ -10,7 +10,7 @@ import torch
 from hofunc.algebra.labels import Axis, Label
 from hofunc.algebra.term import Term, visible
 from hofunc.errors import ArgumentError
-from hofunc.scatter import Entries, entries_of, places_of, size_of, values
+from hofunc.scatter import Entries, entries_of, flattened, places_of, size_of, values
 from hofunc.views import Labelled, run_now
 
 _MOST = 2**63 - 1  # elements of a tensor of which torch can number all
@@ -60,8 +60,7 @@ def coordinates(terms: Sequence[Term], groups: int, like: torch.Tensor) -> Coord
 
 
 def _coordinates(term: Term, entries: Entries, like: torch.Tensor) -> Coordinates:
-    own = (*entries.core.labels, *entries.runs(), *(label for label in visible(term) if label not in entries.positions))
-    runs = [label for label in dict.fromkeys(own) if label.size > 1]
+    runs = entries.labels(visible(term))
     axes = (term.out, *term.slots)
     places = [_index(axis, entries, runs, like) for group in axes for axis in group]
     count = size_of(runs)
@@ -77,7 +76,7 @@ def _index(axis: Axis, entries: Entries, runs: Sequence[Label], like: torch.Tens
         if segment.label is not None and segment.label.size > 1:
             strides.append((segment.label, stride))
         stride *= segment.extent
-    return places_of(run_now, like, entries, runs, strides) + start
+    return places_of(run_now, like, entries.positions, runs, strides) + start
 
 
 def as_coo(terms: Sequence[Term], shapes: Sequence[tuple[int, ...]], like: torch.Tensor) -> torch.Tensor:
@@ -120,13 +119,8 @@ def as_matrix(terms: Sequence[Term], shapes: Sequence[tuple[int, ...]], like: to
     rows = sum(map(len, shapes[: len(slots)]))
     shape = tuple([size for each in shapes for size in each])
     found = coordinates(terms, len(shape), like)
-    row, column = _flat(found.indices[:rows], shape[:rows]), _flat(found.indices[rows:], shape[rows:])
+    row, column = flattened(found.indices[:rows], shape[:rows]), flattened(found.indices[rows:], shape[rows:])
     return Matrix(row, column, found.values, (prod(shape[:rows]), prod(shape[rows:])))
-
-
-def _flat(indices: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
-    strides = indices.new_tensor([prod(sizes[place + 1 :]) for place in range(len(sizes))])
-    return (indices * strides[:, None]).sum(0)
 
 
 def as_csr(matrix: Matrix) -> torch.Tensor:

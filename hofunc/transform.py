@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial, update_wrapper
 from itertools import chain, product
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
@@ -155,6 +156,13 @@ class Transform:
         self._evaluated(recording, arguments, limits, take)
         return (piece for _, pieces in pieces_of(*taken[0]) for piece in pieces)
 
+    def _joint_bytes(self, outputs: Sequence[torch.Tensor], arguments: Arguments) -> int:
+        """Return the bytes of the derivatives that are put together from those of the parts of complex outputs."""
+        inputs, wanted = arguments.leaves, self._wanted(None, arguments)
+        blocks = chain(*(blocks_of(wanted, order, len(inputs)) for order in self._orders))
+        entries = sum(prod(inputs[number].numel() for number in block) for block in blocks)
+        return entries * sum(output.nbytes for output in outputs if output.is_complex())
+
     def _put_together(
         self,
         emit: Emit,
@@ -242,11 +250,14 @@ class Transform:
         self, recording: Recording, arguments: Arguments, limits: Limits | None = None, run: Run | None = None
     ) -> Evaluation:
         """Compute the derivatives of what was recorded, or let them be computed by what is given to run the plan."""
-        options, (output, _) = self._options, tree_unflatten(recording.leaves, recording.spec)
+        options, (output, (_, returned)) = self._options, tree_unflatten(recording.leaves, recording.spec)
         count, out = tree_flatten(output)[1].num_leaves, options.out
+        limits = limits or options.limits
         if out is not None and run is None:
             limits = out.limits(options.limits, arguments.leaves[0].device)
             run = partial(out.written, identity_of(f"{options.name} of {_name(self._f)}", recording))
+        if limits.max_bytes is not None and returned is not None and not options.compact:
+            limits = limits._replace(made_after=self._joint_bytes(tree_flatten(returned)[0], arguments))
         evaluation = evaluate(
             recording,
             arguments.leaves,
@@ -254,7 +265,7 @@ class Transform:
             self._wanted(output, arguments),
             compact=options.compact,
             strategy=options.strategy,
-            limits=limits or options.limits,
+            limits=limits,
             run=run,
         )
         return evaluation if out is None else evaluation._replace(emit=without_memory)
@@ -305,7 +316,7 @@ class Transform:
             return output, (aux, None)
         if options.out is not None:
             refuse(options.name, "out", "a complex output of f", "real ones", "Return torch.view_as_real(y).")
-        if not options.compact:
+        if options.holomorphic:
             check_unlimited(options.name, options.limits.max_bytes)
         return taken_apart(output), (aux, output)
 

@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 import hofunc
 from hofunc.run import cache
 from tests.cases import rand
 from tests.checks import assert_equal, refused
+from verification.memory import SLACK, stated, taken
 from verification.oracles import nested_reverse
 
 Function = Callable[..., Any]
@@ -184,7 +186,7 @@ def test_refusals(device: torch.device) -> None:
         (lambda: hofunc.hod(torch.mul, 1, (0, 1), holomorphic=True)(z, z.real), "an input", "dtype torch.float64"),
         (lambda: hofunc.hessian(f, layout="compact", holomorphic=True), "holomorphic=True", "layout='compact'"),
         (lambda: hofunc.hessian(f, holomorphic=1), "holomorphic", "got 1"),  # type: ignore[arg-type]
-        (lambda: hofunc.hessian(f, max_bytes=10**9)(z), "max_bytes", "complex output"),
+        (lambda: hofunc.hessian(f, holomorphic=True, max_bytes=10**9)(z), "max_bytes", "holomorphic=True"),
     ):
         refused(call, hofunc.ArgumentError, *parts)
     refused(lambda: hofunc.hessian(f)(z.to_sparse()), hofunc.UntracedError, "torch.sparse_coo")
@@ -192,6 +194,28 @@ def test_refusals(device: torch.device) -> None:
     graph = hofunc.hessian(f, holomorphic=True).plan(z).to_fx
     refused(graph, hofunc.UnsupportedOpError, "holomorphic=True")
     assert_equal(hofunc.hessian(f).plan(z).to_fx()(z)[0], hofunc.hessian(f)(z))
+
+
+@pytest.mark.parametrize("rows", [True, False])
+@pytest.mark.parametrize("argnums", [0, (0, 1)])
+def test_memory_is_kept_to(argnums: Any, rows: bool, device: torch.device) -> None:
+    z, w = numbers(device, 40), rand(device, 40)
+
+    def f(z: Tensor, w: Tensor) -> Tensor:
+        return (z * w).exp() * z.conj() if rows else ((z * w)[:, None] * z.conj()).tanh().sum(0)
+
+    expected = hofunc.jacobian(f, argnums)(z, w)
+    least = stated(hofunc.jacobian(f, argnums, max_bytes=1), z, w)
+    for transform in (hofunc.jacobian(f, argnums, max_bytes=least), hofunc.jacobian(f, argnums, max_bytes=2 * least)):
+        for got, wanted in zip(tree_leaves(transform(z, w)), tree_leaves(expected), strict=True):
+            assert_equal(got, wanted)
+    call = hofunc.jacobian(f, argnums, max_bytes=least)
+    if device.type == "cpu":
+        assert taken(lambda: call(z, w)) <= 1.03 * least + SLACK
+    plan = hofunc.jacobian(f, argnums, max_bytes=least).plan(z, w)
+    assert plan.peak_bytes <= least
+    if device.type == "cpu":
+        assert taken(lambda: plan(z, w)) <= 1.03 * plan.peak_bytes + SLACK
 
 
 def test_hodcheck(device: torch.device) -> None:

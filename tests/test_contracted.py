@@ -422,9 +422,54 @@ def test_max_bytes(device: torch.device) -> None:
         einsum(field, pattern, max_bytes=100)(x)
 
 
-def test_rows_that_are_summed_are_not_chunked(device: torch.device) -> None:
+MIXING: dict[str, tuple[Any, int]] = {
+    "a derivative": (", i j, k l -> i j k l", 0),
+    "with its axes in another order": (", i j, k l -> k j l i", 0),
+    "a diagonal": (", i j, i j -> j i", 0),
+    "by a vector": (", i j, k l, k l -> i j", 1),
+    "along one axis": (", i j, i l -> j l", 0),
+    "at a place": (", 1 j, k 0 -> j k", 0),
+    "of order 3": (", i j, k l, m n, m n -> i j k l", 1),
+    "several": (("->", ", i j -> i j", ", i j, i j ->", ", i j, k l -> i k"), 0),
+    "named as others are inside": (", row j, k l -> row j k l", 0),
+}
+
+
+@pytest.mark.parametrize("name", MIXING)
+def test_chunks_of_coordinates(name: str, device: torch.device) -> None:
+    def f(x: Tensor) -> Tensor:
+        return (x.flatten()[:, None] * x.flatten()).tanh().sum() ** 2
+
+    x, v = rand(device, 2, 2), rand(device, 2, 2, seed=1)
+    pattern, count = MIXING[name]
+    operands: Any = (v,) * count
+    whole = einsum(f, pattern)(x, operands=operands)
+    plan = einsum(f, pattern, chunk_size=2).plan(2 * x, operands=operands)
+    assert_equal(plan(x, operands=operands), whole)
+    assert " of 2 coordinates" in plan.explain()
+
+
+def test_chunks_of_coordinates_of_several_tensors_and_outputs(device: torch.device) -> None:
+    def f(p: dict[str, Tensor]) -> Tensor:
+        return torch.outer(p["a"].sin() * p["b"].sum(), p["b"][0]).exp().sum(1)
+
+    p = {"a": rand(device, 4), "b": rand(device, 2, 3, seed=1)}
+    for pattern, operands in (("o, *p, *q -> o *p *q", ()), ("o, *p, *q, *q -> *p o", (p,)), ("o, *p, *p -> o", ())):
+        whole, chunked = (einsum(f, pattern, chunk_size=size)(p, operands=operands) for size in (None, 2))
+        assert_equal(chunked, whole)
     with pytest.raises(hofunc.ArgumentError, match="chunk_size"):
-        einsum(field, "b, b i, b j -> i j", chunk_size=2)(rand(device, ROWS, 3))
+        einsum(lambda p: f(p).sum(), ", *p, *p ->", chunk_size=2)(p)
+
+
+def test_memory_of_a_function_that_mixes_rows_is_kept_to(device: torch.device) -> None:
+    a, x, v = rand(device, 200, 20), rand(device, 20, seed=1), rand(device, 20, seed=2)
+    pattern = ", i, j, k, k -> i j"
+    third = einsum(lambda x: (a @ x).sin().square().sum() ** 2, pattern)
+    plan = third.plan(x, operands=(v,))
+    limit = plan.peak_bytes // 3
+    limited = einsum(lambda x: (a @ x).sin().square().sum() ** 2, pattern, max_bytes=limit).plan(x, operands=(v,))
+    assert limited.peak_bytes <= limit
+    assert_equal(limited(x, operands=(v,)), plan(x, operands=(v,)))
 
 
 # What is refused.

@@ -86,6 +86,18 @@ def test_leaves_of_pytrees() -> None:
     assert apart.nests == (-1, 0, 1)  # without a star every leaf stands for itself
 
 
+def test_what_is_the_same_for_all_leaves_is_told_once() -> None:
+    shapes = [(size,) for size in range(1, 7)]
+    p, v = tree(0, *shapes), tree(6, *shapes)
+    found = meaning(", *p, *q, *q -> *p", tree(0, ()), p, p, operands=(v,))
+    assert len({id(contraction.slots[1]) for (contraction,) in found.results}) == 1
+    mixed = tree(6, *[(4, *shape) for shape in shapes])
+    found = meaning("b, *p, *q, b *q -> *p", tree(0, (4,)), p, p, operands=(mixed,))
+    for (contraction,) in found.results:
+        directions = [indices for _, indices in contraction.slots[1]]
+        assert contraction.operands == tuple([(6 + leaf, ("b", *axes)) for leaf, axes in enumerate(directions)])
+
+
 def test_operands_have_no_places() -> None:
     with pytest.raises(hofunc.ArgumentError, match="a number in an operand"):
         meaning("b, b i, 0 -> b", tree(0, (4,)), tree(0, (4, 3)), operands=(tree(1, (3,)),))

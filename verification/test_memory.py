@@ -22,12 +22,17 @@ from verification.memory import (
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        (name, dtype)
+        for name in FUNCTIONS
+        for dtype in (torch.float64, torch.float32)
+        if dtype == torch.float64 or name != "a convolution"  # which oneDNN lays out by the machine's vectors
+    ],
+)
 def test_what_is_said(name: str, dtype: torch.dtype, strategy: str) -> None:
     f, shape, order = FUNCTIONS[name]
-    if name == "a convolution" and dtype == torch.float32:
-        pytest.skip("oneDNN lays out by the machine's vectors")
     x = drawn(*shape).to(dtype)
     for size in (None, 30) if name in IN_ROWS else (None,):
         assert_takes_what_it_says(hofunc.hod(f, order, layout="compact", strategy=strategy, chunk_size=size), x)

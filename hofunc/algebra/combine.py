@@ -1,16 +1,17 @@
 """Sums of terms: which terms of a block can be added into one, and how."""
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any
 
-from hofunc.algebra.labels import Axes, Bindings, Label, Segment, full, labels_of
-from hofunc.algebra.operators import Selection, is_reading, selections_of
+from hofunc.algebra.labels import Axes, Axis, Bindings, Label, Segment, full, labels_of
+from hofunc.algebra.operators import Indices, is_reading, selections_of
 from hofunc.algebra.term import Factor, Term, pattern, relabelled, renamed, span, visible
 
 
 def grouped(terms: Iterable[Term]) -> list[list[Term]]:
     """Group terms whose axes are equal up to names, each group relabelled to the names of its first term.
 
-    Terms of a group have the same selections, if they have any.
+    Terms of a group read at the same selections or indices, if they read at any.
     """
     return _alike(terms, _structure, _labels)
 
@@ -39,25 +40,32 @@ def _alike(
 
 
 def _structure(term: Term) -> Hashable:
-    """Return a key that terms share if they have equal axes and selections, up to the names of the labels."""
+    """Return a key that terms share if they have equal axes, and read at the same, up to the names of the labels."""
     factors = _reading_factors(term)
     every = term._replace(slots=(*term.slots, *(factor.axes for factor in factors)))
-    return tuple([factor.source for factor in factors]), pattern(every)
+    return tuple([_named(factor.source) for factor in factors]), pattern(every)
+
+
+def _named(source: Any) -> Hashable:
+    """Return what two sources share that read at the same: tensors of indices are known by their identity."""
+    return id(source.tensor) if isinstance(source, Indices) else source
 
 
 def _labels(term: Term) -> list[Label]:
-    """Return the labels of the axes of a term, and then those of its selections."""
+    """Return the labels of the axes of a term, and then those of what it reads at."""
     return [*dict.fromkeys((*visible(term), *labels_of(*(factor.axes for factor in _reading_factors(term)))))]
 
 
 def _reading_factors(term: Term) -> list[Factor]:
-    """Return the factors of selections, in the order in which the term's axes have what they read from."""
+    """Return the factors that read axes at indices, in the order in which the term's axes have what they read from."""
     order = {label: place for place, label in enumerate(visible(term))}
 
-    def place(selection: Selection) -> int:
-        return min([order.get(label, len(order)) for label in labels_of((selection.target,))], default=0)
+    def place(read: tuple[Axis, Factor]) -> int:
+        return min([order.get(label, len(order)) for label in labels_of((read[0],))], default=0)
 
-    return [selection.factor for selection in sorted(selections_of(term), key=place)]
+    found = [(selection.target, selection.factor) for selection in selections_of(term)]
+    found += [(factor.axes[0], factor) for factor in term.factors if isinstance(factor.source, Indices)]
+    return [factor for _, factor in sorted(found, key=place)]
 
 
 def cover(term: Term) -> Term:

@@ -130,6 +130,15 @@ def has_rows(value: Any) -> bool:
     return False
 
 
+def distinct(value: Any) -> Any:
+    """Replace every extent of rows in nested tuples by what is unlike an int, and unlike extents of other factors."""
+    if type(value) is int:
+        return value
+    if isinstance(value, Rows):
+        return Rows, int(value), value.factor
+    return tuple(map(distinct, value)) if has_rows(value) else value
+
+
 def plain(value: Any) -> Any:
     """Replace every extent of nested tuples by an int that knows no rows."""
     if isinstance(value, Rows):

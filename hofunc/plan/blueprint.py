@@ -22,7 +22,7 @@ from hofunc.plan.cost import Cost, cost_of
 from hofunc.plan.memory import bytes_of
 from hofunc.plan.program import Builder, Part, Program, Register, memory_of
 from hofunc.plan.rows import number_of_rows, unmarked
-from hofunc.plan.selections import entries_of, indices
+from hofunc.plan.selections import core_and_reads
 from hofunc.plan.tracing import traced
 from hofunc.plan.wanted import Chosen, Contractions, Wanted, blocks_of, orders_of
 from hofunc.rules.lower import Lowered
@@ -73,11 +73,13 @@ class Limits(NamedTuple):
         chunk_size: How many rows to run at a time; None for as many as are best.
         max_bytes: How much memory may be held at once; None for any.
         in_pieces: Whether results are handed over as they are computed, some coordinates at a time, and not held.
+        made_after: Bytes of what is made of the results of the plan after it, and beside these.
     """
 
     chunk_size: int | None = None
     max_bytes: int | None = None
     in_pieces: bool = False
+    made_after: int = 0
 
 
 def result_bytes(made: Blueprint) -> int:
@@ -271,8 +273,7 @@ def _placed(builder: Builder, output: int, term: Term, outputs: dict[Register, i
     if not selections_of(term):
         factors = [Factor(place(cast(builder, output, source)), axes) for source, axes in term.factors]
         return term._replace(factors=tuple(factors))
-    entries = entries_of(builder, term)
-    core = Factor(place(cast(builder, output, entries.core.tensor)), each(entries.core.labels))
-    reads = [(selection.target, indices(builder, selection)) for selection in selections_of(term)]
+    tensor, reads = core_and_reads(builder, term)
+    core = Factor(place(cast(builder, output, tensor.tensor)), each(tensor.labels))
     found = [Factor(Indices(place(index.tensor)), (target, *each(index.labels))) for target, index in reads]
     return term._replace(factors=(core, *found))

@@ -83,34 +83,36 @@ def _next(operators: Sequence[Factor], shown: Collection[Label], spreading: int 
 def _built(operators: Sequence[Factor], shown: Collection[Label], small: int) -> int:
     """Return the place of the operator of which to build the matrix: the last, but for selections that could stay."""
     for place in reversed(range(len(operators))):
-        selection = selection_of(operators[place])
-        if selection is None or entries_of_matrix(selection) <= small or not can_stay(selection, shown):
+        if _large(operators[place], shown, small) is None:
             return place
     return len(operators) - 1
 
 
 def _spreads(operator: Factor, shown: Collection[Label], small: int) -> bool:
     """Tell whether an operator adds few elements to their places among many, of which most stay zero."""
+    selection = _large(operator, shown, small)
+    return selection is not None and extent(selection.target) > extent(selection.read)
+
+
+def _large(operator: Factor, shown: Collection[Label], small: int) -> Selection | None:
+    """Return the selection that an operator is, if it could stay and its matrix is not small; None otherwise."""
     selection = selection_of(operator)
     if selection is None or entries_of_matrix(selection) <= small or not can_stay(selection, shown):
-        return False
-    return extent(selection.target) > extent(selection.read)
+        return None
+    return selection
 
 
 def _staying(operators: Sequence[Factor], shown: Collection[Label], small: int) -> list[Selection]:
     """Return the operators that stay beside the tensor of a term: all of them, if all are selections that can.
 
-    Where the matrices of all are small, it takes less to multiply by them. The selections are in the order of the
-    labels that are visible, so that terms of one structure look alike.
+    Where the matrices of all are small, it takes less to multiply by them.
     """
     found = [selection for operator in operators if (selection := selection_of(operator)) is not None]
     targets = labels_of(tuple([selection.target for selection in found]))
     indexed = {*labels_of(*(selection.indexed for selection in found))}
     is_apart = len({*targets}) == len(targets) and indexed.isdisjoint(targets)
     can = is_apart and len(found) == len(operators) and all(can_stay(selection, shown) for selection in found)
-    can = can and not all(entries_of_matrix(selection) <= small for selection in found)
-    order = {label: place for place, label in enumerate(shown)}
-    return sorted(found, key=lambda selection: order[labels_of((selection.target,))[0]]) if can else []
+    return found if can and any(entries_of_matrix(selection) > small for selection in found) else []
 
 
 def _multiplied(builder: Builder, operator: Factor, operands: list[Labelled], needed: set[Label]) -> list[Labelled]:

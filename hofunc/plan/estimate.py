@@ -7,9 +7,10 @@ strategy that needs least is planned first, and one that cannot be the better on
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
-from math import comb, inf, prod
+from math import inf, prod
 from typing import NamedTuple
 
+from hofunc.algebra import packed
 from hofunc.algebra.extents import Rows
 from hofunc.algebra.labels import labels_of
 from hofunc.algebra.partitions import Key
@@ -140,13 +141,13 @@ class _Extents:
         """Return how many coefficients of an order a node has."""
         if self.asked.are_chosen:
             return len(self._chosen(node, order))
-        return comb(self.depends[node].bit_count() + order - 1, order)
+        return packed.count(self.depends[node].bit_count(), order)
 
     def coefficient(self, node: int, order: int) -> int:
         """Return the entries of the packed coefficients of a node."""
         sizes, times, directions = self._of(node)
         if not self.asked.are_chosen:
-            return times * sizes[node] * comb(directions + order - 1, order)
+            return times * sizes[node] * packed.count(directions, order)
         return times * sizes[node] * sum(_packed(key, sizes, directions) for key in self._chosen(node, order))
 
     def _chosen(self, node: int, order: int) -> list[Key]:
@@ -165,7 +166,7 @@ class _Extents:
         if self.asked.are_chosen:
             keys = [key for key in self._chosen(node, order) if self.asked.has(key)]
             return times * width * sum(prod([min(sizes[each], directions) for each in key]) for key in keys)
-        return times * width * (directions**2 if order == 2 else comb(directions + order - 1, order))
+        return times * width * (directions**2 if order == 2 else packed.count(directions, order))
 
     def block(self, key: Key) -> int:
         """Return the entries of a block by some nodes."""
@@ -175,7 +176,7 @@ class _Extents:
 
 def _packed(key: Key, sizes: Sequence[int], most: int) -> int:
     """Return the entries of the packed slots of a key, of variables that have some sizes, and count most at most."""
-    return prod([comb(min(sizes[variable], most) + n - 1, n) for variable, n in Counter(key).items()])
+    return prod([packed.count(min(sizes[variable], most), n) for variable, n in Counter(key).items()])
 
 
 def _of_directions(extents: _Extents, *, is_mixed: bool) -> Estimate:

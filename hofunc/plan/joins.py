@@ -20,8 +20,8 @@ from hofunc.plan.operators import masked_by
 from hofunc.plan.program import Builder, Register
 from hofunc.plan.selections import entries_of
 from hofunc.plan.values import go_by, places_read
-from hofunc.scatter import added, size_of, values
-from hofunc.views import Labelled, aligned, each
+from hofunc.scatter import Position, added, places_of, ranges, size_of, values
+from hofunc.views import Labelled, aligned, each, run_now
 
 SPARSE = 2  # how many times as many entries a dense tensor has as a sparse one at least; zero for any number
 PAIR = 8  # entries of a product of matrices that take as long as one of a pair
@@ -172,7 +172,7 @@ def _paired(
     if count < 2 or (SPARSE and not is_sparse):
         return None
     pair = Label(count)
-    first, second = _pairs(one.indices.reshape(-1), other.indices.reshape(-1), counts[1], count)
+    first, second = _pairs(one.indices.reshape(-1), other.indices.reshape(-1), counts[1])
     places = {one.target: one.indices.reshape(-1)[first]}
     for selection, flat in ((one, first), (other, second)):
         sizes = [label.size for label in selection.read]
@@ -195,15 +195,11 @@ def _spread(selection: Known, found: Mapping[int, Known], shown: Collection[Labe
     return prod(own) * prod(beside)
 
 
-def _pairs(
-    one: torch.Tensor, other: torch.Tensor, counts: torch.Tensor, count: int
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _pairs(one: torch.Tensor, other: torch.Tensor, counts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the places of all pairs of equal elements of two tensors; how often each is in the second is given."""
-    order, each_one = other.argsort(stable=True), counts[one]
-    first = torch.arange(len(one), device=one.device).repeat_interleave(each_one)
+    first, within = ranges(counts[one])
     starts = counts.cumsum(0) - counts
-    within = torch.arange(count, device=one.device) - (each_one.cumsum(0) - each_one)[first]
-    return first, order[starts[one[first]] + within]
+    return first, other.argsort(stable=True)[starts[one[first]] + within]
 
 
 def _substituted(
@@ -335,10 +331,6 @@ def _rows(builder: Builder, term: Term, runs: Sequence[Label], rest: Sequence[La
 
 def _flat(found: Sequence[Known], runs: Sequence[Label], targets: Sequence[Label]) -> torch.Tensor:
     """Return the places of entries, which run over some labels, among those of the targets."""
-    total = torch.zeros((), dtype=torch.long, device=found[0].indices.device)
-    for selection in found:
-        shape = [label.size if label in selection.read else 1 for label in runs]
-        order = [selection.read.index(label) for label in runs if label in selection.read]
-        stride = size_of(targets[targets.index(selection.target) + 1 :])
-        total = total + selection.indices.permute(order).reshape(shape) * stride
-    return total.expand([label.size for label in runs]).reshape(-1)
+    known = {one.target: Position(Labelled(one.indices, one.read)) for one in found}
+    strides = [(label, size_of(targets[place + 1 :])) for place, label in enumerate(targets)]
+    return places_of(run_now, found[0].indices, known, runs, strides)

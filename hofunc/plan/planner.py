@@ -293,10 +293,13 @@ def _kept(
     plans: Sequence[Blueprint], lowered: Lowered, wanted: Wanted, compact: bool, limits: Limits, peak: Peak
 ) -> list[Blueprint]:
     """Return the plans that keep to the limits, by columns if none does otherwise and that can be."""
-    if compact or isinstance(wanted, Contractions) or any(_fits(made, limits, peak) for made in plans):
+    is_contracted = isinstance(wanted, Contractions)
+    if compact or (is_contracted and limits.in_pieces) or any(_fits(made, limits, peak) for made in plans):
         return _within(plans, limits, peak)
     whole = min(plans, key=_seconds)
-    ways = Columns.of(lowered, whole)
+    ways = Columns.of(lowered, whole, wanted)
+    if not ways and is_contracted and whole.dense:
+        return _within(plans, limits, peak)
     if not ways:  # there is nothing to take apart
         return _within(plans, limits._replace(chunk_size=None, in_pieces=False), peak)
     if not limits.in_pieces and limits.max_bytes is not None and result_bytes(whole) > limits.max_bytes:

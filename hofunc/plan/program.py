@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from hofunc.algebra.extents import distinct
 from hofunc.algebra.labels import Axes, shape_of
 from hofunc.algebra.term import Term
 from hofunc.errors import InternalError
@@ -113,10 +114,12 @@ class Builder:
     def emit(self, function: Callable | Call, *args: Any) -> Register:
         """Return the register of function(*args), which is computed once however often it is asked for.
 
+        An extent of rows is told from one that is as large, so that a program that has both can be taken apart.
+
         Raises:
             TooManyStepsError: There is no leave for another step.
         """
-        key = (function, args)
+        key = distinct((function, args))
         register = self._known.get(key)
         if register is None:
             self.spend()
@@ -202,7 +205,7 @@ class Builder:
             return register if node.dtype.is_floating_point else self.emit(torch.Tensor.to, register, self.dtype)
         if not isinstance(source, Call):
             raise InternalError(f"hofunc.plan: unknown source {source}", got=str(type(source)), expected="a tensor")
-        key = type(source), source
+        key = type(source), distinct(source)
         if key not in self._called:
             self._called[key] = register = self.call(source)
             is_bool = isinstance(source, Mask) and not isinstance(source, Weights)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from hofunc.algebra.compose import compose
-from hofunc.algebra.extents import Rows
+from hofunc.algebra.extents import distinct
 from hofunc.algebra.labels import Axes, Label
 from hofunc.algebra.operators import Delta, Map
 from hofunc.algebra.term import Factor, Term
@@ -286,11 +286,6 @@ def _pattern(term: Term) -> Hashable:
             for label, start, extent in axis:
                 if label is not None and label not in numbers:
                     numbers[label] = len(numbers)
-                    found += "new", _size(label.size)
-                found += numbers[label], _size(start), _size(extent)
+                    found += "new", distinct(label.size)
+                found += numbers[label], distinct(start), distinct(extent)
     return tuple(found)
-
-
-def _size(size: int) -> Hashable:
-    """Return a size so that one that is proportional to the number of rows is unlike any other."""
-    return size if type(size) is int else (int(size), size.factor if isinstance(size, Rows) else 0)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 import torch
 
 from hofunc import scatter
-from hofunc.algebra.labels import Label, labels_of, shape_of
+from hofunc.algebra.labels import Axis, Label, labels_of, shape_of
 from hofunc.algebra.operators import Selection, selection_of, selections_of
 from hofunc.algebra.term import Term, visible
 from hofunc.plan.operators import one_like, transformed
@@ -103,11 +103,20 @@ def solid(builder: Builder, terms: Sequence[Term], shown: Sequence[Label]) -> La
 
 def entries_of(builder: Builder, term: Term) -> Entries:
     """Return the entries of a contracted term, and the indices that its selections read."""
+    core, reads = core_and_reads(builder, term)
+    return Entries(term.coefficient, core, positions(reads))
+
+
+def core_and_reads(builder: Builder, term: Term) -> tuple[Labelled, list[tuple[Axis, Labelled]]]:
+    """Return the tensor of a contracted term as its selections read it, and the axes that they read with the indices.
+
+    It is one where the term has none.
+    """
     found = selections_of(term)
     core = tensor_of(term) or Labelled(builder.emit(one_like, builder.like()), ())
     for selection in found:
         core = _read(builder, core, selection)
-    return Entries(term.coefficient, core, positions((each.target, indices(builder, each)) for each in found))
+    return core, [(selection.target, indices(builder, selection)) for selection in found]
 
 
 def indices(builder: Builder, selection: Selection) -> Labelled:

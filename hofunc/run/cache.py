@@ -17,7 +17,7 @@ import torch
 from hofunc.graph.identity import is_fake
 from hofunc.graph.node import Graph
 from hofunc.options import cache_bytes, fallback, planning
-from hofunc.plan.blueprint import Blueprint, Limits, zero_bytes
+from hofunc.plan.blueprint import Blueprint, Limits, result_bytes, zero_bytes
 from hofunc.plan.memory import bytes_of, memory_of
 from hofunc.plan.planner import STEP_SECONDS, plan, quickly
 from hofunc.plan.wanted import Wanted, highest
@@ -191,8 +191,9 @@ def _made(graph: Graph, values: Sequence[torch.Tensor], asked: _Asked, spots: tu
         lowered = lowered._replace(origins=origins)
 
     def needs(made: Blueprint) -> int:
-        is_held = not asked.compact and not asked.limits.in_pieces
-        return made.run_cost.peak_bytes + (zero_bytes(made, asked.wanted) if is_held else 0)
+        zeros = 0 if asked.compact or asked.limits.in_pieces else zero_bytes(made, asked.wanted)
+        after = asked.limits.made_after and asked.limits.made_after + result_bytes(made)
+        return max(made.run_cost.peak_bytes, after) + zeros
 
     def peak(made: Blueprint) -> int:
         return asked.beside + needs(made)

@@ -69,7 +69,7 @@ def check_room(made: Blueprint, needed: int, wanted: Wanted, *, compact: bool) -
 def _remedies(made: Blueprint, free: int, wanted: Wanted, *, compact: bool) -> Iterator[str]:
     """Yield what would fit."""
     if compact or isinstance(wanted, Contractions):
-        yield "Take fewer rows at a time, or max_bytes, which does so where rows are independent."
+        yield "Take fewer rows at a time, or max_bytes, which takes fewer rows or coordinates where that is possible."
         return
     results = result_bytes(made) + zero_bytes(made, wanted)
     if results <= free:

@@ -2,21 +2,19 @@
 
 from collections.abc import Sequence
 from itertools import permutations
-from math import comb, prod
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
 
 from hofunc.algebra.labels import Axes, Label, extent, shape_of
+from hofunc.algebra.packed import count
 from hofunc.algebra.term import Term
 from hofunc.errors import ArgumentError
+from hofunc.scatter import ranges
+from hofunc.structured.product import along
 from hofunc.structured.slots import without_indices
 from hofunc.structured.sums import core_or_one
-
-
-def count(n: int, order: int) -> int:
-    """Return how many different entries a symmetric tensor has of an order, with n indices along every axis."""
-    return comb(n + order - 1, order) if n else int(order == 0)
 
 
 def multisets(n: int, order: int, device: torch.device) -> list[torch.Tensor]:
@@ -29,10 +27,7 @@ def multisets(n: int, order: int, device: torch.device) -> list[torch.Tensor]:
     places = [torch.arange(n, device=device)]
     for _ in range(order - 1):
         last = places[-1]
-        repeats = n - last
-        number = torch.arange(last.numel(), device=device).repeat_interleave(repeats)
-        starts = repeats.cumsum(0) - repeats
-        step = torch.arange(number.numel(), device=device) - starts[number]
+        number, step = ranges(n - last)
         places = [*(place[number] for place in places), last[number] + step]
     return places
 
@@ -62,14 +57,10 @@ class _Found(NamedTuple):
 
     def note(self, axes: Axes, index: torch.Tensor) -> None:
         """Take note of the index along axes that are one after the other, flat, at all places."""
-        for segment in reversed([segment for axis in axes for segment in axis]):
-            place, index = index.remainder(segment.extent), index.div(segment.extent, rounding_mode="floor")
-            label, size = segment.label, 1 if segment.label is None else segment.label.size
-            if size < segment.extent:
-                place = place - segment.start
-                self.masks.append((place >= 0) & (place < size))
-                place = place.clamp(0, max(size - 1, 0))
-            if label is None or size == 1:
+        for label, place, mask in along(tuple([segment for axis in axes for segment in axis]), index):
+            if mask is not None:
+                self.masks.append(mask)
+            if label is None or label.size == 1:
                 continue
             if label in self.indices:
                 self.masks.append(self.indices[label] == place)

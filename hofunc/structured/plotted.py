@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hofunc.errors import ArgumentError
+from hofunc.scatter import flattened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,11 +34,8 @@ def magnitudes(entries: torch.Tensor, output: int, slots: Sequence[int], most: i
     shape, sizes, places = tuple(entries.shape), [], []
     for group in (first, last):
         size = prod(shape[group])
-        flat = torch.zeros_like(entries.indices()[0] if entries.dim() else entries.values(), dtype=torch.long)
-        for extent, index in zip(shape[group], entries.indices()[group], strict=True):
-            flat = flat * extent + index
         sizes.append(min(size, most))
-        places.append(flat * sizes[-1] // max(1, size))
+        places.append(flattened(entries.indices()[group], shape[group]) * sizes[-1] // max(1, size))
     found = entries.values().abs().double()
     zeros = torch.zeros(prod(sizes), dtype=torch.double, device=found.device)
     largest = zeros.scatter_reduce(0, places[0] * sizes[1] + places[1], found, "amax").reshape(sizes)

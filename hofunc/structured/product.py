@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from hofunc.algebra.labels import Label, extent, full, labels_of
+from hofunc.algebra.labels import Axis, Label, extent, full, labels_of
 from hofunc.algebra.operators import DELTA, Indices
 from hofunc.algebra.term import Factor, Term, visible
 from hofunc.views import Labelled, aligned, each, permuted, read, run_now
@@ -85,18 +85,28 @@ def _places(term: Term, masks: list[Labelled]) -> Iterator[tuple[Label, Labelled
         if isinstance(factor.source, Indices):
             target, *own = factor.axes
             index = read(run_now, factor.source.tensor, tuple(own))
-            for number, segment in reversed([*enumerate(target)]):
-                place = index
-                if number > 0:
-                    place = index._replace(tensor=index.tensor.remainder(segment.extent))
-                    index = index._replace(tensor=index.tensor.div(segment.extent, rounding_mode="floor"))
-                size = 1 if segment.label is None else segment.label.size
-                if size < segment.extent:
-                    place = place._replace(tensor=place.tensor - segment.start)
-                    masks.append(place._replace(tensor=(place.tensor >= 0) & (place.tensor < size)))
-                    place = place._replace(tensor=place.tensor.clamp(0, max(size - 1, 0)))
-                if segment.label is not None and size > 1:
-                    yield segment.label, place
+            for label, place, mask in along(target, index.tensor):
+                if mask is not None:
+                    masks.append(index._replace(tensor=mask))
+                if label is not None and label.size > 1:
+                    yield label, index._replace(tensor=place)
+
+
+def along(axis: Axis, index: torch.Tensor) -> Iterator[tuple[Label | None, torch.Tensor, torch.Tensor | None]]:
+    """Yield, for an index along a merged axis, that of the label of each segment, and where there is one if not always.
+
+    The last segment, which varies fastest, comes first.
+    """
+    for number, segment in reversed([*enumerate(axis)]):
+        place, mask = index, None
+        if number > 0:
+            place, index = index.remainder(segment.extent), index.div(segment.extent, rounding_mode="floor")
+        size = 1 if segment.label is None else segment.label.size
+        if size < segment.extent:
+            place = place - segment.start
+            mask = (place >= 0) & (place < size)
+            place = place.clamp(0, max(size - 1, 0))
+        yield segment.label, place, mask
 
 
 def _equal(left: Labelled, right: Labelled) -> Labelled:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from hofunc.algebra.operators import Indices
+from hofunc.algebra.operators import Indices, sources
 from hofunc.algebra.term import Term
 from hofunc.structured.algebra import Structured
 
@@ -35,6 +35,12 @@ def table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str
 
     lines = [line("th", head), *(line("td", row) for row in rows)]
     return f"<table><caption>{escape(title)}</caption>{''.join(lines)}</table>"
+
+
+def nbytes_of(terms: Iterable[Term]) -> int:
+    """Return the bytes that the tensors of terms take, those of several terms once."""
+    tensors = {id(tensor): tensor for tensor in sources(terms)}
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
 
 
 def readable(nbytes: int) -> str:

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from hofunc.algebra.compose import tied
-from hofunc.algebra.labels import Axis, Label, labels_of
-from hofunc.algebra.operators import Indices, is_reading
+from hofunc.algebra.labels import Axis
+from hofunc.algebra.operators import is_reading
 from hofunc.algebra.term import Factor, Term, visible
-from hofunc.scatter import entries_of, size_of, solid
+from hofunc.scatter import Entries, entries_of, size_of, solid
 from hofunc.structured.product import multiplied
 from hofunc.structured.sums import summed
 from hofunc.views import Labelled, each, run_now
@@ -58,7 +58,7 @@ def _tied(term: Term, pairs: Sequence[tuple[int, int]], one: torch.Tensor) -> Te
 
     One that is read through indices is tied entry by entry, unless it has more of these than places for them.
     """
-    if is_reading(term) and size_of(_entries(term)) > size_of(visible(term)):
+    if is_reading(term) and size_of(_entries_of(term, one).labels(visible(term))) > size_of(visible(term)):
         term = without_indices(term, one)
     axes: list[tuple[Axis, Axis]] = []
     for left, right in pairs:
@@ -67,13 +67,8 @@ def _tied(term: Term, pairs: Sequence[tuple[int, int]], one: torch.Tensor) -> Te
     return None if tie is None else tie[0]
 
 
-def _entries(term: Term) -> dict[Label, None]:
-    """Return the labels of which a term has an entry for all their indices."""
-    read = [factor.axes for factor in term.factors if isinstance(factor.source, Indices)]
-    targets = {*labels_of(*(axes[:1] for axes in read))}
-    cores = (factor.axes for factor in term.factors if not isinstance(factor.source, Indices))
-    own = [label for label in visible(term) if label not in targets]
-    return dict.fromkeys((*own, *labels_of(*cores, *(axes[1:] for axes in read))))
+def _entries_of(term: Term, one: torch.Tensor) -> Entries:
+    return entries_of(term, Labelled(one, ()))
 
 
 def without_indices(term: Term, one: torch.Tensor) -> Term:
@@ -81,5 +76,5 @@ def without_indices(term: Term, one: torch.Tensor) -> Term:
     if not is_reading(term):
         return term
     shown = visible(term)
-    total = solid(run_now, one, [entries_of(term, Labelled(one, ()))], [*shown])
+    total = solid(run_now, one, [_entries_of(term, one)], [*shown])
     return term._replace(coefficient=1, factors=(Factor(total.tensor, each(total.labels)),))

@@ -1,44 +1,29 @@
 """Sums and multiples: terms of one pattern are added into one, and others stay beside each other."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 
+from hofunc.algebra.combine import grouped
 from hofunc.algebra.operators import Indices
-from hofunc.algebra.term import Factor, Term, pattern, relabelled, visible
+from hofunc.algebra.term import Factor, Term
 from hofunc.scatter import core_of
 from hofunc.views import Labelled, aligned, each, plus, run_now, times
 
 
 def summed(terms: Iterable[Term], one: torch.Tensor) -> tuple[Term, ...]:
     """Add terms whose axes are equal and read through the same indices; each has one core at most."""
-    groups: dict[Hashable, list[Term]] = {}
-    for term in terms:
-        if term.coefficient != 0:
-            groups.setdefault(_kind(term), []).append(term)
-    return tuple([_sum(group, one) if len(group) > 1 else group[0] for group in groups.values()])
-
-
-def _kind(term: Term) -> Hashable:
-    """Return a key that terms share if they differ in their cores and in the names of labels only."""
-    indices = [factor for factor in term.factors if isinstance(factor.source, Indices)]
-    return tuple([id(factor.source.tensor) for factor in indices]), pattern(_shown(term))
-
-
-def _shown(term: Term) -> Term:
-    """Return a term that shows the axes of its indices as well."""
-    indices = tuple([factor.axes for factor in term.factors if isinstance(factor.source, Indices)])
-    return term._replace(slots=(*term.slots, *indices))
+    groups = grouped([term for term in terms if term.coefficient != 0])
+    return tuple([_sum(group, one) if len(group) > 1 else group[0] for group in groups])
 
 
 def _sum(terms: Sequence[Term], one: torch.Tensor) -> Term:
-    """Add terms of one kind."""
+    """Add terms that differ in their cores only."""
     first, *others = terms
     total = core_or_one(first, one)
     total = total._replace(tensor=times(run_now, total.tensor, first.coefficient))
     for term in others:
-        names = dict(zip(visible(_shown(term)), visible(_shown(first)), strict=True))
-        core = core_or_one(relabelled(term, names), one)
+        core = core_or_one(term, one)
         labels = (*total.labels, *(label for label in core.labels if label not in total.labels))
         left, right = aligned(run_now, total, labels), aligned(run_now, core, labels)
         total = Labelled(plus(run_now, left, right, term.coefficient), labels)

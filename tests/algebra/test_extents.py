@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from hofunc.algebra.extents import Rows, UnevenError, plain, sized
+from hofunc.algebra.extents import Rows, UnevenError, distinct, plain, sized
 
 OPERATORS: list[Callable[[Any, Any], Any]] = [
     operator.mul,
@@ -164,3 +164,11 @@ def test_named_tuples_stay_what_they_are() -> None:
     assert plain(step) == Step((6, 2), "sum")
     assert type(plain(step)) is Step
     assert type(plain(step).shape[0]) is int
+
+
+def test_extents_of_rows_are_distinct_from_numbers_and_from_each_other() -> None:
+    same = (2, ("a", (Rows(4), 3)), None)
+    assert distinct(same) == distinct((2, ("a", (Rows(4), 3)), None))
+    others = ((2, ("a", (4, 3)), None), (2, ("a", (Rows(2, 2), 3)), None), (2, ("a", (Rows(4, None), 3)), None))
+    assert len({distinct(each) for each in (same, *others)}) == 4
+    assert distinct(others[0]) is others[0]

@@ -38,6 +38,25 @@ def test_columns_make_the_whole(name: str, order: int, device: torch.device) -> 
             assert transform(x).shape == expected.shape
 
 
+@pytest.mark.parametrize("order", [2, 3])
+@pytest.mark.parametrize(
+    ("f", "shape"),
+    [
+        (lambda x, a, b: (a @ (b @ (x @ a)) @ a @ (b @ (x @ a))).square(), (2, 2)),
+        (lambda x, a, b: torch.addmm(b, a, a @ (x @ b)).matmul(a @ (x @ b)).square(), (2, 2)),
+        (lambda x, a, b: ((a @ x).sin() @ (b @ x).T) ** 2, (2, 1)),
+    ],
+)
+def test_axes_may_be_as_long_as_there_are_coordinates(
+    f: Callable[..., Tensor], shape: tuple[int, ...], order: int, device: torch.device
+) -> None:
+    x, a, b = rand(device, *shape), rand(device, 2, 2, seed=1), rand(device, 2, 2, seed=2)
+    expected = nested_reverse(lambda x: f(x, a, b), order)(x)
+    for size in range(1, x.numel() + 1):
+        got = hofunc.hod(lambda x: f(x, a, b), order, chunk_size=size)(x)
+        assert relative_error(got, expected) < 1e-12
+
+
 def test_structures_and_aux_are_those_of_the_whole(device: torch.device) -> None:
     def f(p: dict[str, Tensor], n: int, *, shift: Tensor) -> tuple[Any, Any]:
         w = p["w"].T @ p["w"]

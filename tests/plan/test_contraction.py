@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 import hofunc
+from hofunc.plan.program import Builder
 from tests.cases import rand
 
 ROWS, WIDTH = 64, 48
@@ -60,3 +61,29 @@ def test_patterns_share_what_they_have_in_common(network: Callable, device: torc
     orders = tuple(f"b, {', '.join(['b 0'] * order)} -> b" for order in (1, 2, 3))
     together = hofunc.einsum(f, orders, strategy="forward").plan(x).flops
     assert together < 1.05 * hofunc.einsum(f, orders[-1], strategy="forward").plan(x).flops
+
+
+@pytest.mark.parametrize("shape", [(), (3, 3)])
+def test_planning_a_product_by_many_leaves_is_linear_in_these(
+    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch, device: torch.device
+) -> None:
+    steps: list[int] = []
+    spend = Builder.spend
+
+    def counted(builder: Builder) -> None:
+        steps[-1] += 1
+        spend(builder)
+
+    def chain(leaves: list[Tensor]) -> Tensor:
+        y = torch.ones_like(leaves[0])
+        for leaf in leaves:
+            y = (y @ leaf if shape else y * leaf).tanh()
+        return y.pow(2).sum()
+
+    monkeypatch.setattr(Builder, "spend", counted)
+    for count in (5, 10, 20):
+        steps.append(0)
+        leaves = [rand(device, *shape, seed=seed) for seed in range(count)]
+        hofunc.hvp(chain, strategy="reverse").plan(leaves, vector=leaves)
+    few, more, many = steps
+    assert many - more == 2 * (more - few)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from hofunc.algebra.extents import Rows
 from hofunc.errors import InternalError
 from hofunc.graph.node import Call, Ref
 from hofunc.plan.program import Builder, Memory, Program, Register, cut, memory_of
@@ -32,6 +33,16 @@ def test_what_is_asked_for_twice_is_computed_once(builder: Builder) -> None:
     assert builder.emit(torch.mm, x, x) is not builder.emit(torch.bmm, x, x)
     assert builder.emit(torch.sum, x, (0,)) is not builder.emit(torch.sum, x, (1,))
     assert builder.value(0) is x
+
+
+def test_an_extent_of_rows_is_unlike_one_that_is_as_large(builder: Builder) -> None:
+    x = builder.value(0)
+    one = builder.emit(torch.reshape, x, (Rows(3), 3))
+    assert builder.emit(torch.reshape, x, (Rows(3), 3)) is one
+    assert builder.emit(torch.reshape, x, (3, 3)) is not one
+    assert builder.emit(torch.reshape, x, (Rows(1, 3), 3)) is not one
+    called = builder.emit(Call(torch.reshape, (Ref(0), (Rows(3), 3))), x)
+    assert builder.emit(Call(torch.reshape, (Ref(0), (3, 3))), x) is not called
 
 
 def test_calls_are_merged_whatever_their_refs_are_called(builder: Builder) -> None:

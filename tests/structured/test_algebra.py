@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from torch import Tensor
@@ -121,7 +122,6 @@ def test_sums_and_multiples(name: str, order: int, device: torch.device) -> None
 
 
 def test_numbers_of_numpy() -> None:
-    numpy = pytest.importorskip("numpy")
     d = compact("elementwise", 2, torch.ones(4, 3))
     for number in (numpy.float64(3), numpy.float32(3), numpy.int64(3)):
         for got in (number * d, d * number):

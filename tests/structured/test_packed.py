@@ -8,7 +8,8 @@ import torch
 
 import hofunc
 from hofunc import ArgumentError, unpack
-from hofunc.structured.packed import count, multisets
+from hofunc.algebra.packed import count
+from hofunc.structured.packed import multisets
 from tests.cases import rand
 from tests.checks import Largest, assert_equal, refused
 from verification.oracles import nested_reverse

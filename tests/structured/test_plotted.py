@@ -36,7 +36,6 @@ def test_magnitudes(device: torch.device) -> None:
 
 
 def test_panels(device: torch.device) -> None:
-    pytest.importorskip("matplotlib")
     x = rand(device, 4, 3)
     d = hofunc.hessian(row, layout="compact")(x)
     figure = d.plot()
