@@ -138,6 +138,7 @@ __all__ = [
     "is_forward_mode_on",
     "is_functorch_wrapped_tensor",
     "is_torch_function_enabled",
+    "kernel_of",
     "keystr",
     "leave_vmap",
     "log_softmax",
@@ -188,6 +189,7 @@ set_data = vars(TensorBase)["data"].__set__  # what a mode of torch functions se
 # Of a storage or a random generator, what tells it from others, whichever Python object stands for it.
 identity_of: Callable[[Any], int] = attrgetter("_cdata")
 schema_of: Callable[[OpOverload], torch.FunctionSchema] = attrgetter("_schema")
+kernel_of: Callable[[OpOverload], Callable[..., Any]] = attrgetter("_op")  # what a call of it calls
 
 # The op of torch.cholesky, which torch 2.14 has no longer.
 CHOLESKY: tuple[OpOverload, ...] = tuple(

@@ -12,6 +12,7 @@ from hofunc.graph.identity import PLAIN, Place, check_class, check_elements, pla
 from hofunc.graph.layout import in_memory_order, layout_of, memory_order, restrided, within
 from hofunc.graph.node import CONSTANT, INPUT, Graph, Node, Ref, exact
 from hofunc.graph.spots import Spots
+from hofunc.graph.trail import NOTHING, Step, Trail
 from hofunc.internals import base_of, below_autograd, is_autograd_view
 
 _AS_STRIDED = torch.ops.aten.as_strided.default
@@ -46,9 +47,11 @@ class Ledger:
         aliases: Tensors that are known though no op returned them, or that stand in the graph as plain ones.
         detached: Nodes of aliases that autograd does not relate to what they share a storage with.
         spots: Where values lie, if the graph is computed again: what reads their memory is then no constant.
+        trail: What was recorded of the function before, as long as what is recorded is the same.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, trail: Trail = NOTHING) -> None:
+        self.trail = trail
         self.nodes: list[Node] = []
         self.values: list[torch.Tensor] = []
         self.tracked: dict[int, int] = {}
@@ -99,10 +102,20 @@ class Ledger:
         except RuntimeError:  # a nested tensor has none
             check_elements(value)
             raise
-        nodes.append(_new(Node, (index, op, args, kwargs, output, operands, shape, value.dtype, None, active)))
-        self.values.append(value)
+        self._append(_new(Node, (index, op, args, kwargs, output, operands, shape, value.dtype, None, active)), value)
         self.tracked[id(value)] = index
         return index
+
+    def _append(self, node: Node, value: torch.Tensor) -> None:
+        """Append a node with its value: the node of the trail, while it is equal to that."""
+        if self.trail is not NOTHING:
+            place, expected = len(self.nodes), self.trail.graph.nodes
+            if place < len(expected) and expected[place] == node:
+                node = expected[place]
+            else:
+                self.trail = NOTHING
+        self.nodes.append(node)
+        self.values.append(value)
 
     def index_of(self, value: torch.Tensor) -> int:
         """Return the node of a tensor, which becomes a constant if it is not a node yet.
@@ -244,8 +257,11 @@ class Ledger:
 
         A call that takes no tracked tensor only leaves what it returned among the untracked.
         """
-        tracked = self.tracked
+        tracked, nodes = self.tracked, self.nodes
         for op, args, kwargs, out in calls:
+            step = self.trail.steps.get(len(nodes))
+            if step is not None and op is step.op and not kwargs and self._goes_along(step, args, out):
+                continue
             if op is _DETACH and self._enter_detached(args[0], out):
                 continue
             operands: list[int] = []
@@ -269,6 +285,30 @@ class Ledger:
                 if isinstance(value, torch.Tensor) and id(value) not in tracked:  # an op may return its argument
                     check_class(value)
                     self.add(value, op, template, tuple(operands), keywords, place if several else None)
+
+    def _goes_along(self, step: Step, args: tuple, out: Any) -> bool:
+        """Append the node of a call if it does what is expected; tells whether it does."""
+        tracked = self.tracked
+        if len(args) != step.count:
+            return False
+        for place, number in step.known:
+            if tracked.get(id(args[place])) != number:
+                return False
+        for place, other, kind in step.others:
+            if type(args[place]) is not kind or args[place] != other:
+                return False
+        for place, number in step.constants:
+            if not isinstance(args[place], torch.Tensor) or self.index_of(args[place]) != number:
+                return False
+        if type(out) is not torch.Tensor or out.shape != step.shape or out.dtype is not step.dtype:
+            return False
+        node = step.node
+        if id(out) in tracked or len(self.nodes) != node.number or self.trail is NOTHING:
+            return False
+        self.nodes.append(node)
+        self.values.append(out)
+        tracked[id(out)] = node.number
+        return True
 
     def _enter_detached(self, tensor: torch.Tensor, out: torch.Tensor) -> bool:
         """Note what was detached, if it is tracked; most of it, which autograd saves, never meets another op."""
@@ -342,14 +382,17 @@ class Ledger:
     def graph(self, outputs: Sequence[torch.Tensor]) -> Graph:
         """Return what was recorded, as the graph of the given outputs."""
         indices = tuple([self.index_of(output) for output in outputs])
+        expected = self.trail.graph
+        if self.trail is not NOTHING and len(self.nodes) == len(expected.nodes) and indices == expected.outputs:
+            return self.trail.met_again()
         return Graph(tuple(self.nodes), tuple(self.inputs), indices)
 
     def _give(self, value: torch.Tensor, kind: str, active: bool) -> int:
         if value.is_nested:
             check_elements(value)
         index = len(self.nodes)
-        self.nodes.append(Node(index, kind, (), (), None, (), value.shape, value.dtype, value.device, active))
-        self.values.append(value)
+        fields = (index, kind, (), (), None, (), value.shape, value.dtype, value.device, active)
+        self._append(_new(Node, fields), value)
         return index
 
 

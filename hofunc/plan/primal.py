@@ -14,7 +14,7 @@ from hofunc.internals import OpOverload
 from hofunc.plan.chunks import Chunks
 from hofunc.plan.operators import zeros
 from hofunc.plan.program import Given, Program, Register, Step, finished
-from hofunc.plan.quick import QUICK
+from hofunc.graph.quick import QUICK
 
 aten = torch.ops.aten
 

@@ -235,7 +235,9 @@ def _evaluated(
 ) -> Evaluation:
     """Evaluate, see above."""
     places = list(recording.graph.outputs)
-    graph = recording.graph._replace(outputs=tuple(places[:outputs]), aux=tuple(places[outputs:]))
+    graph = recording.graph
+    if len(places) > outputs:
+        graph = graph._replace(outputs=tuple(places[:outputs]), aux=tuple(places[outputs:]))
     replayed = recording.wrappers is not None
     found = planned(
         graph, recording.values, wanted, compact=compact, strategy=strategy, limits=limits, replayed=replayed

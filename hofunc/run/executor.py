@@ -13,7 +13,7 @@ from hofunc.internals import DisableTorchFunctionSubclass, has_forward_level
 from hofunc.plan.blueprint import Blueprint
 from hofunc.plan.chunks import Body, Chunks, joint_of
 from hofunc.plan.program import Program, Register, Step
-from hofunc.plan.quick import QUICK
+from hofunc.graph.quick import QUICK
 
 Runner = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hofunc.internals import TorchDispatchMode
-from hofunc.plan.quick import QUICK
+from hofunc.graph.quick import QUICK
 
 aten = torch.ops.aten
 X = torch.rand(2, 2)
