@@ -107,10 +107,13 @@ class Ledger:
         return index
 
     def _append(self, node: Node, value: torch.Tensor) -> None:
-        """Append a node with its value: the node of the trail, while it is equal to that."""
+        """Append a node with its value: the node of the trail, while it is equal to that.
+
+        Of tensors of other classes sizes may be symbols, and to compare these would fix them.
+        """
         if self.trail is not NOTHING:
             place, expected = len(self.nodes), self.trail.graph.nodes
-            if place < len(expected) and expected[place] == node:
+            if type(value) in PLAIN and place < len(expected) and expected[place] == node:
                 node = expected[place]
             else:
                 self.trail = NOTHING
