@@ -78,6 +78,8 @@ class Ledger:
             active: Whether the function is differentiated by it.
             batched: Whether it stands for a batch of values, so that a branch on it has no single answer.
         """
+        if value.is_nested:
+            check_elements(value)
         index = self._give(value, INPUT, active)
         self.tracked[id(value)] = index
         self.inputs.append(index)
@@ -130,8 +132,10 @@ class Ledger:
         if index is None:
             index = self.constants.get(id(value))
         if index is None:
-            check_elements(value)
-            index = self.constants[id(value)] = self._give(self._plain(value), CONSTANT, False)
+            if type(value) not in PLAIN or value.layout is not torch.strided or value.is_nested:
+                check_elements(value)
+            given = value if type(value) in PLAIN else self._plain(value)
+            index = self.constants[id(value)] = self._give(given, CONSTANT, False)
         return index
 
     def _plain(self, value: torch.Tensor) -> torch.Tensor:
@@ -391,8 +395,6 @@ class Ledger:
         return Graph(tuple(self.nodes), tuple(self.inputs), indices)
 
     def _give(self, value: torch.Tensor, kind: str, active: bool) -> int:
-        if value.is_nested:
-            check_elements(value)
         index = len(self.nodes)
         fields = (index, kind, (), (), None, (), value.shape, value.dtype, value.device, active)
         self._append(_new(Node, fields), value)

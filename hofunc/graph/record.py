@@ -143,8 +143,8 @@ def _record_values(
             tape.ledger.add_input(alias, active=True)
         with noting_lines() as notes, tape, _watching(tape, asked) if watch else nullcontext():
             result = f(tape.seen(aliases, inputs), others)
-    recording = _recording(tape, result, notes)._replace(asked=any(asked) if watch else None)
-    has_history = any(value.requires_grad for value in recording.values)
+    recording = _recording(tape, result, notes, any(asked) if watch else None)
+    has_history = True in [value.requires_grad for value in recording.values]
     if has_history:
         tape.check_hooks()
         has_history = any(tensor.requires_grad for tensor in inputs) or _has_outer_history(recording, tape)
@@ -218,7 +218,7 @@ def _record_stand_ins(f: Function, inputs: Sequence[torch.Tensor], others: Any, 
         asked: list[bool] = []
         with noting_lines() as notes, tape, Reads(tape.read, _noting(tape, asked), tape.replaced), lift:
             result = f(tape.seen(members, inputs), plain_others)
-        recording = _recording(tape, tree_map(lift.swap, result), notes)._replace(asked=any(asked))
+        recording = _recording(tape, tree_map(lift.swap, result), notes, any(asked))
         if any(value.requires_grad for value in recording.values):
             tape.check_hooks()
             recording = recording._replace(values=_without_own_leaves(recording.values, tape.made()))
@@ -230,14 +230,14 @@ def _without_own_leaves(values: list[torch.Tensor], made: Made) -> list[torch.Te
     return [value if not value.requires_grad or _leads_outside([value], made) else value.detach() for value in values]
 
 
-def _recording(tape: Tape, result: Any, notes: LineNotes | None) -> Recording:
+def _recording(tape: Tape, result: Any, notes: LineNotes | None, asked: bool | None) -> Recording:
     leaves, spec = tree_flatten(result)
     graph = tape.graph([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
     values = tape.ledger.values
     lines = {} if notes is None else notes.of(values)
     if not PLAIN.issuperset(map(type, values)):
         values = [*map(plain, values)]
-    return Recording(graph, values, leaves, spec, None, lines=lines)
+    return Recording(graph, values, leaves, spec, None, asked, lines)
 
 
 def replay(

@@ -82,6 +82,7 @@ class Tape(TorchDispatchMode):
         self.is_guarded = count_dispatch_modes() > 0
         self.is_plain = False
         self._log: list[tuple[Any, tuple, dict, Any]] = []
+        self._is_unheld = False  # whether it has an _Unheld
         self._hides_history = False
         self._forward_mode = is_forward_mode_on()  # which is off inside a custom Function
         self._given_back: list[torch.Tensor] = []  # what autograd may have saved while the tape did not look
@@ -183,10 +184,15 @@ class Tape(TorchDispatchMode):
             with DisableTorchFunctionSubclass():
                 return self._dispatch_with_care(func, args, kwargs)
         out = func(*args, **kwargs)
-        self._log.append((func, args, kwargs, _unheld(out) if known.makes else out))
+        self._enter_log(func, args, kwargs, out)
         if id(func) not in _RUNS:
             _RUNS[id(func)] = None if known.makes or _is_special(func) else QUICK.get(func) or kernel_of(func)
         return out
+
+    def _enter_log(self, op: Any, args: tuple, kwargs: dict, out: Any) -> None:
+        """Log a call without holding what it made, if that is a plain tensor which is new."""
+        self._is_unheld = effects(op).makes or self._is_unheld
+        self._log.append((op, args, kwargs, _unheld(out) if effects(op).makes else out))
 
     def _draw(self, generators: Generators, op: Any, types: Any, args: tuple, kwargs: dict) -> Any:
         """Record an op that draws random numbers, and take note of their generator."""
@@ -243,9 +249,10 @@ class Tape(TorchDispatchMode):
 
     def _flush(self) -> None:
         log, self._log = self._log, []
-        self.ledger.enter(
-            (op, args, kwargs, out.tensor() if type(out) is _Unheld else out) for op, args, kwargs, out in log
-        )
+        if self._is_unheld:
+            self._is_unheld = False
+            log = [(op, args, kwargs, out.tensor() if type(out) is _Unheld else out) for op, args, kwargs, out in log]
+        self.ledger.enter(log)
 
     def _settle(self) -> None:
         """Bring the ledger up to date, what was detached included."""
@@ -264,7 +271,7 @@ class Tape(TorchDispatchMode):
             self._backward_pass.check()
         if not operands and op is not _DETACH and not effects(op).writes and not self.ledger.draws_again:
             out = op(*args, **kwargs)
-            self._log.append((op, args, kwargs, _unheld(out) if effects(op).makes else out))
+            self._enter_log(op, args, kwargs, out)
             return out
         if not operands and op is _DETACH and is_in_recorded_forward():
             out = self._executed(op, args, kwargs, False)

@@ -278,9 +278,7 @@ def _evaluated(
     batches = batches_of(recording.wrappers or ())
     results = without_autocast(run, found.plan, values) if run else without_autocast(found.run, values)
     tensors = [values[place] for place in places]
-    return Evaluation(
-        found.plan, wanted, results, tensors, inputs, found.arrangements, run_now, batches, found.checked
-    )
+    return Evaluation(found.plan, wanted, results, tensors, inputs, found.arrangements, run_now, batches, found.checked)
 
 
 def _constants(lowered: Lowered, values: Sequence[torch.Tensor]) -> dict[int, torch.Tensor]:
