@@ -600,6 +600,14 @@ def test_ops_by_name() -> None:
     assert torch.equal(aten._foreach_neg.default._op_dk(key, [torch.ones(2)])[0], -torch.ones(2))
 
 
+def test_a_call_of_an_op_is_one_of_its_kernel() -> None:
+    x = torch.ones(2)
+    with Ops() as mode:
+        found = internals.kernel_of(aten.sum.dim_IntList)(x, [0], keepdim=True)
+    assert mode.ops == [aten.sum.dim_IntList]
+    assert torch.equal(found, torch.full((1,), 2.0))
+
+
 # Trees.
 
 

@@ -73,7 +73,7 @@ def with_sources(terms: Iterable[Term], supply: Iterator[Any]) -> tuple[Term, ..
         sources = [Indices(next(supply)) if isinstance(source, Indices) else next(supply) for source, _ in factors]
         return tuple([Factor(source, axes) for source, (_, axes) in zip(sources, factors, strict=True)])
 
-    return tuple([Term(coefficient, others(factors), *axes) for coefficient, factors, *axes in terms])
+    return tuple([Term(coefficient, others(factors), out, slots) for coefficient, factors, out, slots in terms])
 
 
 class Selection(NamedTuple):

@@ -296,7 +296,7 @@ class Ledger:
     def _goes_along(self, step: Step, args: tuple, out: Any) -> bool:
         """Append the node of a call if it does what is expected; tells whether it does."""
         tracked = self.tracked
-        if len(args) != step.count:
+        if len(args) != step.arity:
             return False
         for place, number in step.known:
             if tracked.get(id(args[place])) != number:
@@ -307,15 +307,20 @@ class Ledger:
         for place, number in step.constants:
             if not isinstance(args[place], torch.Tensor) or self.index_of(args[place]) != number:
                 return False
-        if type(out) is not torch.Tensor or out.shape != step.shape or out.dtype is not step.dtype:
-            return False
         node = step.node
-        if id(out) in tracked or len(self.nodes) != node.number or self.trail is NOTHING:
-            return False
-        self.nodes.append(node)
-        self.values.append(out)
-        tracked[id(out)] = node.number
-        return True
+        is_expected = (
+            type(out) is torch.Tensor
+            and id(out) not in tracked  # an op may return its argument
+            and out.shape == step.shape
+            and out.dtype is step.dtype
+            and len(self.nodes) == node.number
+            and self.trail is not NOTHING  # as it is where a constant was another one
+        )
+        if is_expected:
+            self.nodes.append(node)
+            self.values.append(out)
+            tracked[id(out)] = node.number
+        return is_expected
 
     def _enter_detached(self, tensor: torch.Tensor, out: torch.Tensor) -> bool:
         """Note what was detached, if it is tracked; most of it, which autograd saves, never meets another op."""

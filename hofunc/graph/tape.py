@@ -145,7 +145,7 @@ class Tape(TorchDispatchMode):
         self._hooks.check(known, self.ledger.constants.keys() | self.captured)
 
     @uncompiled
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]  # noqa: PLR0911 - for speed
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         runs = _RUNS.get(id(func))
         if (
             runs is not None
@@ -163,7 +163,7 @@ class Tape(TorchDispatchMode):
             return out
         return self._looked_at(func, types, args, kwargs or {})
 
-    def _looked_at(self, func: Any, types: Any, args: tuple, kwargs: dict) -> Any:
+    def _looked_at(self, func: Any, types: Any, args: tuple, kwargs: dict) -> Any:  # noqa: PLR0911 - for speed
         """Execute an op of which it is not known that it only computes, or while more than that has to be known."""
         if self._storages.compute:
             return func(*args, **kwargs)

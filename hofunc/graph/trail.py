@@ -21,7 +21,7 @@ class Step(NamedTuple):
 
     Attributes:
         op: The op.
-        count: The number of its arguments.
+        arity: The number of its arguments.
         known: Which of them are tensors that are tracked, and their nodes.
         constants: Which are constants that nothing took before, and their nodes.
         others: Which are no tensors, what they are, and their types.
@@ -31,7 +31,7 @@ class Step(NamedTuple):
     """
 
     op: OpOverload
-    count: int
+    arity: int
     known: tuple[tuple[int, int], ...]
     constants: tuple[tuple[int, int], ...]
     others: tuple[tuple[int, Any, type], ...]
@@ -101,4 +101,5 @@ def _passed(arg: Any) -> Any:
     """Return what stands for an argument in a graph as it is passed; something else if it has to be encoded."""
     if type(arg) is tuple and all(type(item) is int for item in arg):
         return [*arg]
-    return arg if type(arg) in _PLAIN else _OTHERWISE
+    is_told_apart = type(arg) in _PLAIN and (type(arg) is not float or arg != 0)  # which -0.0 is equal to
+    return arg if is_told_apart else _OTHERWISE

@@ -26,7 +26,6 @@ from hofunc.rules.numbers import as_tensors, number_at
 from hofunc.run.anomaly import Search, first_kind, kind_of, refuse
 from hofunc.run.arrange import Arrangement, arranged, block_of
 from hofunc.run.cache import planned
-from hofunc.run.executor import Runner
 from hofunc.run.room import SMALL, check_room
 from hofunc.trees import tree_flatten
 from hofunc.views import Emit, run_now

@@ -17,7 +17,7 @@ def nested(blocks: Sequence[Any], specs: Sequence[TreeSpec]) -> Any:
         blocks: One for every choice of a leaf of each.
         specs: The structures.
     """
-    if all([spec.num_nodes == 1 and spec.num_leaves == 1 for spec in specs]):
+    if all(spec.is_leaf() for spec in specs):
         return blocks[0]
     return nesting(specs)(blocks)
 

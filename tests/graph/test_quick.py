@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from hofunc.internals import TorchDispatchMode
 from hofunc.graph.quick import QUICK
+from hofunc.internals import TorchDispatchMode
 
 aten = torch.ops.aten
 X = torch.rand(2, 2)
