@@ -148,7 +148,6 @@ __all__ = [
     "maybe_get_level",
     "no_torch_function",
     "operator_utils",
-    "ops_named",
     "peek_interpreter_stack",
     "pop_mode_temporarily",
     "register_pytree_node",
@@ -248,13 +247,6 @@ def has_forward_level() -> bool:
 def count_handles() -> int:
     """Return a number that is greater after any hook was registered that returns a handle."""
     return RemovableHandle.next_id
-
-
-def ops_named(start: str) -> list[OpOverload]:
-    """Return the ops of torch whose names start as given."""
-    names = [name.removeprefix("aten::").partition(".") for name in torch._C._dispatch_get_all_op_names()]
-    chosen = [(name, overload or "default") for name, _, overload in names if name.startswith(start)]
-    return [getattr(getattr(torch.ops.aten, name), overload) for name, overload in chosen]
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from hofunc.graph.effects import effects, is_view
 from hofunc.graph.identity import PLAIN, seen_as, storage_key, tensors_in
 from hofunc.graph.ledger import Ledger
 from hofunc.graph.node import Graph, Ref
-from hofunc.graph.parts import CONJUGATING, IN_PARTS
+from hofunc.graph.parts import CONJUGATING
 from hofunc.graph.purity import (
     BackwardPass,
     Hooks,
@@ -175,10 +175,10 @@ class Tape(TorchDispatchMode):
         if id(func) in CONJUGATING and hides_conjugation():
             with shown_conjugation():
                 return self.__torch_dispatch__(func, types, args, kwargs)
-        if (in_parts := IN_PARTS.get(id(func))) is not None:
-            with self:
-                return in_parts(*args, **kwargs)
         known = effects(func)
+        if known.in_parts is not None:
+            with self:
+                return known.in_parts(*args, **kwargs)
         careful = self.ledger.batched or self.ledger.draws_by_row or known.writes or self._is_hidden()
         if careful or (self._storages.exist and self._storages.hold((*args, *kwargs.values()))):
             with DisableTorchFunctionSubclass():
@@ -358,7 +358,7 @@ def _unheld(out: Any) -> Any:
 
 def _is_special(op: Any) -> bool:
     """Tell whether an op that writes nothing may have to be looked at nevertheless."""
-    return id(op) in CONJUGATING or id(op) in IN_PARTS or is_random(op)
+    return id(op) in CONJUGATING or effects(op).in_parts is not None or is_random(op)
 
 
 def _reads_number(op: Any, args: tuple) -> bool:
