@@ -1,54 +1,56 @@
 """Exact higher-order derivatives of torch functions, without nesting first-order differentiation."""
 
 from hofunc import releases as _releases  # first, since an old torch has not all that is read of it
+from hofunc.graph.uncollected import paused as _paused
 
-with _releases.reading():
-    from hofunc import rules as _rules  # enters the rules of all known ops
+with _paused():  # what would be collected meanwhile is torch's
+    with _releases.reading():
+        from hofunc import rules as _rules  # enters the rules of all known ops
 
-from hofunc.blockwise import Blocks
-from hofunc.callable_plan import Plan
-from hofunc.contracted import einsum
-from hofunc.derivative import Derivative
-from hofunc.errors import (
-    AnomalyError,
-    ArgumentError,
-    BranchError,
-    CompilerError,
-    FallbackWarning,
-    GoldenError,
-    HodcheckError,
-    HofuncError,
-    InternalError,
-    MutationError,
-    PlanMismatchError,
-    PlanningWarning,
-    UnsupportedOpError,
-    UntestedTorchWarning,
-    UntracedError,
-    VersionError,
-)
-from hofunc.graph.lines import detect_anomaly
-from hofunc.hooks import hooked
-from hofunc.jit import Jitted, jit
-from hofunc.operators.coordinates import (
-    biharmonic,
-    curl,
-    divergence,
-    gradient,
-    hessian_diagonal,
-    laplacian,
-    partial,
-)
-from hofunc.operators.gauss_newton import ggnvp
-from hofunc.operators.products import directional, hvp, jvp, vhp, vjp
-from hofunc.operators.taylor import jet
-from hofunc.options import options
-from hofunc.run.pieces import Piece
-from hofunc.stream import Stream
-from hofunc.structured.packed import unpack
-from hofunc.taps import tap
-from hofunc.testing.check import hodcheck
-from hofunc.transforms import derivatives, hessian, hod, jacobian
+    from hofunc.blockwise import Blocks
+    from hofunc.callable_plan import Plan
+    from hofunc.contracted import einsum
+    from hofunc.derivative import Derivative
+    from hofunc.errors import (
+        AnomalyError,
+        ArgumentError,
+        BranchError,
+        CompilerError,
+        FallbackWarning,
+        GoldenError,
+        HodcheckError,
+        HofuncError,
+        InternalError,
+        MutationError,
+        PlanMismatchError,
+        PlanningWarning,
+        UnsupportedOpError,
+        UntestedTorchWarning,
+        UntracedError,
+        VersionError,
+    )
+    from hofunc.graph.lines import detect_anomaly
+    from hofunc.hooks import hooked
+    from hofunc.jit import Jitted, jit
+    from hofunc.operators.coordinates import (
+        biharmonic,
+        curl,
+        divergence,
+        gradient,
+        hessian_diagonal,
+        laplacian,
+        partial,
+    )
+    from hofunc.operators.gauss_newton import ggnvp
+    from hofunc.operators.products import directional, hvp, jvp, vhp, vjp
+    from hofunc.operators.taylor import jet
+    from hofunc.options import options
+    from hofunc.run.pieces import Piece
+    from hofunc.stream import Stream
+    from hofunc.structured.packed import unpack
+    from hofunc.taps import tap
+    from hofunc.testing.check import hodcheck
+    from hofunc.transforms import derivatives, hessian, hod, jacobian
 
 __version__ = "0.1.0.dev0"
 
@@ -103,4 +105,4 @@ __all__ = [
     "vjp",
 ]
 
-del _releases, _rules
+del _paused, _releases, _rules

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
 from inspect import Parameter, signature
 from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
@@ -101,9 +102,11 @@ class Arguments(NamedTuple):
 
     def _trees(self, leaves: Sequence[torch.Tensor]) -> Iterator[tuple[Any, Any]]:
         """Yield each of the variables, and what stands there."""
-        supply = iter(map(put_together, leaves, self.are_complex))
+        whole = [*map(put_together, leaves, self.are_complex)] if True in self.are_complex else leaves
+        start = 0
         for variable, spec in zip(self.variables, self.specs, strict=True):
-            yield variable, tree_unflatten([next(supply) for _ in range(spec.num_leaves)], spec)
+            start, first = start + spec.num_leaves, start
+            yield variable, tree_unflatten(whole[first:start], spec)
 
 
 def check_transform(
@@ -265,33 +268,46 @@ def split(
             that is neither a floating-point or complex tensor nor a float or complex number.
         UntracedError: A complex tensor is sparse or nested.
     """
-    variables = (argnums,) if isinstance(argnums, int | str) else tuple(argnums)
-    numbers, what = [each for each in variables if isinstance(each, int)], "wrt" if parameters else "argnums"
-    if numbers and not args:
-        refuse(name, what, "no positional argument", "one to differentiate by", "Pass it by position.")
-    if not all(-len(args) <= number < len(args) for number in numbers):
-        refuse(
-            name,
-            what,
-            f"{parameters or argnums!r} for {len(args)} positional arguments",
-            f"numbers from {-len(args)} to {len(args) - 1}",
-            "Pass what you differentiate by as a positional argument.",
-        )
-    places = tuple([each % len(args) if isinstance(each, int) else each for each in variables])
-    if len(set(places)) != len(places):
-        refuse(name, "argnums", repr(argnums), "every argument once", "Leave the second one out.")
+    places = _places(name, argnums if isinstance(argnums, int | str) else tuple(argnums), len(args), parameters)
     trees = tuple([args[place] if isinstance(place, int) else taps[place] for place in places])
     flat = [tree_flatten(tree) for tree in trees]
     leaves = [as_input(leaf) for part, _ in flat for leaf in part]
     for leaf in leaves:
         _check_leaf(name, leaf)
-    structure = trees[0] if isinstance(argnums, int | str) else trees
-    rest = tuple(None if place in places else arg for place, arg in enumerate(args))
-    are_complex = tuple(map(is_complex, leaves))
-    if any(are_complex):
+    are_complex = tuple([leaf.is_complex() for leaf in leaves])
+    if True in are_complex:
         leaves = [*map(by_parts, leaves)]
-    specs = tuple(spec for _, spec in flat)
-    return Arguments(leaves, are_complex, tree_flatten(structure)[1], (rest, kwargs), places, specs, name, parameters)
+    specs = tuple([spec for _, spec in flat])
+    structure = specs[0] if isinstance(argnums, int | str) else tree_flatten(trees)[1]
+    rest = tuple([None if place in places else arg for place, arg in enumerate(args)])
+    return Arguments(leaves, are_complex, structure, (rest, kwargs), places, specs, name, parameters)
+
+
+@lru_cache(maxsize=1024)
+def _places(
+    name: str, argnums: int | str | tuple[int | str, ...], count: int, parameters: tuple[str, ...]
+) -> tuple[int | str, ...]:
+    """Return what is differentiated by, positions of so many arguments counted from the front.
+
+    Raises:
+        ArgumentError: One is out of range, or named twice.
+    """
+    variables = (argnums,) if isinstance(argnums, int | str) else argnums
+    numbers, what = [each for each in variables if isinstance(each, int)], "wrt" if parameters else "argnums"
+    if numbers and not count:
+        refuse(name, what, "no positional argument", "one to differentiate by", "Pass it by position.")
+    if not all(-count <= number < count for number in numbers):
+        refuse(
+            name,
+            what,
+            f"{parameters or argnums!r} for {count} positional arguments",
+            f"numbers from {-count} to {count - 1}",
+            "Pass what you differentiate by as a positional argument.",
+        )
+    places = tuple([each % count if isinstance(each, int) else each for each in variables])
+    if len(set(places)) != len(places):
+        refuse(name, "argnums", repr(argnums), "every argument once", "Leave the second one out.")
+    return places
 
 
 def as_input(leaf: Any) -> Any:

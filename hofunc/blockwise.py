@@ -314,15 +314,16 @@ class Blocks:
 _ENTRIES = "Slots are those of the derivative, in order."
 
 
-def with_names(tree: Any, names: Names) -> Any:
-    """Return a tree of derivatives, one at least, as Blocks; one alone as it is."""
-    return tree if isinstance(tree, Derivative) else Blocks(tree, names)
+def with_names(tree: Any, outputs: TreeSpec, arguments: Arguments) -> Any:
+    """Return a tree of derivatives, one at least, as Blocks; one alone as it is; see `names_of`."""
+    return tree if isinstance(tree, Derivative) else Blocks(tree, names_of(outputs, arguments))
 
 
 def as_blocks(tree: Any, names: Names) -> Any:
     """Return a tree of derivatives as Blocks; one alone, and a tree of anything else, as it is."""
     blocks, _ = _taken_apart(tree)
-    return with_names(tree, names) if blocks and all(isinstance(block, Derivative) for block in blocks) else tree
+    is_named = not isinstance(tree, Derivative) and blocks and all(isinstance(block, Derivative) for block in blocks)
+    return Blocks(tree, names) if is_named else tree
 
 
 def loaded(state: dict[str, Any]) -> Blocks:

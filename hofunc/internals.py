@@ -138,6 +138,7 @@ __all__ = [
     "is_forward_mode_on",
     "is_functorch_wrapped_tensor",
     "is_torch_function_enabled",
+    "kernel_of",
     "keystr",
     "leave_vmap",
     "log_softmax",
@@ -147,7 +148,6 @@ __all__ = [
     "maybe_get_level",
     "no_torch_function",
     "operator_utils",
-    "ops_named",
     "peek_interpreter_stack",
     "pop_mode_temporarily",
     "register_pytree_node",
@@ -188,6 +188,7 @@ set_data = vars(TensorBase)["data"].__set__  # what a mode of torch functions se
 # Of a storage or a random generator, what tells it from others, whichever Python object stands for it.
 identity_of: Callable[[Any], int] = attrgetter("_cdata")
 schema_of: Callable[[OpOverload], torch.FunctionSchema] = attrgetter("_schema")
+kernel_of: Callable[[OpOverload], Callable[..., Any]] = attrgetter("_op")  # what a call of it calls
 
 # The op of torch.cholesky, which torch 2.14 has no longer.
 CHOLESKY: tuple[OpOverload, ...] = tuple(
@@ -246,13 +247,6 @@ def has_forward_level() -> bool:
 def count_handles() -> int:
     """Return a number that is greater after any hook was registered that returns a handle."""
     return RemovableHandle.next_id
-
-
-def ops_named(start: str) -> list[OpOverload]:
-    """Return the ops of torch whose names start as given."""
-    names = [name.removeprefix("aten::").partition(".") for name in torch._C._dispatch_get_all_op_names()]
-    chosen = [(name, overload or "default") for name, _, overload in names if name.startswith(start)]
-    return [getattr(getattr(torch.ops.aten, name), overload) for name, overload in chosen]
 
 
 @dataclass(frozen=True)

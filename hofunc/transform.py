@@ -20,7 +20,7 @@ from hofunc.arguments import (
     refuse,
     split,
 )
-from hofunc.blockwise import names_of, with_names
+from hofunc.blockwise import with_names
 from hofunc.callable_plan import Plan
 from hofunc.chosen import Choice
 from hofunc.complex_tensors import Blocks, is_complex, taken_apart
@@ -335,8 +335,8 @@ class Transform:
             blocks = self._put_together(evaluation.emit, blocks, outputs, tensors, arguments)
         computed = self._nested(blocks, spec, arguments)
         if self._options.compact:
-            names = names_of(spec, arguments)
-            computed = [with_names(each, names) if of else each for each, of in zip(computed, blocks, strict=True)]
+            found = zip(computed, blocks, strict=True)
+            computed = [with_names(tree, spec, arguments) if of else tree for tree, of in found]
         chosen = self._choose(value if returned is None else returned, computed)
         return (chosen, aux) if self._options.has_aux else chosen
 
@@ -354,4 +354,4 @@ def _name(f: Function) -> str:
 
 def _value(tensor: torch.Tensor) -> torch.Tensor:
     """Cut the history of a recorded tensor where gradients are off, since recording itself runs with them on."""
-    return tensor if torch.is_grad_enabled() else tensor.detach()
+    return tensor.detach() if tensor.requires_grad and not torch.is_grad_enabled() else tensor

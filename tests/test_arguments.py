@@ -152,7 +152,7 @@ def test_argnums_that_name_an_argument_twice(argnums: Any, x: Tensor) -> None:
     assert_refuses(
         lambda: hofunc.hod(square, 2, argnums)(x, x),
         "hod: argnums",
-        repr(argnums),
+        repr(tuple(argnums)),
         "every argument once",
         "Leave the second one out.",
     )

@@ -592,12 +592,18 @@ def test_the_compiler_may_be_told_to_skip_code() -> None:
     assert torch.compile(f, backend="eager")(torch.ones(1)) is False
 
 
-def test_ops_by_name() -> None:
-    found = internals.ops_named("_foreach_mul")
-    assert {aten._foreach_mul.List, aten._foreach_mul_.Scalar} <= {*found}
-    assert all(isinstance(op, internals.OpOverload) for op in found)
+def test_ops_on_lists_by_name() -> None:
+    assert internals.schema_of(aten._foreach_mul_.Scalar).name == "aten::_foreach_mul_"
     key = internals.DispatchKey.CompositeExplicitAutograd
     assert torch.equal(aten._foreach_neg.default._op_dk(key, [torch.ones(2)])[0], -torch.ones(2))
+
+
+def test_a_call_of_an_op_is_one_of_its_kernel() -> None:
+    x = torch.ones(2)
+    with Ops() as mode:
+        found = internals.kernel_of(aten.sum.dim_IntList)(x, [0], keepdim=True)
+    assert mode.ops == [aten.sum.dim_IntList]
+    assert torch.equal(found, torch.full((1,), 2.0))
 
 
 # Trees.

@@ -69,10 +69,11 @@ def sources(terms: Iterable[Term]) -> Iterator[Any]:
 def with_sources(terms: Iterable[Term], supply: Iterator[Any]) -> tuple[Term, ...]:
     """Return terms whose factors have others in place of the `sources` that they have."""
 
-    def other(factor: Factor) -> Factor:
-        return Factor(Indices(next(supply)) if isinstance(factor.source, Indices) else next(supply), factor.axes)
+    def others(factors: tuple[Factor, ...]) -> tuple[Factor, ...]:
+        sources = [Indices(next(supply)) if isinstance(source, Indices) else next(supply) for source, _ in factors]
+        return tuple([Factor(source, axes) for source, (_, axes) in zip(sources, factors, strict=True)])
 
-    return tuple([term._replace(factors=tuple(map(other, term.factors))) for term in terms])
+    return tuple([Term(coefficient, others(factors), out, slots) for coefficient, factors, out, slots in terms])
 
 
 class Selection(NamedTuple):

@@ -15,9 +15,26 @@ from weakref import WeakKeyDictionary
 import torch
 
 from hofunc.graph.record import Function, Recording, made_recordable, record
+from hofunc.graph.trail import NOTHING, Trail
 from hofunc.options import records_forwards
 
-_asks: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()  # whether they do, by the sources that were met
+
+class _Met:
+    """What is known of functions of one source.
+
+    Attributes:
+        asks: Whether they ask; None if that is not known.
+        trail: What was recorded last of one.
+    """
+
+    __slots__ = ("asks", "trail")
+
+    def __init__(self) -> None:
+        self.asks: bool | None = None
+        self.trail = NOTHING
+
+
+_met: WeakKeyDictionary[Any, _Met] = WeakKeyDictionary()  # by their sources
 
 
 def source_of(f: Callable[..., Any]) -> Any:
@@ -50,16 +67,20 @@ def recorded(
     Raises:
         RuntimeError: As from `record`, or from torch.
     """
-    asks, forwards = _asks.get(source), records_forwards()  # in which a context tells of what is followed
+    met, forwards = _met.get(source) or _met.setdefault(source, _Met()), records_forwards()
+    asks = met.asks  # unless options say that a forward is recorded, in which a context tells of what is followed
 
     def call(follow: bool) -> Recording:
         if follow and not forwards:
-            _asks[source] = True
-        return record(f, inputs, others, follow=follow, watch=watch or forwards or asks is None)
+            met.asks = True
+        watched = watch or forwards or asks is None
+        return record(f, inputs, others, follow=follow, watch=watched, trail=met.trail)
 
     recording = made_recordable(call, follow=forwards or bool(asks))
     if recording.asked and not asks and not forwards:
         recording = made_recordable(call, follow=True)
-    if asks is None and not forwards:
-        asks = _asks.setdefault(source, False)
-    return recording._replace(asked=True) if asks or forwards else recording
+    if met.asks is None and not forwards:
+        met.asks = False
+    if recording.graph is not met.trail.graph:
+        met.trail = Trail(recording.graph)
+    return recording._replace(asked=True) if met.asks or forwards else recording

@@ -1,11 +1,13 @@
 """What an op does beside computing, as its schema says: what it writes to, and whether what it returns is a view."""
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 
 from hofunc.graph.layout import in_memory_order, restrided
+from hofunc.graph.parts import in_parts
 from hofunc.internals import OpOverload, schema_of
 
 
@@ -20,6 +22,7 @@ class Effects(NamedTuple):
         places: The places of the arguments that it writes.
         makes: Whether it makes a tensor of numbers or of a shape. Torch gives the caller of such an op another tensor
             with the same memory, which takes one more op, if somebody holds the one that the op returned.
+        in_parts: What computes it by the ops that it consists of, if it is recorded as these.
     """
 
     op: OpOverload
@@ -27,6 +30,7 @@ class Effects(NamedTuple):
     aliases: bool
     places: tuple[int, ...]
     makes: bool
+    in_parts: Callable[..., Any] | None
 
 
 def effects(op: OpOverload) -> Effects:
@@ -40,7 +44,7 @@ def effects(op: OpOverload) -> Effects:
         places = tuple(map(names.index, writes))
         aliases = any(r.alias_info is not None for r in returns) or "unsafe_" in schema_of(op).name
         makes = "pin_memory" in names and "non_blocking" not in names
-        known = _EFFECTS[id(op)] = Effects(op, writes, aliases, places, makes)
+        known = _EFFECTS[id(op)] = Effects(op, writes, aliases, places, makes, in_parts(op))
     return known
 
 

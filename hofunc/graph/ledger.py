@@ -12,6 +12,7 @@ from hofunc.graph.identity import PLAIN, Place, check_class, check_elements, pla
 from hofunc.graph.layout import in_memory_order, layout_of, memory_order, restrided, within
 from hofunc.graph.node import CONSTANT, INPUT, Graph, Node, Ref, exact
 from hofunc.graph.spots import Spots
+from hofunc.graph.trail import NOTHING, Step, Trail
 from hofunc.internals import base_of, below_autograd, is_autograd_view
 
 _AS_STRIDED = torch.ops.aten.as_strided.default
@@ -46,9 +47,11 @@ class Ledger:
         aliases: Tensors that are known though no op returned them, or that stand in the graph as plain ones.
         detached: Nodes of aliases that autograd does not relate to what they share a storage with.
         spots: Where values lie, if the graph is computed again: what reads their memory is then no constant.
+        trail: What was recorded of the function before, as long as what is recorded is the same.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, trail: Trail = NOTHING) -> None:
+        self.trail = trail
         self.nodes: list[Node] = []
         self.values: list[torch.Tensor] = []
         self.tracked: dict[int, int] = {}
@@ -75,6 +78,8 @@ class Ledger:
             active: Whether the function is differentiated by it.
             batched: Whether it stands for a batch of values, so that a branch on it has no single answer.
         """
+        if value.is_nested:
+            check_elements(value)
         index = self._give(value, INPUT, active)
         self.tracked[id(value)] = index
         self.inputs.append(index)
@@ -99,10 +104,23 @@ class Ledger:
         except RuntimeError:  # a nested tensor has none
             check_elements(value)
             raise
-        nodes.append(_new(Node, (index, op, args, kwargs, output, operands, shape, value.dtype, None, active)))
-        self.values.append(value)
+        self._append(_new(Node, (index, op, args, kwargs, output, operands, shape, value.dtype, None, active)), value)
         self.tracked[id(value)] = index
         return index
+
+    def _append(self, node: Node, value: torch.Tensor) -> None:
+        """Append a node with its value: the node of the trail, while it is equal to that.
+
+        Of tensors of other classes sizes may be symbols, and to compare these would fix them.
+        """
+        if self.trail is not NOTHING:
+            place, expected = len(self.nodes), self.trail.graph.nodes
+            if type(value) in PLAIN and place < len(expected) and expected[place] == node:
+                node = expected[place]
+            else:
+                self.trail = NOTHING
+        self.nodes.append(node)
+        self.values.append(value)
 
     def index_of(self, value: torch.Tensor) -> int:
         """Return the node of a tensor, which becomes a constant if it is not a node yet.
@@ -114,8 +132,10 @@ class Ledger:
         if index is None:
             index = self.constants.get(id(value))
         if index is None:
-            check_elements(value)
-            index = self.constants[id(value)] = self._give(self._plain(value), CONSTANT, False)
+            if type(value) not in PLAIN or value.layout is not torch.strided or value.is_nested:
+                check_elements(value)
+            given = value if type(value) in PLAIN else self._plain(value)
+            index = self.constants[id(value)] = self._give(given, CONSTANT, False)
         return index
 
     def _plain(self, value: torch.Tensor) -> torch.Tensor:
@@ -244,8 +264,11 @@ class Ledger:
 
         A call that takes no tracked tensor only leaves what it returned among the untracked.
         """
-        tracked = self.tracked
+        tracked, nodes = self.tracked, self.nodes
         for op, args, kwargs, out in calls:
+            step = self.trail.steps.get(len(nodes))
+            if step is not None and op is step.op and not kwargs and self._goes_along(step, args, out):
+                continue
             if op is _DETACH and self._enter_detached(args[0], out):
                 continue
             operands: list[int] = []
@@ -269,6 +292,35 @@ class Ledger:
                 if isinstance(value, torch.Tensor) and id(value) not in tracked:  # an op may return its argument
                     check_class(value)
                     self.add(value, op, template, tuple(operands), keywords, place if several else None)
+
+    def _goes_along(self, step: Step, args: tuple, out: Any) -> bool:
+        """Append the node of a call if it does what is expected; tells whether it does."""
+        tracked = self.tracked
+        if len(args) != step.arity:
+            return False
+        for place, number in step.known:
+            if tracked.get(id(args[place])) != number:
+                return False
+        for place, other, kind in step.others:
+            if type(args[place]) is not kind or args[place] != other:
+                return False
+        for place, number in step.constants:
+            if not isinstance(args[place], torch.Tensor) or self.index_of(args[place]) != number:
+                return False
+        node = step.node
+        is_expected = (
+            type(out) is torch.Tensor
+            and id(out) not in tracked  # an op may return its argument
+            and out.shape == step.shape
+            and out.dtype is step.dtype
+            and len(self.nodes) == node.number
+            and self.trail is not NOTHING  # as it is where a constant was another one
+        )
+        if is_expected:
+            self.nodes.append(node)
+            self.values.append(out)
+            tracked[id(out)] = node.number
+        return is_expected
 
     def _enter_detached(self, tensor: torch.Tensor, out: torch.Tensor) -> bool:
         """Note what was detached, if it is tracked; most of it, which autograd saves, never meets another op."""
@@ -342,14 +394,15 @@ class Ledger:
     def graph(self, outputs: Sequence[torch.Tensor]) -> Graph:
         """Return what was recorded, as the graph of the given outputs."""
         indices = tuple([self.index_of(output) for output in outputs])
+        expected = self.trail.graph
+        if self.trail is not NOTHING and len(self.nodes) == len(expected.nodes) and indices == expected.outputs:
+            return self.trail.met_again()
         return Graph(tuple(self.nodes), tuple(self.inputs), indices)
 
     def _give(self, value: torch.Tensor, kind: str, active: bool) -> int:
-        if value.is_nested:
-            check_elements(value)
         index = len(self.nodes)
-        self.nodes.append(Node(index, kind, (), (), None, (), value.shape, value.dtype, value.device, active))
-        self.values.append(value)
+        fields = (index, kind, (), (), None, (), value.shape, value.dtype, value.device, active)
+        self._append(_new(Node, fields), value)
         return index
 
 

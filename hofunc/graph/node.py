@@ -56,7 +56,14 @@ class Node(NamedTuple):
         return self.op is INPUT or self.op is CONSTANT or self.op is NUMBER
 
 
-class Graph(NamedTuple):
+class _Graph(NamedTuple):
+    nodes: tuple[Node, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    aux: tuple[int, ...] = ()
+
+
+class Graph(_Graph):
     """Nodes in order of computation.
 
     Attributes:
@@ -66,10 +73,14 @@ class Graph(NamedTuple):
         aux: Numbers of those of which only the value is wanted.
     """
 
-    nodes: tuple[Node, ...]
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    aux: tuple[int, ...] = ()
+    def __hash__(self) -> int:
+        known = self.__dict__.get("hash")
+        if known is None:
+            known = self.__dict__["hash"] = tuple.__hash__(self)
+        return known
+
+    def __getstate__(self) -> None:
+        """Leave out the hash, which is another one in another process."""
 
 
 class Exact(float):

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from hofunc.internals import DispatchKey, OpOverload, ops_named
+from hofunc.internals import DispatchKey, OpOverload, schema_of
 
 aten = torch.ops.aten
 
@@ -54,15 +54,17 @@ def _one_by_one(op: OpOverload) -> Callable[..., Any]:
     return partial(op._op_dk, DispatchKey.CompositeExplicitAutograd)
 
 
-_ON_LISTS = ops_named("_foreach_")
-
-# By the id of an op, since its hash is slow.
-IN_PARTS: dict[int, Callable[..., Any]] = {
-    id(aten.native_dropout.default): dropout,
-    id(aten.rrelu_with_noise.default): rrelu,
-    id(aten.rrelu_with_noise_.default): rrelu_,
-    **{id(op): _one_by_one(op) for op in _ON_LISTS},
+_IN_PARTS: dict[OpOverload, Callable[..., Any]] = {
+    aten.native_dropout.default: dropout,
+    aten.rrelu_with_noise.default: rrelu,
+    aten.rrelu_with_noise_.default: rrelu_,
 }
+
+
+def in_parts(op: OpOverload) -> Callable[..., Any] | None:
+    """Return what computes an op by those that it consists of; None for one that is recorded as it is."""
+    return _one_by_one(op) if schema_of(op).name.startswith("aten::_foreach_") else _IN_PARTS.get(op)
+
 
 # Those that conjugate lazily inside, which in a dispatch mode torch forgets: its pseudo-inverse of complex numbers is
 # wrong there.

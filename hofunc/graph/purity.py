@@ -38,7 +38,7 @@ def check_written(op: Any, args: tuple, kwargs: dict, owner: Owner) -> list[torc
     Raises:
         MutationError: It writes to an input or to a captured tensor.
     """
-    _, names, _, places, _ = effects(op)
+    names, places = effects(op).writes, effects(op).places
     passed = (args[at] if at < len(args) else kwargs.get(name) for name, at in zip(names, places, strict=True))
     written = tensors_in([*passed])
     if any(owner(tensor) is None for tensor in written):

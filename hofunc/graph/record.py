@@ -24,6 +24,7 @@ from hofunc.graph.standin import Lift, in_transform, outside_transforms, stand_i
 from hofunc.graph.storage import Made
 from hofunc.graph.swaps import check_swap
 from hofunc.graph.tape import Tape, is_recording
+from hofunc.graph.trail import NOTHING, Trail
 from hofunc.graph.world import without_autocast
 from hofunc.internals import TreeSpec, function_refused, has_forward_level, has_setup_context, tree_map
 from hofunc.options import records_forward, records_forwards
@@ -98,7 +99,13 @@ def made_recordable(recorded: Callable[[bool], Result], *, follow: bool = False)
 
 
 def record(
-    f: Function, inputs: Sequence[torch.Tensor], others: Any = (), *, follow: bool = False, watch: bool = False
+    f: Function,
+    inputs: Sequence[torch.Tensor],
+    others: Any = (),
+    *,
+    follow: bool = False,
+    watch: bool = False,
+    trail: Trail = NOTHING,
 ) -> Recording:
     """Call ``f(inputs, others)`` and record it.
 
@@ -109,6 +116,7 @@ def record(
         follow: Whether autograd follows the inputs where f sees them, as under torch.func's transforms: for functions
             that ask for it, or take gradients by autograd themselves.
         watch: Whether to notice that f asks; under an outer transform that is noticed, and f called again, in any case.
+        trail: What was recorded of f before, from which it may differ.
 
     Raises:
         MutationError: f writes to an input or to a captured tensor.
@@ -118,13 +126,15 @@ def record(
     with torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext():
         # in it, factories would detach in place what they have made
         if not in_transform():
-            return _record_values(f, inputs, others, follow, watch)
+            return _record_values(f, inputs, others, follow, watch, trail)
         recording = _record_stand_ins(f, inputs, others, follow)
         return _record_stand_ins(f, inputs, others, True) if recording.asked and not follow else recording
 
 
-def _record_values(f: Function, inputs: Sequence[torch.Tensor], others: Any, follow: bool, watch: bool) -> Recording:
-    tape, has_grad = Tape(), torch.is_grad_enabled()
+def _record_values(
+    f: Function, inputs: Sequence[torch.Tensor], others: Any, follow: bool, watch: bool, trail: Trail
+) -> Recording:
+    tape, has_grad = Tape(trail), torch.is_grad_enabled()
     tape.is_followed = follow
     asked: list[bool] = []
     with torch.enable_grad():
@@ -133,8 +143,8 @@ def _record_values(f: Function, inputs: Sequence[torch.Tensor], others: Any, fol
             tape.ledger.add_input(alias, active=True)
         with noting_lines() as notes, tape, _watching(tape, asked) if watch else nullcontext():
             result = f(tape.seen(aliases, inputs), others)
-    recording = _recording(tape, result, notes)._replace(asked=any(asked) if watch else None)
-    has_history = any(value.requires_grad for value in recording.values)
+    recording = _recording(tape, result, notes, any(asked) if watch else None)
+    has_history = True in [value.requires_grad for value in recording.values]
     if has_history:
         tape.check_hooks()
         has_history = any(tensor.requires_grad for tensor in inputs) or _has_outer_history(recording, tape)
@@ -208,7 +218,7 @@ def _record_stand_ins(f: Function, inputs: Sequence[torch.Tensor], others: Any, 
         asked: list[bool] = []
         with noting_lines() as notes, tape, Reads(tape.read, _noting(tape, asked), tape.replaced), lift:
             result = f(tape.seen(members, inputs), plain_others)
-        recording = _recording(tape, tree_map(lift.swap, result), notes)._replace(asked=any(asked))
+        recording = _recording(tape, tree_map(lift.swap, result), notes, any(asked))
         if any(value.requires_grad for value in recording.values):
             tape.check_hooks()
             recording = recording._replace(values=_without_own_leaves(recording.values, tape.made()))
@@ -220,14 +230,14 @@ def _without_own_leaves(values: list[torch.Tensor], made: Made) -> list[torch.Te
     return [value if not value.requires_grad or _leads_outside([value], made) else value.detach() for value in values]
 
 
-def _recording(tape: Tape, result: Any, notes: LineNotes | None) -> Recording:
+def _recording(tape: Tape, result: Any, notes: LineNotes | None, asked: bool | None) -> Recording:
     leaves, spec = tree_flatten(result)
     graph = tape.graph([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
     values = tape.ledger.values
     lines = {} if notes is None else notes.of(values)
     if not PLAIN.issuperset(map(type, values)):
         values = [*map(plain, values)]
-    return Recording(graph, values, leaves, spec, None, lines=lines)
+    return Recording(graph, values, leaves, spec, None, asked, lines)
 
 
 def replay(

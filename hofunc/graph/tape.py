@@ -4,7 +4,7 @@ The tape is a dispatch mode below autograd and torch.func, so the values that it
 transforms inside the function arrive as the plain ops they are made of, and branches are simply taken.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 from weakref import ref
 
@@ -15,7 +15,7 @@ from hofunc.graph.effects import effects, is_view
 from hofunc.graph.identity import PLAIN, seen_as, storage_key, tensors_in
 from hofunc.graph.ledger import Ledger
 from hofunc.graph.node import Graph, Ref
-from hofunc.graph.parts import CONJUGATING, IN_PARTS
+from hofunc.graph.parts import CONJUGATING
 from hofunc.graph.purity import (
     BackwardPass,
     Hooks,
@@ -27,16 +27,20 @@ from hofunc.graph.purity import (
     is_in_forward,
     is_in_recorded_forward,
 )
+from hofunc.graph.quick import QUICK
 from hofunc.graph.storage import Made, Storages
+from hofunc.graph.trail import NOTHING, Trail
 from hofunc.graph.uncompiled import uncompiled
 from hofunc.internals import (
     DisableTorchFunctionSubclass,
     TorchDispatchMode,
     count_dispatch_modes,
+    count_function_modes,
     dispatch_modes,
     hides_conjugation,
     is_forward_mode_on,
     is_torch_function_enabled,
+    kernel_of,
     maybe_current_level,
     schema_of,
     shown_conjugation,
@@ -44,6 +48,8 @@ from hofunc.internals import (
 )
 
 _ALIAS, _DETACH = torch.ops.aten.alias.default, torch.ops.aten.detach.default
+# What runs each op that was met and only computes, None for others: by its id, since `effects` holds all that were met.
+_RUNS: dict[int, Callable[..., Any] | None] = {}
 
 
 class Tape(TorchDispatchMode):
@@ -51,6 +57,9 @@ class Tape(TorchDispatchMode):
 
     An op that only computes is executed and logged, and the log is entered into the ledger later, all at once; one
     that writes, takes what was written to, or runs where autograd is off is looked at first.
+
+    Args:
+        trail: What was recorded of the function before.
 
     Attributes:
         ledger: The graph so far.
@@ -60,17 +69,20 @@ class Tape(TorchDispatchMode):
         captured: The ids of the inputs that the function captured, where these are inputs.
         is_guarded: Whether the functions by which subclasses override ops are kept from ops that arrive here. These
             functions have had their turn, and what they return no tape around this one would know.
+        is_plain: Whether an op that only computes needs no look: the inputs are plain tensors with values of their own.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, trail: Trail = NOTHING) -> None:
         super().__init__()
-        self.ledger = Ledger()
+        self.ledger = Ledger(trail)
         self.level: int | None = None
         self.generators: Generators | None = None
         self.is_followed = False
         self.captured: set[int] = set()
         self.is_guarded = count_dispatch_modes() > 0
+        self.is_plain = False
         self._log: list[tuple[Any, tuple, dict, Any]] = []
+        self._is_unheld = False  # whether it has an _Unheld
         self._hides_history = False
         self._forward_mode = is_forward_mode_on()  # which is off inside a custom Function
         self._given_back: list[torch.Tensor] = []  # what autograd may have saved while the tape did not look
@@ -90,6 +102,7 @@ class Tape(TorchDispatchMode):
     def seen(self, aliases: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Return aliases of the inputs, or stand-ins for them, as the function is to see them."""
         if PLAIN.issuperset(map(type, inputs)):
+            self.is_plain = not (self.is_guarded or self.ledger.draws_again)
             return [*aliases]
         self.is_guarded = True
         return [seen_as(alias, tensor) for alias, tensor in zip(aliases, inputs, strict=True)]
@@ -132,8 +145,26 @@ class Tape(TorchDispatchMode):
         self._hooks.check(known, self.ledger.constants.keys() | self.captured)
 
     @uncompiled
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]  # noqa: PLR0911 - for speed
-        kwargs = kwargs or {}
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        runs = _RUNS.get(id(func))
+        if (
+            runs is not None
+            and self.is_plain
+            and not self._storages.exist
+            and torch.is_grad_enabled()
+            and is_forward_mode_on() == self._forward_mode
+            and not count_function_modes()
+        ):
+            try:
+                out = runs(*args, **kwargs) if kwargs else runs(*args)
+            except TypeError:  # it may take fewer forms of arguments than the op does
+                out = func(*args, **(kwargs or {}))
+            self._log.append((func, args, kwargs or {}, out))
+            return out
+        return self._looked_at(func, types, args, kwargs or {})
+
+    def _looked_at(self, func: Any, types: Any, args: tuple, kwargs: dict) -> Any:  # noqa: PLR0911 - for speed
+        """Execute an op of which it is not known that it only computes, or while more than that has to be known."""
         if self._storages.compute:
             return func(*args, **kwargs)
         if self.is_guarded and is_torch_function_enabled():
@@ -144,17 +175,24 @@ class Tape(TorchDispatchMode):
         if id(func) in CONJUGATING and hides_conjugation():
             with shown_conjugation():
                 return self.__torch_dispatch__(func, types, args, kwargs)
-        if (in_parts := IN_PARTS.get(id(func))) is not None:
-            with self:
-                return in_parts(*args, **kwargs)
         known = effects(func)
+        if known.in_parts is not None:
+            with self:
+                return known.in_parts(*args, **kwargs)
         careful = self.ledger.batched or self.ledger.draws_by_row or known.writes or self._is_hidden()
         if careful or (self._storages.exist and self._storages.hold((*args, *kwargs.values()))):
             with DisableTorchFunctionSubclass():
                 return self._dispatch_with_care(func, args, kwargs)
         out = func(*args, **kwargs)
-        self._log.append((func, args, kwargs, _unheld(out) if known.makes else out))
+        self._enter_log(func, args, kwargs, out)
+        if id(func) not in _RUNS:
+            _RUNS[id(func)] = None if known.makes or _is_special(func) else QUICK.get(func) or kernel_of(func)
         return out
+
+    def _enter_log(self, op: Any, args: tuple, kwargs: dict, out: Any) -> None:
+        """Log a call without holding what it made, if that is a plain tensor which is new."""
+        self._is_unheld = effects(op).makes or self._is_unheld
+        self._log.append((op, args, kwargs, _unheld(out) if effects(op).makes else out))
 
     def _draw(self, generators: Generators, op: Any, types: Any, args: tuple, kwargs: dict) -> Any:
         """Record an op that draws random numbers, and take note of their generator."""
@@ -211,9 +249,10 @@ class Tape(TorchDispatchMode):
 
     def _flush(self) -> None:
         log, self._log = self._log, []
-        self.ledger.enter(
-            (op, args, kwargs, out.tensor() if type(out) is _Unheld else out) for op, args, kwargs, out in log
-        )
+        if self._is_unheld:
+            self._is_unheld = False
+            log = [(op, args, kwargs, out.tensor() if type(out) is _Unheld else out) for op, args, kwargs, out in log]
+        self.ledger.enter(log)
 
     def _settle(self) -> None:
         """Bring the ledger up to date, what was detached included."""
@@ -232,7 +271,7 @@ class Tape(TorchDispatchMode):
             self._backward_pass.check()
         if not operands and op is not _DETACH and not effects(op).writes and not self.ledger.draws_again:
             out = op(*args, **kwargs)
-            self._log.append((op, args, kwargs, _unheld(out) if effects(op).makes else out))
+            self._enter_log(op, args, kwargs, out)
             return out
         if not operands and op is _DETACH and is_in_recorded_forward():
             out = self._executed(op, args, kwargs, False)
@@ -315,6 +354,11 @@ class _Unheld:
 def _unheld(out: Any) -> Any:
     """Return what to log of what an op made, without holding it if it is a plain tensor."""
     return _Unheld(out) if type(out) is torch.Tensor else out
+
+
+def _is_special(op: Any) -> bool:
+    """Tell whether an op that writes nothing may have to be looked at nevertheless."""
+    return id(op) in CONJUGATING or effects(op).in_parts is not None or is_random(op)
 
 
 def _reads_number(op: Any, args: tuple) -> bool:

@@ -19,12 +19,21 @@ def uncollected(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
     @wraps(function)
     def called(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        if not gc.isenabled():
+        with paused():
             return function(*args, **kwargs)
-        gc.disable()
-        try:
-            return function(*args, **kwargs)
-        finally:
-            gc.enable()
 
     return called
+
+
+class paused:  # noqa: N801 - it is called as a function is; a generator would take three times as long
+    """Put off the collection of cycles while something runs in it."""
+
+    __slots__ = ("_was",)
+
+    def __enter__(self) -> None:
+        self._was = gc.isenabled()
+        gc.disable()
+
+    def __exit__(self, *_: object) -> None:
+        if self._was:
+            gc.enable()

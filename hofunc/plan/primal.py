@@ -9,12 +9,12 @@ import torch
 from hofunc.errors import BranchError, PlanMismatchError
 from hofunc.graph.layout import COMPUTED_AGAIN, as_pairs
 from hofunc.graph.node import Call, Graph, Node, Ref, call_of, fill, refs
+from hofunc.graph.quick import QUICK
 from hofunc.graph.reads import identical
 from hofunc.internals import OpOverload
 from hofunc.plan.chunks import Chunks
 from hofunc.plan.operators import zeros
 from hofunc.plan.program import Given, Program, Register, Step, finished
-from hofunc.plan.quick import QUICK
 
 aten = torch.ops.aten
 

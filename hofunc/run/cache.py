@@ -68,6 +68,7 @@ class Planned(NamedTuple):
         bytes: What it holds.
         needs: What a call holds at once beside what the function computed.
         due: After how many calls it is planned in full.
+        arrangements: Of what its derivatives consist, by order, as far as somebody asked.
         other: The plan of the same key for other such decisions that was made before it, if there is one.
     """
 
@@ -80,6 +81,7 @@ class Planned(NamedTuple):
     bytes: int
     needs: int
     due: Due
+    arrangements: dict[int, Any]
     other: "Planned | None" = None
 
 
@@ -211,7 +213,7 @@ def _made(graph: Graph, values: Sequence[torch.Tensor], asked: _Asked, spots: tu
     with _lock:
         checked = _checked.setdefault(graph, WeakSet())
         _bounded(_checked)
-    result = Planned(made, runner(made), checked, spots, decided, family, bytes_held(made), needs(made), all_of_it)
+    result = Planned(made, runner(made), checked, spots, decided, family, bytes_held(made), needs(made), all_of_it, {})
     if any(map(is_fake, values)):  # of which a plan may hold some
         return result
     return _keep(key, result)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakSet
 
 import torch
 
@@ -26,16 +26,32 @@ from hofunc.rules.numbers import as_tensors, number_at
 from hofunc.run.anomaly import Search, first_kind, kind_of, refuse
 from hofunc.run.arrange import Arrangement, arranged, block_of
 from hofunc.run.cache import planned
-from hofunc.run.executor import Runner
 from hofunc.run.room import SMALL, check_room
 from hofunc.trees import tree_flatten
 from hofunc.views import Emit, run_now
 
 _NOBODY: WeakSet[Any] = WeakSet()
-_ARRANGEMENTS: WeakKeyDictionary[Runner, dict[int, Arrangement]] = WeakKeyDictionary()  # while the plan is cached
 
 
 Run = Callable[[Blueprint, Sequence[torch.Tensor]], Sequence[torch.Tensor]]
+
+
+class Structure(NamedTuple):
+    """What a compact derivative is, but for its tensors.
+
+    Attributes:
+        output: The output that is differentiated.
+        terms: The terms, with the places of results in them.
+        places: These places in turn.
+        shapes: The shapes of the output and of the inputs of the slots.
+        kinds: The inputs of the slots.
+    """
+
+    output: int
+    terms: tuple[Term, ...]
+    places: tuple[int, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    kinds: tuple[int, ...]
 
 
 class Evaluation(NamedTuple):
@@ -47,7 +63,7 @@ class Evaluation(NamedTuple):
         results: What its program returned.
         tensors: The tensors that f returned, aux included.
         inputs: The tensors by which it is differentiated.
-        arrangements: By order, of what the dense derivatives consist, for all calls of the plan.
+        arrangements: By order, of what the derivatives consist, for all calls of the plan.
         emit: Runs what arranges results, or appends it to a program of which results are registers.
         batches: The levels and sizes of the vmaps that map an input.
         checked: The sources of the functions that are known not to ask whether autograd follows what they are given.
@@ -58,7 +74,7 @@ class Evaluation(NamedTuple):
     results: Sequence[Any]
     tensors: Sequence[torch.Tensor]
     inputs: Sequence[torch.Tensor]
-    arrangements: dict[int, Arrangement]
+    arrangements: dict[int, Any]
     emit: Emit = run_now
     batches: Mapping[int, int] = MappingProxyType({})
     checked: WeakSet[Any] = _NOBODY
@@ -69,7 +85,7 @@ class Evaluation(NamedTuple):
         They are in the order of the outputs, and of the blocks that are asked for; all blocks are in the order of the
         inputs of each slot, of which the first is outermost.
         """
-        known = self.arrangements.get(order)
+        known: Arrangement | None = self.arrangements.get(order)
         if known is None:
             outputs = self.tensors[: len(self.plan.lowered.graph.outputs)]
             shapes = [tuple(tensor.shape) for tensor in (*outputs, *self.inputs)]
@@ -80,8 +96,12 @@ class Evaluation(NamedTuple):
 
     def compact(self, order: int) -> list[Derivative]:
         """Return all derivatives of an order as terms, in the same order."""
-        outputs = range(len(self.plan.lowered.graph.outputs))
-        return [self._compact(output, slots) for output, slots in product(outputs, self.blocks(order))]
+        known: list[Structure] | None = self.arrangements.get(order)
+        if known is None:
+            outputs = range(len(self.plan.lowered.graph.outputs))
+            known = [self._structure(output, slots) for output, slots in product(outputs, self.blocks(order))]
+            self.arrangements[order] = known
+        return [*map(self._filled, known)]
 
     def blocks(self, order: int) -> Iterable[tuple[int, ...]]:
         """Return the inputs of the slots of every block of an order."""
@@ -101,24 +121,26 @@ class Evaluation(NamedTuple):
                 found.append(in_batches(self.results[place], self.batches) if self.batches else self.results[place])
         return found
 
-    def _compact(self, output: int, inputs: Sequence[int]) -> Derivative:
+    def _structure(self, output: int, inputs: Sequence[int]) -> Structure:
         block, order = block_of(self.plan, self.plan.terms, output, inputs)
-        y = self.tensors[output]
-        terms = self.plan.terms.get(block, ())
-        shapes = (tuple(y.shape), *(tuple(self.inputs[number].shape) for number in inputs))
-        real = tuple(self._real(term, order) for term in terms)
-        return Derivative(real, shapes, y.dtype, y.device, kinds=tuple(inputs))
+        shapes = (tuple(self.tensors[output].shape), *(tuple(self.inputs[number].shape) for number in inputs))
+        terms = tuple(
+            term._replace(slots=tuple([term.slots[order.index(slot)] for slot in range(len(order))]))
+            for term in self.plan.terms.get(block, ())
+        )
+        return Structure(output, terms, tuple(sources(terms)), shapes, tuple(inputs))
+
+    def _filled(self, structure: Structure) -> Derivative:
+        """Put tensors in place of the places in terms."""
+        tensors: Iterable[Any] = [self.results[place] for place in structure.places]
+        if self.batches:
+            tensors = [in_batches(tensor, self.batches) for tensor in tensors]
+        terms, y = with_sources(structure.terms, iter(tensors)), self.tensors[structure.output]
+        return Derivative(terms, structure.shapes, y.dtype, y.device, kinds=structure.kinds)
 
     def vanishes(self, output: int, inputs: Sequence[int]) -> bool:
         """Tell whether a derivative of an order that is planned is zero whatever the values."""
         return not self.plan.patterns.get(block_of(self.plan, self.plan.patterns, output, inputs)[0])
-
-    def _real(self, term: Term, order: Sequence[int]) -> Term:
-        """Put tensors in place of the places in a term, and its slots in the order asked for."""
-        places = sources((term,))
-        tensors = (in_batches(self.results[place], self.batches) for place in places)
-        (found,) = with_sources((term,), tensors)
-        return found._replace(slots=tuple([term.slots[order.index(slot)] for slot in range(len(order))]))
 
 
 def evaluate(
@@ -235,7 +257,9 @@ def _evaluated(
 ) -> Evaluation:
     """Evaluate, see above."""
     places = list(recording.graph.outputs)
-    graph = recording.graph._replace(outputs=tuple(places[:outputs]), aux=tuple(places[outputs:]))
+    graph = recording.graph
+    if len(places) > outputs:
+        graph = graph._replace(outputs=tuple(places[:outputs]), aux=tuple(places[outputs:]))
     replayed = recording.wrappers is not None
     found = planned(
         graph, recording.values, wanted, compact=compact, strategy=strategy, limits=limits, replayed=replayed
@@ -253,8 +277,7 @@ def _evaluated(
     batches = batches_of(recording.wrappers or ())
     results = without_autocast(run, found.plan, values) if run else without_autocast(found.run, values)
     tensors = [values[place] for place in places]
-    arrangements = _ARRANGEMENTS.setdefault(found.run, {})
-    return Evaluation(found.plan, wanted, results, tensors, inputs, arrangements, run_now, batches, found.checked)
+    return Evaluation(found.plan, wanted, results, tensors, inputs, found.arrangements, run_now, batches, found.checked)
 
 
 def _constants(lowered: Lowered, values: Sequence[torch.Tensor]) -> dict[int, torch.Tensor]:

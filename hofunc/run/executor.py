@@ -7,13 +7,13 @@ import torch
 
 from hofunc.graph.identity import PLAIN
 from hofunc.graph.node import Call, Ref
+from hofunc.graph.quick import QUICK
 from hofunc.graph.standin import in_transform
 from hofunc.graph.tape import is_recording
 from hofunc.internals import DisableTorchFunctionSubclass, has_forward_level
 from hofunc.plan.blueprint import Blueprint
 from hofunc.plan.chunks import Body, Chunks, joint_of
 from hofunc.plan.program import Program, Register, Step
-from hofunc.plan.quick import QUICK
 
 Runner = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
 

@@ -17,6 +17,8 @@ def nested(blocks: Sequence[Any], specs: Sequence[TreeSpec]) -> Any:
         blocks: One for every choice of a leaf of each.
         specs: The structures.
     """
+    if all(spec.is_leaf() for spec in specs):
+        return blocks[0]
     return nesting(specs)(blocks)
 
 

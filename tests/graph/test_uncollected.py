@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hofunc import hessian
-from hofunc.graph.uncollected import uncollected
+from hofunc.graph.uncollected import paused, uncollected
 from tests.cases import rand
 
 
@@ -54,6 +54,8 @@ def test_it_is_off_within_and_on_again_behind() -> None:
     assert gc.isenabled()
     gc.disable()
     assert uncollected(gc.isenabled)() is False
+    with paused():
+        assert not gc.isenabled()
     assert not gc.isenabled()
 
 

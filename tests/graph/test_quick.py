@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from hofunc.plan.quick import QUICK
+from hofunc.graph.quick import QUICK
 from tests.checks import Ops
 
 aten = torch.ops.aten

@@ -1,0 +1,105 @@
+"""What a function did when it was last recorded, along which a recording goes as long as the function does the same.
+
+Most calls of a function come to the graph of the call before. Then no node has to be made to find that it is equal to
+the one that it was: it is enough to compare, and the graph is the very object of which all else is known already.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+
+from hofunc.graph.node import CONSTANT, Graph, Node, Ref
+from hofunc.internals import OpOverload
+
+_OTHERWISE = (torch.ops.aten.as_strided.default, torch.ops.aten.detach.default)  # what the ledger enters in other ways
+_PLAIN = frozenset((int, bool, str, float, type(None), torch.dtype, torch.device, torch.layout))
+
+
+class Step(NamedTuple):
+    """A call of an op that is expected, which returns one tensor and takes no keywords and no lists of tensors.
+
+    Attributes:
+        op: The op.
+        arity: The number of its arguments.
+        known: Which of them are tensors that are tracked, and their nodes.
+        constants: Which are constants that nothing took before, and their nodes.
+        others: Which are no tensors, what they are, and their types.
+        node: The node of what it returns.
+        shape: Its shape.
+        dtype: Its dtype.
+    """
+
+    op: OpOverload
+    arity: int
+    known: tuple[tuple[int, int], ...]
+    constants: tuple[tuple[int, int], ...]
+    others: tuple[tuple[int, Any, type], ...]
+    node: Node
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+class Trail:
+    """A recorded graph as what to expect of the next recording.
+
+    Args:
+        graph: The graph.
+
+    Attributes:
+        steps: The calls that are expected, by how many nodes there are before; none until the graph was met again.
+    """
+
+    __slots__ = ("graph", "steps")
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self.steps: dict[int, Step] = {}
+
+    def met_again(self) -> Graph:
+        """Note that a recording went along all of it, and return the graph."""
+        if not self.steps:
+            self.steps = dict(_steps(self.graph))
+        return self.graph
+
+
+NOTHING = Trail(Graph((), (), ()))  # to expect
+
+
+def _steps(graph: Graph) -> Iterator[tuple[int, Step]]:
+    """Yield the calls that may be expected, each after how many nodes there are before it and its new constants."""
+    before = 0
+    for node in graph.nodes:
+        if node.op is CONSTANT:
+            continue
+        step = None if node.is_given or node.kwargs or node.output is not None else _step(graph, node, before)
+        if step is not None:
+            yield before, step
+        before = node.number + 1
+
+
+def _step(graph: Graph, node: Node, before: int) -> Step | None:
+    """Return the call of a node as it is expected; None if it has to be entered otherwise."""
+    if not isinstance(node.op, OpOverload) or node.op in _OTHERWISE:
+        return None
+    taken = [(place, arg.node) for place, arg in enumerate(node.args) if type(arg) is Ref]
+    constants = tuple((place, number) for place, number in taken if number >= before)
+    known = tuple((place, number) for place, number in taken if number < before)
+    others = [(place, _passed(arg)) for place, arg in enumerate(node.args) if type(arg) is not Ref]
+    if (
+        any(graph.nodes[number].op is CONSTANT for _, number in known)
+        or [*dict.fromkeys(number for _, number in constants)] != [*range(before, node.number)]
+        or not known
+        or any(other is _OTHERWISE for _, other in others)
+    ):
+        return None
+    typed = tuple((place, other, type(other)) for place, other in others)
+    return Step(node.op, len(node.args), known, constants, typed, node, node.shape, node.dtype)
+
+
+def _passed(arg: Any) -> Any:
+    """Return what stands for an argument in a graph as it is passed; something else if it has to be encoded."""
+    if type(arg) is tuple and all(type(item) is int for item in arg):
+        return [*arg]
+    is_told_apart = type(arg) in _PLAIN and (type(arg) is not float or arg != 0)  # which -0.0 is equal to
+    return arg if is_told_apart else _OTHERWISE
