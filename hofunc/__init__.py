@@ -6,7 +6,7 @@ with _releases.reading():
     from hofunc import rules as _rules  # enters the rules of all known ops
 
 from hofunc.blockwise import Blocks
-from hofunc.callable_plan import Plan
+from hofunc.callable_plan import Plan, load_plan
 from hofunc.contracted import einsum
 from hofunc.derivative import Derivative
 from hofunc.errors import (
@@ -20,6 +20,7 @@ from hofunc.errors import (
     HofuncError,
     InternalError,
     MutationError,
+    PlanFileError,
     PlanningWarning,
     UnsupportedOpError,
     UntestedTorchWarning,
@@ -48,7 +49,7 @@ from hofunc.taps import tap
 from hofunc.testing.check import hodcheck
 from hofunc.transforms import derivatives, hessian, hod, jacobian
 
-__version__ = "0.1.0.dev0"
+__version__ = _releases.VERSION
 
 __all__ = [
     "AnomalyError",
@@ -65,6 +66,7 @@ __all__ = [
     "MutationError",
     "Piece",
     "Plan",
+    "PlanFileError",
     "PlanningWarning",
     "Stream",
     "UnsupportedOpError",
@@ -90,6 +92,7 @@ __all__ = [
     "jet",
     "jvp",
     "laplacian",
+    "load_plan",
     "options",
     "partial",
     "tap",
