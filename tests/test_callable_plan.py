@@ -1,5 +1,6 @@
 """Frozen plans: that they return what the transform returns, and refuse what they were not made for."""
 
+import pickle
 import random
 from collections import OrderedDict
 from collections.abc import Callable
@@ -57,8 +58,11 @@ def test_a_plan_returns_what_the_transform_returns(case: Case, layout: str, devi
     for order in case.orders[:2]:
         transform = hod(f, order, case.argnums, layout=layout)
         plan = transform.plan(*args)
+        pickled = pickle.loads(pickle.dumps(plan))  # noqa: S301 - what was pickled here
         for point in (args, moved(args)):
             assert_equal(dense(plan(*point)), dense(transform(*point)))
+            same = zip(tree_leaves(pickled(*point)), tree_leaves(plan(*point)), strict=True)
+            assert all(torch.equal(one.nan_to_num(), other.nan_to_num()) for one, other in same)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.name not in NUMBERS | READING], ids=lambda c: c.name)
