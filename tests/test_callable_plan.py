@@ -19,6 +19,7 @@ from tests import checks
 from tests.cases import CASES, Case, distinct, mixed, rand
 from tests.checks import has_compiler, refused
 from verification.oracles import nested_reverse, relative_error
+from verification.waits import Waits
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::hofunc.FallbackWarning"),
@@ -63,6 +64,9 @@ def test_a_plan_returns_what_the_transform_returns(case: Case, layout: str, devi
             assert_equal(dense(plan(*point)), dense(transform(*point)))
             same = zip(tree_leaves(pickled(*point)), tree_leaves(plan(*point)), strict=True)
             assert all(torch.equal(one.nan_to_num(), other.nan_to_num()) for one, other in same)
+        with Waits(device) as waits:
+            plan(*args)
+        assert not waits.ops or case.name in READING
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.name not in NUMBERS | READING], ids=lambda c: c.name)
