@@ -8,7 +8,7 @@ with _paused():  # what would be collected meanwhile is torch's
         from hofunc import rules as _rules  # enters the rules of all known ops
 
     from hofunc.blockwise import Blocks
-    from hofunc.callable_plan import Plan
+    from hofunc.callable_plan import Plan, load_plan
     from hofunc.contracted import einsum
     from hofunc.derivative import Derivative
     from hofunc.errors import (
@@ -22,6 +22,7 @@ with _paused():  # what would be collected meanwhile is torch's
         HofuncError,
         InternalError,
         MutationError,
+        PlanFileError,
         PlanMismatchError,
         PlanningWarning,
         UnsupportedOpError,
@@ -52,7 +53,7 @@ with _paused():  # what would be collected meanwhile is torch's
     from hofunc.testing.check import hodcheck
     from hofunc.transforms import derivatives, hessian, hod, jacobian
 
-__version__ = "0.1.0.dev0"
+__version__ = _releases.VERSION
 
 __all__ = [
     "AnomalyError",
@@ -70,6 +71,7 @@ __all__ = [
     "MutationError",
     "Piece",
     "Plan",
+    "PlanFileError",
     "PlanMismatchError",
     "PlanningWarning",
     "Stream",
@@ -97,6 +99,7 @@ __all__ = [
     "jit",
     "jvp",
     "laplacian",
+    "load_plan",
     "options",
     "partial",
     "tap",

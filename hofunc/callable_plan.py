@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch.fx import GraphModule
 
-from hofunc.errors import ArgumentError
-from hofunc.explain import Subject, explain
+from hofunc.errors import ArgumentError, PlanFileError
+from hofunc.explain import Subject, Told, explain, told
 from hofunc.graph.draws import generators_of, is_random
 from hofunc.graph.facts import Facts
 from hofunc.graph.lines import Lines, is_detecting, undetected
@@ -16,14 +18,17 @@ from hofunc.graph.node import Call, Graph
 from hofunc.graph.standin import batches_of, in_batches, in_transform
 from hofunc.graph.world import without_autocast
 from hofunc.internals import TreeSpec
+from hofunc.plan.chunks import Chunks
 from hofunc.plan.program import Program, device_of
-from hofunc.plan.wanted import highest
+from hofunc.plan.wanted import highest, orders_of
 from hofunc.run.anomaly import first_kind, kind_of
 from hofunc.run.background import InBackground
 from hofunc.run.evaluate import refuse_where
-from hofunc.run.executor import compiled, interpreted
+from hofunc.run.executor import compiled, in_chunks, interpreted
 from hofunc.run.fx import graph_module, through_compiler
 from hofunc.signature import Signature
+from hofunc.travel.document import DAMAGE, MissingError, read, written
+from hofunc.travel.files import packed, refuse_damaged, unpacked, write_whole
 from hofunc.trees import tree_unflatten
 
 
@@ -67,7 +72,8 @@ class Origin(NamedTuple):
             refuse_where(self.graph, values, order, self.lines, bad[0] if bad else None)
 
 
-PLACE = object()  # a leaf that the program computes
+class PLACE:
+    """Stands for a leaf that the program computes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -121,9 +127,10 @@ class Plan:
     _signature: Signature
     _facts: Facts
     _program: Program
+    _chunks: Chunks | None
     _run: Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
     _result: Result | None
-    _subject: Subject
+    _subject: Subject | Told
     _origin: Origin
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -174,9 +181,34 @@ class Plan:
         """What it was made for, in a line: ``args[0]: float32 (20, 3), args[1]: 0.5``."""
         return str(self._signature)
 
-    def __deepcopy__(self, _: dict) -> "Plan":
+    def __copy__(self) -> "Plan":
         """Return the plan itself, which cannot change, as functions are copied."""
         return self
+
+    def __deepcopy__(self, _: dict) -> "Plan":
+        """Return the plan itself, as a shallow copy does."""
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return unpickled, (_packed(self),)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the plan to a file, for `hofunc.load_plan` of the same versions of hofunc and torch.
+
+        The file holds the ops, by name, and the tensors that the function captured, with the values that they have now
+        and without a history; those that share memory do so when they are loaded. Nothing of the function itself is in
+        it. A compiled plan is saved as the one that it was compiled from. A plan is pickled likewise, as for another
+        process.
+
+        Args:
+            path: The file, which is written whole or not at all, in place of one that is there.
+
+        Raises:
+            PlanFileError: The plan has something that cannot be looked up by name elsewhere: a custom Function, an
+                object among the arguments, a tensor of a subclass.
+            OSError: The file cannot be written; what was there is as it was.
+        """
+        write_whole(Path(path), _packed(self))
 
     def explain(self) -> str:
         """Return a text about what the plan does and why, to be read in a terminal.
@@ -251,3 +283,127 @@ class Plan:
             f"Plan({self.name}, strategy={self.strategy!r}, steps={self.steps}, flops={self.flops}, "
             f"bytes={self.bytes}, peak_bytes={self.peak_bytes}{compiled})"
         )
+
+
+def made(
+    name: str,
+    signature: Signature,
+    facts: Facts,
+    program: Program,
+    chunks: Chunks | None,
+    result: Result | None,
+    subject: Subject | Told,
+    origin: Origin,
+) -> Plan:
+    """Return a plan of its parts, which runs in chunks if there are some."""
+    cost = subject.cost
+    return Plan(
+        name,
+        orders_of(subject.wanted),
+        subject.strategy,
+        len(cost.steps),
+        cost.flops,
+        cost.bytes,
+        cost.peak_bytes,
+        False,
+        signature,
+        facts,
+        program,
+        chunks,
+        compiled(program) if chunks is None else in_chunks(chunks),
+        result,
+        subject,
+        origin,
+    )
+
+
+def load_plan(path: str | PathLike[str]) -> Plan:
+    """Return the plan that `Plan.save` wrote to a file.
+
+    It does what the saved one did, `to_fx`, `compile` and chunks too, and `explain` tells of it what was known when it
+    was saved. It is a plan of what f was when it was recorded: f itself, and what f read of Python objects, are not
+    there to be compared with. Values of tensors that f read are compared as ever, and so is the state of torch. What f
+    captured is on the devices that it was on, and nobody else's.
+
+    Reading a file runs nothing that it names; calling the plan runs ops of torch and functions of hofunc on tensors.
+
+    Args:
+        path: The file.
+
+    Raises:
+        PlanFileError: It is no plan or damaged; it is one of another version of hofunc or torch, or for devices that
+            are not here; or an op or a class that it names has not been defined or imported.
+        OSError: It cannot be read.
+
+    Example:
+        >>> import os, tempfile
+        >>> path = os.path.join(tempfile.mkdtemp(), "hessian.plan")
+        >>> hofunc.hessian(lambda x: (x**3).sum()).plan(torch.ones(2)).save(path)
+        >>> hofunc.load_plan(path)(torch.tensor([1.0, 2.0]))
+        tensor([[ 6.,  0.],
+                [ 0., 12.]])
+    """
+    return _loaded(Path(path).read_bytes(), str(path))
+
+
+def unpickled(data: bytes) -> Plan:
+    """Return the plan of which this was pickled; what pickled it names this function.
+
+    Raises:
+        PlanFileError: As `load_plan` does.
+    """
+    return _loaded(data, "a pickled plan")
+
+
+torch.serialization.add_safe_globals([unpickled])
+
+
+# What `made` takes of a plan, by what an error calls it.
+_PARTS: dict[str, Any] = {
+    "name": str,
+    "arguments": Signature,
+    "captured tensors": Facts,
+    "steps": Program,
+    "chunks": Chunks | None,
+    "result": Result | None,
+    "explanation": Told,
+    "recording": Origin,
+}
+
+
+def _packed(plan: Plan) -> bytes:
+    """Return what a file of a plan holds."""
+    facts = plan._facts._replace(reliance=None)
+    held = plan.name, plan._signature, facts, plan._program, plan._chunks, plan._result
+    parts = (*held, told(plan._subject), plan._origin)
+    return packed(written(plan.name, dict(zip(_PARTS, parts, strict=True))))
+
+
+def _loaded(data: bytes, source: str) -> Plan:
+    document = unpacked(data, source)
+    try:
+        parts = read(document)
+        return made(*[_checked(name, parts[name]) for name in _PARTS])
+    except MissingError as error:
+        raise PlanFileError(
+            f"hofunc.load_plan: {source}",
+            got=f"{error}, which is not there",
+            expected="ops and classes that are defined before the plan is loaded",
+            remedy="Import the module that defines it first.",
+        ) from error
+    except DAMAGE as error:
+        refuse_damaged(source, error)
+
+
+def _checked(name: str, part: Any) -> Any:
+    """Return a part of a plan, if it is of its class, and nothing in its steps is more than a name."""
+    if not isinstance(part, _PARTS[name]):
+        raise TypeError(f"{type(part).__name__} for its {name}")
+    programs = [part] if isinstance(part, Program) else part.programs if isinstance(part, Chunks) else []
+    for program in programs:
+        calls = [step.function for step in program.steps if isinstance(step.function, Call)]
+        names = [keyword for call in calls for keyword, _ in call.kwargs]
+        origins = [given.origin for given in program.given.values() if not isinstance(given.origin, torch.Tensor)]
+        if not all(map(str.isidentifier, names)) or not all(type(origin) is int for origin in origins):
+            raise ValueError("steps that are none")
+    return part

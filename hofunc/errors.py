@@ -129,6 +129,10 @@ class AnomalyError(HofuncError, ArithmeticError):
             self.add_note("\n".join(["Traceback of the op (most recent call last):", *lines]))
 
 
+class PlanFileError(HofuncError, ValueError):
+    """A plan cannot be saved, or what is to be loaded is no plan that this process can use."""
+
+
 class HodcheckError(HofuncError, AssertionError):
     """A derivative is not what the oracles of hodcheck say, or they cannot tell."""
 

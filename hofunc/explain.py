@@ -66,10 +66,49 @@ class Subject(NamedTuple):
     at_once: Cost
     cost: Cost
 
+    @property
+    def strategy(self) -> str:
+        """The strategy that was taken."""
+        return self.chosen.strategy
 
-def explain(subject: Subject) -> str:
+
+class Told(NamedTuple):
+    """What is left of a subject where its plan is loaded: the text, and what a plan reads of itself.
+
+    Attributes:
+        strategy: The strategy that was taken.
+        wanted: As of a subject, as are the next three.
+        limits: As there.
+        at_once: As there.
+        cost: As there.
+        text: What explains it.
+    """
+
+    strategy: str
+    wanted: Wanted
+    limits: Limits
+    at_once: Cost
+    cost: Cost
+    text: str
+
+
+def explain(subject: Subject | Told) -> str:
     """Return the text, of at most 110 columns."""
-    parts = (_headline(subject), _strategies(subject), _nodes(subject), _blocks(subject), _steps(subject))
+    return subject.text if isinstance(subject, Told) else _text(subject, *_compared(subject))
+
+
+def told(subject: Subject | Told) -> Told:
+    """Return what is left of a subject in a file; strategies that were not planned so far are not planned for it."""
+    if isinstance(subject, Told):
+        return subject
+    others = [strategy for strategy in strategies_of(subject.wanted) if strategy not in subject.costs]
+    text = _text(subject, subject.costs, dict.fromkeys(others, "was not planned before the plan was saved"))
+    return Told(subject.strategy, subject.wanted, subject.limits, subject.at_once, subject.cost, text)
+
+
+def _text(subject: Subject, costs: dict[str, Cost], refused: dict[str, str]) -> str:
+    strategies = _strategies(subject, costs, refused)
+    parts = (_headline(subject), strategies, _nodes(subject), _blocks(subject), _steps(subject))
     return "\n\n".join("\n".join(line[:_WIDTH].rstrip() for line in part) for part in parts)
 
 
@@ -100,9 +139,12 @@ def _chunks(chunks: Chunks | None) -> list[str]:
     return [f"run in {len(chunks.sizes)} chunks of {size} {chunks.along}; the steps below are those of all at once"]
 
 
-def _strategies(subject: Subject) -> list[str]:
-    """Compare the strategies; those that the choice did not need are planned now."""
-    rows = []
+def _compared(subject: Subject) -> tuple[dict[str, Cost], dict[str, str]]:
+    """Compare the strategies; those that the choice did not need are planned now.
+
+    Returns:
+        What each costs, and why the others are none.
+    """
     costs = dict(subject.costs)
     refused = {}
     possible, wanted = strategies_of(subject.wanted), subject.wanted
@@ -126,6 +168,12 @@ def _strategies(subject: Subject) -> list[str]:
                 refused[strategy] = "was given up: its steps are too many to be as fast, whatever they compute"
             except ArgumentError:
                 refused[strategy] = "does not keep to chunk_size or max_bytes"
+    return costs, refused
+
+
+def _strategies(subject: Subject, costs: dict[str, Cost], refused: dict[str, str]) -> list[str]:
+    """Show what strategies cost, and why others are none."""
+    rows = []
     for strategy, cost in sorted(costs.items(), key=lambda item: item[1].seconds):
         mark = "*" if strategy == subject.chosen.strategy else ""
         amounts = (_count(cost.flops), _bytes(cost.bytes), _bytes(cost.peak_bytes), _time(cost.seconds))

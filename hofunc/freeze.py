@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 
 from hofunc.arguments import Arguments
-from hofunc.callable_plan import PLACE, Origin, Plan, Result
+from hofunc.callable_plan import PLACE, Origin, Plan, Result, made
 from hofunc.complex_tensors import by_parts, put_together
 from hofunc.errors import ArgumentError
 from hofunc.explain import Subject
@@ -27,11 +27,10 @@ from hofunc.plan.planner import plan
 from hofunc.plan.primal import PartsOf, Source, Whole
 from hofunc.plan.program import Program, Register, device_of
 from hofunc.plan.values import GONE_BY
-from hofunc.plan.wanted import Wanted, highest, orders_of
+from hofunc.plan.wanted import Wanted, highest
 from hofunc.rules.lower import INTEGERS, Lowered, lower, shapes_read
 from hofunc.run.decided import Decided
 from hofunc.run.evaluate import Evaluation
-from hofunc.run.executor import compiled, in_chunks
 from hofunc.run.room import check_room
 from hofunc.signature import Signature
 
@@ -108,7 +107,7 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
             *(f"captured {n}" for n in range(len(taken.facts.captured))),
         ),
         chosen,
-        {made.strategy: made.run_cost for made in (chosen, *others)},
+        {each.strategy: each.run_cost for each in (chosen, *others)},
         request.strategy,
         request.compact,
         request.limits,
@@ -116,23 +115,8 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
         at_once,
         cost,
     )
-    return Plan(
-        name,
-        orders_of(taken.wanted),
-        chosen.strategy,
-        len(cost.steps),
-        cost.flops,
-        cost.bytes,
-        cost.peak_bytes,
-        False,
-        signature,
-        taken.facts._replace(contents=_gone_by(chosen.lowered, captured)),
-        program,
-        compiled(program) if chunks is None else in_chunks(chunks),
-        result,
-        subject,
-        _origin(taken),
-    )
+    facts = taken.facts._replace(contents=_gone_by(chosen.lowered, captured))
+    return made(name, signature, facts, program, chunks, result, subject, _origin(taken))
 
 
 def _check_values(request: Request, args: tuple, kwargs: dict) -> None:

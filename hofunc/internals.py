@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from operator import attrgetter
 from threading import local
-from types import CodeType, FrameType, FunctionType
+from types import BuiltinFunctionType, CodeType, FrameType, FunctionType
 from typing import Any
 
 import torch
@@ -67,7 +67,9 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode as current_d
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack as dispatch_modes
 from torch.utils._python_dispatch import _pop_mode_temporarily as pop_mode_temporarily
 from torch.utils._pytree import (
+    SUPPORTED_NODES,
     TreeSpec,
+    is_namedtuple_class,
     keystr,
     register_pytree_node,
     tree_flatten,
@@ -137,6 +139,8 @@ __all__ = [
     "is_cut_view",
     "is_forward_mode_on",
     "is_functorch_wrapped_tensor",
+    "is_namedtuple_class",
+    "is_torch_function",
     "is_torch_function_enabled",
     "kernel_of",
     "keystr",
@@ -150,6 +154,7 @@ __all__ = [
     "operator_utils",
     "peek_interpreter_stack",
     "pop_mode_temporarily",
+    "pytree_classes",
     "register_pytree_node",
     "retrieve_all_functorch_interpreters",
     "retrieve_current_functorch_interpreter",
@@ -198,6 +203,17 @@ CHOLESKY: tuple[OpOverload, ...] = tuple(
 # Where numbers are equal, clamp, fmax and fmin share their slope out equally, as maximum and minimum always did, and a
 # bound that is a number keeps its part; before torch 2.14 all of it belonged to the first one, for clamp to the tensor.
 TIES_ARE_SHARED = RELEASE >= (2, 14)
+
+
+def is_torch_function(value: Any) -> bool:
+    """Tell whether something is a function of torch that is written in C++, as torch.add."""
+    is_builtin = isinstance(value, BuiltinFunctionType)
+    return is_builtin and getattr(torch._C._VariableFunctions, value.__name__, None) is value
+
+
+def pytree_classes() -> list[Any]:
+    """Return the classes that pytrees are made of; what makes the classes of named tuples stands for these."""
+    return [*SUPPORTED_NODES]
 
 
 def getter_of(attribute: str) -> Callable[[Tensor], Any]:

@@ -12,6 +12,8 @@ import torch
 
 from hofunc.errors import UntestedTorchWarning, VersionError, warn
 
+VERSION = "0.1.0.dev0"  # of hofunc
+
 TESTED = ((2, 13), (2, 14), (2, 15))
 
 

@@ -48,7 +48,7 @@ class Signature:
         tensors = [(path, leaf) for path, leaf in paths if isinstance(leaf, torch.Tensor)]
         self.names = tuple(_named(path) for path, _ in tensors)
         self._labels = (*_FORM, *(("strides",) if strides else ()), *(("requires_grad",) if history else ()))
-        self._fact: Callable[[torch.Tensor], tuple] = partial(_fact, self._labels) if self._labels != _FORM else _form
+        self._fact = _reader(self._labels)
         self.facts = tuple(self._fact(leaf) for _, leaf in tensors)
         self._strides = tuple(leaf.stride() for _, leaf in tensors)
         self._is_flat = not kwargs and all(isinstance(arg, torch.Tensor) for arg in args)
@@ -64,6 +64,13 @@ class Signature:
                 on = "" if device.type == "cpu" else f" on {device}"
                 shown.append(f"{name}: {str(dtype).removeprefix('torch.')} {tuple(shape)}{on}")
         return ", ".join(shown)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_fact"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._fact = _reader(self._labels)
 
     def tensors(self, args: tuple, kwargs: dict) -> Sequence[torch.Tensor]:
         """Return the tensors of a call, in the order in which pytrees are flattened, arguments first.
@@ -145,6 +152,11 @@ def _laid_out(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
 
 _FORM = ("shape", "dtype", "device")
 _form = attrgetter(*_FORM)
+
+
+def _reader(labels: Sequence[str]) -> Callable[[torch.Tensor], tuple]:
+    """Return what reads facts about a tensor, fast if they are its form."""
+    return partial(_fact, labels) if tuple(labels) != _FORM else _form
 
 
 def _fact(labels: Sequence[str], tensor: torch.Tensor) -> tuple:

@@ -1,5 +1,6 @@
 """Frozen plans: that they return what the transform returns, and refuse what they were not made for."""
 
+import pickle
 import random
 from collections import OrderedDict
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from tests import checks
 from tests.cases import CASES, Case, distinct, mixed, rand
 from tests.checks import Ops, has_compiler, refused
 from verification.oracles import nested_reverse, relative_error
+from verification.waits import Waits
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::hofunc.FallbackWarning"),
@@ -57,8 +59,14 @@ def test_a_plan_returns_what_the_transform_returns(case: Case, layout: str, devi
     for order in case.orders[:2]:
         transform = hod(f, order, case.argnums, layout=layout)
         plan = transform.plan(*args)
+        pickled = pickle.loads(pickle.dumps(plan))  # noqa: S301 - what was pickled here
         for point in (args, moved(args)):
             assert_equal(dense(plan(*point)), dense(transform(*point)))
+            same = zip(tree_leaves(pickled(*point)), tree_leaves(plan(*point)), strict=True)
+            assert all(torch.equal(one.nan_to_num(), other.nan_to_num()) for one, other in same)
+        with Waits(device) as waits:
+            plan(*args)
+        assert not waits.ops or case.name in READING
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.name not in NUMBERS | READING], ids=lambda c: c.name)

@@ -5,7 +5,9 @@ import copy
 import inspect
 import re
 import weakref
+from collections import namedtuple
 from collections.abc import Callable, Iterator
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -700,3 +702,18 @@ def test_tensors_with_weak_references_are_not_swapped() -> None:
     assert internals.has_weak_reference(caught.value)
     assert not internals.has_weak_reference(RuntimeError("another"))
     assert held() is one
+
+
+def test_functions_of_torch_are_told_from_others() -> None:
+    assert all(map(internals.is_torch_function, (torch.add, torch.mm, torch._softmax)))
+    assert not any(map(internals.is_torch_function, (torch.einsum, torch.Tensor.add, getitem, 1)))
+
+
+def test_the_classes_of_pytrees() -> None:
+    kinds = internals.pytree_classes()
+    assert {tuple, list, dict, namedtuple, hofunc.Derivative} <= {*kinds}
+    pair = namedtuple("pair", "a b")
+    spec = internals.tree_flatten(pair(1, 2))[1]
+    assert (spec.type, spec.context) == (namedtuple, pair)
+    assert internals.is_namedtuple_class(pair)
+    assert not internals.is_namedtuple_class(tuple)

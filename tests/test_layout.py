@@ -24,7 +24,7 @@ LAYERS = [
     {"run", "pattern"},
     {"stream"},
     {"arguments"},
-    {"signature", "explain", "strict", "sampling", "keypaths"},
+    {"signature", "explain", "strict", "sampling", "keypaths", "travel"},
     {"callable_plan", "chosen", "blockwise"},
     {"freeze"},
     {"transform"},

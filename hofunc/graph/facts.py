@@ -27,14 +27,15 @@ class Facts(NamedTuple):
         state: The state of torch.
         captured: The tensors that it captured.
         forms: Shape, dtype, device and strides of each.
-        reliance: What the Python objects that it read held, and attributes of tensors that tell of autograd.
+        reliance: What the Python objects that it read held, and attributes of tensors that tell of autograd; None where
+            these objects are not.
         contents: Captured tensors by whose values a plan goes, each with a copy of what it held.
     """
 
     state: tuple
     captured: tuple[torch.Tensor, ...]
     forms: tuple[tuple, ...]
-    reliance: Reliance
+    reliance: Reliance | None
     contents: tuple[tuple[torch.Tensor, torch.Tensor], ...] = ()
 
     def check(self, name: str) -> None:
@@ -53,7 +54,7 @@ class Facts(NamedTuple):
         for number, (tensor, form) in enumerate(zip(self.captured, self.forms, strict=True)):
             if form_of(tensor) != form:
                 _refuse_form(name, f"captured tensor {number}", form_of(tensor), form)
-        if (change := self.reliance.change()) is not None:
+        if self.reliance is not None and (change := self.reliance.change()) is not None:
             _refuse(name, *change)
         for tensor, held in self.contents:
             if not identical(tensor, held):

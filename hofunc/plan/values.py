@@ -79,7 +79,7 @@ def _held(builder: Builder, number: int) -> Value | None:
     lowered = builder.lowered
     constant = number >= len(lowered.graph.nodes)
     origin = builder.constant_of(number) if constant else lowered.origins[number]
-    if isinstance(origin, torch.Tensor):
-        return Value(origin, ())
-    known = None if origin is None else lowered.values.get(origin)
-    return None if known is None else Value(known, ((number, known),))
+    known = origin if isinstance(origin, torch.Tensor) else lowered.values.get(origin) if origin is not None else None
+    if known is None or known.is_meta:
+        return None
+    return Value(known, () if known is origin else ((number, known),))

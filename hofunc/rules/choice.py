@@ -54,14 +54,18 @@ def is_usable(function: Callable, node: Node, values: Sequence[torch.Tensor] | M
     if node.output is not None and node.output >= len(outputs):
         return False
     part, value = outputs[node.output or 0], values[node.number].detach()
-    tolerance, finite = torch.finfo(value.dtype).eps ** 0.5, value[value.isfinite()]
-    scale = finite.abs().max().item() if finite.numel() else 0
     return (
         all(getattr(inner.op, "namespace", "aten") == "aten" for inner in tape.graph(()).nodes)
         and isinstance(part, torch.Tensor)
         and part.shape == value.shape
-        and torch.allclose(part.detach(), value, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
+        and (value.is_meta or _is_close(part.detach(), value))  # as there is nothing to compare on that device
     )
+
+
+def _is_close(part: torch.Tensor, value: torch.Tensor) -> bool:
+    tolerance, finite = torch.finfo(value.dtype).eps ** 0.5, value[value.isfinite()]
+    scale = finite.abs().max().item() if finite.numel() else 0
+    return torch.allclose(part, value, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
 
 
 def recorded(

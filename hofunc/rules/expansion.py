@@ -115,4 +115,4 @@ def vanishes(rule: object, zeros: Sequence[bool], value: Tensor) -> bool:
     """
     if isinstance(rule, Multilinear):
         return any(zeros)
-    return isinstance(rule, Linear) and all(zeros) and not value.any()
+    return isinstance(rule, Linear) and all(zeros) and not value.is_meta and not value.any()

@@ -7,7 +7,6 @@ the product of the parts of all factors with a tensor of signs, which says what 
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 import torch
@@ -109,7 +108,7 @@ def _source(source: Any, pairs: set[int]) -> Any:
 
 def signs_of_parts(like: Tensor, count: int) -> Tensor:
     """Return what the parts of complex numbers contribute to the parts of their product, which come first."""
-    powers = [sum(places) % 4 for places in product((0, 1), repeat=count - 1)]
-    real = [(1, 0, -1, 0)[power] for power in powers]
-    imaginary = [(0, 1, 0, -1)[power] for power in powers]
-    return torch.tensor([real, imaginary], dtype=like.dtype, device=like.device).reshape((2,) * count)
+    axes = torch.meshgrid([torch.arange(2, device=like.device)] * (count - 1), indexing="ij") if count > 1 else ()
+    powers = sum(axes, torch.zeros((2,) * (count - 1), dtype=torch.long, device=like.device)) % 4
+    real, imaginary = (1 - powers) * (1 - powers % 2), (2 - powers) * (powers % 2)  # of the imaginary unit's powers
+    return torch.stack([real, imaginary]).to(like.dtype)

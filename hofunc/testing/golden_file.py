@@ -7,11 +7,11 @@ file from elsewhere cannot run anything.
 import json
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
-from uuid import uuid4
 
 import torch
 
 from hofunc.errors import GoldenError
+from hofunc.travel.files import write_whole
 
 FORMAT = "hofunc golden"
 VERSION = 1
@@ -55,13 +55,7 @@ def save(path: Path, golden: Golden) -> None:
     }
     text = json.dumps(content, indent=1) + "\n"
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{uuid4().hex}")
-    try:
-        with temporary.open("x", encoding="utf-8") as file:
-            file.write(text)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_whole(path, text.encode())
 
 
 def load(path: Path) -> Golden:

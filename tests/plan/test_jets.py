@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 import hofunc
+from hofunc.explain import Subject
 from hofunc.plan import symmetric
 
 WIDTH = 16
@@ -32,6 +33,7 @@ def points(d: int, device: torch.device) -> Tensor:
 
 def carried(made: hofunc.Plan, op: str) -> set[tuple[int, int]]:
     """Return how many vectors, and how many adjoints, the nodes of an op carry, the first and last of them left out."""
+    assert isinstance(made._subject, Subject)
     chosen = made._subject.chosen
     nodes = [node.number for node in chosen.lowered.graph.nodes if op in str(node.op)]
     return {chosen.carried[number] for number in nodes[1:-1]}

@@ -5,7 +5,7 @@ its third derivatives are wrong or nan: see docs/torch-errors.md.
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import combinations, permutations, product
+from itertools import combinations, permutations
 from math import factorial, prod
 
 import torch
@@ -53,8 +53,9 @@ def _by_products(site: Site, order: int) -> list[Term]:
 def permutation_signs(x: Tensor) -> Tensor:
     """Return the totally antisymmetric tensor that has as many dimensions as a matrix has rows."""
     size = x.shape[-1]
-    signs = [_sign(places) for places in product(range(size), repeat=size)]
-    return torch.tensor(signs, dtype=x.dtype, device=x.device).reshape((size,) * size)
+    places = torch.meshgrid([torch.arange(size, device=x.device)] * size, indexing="ij") if size else ()
+    signs = [(later - earlier).sign() for earlier, later in combinations(places, 2)]
+    return prod(signs, start=x.new_ones((size,) * size))
 
 
 def _sign(places: Sequence[int]) -> int:

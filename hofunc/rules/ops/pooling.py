@@ -33,9 +33,14 @@ def along_each(x: Tensor, rank: int, along: Callable[[Tensor, int], Tensor]) -> 
         shape = [size, 1, *(size if at == number else ASIDE for at in range(rank))]
         rows = identity.reshape([size, 1, *(size if at == number else 1 for at in range(rank))]).expand(shape)
         matrix = along(rows.contiguous(), number).movedim(2 + number, 1).flatten(2)[..., 0]
-        if matrix.shape != identity.shape or not torch.equal(matrix, identity):
+        if not are_equal(matrix, identity):
             x = x.movedim(dim, -1).matmul(matrix).movedim(-1, dim)
     return x
+
+
+def are_equal(one: Tensor, other: Tensor) -> bool:
+    """Tell whether two constants are known to be equal; on the meta device nothing is known of them."""
+    return one.shape == other.shape and not one.is_meta and torch.equal(one, other)
 
 
 def only(numbers: Sequence[Any], place: int, other: Any = ASIDE) -> list[Any]:

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hofunc.rules.ops.pooling import along_each, only
+from hofunc.rules.ops.pooling import along_each, are_equal, only
 from hofunc.rules.registry import define_composite
 
 aten = torch.ops.aten
@@ -61,7 +61,7 @@ def repeated(x: Tensor, dim: int, places: Tensor) -> Tensor:
     """Select elements along an axis; one that stands for a block of equal length each is a broadcast."""
     count = x.shape[dim]
     block = len(places) // count if count else 0
-    if block and torch.equal(places, torch.arange(count * block, device=places.device) // block):
+    if block and are_equal(places, torch.arange(count * block, device=places.device) // block):
         return x.unsqueeze(dim + 1).expand(*x.shape[: dim + 1], block, *x.shape[dim + 1 :]).flatten(dim, dim + 1)
     return x.index_select(dim, places)
 

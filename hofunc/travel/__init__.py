@@ -1,0 +1,1 @@
+"""Plans that travel: as plain data, in files that run nothing."""
