@@ -25,13 +25,14 @@ JETS = ("Laplacian", "biharmonic", "partial")  # that directions sum up to
 
 
 def ours(contraction: Contraction) -> list[Peer]:
-    """Return hofunc's ways: recorded at every call, planned once, and compiled; with a step, captured with it too."""
+    """Return hofunc's ways: recorded, planned, by hand or by jit, and compiled; with a step, captured with it too."""
     ways: dict[str, Way] = {
         "hofunc": lambda f: partial(einsum(contraction, f), operands=contraction.operands),
         "hofunc plan": lambda f: partial(plan(contraction, f), operands=contraction.operands),
+        "hofunc jit": lambda f: partial(hofunc.jit(einsum(contraction, f)), operands=contraction.operands),
         "hofunc plan, compiled": lambda f: partial(plan(contraction, f).compile(), operands=contraction.operands),
     }
-    kinds = ("eager", "captured", "compiled")
+    kinds = ("eager", "captured", "captured", "compiled")
     found = [
         Peer(name, kind, partial(as_it_is, partial(prepared, contraction, way)))
         for kind, (name, way) in zip(kinds, ways.items(), strict=True)

@@ -30,12 +30,13 @@ JET_LIMIT = 1000  # different entries of a derivative, each of which takes one d
 
 
 def ours(workload: Point) -> list[Peer]:
-    """Return hofunc's ways: recorded at every call, planned once, and compiled."""
+    """Return hofunc's ways: recorded at every call, planned once, by hand or by jit, and compiled."""
     if isinstance(workload, Contraction):
         return contracted.ours(workload)
     found = [
         Peer("hofunc", "eager", lambda: _called(workload, derivative(workload))),
         Peer("hofunc plan", "captured", lambda: _called(workload, plan(workload))),
+        Peer("hofunc jit", "captured", lambda: _called(workload, hofunc.jit(derivative(workload)))),
         Peer("hofunc plan, compiled", "compiled", lambda: _called(workload, plan(workload).compile())),
     ]
     if workload.rows:  # what puts the rows' tensor together is compiled as well
