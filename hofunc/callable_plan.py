@@ -16,6 +16,7 @@ from hofunc.graph.facts import Facts
 from hofunc.graph.lines import Lines, is_detecting, undetected
 from hofunc.graph.node import Call, Graph
 from hofunc.graph.standin import batches_of, in_batches, in_transform
+from hofunc.graph.uncompiled import opaque
 from hofunc.graph.world import without_autocast
 from hofunc.internals import TreeSpec
 from hofunc.plan.chunks import Chunks
@@ -25,11 +26,11 @@ from hofunc.run.anomaly import first_kind, kind_of
 from hofunc.run.background import InBackground
 from hofunc.run.evaluate import refuse_where
 from hofunc.run.executor import compiled, in_chunks, interpreted
-from hofunc.run.fx import graph_module, through_compiler
+from hofunc.run.fx import graph_module, through_compiler, traced
 from hofunc.signature import Signature
 from hofunc.travel.document import DAMAGE, MissingError, read, written
 from hofunc.travel.files import packed, refuse_damaged, unpacked, write_whole
-from hofunc.trees import tree_unflatten
+from hofunc.trees import tree_flatten, tree_unflatten
 
 
 class Result(NamedTuple):
@@ -133,6 +134,7 @@ class Plan:
     _subject: Subject | Told
     _origin: Origin
 
+    @opaque
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return what the transform returns for these arguments.
 
@@ -407,3 +409,19 @@ def _checked(name: str, part: Any) -> Any:
         if not all(map(str.isidentifier, names)) or not all(type(origin) is int for origin in origins):
             raise ValueError("steps that are none")
     return part
+
+
+def in_graph(plan: Plan) -> tuple[GraphModule, list[torch.Tensor], Result]:
+    """Return a plan as it is put into the graph of a compiled function.
+
+    Returns:
+        The plan as an FX graph, which takes the tensors among the arguments and those that the plan has of its own; the
+        latter; and how its result is put together.
+
+    Raises:
+        ArgumentError: As from `Plan.to_fx`.
+        UnsupportedOpError: As from there.
+    """
+    plan._check_whole("in a graph")
+    graph, own = without_autocast(traced, plan._program, plan._signature.facts)
+    return graph, own, plan._result or Result(tree_flatten(0)[1], (PLACE,))

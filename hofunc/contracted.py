@@ -17,6 +17,7 @@ from hofunc.arguments import (
     refuse,
     split,
 )
+from hofunc.dynamo import compilable
 from hofunc.graph.record import Recording
 from hofunc.pattern import Bound, Pattern, Tree, bound, parsed
 from hofunc.plan import contraction
@@ -65,6 +66,7 @@ def einsum(
 ) -> Estimate: ...
 
 
+@compilable
 def einsum(
     f: Callable[..., Any],
     pattern: Any,

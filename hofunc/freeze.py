@@ -73,9 +73,8 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
         kwargs: Keyword arguments.
 
     Raises:
-        ArgumentError: A torch.func transform is running, or a tensor is fake.
+        ArgumentError: The limits cannot be kept to.
     """
-    _check_values(request, args, kwargs)
     with drawn_again(each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)):
         taken = _taken(request, args, kwargs)
     lowered = lower(taken.graph, taken.recording.values, highest(taken.wanted))
@@ -119,7 +118,7 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
     return made(name, signature, facts, program, chunks, result, subject, _origin(taken))
 
 
-def _check_values(request: Request, args: tuple, kwargs: dict) -> None:
+def check_values(name: str, args: tuple, kwargs: dict) -> None:
     """Check that the arguments of which a plan is made have values of their own.
 
     Raises:
@@ -127,14 +126,14 @@ def _check_values(request: Request, args: tuple, kwargs: dict) -> None:
     """
     if in_transform():
         raise ArgumentError(
-            f"{request.transform}: plan",
+            f"{name}: plan",
             got="a call inside torch.func.vmap, grad or another transform",
             expected="one outside, where tensors have values of their own",
             remedy="Make the plan first; calling it inside a transform is fine.",
         )
     if any(map(is_fake, tree_leaves((args, kwargs)))):
         raise ArgumentError(
-            f"{request.transform}: plan",
+            f"{name}: plan",
             got="a tensor without elements, as torch traces with",
             expected="tensors with values of their own",
             remedy="Make the plan from real tensors first; calling it with others is fine.",

@@ -55,7 +55,7 @@ from torch._higher_order_ops import utils as operator_utils
 from torch._higher_order_ops.associative_scan import generic_associative_scan
 from torch._higher_order_ops.flex_attention import math_attention
 from torch._ops import HigherOrderOperator, OpOverload
-from torch._subclasses import FakeTensorMode
+from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.amp.autocast_mode import _cast as cast_as_autocast
 from torch.autograd import forward_ad
 from torch.autograd.function import BackwardCFunction, _SingleLevelFunction
@@ -94,6 +94,7 @@ __all__ = [
     "DisableAutocast",
     "DisableTorchFunctionSubclass",
     "DispatchKey",
+    "FakeTensor",
     "FakeTensorMode",
     "HigherOrderOperator",
     "OpOverload",
@@ -117,6 +118,7 @@ __all__ = [
     "default_collate_fn_map",
     "disable_current_modes",
     "dispatch_modes",
+    "end_graph_before",
     "enter_vmap",
     "find_cpp_compiler",
     "function_refused",
@@ -144,6 +146,7 @@ __all__ = [
     "is_torch_function_enabled",
     "kernel_of",
     "keystr",
+    "known_to_compiler",
     "leave_vmap",
     "log_softmax",
     "math_attention",
@@ -389,6 +392,17 @@ def times_written(tensor: Tensor) -> int:
 def skip_by_compiler(code: CodeType) -> None:
     """Keep torch.compile from a piece of code and from all that it calls."""
     set_code_exec_strategy(code, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP))
+
+
+def end_graph_before(function: Callable[..., Any]) -> None:
+    """Have torch.compile end its graph where a function is called."""
+    function._torchdynamo_disable = True  # type: ignore[attr-defined]
+
+
+def known_to_compiler(function: Callable[[], None]) -> Callable[[], None]:
+    """Let torch.compile call a function where it meets a call of it, and take what that returns for a constant."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
 
 
 def find_cpp_compiler() -> str:

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, TypedDict, Unpack, overload
 from weakref import WeakValueDictionary
 
 import torch
+from torch.compiler import is_dynamo_compiling
 
 from hofunc.arguments import refuse
 from hofunc.callable_plan import Plan
@@ -29,6 +30,7 @@ from hofunc.errors import (
 from hofunc.graph.identity import PLAIN, is_fake
 from hofunc.graph.standin import in_transform
 from hofunc.graph.tape import is_recording
+from hofunc.graph.uncompiled import uncompiled
 from hofunc.graph.world import state
 from hofunc.options import of_recording
 from hofunc.rules.registry import RULES
@@ -62,6 +64,7 @@ def jit(transform: Estimate, **options: Unpack[_Options]) -> Estimate: ...
 def jit(transform: Callable[..., Any], **options: Unpack[_Options]) -> "Jitted": ...
 
 
+@uncompiled
 def jit(
     transform: Callable[..., Any],
     *,
@@ -119,6 +122,8 @@ def jit(
         >>> len(hessian.plans)
         2
     """
+    if is_dynamo_compiling():
+        return transform  # type: ignore[return-value]  # of which the steps become part of what is compiled
     if not isinstance(transform, Transform | Estimate):
         got, expected = type(transform).__name__, "a transform, as hofunc.hod(f, 2) returns it"
         refuse(
@@ -237,8 +242,11 @@ class Jitted:
         self._why = ""
         update_wrapper(self, transform, updated=())
 
+    @uncompiled
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return what the transform returns; see `jit`."""
+        if is_dynamo_compiling():
+            return self._transform(*args, **kwargs)
         call = None if in_transform() or is_recording() else self._call(args, kwargs)
         if call is None:
             return self._transform(*args, **kwargs)

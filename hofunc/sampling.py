@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from hofunc.arguments import refuse
+from hofunc.graph.uncompiled import opaque
 from hofunc.internals import tree_flatten, tree_map, tree_unflatten
 from hofunc.pattern import Group, Pattern, parsed
 
@@ -173,12 +174,14 @@ class Estimate:
         self._pattern, self._sampling, self._make, self._argnums = parsed(transform, pattern), sampling, make, argnums
         self._made: dict[int, tuple[Sampled, Any]] = {}
 
+    @opaque
     def __call__(self, *args: Any, operands: Sequence[Any] = (), **kwargs: Any) -> Any:
         """Draw samples and return the estimate, or the pair of it and of its standard error; see `hofunc.einsum`."""
         found, exact = self._exact(len(operands))
         given, sizes = self._drawn(found, args)
         return self._summarised(exact(*args, operands=(*operands, *given), **kwargs), sizes)
 
+    @opaque
     def plan(self, *args: Any, operands: Sequence[Any] = (), **kwargs: Any) -> Callable[..., Any]:
         """Return a function that draws samples at every call, and computes with them by one plan."""
         found, exact = self._exact(len(operands))

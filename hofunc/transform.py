@@ -1,12 +1,14 @@
 """What all transforms do: record, plan, run, assemble."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from functools import partial, update_wrapper
 from itertools import chain, product
 from math import prod
 from typing import Any, NamedTuple
 
 import torch
+from torch.compiler import is_dynamo_compiling
 
 from hofunc.arguments import (
     Arguments,
@@ -24,11 +26,13 @@ from hofunc.blockwise import with_names
 from hofunc.callable_plan import Plan
 from hofunc.chosen import Choice
 from hofunc.complex_tensors import Blocks, is_complex, taken_apart
-from hofunc.freeze import Request, freeze
+from hofunc.dynamo import derived
+from hofunc.freeze import Request, check_values, freeze
 from hofunc.graph.asking import recorded, source_of
 from hofunc.graph.draws import drawn_again
 from hofunc.graph.record import Recording
 from hofunc.graph.uncollected import uncollected
+from hofunc.graph.uncompiled import uncompiled
 from hofunc.internals import TreeSpec
 from hofunc.plan.blueprint import Blueprint, Limits
 from hofunc.plan.wanted import Wanted, blocks_of
@@ -84,9 +88,16 @@ class Transform:
         self._taps, self._known = options.taps, Known()
         update_wrapper(self, f, assigned=("__module__", "__name__", "__qualname__"), updated=())
 
-    @uncollected
+    @uncompiled
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Record f at the arguments and return its derivatives; for errors see `hod`."""
+        if is_dynamo_compiling():
+            return derived(_of, ((self,), {}), self._f, args, kwargs)
+        return self._call(args, kwargs)
+
+    @uncollected
+    def _call(self, args: tuple, kwargs: dict) -> Any:
+        """Compute all derivatives, see above."""
         if not self._taps and not is_tapping():
             return self._called(args, kwargs)
         with counted_once():
@@ -217,11 +228,12 @@ class Transform:
             tensor([[1., 0.],
                     [0., 3.]])
         """
+        check_values(self._options.name, args, kwargs)
         with counted_once():
-            return self._known.settled(self._options.name, args, kwargs, lambda: self._planned(args, kwargs))
+            return self._known.settled(self._options.name, args, kwargs, lambda: self.planned(args, kwargs))
 
-    def _planned(self, args: tuple, kwargs: dict) -> Plan:
-        """Return a plan, see above."""
+    def planned(self, args: tuple, kwargs: dict) -> Plan:
+        """Return a plan, as `plan` does, for tensors that may have no elements and a function that taps nothing new."""
         options = self._options
         if options.out is not None:
             refuse(options.name, "out", "a plan", "a call", "Call the transform itself.")
@@ -245,6 +257,26 @@ class Transform:
         name = f"{options.name}({_name(self._f)})"
         inputs, _ = arguments.joined(arguments.leaves, arguments.rest)
         return freeze(name, request, tuple(inputs), kwargs)
+
+    def of(self, f: Function) -> "Transform":
+        """Return the same transform of another function, which takes and returns what f does."""
+        other = copy(self)
+        other._f = f
+        return other
+
+    def in_graph(self, count: int) -> tuple[Sequence[str], list[int]]:
+        """Return the keywords that f does not take, and by which of so many positional arguments to differentiate.
+
+        Raises:
+            ArgumentError: It is no graph: it is differentiated by what it taps, or returns what is no tensor.
+        """
+        for is_asked, what in ((self._taps, f"wrt={self._taps}"), (self._options.compact, "layout='compact'")):
+            if is_asked:
+                expected, remedy = "derivatives by arguments, as tensors", "Call it outside of what is compiled."
+                refuse(self._options.name, f"{what} in a graph of torch.compile", "no graph", expected, remedy)
+        argnums = self._options.argnums
+        numbers = (argnums,) if isinstance(argnums, int) else argnums
+        return self._keywords, [number % count for number in numbers if isinstance(number, int)]
 
     def _evaluated(
         self, recording: Recording, arguments: Arguments, limits: Limits | None = None, run: Run | None = None
@@ -339,6 +371,10 @@ class Transform:
             computed = [with_names(tree, spec, arguments) if of else tree for tree, of in found]
         chosen = self._choose(value if returned is None else returned, computed)
         return (chosen, aux) if self._options.has_aux else chosen
+
+
+def _of(f: Function, transform: Transform) -> Transform:
+    return transform.of(f)
 
 
 def returned_with(tensors: Sequence[Any], recording: Recording) -> Any:

@@ -10,6 +10,7 @@ from hofunc.arguments import (
     named_variables,
 )
 from hofunc.chosen import BlocksAsked, GroupsAsked, Which, checked
+from hofunc.dynamo import compilable
 from hofunc.plan.blueprint import Limits
 from hofunc.stream import Stream
 from hofunc.transform import Function, Options, Transform
@@ -18,6 +19,7 @@ Argnums = int | Sequence[int]
 Names = str | Sequence[str] | None
 
 
+@compilable
 def hod(
     f: Function,
     order: int = 2,
@@ -131,6 +133,7 @@ def hod(
     return Transform(f, options, _orders(order, options), _highest)
 
 
+@compilable
 def derivatives(
     f: Function,
     order: int = 2,
@@ -189,6 +192,7 @@ def derivatives(
     return Transform(f, options, tuple(range(1, order + 1)), lambda value, computed: (value, *computed))
 
 
+@compilable
 def jacobian(
     f: Function,
     argnums: Argnums = 0,
@@ -219,6 +223,7 @@ def jacobian(
     return Transform(f, options, (1,), _highest)
 
 
+@compilable
 def hessian(
     f: Function,
     argnums: Argnums = 0,

@@ -75,9 +75,9 @@ def kept_by_torch(path: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(SOURCES[0].parent)))
-def test_only_one_file_reads_what_torch_keeps_to_itself(path: Path) -> None:
+def test_no_other_file_reads_what_torch_keeps_to_itself(path: Path) -> None:
     found = {*kept_by_torch(path)}
-    assert bool(found) == (path.name == "internals.py"), found
+    assert bool(found) == (path.stem in {"internals", "internals_compiler"}), found  # the latter imports the compiler
 
 
 def test_every_fact_is_used_and_tested() -> None:
@@ -717,3 +717,71 @@ def test_the_classes_of_pytrees() -> None:
     assert (spec.type, spec.context) == (namedtuple, pair)
     assert internals.is_namedtuple_class(pair)
     assert not internals.is_namedtuple_class(tuple)
+
+
+# What torch compiles.
+
+
+def test_the_compiler_calls_what_it_knows_and_ends_its_graph_before_what_it_is_told() -> None:
+    called: list[bool] = []
+
+    @internals.known_to_compiler
+    def known() -> None:
+        called.append(torch.compiler.is_compiling())
+
+    def hidden(x: Tensor) -> Tensor:
+        called.append(torch.compiler.is_compiling())
+        return x
+
+    def f(x: Tensor) -> Tensor:
+        known()
+        return x + 1
+
+    torch.compile(f, backend="eager", fullgraph=True)(torch.ones(1))
+    assert len(called) == 1
+    internals.end_graph_before(hidden)
+    with pytest.raises(RuntimeError):
+        torch.compile(lambda x: hidden(x) + 1, backend="eager", fullgraph=True)(torch.ones(1))
+
+
+class Twice(internals.HigherOrderOperator):
+    """Stands for a call of a function, twice."""
+
+    def __init__(self) -> None:
+        super().__init__("hofunc_test_twice")
+
+    def __call__(self, *_: Any) -> Any:
+        raise NotImplementedError
+
+
+TWICE = Twice()
+
+
+def test_the_compiler_puts_a_graph_in_the_place_of_an_operator() -> None:
+    from hofunc import internals_compiler as compiler  # noqa: PLC0415 - imports the compiler
+
+    traced: list[Any] = []
+
+    def lower(found: compiler.Traced) -> compiler.Lowered:
+        traced.append(found)
+        graph = torch.fx.symbolic_trace(lambda x, w: (aten.mul.Tensor(aten.mul.Tensor(x, w), 2),))
+        return compiler.Lowered(graph, [0, 1], found.returned)
+
+    compiler.compile_by(TWICE, lambda given, _: compiler.Asked(given.leaves[0], frozenset({0}), lower))
+    weight = torch.tensor(3.0, requires_grad=True)
+
+    def f(x: Tensor) -> Tensor:
+        leaves, spec = internals.tree_flatten((x,))
+        what = internals.tree_flatten("k")
+        found = TWICE(what, lambda _, x: internals.tree_flatten(x * weight), leaves, spec)
+        return internals.tree_unflatten(*found)
+
+    got = torch.compile(f, backend="eager", fullgraph=True)(torch.ones(2))
+    assert torch.equal(got, torch.tensor([6.0, 6.0]))
+    assert got.requires_grad
+    (found,) = traced
+    assert [type(leaf) for leaf in found.arguments.leaves] == [internals.FakeTensor]
+    assert found.arguments.leaves[0].requires_grad
+    assert len(found.captured) == 1
+    assert found.returned.leaves == [compiler.Place(0)]
+    assert [*found.operators] == []

@@ -516,6 +516,16 @@ def test_a_call_that_fits_makes_no_op_of_its_own(x: Tensor) -> None:
 # Compiled.
 
 
+def test_inside_torch_compile(x: Tensor) -> None:
+    jitted = jit(hod(cubed, 2))
+
+    def f(x: Tensor) -> Tensor:
+        return jitted(x).sum() + jit(hod(scaled, 1))(x).sum()
+
+    got = torch.compile(f, backend="eager", fullgraph=True)(x)
+    assert_equal(got, f(x))
+
+
 def test_compiled_plans(x: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hofunc.Plan, "compile", compile_eagerly)
     jitted = jit(hod(scaled, 2), compile=True)

@@ -95,7 +95,8 @@ class Witness:
         elif event == "c_call" and what.__name__ in _SEEDING and isinstance(what.__self__, torch.Generator):
             self.seeded.append(what.__self__)
         elif event == "c_call" and what.__name__ == MAKE_SUBCLASS:
-            self._wrapped([held for held in frame.f_locals.values() if isinstance(held, torch.Tensor)], what.__name__)
+            tensors = [held for held in frame.f_locals.values() if isinstance(held, torch.Tensor)]
+            self._wrapped([tensor for tensor in tensors if not tensor.is_meta], what.__name__)  # that has elements
 
     def watched(self) -> dict[CodeType, dict[str, Any]]:
         """Return the code objects that may read what a user changes, each with the globals that it sees."""

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
+from hofunc.graph.uncompiled import opaque
+
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
@@ -17,6 +19,7 @@ _R = TypeVar("_R")
 def uncollected(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Put off the collection of cycles until a function has returned and what it made is gone."""
 
+    @opaque
     @wraps(function)
     def called(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         with paused():

@@ -1,9 +1,9 @@
-"""What torch.compile leaves alone: the code that records, which would be compiled inside compiled functions."""
+"""What torch.compile leaves alone: code that records and plans, which would be compiled inside compiled functions."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from hofunc.internals import skip_by_compiler
+from hofunc.internals import end_graph_before, skip_by_compiler
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -12,3 +12,9 @@ def uncompiled(function: _F) -> _F:
     """Keep torch.compile from a function and from all that it calls, at no cost to a call."""
     skip_by_compiler(function.__code__)
     return function
+
+
+def opaque(function: _F) -> _F:
+    """Let torch.compile end its graph before a call of a function, which runs as it is, at no cost to a call."""
+    end_graph_before(function)
+    return uncompiled(function)

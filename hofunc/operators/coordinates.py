@@ -13,6 +13,7 @@ import torch
 
 from hofunc.arguments import check_aux, refuse
 from hofunc.contracted import Einsum, einsum
+from hofunc.dynamo import compilable
 from hofunc.internals import tree_map_only
 from hofunc.operators.named import Operator, Options, SampleOptions
 from hofunc.pattern import Bound, Pattern, parsed
@@ -21,6 +22,7 @@ from hofunc.sampling import Estimate
 Function = Callable[..., Any]
 
 
+@compilable
 def gradient(f: Function, argnums: int = 0, **options: Unpack[Options]) -> Einsum:
     """Return a function that computes the gradient of every row: shape (..., *o, n) for an output (..., *o).
 
@@ -50,6 +52,7 @@ def gradient(f: Function, argnums: int = 0, **options: Unpack[Options]) -> Einsu
     return _Field("gradient", f, "... *o, ... i -> ... *o i", argnums, **options)
 
 
+@compilable
 def divergence(f: Function, argnums: int = 0, **options: Unpack[Options]) -> Einsum:
     """Return a function that computes the divergence of every row: shape (..., *o) for an output (..., *o, n).
 
@@ -74,6 +77,7 @@ def divergence(f: Function, argnums: int = 0, **options: Unpack[Options]) -> Ein
     return _Field("divergence", f, "... *o i, ... i -> ... *o", argnums, **options)
 
 
+@compilable
 def curl(f: Function, argnums: int = 0, **options: Unpack[Options]) -> Einsum:
     """Return a function that computes the curl of every row, in three dimensions (..., 3), in two a number (...).
 
@@ -107,6 +111,7 @@ def laplacian(f: Function, argnums: int = 0, *, samples: None = None, **options:
 def laplacian(f: Function, argnums: int = 0, *, samples: int, **options: Unpack[SampleOptions]) -> Estimate: ...
 
 
+@compilable
 def laplacian(f: Function, argnums: int = 0, *, samples: int | None = None, **options: Any) -> Einsum | Estimate:
     """Return a function that computes the Laplacian of every row: shape (..., *o) for an output (..., *o).
 
@@ -148,6 +153,7 @@ def biharmonic(f: Function, argnums: int = 0, *, samples: None = None, **options
 def biharmonic(f: Function, argnums: int = 0, *, samples: int, **options: Unpack[SampleOptions]) -> Estimate: ...
 
 
+@compilable
 def biharmonic(f: Function, argnums: int = 0, *, samples: int | None = None, **options: Any) -> Einsum | Estimate:
     """Return a function that computes the Laplacian of the Laplacian of every row: shape (..., *o).
 
@@ -176,6 +182,7 @@ def biharmonic(f: Function, argnums: int = 0, *, samples: int | None = None, **o
     return _Field("biharmonic", f, pattern, argnums, **options)
 
 
+@compilable
 def hessian_diagonal(f: Function, argnums: int = 0, **options: Unpack[Options]) -> Einsum:
     """Return a function that computes the second derivative of every row along every axis: shape (..., *o, n).
 
@@ -200,6 +207,7 @@ def hessian_diagonal(f: Function, argnums: int = 0, **options: Unpack[Options]) 
     return _Field("hessian_diagonal", f, "... *o, ... i, ... i -> ... *o i", argnums, **options)
 
 
+@compilable
 def partial(f: Function, coordinates: Sequence[int], argnums: int = 0, **options: Unpack[Options]) -> Einsum:
     """Return a function that computes one partial derivative of every row: shape (..., *o) for an output (..., *o).
 

@@ -4,8 +4,11 @@ from collections.abc import Callable, Sequence
 from functools import partial, update_wrapper
 from typing import Any
 
+from torch.compiler import is_dynamo_compiling
+
 from hofunc.arguments import check_argnums, check_function, refuse
 from hofunc.contracted import Einsum
+from hofunc.dynamo import compilable
 from hofunc.operators.products import hvp
 from hofunc.plan.blueprint import Limits
 
@@ -46,10 +49,24 @@ def ggnvp(model: Function, loss: Function, argnums: Argnums = 0, *, has_aux: boo
         >>> product(w, x, vector=torch.tensor([1.0, 3.0]), targets=y)
         tensor([2., 6.])
     """
+    if is_dynamo_compiling():
+        return partial(_product, *_parts(model, loss, argnums, has_aux), has_aux)  # type: ignore[return-value]
     check_function("ggnvp", model)
     check_function("ggnvp", loss)
     check_argnums("ggnvp", argnums)
     return _GaussNewton(model, loss, argnums, has_aux)
+
+
+def _parts(model: Function, loss: Function, argnums: Argnums, has_aux: bool) -> tuple[Any, Any, Any]:
+    """Return the transforms for the output and its tangent, for H times one, and for an adjoint."""
+    first, entry = (argnums, argnums) if isinstance(argnums, int) else (argnums[0], tuple(argnums))
+    forwards = _contraction(model, ("*o -> *o", "*o, *p, *p -> *o"), (first, (entry,)), has_aux)
+    return forwards, hvp(loss), _contraction(model, "*o, *p, *o -> *p", (entry,), has_aux)
+
+
+@compilable
+def _contraction(model: Function, pattern: Any, argnums: Any, has_aux: bool) -> Einsum:
+    return Einsum("ggnvp", model, pattern, argnums, has_aux, "auto", Limits())
 
 
 class _GaussNewton(Einsum):
@@ -58,13 +75,10 @@ class _GaussNewton(Einsum):
     _keywords: tuple[str, ...] = ("vector", "targets")
 
     def __init__(self, model: Function, loss: Function, argnums: Argnums, has_aux: bool):
-        first, entry = (argnums, argnums) if isinstance(argnums, int) else (argnums[0], tuple(argnums))
-        patterns, limits = ("*o -> *o", "*o, *p, *p -> *o"), Limits()
-        forwards = Einsum("ggnvp", model, patterns, (first, (entry,)), has_aux, "auto", limits)
-        backwards = Einsum("ggnvp", model, "*o, *p, *o -> *p", (entry,), has_aux, "auto", limits)
-        product = partial(_product, forwards, hvp(loss), backwards, has_aux)
+        first = argnums if isinstance(argnums, int) else argnums[0]
+        product = partial(_product, *_parts(model, loss, argnums, has_aux), has_aux)
         self._product = update_wrapper(product, model, assigned=("__name__",), updated=())
-        super().__init__("ggnvp", self._product, "*o -> *o", first, has_aux, "auto", limits)
+        super().__init__("ggnvp", self._product, "*o -> *o", first, has_aux, "auto", Limits())
         self._keywords = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -5,12 +5,14 @@ from typing import Any, Unpack
 
 from hofunc.arguments import refuse
 from hofunc.contracted import Einsum
+from hofunc.dynamo import compilable
 from hofunc.operators.named import Operator, Options
 
 Function = Callable[..., Any]
 Argnums = int | Sequence[int]
 
 
+@compilable
 def jvp(f: Function, argnums: Argnums = 0, **options: Unpack[Options]) -> Einsum:
     """Return a function that computes the Jacobian of f times a vector.
 
@@ -38,6 +40,7 @@ def jvp(f: Function, argnums: Argnums = 0, **options: Unpack[Options]) -> Einsum
     return Operator("jvp", f, "*o, *p, *p -> *o", _slots(argnums, 1), ("vector",), **options)
 
 
+@compilable
 def vjp(f: Function, argnums: Argnums = 0, **options: Unpack[Options]) -> Einsum:
     """Return a function that computes a cotangent times the Jacobian of f.
 
@@ -63,6 +66,7 @@ def vjp(f: Function, argnums: Argnums = 0, **options: Unpack[Options]) -> Einsum
     return Operator("vjp", f, "*o, *p, *o -> *p", _slots(argnums, 1), ("cotangent",), **options)
 
 
+@compilable
 def hvp(f: Function, argnums: Argnums = 0, **options: Unpack[Options]) -> Einsum:
     """Return a function that computes the Hessian of f times a vector.
 
@@ -88,6 +92,7 @@ def hvp(f: Function, argnums: Argnums = 0, **options: Unpack[Options]) -> Einsum
     return Operator("hvp", f, "*o, *p, *q, *q -> *o *p", _slots(argnums, 2), ("vector",), **options)
 
 
+@compilable
 def vhp(f: Function, argnums: Argnums = 0, **options: Unpack[Options]) -> Einsum:
     """Return a function that computes a vector times the Hessian of f, which is `hvp`, as Hessians are symmetric.
 
@@ -109,6 +114,7 @@ def vhp(f: Function, argnums: Argnums = 0, **options: Unpack[Options]) -> Einsum
     return Operator("vhp", f, "*o, *p, *q, *p -> *o *q", _slots(argnums, 2), ("vector",), **options)
 
 
+@compilable
 def directional(f: Function, order: int = 1, argnums: Argnums = 0, **options: Unpack[Options]) -> Einsum:
     """Return a function that computes the derivative of f of an order along one vector: that of f(x + t v) by t.
 

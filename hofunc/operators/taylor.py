@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from hofunc.arguments import as_input, check_function, refuse
+from hofunc.graph.uncompiled import opaque
 from hofunc.internals import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 from hofunc.transforms import derivatives
 
@@ -14,6 +15,7 @@ Function = Callable[..., Any]
 Leaves = Sequence[torch.Tensor]
 
 
+@opaque
 def jet(f: Function, primals: Sequence[Any], series: Sequence[Sequence[Any]]) -> tuple[Any, Any]:
     """Return the value of f and its derivatives along a curve, of which those are given: f(x(t)) at t = 0.
 

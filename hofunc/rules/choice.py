@@ -5,7 +5,8 @@ from typing import Any
 
 import torch
 
-from hofunc.graph.node import Call, Node
+from hofunc.graph.identity import is_fake
+from hofunc.graph.node import Call, Node, call_of
 from hofunc.graph.readings import ReadingTape
 from hofunc.graph.reads import Reads
 from hofunc.internals import Definition, OpOverload, decomposition_table, has_definition
@@ -49,11 +50,13 @@ def is_usable(function: Callable, node: Node, values: Sequence[torch.Tensor] | M
     Some draw random numbers, are meant for other devices or decline with NotImplemented, and some go by internal ops
     without derivatives.
     """
-    operands = [values[operand] for operand in node.operands]
+    operands, value = [values[operand] for operand in node.operands], values[node.number].detach()
+    if is_fake(value):
+        operands, value = _sampled(node, operands)
     tape, outputs = recorded(Call(function, node.args, node.kwargs).__call__, operands, [True] * len(operands))
     if node.output is not None and node.output >= len(outputs):
         return False
-    part, value = outputs[node.output or 0], values[node.number].detach()
+    part = outputs[node.output or 0]
     return (
         all(getattr(inner.op, "namespace", "aten") == "aten" for inner in tape.graph(()).nodes)
         and isinstance(part, torch.Tensor)
@@ -66,6 +69,19 @@ def _is_close(part: torch.Tensor, value: torch.Tensor) -> bool:
     tolerance, finite = torch.finfo(value.dtype).eps ** 0.5, value[value.isfinite()]
     scale = finite.abs().max().item() if finite.numel() else 0
     return torch.allclose(part, value, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
+
+
+def _sampled(node: Node, operands: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], torch.Tensor]:
+    """Return operands with elements in the place of those without, as torch traces with, and what an op makes of them.
+
+    Floating-point numbers are normal ones, all others zero.
+    """
+    sampled = [torch.zeros(tuple(each.shape), dtype=each.dtype, device=each.device) for each in operands]
+    for number, tensor in enumerate(sampled):
+        if tensor.is_floating_point():
+            tensor.normal_(generator=torch.Generator(tensor.device).manual_seed(number))
+    value = call_of(node)(*sampled)
+    return sampled, value if node.output is None else value[node.output]
 
 
 def recorded(

@@ -12,7 +12,7 @@ from hofunc.errors import CompilerError, UnsupportedOpError
 from hofunc.graph.functions import FunctionOp
 from hofunc.graph.node import Call
 from hofunc.graph.standin import in_transform
-from hofunc.internals import FakeTensorMode, compiled_by_inductor, find_cpp_compiler
+from hofunc.internals import FakeTensor, FakeTensorMode, compiled_by_inductor, find_cpp_compiler
 from hofunc.plan.primal import Guard, same_shape
 from hofunc.plan.program import Program
 from hofunc.rules.lower import isolated
@@ -44,15 +44,23 @@ def traced(program: Program, inputs: Sequence[tuple]) -> tuple[GraphModule, list
         for register, g in program.given.items()
     }
     run = compiled(program._replace(given=given))
-    mode = FakeTensorMode()  # so that nothing is computed and values do not matter
     with isolated(), torch.no_grad():
-        fakes = [mode.from_tensor(tensor.detach()) for tensor in own]
+        mode, fakes = _fakes(own)
         with mode:
             examples = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype, device, *_ in inputs] + fakes
             module = make_fx(torch.func.functionalize(lambda *tensors: tuple(run(tensors))))(*examples)
     module.graph.eliminate_dead_code()
     module.recompile()
     return module, own
+
+
+def _fakes(tensors: Sequence[torch.Tensor]) -> tuple[FakeTensorMode, list[torch.Tensor]]:
+    """Return tensors without elements for some, so that nothing is computed and values do not matter, and their mode.
+
+    Those that have none, as of a function that is being compiled, stand for themselves.
+    """
+    mode = next((tensor.fake_mode for tensor in tensors if isinstance(tensor, FakeTensor)), None) or FakeTensorMode()
+    return mode, [t.detach() if isinstance(t, FakeTensor) else mode.from_tensor(t.detach()) for t in tensors]
 
 
 def _check_static(program: Program) -> None:

@@ -11,6 +11,7 @@ from hofunc.arguments import check_strategy, check_transform, split
 from hofunc.chosen import BlocksAsked, GroupsAsked, Which, checked
 from hofunc.contracted import STRATEGIES
 from hofunc.errors import ArgumentError, HodcheckError
+from hofunc.graph.uncompiled import opaque
 from hofunc.internals import tree_leaves
 from hofunc.testing.chosen import check_blocks
 from hofunc.testing.contractions import check_contraction, slots_of
@@ -20,6 +21,7 @@ from hofunc.testing.oracles import Subject, of_parts
 from hofunc.testing.repeated import repeated
 
 
+@opaque
 def hodcheck(
     f: Callable[..., Any],
     args: torch.Tensor | Sequence[Any],

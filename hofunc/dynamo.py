@@ -1,0 +1,225 @@
+"""Transforms inside functions that torch compiles: the steps of a plan in the place of a call.
+
+The compiler, Dynamo, runs Python symbolically. It does not look into a transform, which would be to compile the
+planner. It traces the function that is differentiated, as it would trace a call of that: so it knows all that this
+reads, for which what is compiled holds, and takes as inputs the tensors that it captures. What it has traced, a graph,
+is recorded and planned on tensors without elements, and the steps of the plan become part of its own graph, to which
+they are ops like others: of them it makes a backward pass, and code.
+
+What cannot be a graph ends the graph before the call, which runs as it does otherwise.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from itertools import count
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import torch
+from torch.compiler import is_dynamo_compiling
+
+from hofunc.callable_plan import PLACE, in_graph
+from hofunc.errors import UntracedError
+from hofunc.graph.draws import is_random
+from hofunc.graph.identity import check_elements, is_fake, tensors_in
+from hofunc.graph.lines import is_detecting
+from hofunc.graph.standin import is_wrapper
+from hofunc.graph.uncompiled import opaque, uncompiled
+from hofunc.internals import (
+    FakeTensorMode,
+    HigherOrderOperator,
+    TorchDispatchMode,
+    TreeSpec,
+    known_to_compiler,
+    temporarily_clear_interpreter_stack,
+    tree_flatten,
+    tree_leaves,
+    tree_unflatten,
+)
+
+if TYPE_CHECKING:
+    from hofunc.internals_compiler import Asked, Lowered, Traced, Tree
+
+Function = Callable[..., Any]
+_F = TypeVar("_F", bound=Function)
+
+
+class _Derived(HigherOrderOperator):
+    """What stands for a call of a transform until the compiler puts the steps of a plan in its place."""
+
+    def __init__(self) -> None:
+        super().__init__("hofunc_derived")
+
+    def __call__(self, *_: Any) -> Any:
+        raise NotImplementedError
+
+
+_DERIVED = _Derived()
+
+
+@known_to_compiler
+def _prepare() -> None:
+    """Tell the compiler about transforms: it calls this itself where it meets one."""
+    from hofunc.internals_compiler import compile_by  # noqa: PLC0415 - imports the compiler, which is here by then
+
+    compile_by(_DERIVED, _asked)
+
+
+@uncompiled
+def derived(make: Function, options: tuple[tuple, dict], f: Function, args: tuple, kwargs: dict) -> Any:
+    """Return a derivative, in a function that is being compiled.
+
+    Args:
+        make: Called with a function and the options, returns the transform of that.
+        options: Positional and keyword options, constants.
+        f: The function.
+        args: Positional arguments of the transform.
+        kwargs: Its keyword arguments.
+    """
+    _prepare()
+    leaves, spec = tree_flatten((args, kwargs))
+
+    def function(keywords: Sequence[str], *leaves: Any) -> Any:
+        args, kwargs = tree_unflatten([*leaves], spec)
+        return tree_flatten(f(*args, **{name: each for name, each in kwargs.items() if name not in keywords}))
+
+    return tree_unflatten(*_DERIVED(tree_flatten((make, options)), function, leaves, spec))
+
+
+def compilable(make: _F) -> _F:
+    """Let what makes transforms make those that are compiled where it is called in a function that is compiled."""
+
+    @uncompiled
+    @wraps(make)
+    def made(f: Function, *args: Any, **options: Any) -> Any:
+        if is_dynamo_compiling():
+            return Within(make, f, args, options)
+        return make(f, *args, **options)
+
+    return made  # type: ignore[return-value]
+
+
+class Within:
+    """A transform that was made inside a function that is compiled.
+
+    Args:
+        make: What makes it.
+        f: The function.
+        args: Positional options.
+        options: Those by keyword.
+    """
+
+    __name__ = "transform"  # for which torch.vmap looks
+
+    def __init__(self, make: Function, f: Function, args: tuple, options: dict):
+        self._make, self._f, self._args, self._options = make, f, args, options
+
+    @uncompiled
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the derivative, as the transform does."""
+        if is_dynamo_compiling():
+            return derived(self._make, (self._args, self._options), self._f, args, kwargs)
+        return self._made()(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._made(), name)
+
+    @opaque
+    def _made(self) -> Any:
+        """Return the transform itself, where nothing is compiled."""
+        return self._make(self._f, *self._args, **self._options)
+
+
+def _asked(given: "Tree", spec: TreeSpec) -> "Asked":
+    """Return what is asked for by what makes a transform, for arguments of a structure."""
+    from hofunc.internals_compiler import Asked  # noqa: PLC0415 - as above
+
+    make, (positional, options) = tree_unflatten(given.leaves, given.spec)
+
+    def made(f: Function) -> Any:
+        return make(f, *positional, **options)
+
+    args, _ = tree_unflatten(range(spec.num_leaves), spec)
+    keywords, variables = made(_anything).in_graph(len(args))
+    followed = frozenset(tree_leaves([args[place] for place in variables]))
+    return Asked(keywords, followed, lambda traced: _lowered(made, traced))
+
+
+def _anything(*_: Any, **__: Any) -> Any:
+    """Stand for a function."""
+
+
+def _lowered(made: Callable[[Function], Any], traced: "Traced") -> "Lowered":
+    """Return the steps of the plan of a transform of a function that was traced."""
+    from hofunc.internals_compiler import Lowered, Place, Tree  # noqa: PLC0415 - as above
+
+    if is_detecting():
+        _refuse("hofunc.detect_anomaly()", "results that nobody looks at")
+    if "autograd_function_apply" in traced.operators:
+        _refuse("a custom Function in f", "ops")
+    (leaves, spec), mode = traced.arguments, FakeTensorMode(allow_non_fake_inputs=True)
+    given, captured = ([_stand_in(each, mode) for each in several] for several in (leaves, traced.captured))
+
+    numbered = tree_unflatten(range(len(leaves)), spec)
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        places = tree_leaves((numbered[0], {name: numbered[1][name] for name in kwargs}))
+        passed = dict(zip(places, tree_leaves((args, kwargs)), strict=True))
+        _check_tensors(passed, leaves)
+        tensors = [passed.get(place) for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+        with _Undrawn():
+            found = traced.call([*tensors, *captured])
+        returned = [found[each.number] if isinstance(each, Place) else each for each in traced.returned.leaves]
+        return tree_unflatten(returned, traced.returned.spec)
+
+    args, kwargs = tree_unflatten(given, spec)
+    with temporarily_clear_interpreter_stack():
+        graph, own, result = in_graph(made(function).planned(args, kwargs))
+    start = sum(isinstance(each, torch.Tensor) for each in leaves)
+    places = {id(tensor): number for number, tensor in enumerate(captured, start)}
+    inputs = [*range(start), *(places.get(id(tensor), tensor) for tensor in own)]
+    numbers = count()
+    returned = [Place(next(numbers)) if leaf is PLACE else leaf for leaf in result.leaves]
+    return Lowered(graph, inputs, Tree(returned, result.spec))
+
+
+class _Undrawn(TorchDispatchMode):
+    """Refuses random numbers that are drawn for no tensor that is given: a plan would have them once for all."""
+
+    @uncompiled
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        if is_random(func) and not any(map(is_fake, tensors_in((args, kwargs)))):
+            _refuse(f"{func}, which draws random numbers for no tensor", "those of ops like dropout and rand_like")
+        return func(*args, **(kwargs or {}))
+
+
+def _stand_in(value: Any, mode: FakeTensorMode) -> Any:
+    """Return a tensor without elements like one that is traced, but of no symbolic sizes; anything else as it is."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    if not is_fake(value) and not is_wrapper(value):
+        _refuse(f"a tensor of {type(value).__name__}", "plain tensors")
+    check_elements(value)
+    shape = [int(size) for size in value.shape]  # what is compiled holds for these alone
+    with temporarily_clear_interpreter_stack(), mode:
+        if is_wrapper(value):
+            return torch.empty(shape, dtype=value.dtype, device=value.device)
+        like: Any = {"dtype": value.dtype, "device": value.device, "requires_grad": value.requires_grad}
+        return torch.empty_strided(shape, [int(stride) for stride in value.stride()], **like)
+
+
+def _check_tensors(passed: Mapping[int, Any], traced: Sequence[Any]) -> None:
+    """Refuse a tensor in the place of what was none when the function was traced: a number to differentiate by."""
+    for place, value in passed.items():
+        if isinstance(value, torch.Tensor) and not isinstance(traced[place], torch.Tensor):
+            _refuse(f"a {type(traced[place]).__name__} to differentiate by", "a tensor")
+
+
+def _refuse(got: str, expected: str) -> NoReturn:
+    raise UntracedError(
+        "hofunc: a transform in a function that torch compiles",
+        got=got,
+        expected=expected,
+        remedy="Call it outside, or compile without fullgraph=True: it then runs as it is, between two graphs.",
+    )

@@ -1,0 +1,317 @@
+"""What hofunc reads of torch.compile: how that takes an operator which makes a function of another one.
+
+It imports the compiler, which takes seconds, and so is imported where something is compiled, and not before.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, NoReturn
+
+import torch
+from torch._dynamo import config
+from torch._dynamo.exc import TorchRuntimeError, unimplemented
+from torch._dynamo.graph_break_hints import SUPPORTABLE
+from torch._dynamo.guards import GuardBuilder, install_guard
+from torch._dynamo.source import ConstantSource
+from torch._dynamo.variables import LazyVariableTracker, UserDefinedObjectVariable
+from torch._dynamo.variables.builder import SourcelessBuilder, wrap_fx_proxy
+from torch._dynamo.variables.higher_order_ops import (
+    TorchHigherOrderOperatorVariable,
+    _hop_name_to_variable_class,
+    speculate_subgraph_with_auto_output_flattening,
+)
+from torch._dynamo.variables.tensor import SymNodeVariable
+from torch.amp.autocast_mode import _enter_autocast, _exit_autocast
+from torch.fx import GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import guard_scalar
+from torch.fx.node import map_arg
+
+from hofunc.internals import (
+    DisableAutocast,
+    HigherOrderOperator,
+    TreeSpec,
+    autocast_devices,
+    get_inplace_requires_grad_allowed,
+    set_inplace_requires_grad_allowed,
+)
+
+_ALIAS = torch.ops.aten.alias.default
+
+
+class Place(NamedTuple):
+    """A leaf that is one of the tensors that a graph returns."""
+
+    number: int
+
+
+class Tree(NamedTuple):
+    """A pytree taken apart."""
+
+    leaves: Sequence[Any]
+    spec: TreeSpec
+
+
+class Traced(NamedTuple):
+    """A function that was traced once, for some arguments.
+
+    Attributes:
+        arguments: Its arguments; tensors as the compiler has them, without elements, None for what it does not know.
+        captured: Other tensors that the function takes, likewise, and numbers.
+        call: The function, of the tensors among the arguments, and what it captured.
+        returned: What it returned, its tensors as places.
+        operators: The names of operators that take functions in it.
+    """
+
+    arguments: Tree
+    captured: Sequence[Any]
+    call: Callable[[Sequence[Any]], Sequence[torch.Tensor]]
+    returned: Tree
+    operators: frozenset[str]
+
+
+class Lowered(NamedTuple):
+    """What stands in the place of a call.
+
+    Attributes:
+        graph: A graph of ops.
+        inputs: What that takes: the numbers of tensors among those of the arguments and then captured ones; or tensors.
+        returned: What the call returns, its tensors as places.
+    """
+
+    graph: GraphModule
+    inputs: Sequence[int | torch.Tensor]
+    returned: Tree
+
+
+class Asked(NamedTuple):
+    """What a call of the operator asks for.
+
+    Attributes:
+        keywords: The names of keyword arguments that are not passed to the function.
+        followed: Which leaves of the arguments autograd follows where the function sees them.
+        lower: Returns what stands in its place.
+    """
+
+    keywords: Sequence[str]
+    followed: frozenset[int]
+    lower: Callable[[Traced], Lowered]
+
+
+def compile_by(operator: HigherOrderOperator, ask: Callable[[Tree, TreeSpec], Asked]) -> None:
+    """Tell the compiler what becomes of a call of an operator.
+
+    Args:
+        operator: The operator. It is called with a pytree of constants, taken apart, which says what is asked for; a
+            function of names of keyword arguments that it is to leave out, and of the leaves of its arguments, that
+            returns a pytree, taken apart; those leaves, and their structure. A call returns a pytree, taken apart.
+        ask: Given the constants and the structure of the arguments, returns what is asked for. What it raises, and what
+            lowering raises, ends the graph before the call, which then runs as it is.
+    """
+
+    class Variable(TorchHigherOrderOperatorVariable):
+        _HOP_NAME = operator.name()
+        _ALLOW_FALLBACK_TO_EAGER = True
+
+        def _call_function(self, tx: Any, args: Any, kwargs: Any) -> Any:  # noqa: ARG002 - there are no keywords
+            return _Call(tx, operator, ask).called(*LazyVariableTracker.realize_all(tuple(args)))
+
+    _hop_name_to_variable_class[operator.name()] = Variable
+
+
+class _Body(NamedTuple):
+    """What a function was traced to.
+
+    Attributes:
+        graph: Its graph.
+        order: What that takes: the numbers of tensors of arguments, and then of what it captured.
+        captured: What it captured.
+        returned: What it returned, its tensors as places.
+    """
+
+    graph: GraphModule
+    order: Sequence[int]
+    captured: Sequence[Any]
+    returned: Tree
+
+    def called(self, tensors: Sequence[Any]) -> Sequence[torch.Tensor]:
+        """Call it with the tensors of arguments, and what it captured."""
+        return self.graph(*[tensors[number] for number in self.order])
+
+
+class _Call:
+    """A call of the operator that is being compiled."""
+
+    def __init__(self, tx: Any, operator: HigherOrderOperator, ask: Callable[[Tree, TreeSpec], Asked]):
+        self._tx, self._operator, self._ask = tx, operator, ask
+
+    def called(self, what: Any, function: Any, leaves: Any, spec: Any) -> Any:
+        """Put into the graph what stands in the place of the call; returns what that returns."""
+        constants, form = what.items
+        structure = spec.as_python_constant()
+        with _uncompiled():
+            given = Tree([*map(_constant, constants.items)], form.as_python_constant())
+            asked = self._ask(given, structure)
+        own = [leaf.as_proxy() for leaf in leaves.items if leaf.is_tensor()]
+        aliases = [self._alias(leaf, place in asked.followed) for place, leaf in enumerate(leaves.items)]
+        body = self._traced(function, [_made(self._tx, (*asked.keywords,)), *aliases], aliases)
+        with _uncompiled():
+            arguments = Tree([*map(_seen, aliases)], structure)
+            captured = [_known(_example(proxy.node)) for proxy in body.captured]
+            operators = frozenset(map(HigherOrderOperator.name, _operators(body.graph)))
+            lowered = asked.lower(Traced(arguments, captured, body.called, body.returned, operators))
+        found = self._put(lowered, [*own, *body.captured])
+        for alias in reversed([alias for alias in aliases if alias.is_tensor()]):
+            self._tx.output.remove_node(alias.as_proxy().node)
+        return found
+
+    def _alias(self, leaf: Any, is_followed: bool) -> Any:
+        """Return a tensor in the place of an argument, so that it is not taken for one that the function captured."""
+        if not leaf.is_tensor():
+            return leaf
+        proxy = self._tx.output.create_proxy("call_function", _ALIAS, (leaf.as_proxy(),), {})
+        if not is_followed:
+            return wrap_fx_proxy(self._tx, proxy)
+        return wrap_fx_proxy(self._tx, proxy, example_value=_followed(_example(leaf.as_proxy().node)))
+
+    def _traced(self, function: Any, arguments: list[Any], aliases: list[Any]) -> "_Body":
+        """Trace a function for some arguments, of which there are aliases."""
+        try:
+            with config.patch(specialize_float=True):  # a symbol for one would be known in this graph alone
+                found: Any = speculate_subgraph_with_auto_output_flattening(
+                    self._tx,
+                    function,
+                    arguments,
+                    {},
+                    self._operator.name(),
+                    source_target=self._operator,
+                    enable_grad=True,
+                    supports_input_mutation=False,
+                )
+        except TorchRuntimeError as error:  # of an op, which may be one on what autograd follows here, and not else
+            _end_graph(error)
+        output, graph, lifted, results, _ = found
+        outer = {inner.node: proxy for proxy, inner in lifted.items()}
+        taken = [outer[node] for node in graph.nodes if node.op == "placeholder"]
+        given = [alias.as_proxy().node for alias in aliases if alias.is_tensor()]
+        captured = [proxy for proxy in taken if proxy.node not in given]
+        numbers = {node: number for number, node in enumerate([*given, *(proxy.node for proxy in captured)])}
+        order = [numbers[proxy.node] for proxy in taken]
+        module = GraphModule(self._tx.output.nn_modules, graph)
+        with _uncompiled():
+            return _Body(module, order, captured, _returned(output, [*map(id, results)]))
+
+    def _put(self, lowered: Lowered, proxies: Sequence[Any]) -> Any:
+        """Put the ops of a graph into that which is being made; returns what it returns."""
+        made: dict[Node, Any] = {}
+        known: dict[Node, Any] = {}
+        given = iter(lowered.inputs)
+        with self._without_autocast():
+            for node in lowered.graph.graph.nodes:
+                if node.op == "placeholder":
+                    each = next(given)
+                    known[node] = proxies[each] if isinstance(each, int) else self._held(each)
+                elif node.op == "get_attr":
+                    known[node] = self._held(getattr(lowered.graph, node.target))
+                elif node.op == "call_function":
+                    args = map_arg((node.args, node.kwargs), known.__getitem__)
+                    made[node] = self._op(node.target, *args)
+                    known[node] = made[node].as_proxy()
+        ends: Any = lowered.graph.graph.output_node().args[0]
+        tensors = [made[end] if end in made else self._op(_ALIAS, (known[end],), {}) for end in ends]
+        leaves = [tensors[leaf.number] if isinstance(leaf, Place) else leaf for leaf in lowered.returned.leaves]
+        return _made(self._tx, (_made(self._tx, leaves), _made(self._tx, lowered.returned.spec)))
+
+    def _op(self, op: Any, args: Any, kwargs: Any) -> Any:
+        return wrap_fx_proxy(self._tx, self._tx.output.create_proxy("call_function", op, args, kwargs))
+
+    def _held(self, tensor: torch.Tensor) -> Any:
+        """Return what stands for a tensor that the graph is to hold."""
+        output = self._tx.output
+        name = f"hofunc_tensor_{len(output.nn_modules)}"
+        return output.register_attr_or_module(tensor, name, source=ConstantSource(name)).as_proxy()
+
+    @contextmanager
+    def _without_autocast(self) -> Iterator[None]:
+        """Let what is put into the graph, which has its conversions, run with autocast off."""
+        devices = [device for device in autocast_devices() if torch.is_autocast_enabled(device)]
+        create = self._tx.output.create_node
+        entered = [create("call_function", _enter_autocast, (device, None, False, False), {}) for device in devices]
+        with DisableAutocast():
+            yield
+        for each in reversed(entered):
+            create("call_function", _exit_autocast, (each,), {})
+
+
+@contextmanager
+def _uncompiled() -> Iterator[None]:
+    """End the graph where an error arises: what is not compiled runs as it is, and raises it if it is one."""
+    try:
+        yield
+    except Exception as error:
+        _end_graph(error)
+
+
+def _end_graph(error: Exception) -> NoReturn:
+    unimplemented(
+        gb_type="hofunc: a derivative that is no graph",
+        context=type(error).__name__,
+        explanation=str(error),
+        hints=[*SUPPORTABLE],
+        from_exc=error,
+    )
+
+
+def _constant(variable: Any) -> Any:
+    """Return the object that a variable stands for; what is compiled holds for that alone."""
+    if isinstance(variable, SymNodeVariable):
+        return variable.evaluate_expr()
+    if isinstance(variable, UserDefinedObjectVariable):
+        if variable.source is None:
+            raise TypeError(f"a {variable.python_type()} that is made in what is compiled")
+        install_guard(variable.source.make_guard(GuardBuilder.ID_MATCH))
+        return variable.value
+    return variable.as_python_constant()
+
+
+def _seen(variable: Any) -> Any:
+    """Return what is known of an argument."""
+    if variable.is_tensor():
+        return _example(variable.as_proxy().node)
+    return _constant(variable) if isinstance(variable, SymNodeVariable) or variable.is_python_constant() else None
+
+
+def _returned(output: Any, results: Sequence[int]) -> Tree:
+    """Return what a function returned, given the ids of the variables that stand for tensors in it."""
+    leaves, spec = LazyVariableTracker.realize_all(output).items
+    each = [Place(results.index(id(leaf))) if leaf.is_tensor() else _constant(leaf) for leaf in leaves.items]
+    return Tree(each, spec.as_python_constant())
+
+
+def _operators(module: GraphModule) -> Iterator[HigherOrderOperator]:
+    """Yield the operators that take functions in a graph, and in the graphs that these take."""
+    for each in module.modules():
+        nodes = each.graph.nodes if isinstance(each, GraphModule) else ()
+        yield from (node.target for node in nodes if isinstance(node.target, HigherOrderOperator))
+
+
+def _followed(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor that autograd follows."""
+    before = get_inplace_requires_grad_allowed()
+    set_inplace_requires_grad_allowed(True)  # under a transform of torch.func, too
+    try:
+        return tensor.detach().requires_grad_(tensor.is_floating_point() or tensor.is_complex())
+    finally:
+        set_inplace_requires_grad_allowed(before)
+
+
+def _known(value: Any) -> Any:
+    """Return a number in the place of a symbol; what is compiled holds for that alone."""
+    return guard_scalar(value) if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool) else value
+
+
+def _example(node: Node) -> Any:
+    return node.meta["example_value"]
+
+
+def _made(tx: Any, value: Any) -> Any:
+    return SourcelessBuilder.create(tx, value)

@@ -1,0 +1,182 @@
+"""Transforms inside functions that torch compiles: one graph, equal to what is not compiled, and never stale.
+
+More of these, and code by inductor, are in verification/test_compiled.py.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._dynamo.exc import Unsupported
+from torch._dynamo.testing import CompileCounter
+
+import hofunc
+from tests.checks import assert_equal
+from verification.compiled import CASES, OPAQUE, W, X, f, in_one_graph, same, u
+
+# torch's own, where it compiles, and where it makes specs of trees of what is compiled
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+@pytest.mark.parametrize(
+    "name", ["made inside", "of grad", "several patterns", "pytrees", "both passed and captured", "under vmap"]
+)
+def test_one_graph(name: str) -> None:
+    call, args, kwargs = CASES[name]
+    in_one_graph(call, *args, **kwargs)
+
+
+def test_the_graph_is_the_program_of_the_plan() -> None:
+    plan = hofunc.hessian(f).plan(X)
+    ops = [node for node in plan.to_fx().graph.nodes if node.op == "call_function"]
+    assert in_one_graph(hofunc.hessian(f), X) == len(ops)
+
+
+def test_gradients_off_and_autocast() -> None:
+    single, weight = X.float(), W.detach().float()
+
+    def cast(x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return hofunc.hessian(lambda x: (x @ weight).tanh().sum())(x)
+
+    compiled = torch.compile(cast, backend="aot_eager", fullgraph=True)
+    assert torch.equal(compiled(single), cast(single))
+    in_one_graph(torch.no_grad()(lambda x: hofunc.hessian(f)(x)), X)
+
+
+def test_its_backward_is_compiled() -> None:
+    graphs: list[Any] = []
+
+    def keep(graph: Any, _: Any) -> Any:
+        graphs.append(graph)
+        return graph
+
+    backend = torch._dynamo.backends.common.aot_autograd(fw_compiler=keep, bw_compiler=keep)
+    compiled = torch.compile(lambda x: hofunc.laplacian(u)(x).square().mean(), backend=backend, fullgraph=True)
+    (got,) = torch.autograd.grad(compiled(X), W)
+    (expected,) = torch.autograd.grad(hofunc.laplacian(u)(X).square().mean(), W)
+    assert len(graphs) == 2  # forward and backward
+    assert_equal(got, expected)
+
+
+class Weighted(nn.Module):
+    """A derivative with a parameter in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.scale = nn.Parameter(torch.tensor(0.7, dtype=torch.float64)), 2.0
+        self.derivative = hofunc.hessian(self.scalar)
+
+    def scalar(self, x: Tensor) -> Tensor:
+        """Return a scalar."""
+        return (x**3).sum() * self.weight * self.scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return its Hessian."""
+        return self.derivative(x)
+
+
+CHANGES: list[Callable[[Weighted], Any]] = [
+    lambda module: None,
+    lambda module: setattr(module, "scale", 3.0),
+    lambda module: setattr(module, "weight", nn.Parameter(torch.tensor(-0.4, dtype=torch.float64))),
+    lambda module: module.weight.data.mul_(2),
+    lambda module: module.weight.requires_grad_(False),
+    lambda module: setattr(module, "derivative", hofunc.hessian(lambda x: module.scalar(x) * 2)),
+]
+
+
+def test_what_changes_between_calls() -> None:
+    module = Weighted()
+    compiled = torch.compile(module, backend="eager", fullgraph=True)
+    for change in CHANGES:
+        change(module)
+        got, expected = compiled(X[0]), module(X[0])
+        assert_equal(got.detach(), expected.detach())
+        assert got.requires_grad == expected.requires_grad
+
+
+def test_closures_and_options() -> None:
+    power = 2.0
+    cubed = torch.compile(hofunc.hessian(lambda x: (x**power).sum()), backend="eager", fullgraph=True)
+    ordered = torch.compile(lambda x, n: hofunc.hod(lambda x: (x**5).sum(), n)(x), backend="eager", fullgraph=True)
+    for number in (2, 3):
+        power = float(number)
+        assert_equal(cubed(X), hofunc.hessian(lambda x, n=number: (x**n).sum())(X))
+        assert_equal(ordered(X[0], number - 1), hofunc.hod(lambda x: (x**5).sum(), number - 1)(X[0]))
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_other_shapes(dynamic: bool | None) -> None:
+    counter: Any = CompileCounter()
+    compiled = torch.compile(hofunc.hessian(f), backend=counter, fullgraph=True, dynamic=dynamic)
+    for rows in (2, 3, 2):
+        x = X[:1].expand(rows, 3).cumsum(0)
+        assert_equal(compiled(x), hofunc.hessian(f)(x))
+    assert counter.frame_count == 2  # one for each
+
+
+# What is no graph runs as it is.
+
+
+@pytest.mark.filterwarnings("ignore::hofunc.FallbackWarning")
+@pytest.mark.parametrize("name", ["item", "a Function", "a tap", "a plan"])
+def test_what_is_no_graph(name: str) -> None:
+    def call(x: Tensor) -> Any:
+        return x.sin() + 1, OPAQUE[name](x), x.cos()
+
+    with pytest.raises(Unsupported):
+        torch.compile(call, backend="eager", fullgraph=True)(X)
+    torch.compiler.reset()
+    compiled: Any = torch.compile(call, backend="eager")
+    for x in (X, -X):
+        same(compiled(x), call(x))
+
+
+def test_errors_are_those_of_the_transform() -> None:
+    with pytest.raises(hofunc.ArgumentError, match="order"):
+        torch.compile(lambda x: hofunc.hod(f, 0)(x), backend="eager")(X)
+    with pytest.raises(hofunc.MutationError):
+        torch.compile(hofunc.hessian(lambda x: x.mul_(2).sum()), backend="eager")(X.clone())
+
+
+def test_a_transform_that_leaves_what_is_compiled() -> None:
+    made = torch.compile(lambda: hofunc.hessian(f), backend="eager")()
+    assert_equal(made(X), hofunc.hessian(f)(X))
+    assert made.plan(X).strategy == hofunc.hessian(f).plan(X).strategy
+
+
+# torch.export.
+
+
+class Physics(nn.Module):
+    """A network, and the Laplacian of what it computes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).double()
+        self.laplacian = hofunc.laplacian(lambda x: self.net(x)[:, 0])
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return what an equation leaves."""
+        return self.net(x)[:, 0] + self.laplacian(x) * hofunc.laplacian(lambda x: self.net(x)[:, 0])(x)
+
+
+def test_a_module_is_exported() -> None:
+    module = Physics()
+    exported = torch.export.export(module, (X,), strict=True)
+    assert {*exported.state_dict} == {*module.state_dict()}
+    again: Any = exported.module()
+    assert_equal(again(X.cos()), module(X.cos()))
+    gradients = [torch.autograd.grad(each(X).sum(), [*each.parameters()]) for each in (again, module)]
+    for one, other in zip(*gradients, strict=True):
+        assert_equal(one, other)
