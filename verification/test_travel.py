@@ -72,7 +72,13 @@ def test_in_another_process(
     order, numbers = reachable(program, order), inputs_of(program)
     plan = hofunc.derivatives(program, order, numbers, strategy=strategy, layout=layout).plan(*program.inputs)
     points = [program.inputs, tuple(x * 1.01 for x in program.inputs)]
-    expected, data = called(plan, points), pickle.dumps(plan)
+    expected = called(plan, points)
+    try:
+        data = pickle.dumps(plan)
+    except hofunc.PlanFileError as error:  # of a class that another process does not have
+        if "a tensor of the class Sub" in str(error):
+            return
+        raise
     assert_same(called(pickle.loads(data), points), expected)  # noqa: S301 - as above
     there = elsewhere.submit(called_elsewhere, data, points, torch.get_num_threads()).result()
     assert_same(pickle.loads(there), expected)  # noqa: S301 - as above
