@@ -6,10 +6,8 @@ values of tensors or Python objects. A plan that refuses a call costs little, as
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import update_wrapper
-from inspect import Parameter, signature
-from operator import attrgetter
 from threading import Lock, RLock
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack, overload
 from weakref import WeakValueDictionary
@@ -27,24 +25,16 @@ from hofunc.errors import (
     UntracedError,
     warn,
 )
-from hofunc.graph.identity import PLAIN, is_fake
+from hofunc.forms import Call, Forms, without_values
 from hofunc.graph.standin import in_transform
 from hofunc.graph.tape import is_recording
 from hofunc.graph.uncompiled import uncompiled
-from hofunc.graph.world import state
-from hofunc.options import of_recording
-from hofunc.rules.registry import RULES
 from hofunc.sampling import Estimate
 from hofunc.transform import Transform
-from hofunc.trees import tree_flatten
 
 MISSES = ("plan", "warn", "error")
 COMPILES = (False, True, "background")
 MANY = 10  # calls in a row that fit no plan, after which one more is recorded and not planned
-
-_NUMBERS = frozenset((float, complex))
-
-_form = attrgetter("shape", "dtype", "device")
 
 
 class _Options(TypedDict, total=False):
@@ -165,29 +155,6 @@ class _Made(NamedTuple):
     generators: tuple[torch.Generator, ...]
 
 
-class _Call(NamedTuple):
-    """A call, taken apart.
-
-    Attributes:
-        form: All that can be told of it without calling the function, values of tensors left out.
-        leaves: The leaves of its arguments.
-        args: The positional arguments, with tensors for numbers that are differentiated by.
-        kwargs: The keyword arguments, sorted by name.
-    """
-
-    form: tuple
-    leaves: Sequence[Any]
-    args: tuple
-    kwargs: dict
-
-
-class _Value(NamedTuple):
-    """A leaf of the arguments that is no tensor: 1 is neither True nor 1.0."""
-
-    kind: type
-    value: Any
-
-
 class _Kin:
     """Calls that differ in values alone, of arguments or of what the function reads.
 
@@ -233,7 +200,7 @@ class Jitted:
 
     def __init__(self, transform: Transform, settings: _Settings):
         self._transform, self._settings = transform, settings
-        self._static = _places(transform, settings.static_argnames)
+        self._forms = Forms(transform, settings.static_argnames)
         self._entries: OrderedDict[tuple, _Entry] = OrderedDict()
         self._kin: WeakValueDictionary[tuple, _Kin] = WeakValueDictionary()
         self._lock, self._planning = Lock(), RLock()
@@ -247,7 +214,7 @@ class Jitted:
         """Return what the transform returns; see `jit`."""
         if is_dynamo_compiling():
             return self._transform(*args, **kwargs)
-        call = None if in_transform() or is_recording() else self._call(args, kwargs)
+        call = None if in_transform() or is_recording() else self._forms.taken(args, kwargs)
         if call is None:
             return self._transform(*args, **kwargs)
         entry = self._entries.get(call.form)
@@ -266,7 +233,7 @@ class Jitted:
         Raises:
             ArgumentError: As from the transform's own ``plan``, as are the other errors; or as from a call.
         """
-        call = self._call(args, kwargs)
+        call = self._forms.taken(args, kwargs)
         if call is None:
             return self._transform.plan(*args, **kwargs)
         entry = self._entries.get(call.form)
@@ -306,52 +273,6 @@ class Jitted:
     def __repr__(self) -> str:
         return f"jit({_named(self._transform)}, plans={len(self.plans)})"
 
-    def _call(self, args: tuple, kwargs: dict) -> _Call | None:
-        """Take the arguments of a call apart; None for tensors of which there are no plans."""
-        if not kwargs and not self._static and PLAIN.issuperset(map(type, args)):
-            return _Call((state(), of_recording(), len(RULES), *map(_form, args)), args, args, kwargs)
-        kwargs = dict(sorted(kwargs.items())) if len(kwargs) > 1 else kwargs
-        leaves, spec = tree_flatten((args, kwargs))
-        kinds = {*map(type, leaves)}
-        if not kinds.isdisjoint(_NUMBERS):
-            args = self._transform.inputs(args)
-            leaves, spec = tree_flatten((args, kwargs))
-        elif not kinds <= PLAIN and any(map(is_fake, leaves)):
-            return None
-        static = self._statics(args, kwargs) if self._static else ()
-        forms = [_form(leaf) if isinstance(leaf, torch.Tensor) else self._value(leaf) for leaf in leaves]
-        return _Call((state(), of_recording(), len(RULES), spec, *static, *forms), leaves, args, kwargs)
-
-    def _value(self, leaf: Any) -> _Value:
-        """Return what tells a leaf of the arguments that is no tensor from others."""
-        value = repr(leaf) if type(leaf) in _NUMBERS else leaf  # which tells -0.0 from 0.0, and finds nan
-        try:
-            hash(value)
-        except TypeError as error:
-            raise ArgumentError(
-                f"jit of {_named(self._transform)}: an argument that is no tensor",
-                got=f"a {type(leaf).__name__}, which is not hashable",
-                expected="a tensor, or what is compared by its hash and by ==",
-                remedy="Pass it as a tensor, or call the transform itself.",
-            ) from error
-        return _Value(type(leaf), value)
-
-    def _statics(self, args: tuple, kwargs: dict) -> Iterator[tuple]:
-        """Yield what tells the arguments that are static from others, as a whole."""
-        for name, place in self._static.items():
-            if name in kwargs:
-                found = kwargs[name]
-            elif place is not None and place < len(args):
-                found = args[place]
-            else:
-                continue
-            if any(isinstance(leaf, torch.Tensor) for leaf in tree_flatten(found)[0]):
-                remedy = "Take it out of static_argnames: the values of tensors are free."
-                refuse(
-                    "jit", f"the static argument {name!r}", "a tensor", "what is compared by its hash and ==", remedy
-                )
-            yield name, self._value(found)
-
     def _note_hit(self, form: tuple, entry: _Entry, made: _Made) -> None:
         """Take note that a plan was used."""
         entry.kin.missed = self._crowded = 0
@@ -364,7 +285,7 @@ class Jitted:
             if entry.made[0] is not made and made in entry.made:
                 entry.made = (made, *(other for other in entry.made if other is not made))
 
-    def _missed(self, call: _Call, tried: tuple[_Made, ...], why: str) -> Any:
+    def _missed(self, call: Call, tried: tuple[_Made, ...], why: str) -> Any:
         """Return the result of a call that fitted none of some plans, by one that is made for it."""
         with self._planning:
             entry = self._entries.get(call.form)
@@ -386,7 +307,7 @@ class Jitted:
                 return self._transform(*call.args, **call.kwargs)
         return made.plan.of_leaves(call.leaves)
 
-    def _difference(self, call: _Call) -> str:
+    def _difference(self, call: Call) -> str:
         """Tell what of a call does not fit the plan that was used last."""
         if self._latest is None:
             return ""
@@ -420,7 +341,7 @@ class Jitted:
 
     def _kin_of(self, form: tuple) -> _Kin:
         """Return the kin of calls of a form."""
-        return self._kin.setdefault(tuple([_Value if type(each) is _Value else each for each in form]), _Kin())
+        return self._kin.setdefault(without_values(form), _Kin())
 
     def _keep(self, form: tuple, *made: _Made, unplanned: str = "") -> None:
         """Keep a plan for calls of a form, or why they have none; drops what was not used for longest."""
@@ -439,7 +360,7 @@ class Jitted:
         """Return how many plans there are, a form of calls that has none counted as one."""
         return sum(len(entry.made) or 1 for entry in list(self._entries.values()))
 
-    def _planned(self, call: _Call, why: str) -> _Made:
+    def _planned(self, call: Call, why: str) -> _Made:
         """Make a plan, and keep it."""
         plan = self._transform.plan(*call.args, **call.kwargs)
         if self._settings.compile:
@@ -464,24 +385,6 @@ def _first_fitting(plans: Iterable[_Made], leaves: Sequence[Any]) -> tuple[_Made
             for generator, before in zip(made.generators, states, strict=True):
                 generator.set_state(before)
     return None, why
-
-
-def _places(transform: Any, names: tuple[str, ...]) -> Mapping[str, int | None]:
-    """Return the positions of arguments by their names; None of one that is passed by keyword only."""
-    if not names:
-        return {}
-    try:
-        parameters = [*signature(transform).parameters.values()]
-    except (TypeError, ValueError):
-        return dict.fromkeys(names)
-    by_position = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
-    found = {each.name: place if each.kind in by_position else None for place, each in enumerate(parameters)}
-    takes_any = any(each.kind is Parameter.VAR_KEYWORD for each in parameters)
-    for name in names:
-        if name not in found and not takes_any:
-            expected = f"names among {', '.join(found) or 'none'}"
-            refuse("jit", "static_argnames", repr(name), expected, "Name parameters of the function.")
-    return {name: found.get(name) for name in names}
 
 
 def _named(transform: Any) -> str:

@@ -25,7 +25,7 @@ LAYERS = [
     {"run", "pattern"},
     {"stream"},
     {"arguments"},
-    {"signature", "explain", "strict", "sampling", "keypaths", "travel"},
+    {"signature", "explain", "strict", "sampling", "keypaths", "travel", "forms"},
     {"callable_plan", "chosen", "blockwise"},
     {"freeze", "dynamo"},
     {"transform"},
