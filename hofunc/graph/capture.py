@@ -24,7 +24,6 @@ from hofunc.graph.record import Recording
 from hofunc.graph.scratch import Scratch
 from hofunc.graph.settled import Reliance, Settling
 from hofunc.graph.spots import Spots
-from hofunc.graph.uncompiled import uncompiled
 from hofunc.graph.world import state, uncached_autocast
 from hofunc.internals import DisableTorchFunctionSubclass, TreeSpec, identity_of, tree_flatten
 
@@ -64,7 +63,6 @@ class CapturingTape(ReadingTape):
         self._memory: set[int] = set()  # the keys of the storages of these
         self._own: set[int] = set()  # and of those that ops made, which hold nothing that was captured
 
-    @uncompiled
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         with DisableTorchFunctionSubclass():
             self.capture((args, kwargs))

@@ -13,9 +13,8 @@ from hofunc.graph.effects import effects
 from hofunc.graph.identity import storage_key
 from hofunc.graph.purity import Applied, FunctionMet, check_written, is_in_recorded_forward, refuse_function
 from hofunc.graph.tape import Tape
-from hofunc.graph.uncompiled import uncompiled
+from hofunc.graph.uncompiled import UncompiledMode
 from hofunc.internals import (
-    TorchDispatchMode,
     current_dispatch_mode,
     disable_current_modes,
     has_setup_context,
@@ -59,7 +58,7 @@ class FunctionOp:
         return self.__name__
 
 
-class _Inside(TorchDispatchMode):
+class _Inside(UncompiledMode):
     """Watches what a Function that is recorded as one node computes: its arguments and what it returns have to be all.
 
     Attributes:
@@ -73,7 +72,6 @@ class _Inside(TorchDispatchMode):
         self._known = _by_storage(args)  # kept, so that no other storage gets the key of one
         self._made: dict[int, torch.Tensor] = {}
 
-    @uncompiled
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         kwargs = kwargs or {}
         taken = _by_storage((args, kwargs))

@@ -13,8 +13,7 @@ import torch
 
 from hofunc.errors import is_library
 from hofunc.graph.identity import tensors_in
-from hofunc.graph.uncompiled import uncompiled
-from hofunc.internals import TorchDispatchMode
+from hofunc.graph.uncompiled import UncompiledMode
 
 
 class Line(NamedTuple):
@@ -37,7 +36,7 @@ class Line(NamedTuple):
 Lines = Mapping[int, Sequence[Line]]  # by node, the outermost line first
 
 
-class LineNotes(TorchDispatchMode):
+class LineNotes(UncompiledMode):
     """Notes the lines that every op came from; it is entered around a tape, which computes what it records in it."""
 
     def __init__(self) -> None:
@@ -45,7 +44,6 @@ class LineNotes(TorchDispatchMode):
         self._held: list[torch.Tensor] = []  # so that no id is used again
         self._lines: dict[int, tuple[Line, ...]] = {}
 
-    @uncompiled
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         out = func(*args, **(kwargs or {}))
         if tensors_in((args, kwargs)):  # what takes none makes tensors of numbers, which nobody may hold

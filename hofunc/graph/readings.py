@@ -9,7 +9,6 @@ from hofunc.graph.identity import tensors_in
 from hofunc.graph.node import Call, Ref
 from hofunc.graph.reads import Contents
 from hofunc.graph.tape import Tape
-from hofunc.graph.uncompiled import uncompiled
 
 
 class Reading(NamedTuple):
@@ -37,7 +36,6 @@ class ReadingTape(Tape):
         super().__init__()
         self.readings: list[Reading] = []
 
-    @uncompiled
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         out = super().__torch_dispatch__(func, types, args, kwargs)
         if torch.Tag.data_dependent_output in func.tags:

@@ -30,10 +30,9 @@ from hofunc.graph.purity import (
 from hofunc.graph.quick import QUICK
 from hofunc.graph.storage import Made, Storages
 from hofunc.graph.trail import NOTHING, Trail
-from hofunc.graph.uncompiled import uncompiled
+from hofunc.graph.uncompiled import UncompiledMode
 from hofunc.internals import (
     DisableTorchFunctionSubclass,
-    TorchDispatchMode,
     count_dispatch_modes,
     count_function_modes,
     dispatch_modes,
@@ -52,7 +51,7 @@ _ALIAS, _DETACH = torch.ops.aten.alias.default, torch.ops.aten.detach.default
 _RUNS: dict[int, Callable[..., Any] | None] = {}
 
 
-class Tape(TorchDispatchMode):
+class Tape(UncompiledMode):
     """Records every op that depends on an input into a ledger.
 
     An op that only computes is executed and logged, and the log is entered into the ledger later, all at once; one
@@ -94,10 +93,6 @@ class Tape(TorchDispatchMode):
         self.level = maybe_current_level()
         super().__enter__()
         return self
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # the wrapper that True asks for costs an import of dynamo, and time at every op
 
     def seen(self, aliases: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Return aliases of the inputs, or stand-ins for them, as the function is to see them."""
@@ -144,7 +139,6 @@ class Tape(TorchDispatchMode):
         known = (*self.ledger.values, *self.ledger.aliases, *self._storages.kept)
         self._hooks.check(known, self.ledger.constants.keys() | self.captured)
 
-    @uncompiled
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         runs = _RUNS.get(id(func))
         if (

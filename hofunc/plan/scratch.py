@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import torch
 
 from hofunc.graph.node import Call
-from hofunc.internals import TorchDispatchMode, identity_of
+from hofunc.graph.uncompiled import UncompiledMode
+from hofunc.internals import identity_of
 from hofunc.plan.pointwise import pointwise
 
 aten = torch.ops.aten
@@ -80,7 +81,7 @@ def _called(function: Callable | Call, seen: tuple) -> tuple[Any, int]:
     return memories.seen(result), watch.peak - watch.held(result)
 
 
-class Watch(TorchDispatchMode):
+class Watch(UncompiledMode):
     """Notes the most that is held at once of what is allocated inside.
 
     Tensors say when they are gone, so that an op takes no longer the more are held.
@@ -101,7 +102,7 @@ class Watch(TorchDispatchMode):
         self._holders: dict[int, dict[int, weakref.ref[torch.Tensor]]] = {}  # the tensors that lie in it
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        made = None if kwargs else pointwise(func, args)
+        made = pointwise(func, args, kwargs or {})
         result = func(*args, **(kwargs or {})) if made is None else made
         for tensor in _tensors(result):
             self._hold(tensor)

@@ -1,9 +1,11 @@
 """Compiled functions inside f: they run as they are, and nothing that records is compiled with them."""
 
+import sys
+from types import FrameType
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hofunc import hod
 from tests.cases import rand
@@ -24,3 +26,20 @@ def test_compiled_functions_are_recorded() -> None:
     assert_equal(hod(compiled, 2).plan(X)(2 * X), expected(2 * X))
     rows = torch.stack([X, 2 * X])
     assert_equal(torch.vmap(hod(compiled, 2))(rows), torch.stack([*map(expected, rows)]))
+
+
+def test_planning_calls_nothing_that_imports_the_compiler() -> None:
+    cell, met = nn.LSTMCell(7, 5).requires_grad_(False), []
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code.co_filename.endswith("torch/_compile.py"):
+            met.append(frame.f_locals["fn"])
+
+    call: Any = hod(lambda x, h, c: cell(x, (h, c))[0].softmax(-1).sum(), 2)
+    inputs = [torch.ones(3, size) for size in (7, 5, 5)]
+    sys.setprofile(note)
+    try:
+        call(*inputs)
+    finally:
+        sys.setprofile(None)
+    assert not met
