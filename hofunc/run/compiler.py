@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import partial
-from threading import Lock
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ from torch.fx import GraphModule
 
 from hofunc.errors import CompilerError
 from hofunc.graph.standin import in_transform
-from hofunc.internals import compiled_by_inductor, count_dispatch_modes, find_cpp_compiler, has_forward_level
+from hofunc.internals import compiled_by_inductor, compiling, count_dispatch_modes, find_cpp_compiler, has_forward_level
 from hofunc.plan.program import Program
 from hofunc.run.executor import warming_up
 from hofunc.run.fuse import INDUCTOR, fuse_small_products
@@ -41,7 +40,8 @@ def through_compiler(
     Raises:
         CompilerError: The compiler that inductor needs is missing.
     """
-    module, own = traced(program, inputs)
+    with compiling():
+        module, own = traced(program, inputs)
     parts = regions(module)
     if options.get("backend", "inductor") == "inductor":
         check_compiler()
@@ -97,7 +97,6 @@ class _Compiled:
         self._compile, self._shown = compile, shown
         self._by_region = RegionCompiler(compile)
         self._runs: list[tuple[list[Any], Callable[[Tensors], Any]]] = []
-        self._lock = Lock()
 
     def __call__(self, tensors: Tensors) -> Any:
         if in_transform() or has_forward_level() or count_dispatch_modes():
@@ -110,7 +109,7 @@ class _Compiled:
         for known, run in self._runs:
             if known == kind:
                 return run(taken)
-        with self._lock:
+        with compiling():
             return self._new(kind, tensors)
 
     def _new(self, kind: list[Any], tensors: Tensors) -> Any:

@@ -17,7 +17,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node, map_arg
 
 from hofunc.graph.draws import is_random
-from hofunc.internals import OpOverload
+from hofunc.internals import OpOverload, schema_of
 
 aten = torch.ops.aten
 
@@ -76,7 +76,7 @@ def _is_free(node: Node) -> bool:
         return False
     if not node.all_input_nodes:
         return not is_random(node.target)
-    first = node.target._schema.arguments[0].alias_info
+    first = schema_of(node.target).arguments[0].alias_info
     return first is not None and not first.is_write
 
 

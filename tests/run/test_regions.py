@@ -1,5 +1,6 @@
 """Regions of graphs: where they are cut, which are equal, and that together they do what the graph does."""
 
+import weakref
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
@@ -12,9 +13,12 @@ from torch import Tensor
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
+import hofunc
+from hofunc.run.fx import traced
 from hofunc.run.piecewise import RegionCompiler, compiled_piecewise
 from hofunc.run.regions import Region, regions
-from tests.cases import rand
+from tests.cases import CASES, Case, rand
+from tests.checks import assert_equal
 
 aten = torch.ops.aten
 CPU = torch.device("cpu")
@@ -185,6 +189,25 @@ def test_gradients_pass_cuts() -> None:
             torch.testing.assert_close(got, wanted, rtol=1e-13, atol=0)
 
 
+READING = {"a branch that is taken", "a branch that is not taken", "a loop of as many steps as the values say"}
+
+
+@pytest.mark.filterwarnings("ignore::hofunc.FallbackWarning")
+@pytest.mark.parametrize("case", [case for case in CASES if case.name not in READING], ids=lambda case: case.name)
+def test_plans_in_regions_of_a_few_ops(case: Case) -> None:
+    f, args = case.build(CPU)
+    plan = hofunc.hod(f, 2, case.argnums).plan(*args)
+    try:
+        module, own = traced(plan._program, plan._signature.facts)
+    except hofunc.UnsupportedOpError:
+        return
+    parts, tensors = regions(module, 1, 3), [*plan._signature.tensors(args, {}), *own]
+    if parts:
+        run, first = compiled_piecewise(module, parts, RegionCompiler(as_it_is), tensors, lambda _: None)
+        for result in (first, run(tensors)):
+            assert_equal(list(result), list(module(*tensors)))
+
+
 # Compiling.
 
 
@@ -254,8 +277,6 @@ def test_other_strides_of_a_compiler_are_put_right() -> None:
 
 
 def test_a_tensor_is_given_up_after_the_last_region_that_takes_it() -> None:
-    import weakref  # noqa: PLC0415
-
     held: list[int] = []
     results: list[Any] = []
 
