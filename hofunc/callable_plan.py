@@ -24,9 +24,11 @@ from hofunc.plan.program import Program, device_of
 from hofunc.plan.wanted import highest, orders_of
 from hofunc.run.anomaly import first_kind, kind_of
 from hofunc.run.background import InBackground
+from hofunc.run.compiler import through_compiler
 from hofunc.run.evaluate import refuse_where
 from hofunc.run.executor import compiled, in_chunks, interpreted
-from hofunc.run.fx import graph_module, through_compiler, traced
+from hofunc.run.fx import graph_module, traced
+from hofunc.run.progress import Progress, display
 from hofunc.signature import Signature
 from hofunc.travel.document import DAMAGE, MissingError, read, written
 from hofunc.travel.files import packed, refuse_damaged, unpacked, write_whole
@@ -235,25 +237,32 @@ class Plan:
         self._check_whole("to_fx")
         return graph_module(self._program, self._signature.facts, self._signature.names)
 
-    def compile(self, *, background: bool = False, **options: Any) -> "Plan":
+    def compile(self, *, background: bool = False, progress: Progress = False, **options: Any) -> "Plan":
         """Return a plan that does the same through torch.compile.
+
+        A large plan is compiled in regions, those that are equal once, as the layers of a network or steps in time are.
 
         Args:
             background: Whether to compile in another thread, and to run uncompiled until that is done.
+            progress: Whether to show a bar, by tqdm, as regions are compiled; or what is called with the number of
+                those that are, and of all. A plan that is one region shows none.
             **options: Keyword arguments of torch.compile; ``dynamic=False`` and ``fullgraph=True`` unless given.
 
         Returns:
             Plan; its first call compiles, which takes seconds to minutes. Where gradients are on and an input or a
             captured tensor requires them, a backward pass is compiled as well. It runs all rows at once; what it costs
-            is told as if it were not compiled, and the compiler mostly needs less, as it fuses steps.
+            is told as if it were not compiled, and the compiler mostly needs less, as it fuses steps. Under torch.func,
+            in forward mode, and where a call is recorded, it runs uncompiled.
 
         Raises:
-            ArgumentError: The plan runs in chunks to keep to max_bytes, which a compiled one does not.
+            ArgumentError: The plan runs in chunks to keep to max_bytes, which a compiled one does not; or there is no
+                tqdm to show progress.
             CompilerError: There is no C++ compiler.
             UnsupportedOpError: The function reads values of tensors, or these decide a shape.
         """
         self._check_whole("compile")
-        run = through_compiler(self._program, self._signature.facts, options)
+        shown = display(progress, f"{self.name}: plan.compile")
+        run = through_compiler(self._program, self._signature.facts, options, shown)
         if background:
             own = [each.origin for each in self._program.given.values() if isinstance(each.origin, torch.Tensor)]
             run = InBackground(compiled(self._program), run, own)

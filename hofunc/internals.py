@@ -384,6 +384,13 @@ def compiled_by_inductor(module: torch.fx.GraphModule, tensors: Sequence[Tensor]
     return compiled(module, list(tensors), options=options)
 
 
+def compiling() -> AbstractContextManager[Any]:
+    """Return the lock that torch.compile holds as it compiles or traces, of which it does one at a time."""
+    from torch._dynamo.convert_frame import compile_lock  # noqa: PLC0415 - slow to import
+
+    return compile_lock
+
+
 def times_written(tensor: Tensor) -> int:
     """Return how often a tensor, or what shares its memory, was written to; it must not be an inference tensor."""
     return tensor._version

@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from hashlib import sha256
 from itertools import product
 from math import prod
@@ -28,6 +28,7 @@ from hofunc.graph.record import Recording
 from hofunc.plan.blueprint import Blueprint, Limits
 from hofunc.plan.operators import zeros
 from hofunc.run.pieces import Block, Piece, blocks_of, number_of_chunks, pieces_of
+from hofunc.run.progress import Progress, display
 from hofunc.run.room import free_bytes
 
 FORMAT = 1  # of the files and of the journal; another one is another meaning
@@ -37,8 +38,6 @@ _COPIED = 1 << 16  # bytes of an entry that are copied at a time
 MOST = 1 << 30  # bytes that may be held at once unless it is said how many
 
 _DTYPES = {torch.float64: "<f8", torch.float32: "<f4", torch.float16: "<f2"}
-
-Progress = bool | Callable[[int, int], None]
 
 
 def in_pieces(limits: Limits, device: torch.device) -> Limits:
@@ -106,7 +105,8 @@ class Stream:
         shapes = [{"file": _name(block), "shape": list(block.shape), "dtype": str(block.dtype)} for block in blocks]
         header = {"format": FORMAT, **identity, "derivatives": shapes, "chunk": chunk}
         files = {(block.output, block.inputs): _File(self.path / _name(block), block) for block in blocks}
-        with self._shown(total) as show, self._opened(header, files) as (journal, done), torch.no_grad():
+        shown = display(self._progress, f"hofunc.Stream: {self.path}")
+        with shown(total, "chunk") as show, self._opened(header, files) as (journal, done), torch.no_grad():
             show(len(done))
             for number, pieces in pieces_of(made, values, done):
                 for file in {files[piece.output, piece.inputs].write(piece) for piece in pieces}:
@@ -203,17 +203,6 @@ class Stream:
             remedy="Nothing was computed. Name another folder, or delete what is in this one.",
         )
 
-    def _shown(self, total: int) -> "AbstractContextManager[Callable[[int], None]]":
-        """Return a context with what is called with the number of chunks that are done."""
-        if self._progress is not True:
-            call = self._progress
-            return nullcontext(lambda done: call(done, total) if call else None)
-        try:
-            tqdm = importlib.import_module("tqdm")
-        except ImportError:
-            self._refuse("progress=True where tqdm is not installed", "tqdm, a function of two numbers, or False")
-        return _bar(tqdm.tqdm, total)
-
 
 _Files = dict[tuple[int, tuple[int, ...]], "_File"]
 _Open = tuple[int, set[int]]
@@ -229,12 +218,6 @@ def _open(files: _Files, journal: int, done: set[int]) -> Iterator[_Open]:
         for file in files.values():
             file.close()
         os.close(journal)
-
-
-@contextmanager
-def _bar(tqdm: Callable[..., Any], total: int) -> Iterator[Callable[[int], None]]:
-    with tqdm(total=total, unit="chunk") as bar:
-        yield lambda done: bar.update(done - bar.n)
 
 
 def _sync(folder: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.utils._pytree import tree_leaves, tree_map
 
 import hofunc
@@ -614,11 +615,23 @@ def test_compile(x: Tensor) -> None:
         assert_equal(compiled(x.cos()), plan(x.cos()))
         # of other strides
         assert_equal(compiled(x.t().contiguous().t()), plan(x))
+        # where something follows its ops
+        for follow in (vmap, torch.func.jacfwd, lambda g: lambda x: hod(g)(x[0]), lambda g: lambda x: tangent(g, x[0])):
+            rows = torch.stack([x, x.cos()])
+            assert_equal(
+                follow(lambda x: compiled(x.view(4, 3)))(rows[:1]), follow(lambda x: plan(x.view(4, 3)))(rows[:1])
+            )
     # with gradients, also where only what f captures requires them
     variable = x.clone().requires_grad_()
     for at, leaf in ((x, weight), (variable, variable)):
         (got,) = torch.autograd.grad(compiled(at).sin().sum(), leaf)
         assert_equal(got, torch.autograd.grad(plan(at).sin().sum(), leaf)[0])
+
+
+def tangent(g: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """Return the derivative along a tensor of ones, by forward mode."""
+    with forward_ad.dual_level():
+        return forward_ad.unpack_dual(g(forward_ad.make_dual(x, torch.ones_like(x)))).tangent.clone()
 
 
 def test_no_compiler(x: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from collections import namedtuple
 from collections.abc import Callable, Iterator
 from operator import getitem
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -648,6 +649,25 @@ def test_batches_of_a_class_of_hofunc_are_collated() -> None:
 def test_inductor_compiles_a_graph() -> None:
     assert internals.find_cpp_compiler()
     assert callable(internals.compiled_by_inductor)  # tests/test_callable_plan.py compiles plans by it
+
+
+def test_one_thread_compiles_at_a_time() -> None:
+    free: list[bool] = []
+
+    def ask() -> None:
+        lock: Any = internals.compiling()
+        free.append(lock.acquire(blocking=False))
+
+    def backend(graph: torch.fx.GraphModule, _: list[Tensor]) -> Callable[..., Any]:
+        thread = Thread(target=ask)
+        thread.start()
+        thread.join()
+        return graph.forward
+
+    with internals.compiling():  # and the same thread again
+        torch.compile(lambda x: x + 1, backend=backend)(torch.ones(2))
+    torch.compile(lambda x: x + 2, backend=backend)(torch.ones(2))
+    assert free == [False, False]
 
 
 def test_what_a_transform_refuses_may_be_allowed() -> None:

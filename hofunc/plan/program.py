@@ -300,19 +300,25 @@ def finished(
         needed = {step.target for step in kept}
         drawn = [step.target for step in steps if step.target in needed and _is_random(step)]
         kept = _depth_first(makers, [*drawn, *wanted])
-    live = {register.index for register in outputs}
-    frees: list[tuple[int, ...]] = []
-    for step in reversed(kept):
-        reads = {arg.index for arg in step.args if isinstance(arg, Register)}
-        frees.append(tuple(sorted(reads - live)))
-        live |= reads
+    frees, live = frees_of(kept, wanted)
     return Program(
         {register: origin for register, origin in given.items() if register in live},
         {register: shape for register, shape in shapes.items() if register in live},
         tuple(kept),
-        tuple(reversed(frees)),
-        tuple(register.index for register in outputs),
+        frees,
+        tuple(wanted),
     )
+
+
+def frees_of(steps: Sequence[Step], outputs: Sequence[int]) -> tuple[tuple[tuple[int, ...], ...], set[int]]:
+    """Return the registers that no later step reads after each step, and all registers that are read or returned."""
+    live = set(outputs)
+    frees: list[tuple[int, ...]] = []
+    for step in reversed(steps):
+        reads = {arg.index for arg in step.args if isinstance(arg, Register)}
+        frees.append(tuple(sorted(reads - live)))
+        live |= reads
+    return tuple(reversed(frees)), live
 
 
 def _is_random(step: Step) -> bool:

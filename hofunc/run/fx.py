@@ -1,26 +1,20 @@
-"""Programs as FX graphs of plain aten ops, and through torch.compile."""
+"""Programs as FX graphs of plain aten ops."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from hofunc.complex_tensors import Holomorphic
-from hofunc.errors import CompilerError, UnsupportedOpError
+from hofunc.errors import UnsupportedOpError
 from hofunc.graph.functions import FunctionOp
 from hofunc.graph.node import Call
-from hofunc.graph.standin import in_transform
-from hofunc.internals import FakeTensor, FakeTensorMode, compiled_by_inductor, find_cpp_compiler
+from hofunc.internals import FakeTensor, FakeTensorMode
 from hofunc.plan.primal import Guard, same_shape
 from hofunc.plan.program import Program
 from hofunc.rules.lower import isolated
 from hofunc.run.executor import compiled
-from hofunc.run.fuse import INDUCTOR, fuse_small_products
-from hofunc.run.onednn import by_onednn
-
-Tensors = Sequence[torch.Tensor]
 
 
 def traced(program: Program, inputs: Sequence[tuple]) -> tuple[GraphModule, list[torch.Tensor]]:
@@ -109,70 +103,3 @@ def graph_module(program: Program, inputs: Sequence[tuple], names: Sequence[str]
     module.__doc__ = f"A plan of hofunc as aten ops; returns the tensors of its result in order. Inputs:\n{lines}"
     module.meta["inputs"] = tuple(names)
     return module
-
-
-def through_compiler(program: Program, inputs: Sequence[tuple], options: dict[str, Any]) -> Callable[[Tensors], Any]:
-    """Return what runs a program by torch.compile, which compiles at the first call.
-
-    Args:
-        program: The program.
-        inputs: Shape, dtype and device of each tensor that it takes.
-        options: Keyword arguments of torch.compile.
-
-    Raises:
-        CompilerError: The compiler that inductor needs is missing.
-    """
-    module, own = traced(program, inputs)
-    if options.get("backend", "inductor") == "inductor":
-        check_compiler()
-        fuse_small_products(module)
-    general = torch.compile(module, **{"dynamic": False, "fullgraph": True, **(options or {"options": INDUCTOR})})
-    if options:
-        return lambda tensors: general(*tensors, *own)
-    return _Compiled(module, general, own)
-
-
-class _Compiled:
-    """A compiled graph, called without the checks that torch.compile makes of what a plan has checked already.
-
-    Calls that need gradients, are mapped, or pass tensors of other strides than the first call take the way through
-    torch.compile, which compiles anew for them.
-
-    Args:
-        module: The graph.
-        general: The graph through torch.compile.
-        own: The tensors that it takes after those of a call.
-    """
-
-    def __init__(self, module: GraphModule, general: Callable[..., Any], own: Sequence[torch.Tensor]):
-        self._module, self._general, self._own = module, general, own
-        self._direct: Callable[..., Any] | None = None
-        self._strides: list[tuple[int, ...]] = []
-
-    def __call__(self, tensors: Tensors) -> Any:
-        taken = (*tensors, *self._own)
-        if in_transform() or (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in taken)):
-            return self._general(*taken)
-        strides = [tensor.stride() for tensor in taken]
-        if self._direct is None:
-            with torch.no_grad():
-                self._direct = compiled_by_inductor(by_onednn(self._module), taken, INDUCTOR)
-            self._strides = strides
-        return self._direct(*taken) if strides == self._strides else self._general(*taken)
-
-
-def check_compiler() -> None:
-    """Check that there is a C++ compiler, without which inductor runs on no device.
-
-    Raises:
-        CompilerError: There is none.
-    """
-    try:
-        find_cpp_compiler()
-    except RuntimeError as error:  # of inductor, that it is no C++ compiler
-        raise CompilerError(
-            "hofunc: plan.compile",
-            got="no C++ compiler",
-            expected="one that torch.compile finds",
-            remedy="Install g++, or name one in the environment variable CXX; a plan runs without it, uncompiled.",
-        ) from error

@@ -1,0 +1,144 @@
+"""Programs through torch.compile."""
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from functools import partial
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+from hofunc.errors import CompilerError
+from hofunc.graph.standin import in_transform
+from hofunc.internals import compiled_by_inductor, compiling, count_dispatch_modes, find_cpp_compiler, has_forward_level
+from hofunc.plan.program import Program
+from hofunc.run.executor import warming_up
+from hofunc.run.fuse import INDUCTOR, fuse_small_products
+from hofunc.run.fx import traced
+from hofunc.run.onednn import by_onednn
+from hofunc.run.piecewise import RegionCompiler, compiled_piecewise, needs_gradient
+from hofunc.run.progress import Shown
+from hofunc.run.regions import Region, regions
+
+Tensors = Sequence[torch.Tensor]
+Function = Callable[..., Any]
+
+KINDS = 8  # of tensors that a graph is compiled for, by their strides and by which of them need gradients
+
+
+def through_compiler(
+    program: Program, inputs: Sequence[tuple], options: dict[str, Any], shown: Shown
+) -> Callable[[Tensors], Any]:
+    """Return what runs a program by torch.compile, which compiles at the first call.
+
+    Args:
+        program: The program.
+        inputs: Shape, dtype and device of each tensor that it takes.
+        options: Keyword arguments of torch.compile.
+        shown: What shows how many regions of a large program are compiled.
+
+    Raises:
+        CompilerError: The compiler that inductor needs is missing.
+    """
+    with compiling():
+        module, own = traced(program, inputs)
+    parts = regions(module)
+    if options.get("backend", "inductor") == "inductor":
+        check_compiler()
+        for graph in [part.module for part in parts] or [module]:
+            fuse_small_products(graph)
+    return _Compiled(
+        warming_up(program), module, parts, own, partial(_by_torch, options) if options else _direct, shown
+    )
+
+
+def _direct(module: GraphModule, tensors: Tensors) -> Function:
+    """Compile without the checks that torch.compile makes of what a plan has checked already."""
+    if any(map(needs_gradient, tensors)):
+        return compiled_by_inductor(_copied(module), tensors, INDUCTOR)
+    with torch.no_grad():
+        return compiled_by_inductor(by_onednn(module), tensors, INDUCTOR)
+
+
+def _by_torch(options: dict[str, Any], module: GraphModule, _: Tensors) -> Function:
+    return torch.compile(_copied(module), **{"dynamic": False, "fullgraph": True, **options})
+
+
+def _copied(module: GraphModule) -> GraphModule:
+    """Return a graph for a compiler to change."""
+    return GraphModule(module, deepcopy(module.graph))
+
+
+class _Compiled:
+    """A compiled graph, compiled anew for tensors of other strides, or of which others need gradients.
+
+    What is compiled calls no ops, so where these are followed, by forward mode, a transform or another recording, the
+    program runs as it is, and likewise for tensors of more kinds than a few.
+
+    Args:
+        plain: What runs the program as it is.
+        module: The graph, of the tensors that this takes and of some more.
+        parts: Its regions, if it is compiled in these.
+        own: These tensors.
+        compile: What compiles a graph for tensors like given ones.
+        shown: What shows how many regions are compiled.
+    """
+
+    def __init__(
+        self,
+        plain: Callable[[Tensors], Any],
+        module: GraphModule,
+        parts: Sequence[Region],
+        own: Sequence[torch.Tensor],
+        compile: Callable[[GraphModule, Tensors], Function],  # noqa: A002 - it is what it does
+        shown: Shown,
+    ):
+        self._plain, self._module, self._parts, self._own = plain, module, parts, own
+        self._compile, self._shown = compile, shown
+        self._by_region = RegionCompiler(compile)
+        self._runs: list[tuple[list[Any], Callable[[Tensors], Any]]] = []
+
+    def __call__(self, tensors: Tensors) -> Any:
+        if in_transform() or has_forward_level() or count_dispatch_modes():
+            return self._plain(tensors)
+        taken = (*tensors, *self._own)
+        kind: list[Any] = [tensor.stride() for tensor in taken]
+        if torch.is_grad_enabled():
+            need = [tensor.requires_grad for tensor in taken]
+            kind += need if True in need else ()
+        for known, run in self._runs:
+            if known == kind:
+                return run(taken)
+        with compiling():
+            return self._new(kind, tensors)
+
+    def _new(self, kind: list[Any], tensors: Tensors) -> Any:
+        """Return what the program does, compiled for tensors of a new kind."""
+        if len(self._runs) == KINDS:
+            return self._plain(tensors)
+        taken = (*tensors, *self._own)
+        if not self._parts:
+            function = self._compile(self._module, taken)
+            run, results = lambda tensors: function(*tensors), function(*taken)
+        else:
+            with self._shown(len(self._parts), "region") as done:
+                run, results = compiled_piecewise(self._module, self._parts, self._by_region, taken, done)
+        self._runs.append((kind, run))
+        return results
+
+
+def check_compiler() -> None:
+    """Check that there is a C++ compiler, without which inductor runs on no device.
+
+    Raises:
+        CompilerError: There is none.
+    """
+    try:
+        find_cpp_compiler()
+    except RuntimeError as error:  # of inductor, that it is no C++ compiler
+        raise CompilerError(
+            "hofunc: plan.compile",
+            got="no C++ compiler",
+            expected="one that torch.compile finds",
+            remedy="Install g++, or name one in the environment variable CXX; a plan runs without it, uncompiled.",
+        ) from error
