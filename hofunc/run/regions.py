@@ -22,7 +22,7 @@ from hofunc.internals import OpOverload, schema_of
 aten = torch.ops.aten
 
 LEAST, MOST = 100, 300  # ops in a region, views not counted
-NEAR = 16  # ops, within which a tensor is used soon
+NEAR = MOST  # ops, within which a tensor is used soon: at fewer, calls took up to a third longer
 OF_A_TENSOR = 4096  # bytes that are written in the time in which a tensor is allocated
 
 
