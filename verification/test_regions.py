@@ -23,6 +23,7 @@ from hofunc.arguments import STRATEGIES
 from hofunc.run import compiler
 from hofunc.run.regions import regions
 from verification.blocks import inputs_of, reachable
+from verification.profiles import PROFILE
 from verification.programs import Program, programs
 from verification.vectors import assert_close
 
@@ -74,7 +75,7 @@ def _shapes(x: Tensor) -> tuple[Tensor, ...]:
 
 
 @pytest.mark.filterwarnings("ignore")  # of inductor
-@pytest.mark.parametrize("f", [_decoder, _shapes])
+@pytest.mark.parametrize("f", [_decoder, _shapes] if PROFILE == "nightly" else [_shapes])  # the former takes minutes
 def test_inductor(f: Callable[[Tensor], Any], monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.randn(2, 3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     monkeypatch.setattr(compiler, "regions", lambda module: regions(module, 30, 90))
