@@ -74,11 +74,19 @@ def _shapes(x: Tensor) -> tuple[Tensor, ...]:
     return parts[0] @ parts[1].t(), pairs.gather(1, places).to(torch.float64).tanh().t(), x.transpose(0, 2), x
 
 
+def _small(x: Tensor) -> Tensor:
+    return x.sin().cumsum(2).transpose(0, 2).tanh().sum()
+
+
+# The first takes seconds, the others minutes: these are for the night.
+LARGE = [(_shapes, 30), (_decoder, 30)] if PROFILE == "nightly" else []
+
+
 @pytest.mark.filterwarnings("ignore")  # of inductor
-@pytest.mark.parametrize("f", [_decoder, _shapes] if PROFILE == "nightly" else [_shapes])  # the former takes minutes
-def test_inductor(f: Callable[[Tensor], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("f", "least"), [(_small, 3), *LARGE])
+def test_inductor(f: Callable[[Tensor], Any], least: int, monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.randn(2, 3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    monkeypatch.setattr(compiler, "regions", lambda module: regions(module, 30, 90))
+    monkeypatch.setattr(compiler, "regions", lambda module: regions(module, least, 3 * least))
     plan = hofunc.derivatives(f, 2).plan(x)
     done: list[tuple[int, int]] = []
     compiled = plan.compile(progress=lambda *numbers: done.append(numbers))
@@ -86,6 +94,7 @@ def test_inductor(f: Callable[[Tensor], Any], monkeypatch: pytest.MonkeyPatch) -
         for inputs in (x, 2 * x):
             assert_close(tree_leaves(compiled(inputs)), tree_leaves(plan(inputs)))
     assert done == [(place + 1, done[0][1]) for place in range(done[0][1])]
+    assert len(done) > 1
     leaf = x.clone().requires_grad_()
     gradients = [_gradients(tree_leaves(each(leaf)), [leaf]) for each in (compiled, plan, compiled)]
     assert_close(gradients[0], gradients[1])
