@@ -92,8 +92,7 @@ class Plan:
     Tensors that the function captured are held by reference, and used with the values that they have when the plan is
     called. Whatever else the recording depended on is compared at every call, and is an error if it has changed: their
     shapes and dtypes, what the function read of Python objects, autocast and defaults of torch. Random numbers are
-    drawn anew at every call, if they are drawn for a tensor that is passed or captured, or depends on one; others are
-    as they were. A copy of a plan is the plan, which never changes.
+    drawn anew at every call. A copy of a plan is the plan, which never changes.
 
     The function is called until a call leaves what it looks at as it found it, and the plan is of that call; where none
     does, there is no plan. What it only counts, or binds anew before it looks at it, may be anything.

@@ -11,7 +11,6 @@ from hofunc.complex_tensors import by_parts, put_together
 from hofunc.errors import ArgumentError
 from hofunc.explain import Subject
 from hofunc.graph.capture import record_for_replay
-from hofunc.graph.draws import drawn_again
 from hofunc.graph.facts import Facts
 from hofunc.graph.identity import is_fake
 from hofunc.graph.layout import restrided
@@ -75,8 +74,7 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
     Raises:
         ArgumentError: The limits cannot be kept to.
     """
-    with drawn_again(each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)):
-        taken = _taken(request, args, kwargs)
+    taken = _taken(request, args, kwargs)
     lowered = lower(taken.graph, taken.recording.values, highest(taken.wanted))
     captured = _captured(taken)
     lowered = lowered._replace(values=captured)

@@ -288,6 +288,79 @@ def test_random_numbers(x: Tensor) -> None:
     assert len(jitted.plans) == 2
 
 
+def _of_own_generator(x: Tensor) -> Tensor:
+    drawn = torch.rand(3, generator=torch.Generator().manual_seed(3)).to(x)
+    return (x**3 * drawn * torch.rand(3).to(x)).sum()
+
+
+def _after_a_seed_is_set_back(x: Tensor) -> Tensor:
+    with torch.random.fork_rng(devices=()):
+        seeded = torch.manual_seed(3) and torch.rand(3)
+    return (x**3 * seeded.to(x) * torch.rand(3).to(x)).sum()
+
+
+def _after_unneeded_ones(x: Tensor) -> Tensor:
+    total = torch.rand_like(x).sum() + torch.rand(2).sum().to(x)
+    return (x**3 * torch.rand_like(x) * torch.rand(3).to(x)).sum() + total
+
+
+def _not_needed(x: Tensor) -> Tensor:
+    return x.pow(3).sum() + torch.rand_like(x).sum()
+
+
+# Functions that draw random numbers for no tensor that they are given.
+DRAWS: dict[str, Callable[[Tensor], Tensor]] = {
+    "made": lambda x: (x**3 * torch.rand(3).to(x)).sum(),
+    "written": lambda x: (x**3 * torch.empty(3).normal_().to(x)).sum(),
+    "permutation": lambda x: (x[:, torch.randperm(3)] ** 3 * torch.arange(3).to(x)).sum(),
+    "branch": lambda x: x.pow(3).sum() if torch.rand(()) > 0.5 else x.pow(4).sum(),
+    "branch on what is drawn for a tensor": lambda x: x.pow(3 if torch.rand_like(x[0, 0]) > 0.5 else 4).sum(),
+    "mask": lambda x: (x[:, torch.rand(3) > 0.5] ** 3).sum(),
+    "own generator too": _of_own_generator,
+    "after a seed": _after_a_seed_is_set_back,
+    "after unneeded ones": _after_unneeded_ones,
+    "not needed": _not_needed,
+}
+
+
+@pytest.mark.filterwarnings("ignore::hofunc.PlanningWarning")
+@pytest.mark.parametrize("name", DRAWS)
+def test_random_numbers_for_no_tensor(name: str, x: Tensor) -> None:
+    transform = hod(DRAWS[name], 2)
+    jitted = jit(transform)
+    for seed in range(6):
+        torch.manual_seed(seed)
+        expected = [transform(x), transform(x), torch.rand(3)]
+        torch.manual_seed(seed)
+        assert_equal([jitted(x), jitted(x), torch.rand(3)], expected)
+
+
+def test_random_numbers_that_a_function_seeds_itself(x: Tensor) -> None:
+    def f(x: Tensor) -> Tensor:
+        torch.manual_seed(3)
+        return (x**3 * torch.rand(3).to(x)).sum()
+
+    jitted = jit(hod(f, 2))
+    for _ in range(2):
+        assert_equal(jitted(x), hod(f, 2)(x))
+    assert len(jitted.plans) == 1
+
+
+def test_random_numbers_of_a_generator_that_is_captured(x: Tensor) -> None:
+    generator = torch.Generator()
+
+    def f(x: Tensor) -> Tensor:
+        return (x**3 * torch.rand(3, generator=generator).to(x)).sum()
+
+    jitted = jit(hod(f, 2))
+    results = []
+    for call in (jitted, hod(f, 2)):
+        generator.manual_seed(5)
+        results.append([call(x), call(x)])
+    assert_equal(*results)
+    assert len(jitted.plans) == 1
+
+
 def test_an_estimate_draws_as_it_does_without(x: Tensor) -> None:
     def estimate(generator: torch.Generator) -> Any:
         return hofunc.laplacian(lambda x: x.sin().prod(-1), samples=2, generator=generator)

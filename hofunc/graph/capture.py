@@ -5,18 +5,19 @@ graph as values. A graph that is to be replayed must compute them again, since a
 meanwhile, and since autograd goes back through a value only once.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
 from hofunc.errors import UntracedError
+from hofunc.graph.draws import Generators, drawn_again, generator_of, is_random
 from hofunc.graph.facts import Facts, form_of
 from hofunc.graph.holding import Holding, of_slot, of_storage
 from hofunc.graph.identity import alias_of, check_elements, innermost, root_of, storage_key, tensors_in, variable_of
 from hofunc.graph.layout import layout_of
 from hofunc.graph.lines import Lines, noting_lines
-from hofunc.graph.node import CONSTANT, Graph
+from hofunc.graph.node import CONSTANT, Graph, Node
 from hofunc.graph.objects import Witness
 from hofunc.graph.readings import Reading, ReadingTape
 from hofunc.graph.reads import Reads
@@ -153,12 +154,15 @@ def record_for_replay(
         UntracedError: f computes in a way that cannot be followed, sets the state of a random generator, or changes
             at every call what it looks at.
     """
-    world, settling = state(), Settling(roots)
+    world, settling, draws_again = state(), Settling(roots), True
     while True:
-        call = _call(f, active, others, settling.watch(), follow=follow)
+        call = _call(f, active, others, settling.watch(), follow=follow, draws_again=draws_again)
         if call.tape.asked_history and not follow:
             follow = True
+        elif draws_again and call.draws_only_seeded():
+            draws_again = False
         else:
+            _check_unseeded(call.graph, call.witness.seeded)
             captured = call.captured(len(active) + len(others))
             asked = (holding.place for holding in call.tape.holdings)
             held = settling.settled(call.witness, call.scratch, (*captured, *asked))
@@ -192,6 +196,12 @@ class _Call(NamedTuple):
         """Return the tensors that were captured, beside so many that were given."""
         return tuple(self.tape.ledger.values[number] for number in self.graph.inputs[given:])
 
+    def draws_only_seeded(self) -> bool:
+        """Tell whether it draws random numbers, all from generators that it seeds: the same ones at every call."""
+        drawn = {*map(identity_of, _generators(self.graph.nodes))}
+        seeded, restored = ({*map(identity_of, each)} for each in (self.witness.seeded, self.witness.restored))
+        return bool(drawn) and drawn <= seeded - restored
+
 
 def _call(
     f: Callable[..., Any],
@@ -200,10 +210,11 @@ def _call(
     scratch: Scratch,
     *,
     follow: bool,
+    draws_again: bool,
 ) -> _Call:
-    """Call a function and record it."""
+    """Call a function and record it, as if no other call of it had drawn random numbers before."""
     tape = CapturingTape()
-    tape.is_followed = follow
+    tape.is_followed, tape.ledger.draws_again = follow, draws_again
     witness = Witness(tape.wrapped)
     with torch.inference_mode(False), torch.enable_grad():
         given = (*active, *others)
@@ -211,7 +222,15 @@ def _call(
         for place, alias in enumerate(aliases):
             tape.ledger.add_input(alias, active=place < len(active))
         watching = Reads(tape.read, tape.read_attribute, tape.replaced)
-        with noting_lines() as notes, tape, watching, uncached_autocast(), scratch, witness:
+        with (
+            drawn_again(given, Generators) as tape.generators,
+            noting_lines() as notes,
+            tape,
+            watching,
+            uncached_autocast(),
+            scratch,
+            witness,
+        ):
             seen = tape.seen(aliases, given)
             result = f(seen[: len(active)], seen[len(active) :])
         with DisableTorchFunctionSubclass():
@@ -220,7 +239,6 @@ def _call(
         graph = tape.graph([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
         tape.check_hooks()
     _check_dense(graph, tape.ledger.values)
-    _check_unseeded(graph, witness.seeded)
     lines = {} if notes is None else notes.of(tape.ledger.values)
     return _Call(tape, graph, leaves, spec, witness, scratch, lines)
 
@@ -257,13 +275,19 @@ def _check_unseeded(graph: Graph, seeded: Sequence[torch.Generator]) -> None:
     Raises:
         UntracedError: There is one.
     """
+    known = {*map(identity_of, seeded)}
     for node in graph.nodes:
-        if torch.Tag.nondeterministic_seeded in getattr(node.op, "tags", ()):
-            given = [arg for arg in (*node.args, *dict(node.kwargs).values()) if isinstance(arg, torch.Generator)]
-            if {*map(identity_of, given or [torch.default_generator])} & {*map(identity_of, seeded)}:
-                raise UntracedError(
-                    "hofunc: a plan of a function that sets the state of a random generator",
-                    got=f"{node.op}, which draws from it",
-                    expected="numbers as the generator has them when the plan is called",
-                    remedy="Set the seed before the plan is called, or draw the numbers outside and pass them to f.",
-                )
+        if known.intersection(map(identity_of, _generators([node]))):
+            raise UntracedError(
+                "hofunc: a plan of a function that sets the state of a random generator",
+                got=f"{node.op}, which draws from it",
+                expected="numbers as the generator has them when the plan is called",
+                remedy="Set the seed before the plan is called, or draw the numbers outside and pass them to f.",
+            )
+
+
+def _generators(nodes: Iterable[Node]) -> Iterator[torch.Generator]:
+    """Yield the generators from which nodes draw random numbers."""
+    for node in nodes:
+        if is_random(node.op):
+            yield generator_of(node.args, dict(node.kwargs))

@@ -7,7 +7,7 @@ or refuses. The recording starts from the same state of the generators as that, 
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.random import fork_rng
@@ -55,11 +55,39 @@ def differs_by_row() -> bool:
 class Generators:
     """The random generators from which a function draws, to be set back to where they were when it first did.
 
-    If it sets the state of one, that is as the first draw has found it.
+    Those of devices are left out, which somebody else sets back.
     """
 
     def __init__(self) -> None:
-        self._states: dict[int, tuple[torch.Generator, torch.Tensor, torch.Tensor]] = {}  # at the first draw, and now
+        self._first: dict[int, tuple[torch.Generator, torch.Tensor]] = {}
+
+    @contextmanager
+    def drawing(self, args: tuple, kwargs: dict) -> Iterator[None]:
+        """Note the state of the generator of an op before it draws."""
+        generator = generator_of(args, kwargs)
+        if identity_of(generator) != identity_of(torch.default_generator):
+            self._note(generator)
+        yield
+
+    def _note(self, generator: torch.Generator) -> None:
+        if identity_of(generator) not in self._first:
+            self._first[identity_of(generator)] = generator, generator.get_state()
+
+    def set_back(self) -> None:
+        """Set all back."""
+        for generator, first in self._first.values():
+            generator.set_state(first)
+
+
+class Unseeded(Generators):
+    """Those of a function that is not to set their state between two draws, with those of devices.
+
+    If it sets the state of one before, that is as the first draw has found it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._now: dict[int, torch.Tensor] = {}
 
     @contextmanager
     def drawing(self, args: tuple, kwargs: dict) -> Iterator[None]:
@@ -68,42 +96,43 @@ class Generators:
         Raises:
             UntracedError: The function has set it between two draws, which computing the graph again would not.
         """
-        given = [arg for arg in (*args, *kwargs.values()) if isinstance(arg, torch.Generator)]
-        generator = given[0] if given else torch.default_generator
+        generator = generator_of(args, kwargs)
         key, before = identity_of(generator), generator.get_state()
-        _, first, now = self._states.get(key, (generator, before, before))
-        if not torch.equal(before, now):
+        if not torch.equal(before, self._now.get(key, before)):
             raise UntracedError(
                 "hofunc: f sets the state of a random generator between two draws under vmap",
                 got="another state than the last draw has left",
                 expected="one sequence of random numbers",
                 remedy="Set the seed before f is called, or draw the numbers outside and pass them to f.",
             )
+        self._note(generator)
         yield
-        self._states[key] = generator, first, generator.get_state()
+        self._now[key] = generator.get_state()
 
     def look_again(self) -> None:
         """Note the states anew, after a recording inside the function has set them back."""
-        for key, (generator, first, _) in self._states.items():
-            self._states[key] = generator, first, generator.get_state()
+        self._now = {key: generator.get_state() for key, (generator, _) in self._first.items()}
 
-    def set_back(self) -> None:
-        """Set all back."""
-        for generator, first, _ in self._states.values():
-            generator.set_state(first)
+
+def generator_of(args: tuple, kwargs: dict) -> torch.Generator:
+    """Return the generator that is among the arguments of an op, or else the default one."""
+    return next((arg for arg in (*args, *kwargs.values()) if isinstance(arg, torch.Generator)), torch.default_generator)
+
+
+_G = TypeVar("_G", bound=Generators)
 
 
 @contextmanager
-def drawn_again(tensors: Iterable[torch.Tensor]) -> Iterator[Generators]:
+def drawn_again(tensors: Iterable[torch.Tensor], kind: type[_G] = Unseeded) -> Iterator[_G]:  # type: ignore[assignment]
     """Leave the generators of the devices of some tensors as they were; yields what takes note of others."""
     devices = {tensor.device for tensor in tensors if tensor.device.type not in {"cpu", "meta"}}
-    kind = next((device.type for device in devices), "cuda")
-    generators = Generators()
+    device_type = next((device.type for device in devices), "cuda")
+    generators = kind()
     try:
-        with fork_rng([device.index for device in devices], device_type=kind):
+        with fork_rng([device.index for device in devices], device_type=device_type):
             yield generators
     finally:
         generators.set_back()
         for mode in dispatch_modes():
-            if isinstance(outer := getattr(mode, "generators", None), Generators):
+            if isinstance(outer := getattr(mode, "generators", None), Unseeded):
                 outer.look_again()

@@ -59,12 +59,14 @@ class Witness:
     Attributes:
         codes: The code objects, each with the globals that it sees.
         seeded: The random generators of which it set the state.
+        restored: Those of them that it set otherwise than by a seed that it names.
     """
 
     def __init__(self, wrapped: Callable[[list[torch.Tensor], str], None]) -> None:
         self._wrapped = wrapped
         self.codes: dict[CodeType, dict[str, Any]] = {}
         self.seeded: list[torch.Generator] = []
+        self.restored: list[torch.Generator] = []
         self._before: Any = None
         self._importing: FrameType | None = None
         self._collects = gc.isenabled()
@@ -94,6 +96,7 @@ class Witness:
             self.codes.setdefault(frame.f_code, frame.f_globals)
         elif event == "c_call" and what.__name__ in _SEEDING and isinstance(what.__self__, torch.Generator):
             self.seeded.append(what.__self__)
+            self.restored += [what.__self__] if what.__name__ != "manual_seed" else []
         elif event == "c_call" and what.__name__ == MAKE_SUBCLASS:
             tensors = [held for held in frame.f_locals.values() if isinstance(held, torch.Tensor)]
             self._wrapped([tensor for tensor in tensors if not tensor.is_meta], what.__name__)  # that has elements

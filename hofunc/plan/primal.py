@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 
 from hofunc.errors import BranchError, PlanMismatchError
+from hofunc.graph.draws import is_random
 from hofunc.graph.layout import COMPUTED_AGAIN, as_pairs
 from hofunc.graph.node import Call, Graph, Node, Ref, call_of, fill, refs
 from hofunc.graph.quick import QUICK
@@ -124,10 +125,11 @@ class Whole:
         return Register(self._count - 1)
 
     def _primal(self) -> list[Step]:
-        """Return the steps that compute the values asked for, in the order of the graph."""
+        """Return the steps that compute the values asked for, and draw random numbers, in the order of the graph."""
         needed = set(self._values)
         for node in reversed(self._graph.nodes):
-            if node.number in needed:
+            if node.number in needed or is_random(node.op):
+                needed.add(node.number)
                 needed.update(node.operands)
         steps: list[Step] = []
         latest: tuple[Call | None, int, Register | None] = (None, 0, None)

@@ -291,15 +291,12 @@ def finished(
     """Return the program that computes the outputs, without steps that neither they nor the checks need.
 
     A step comes right before the first that takes its result, so that little is held at once; but what draws random
-    numbers comes first, in the order given, and then the checks, so that what they refuse costs little.
+    numbers comes first, in the order given, needed or not, as what is drawn later depends on it. Then come the checks,
+    so that what they refuse costs little.
     """
     makers, wanted = {step.target: step for step in steps}, [register.index for register in outputs]
-    asked = [*(register.index for register in checks), *wanted]
-    kept = _depth_first(makers, asked)
-    if any(map(_is_random, kept)):
-        needed = {step.target for step in kept}
-        drawn = [step.target for step in steps if step.target in needed and _is_random(step)]
-        kept = _depth_first(makers, [*drawn, *asked])
+    drawn = [step.target for step in steps if _is_random(step)]
+    kept = _depth_first(makers, [*drawn, *(register.index for register in checks), *wanted])
     frees, live = frees_of(kept, wanted)
     return Program(
         {register: origin for register, origin in given.items() if register in live},

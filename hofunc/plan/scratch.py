@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from hofunc.graph.draws import is_random
 from hofunc.graph.node import Call
 from hofunc.graph.uncompiled import UncompiledMode
 from hofunc.internals import identity_of
@@ -102,8 +103,11 @@ class Watch(UncompiledMode):
         self._holders: dict[int, dict[int, weakref.ref[torch.Tensor]]] = {}  # the tensors that lie in it
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        made = pointwise(func, args, kwargs or {})
-        result = func(*args, **(kwargs or {})) if made is None else made
+        kwargs = kwargs or {}
+        made = pointwise(func, args, kwargs)
+        if is_random(func) and not _tensors(args):  # which would draw, and on a device
+            kwargs = {**kwargs, "device": "meta", **({"generator": None} if "generator" in kwargs else {})}
+        result = func(*args, **kwargs) if made is None else made
         for tensor in _tensors(result):
             self._hold(tensor)
         self.peak = max(self.peak, self._held + inside(func, args, result))
