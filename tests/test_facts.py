@@ -5,6 +5,7 @@ After every change a plan returns what the transform returns then, or raises an 
 
 import copy
 import cProfile
+import importlib
 import math
 import random
 import sys
@@ -426,6 +427,103 @@ OBJECTS: dict[str, Callable[[Tensor], Made]] = {
 def test_python_objects(made: Callable[[Tensor], Made], x: Tensor) -> None:
     f, change, named = made(x)
     stale_or_right(f, change, named, x)
+
+
+class Base:
+    def scaled(self, x: Tensor) -> Tensor:
+        return x * 2
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x * 2
+
+    @staticmethod
+    def static(x: Tensor) -> Tensor:
+        return x * 2
+
+    @property
+    def factor(self) -> float:
+        return 2.0
+
+
+class Derived(Base):
+    pass
+
+
+OVERRIDES: dict[str, tuple[Callable[[Derived, Tensor], Tensor], str, Any]] = {
+    "method": (lambda owner, x: owner.scaled(x), "scaled", lambda self, x: x * 3),
+    "call": (lambda owner, x: owner(x), "__call__", lambda self, x: x * 3),
+    "static method": (lambda owner, x: owner.static(x), "static", staticmethod(lambda x: x * 3)),
+    "property": (lambda owner, x: x * owner.factor, "factor", property(lambda self: 3.0)),
+}
+
+
+@pytest.mark.parametrize("name", OVERRIDES)
+@pytest.mark.parametrize("kind", [Base, Derived])
+def test_what_classes_define(name: str, kind: type, x: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    use, label, other = OVERRIDES[name]
+    owner = Derived()
+    stale_or_right(
+        lambda x: use(owner, x**3).sum(), lambda: monkeypatch.setattr(kind, label, other, raising=False), label, x
+    )
+
+
+def test_a_method_that_an_object_has_of_its_own(x: Tensor) -> None:
+    net = nn.Linear(3, 3).to(x)
+    stale_or_right(lambda x: net(x**3).sum(), lambda: setattr(net, "forward", lambda x: x * 3), "forward", x)
+
+
+def test_closures_of_properties_and_static_methods(x: Tensor) -> None:
+    held = [2.0]
+
+    class Owner:
+        @property
+        def factor(self) -> float:
+            return held[0]
+
+        @staticmethod
+        def static(x: Tensor) -> Tensor:
+            return x * held[0]
+
+    owner = Owner()
+    for f in (lambda x: (x**3).sum() * owner.factor, lambda x: owner.static(x**3).sum()):
+        stale_or_right(f, lambda: held.__setitem__(0, held[0] + 1), "held", x)
+
+
+def test_hooks_of_all_layers(x: Tensor) -> None:
+    net, handles = nn.Linear(3, 3).to(x), []
+
+    def change() -> None:
+        handles.append(nn.modules.module.register_module_forward_hook(lambda *args: args[2] * 3))
+
+    try:
+        stale_or_right(lambda x: net(x**3).sum(), change, "_global_forward_hooks", x)
+    finally:
+        handles.pop().remove()
+
+
+def test_callables_of_a_module_that_is_imported(x: Tensor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "hofunc_test_callables.py").write_text(
+        "import functools, torch\n"
+        "net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Tanh()).double()\n"
+        "scaled = functools.partial(torch.mul, other=2.0)\n"
+        "def helper(x, factors=[2.0]):\n    return x * factors[0]\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    module: Any = importlib.import_module("hofunc_test_callables")
+    module.net.to(x)
+    changes: list[tuple[Callable[[Tensor], Tensor], Change, str]] = [
+        (lambda x: module.net(x**3), lambda: module.net.__setitem__(1, nn.Sigmoid()), "Tanh"),
+        (lambda x: module.scaled(x**3), lambda: module.scaled.keywords.update(other=3.0), "other"),
+        (
+            lambda x: module.helper(x**3),
+            lambda: module.helper.__defaults__[0].append(module.helper.__defaults__[0].pop() + 1),
+            "__defaults__",
+        ),
+        (lambda x: module.helper(x**3), lambda: setattr(module.helper, "__defaults__", ([7.0],)), "__defaults__"),
+        (lambda x: module.helper(x**3), lambda: setattr(module, "helper", lambda x: x * 5), "helper"),
+    ]
+    for f, change, named in changes:
+        stale_or_right(lambda x, f=f: f(x).sum(), change, named, x)
 
 
 def test_a_long_chain_of_objects(x: Tensor) -> None:

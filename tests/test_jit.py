@@ -295,7 +295,8 @@ def _of_own_generator(x: Tensor) -> Tensor:
 
 def _after_a_seed_is_set_back(x: Tensor) -> Tensor:
     with torch.random.fork_rng(devices=()):
-        seeded = torch.manual_seed(3) and torch.rand(3)
+        torch.manual_seed(3)
+        seeded = torch.rand(3)
     return (x**3 * seeded.to(x) * torch.rand(3).to(x)).sum()
 
 
@@ -353,7 +354,7 @@ def test_random_numbers_of_a_generator_that_is_captured(x: Tensor) -> None:
         return (x**3 * torch.rand(3, generator=generator).to(x)).sum()
 
     jitted = jit(hod(f, 2))
-    results = []
+    results: list[Any] = []
     for call in (jitted, hod(f, 2)):
         generator.manual_seed(5)
         results.append([call(x), call(x)])

@@ -5,6 +5,7 @@ of a network above all. None of these passes through torch. But whatever is read
 the objects are searched, from the function and what it is called with, for what bears such a name.
 """
 
+import builtins
 import functools
 import gc
 import importlib
@@ -12,7 +13,7 @@ import os
 import sys
 import sysconfig
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cache, partial
 from types import (
     BuiltinFunctionType,
@@ -41,6 +42,9 @@ _OBJECTS_OF_TORCH = tuple(os.path.join(_TORCH, package) + os.sep for package in 
 
 _BY_NAMES = (_TORCH, _OWN, str(functools.__file__))  # the code of modules, and of properties that are kept
 _ALL_ATTRIBUTES = frozenset({"__dict__", "vars"})
+
+_HOOKS = ("_global_forward_hooks", "_global_forward_pre_hooks")  # which all layers run
+_FIRST = (property, MemberDescriptorType)  # what comes before attributes of the same name
 
 _IMPORT = importlib._bootstrap._find_and_load.__code__  # type: ignore[attr-defined]
 
@@ -129,8 +133,10 @@ class Witness:
             if not _is_of(code.co_filename, _TORCH):
                 seeing.setdefault(id(space), []).append(code)
         for space in {id(space): space for space in codes.values()}.values():
-            names = _Names.of(seeing.get(id(space), ())).among(space)
-            search.find(search.within(f"the globals of {space.get('__name__')}", space, names))
+            names = _Names.of(seeing.get(id(space), ()))
+            bound = _HOOKS if space is vars(torch.nn.modules.module) else names.among(space)
+            shadowed = names.read.intersection(vars(builtins))
+            search.find(search.within(f"the globals of {space.get('__name__')}", space, bound, shadowed))
         return search.holdings, search.objects
 
 
@@ -185,15 +191,24 @@ class _Search:
     def _in_method(self, method: MethodType, name: str) -> list[_Found]:
         return [(method.__self__, name), (method.__func__, name)]
 
+    def _in_descriptor(self, descriptor: Any, name: str) -> list[_Found]:
+        """Return the functions of a property, or that of a static or class method."""
+        functions = (getattr(descriptor, label, None) for label in ("fget", "__func__"))
+        return [(function, name) for function in functions if function is not None]
+
     def _in_partial(self, function: partial, name: str) -> list[_Found]:
-        return self._in_parts((function.func, *function.args, *function.keywords.values()), name)
+        keywords = self._held(of_container(f"the keywords of {name}", function.keywords))
+        return [*keywords, *self._in_parts((function.func, *function.args), name)]
 
     def _in_container(self, container: Any, name: str) -> list[_Found]:
         return self._held(of_container(name, container))
 
     def _in_function(self, function: FunctionType, _: str) -> list[_Found]:
         name = function.__name__
-        found = self._in_parts(_defaults(function), f"the defaults of {name}")
+        found = []
+        for label in ("__defaults__", "__kwdefaults__"):
+            if getattr(function, label):
+                found += self._held(of_slot(f"the function {name}", function, label))
         read = uses_of(function.__code__).free
         for label, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             if label in read or not _only_takes(held_by(cell)):
@@ -201,13 +216,13 @@ class _Search:
         return found + self.within(f"the function {name}", vars(function), self._names.among(vars(function)))
 
     def _in_module(self, module: ModuleType, _: str) -> list[_Found]:
-        """Hold what is no function of a module that is of no library; classes may hold settings."""
+        """Hold what names stand for in a module that is of no library; classes may hold settings."""
         path, space = getattr(module, "__file__", None), vars(module)
         if not _is_watched(path) or _is_of(path, _TORCH):
             return []
         names = self._names.among(space)
         classes = [(space[label], label) for label in names if isinstance(space[label], type)]
-        others = [label for label in names if not callable(space[label])]
+        others = [label for label in names if not isinstance(space[label], type)]
         return classes + self.within(f"module {module.__name__}", space, others)
 
     def _in_class(self, owner: type, _: str) -> list[_Found]:
@@ -215,7 +230,12 @@ class _Search:
         if not _is_watched(path) or _is_of(path, _TORCH):
             return []
         bases = [(base, base.__name__) for base in owner.__bases__]
-        return bases + self.within(f"class {owner.__name__}", vars(owner), self._names.among(vars(owner)), place=owner)
+        of_users = [base for base in owner.__mro__[1:-1] if not _is_of(_file_of(base), _TORCH)]
+        inherited = {label: held for base in of_users for label, held in vars(base).items()}
+        shadowed = self._names.read.intersection(inherited) | _implied(inherited)
+        names = _implied(vars(owner)).union(self._names.among(vars(owner)))
+        name, space = f"class {owner.__name__}", vars(owner)
+        return bases + self.within(name, space, names, shadowed, place=owner)
 
     def _in_object(self, value: Any, _: str) -> list[_Found]:
         owner, path = type(value), _file_of(type(value))
@@ -229,7 +249,7 @@ class _Search:
         of_class = {label: of_class[label] for label in self._names.among(of_class) if label not in kept}
         for slot in [label for label, held in of_class.items() if isinstance(held, MemberDescriptorType)]:
             found += self._held(of_slot(name, value, slot))
-        shadowed = [label for label, held in of_class.items() if is_plain(held)]
+        shadowed = [label for label, held in of_class.items() if not isinstance(held, _FIRST)]
         names = [label for label in self._names.among(_attributes(value)) if label not in kept]
         return [*found, (owner, name), *self.within(name, _attributes(value), names, shadowed, place=value)]
 
@@ -239,6 +259,7 @@ class _Search:
         FunctionType: _in_function,
         MethodType: _in_method,
         partial: _in_partial,
+        property | staticmethod | classmethod: _in_descriptor,
         ModuleType: _in_module,
         type: _in_class,
     }
@@ -298,9 +319,16 @@ def _attributes(value: Any) -> Any:
 
 def _is_fixed(value: Any) -> bool:
     """Tell whether what a name stands for is code, or a library, which nobody changes."""
-    if isinstance(value, BuiltinFunctionType | ModuleType | classmethod | staticmethod | property):
+    if isinstance(value, BuiltinFunctionType | ModuleType):
         return True
+    if isinstance(value, classmethod | staticmethod | property):
+        return _is_fixed(value.fget if isinstance(value, property) else value.__func__)
     return isinstance(value, FunctionType) and not _is_watched(value.__code__.co_filename)
+
+
+def _implied(space: Mapping[str, Any]) -> set[str]:
+    """Return the names of those methods of a class that code calls without naming them."""
+    return {label for label, held in space.items() if label.startswith("__") and isinstance(held, FunctionType)}
 
 
 def _only_takes(value: Any) -> bool:
@@ -315,7 +343,3 @@ def _is_array(value: Any) -> bool:
     except (TypeError, ValueError, BufferError):
         return False
     return True
-
-
-def _defaults(function: FunctionType) -> tuple:
-    return (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
