@@ -14,7 +14,7 @@ from hofunc.graph.capture import record_for_replay
 from hofunc.graph.facts import Facts
 from hofunc.graph.identity import is_fake
 from hofunc.graph.layout import restrided
-from hofunc.graph.node import Call, Graph, Ref
+from hofunc.graph.node import CONSTANT, Call, Graph, Ref
 from hofunc.graph.record import Recording, made_recordable
 from hofunc.graph.standin import in_transform
 from hofunc.internals import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
@@ -209,7 +209,9 @@ def _completed(request: Request, taken: _Taken, chosen: Blueprint) -> tuple[Prog
     inputs = [recording.values[number] for number in graph.inputs[: len(taken.active)]]
     values = [recording.values[place] for place in places]
     evaluation = Evaluation(chosen, taken.wanted, whole.outputs, values, inputs, {}, whole.emit)
-    leaves, spec = tree_flatten(request.assemble([whole.value(place) for place in places], recording, evaluation))
+    leaves, spec = tree_flatten(
+        request.assemble([_own(whole, graph, place) for place in places], recording, evaluation)
+    )
     tensors = [leaf for leaf in leaves if isinstance(leaf, Register)]
     for reading in (*taken.readings, *shapes_read(graph)):
         whole.guard(*reading)
@@ -221,6 +223,12 @@ def _completed(request: Request, taken: _Taken, chosen: Blueprint) -> tuple[Prog
     is_tensor = len(tensors) == 1 and spec.is_leaf()
     chunks = chosen.chunks and whole.around(chosen.chunks, tensors)
     return whole.program(tensors), chunks, None if is_tensor else form
+
+
+def _own(whole: Whole, graph: Graph, number: int) -> Register:
+    """Return the register of a value that is returned: a copy of what the plan keeps, as the caller may write to it."""
+    value = whole.value(number)
+    return whole.emit(torch.clone, value) if graph.nodes[number].op is CONSTANT else value
 
 
 def _separated(leaves: Sequence[Any], spec: TreeSpec, request: Request) -> tuple[list[int | Change], list[int]]:

@@ -649,3 +649,11 @@ def test_no_compiler(x: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
         "Install g++, or name one in the environment variable CXX; a plan runs without it, uncompiled.",
     )
     plan.compile(backend="eager")
+
+
+def test_writing_to_a_result_leaves_the_plan_as_it_is(x: Tensor) -> None:
+    plan = hofunc.hessian(lambda x: (x.pow(3).sum(), torch.ones(2).to(x)), has_aux=True).plan(x)
+    expected = tuple(result.clone() for result in plan(x))
+    for result in plan(x):
+        result.add_(1)
+    assert_equal(plan(x), expected)
