@@ -34,7 +34,7 @@ from hofunc.transform import Transform
 
 MISSES = ("plan", "warn", "error")
 COMPILES = (False, True, "background")
-MANY = 10  # calls in a row that fit no plan, after which one more is recorded and not planned
+MANY = 10  # calls in a row that fit no plan, of which the last is recorded and not planned
 
 
 class _Options(TypedDict, total=False):
@@ -94,9 +94,9 @@ def jit(
         CompilerError: There is no C++ compiler to compile with.
 
     Cost:
-        Beyond that of the plan, some microseconds a call. Where ten calls in a row find no plan, and there is none to
-        be made that others would not have to make room for, further ones are recorded as by the transform, with a
-        `PlanningWarning`, until one fits.
+        Beyond that of the plan, some microseconds a call. Where nine calls in a row, alike but for values or of new
+        forms for which others have to make room, each took a plan of its own, further ones are recorded as by the
+        transform, with a `PlanningWarning`, until one fits.
 
     Source:
         ``jax.jit``, of which this has the contract, but that no call has to be pure by promise.

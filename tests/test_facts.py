@@ -12,6 +12,7 @@ import sys
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -470,6 +471,16 @@ def test_what_classes_define(name: str, kind: type, x: Tensor, monkeypatch: pyte
 def test_a_method_that_an_object_has_of_its_own(x: Tensor) -> None:
     net = nn.Linear(3, 3).to(x)
     stale_or_right(lambda x: net(x**3).sum(), lambda: setattr(net, "forward", lambda x: x * 3), "forward", x)
+
+
+@pytest.mark.parametrize("of_its_own", [{}, {"default": 2.0}])
+def test_a_context_variable(of_its_own: dict[str, float], x: Tensor) -> None:
+    variable: ContextVar[float] = ContextVar("scale", **of_its_own)
+
+    def f(x: Tensor) -> Tensor:
+        return (x**3).sum() * variable.get(2.0)
+
+    stale_or_right(f, lambda: variable.set(3.0), "the value of the context variable scale", x)
 
 
 def test_closures_of_properties_and_static_methods(x: Tensor) -> None:

@@ -6,6 +6,7 @@ what is in them is the same (`hofunc.graph.snapshot`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from types import CellType
 from typing import Any, NamedTuple
 
@@ -105,6 +106,11 @@ def held_by(cell: CellType) -> Any:
 def of_slot(name: str, owner: Any, slot: str) -> Holding:
     """Hold what is in a slot of an object."""
     return _of_one(name, slot, owner, lambda: getattr(owner, slot, MISSING))
+
+
+def of_context(name: str, variable: ContextVar) -> Holding:
+    """Hold the value of a context variable where one is set; its default never changes."""
+    return _of_one(name, "the value", variable, lambda: variable.get(MISSING))
 
 
 def of_memory(name: str, array: Any) -> Holding:

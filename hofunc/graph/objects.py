@@ -14,6 +14,7 @@ import sys
 import sysconfig
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from functools import cache, partial
 from types import (
     BuiltinFunctionType,
@@ -28,7 +29,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 
-from hofunc.graph.holding import Holding, held_by, of_cell, of_container, of_memory, of_names, of_slot
+from hofunc.graph.holding import Holding, held_by, of_cell, of_container, of_context, of_memory, of_names, of_slot
 from hofunc.graph.scratch import Attribute
 from hofunc.graph.snapshot import is_plain, leaves
 from hofunc.graph.uncompiled import uncompiled
@@ -191,6 +192,9 @@ class _Search:
     def _in_method(self, method: MethodType, name: str) -> list[_Found]:
         return [(method.__self__, name), (method.__func__, name)]
 
+    def _in_context(self, variable: ContextVar, _: str) -> list[_Found]:
+        return self._held(of_context(f"the context variable {variable.name}", variable))
+
     def _in_descriptor(self, descriptor: Any, name: str) -> list[_Found]:
         """Return the functions of a property, or that of a static or class method."""
         functions = (getattr(descriptor, label, None) for label in ("fget", "__func__"))
@@ -260,6 +264,7 @@ class _Search:
         MethodType: _in_method,
         partial: _in_partial,
         property | staticmethod | classmethod: _in_descriptor,
+        ContextVar: _in_context,
         ModuleType: _in_module,
         type: _in_class,
     }
