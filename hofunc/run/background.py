@@ -19,8 +19,8 @@ _compiler = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hofunc-compile
 class InBackground:
     """Runs a program, compiled as soon as it is.
 
-    It is compiled on copies of the tensors of the first call that needs gradients, and again on those of the first that
-    needs none, as what runs is another program.
+    It is compiled on copies of the tensors of the first call, and again on those of the first of which others need
+    gradients, as what runs is another program.
 
     Args:
         run: Runs it uncompiled.
@@ -30,18 +30,20 @@ class InBackground:
 
     def __init__(self, run: Callable[[Tensors], Any], compiled: Callable[[Tensors], Any], own: Tensors):
         self._run, self._compiled, self._own = run, compiled, own
-        self._tasks: dict[bool, Future[Any]] = {}
+        self._tasks: dict[tuple[bool, ...], Future[Any]] = {}  # by which tensors need gradients
         self._errors: list[Exception] = []
 
     def __call__(self, tensors: Tensors) -> Any:
         """Return the results of the program."""
         if in_transform() or is_recording() or has_forward_level():
             return self._run(tensors)
-        is_followed = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (*tensors, *self._own))
-        task = self._tasks.get(is_followed)
+        taken = (*tensors, *self._own)
+        need = tuple([tensor.requires_grad for tensor in taken]) if torch.is_grad_enabled() else ()
+        need = need if True in need else ()
+        task = self._tasks.get(need)
         if task is None:
             copies = [tensor.detach().clone().requires_grad_(tensor.requires_grad) for tensor in tensors]
-            self._tasks[is_followed] = _compiler.submit(self._compile, copies, is_followed)
+            self._tasks[need] = _compiler.submit(self._compile, copies, bool(need))
             return self._run(tensors)
         if not task.done():
             return self._run(tensors)
