@@ -57,11 +57,21 @@ _DERIVED = _Derived()
 
 
 @known_to_compiler
-def _prepare() -> None:
-    """Tell the compiler about transforms: it calls this itself where it meets one."""
-    from hofunc.internals_compiler import compile_by  # noqa: PLC0415 - imports the compiler, which is here by then
-
+def _prepare() -> bool:
+    """Tell the compiler about transforms, if it is one that is known: it calls this itself where it meets one."""
+    try:
+        from hofunc.internals_compiler import compile_by  # noqa: PLC0415 - imports the compiler, which is here by then
+    except ImportError:  # of a torch in which something has another name
+        return False
     compile_by(_DERIVED, _asked)
+    return True
+
+
+@opaque
+def _as_it_is(make: Function, options: tuple[tuple, dict], f: Function, args: tuple, kwargs: dict) -> Any:
+    """Return a derivative outside of what is compiled."""
+    positional, others = options
+    return make(f, *positional, **others)(*args, **kwargs)
 
 
 @uncompiled
@@ -75,7 +85,8 @@ def derived(make: Function, options: tuple[tuple, dict], f: Function, args: tupl
         args: Positional arguments of the transform.
         kwargs: Its keyword arguments.
     """
-    _prepare()
+    if not _prepare():
+        return _as_it_is(make, options, f, args, kwargs)
     leaves, spec = tree_flatten((args, kwargs))
 
     def function(keywords: Sequence[str], *leaves: Any) -> Any:

@@ -406,7 +406,7 @@ def end_graph_before(function: Callable[..., Any]) -> None:
     function._torchdynamo_disable = True  # type: ignore[attr-defined]
 
 
-def known_to_compiler(function: Callable[[], None]) -> Callable[[], None]:
+def known_to_compiler(function: Callable[[], Any]) -> Callable[[], Any]:
     """Let torch.compile call a function where it meets a call of it, and take what that returns for a constant."""
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function

@@ -3,6 +3,7 @@
 More of these, and code by inductor, are in verification/test_compiled.py.
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -180,3 +181,19 @@ def test_a_module_is_exported() -> None:
     gradients = [torch.autograd.grad(each(X).sum(), [*each.parameters()]) for each in (again, module)]
     for one, other in zip(*gradients, strict=True):
         assert_equal(one, other)
+
+
+def test_a_compiler_that_is_not_known_ends_its_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a later release of torch may have other names for what is read of it."""
+    monkeypatch.setitem(sys.modules, "hofunc.internals_compiler", None)
+    x, laplacian = torch.tensor([1.0, 2.0]), hofunc.laplacian(cubes)
+    with pytest.raises(Unsupported):
+        torch.compile(laplacian, backend="eager", fullgraph=True)(x)
+    assert torch.equal(torch.compile(laplacian, backend="eager")(x), laplacian(x))
+    compiled = torch.compile(lambda x: hofunc.hessian(lambda x: (x**3).sum())(x + 1) * 2, backend="eager")
+    assert torch.equal(compiled(x), 2 * torch.diag(6 * (x + 1)))
+
+
+def cubes(x: Tensor) -> Tensor:
+    """Return the sum of cubes along the last axis."""
+    return (x**3).sum(-1)
