@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch._dynamo import config
-from torch._dynamo.exc import TorchRuntimeError, unimplemented
+from torch._dynamo.exc import ObservedException, TorchRuntimeError, unimplemented
 from torch._dynamo.graph_break_hints import SUPPORTABLE
 from torch._dynamo.guards import GuardBuilder, install_guard
 from torch._dynamo.source import ConstantSource
@@ -35,7 +35,7 @@ from hofunc.internals import (
     set_inplace_requires_grad_allowed,
 )
 
-_ALIAS = torch.ops.aten.alias.default
+_ALIAS, _CLONE = torch.ops.aten.alias.default, torch.ops.aten.clone.default
 
 
 class Place(NamedTuple):
@@ -168,10 +168,8 @@ class _Call:
         """Return a tensor in the place of an argument, so that it is not taken for one that the function captured."""
         if not leaf.is_tensor():
             return leaf
-        proxy = self._tx.output.create_proxy("call_function", _ALIAS, (leaf.as_proxy(),), {})
-        if not is_followed:
-            return wrap_fx_proxy(self._tx, proxy)
-        return wrap_fx_proxy(self._tx, proxy, example_value=_followed(_example(leaf.as_proxy().node)))
+        proxy = self._tx.output.create_proxy("call_function", _CLONE, (leaf.as_proxy(),), {})
+        return wrap_fx_proxy(self._tx, proxy, example_value=_like(_example(leaf.as_proxy().node), is_followed))
 
     def _traced(self, function: Any, arguments: list[Any], aliases: list[Any]) -> "_Body":
         """Trace a function for some arguments, of which there are aliases."""
@@ -187,7 +185,7 @@ class _Call:
                     enable_grad=True,
                     supports_input_mutation=False,
                 )
-        except TorchRuntimeError as error:  # of an op, which may be one on what autograd follows here, and not else
+        except (TorchRuntimeError, ObservedException) as error:  # of an op, which may be one on what autograd follows here, and not else
             _end_graph(error)
         output, graph, lifted, results, _ = found
         outer = {inner.node: proxy for proxy, inner in lifted.items()}
@@ -294,12 +292,14 @@ def _operators(module: GraphModule) -> Iterator[HigherOrderOperator]:
         yield from (node.target for node in nodes if isinstance(node.target, HigherOrderOperator))
 
 
-def _followed(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor that autograd follows."""
+def _like(tensor: torch.Tensor, is_followed: bool) -> torch.Tensor:
+    """Return another tensor that lies in memory as a tensor does, which autograd follows if that is asked for."""
     before = get_inplace_requires_grad_allowed()
     set_inplace_requires_grad_allowed(True)  # under a transform of torch.func, too
     try:
-        return tensor.detach().requires_grad_(tensor.is_floating_point() or tensor.is_complex())
+        like = tensor.detach().new_empty_strided(tensor.shape, tensor.stride())
+        followed = is_followed and (tensor.is_floating_point() or tensor.is_complex())
+        return like.requires_grad_(followed or tensor.requires_grad)
     finally:
         set_inplace_requires_grad_allowed(before)
 
