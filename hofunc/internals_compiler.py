@@ -185,7 +185,7 @@ class _Call:
                     enable_grad=True,
                     supports_input_mutation=False,
                 )
-        except (TorchRuntimeError, ObservedException) as error:  # of an op, which may be one on what autograd follows here, and not else
+        except (TorchRuntimeError, ObservedException) as error:  # maybe of an op on what autograd follows only here
             _end_graph(error)
         output, graph, lifted, results, _ = found
         outer = {inner.node: proxy for proxy, inner in lifted.items()}
