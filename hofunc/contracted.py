@@ -308,12 +308,7 @@ class Einsum(Transform):
         (outputs, inputs, structure), name = forms, self._options.name
         count = len(pattern.others) - len(operands)
         if count < 0 or (not isinstance(argnums, int | str) and count != len(argnums)):
-            fixed = None if isinstance(argnums, int | str) else len(pattern.others) - len(argnums)
-            expected = (
-                f"at most {len(pattern.others)}" if fixed is None else f"{fixed}, as argnums={argnums} has one a slot"
-            )
-            remedy = "Each group after the first stands for a slot, by argnums, or for an operand."
-            pattern.refuse(pattern.result, f"{len(operands)} operands", expected, remedy)
+            _refuse_count(pattern, argnums, len(operands))
         starts = [0, *accumulate(spec.num_leaves for spec in arguments.specs)]
         slots: list[Tree] = []
         for entry in [argnums] * count if isinstance(argnums, int | str) else argnums:
@@ -380,8 +375,20 @@ def _bounded(kept: dict[Any, Any]) -> None:
 
 def _check_argnums(name: str, argnums: Any) -> None:
     """Check that argnums is an int, or has for every slot one or some."""
-    for entry in argnums if isinstance(argnums, tuple | list) and argnums else (argnums,):
+    for entry in argnums if isinstance(argnums, tuple | list) else (argnums,):
         check_argnums(name, entry)
+
+
+def _refuse_count(pattern: Pattern, argnums: Any, operands: int) -> None:
+    """Refuse a pattern that has not a group for every slot of argnums and every operand."""
+    groups = len(pattern.others)
+    remedy = "Each group after the first stands for a slot, by argnums, or for an operand."
+    got, expected = f"{operands} operands", f"at most {groups}"
+    if not isinstance(argnums, int | str) and len(argnums) > groups:
+        got = f"{len(argnums)} slots, by argnums={argnums}"
+    elif not isinstance(argnums, int | str):
+        expected = f"{groups - len(argnums)}, as argnums={argnums} has one a slot"
+    pattern.refuse(pattern.result, got, expected, remedy)
 
 
 def _meant(name: str, f: Callable[..., Any], wrt: Any, argnums: Any) -> tuple[Any, tuple[str, ...]]:

@@ -137,6 +137,24 @@ def test_slots_by_several_arguments(pattern: str, argnums: tuple[int, ...], devi
     assert_equal(einsum(of_two, pattern, negative)(x, y), einsum(of_two, pattern, argnums)(x, y))
 
 
+def test_a_pattern_without_slots_has_no_argnums(device: torch.device) -> None:
+    x, y, w = rand(device, ROWS, 3), rand(device, ROWS, 3, seed=1), rand(device, ROWS, seed=2)
+    assert_equal(einsum(of_two, "b -> b", ())(x, y), of_two(x, y))
+    assert_equal(einsum(of_two, "b, b -> ", ())(x, y, operands=(w,)), of_two(x, y) @ w)
+    found = einsum(of_two, {"value": "b -> b", "mixed": "b, b i, b i -> b"}, {"value": (), "mixed": (0, 1)})(x, y)
+    assert_equal(found["value"], of_two(x, y))
+    mapped = torch.func.vmap(einsum(of_two, "b -> b", ()))(x[None], y[None])
+    assert_equal(mapped[0], of_two(x, y))
+
+
+@pytest.mark.parametrize("pattern", ["b -> b", "b, b -> b", "b, b, b -> b"])
+def test_an_output_of_wider_dtype_that_depends_on_no_slot_keeps_its_digits(pattern: str, device: torch.device) -> None:
+    x, y = rand(device, ROWS).float(), rand(device, ROWS, seed=1)
+    found = einsum(lambda x, y: {"narrow": x.sin(), "wide": y.sin()}, pattern)(x, y)["wide"]
+    assert found.dtype == torch.float64
+    assert_equal(found, y.sin() if pattern == "b -> b" else torch.zeros_like(y))
+
+
 def test_argnums_from_the_end_of_more_arguments(device: torch.device) -> None:
     def product(*factors: Tensor) -> Tensor:
         return torch.stack(factors).pow(3).prod()
@@ -527,6 +545,8 @@ def test_patterns_that_do_not_fit(pattern: str, place: str, got: str, expected: 
         ("b, b i, b j, j -> b i", (0, 0), [], "0 operands, expected 1"),
         ("b, b i, b j -> b i", (0, 0), [torch.ones(3)], "1 operands, expected 0"),
         ("b, b i -> b i", 0, [torch.ones(3)] * 3, "3 operands, expected at most 1"),
+        ("b, b i -> b i", (), [], "0 operands, expected 1, as argnums=() has one a slot"),
+        ("b, b i -> b i", (0, 0), [], "2 slots, by argnums=(0, 0), expected at most 1"),
         ("b, b i, b 0 -> b i", 0, [torch.ones(4, 3)], "a number in an operand"),
         ("b, b i, i -> b", 0, [{"v": torch.ones(3), "w": torch.ones(3)}], "operands[0] of 2 leaves"),
         (
@@ -584,7 +604,7 @@ def test_pytrees_that_do_not_fit(parameters: dict, device: torch.device) -> None
         (lambda x: einsum(field, 3)(x), "pattern: got int"),
         (lambda x: einsum(field, ())(x), r"pattern: got \(\)"),
         (lambda x: einsum(field, "b, b i -> b", "a")(x), "argnums: got 'a'"),
-        (lambda x: einsum(field, "b, b i -> b", ())(x), r"argnums: got \(\)"),
+        (lambda x: einsum(field, "b, b i -> b", ((),))(x), r"argnums: got \(\)"),
         (lambda x: einsum(field, "b, b i -> b", 1)(x), "for 1 positional arguments"),
         (lambda x: einsum(field, "*o, *p -> *o", ((0, -1),))(x), "every argument once"),
         (lambda x: einsum(field, "b, b i -> b", strategy="best")(x), "strategy: got 'best'"),

@@ -2,7 +2,8 @@
 
 Claim: where a function of one or two numbers is finite, and so are torch's first and second derivatives by nested
 reverse mode, hofunc's are.
-Source: torch's, of which only that they are finite is taken: many of them are wrong there, see docs/torch-errors.md.
+Source: torch's, of which only that they are finite is taken: many of them are wrong there, see
+docs/explanations/torch-errors.md.
 Falsifier: a power or a square that overflows where the derivative does not; zero times an infinite factor.
 Tolerance: none. What overflows in single factors of f itself, as 1 / x in x * (log(x) - 1) below 1e-308 or both slopes
 of atan2(x, x) there, is left out.

@@ -69,6 +69,7 @@ def propagated(
         try:
             return builder, (forward if strategy == "forward" else mixed)(polynomials)
         except RowsMixError as error:
+            builder.node = None
             polynomials.without(error.variable, error.axes)
 
 
@@ -78,9 +79,12 @@ def is_directional(wanted: Wanted, strategy: str) -> bool:
 
 
 def computing_dtype(lowered: Lowered) -> torch.dtype:
-    """Return the dtype to compute in: the widest of the graph, and float32 at least.
+    """Return the dtype to compute in: the widest of what is differentiated, and of outputs, and float32 at least.
 
-    In half precision a sum of many terms would lose more than the values themselves have lost.
+    In half precision a sum of many terms would lose more than the values themselves have lost. An output that depends
+    on nothing that is differentiated by still has a value, of which no digit may be lost.
     """
-    dtypes = {node.dtype for node in lowered.graph.nodes if node.active and node.dtype.is_floating_point}
+    graph = lowered.graph
+    nodes = [*(node for node in graph.nodes if node.active), *(graph.nodes[number] for number in graph.outputs)]
+    dtypes = {node.dtype for node in nodes if node.dtype.is_floating_point}
     return reduce(torch.promote_types, dtypes, torch.float32)
