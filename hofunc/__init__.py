@@ -11,6 +11,7 @@ with _paused():  # what would be collected meanwhile is torch's
     from hofunc.callable_plan import Plan, load_plan
     from hofunc.contracted import einsum
     from hofunc.derivative import Derivative
+    from hofunc.draw.drawing import Drawing
     from hofunc.errors import (
         AnomalyError,
         ArgumentError,
@@ -62,6 +63,7 @@ __all__ = [
     "BranchError",
     "CompilerError",
     "Derivative",
+    "Drawing",
     "FallbackWarning",
     "GoldenError",
     "HodcheckError",

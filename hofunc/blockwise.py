@@ -16,7 +16,7 @@ from hofunc.run.nest import nested
 from hofunc.structured.checks import checked_pairs
 from hofunc.structured.plotted import plotted
 from hofunc.structured.saved import VERSION, check_version, stacked
-from hofunc.structured.shown import nbytes_of, readable, table
+from hofunc.structured.shown import ROWS, cell_of, nbytes_of, paragraph, readable, table
 from hofunc.trees import tree_flatten, tree_unflatten
 
 _NAME = "hofunc.Blocks"
@@ -219,8 +219,14 @@ class Blocks:
         return "\n".join([f"Blocks(nbytes={self.nbytes})", *lines])
 
     def _repr_html_(self) -> str:
-        rows = [(name, block.pattern, f"{block.shape}", readable(block.nbytes)) for name, block in self.named()]
-        return table(f"Blocks, {readable(self.nbytes)}", ("block", "axes", "shape", "memory"), rows)
+        named = self.named()
+        title = paragraph(f"{len(named)} blocks, {readable(self.nbytes)}")
+        shown = named[:ROWS]
+        drawn = [cell_of(block.terms, block.shapes) for _, block in shown]
+        rows = [(name, block.pattern, f"{block.shape}", readable(block.nbytes)) for name, block in shown]
+        return title + table(
+            ("block", "axes", "shape", "memory"), rows, right=(3,), more=len(named) - len(rows), drawn=drawn
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         blocks, spec = _taken_apart(self.tree)

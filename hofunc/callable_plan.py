@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import torch
 from torch.fx import GraphModule
 
+from hofunc.draw.drawing import Drawing, drawing_of
 from hofunc.errors import ArgumentError, PlanFileError
-from hofunc.explain import Subject, Told, explain, told
+from hofunc.explain import Told, explain, told
 from hofunc.graph.draws import generators_of, is_random
 from hofunc.graph.facts import Facts
 from hofunc.graph.lines import Lines, is_detecting, undetected
@@ -19,16 +20,18 @@ from hofunc.graph.standin import batches_of, in_batches, in_transform
 from hofunc.graph.uncompiled import opaque
 from hofunc.graph.world import without_autocast
 from hofunc.internals import TreeSpec
+from hofunc.notebook import as_html
+from hofunc.outline import Subject
 from hofunc.plan.chunks import Chunks
 from hofunc.plan.program import Program, device_of
 from hofunc.plan.wanted import highest, orders_of
+from hofunc.progress import Progress, display
 from hofunc.run.anomaly import first_kind, kind_of
 from hofunc.run.background import InBackground
 from hofunc.run.compiler import through_compiler
 from hofunc.run.evaluate import refuse_where
 from hofunc.run.executor import compiled, in_chunks, interpreted
 from hofunc.run.fx import graph_module, traced
-from hofunc.run.progress import Progress, display
 from hofunc.signature import Signature
 from hofunc.travel.document import DAMAGE, MissingError, read, written
 from hofunc.travel.files import packed, refuse_damaged, unpacked, write_whole
@@ -181,7 +184,7 @@ class Plan:
 
     @property
     def takes(self) -> str:
-        """What it was made for, in a line: ``args[0]: float32 (20, 3), args[1]: 0.5``."""
+        """The arguments that it was made for, in one line, as ``args[0]: float32 (20, 3), args[1]: 0.5``."""
         return str(self._signature)
 
     def __copy__(self) -> "Plan":
@@ -221,6 +224,21 @@ class Plan:
         """
         return explain(self._subject)
 
+    def draw(self) -> Drawing:
+        """Return a drawing of the graph that the plan derives: what its nodes are, and what each of them costs.
+
+        Returns:
+            `hofunc.Drawing`, which shows itself in a notebook and writes itself to a file. Strategies that were not
+            planned so far are not planned for it. Of a plan that was made in `hofunc.detect_anomaly` it has the lines
+            of the function as well.
+
+        Example:
+            >>> plan = hofunc.hessian(lambda x: x.tanh().prod()).plan(torch.ones(3))
+            >>> plan.draw()
+            Drawing(4 boxes; .save(path), .svg(), .dot and .mermaid have it)
+        """
+        return drawing_of(told(self._subject).outline)
+
     def to_fx(self) -> GraphModule:
         """Return the plan as an FX graph of aten ops that write nowhere.
 
@@ -236,7 +254,7 @@ class Plan:
         self._check_whole("to_fx")
         return graph_module(self._program, self._signature.facts, self._signature.names)
 
-    def compile(self, *, background: bool = False, progress: Progress = False, **options: Any) -> "Plan":
+    def compile(self, *, background: bool = False, progress: Progress | None = None, **options: Any) -> "Plan":
         """Return a plan that does the same through torch.compile.
 
         A large plan is compiled in regions, those that are equal once, as the layers of a network or steps in time are.
@@ -244,7 +262,7 @@ class Plan:
         Args:
             background: Whether to compile in another thread, and to run uncompiled until that is done.
             progress: Whether to show a bar, by tqdm, as regions are compiled; or what is called with the number of
-                those that are, and of all. A plan that is one region shows none.
+                those that are, and of all. A plan that is one region shows none. `hofunc.options` says it otherwise.
             **options: Keyword arguments of torch.compile; ``dynamic=False`` and ``fullgraph=True`` unless given.
 
         Returns:
@@ -286,6 +304,9 @@ class Plan:
                 expected=f"at most max_bytes={limit}",
                 remedy="Make it without max_bytes, or run it as it is.",
             )
+
+    def _repr_html_(self) -> str:
+        return as_html(told(self._subject), self.takes, is_compiled=self.is_compiled)
 
     def __repr__(self) -> str:
         compiled = ", compiled" if self.is_compiled else ""

@@ -1,7 +1,7 @@
 """Complex inputs and outputs: differentiated as the real tensors of their parts, and put together again.
 
 The engine is real. A complex input of shape (*in) is the real one of shape (*in, 2) that ``torch.view_as_real`` makes
-of it, and the function is differentiated from there to the same view of what it returns. See docs/complex.md.
+of it, and the function is differentiated from there to the same view of what it returns. See docs/how-to/complex.md.
 """
 
 from collections.abc import Callable, Sequence

@@ -17,7 +17,7 @@ from hofunc.structured.dense import template
 from hofunc.structured.naming import pattern_of
 from hofunc.structured.plotted import magnitudes, plotted
 from hofunc.structured.saved import restored_as, stacked, state_of
-from hofunc.structured.shown import as_table, nbytes_of
+from hofunc.structured.shown import as_html, nbytes_of
 from hofunc.views import each
 
 
@@ -136,7 +136,7 @@ class Derivative(Structured):
         return f"Derivative({self.pattern!r}, shape={self.shape}, nbytes={self.nbytes})"
 
     def _repr_html_(self) -> str:
-        return as_table(self.pattern, self.nbytes, self)
+        return as_html(self, self.nbytes)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return loaded, (state_of(self),)

@@ -9,7 +9,6 @@ from hofunc.arguments import Arguments
 from hofunc.callable_plan import PLACE, Origin, Plan, Result, made
 from hofunc.complex_tensors import by_parts, put_together
 from hofunc.errors import ArgumentError
-from hofunc.explain import Subject
 from hofunc.graph.capture import record_for_replay
 from hofunc.graph.facts import Facts
 from hofunc.graph.identity import is_fake
@@ -19,6 +18,7 @@ from hofunc.graph.record import Recording, made_recordable
 from hofunc.graph.standin import in_transform
 from hofunc.internals import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 from hofunc.options import records_forwards
+from hofunc.outline import Subject
 from hofunc.plan.blueprint import Blueprint, Limits
 from hofunc.plan.chunks import Chunks, cost_of_chunks
 from hofunc.plan.cost import cost_of
@@ -81,13 +81,13 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
     device = device_of(taken.graph)
 
     def peak(made: Blueprint) -> int:
-        program, chunks, _ = _completed(request, taken, made)
+        program, chunks, *_ = _completed(request, taken, made)
         return (cost_of(program, device) if chunks is None else cost_of_chunks(chunks, device)).peak_bytes
 
     chosen, *others = plan(
         lowered, taken.wanted, compact=request.compact, strategy=request.strategy, limits=request.limits, peak=peak
     )
-    program, chunks, result = _completed(request, taken, chosen)
+    program, chunks, result, owners = _completed(request, taken, chosen)
     at_once = cost_of(program, device)
     cost = at_once if chunks is None else cost_of_chunks(chunks, device)
     if request.limits.max_bytes is None:
@@ -111,6 +111,8 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
         program,
         at_once,
         cost,
+        {**owners, **chosen.owners},
+        taken.recording.lines,
     )
     facts = taken.facts._replace(contents=_gone_by(chosen.lowered, captured))
     return made(name, signature, facts, program, chunks, result, subject, _origin(taken))
@@ -201,8 +203,24 @@ def _taken(request: Request, args: tuple, kwargs: dict) -> _Taken:
     return _Taken(recording, graph, inputs, are_complex, readings, facts, asked_history, wanted)
 
 
-def _completed(request: Request, taken: _Taken, chosen: Blueprint) -> tuple[Program, Chunks | None, Result | None]:
-    """Return the program of the function and its derivatives, in chunks too if that is how it runs, and its result."""
+class _Completed(NamedTuple):
+    """The program of a function and its derivatives.
+
+    Attributes:
+        program: The program.
+        chunks: It in chunks, if that is how it runs.
+        result: How its result is put together, unless it is one tensor.
+        owners: By the register that a step of the function computes, the node of the graph that is derived.
+    """
+
+    program: Program
+    chunks: Chunks | None
+    result: Result | None
+    owners: dict[int, int]
+
+
+def _completed(request: Request, taken: _Taken, chosen: Blueprint) -> _Completed:
+    """Return the program of the function and its derivatives, of the program of these."""
     recording, graph = taken.recording, taken.graph
     whole = Whole(chosen.program, graph, _sources(taken))
     places = recording.graph.outputs
@@ -222,7 +240,9 @@ def _completed(request: Request, taken: _Taken, chosen: Blueprint) -> tuple[Prog
     form = Result(spec, tuple(PLACE if isinstance(leaf, Register) else leaf for leaf in leaves))
     is_tensor = len(tensors) == 1 and spec.is_leaf()
     chunks = chosen.chunks and whole.around(chosen.chunks, tensors)
-    return whole.program(tensors), chunks, None if is_tensor else form
+    program, numbers = whole.program(tensors), chosen.lowered.numbers
+    owners = {register: numbers[number] for register, number in whole.owners.items() if number in numbers}
+    return _Completed(program, chunks, None if is_tensor else form, owners)
 
 
 def _own(whole: Whole, graph: Graph, number: int) -> Register:

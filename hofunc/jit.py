@@ -29,6 +29,7 @@ from hofunc.forms import Call, Forms, without_values
 from hofunc.graph.standin import in_transform
 from hofunc.graph.tape import is_recording
 from hofunc.graph.uncompiled import uncompiled
+from hofunc.notebook import kept_as_html
 from hofunc.sampling import Estimate
 from hofunc.transform import Transform
 
@@ -246,13 +247,17 @@ class Jitted:
     @property
     def plans(self) -> tuple[Plan, ...]:
         """The plans that are kept, in the order in which they were last used."""
+        return tuple([made.plan for made in self._made()])
+
+    def _made(self) -> list[_Made]:
+        """Return the plans that are kept, in the order in which they were last used."""
         with self._lock:
-            return tuple([made.plan for entry in self._entries.values() for made in reversed(entry.made)])
+            return [made for entry in self._entries.values() for made in reversed(entry.made)]
 
     def explain_misses(self) -> str:
         """Return a text that says what each plan was made for, and why the last call that made one fitted no other."""
+        made = self._made()
         with self._lock:
-            made = [made for entry in self._entries.values() for made in reversed(entry.made)]
             refused = [entry.unplanned for entry in self._entries.values() if entry.unplanned]
         lines = [f"{self._settings.max_plans} plans at most of {_named(self._transform)}, {len(made)} made:"]
         for number, (plan, reason, _) in enumerate(made):
@@ -272,6 +277,10 @@ class Jitted:
 
     def __repr__(self) -> str:
         return f"jit({_named(self._transform)}, plans={len(self.plans)})"
+
+    def _repr_html_(self) -> str:
+        title = f"{self!r}, of at most {self._settings.max_plans}"
+        return kept_as_html(title, [(plan, reason) for plan, reason, _ in self._made()])
 
     def _note_hit(self, form: tuple, entry: _Entry, made: _Made) -> None:
         """Take note that a plan was used."""

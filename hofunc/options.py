@@ -1,6 +1,7 @@
 """Options: what hofunc does where a caller may want it otherwise."""
 
 from collections.abc import Iterable
+from importlib.util import find_spec
 from math import inf
 from types import TracebackType
 from typing import Any
@@ -33,9 +34,10 @@ class _Current:
     planning = "auto"
     max_plan_seconds = inf
     cache_bytes = 256 << 20
+    progress = False
 
 
-_NAMES = ("fallback", "functions", "planning", "max_plan_seconds", "cache_bytes")
+_NAMES = ("fallback", "functions", "planning", "max_plan_seconds", "cache_bytes", "progress")
 
 
 def records_forward(function: type) -> bool:
@@ -79,6 +81,11 @@ def cache_bytes() -> int:
     return _Current.cache_bytes
 
 
+def shows_progress() -> bool:
+    """Return whether what takes long shows how far it is."""
+    return _Current.progress
+
+
 class options:  # noqa: N801 - it is called as a function is, as torch.set_grad_enabled
     """Set options, from now on or, as a context manager, for a block.
 
@@ -100,9 +107,11 @@ class options:  # noqa: N801 - it is called as a function is, as torch.set_grad_
         cache_bytes: How many bytes the plans that are kept may hold, by estimate, above all constants and index
             vectors; 256 MiB unless set. Those not used for longest are dropped first, with the next plan that is made;
             the last one is kept however large it is.
+        progress: Whether planning, compiling, chunks and streams show how far they are, once they have taken two
+            seconds: by tqdm, in notebooks and in terminals. ``progress=`` of `Plan.compile` and `Stream` comes first.
 
     Raises:
-        ArgumentError: It is none of these.
+        ArgumentError: It is none of these; or there is no tqdm to show progress.
 
     Cost:
         None; options hold for all threads.
@@ -122,6 +131,7 @@ class options:  # noqa: N801 - it is called as a function is, as torch.set_grad_
         planning: str | None = None,
         max_plan_seconds: float | None = None,
         cache_bytes: int | None = None,
+        progress: bool | None = None,
     ):
         _check("fallback", fallback, fallback in FALLBACKS, f"one of {FALLBACKS}", "'warn'")
         chosen = functions if functions is None or isinstance(functions, str) else _classes(functions)
@@ -133,12 +143,16 @@ class options:  # noqa: N801 - it is called as a function is, as torch.set_grad_
         _check("max_plan_seconds", max_plan_seconds, _is_positive(max_plan_seconds), seconds, "math.inf")
         is_right = type(cache_bytes) is int and cache_bytes >= 0
         _check("cache_bytes", cache_bytes, is_right, "a number of bytes, 0 or more", "256 << 20")
+        is_right = type(progress) is bool and not (progress and find_spec("tqdm") is None)
+        expected = "False, or True where tqdm is installed: pip install tqdm"
+        _check("progress", progress, is_right, expected, "False")
         self._before = {name: getattr(_Current, name) for name in _NAMES}
         _Current.fallback = fallback or _Current.fallback
         _Current.functions = _Current.functions if chosen is None else chosen
         _Current.planning = planning or _Current.planning
         _Current.max_plan_seconds = max_plan_seconds or _Current.max_plan_seconds
         _Current.cache_bytes = _Current.cache_bytes if cache_bytes is None else cache_bytes
+        _Current.progress = _Current.progress if progress is None else progress
 
     def __enter__(self) -> None:
         pass

@@ -27,8 +27,8 @@ from hofunc.graph.node import Node
 from hofunc.graph.record import Recording
 from hofunc.plan.blueprint import Blueprint, Limits
 from hofunc.plan.operators import zeros
+from hofunc.progress import Progress, display
 from hofunc.run.pieces import Block, Piece, blocks_of, number_of_chunks, pieces_of
-from hofunc.run.progress import Progress, display
 from hofunc.run.room import free_bytes
 
 FORMAT = 1  # of the files and of the journal; another one is another meaning
@@ -61,7 +61,8 @@ class Stream:
 
     Args:
         path: The folder, which is made if it is not there, in one that is.
-        progress: Whether to show a bar, by tqdm; or what is called with the number of chunks done, and of all.
+        progress: Whether to show a bar, by tqdm; or what is called with the number of chunks done, and of all;
+            `hofunc.options` says it otherwise.
 
     Raises:
         ArgumentError: As soon as it is given to a transform that is called, and before derivatives are computed: the
@@ -80,7 +81,7 @@ class Stream:
         ['0-0-0.npy', 'journal.jsonl']
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, progress: Progress = False):
+    def __init__(self, path: str | os.PathLike[str], *, progress: Progress | None = None):
         self.path = Path(path)
         self._progress = progress
 

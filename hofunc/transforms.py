@@ -78,7 +78,7 @@ def hod(
             does not depend on an input, is an error.
         holomorphic: Whether f is a holomorphic function of complex tensors, of which to return complex derivatives of
             shape (*out, *in, *in, ...); derivatives of all orders up to the given one are then checked to have those.
-        blocks: Which blocks of the derivative to compute, and nothing else; see docs/blocks.md. A block is the
+        blocks: Which blocks of the derivative to compute, and nothing else; see docs/how-to/blocks.md. A block is the
             derivative by one choice of tensors for the slots. ``"all"``; ``"diagonal"``, those by one tensor alone; or
             a list of tuples of order many entries, such as ``[("w", "w"), ("w", "b")]``. An entry is the number of a
             positional argument as in argnums, a name as in wrt, a key, or a tuple of these, a path such as

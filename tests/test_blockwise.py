@@ -192,7 +192,7 @@ def test_they_are_shown(device: torch.device) -> None:
     got = compact(loss, args)
     assert repr(got).splitlines()[0] == f"Blocks(nbytes={got.nbytes})"
     assert repr(got).splitlines()[2] == f"  args[0]['w'], args[0]['b']: {got['w']['b']!r}"
-    assert "<td>args[0][&#x27;w&#x27;], args[0][&#x27;b&#x27;]</td>" in got._repr_html_()
+    assert ">args[0][&#x27;w&#x27;], args[0][&#x27;b&#x27;]</td>" in got._repr_html_()
     assert "output['z'][0], args[0]['b'], args[0]['b']:" in repr(compact(several, args))
 
 

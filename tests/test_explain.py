@@ -11,6 +11,7 @@ from torch.nn import functional
 
 import hofunc
 from hofunc import hod
+from hofunc.outline import outline_of
 from hofunc.plan import packing
 from hofunc.rules.registry import RULES
 from tests.cases import CASES, Case, mixed, rand
@@ -55,8 +56,13 @@ def test_the_whole_text(device: torch.device) -> None:
         "Steps",
     ]
     assert row(text, "0 args[0]") == "0 args[0] 2x3 input, differentiated by"
-    assert row(text, "1 aten") == "1 aten.pow.Tensor_Scalar 0 2x3 elementwise"
+    (share,) = [word for word in row(text, "1 aten").split() if word.endswith("%")]
+    assert row(text, "1 aten") == f"1 aten.pow.Tensor_Scalar 0 2x3 {share} elementwise"
     assert row(text, "2 aten") == "2 aten.sum.default 1 () linear"
+    assert (
+        row(text, f"{100 - int(share[:-1])}% of the time")
+        == f"{100 - int(share[:-1])}% of the time puts results together"
+    )
     assert row(text, "output 0") == "output 0 args[0], args[0] (), b c, b c"
     assert row(text, "axis 0") == "axis 0 of args[0] is first lost at node 2, aten.sum.default,"
     assert row(text, "which") == "which sums over axis 0 of its operand"
@@ -210,3 +216,54 @@ def test_contractions_are_told_by_their_axes_and_vectors(device: torch.device) -
     assert ["2", "output", "0", "0", "a", "number"] in rows
     assert "Vectors: how many of its shape each node carries along slots, and how many adjoints" in text
     assert all(len(line) <= 110 for line in text.splitlines())
+
+
+def network(x: Tensor) -> Tensor:
+    a = torch.ones(x.shape[1], 30, dtype=x.dtype, device=x.device)
+    wide = (x @ a).tanh()
+    return (wide @ a.t()).sin().sum(-1)
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        *(hod(network, 2, strategy=strategy) for strategy in ("reverse", "forward", "mixed")),
+        hod(network, 3, layout="compact"),
+        hofunc.laplacian(network),
+        hofunc.einsum(network, "b, b i, b i -> b", strategy="reverse"),
+    ],
+)
+def test_steps_are_those_of_nodes(transform: Any, device: torch.device) -> None:
+    """What is composed with a node's derivatives is the node's; what is no node's puts the results together."""
+    x = rand(device, 20, 4)
+    subject = transform.plan(x)._subject
+    outline = outline_of(subject)
+    assert outline.rest + sum(item.share for item in outline.items) == pytest.approx(1)
+    assert sum(item.flops for item in outline.items) <= subject.at_once.flops
+    by_name = {item.name: item.flops for item in outline.items}
+    assert by_name["aten.tanh.default"] >= 20 * 30, "its slope at least"
+
+
+def test_the_cost_of_a_node_by_hand(device: torch.device) -> None:
+    """Of x -> sum(w x) at order one: the value is not asked for, and the slope is w itself."""
+    x, w = rand(device, 8), rand(device, 8)
+    outline = outline_of(hod(lambda x: (w * x.exp()).sum(), 1, strategy="reverse").plan(x)._subject)  # type: ignore[arg-type]
+    flops = {item.name: item.flops for item in outline.items if item.flops}
+    assert flops == {"aten.exp.default": 16}, "the exponential, and its product with w"
+
+
+def test_lines_are_told_where_they_were_noted(x: Tensor) -> None:
+    with hofunc.detect_anomaly():
+        text = hod(mixed, 2).plan(x).explain()
+    assert "cases.py:" in text
+    assert "cases.py:" not in hod(mixed, 2).plan(x).explain()
+
+
+def test_a_strategy_for_several_kinds_of_results(x: Tensor) -> None:
+    assert row(hofunc.laplacian(network).plan(x).explain(), "each") == "each is for results of several kinds"
+
+
+def test_batches_of_many_inputs(device: torch.device) -> None:
+    text = hofunc.jacobian(lambda *x: torch.stack(x).sum(0), tuple(range(25))).plan(*[rand(device, 2)] * 25).explain()
+    assert len([line for line in text.splitlines() if " is kept by all nodes" in line]) == 20
+    assert row(text, "axis 0 of 5") == "axis 0 of 5 other inputs is not looked at"

@@ -321,8 +321,9 @@ def test_progress_is_shown_by_tqdm_if_it_is_there(
     class Bar:
         n = 0
 
-        def __init__(self, total: int, unit: str):
-            shown.append((total, unit))
+        def __init__(self, total: int, unit: str, desc: str, delay: int):
+            shown.append((total, unit, delay))
+            assert desc.startswith("hofunc.Stream: ")
 
         def __enter__(self) -> "Bar":
             return self
@@ -334,10 +335,10 @@ def test_progress_is_shown_by_tqdm_if_it_is_there(
             self.n += count
             shown.append(self.n)
 
-    monkeypatch.setitem(__import__("sys").modules, "tqdm", type("tqdm", (), {"tqdm": Bar}))
+    monkeypatch.setitem(__import__("sys").modules, "tqdm.auto", type("tqdm.auto", (), {"tqdm": Bar}))
     hessian(tmp_path / "0", progress=True)(parameters)
-    assert shown == [(4, "chunk"), 0, 1, 2, 3, 4, "closed"]
-    monkeypatch.setitem(__import__("sys").modules, "tqdm", None)
+    assert shown == [(4, "chunk", 0), 0, 1, 2, 3, 4, "closed"]
+    monkeypatch.setitem(__import__("sys").modules, "tqdm.auto", None)
     with pytest.raises(hofunc.ArgumentError, match="tqdm is not installed"):
         hessian(tmp_path / "1", progress=True)(parameters)
 

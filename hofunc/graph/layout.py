@@ -14,7 +14,8 @@ import torch
 def select_scatter(tensor: torch.Tensor, part: torch.Tensor, dim: int, index: int) -> torch.Tensor:
     """Return the tensor with a part written to where `torch.select` takes it from.
 
-    It is ``torch.select_scatter``, the gradient of which torch gets wrong behind vmap (docs/torch-errors.md).
+    It is ``torch.select_scatter``, the gradient of which torch gets wrong behind vmap, see
+    docs/explanations/torch-errors.md.
     """
     place = index % tensor.shape[dim]
     return torch.slice_scatter(tensor, part.unsqueeze(dim), dim, place, place + 1)

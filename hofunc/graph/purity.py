@@ -47,7 +47,7 @@ def check_written(op: Any, args: tuple, kwargs: dict, owner: Owner) -> list[torc
             got=f"{op} writing to an input or to a captured tensor",
             expected="a function that leaves its inputs and all that it did not make itself as they are",
             remedy="Write to a clone, and return that if its new value is wanted; for a module that writes to its "
-            "buffers, as batch_norm in training does, see docs/buffers.md.",
+            "buffers, as batch_norm in training does, see docs/how-to/buffers.md.",
         )
     return written
 
@@ -258,7 +258,7 @@ def check_forward(*, is_lost: bool, by: str) -> None:
             got=f"{by} of what depends on an input",
             expected="a forward of ops, if that is what is to be recorded",
             remedy="Take the Function out of hofunc.options(functions=...) if it is there, and enter a rule for it "
-            "(docs/adding-an-op.md), or write it with plain torch ops.",
+            "(docs/how-to/adding-an-op.md), or write it with plain torch ops.",
         )
 
 
@@ -273,5 +273,5 @@ def refuse_function(function: Any, cause: BaseException | None = None) -> NoRetu
         got=f"{function.__name__}.apply without a setup_context, of which only the forward can be recorded",
         expected="ops whose derivatives are known",
         remedy="If its backward is the derivative of its forward, set hofunc.options(functions='forward'). Or write it "
-        "with plain torch ops, or enter a rule for it (docs/adding-an-op.md).",
+        "with plain torch ops, or enter a rule for it (docs/how-to/adding-an-op.md).",
     ) from cause

@@ -26,7 +26,7 @@ def jet(f: Function, primals: Sequence[Any], series: Sequence[Sequence[Any]]) ->
             by factorials. Each is like the argument; for all arguments there are as many.
 
     Returns:
-        The pair of f(*primals), and of a pytree like it of lists: the derivatives of every tensor by t, of orders 1 to
+        ``f(*primals)``, and a pytree like it of lists, which are the derivatives of every tensor by t, of orders 1 to
         k. It is differentiable by autograd and under torch.func.
 
     Raises:

@@ -76,10 +76,12 @@ class Adjoints:
         """
         known, places = canonical(slots)
         if (start, node, known) not in self._known:
+            before, self._jets.builder.node = self._jets.builder.node, node
             if node == start.node:
                 terms = [] if known.slots else [self._started(start)]
             else:
                 terms = self._jets.added(self._led_back(start, node, known))
+            self._jets.builder.node = before
             self._known[start, node, known] = terms
             self._jets.carries(node, terms, is_adjoint=True)
         order = (0, *(1 + place for place in places))

@@ -47,6 +47,7 @@ class Blueprint:
         effort: How many steps planning took: contractions of terms, and steps of the program, needed or not.
         chunks: The program taken apart to run on some rows at a time, if that is better or asked for.
         carried: For every node that is propagated along slots, how many vectors it carries, and how many adjoints.
+        owners: By the register that a step of the program computes, the node for which it does.
     """
 
     lowered: Lowered
@@ -59,6 +60,7 @@ class Blueprint:
     effort: int = 0
     chunks: Chunks | None = None
     carried: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    owners: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def run_cost(self) -> Cost:
@@ -162,7 +164,9 @@ def drawn(
         for source, _ in term.factors
         if isinstance(source, Register)
     ]
-    whole = replace(whole, carried=_carried(builder, program))
+    known = builder.owners
+    owners = {step.target: owner for step in program.steps if (owner := known.get(step.target)) is not None}
+    whole = replace(whole, carried=_carried(builder, program), owners=owners)
     if rows is not None:
         whole = replace(whole, program=program._replace(steps=plain(program.steps)))
     return _best(whole, _Chunking(program, cores, builder.device), limits, peak)

@@ -50,8 +50,9 @@ def contracted(builder: Builder, local: dict[int, Local], wanted: Contractions, 
         terms: list[Term] = []
         for contraction in contractions:
             name = own.get(contraction, strategy) if contraction.slots else "value"
-            terms += contracting.by(name, contraction.of(graph))
-        added = accumulated(builder, [worked(builder, contract, term) for term in terms])
+            terms += [worked(builder, contract, term) for term in contracting.by(name, contraction.of(graph))]
+            builder.node = None
+        added = accumulated(builder, terms)
         if added:
             blocks[graph.outputs[contractions[0].output[0]], (number,)] = added
     return blocks
@@ -73,7 +74,7 @@ class _Contracting:
         self._met: dict[Slots, Slots] = {}
 
     def by(self, strategy: str, asked: Contraction) -> Iterator[Term]:
-        """Yield the terms of which a contraction is the sum, not contracted yet."""
+        """Yield the terms of which a contraction is the sum, not contracted yet, where steps are for their nodes."""
         strategies: dict[str, Callable[[Contraction], Iterator[Term]]] = {
             "value": self._value,
             "forward": self._forward,
@@ -109,6 +110,7 @@ class _Contracting:
         self._jets.fill(self._jets.before_nonlinear, parts)
         self._adjoints.fill(start, NONE)
         for node in sorted(self._local):
+            self._builder.node = node
             for term in self._jets.composed(self._adjoints.through(start, node), whole, least=2):
                 yield from self._finished(asked, term, (*start.open, *whole.open), late)
 
@@ -122,6 +124,7 @@ class _Contracting:
         self._jets.fill(self._jets.before_nonlinear, parts)
         self._adjoints.fill(start, others)
         for node, indices in asked.slots[last]:
+            self._builder.node = node
             operands = multiplying([asked.slots[last]], [(node, indices)], late)
             for term in self._adjoints.along(start, node, others):
                 apart = term._replace(slots=(*((axis,) for axis in term.slots[0]), *term.slots[1:]))

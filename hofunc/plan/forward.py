@@ -122,8 +122,10 @@ class Polynomials:
         """Return a coefficient of a power of a node's polynomial, elementwise and without its constant."""
         place = (node, exponent, key)
         if place not in self._powers:
+            before, self.builder.node = self.builder.node, node
             terms = self._power(node, exponent, key) if exponent > 1 else self._coefficient(node, key)
             self._powers[place] = accumulated(self.builder, terms)
+            self.builder.node = before
         return self._powers[place]
 
     def _power(self, node: int, exponent: int, key: Key) -> list[Term]:

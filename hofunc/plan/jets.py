@@ -120,7 +120,9 @@ class Jets:
     def _kept(self, node: int, slots: Slots) -> Coefficient:
         """Return the coefficient of a node along canonical slots, as it is kept."""
         if (node, slots) not in self._coefficients:
+            before, self.builder.node = self.builder.node, node
             self._coefficients[node, slots] = found = self._coefficient(node, slots)
+            self.builder.node = before
             self.carries(node, (*found.plain, *found.packed), is_adjoint=False)
         return self._coefficients[node, slots]
 

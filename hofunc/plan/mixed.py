@@ -67,11 +67,13 @@ def _adjoints(builder: Builder, local: dict[int, Local], output: int) -> dict[in
     for node in sorted([*local, *builder.lowered.graph.inputs], reverse=True):
         if node not in pending:
             continue
+        builder.node = node
         adjoints[node] = accumulated(builder, pending[node])
         for key, terms in local.get(node, {}).items():
             if len(key) == 1:
                 found = [contracted(builder, outer, [inner]) for outer in adjoints[node] for inner in terms]
                 pending[key[0]] += [term for term in found if term is not None]
+    builder.node = None
     return adjoints
 
 
@@ -93,9 +95,11 @@ def _highest(
     """Return what all nodes contribute to the coefficients of an output's polynomial, by how they split the key."""
     products: dict[Key, dict[Split, list[Term]]] = defaultdict(lambda: defaultdict(list))
     for node in sorted(adjoints.keys() & polynomials.local.keys()):
+        polynomials.builder.node = node
         nonlinear = [*_nonlinear(polynomials.builder, adjoints[node], polynomials.local[node], max(orders, default=0))]
         for key in polynomials.asked.asked_among(polynomials.depends[node], orders) if nonlinear else []:
             _multiply(polynomials, nonlinear, key, products[key])
+    polynomials.builder.node = None
     return products
 
 

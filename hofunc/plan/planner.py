@@ -20,6 +20,7 @@ from hofunc.plan.rates import rates_of
 from hofunc.plan.rows import number_of_rows, with_rows
 from hofunc.plan.strategies import is_directional, propagated, strategies_of
 from hofunc.plan.wanted import Chosen, Contractions, Wanted, highest
+from hofunc.progress import counting
 from hofunc.rules.lower import Lowered
 from hofunc.rules.settle import settling
 
@@ -213,6 +214,7 @@ class _Turns:
         self._make, self._limits, self._peak = make, limits, peak
         self._call = rates_of(device).view
 
+    @counting("hofunc: planning", "step")
     def taken(self, per_call: float) -> list[Blueprint]:
         """Return the plans.
 

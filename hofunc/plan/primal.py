@@ -52,6 +52,10 @@ class Whole:
         graph: The recorded graph.
         sources: What each of the graph's inputs and constants is: the number of a tensor that the whole takes, or the
             parts of that, or a tensor.
+
+    Attributes:
+        outputs: The registers of the program's outputs.
+        owners: By the register that a step of the completed program computes, the recorded node for which it does.
     """
 
     def __init__(self, program: Program, graph: Graph, sources: Mapping[int, Source]):
@@ -71,6 +75,7 @@ class Whole:
         self._arranging: list[Step] = []
         self._guards: list[Register] = []
         self.outputs = [same.get(register, Register(register)) for register in program.outputs]
+        self.owners: dict[int, int] = {}
 
     def value(self, number: int) -> Register:
         """Return the register of a recorded node's value."""
@@ -141,6 +146,7 @@ class Whole:
                 steps += self._taken(target, node)
                 continue
             self._shapes[target.index] = (tuple(node.shape), node.dtype)
+            self.owners[target.index] = node.number
             call, operands = call_of(node), tuple(self.value(operand) for operand in node.operands)
             if node.output is None:
                 steps.append(self._step(target, node, call, operands))
@@ -148,6 +154,7 @@ class Whole:
             call_before, output_before, several = latest
             if several is None or call_before != call or output_before >= node.output:
                 several = self._new()
+                self.owners[several.index] = node.number
                 steps.append(Step(several.index, _placed(call), operands))
             latest = call, node.output, several
             steps.append(Step(target.index, getitem, (several, node.output)))
@@ -181,6 +188,8 @@ class Whole:
         if not self._has_dynamic_shape(step, call.op):
             return [step]
         unchecked = self._new()
+        if step.target in self.owners:
+            self.owners[unchecked.index] = self.owners[step.target]
         shape, _ = self._shapes[unchecked.index] = self._shapes[step.target]
         return [step._replace(target=unchecked.index), Step(step.target, same_shape, (unchecked, shape, str(call.op)))]
 

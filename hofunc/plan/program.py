@@ -15,6 +15,7 @@ from hofunc.graph.draws import is_random
 from hofunc.graph.layout import COMPUTED_AGAIN
 from hofunc.graph.node import Call, Graph, Mask, Ref, Weights, call_of, fill, refs
 from hofunc.graph.readings import Reading
+from hofunc.progress import TICK, ticking
 from hofunc.rules.lower import Lowered
 from hofunc.views import Labelled, concatenated, read
 
@@ -83,6 +84,8 @@ class Builder:
         effort: How many it has taken: contractions of terms, and steps of the program, needed in the end or not.
         carried: For every node that is propagated along slots, the registers of what it carries, each with the number
             of vectors in it, and whether it is an adjoint.
+        node: The node for which steps are asked for now; None where results are put together.
+        owners: The node for which each register was first asked for, where there was one.
         recipes: What is known to become of terms of some axes, see `hofunc.plan.recipes`.
         patterns: The first term of each pattern.
         known: Indices whose values are known, see `hofunc.plan.values`.
@@ -95,12 +98,14 @@ class Builder:
         self.small = small
         self.effort = 0
         self.carried: dict[int, list[tuple[Register, int, bool]]] = {}
+        self.node: int | None = None
+        self.owners: dict[int, int | None] = {}
         self.recipes: dict[Hashable, Any] = {}
         self.patterns: dict[Hashable, Term] = {}
         self.known: dict[Hashable, Any] = {}
         self.went_by: dict[int, Reading] = {}
         self._held: dict[Hashable, list[tuple[torch.Tensor, Register]]] = {}
-        self._most_steps = most_steps
+        self._most_steps, self._next_look, self._tick = most_steps, min(most_steps, TICK), ticking()
         self._steps: list[Step] = []
         self._producers: dict[Register, Step] = {}
         self._known: dict[Hashable, Register] = {}
@@ -126,6 +131,7 @@ class Builder:
             self._known[key] = register = self._new()
             self._producers[register] = step = Step(register.index, function, args)
             self._steps.append(step)
+            self.owners[register.index] = self.node
         return register
 
     def spend(self) -> None:
@@ -135,8 +141,11 @@ class Builder:
             TooManyStepsError: There is no leave for another one.
         """
         self.effort += 1
-        if self.effort > self._most_steps:
-            raise TooManyStepsError
+        if self.effort > self._next_look:
+            if self.effort > self._most_steps:
+                raise TooManyStepsError
+            self._tick(TICK)
+            self._next_look = min(self._most_steps, self._next_look + TICK)
 
     def value(self, index: int) -> Register:
         """Return the register of a node's value, in the program's dtype if it is floating."""
@@ -147,9 +156,11 @@ class Builder:
         origin = self.lowered.origins[index]
         if origin is None:
             call = call_of(node)
+            before, self.node = self.node, index
             register = self.call(call._replace(op=COMPUTED_AGAIN.get(call.op, call.op)))
             if node.output is not None:
                 register = self.emit(getitem, register, node.output)
+            self.node = before
             dtype = self.dtype if node.dtype.is_floating_point else node.dtype
             self._shapes[register.index] = (tuple(node.shape), dtype)
         else:

@@ -110,11 +110,13 @@ def reverse(
         if nodes[output].active:
             blocks.add((output, (output,)), [identity(fresh_axes(nodes[output].shape))])
     for index in elimination_order(local):
+        builder.node = index
         taken: Taken = [(block, add(builder, pending)) for block, pending in blocks.taken(index)]
         for (output, key), terms in bundle.tied(taken, index):
             for target, composed in eliminate(builder, index, key, terms, local[index], highest, leads):
                 blocks.add((output, target), composed)
                 bundle.inherit((output, target), (output, key))
+    builder.node = None
     result: Pending[Term] = Pending()
     for block, pending in blocks.terms.items():
         if asked.has(block[1]):

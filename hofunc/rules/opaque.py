@@ -34,7 +34,7 @@ def opaque_rule(node: Node, operands: Sequence[torch.Tensor]) -> Opaque:
             f"hofunc: no rule for {op}",
             got="an op that only nested torch.func could differentiate, with the option fallback='error'",
             expected="an op with a rule",
-            remedy="Write f with other ops, add a rule (docs/adding-an-op.md), or allow the fallback.",
+            remedy="Write f with other ops, add a rule (docs/how-to/adding-an-op.md), or allow the fallback.",
         )
     if isinstance(op, OpOverload) and torch.Tag.nondeterministic_seeded in op.tags:
         raise UnsupportedOpError(
@@ -48,14 +48,14 @@ def opaque_rule(node: Node, operands: Sequence[torch.Tensor]) -> Opaque:
             f"hofunc: no rule for {op}",
             got="a result without a gradient",
             expected="an op that torch can differentiate",
-            remedy="Detach its input if it is to be a constant, or add a rule (docs/adding-an-op.md).",
+            remedy="Detach its input if it is to be a constant, or add a rule (docs/how-to/adding-an-op.md).",
         )
     if fallback() == "warn" and str(op) not in _WARNED:
         _WARNED.add(str(op))
         by = "torch.func" if _is_transformed(op) else "torch.autograd"
         warn(
             f"hofunc: no rule for {op}; its derivatives are taken by nested {by}, which is exact but slow. "
-            "See docs/adding-an-op.md for how to add a rule.",
+            "See docs/how-to/adding-an-op.md for how to add a rule.",
             FallbackWarning,
         )
     return Opaque(nested_derivative)
@@ -137,7 +137,7 @@ def nested_derivative(op: Any, output: int | None, positions: Positions, args: t
 
 
 def _unsupported(op: Any, got: str, expected: str) -> UnsupportedOpError:
-    remedy = "Write f with other ops, or add a rule (docs/adding-an-op.md)."
+    remedy = "Write f with other ops, or add a rule (docs/how-to/adding-an-op.md)."
     if isinstance(op, FunctionOp):
         remedy += " Or, if its forward consists of ops of torch, have that recorded: hofunc.options(functions=[...])."
     return UnsupportedOpError(f"hofunc: no rule for {op}", got=got, expected=expected, remedy=remedy)

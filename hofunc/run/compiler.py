@@ -12,12 +12,12 @@ from hofunc.errors import CompilerError
 from hofunc.graph.standin import in_transform
 from hofunc.internals import compiled_by_inductor, compiling, count_dispatch_modes, find_cpp_compiler, has_forward_level
 from hofunc.plan.program import Program
+from hofunc.progress import Shown
 from hofunc.run.executor import warming_up
 from hofunc.run.fuse import INDUCTOR, fuse_small_products
 from hofunc.run.fx import traced
 from hofunc.run.onednn import by_onednn
 from hofunc.run.piecewise import RegionCompiler, compiled_piecewise, needs_gradient
-from hofunc.run.progress import Shown
 from hofunc.run.regions import Region, regions
 
 Tensors = Sequence[torch.Tensor]

@@ -1,6 +1,7 @@
 """Running a program: its steps as one generated Python function of plain calls."""
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from hofunc.internals import DisableTorchFunctionSubclass, has_forward_level
 from hofunc.plan.blueprint import Blueprint
 from hofunc.plan.chunks import Body, Chunks, joint_of
 from hofunc.plan.program import Program, Register, Step
+from hofunc.progress import display
 
 Runner = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
 
@@ -36,19 +38,24 @@ def in_chunks(chunks: Chunks) -> Runner:
     before, after = compiled(chunks.before), compiled(chunks.after, takes_over=True)
     bodies = [{size: compiled(program) for size, program in body.programs.items()} for body in chunks.bodies]
     needed = {given.origin for given in chunks.after.given.values()}
+    firsts = [*accumulate((len(body.sizes) for body in chunks.bodies), initial=1)]
 
-    def parts(held: Sequence[torch.Tensor], number: int) -> Iterator[list[torch.Tensor]]:
+    def parts(held: Sequence[torch.Tensor], number: int, show: Callable[[int], None]) -> Iterator[list[torch.Tensor]]:
         start = chunks.bodies[number].start
-        for size in chunks.bodies[number].sizes:
-            yield bodies[number][size](chunks.taken(held, torch.narrow, start, size))
+        for place, size in enumerate(chunks.bodies[number].sizes, firsts[number]):
+            part = bodies[number][size](chunks.taken(held, torch.narrow, start, size))
+            show(place)
+            yield part
+            del part
             start += size
 
     def run(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         held = before(values)
         lay = _laid_together if _is_followed(held) else _written
         taken: list[Any] = []
-        for number, body in enumerate(chunks.bodies):
-            taken += lay(body, parts(held, number))
+        with display(None, "hofunc: chunks")(len(chunks.sizes), "chunk") as show:
+            for number, body in enumerate(chunks.bodies):
+                taken += lay(body, parts(held, number, show))
         taken += held
         del held
         for place in range(len(taken)):

@@ -58,7 +58,7 @@ class Structured:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the dense tensor: the axes mapped by vmap, that of the output, and then that of every slot."""
+        """Shape of the dense tensor, with axes mapped by vmap, those of the output, and then those of every slot."""
         return tuple(size for shape in (self.mapped, *self.shapes) for size in shape)
 
     @uncompiled
@@ -83,7 +83,7 @@ class Structured:
 
     @property
     def symmetric_in(self) -> tuple[tuple[int, ...], ...]:
-        """The slots that may be exchanged with each other, in groups: by Schwarz's theorem those of the same input.
+        """The slots that may be exchanged with each other, in groups, by Schwarz's theorem those of the same input.
 
         Every slot is in one group, alone if it may not be exchanged.
         """

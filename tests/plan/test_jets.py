@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 import hofunc
-from hofunc.explain import Subject
+from hofunc.outline import Subject
 from hofunc.plan import symmetric
 
 WIDTH = 16

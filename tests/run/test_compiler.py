@@ -52,7 +52,7 @@ def test_progress_counts_regions(graphs: list[GraphModule]) -> None:
 
 def test_a_bar_is_of_tqdm(graphs: list[GraphModule], monkeypatch: pytest.MonkeyPatch) -> None:
     plan = hofunc.hessian(f).plan(X)
-    monkeypatch.setitem(__import__("sys").modules, "tqdm", None)
+    monkeypatch.setitem(__import__("sys").modules, "tqdm.auto", None)
     expected = "hessian.*: plan.compile: got progress=True where tqdm is not installed, expected tqdm, a function"
     with pytest.raises(hofunc.ArgumentError, match=expected):
         plan.compile(progress=True, backend="none")

@@ -1,7 +1,7 @@
 """Determinants: of every matrix, also a singular one, and their logarithms.
 
 A determinant is a polynomial, all derivatives of which are finite. torch differentiates it by way of the inverse, and
-its third derivatives are wrong or nan: see docs/torch-errors.md.
+its third derivatives are wrong or nan: see docs/explanations/torch-errors.md.
 """
 
 from collections.abc import Iterable, Sequence

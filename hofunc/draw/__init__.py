@@ -1,0 +1,1 @@
+"""Drawings of plans: the graph that is derived, as boxes and arrows."""
