@@ -1,61 +1,68 @@
-"""Write the tables of kept contests at the end of a page: `python -m asv_benchmarks.markdown PAGE TITLE=FILE ...`."""
+"""Accept kept contests: `python -m asv_benchmarks.markdown PAGE TITLE=FILE ... --conditions TEXT`.
+
+Their ratios become a run of `accepted.json`, from which the tables at the head of the page are made; the table of every
+contest takes the place of an earlier one.
+"""
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from asv_benchmarks import results, table
+from asv_benchmarks import accepted, results, table
 from asv_benchmarks.contest import Contest
+from asv_benchmarks.table import Ratios
 
 MARK = "<!-- What follows is written by `python -m asv_benchmarks.markdown`. -->"
 Cells = Sequence[str]
 
 
-def page(before: str, runs: Mapping[str, Sequence[Contest]]) -> str:
-    """Return a page with the tables of runs after MARK, or at its end.
+def page(before: str, runs: Mapping[str, Ratios], contests: Mapping[str, Sequence[Contest]]) -> str:
+    """Return a page with tables after MARK, or at its end.
 
     Args:
-        before: The page as it is.
-        runs: Contests by the title of their run.
+        before: The page as it is; tables of contests that are not given stay.
+        runs: The ratios of all workloads, by title.
+        contests: Contests by the title of their run.
     """
-    lines = [before.split(MARK, maxsplit=1)[0].rstrip(), "", MARK]
-    for title, contests in runs.items():
-        lines += ["", f"## {title}", "", *means(contests), "", *ratios(contests)]
-    for title, contests in runs.items():
-        for contest in contests:
-            lines += [
-                "",
-                f"### {contest.name}: {title}",
-                "",
-                f"Result {table.size(contest.nbytes)}.",
-                "",
-                *rows(contest),
-            ]
+    text, _, tables = before.partition(MARK)
+    known = {part.partition("\n")[0]: part for part in tables.rstrip().split("\n### ")[1:]}
+    known |= {f"{each.name}: {title}": _section(each, title) for title in contests for each in contests[title]}
+    lines = [text.rstrip(), "", MARK]
+    for title, ratios in runs.items():
+        lines += ["", f"## {title}", "", *overview(ratios)]
+    named = (f"{name}: {title}" for title in runs for name in runs[title])
+    lines += [f"\n### {known[heading].rstrip()}" for heading in named if heading in known]
     return "\n".join(lines) + "\n"
 
 
-def means(contests: Sequence[Contest]) -> Iterator[str]:
+def _section(contest: Contest, title: str) -> str:
+    return "\n".join([f"{contest.name}: {title}", "", f"Result {table.size(contest.nbytes)}.", "", *rows(contest)])
+
+
+def overview(ratios: Ratios) -> Iterator[str]:
+    """Yield the two tables of a run."""
+    yield from means(ratios)
+    yield ""
+    yield from by_workload(ratios)
+
+
+def means(ratios: Ratios) -> Iterator[str]:
     """Yield the means and minima of the ratios, by family and class."""
     lines = [["family", "points", *(f"{kind}, {title}" for kind in table.CLASSES for title in table.REDUCTIONS)]]
-    for family, members in table.families(contests).items():
-        values = [
-            table.reduced(members, title, kinds) for kinds in table.CLASSES.values() for title in table.REDUCTIONS
-        ]
-        lines.append([family, str(len(members)), *map(_number, values)])
+    for family, members in table.families(ratios).items():
+        values = [table.reduced(members, title, kind) for kind in table.CLASSES for title in table.REDUCTIONS]
+        lines.append([family, str(len(members)), *(_number(value, ".2f") for value in values)])
     return _table(lines)
 
 
-def ratios(contests: Sequence[Contest]) -> Iterator[str]:
+def by_workload(ratios: Ratios) -> Iterator[str]:
     """Yield for every workload and class the ratio, and who was the fastest of the peers."""
     lines = [["workload", *(title for kind in table.CLASSES for title in (kind, "hofunc, ms", "best peer, ms"))]]
-    for contest in contests:
-        cells = [contest.name]
-        for kinds in table.CLASSES.values():
-            ours, theirs = contest.best(kinds, ours=True), contest.best(kinds, ours=False)
-            cells.append(_number(contest.ratio(kinds)))
-            cells.append(f"{1e3 * ours.median:.3g}" if ours else "-")
-            cells.append(f"{1e3 * theirs.median:.3g} {theirs.name}" if theirs else "-")
-        lines.append(cells)
+    for name, row in ratios.items():
+        lines.append([name])
+        for ratio in row.values():
+            best = f"{_number(ratio.best, '.3g')} {ratio.peer}".rstrip()
+            lines[-1] += [_number(ratio.value, ".2f"), _number(ratio.ours, ".3g"), best]
     return _table(lines)
 
 
@@ -70,8 +77,8 @@ def rows(contest: Contest) -> Iterator[str]:
     return _table(lines)
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else f"{value:{form}}"
 
 
 def _table(lines: Sequence[Cells]) -> Iterator[str]:
@@ -79,15 +86,29 @@ def _table(lines: Sequence[Cells]) -> Iterator[str]:
     yield from ("| " + " | ".join(line) + " |" for line in (header, ["---"] * len(header), *rest))
 
 
+def accept(path: Path, conditions: str, contests: Mapping[str, Sequence[Contest]], kept: Path = accepted.FILE) -> None:
+    """Keep the ratios of contests, by the title of their run, and write the tables of a page."""
+    runs = accepted.read(kept) if kept.exists() else []
+    runs += [accepted.measured(path.stem, title, conditions, found) for title, found in contests.items()]
+    accepted.write(runs, kept)
+    rewrite(path, runs, contests)
+
+
+def rewrite(path: Path, runs: Iterable[accepted.Run], contests: Mapping[str, Sequence[Contest]]) -> None:
+    """Write the tables of a page from the runs that are its own, and from new contests."""
+    ratios = accepted.latest(run for run in runs if run.page == path.stem)
+    path.write_text(page(path.read_text(encoding="utf-8"), ratios, contests), encoding="utf-8")
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Write the tables into the page."""
-    parser = argparse.ArgumentParser(prog="markdown", description="Write tables of kept contests at the end of a page.")
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="markdown", description="Accept kept contests as the figures of a page.")
     parser.add_argument("page", type=Path)
     parser.add_argument("runs", nargs="+", metavar="TITLE=FILE", help="as compare --keep wrote it")
+    parser.add_argument("--conditions", required=True, help="the machine, versions, and what ran beside")
     chosen = parser.parse_args(arguments)
     named = (run.split("=", maxsplit=1) for run in chosen.runs)
-    runs = {title: results.read(Path(path)) for title, path in named}
-    chosen.page.write_text(page(chosen.page.read_text(encoding="utf-8"), runs), encoding="utf-8")
+    accept(chosen.page, chosen.conditions, {title: results.read(Path(path)) for title, path in named})
 
 
 if __name__ == "__main__":

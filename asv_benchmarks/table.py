@@ -1,7 +1,8 @@
 """Tables of contests, and what they come to."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import geometric_mean
+from typing import NamedTuple
 
 from asv_benchmarks.benchmarks.ways import KINDS
 from asv_benchmarks.contest import Contest, Entry
@@ -16,6 +17,19 @@ MEANING = {
     "captured": "eager, or captured once as a graph of ops; for hofunc, a plan",
     "compiled": "any, torch.compile, jitted JAX and compiled plans among them",
 }
+
+
+class Ratio(NamedTuple):
+    """The time of the best peer over the best of hofunc's ways in a class, both in milliseconds, and who it is."""
+
+    value: float | None
+    ours: float | None
+    best: float | None
+    peer: str
+
+
+Ratios = Mapping[str, Mapping[str, Ratio]]  # of workloads, by class
+
 REDUCTIONS: dict[str, Callable[[Sequence[float]], float]] = {"geometric mean": geometric_mean, "minimum": min}
 
 
@@ -45,23 +59,35 @@ def summary(contests: Sequence[Contest]) -> Iterator[str]:
     yield "\nTime of the best peer over the best of hofunc in the same class: above 1, hofunc is faster. Best of all"
     yield from (f"  {name}: {MEANING[name]}" for name in CLASSES)
     yield f"\n{'':50}" + "".join(f"{name:>12}" for name in CLASSES)
-    for contest in contests:
-        yield f"{contest.name:50}" + _cells(contest.ratio(kinds) for kinds in CLASSES.values())
-    for family, members in families(contests).items():
+    workloads = ratios(contests)
+    for workload, row in workloads.items():
+        yield f"{workload:50}" + _cells(ratio.value for ratio in row.values())
+    for family, members in families(workloads).items():
         for title in REDUCTIONS:
-            yield f"{f'{title}, {family}':50}" + _cells(reduced(members, title, kinds) for kinds in CLASSES.values())
+            yield f"{f'{title}, {family}':50}" + _cells(reduced(members, title, kind) for kind in CLASSES)
 
 
-def families(contests: Sequence[Contest]) -> dict[str, list[Contest]]:
-    """Return the contests of every family of workloads, and in the end of all."""
-    letters = dict.fromkeys(contest.name[0] for contest in contests)
-    members = {letter: [contest for contest in contests if contest.name[0] == letter] for letter in letters}
-    return {**members, "all": list(contests)}
+def ratios(contests: Sequence[Contest]) -> dict[str, dict[str, Ratio]]:
+    """Return what every contest comes to, class by class."""
+    return {each.name: {kind: _ratio(each, kinds) for kind, kinds in CLASSES.items()} for each in contests}
 
 
-def reduced(contests: Sequence[Contest], title: str, kinds: Sequence[str]) -> float | None:
-    """Return the mean or minimum of the ratios that there are."""
-    known = [ratio for ratio in (contest.ratio(kinds) for contest in contests) if ratio is not None]
+def _ratio(contest: Contest, kinds: Sequence[str]) -> Ratio:
+    ours, best = contest.best(kinds, ours=True), contest.best(kinds, ours=False)
+    first, second = (1e3 * entry.median if entry else None for entry in (ours, best))
+    return Ratio(contest.ratio(kinds), first, second, best.name if best else "")
+
+
+def families(workloads: Ratios) -> dict[str, Ratios]:
+    """Return the workloads of every family, and in the end all."""
+    letters = dict.fromkeys(name[0] for name in workloads)
+    members = {letter: {name: workloads[name] for name in workloads if name[0] == letter} for letter in letters}
+    return {**members, "all": workloads}
+
+
+def reduced(workloads: Ratios, title: str, kind: str) -> float | None:
+    """Return the mean or minimum of the ratios that there are in a class."""
+    known = [ratio for row in workloads.values() if (ratio := row[kind].value) is not None]
     return REDUCTIONS[title](known) if known else None
 
 

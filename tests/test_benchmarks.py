@@ -15,7 +15,7 @@ from torch.func import grad, jacfwd, jacrev, vmap
 from torch.utils._pytree import tree_leaves
 
 import hofunc
-from asv_benchmarks import baseline, compare, contest, estimates, markdown, memory, results, table
+from asv_benchmarks import accepted, baseline, compare, contest, estimates, markdown, memory, results, table
 from asv_benchmarks.benchmarks import columns, contracted, contractions, derivatives, jets, sparse, symmetric
 from asv_benchmarks.benchmarks.captured import captured
 from asv_benchmarks.benchmarks.contractions import Contraction
@@ -48,6 +48,8 @@ from asv_benchmarks.benchmarks.workloads import (
 pytestmark = [
     pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning"),
 ]
+
+DOCS = Path(__file__).parents[1] / "docs"
 
 SMALL = [
     thesis_rows(2, 3),
@@ -313,10 +315,11 @@ def held(name: str, hofunc: float, peer: float, slow: str = "") -> contest.Conte
 
 def test_means_and_minima_are_taken_by_family() -> None:
     contests = [held("T 1", 1.0, 2.0), held("T 2", 1.0, 8.0), held("P 1", 1.0, 0.5)]
-    assert list(table.families(contests)) == ["T", "P", "all"]
-    assert table.reduced(contests, "minimum", ("eager",)) == 0.5
-    assert table.reduced(contests[:2], "geometric mean", ("eager",)) == pytest.approx(4)
-    assert table.reduced(contests, "minimum", ("compiled",)) is None
+    families = table.families(table.ratios(contests))
+    assert list(families) == ["T", "P", "all"]
+    assert table.reduced(families["all"], "minimum", "eager") == 0.5
+    assert table.reduced(families["T"], "geometric mean", "eager") == pytest.approx(4)
+    assert table.reduced(families["all"], "minimum", "compiled") is None
 
 
 def test_a_class_of_which_nobody_took_part_has_no_ratio() -> None:
@@ -324,19 +327,43 @@ def test_a_class_of_which_nobody_took_part_has_no_ratio() -> None:
     assert held("L 1", 1.0, 2.0).ratio(table.CLASSES["captured"]) is None
 
 
-def test_kept_contests_become_a_page(tmp_path: Path) -> None:
-    kept, page = tmp_path / "results" / "one.jsonl", tmp_path / "page.md"
+def test_kept_contests_are_read_as_they_were(tmp_path: Path) -> None:
+    kept = tmp_path / "results" / "one.jsonl"
     for contest_ in (held("T 1", 1.0, 3.0), held("P 1", 1.0, 0.5), held("T 1", 1.0, 2.0, slow="over 1 s")):
         results.add(kept, contest_)
     assert results.read(kept) == [held("T 1", 1.0, 2.0, slow="over 1 s"), held("P 1", 1.0, 0.5)]
+
+
+def test_accepted_contests_become_a_page_and_a_run(tmp_path: Path) -> None:
+    page, kept = tmp_path / "page.md", tmp_path / "accepted.json"
     page.write_text("# Words\n")
-    for _ in range(2):
-        markdown.main([str(page), f"One thread={kept}"])
+    first = [held("T 1", 1.0, 3.0, slow="over 1 s"), held("P 1", 1.0, 0.5)]
+    markdown.accept(page, "alone", {"One thread": first, "Two threads": first}, kept)
+    markdown.accept(page, "alone", {"One thread": [held("T 1", 1.0, 2.0)]}, kept)
     text = page.read_text()
     assert text.startswith("# Words\n")
     assert text.count("## One thread\n") == 1
+    assert text.count("### T 1: One thread\n") == text.count("### P 1: One thread\n") == 1
     assert "| T | 1 | 2.00 | 2.00 |" in text
-    assert "| naive |  |  | skipped: over 1 s |  |" in text
+    assert "| P | 1 | 0.50 | 0.50 |" in text
+    assert text.count("| naive |  |  | skipped: over 1 s |  |") == 1  # on two threads, which were not measured again
+    runs = accepted.read(kept)
+    assert [(run.title, len(run.workloads), run.conditions) for run in runs] == [
+        ("One thread", 2, "alone"),
+        ("Two threads", 2, "alone"),
+        ("One thread", 1, "alone"),
+    ]
+    accepted.write(runs, kept)
+    assert accepted.read(kept) == runs
+
+
+def test_the_pages_have_the_ratios_that_are_accepted() -> None:
+    runs = accepted.read()
+    for name in {run.page for run in runs}:
+        (page,) = DOCS.rglob(f"{name}.md")
+        text = page.read_text()
+        for title, ratios in accepted.latest(run for run in runs if run.page == name).items():
+            assert "\n".join(["", f"## {title}", "", *markdown.overview(ratios), ""]) in text
 
 
 def test_who_takes_too_long_or_fails_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:

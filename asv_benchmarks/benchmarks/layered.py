@@ -19,7 +19,7 @@ HEADS = 2
 class WrittenOut(nn.Module):
     """What a layer norm over the last axis computes, of elementary ops.
 
-    Nested torch.func is wrong in second derivatives by its weight (docs/torch-errors.md).
+    Nested torch.func is wrong in second derivatives by its weight (docs/explanations/torch-errors.md).
     """
 
     def __init__(self, fused: nn.LayerNorm):

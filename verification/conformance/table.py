@@ -1,11 +1,13 @@
-"""The page docs/conformance.md, from what was found: ``python -m verification.conformance.table``."""
+"""The page docs/reference/conformance.md, from what was found: ``python -m verification.conformance.table``."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from verification import scores
 from verification.conformance.entries import name_of, usable_entries
 from verification.conformance.examine import SECONDS, Examined, Finding
 from verification.conformance.expected import CONVENTIONS, EXPECTED, EXPECTED_COMPLEX
@@ -13,7 +15,7 @@ from verification.conformance.lines import ORDERS
 from verification.conformance.results import COMPLEX_FOLDER, load
 from verification.conformance.verdicts import FAILURES, RIGHT, UNJUDGED
 
-PAGE = Path(__file__).parents[2] / "docs" / "conformance.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "conformance.md"
 COMPLEX_PAGE = PAGE.with_name("conformance-complex.md")
 ORACLES = ("reverse", "forward", "differences")
 NOT_USABLE = "-"
@@ -93,7 +95,7 @@ def complex_page(found: dict[str, Examined], names: Sequence[str]) -> str:
     orders, entries = ORDERS[:2], [found[name] for name in names]
     rows = ([f"`{entry.name}`", *(cell(entry, order) for order in orders)] for entry in entries)
     return COMPLEX_TEXT.format(
-        samples=sum(len({finding.sample for finding in entry.findings}) for entry in entries),
+        samples=samples(entries),
         totals="\n".join(_totals(entries, orders)),
         failures="\n".join(_failures(entries, orders, EXPECTED_COMPLEX)),
         entries="\n".join(_table(["entry", *(f"order {order}" for order in orders)], rows)),
@@ -139,17 +141,33 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
     return (f"| {' | '.join(line)} |" for line in lines)
 
 
+def tally(entries: Sequence[Examined], order: int) -> dict[str, int]:
+    """Count the usable entries by what the table says of them at an order."""
+    cells = [cell(entry, order) for entry in entries]
+    return {verdict: sum(text.startswith(verdict) for text in cells) for verdict in (RIGHT, *FAILURES)}
+
+
+def samples(entries: Sequence[Examined]) -> int:
+    """Return how many samples were examined."""
+    return sum(len({finding.sample for finding in entry.findings}) for entry in entries)
+
+
+def score(found: dict[str, Examined], names: Sequence[str], orders: Sequence[int] = ORDERS) -> dict[str, Any]:
+    """Return what is kept of a page in `verification.scores`."""
+    entries = [found[name] for name in names]
+    return {"samples": samples(entries), "orders": {str(order): tally(entries, order) for order in orders}}
+
+
 def _totals(entries: Sequence[Examined], orders: Sequence[int] = ORDERS) -> Iterator[str]:
-    cells = {order: [cell(entry, order) for entry in entries] for order in orders}
-    usable = {order: [text for text in cells[order] if text != NOT_USABLE] for order in orders}
+    tallies = [tally(entries, order) for order in orders]
+    usable = [sum(counts.values()) for counts in tallies]
 
     def row(verdict: str) -> Iterator[str]:
         yield f"entries {verdict}"
-        for order in orders:
-            count = sum(text.startswith(verdict) for text in usable[order])
-            yield f"{count} ({100 * count / max(1, len(usable[order])):.1f} %)"
+        for counts, total in zip(tallies, usable, strict=True):
+            yield f"{counts[verdict]} ({100 * counts[verdict] / max(1, total):.1f} %)"
 
-    rows = [["usable entries", *(str(len(usable[order])) for order in orders)], *map(row, (RIGHT, *FAILURES))]
+    rows = [["usable entries", *map(str, usable)], *map(row, (RIGHT, *FAILURES))]
     return _table(["", *(f"order {order}" for order in orders)], rows)
 
 
@@ -157,12 +175,11 @@ def _fallback(entries: Sequence[Examined]) -> str:
     usable = [entry for entry in entries if entry.findings]
     count = sum(bool(entry.fallback) for entry in usable)
     share = f"{count} ({100 * count / max(1, len(usable)):.1f} %)"
-    samples = sum(len({finding.sample for finding in entry.findings}) for entry in entries)
     skipped = sum((Counter(entry.skipped) for entry in entries), Counter())
     left_out = "; ".join(f"{number} {reason}" for reason, number in sorted(skipped.items())) or "none"
     return (
         f"Of {len(entries)} entries, {len(usable)} have samples that can be differentiated; {share} use the fallback.\n"
-        f"Samples examined: {samples}. Left out: {left_out}."
+        f"Samples examined: {samples(entries)}. Left out: {left_out}."
     )
 
 
@@ -224,7 +241,7 @@ def _decided(entry: Examined) -> str:
 
 
 def main() -> None:
-    """Write the pages.
+    """Write the pages, and keep their totals.
 
     Raises:
         SystemExit: An entry has not been examined yet.
@@ -236,6 +253,8 @@ def main() -> None:
             raise SystemExit(f"not examined yet: {', '.join(missing)}. Run `make conformance`.")
     PAGE.write_text(page(*real), encoding="utf-8")
     COMPLEX_PAGE.write_text(complex_page(*complex_ones), encoding="utf-8")
+    scores.keep("conformance", score(*real))
+    scores.keep("conformance, complex numbers", score(*complex_ones, ORDERS[:2]))
 
 
 if __name__ == "__main__":

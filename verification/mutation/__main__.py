@@ -13,7 +13,7 @@ from verification.mutation.counting import differs
 from verification.mutation.explained import read, stale
 from verification.mutation.mutant import Mutant, sample
 from verification.mutation.operators import find, make
-from verification.mutation.report import survivors, table, unexplained
+from verification.mutation.report import counted, keep, survivors, table, unexplained
 from verification.mutation.session import Session
 from verification.mutation.trial import Outcome, copy_checkout, try_mutant, try_original
 
@@ -72,7 +72,7 @@ def copy_for(process: int) -> Path:
 
 
 def main() -> int:
-    """Run what was not run yet, print the report, and return 1 for stale explanations."""
+    """Run what was not run yet, print the report, keep the score, and return 1 for stale explanations."""
     options = arguments()
     mutants = chosen(options)
     session, explanations = Session(FOLDER / "session.sqlite"), read()
@@ -91,6 +91,8 @@ def main() -> int:
     killed = [mutant for mutant in mutants if verdicts.get(mutant.key, "survived") != "survived"]
     outdated = stale(explanations, ROOT, killed)
     print(survivors(unexplained(mutants, verdicts, explanations)), table(mutants, verdicts, explanations), sep="\n\n")
+    if {*options.packages} == {*PACKAGES}:
+        keep(counted(mutants, verdicts, explanations), options.seed)
     for entry in outdated:
         print(f"stale explanation, remove it: {entry}")
     return bool(outdated)
