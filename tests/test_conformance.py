@@ -16,7 +16,7 @@ from verification.conformance.sample import Sample
 from verification.conformance.verdicts import RIGHT, UNJUDGED, WRONG, Evidence, judge
 from verification.oracles import nested_reverse
 
-PAGE = Path(__file__).parent.parent / "docs" / "conformance.md"
+PAGE = Path(__file__).parent.parent / "docs" / "reference" / "conformance.md"
 CELL = re.compile(r"right \d+|(refused|too slow|broken) \d+ of \d+|-")
 NAN = math.nan
 

@@ -7,7 +7,7 @@ import pytest
 import torch._dynamo  # noqa: F401 - what runs in this process import first they take out again; it is imported once
 
 ROOT = Path(__file__).parent.parent
-BLOCKS = re.findall(r"^```text\n(.*?)^```$", (ROOT / "docs/testing.md").read_text(encoding="utf-8"), re.S | re.M)
+BLOCKS = re.findall(r"^```text\n(.*?)^```$", (ROOT / "docs/how-to/testing.md").read_text(encoding="utf-8"), re.S | re.M)
 (EXAMPLE,) = [block for block in BLOCKS if "def test_" in block]
 IN_PROCESS = ("-p", "hofunc_pytest", "-p", "no:cacheprovider")
 

@@ -15,24 +15,28 @@ LAYERS = [
     {"releases", "options"},
     {"internals"},
     {"internals_compiler"},
-    {"trees"},
+    {"trees", "progress"},
     {"graph", "algebra"},
     {"rules", "views"},
     {"ops", "scatter"},
     {"sparse", "structured"},
-    {"derivative", "complex_tensors", "taps"},
+    {"derivative", "complex_tensors", "taps", "words"},
     {"plan"},
     {"run", "pattern"},
     {"stream"},
     {"arguments"},
-    {"signature", "explain", "strict", "sampling", "keypaths", "travel", "forms"},
+    {"signature", "outline", "strict", "sampling", "keypaths", "travel", "forms"},
+    {"explain", "draw"},
+    {"notebook"},
     {"callable_plan", "chosen", "blockwise"},
     {"freeze", "dynamo"},
     {"transform"},
     {"transforms"},
     {"contracted", "hooks"},
     {"operators", "testing", "jit"},
+    {"selfcheck"},
     {"__init__"},
+    {"__main__"},
 ]
 
 
@@ -110,6 +114,6 @@ def test_verification_does_not_use_the_tests() -> None:
 
 def test_tests_mirror_the_packages() -> None:
     """A test file of a package's folder is named after a file of the package."""
-    for package in ("algebra", "graph", "plan", "run", "structured", "testing"):
+    for package in ("algebra", "draw", "graph", "plan", "run", "structured", "testing"):
         for path in (ROOT / "tests" / package).glob("test_*.py"):
             assert (ROOT / "hofunc" / package / path.name.removeprefix("test_")).exists(), path

@@ -196,7 +196,7 @@ def table(panel: Panel) -> str:
 def main() -> None:
     """Time, draw and write the numbers down."""
     parser = argparse.ArgumentParser(description="Redraw the figures of chapter 8 of the thesis of THOAD.")
-    parser.add_argument("--folder", type=Path, default=Path("docs/thesis"), help="folder to write into")
+    parser.add_argument("--folder", type=Path, default=Path("docs/explanations/thesis"), help="folder to write into")
     folder = parser.parse_args().folder
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)

@@ -134,7 +134,7 @@ def test_gradients_by_autograd_inside_f(name: str, order: int, device: torch.dev
 
 
 def test_gradients_of_a_normalised_layer(device: torch.device) -> None:
-    """Of torch, the third derivative of layer_norm is wrong (docs/torch-errors.md), so it is written out."""
+    """It is written out, as torch's third derivative of layer_norm is wrong (docs/explanations/torch-errors.md)."""
 
     def written_out(x: Tensor) -> Tensor:
         centred = x - x.mean(-1, keepdim=True)

@@ -1,7 +1,7 @@
 """Linear ops are consistent with themselves: the Jacobian, applied to what the op takes, is what it returns.
 
 So it is for what is only homogeneous, as norms and largest elements are (Euler). That is a witness which needs no other
-derivatives; torch's own are wrong of some (docs/torch-errors.md).
+derivatives; torch's own are wrong of some (docs/explanations/torch-errors.md).
 """
 
 from collections.abc import Callable, Iterator

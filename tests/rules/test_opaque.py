@@ -104,7 +104,7 @@ def test_what_torch_takes_for_a_constant_is_refused(device: torch.device) -> Non
     ) as caught:
         hofunc.jacobian(torch.histc)(rand(device, 3))
     assert str(caught.value).endswith(
-        "Detach its input if it is to be a constant, or add a rule (docs/adding-an-op.md)."
+        "Detach its input if it is to be a constant, or add a rule (docs/how-to/adding-an-op.md)."
     )
 
 
@@ -123,7 +123,7 @@ def test_the_warning_comes_once_and_names_the_line_of_the_call(device: torch.dev
     def slope_and_curvature(x: Tensor) -> tuple[Tensor, Tensor]:
         return hofunc.jacobian(f)(x), hofunc.hessian(f)(x)
 
-    with pytest.warns(hofunc.FallbackWarning, match=r"cumprod.*See docs/adding-an-op\.md") as caught:
+    with pytest.warns(hofunc.FallbackWarning, match=r"cumprod.*See docs/how-to/adding-an-op\.md") as caught:
         slope_and_curvature(rand(device, 3))
     (warning,) = caught
     assert warning.filename == __file__
@@ -142,7 +142,7 @@ def test_what_torch_cannot_differentiate_twice_is_refused(device: torch.device) 
     assert "no rule for aten.segment_reduce.default: got a failure of torch at order 2" in message
     assert "_segment_reduce_backward" in message
     assert "expected an op that torch can differentiate that often (called at test_opaque.py:" in message
-    assert message.endswith("Write f with other ops, or add a rule (docs/adding-an-op.md).")
+    assert message.endswith("Write f with other ops, or add a rule (docs/how-to/adding-an-op.md).")
     assert isinstance(caught.value.__cause__, RuntimeError)
 
 
@@ -154,7 +154,7 @@ def test_a_derivative_that_torch_leaves_undefined_is_refused(device: torch.devic
     message = str(caught.value)
     assert "no rule for aten._linalg_det.default: got nan from torch's own derivative of order 3" in message
     assert "expected a derivative of torch that is defined at these inputs (called at test_opaque.py:" in message
-    assert message.endswith("Write f with other ops, or add a rule (docs/adding-an-op.md).")
+    assert message.endswith("Write f with other ops, or add a rule (docs/how-to/adding-an-op.md).")
 
 
 def test_what_is_not_a_number_to_begin_with_stays_so(device: torch.device) -> None:

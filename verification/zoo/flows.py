@@ -106,7 +106,7 @@ def real_nvp() -> Case:
     return _normflow(AffineCouplingBlock(MLP([1, 4, 2], init_zeros=False)), Permute(2))
 
 
-_BUFFERS = "it writes to buffers of its module at every call, in evaluation too (docs/buffers.md)"
+_BUFFERS = "it writes to buffers of its module at every call, in evaluation too (docs/how-to/buffers.md)"
 
 
 @normflows.entry(refused=Refusal("MutationError", "f is not pure", _BUFFERS))

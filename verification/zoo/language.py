@@ -1,8 +1,8 @@
 """Models of transformers, tiny, with random weights and their default attention.
 
-Torch cannot differentiate that attention twice, and differentiates layer_norm wrongly (docs/torch-errors.md). So the
-oracles differentiate the same models with eager attention and the norm written out; but not ViT, whose eager attention
-is rounded to single precision.
+Torch cannot differentiate that attention twice, and differentiates layer_norm wrongly (see
+docs/explanations/torch-errors.md). So the oracles differentiate the same models with eager attention and the norm
+written out; but not ViT, whose eager attention is rounded to single precision.
 """
 
 from collections.abc import Callable

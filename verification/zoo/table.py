@@ -1,4 +1,4 @@
-"""The page docs/zoo.md, from what was found: ``python -m verification.zoo.table``."""
+"""The page docs/reference/zoo.md, from what was found: ``python -m verification.zoo.table``."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,7 +11,7 @@ from verification.zoo.judge import ORDERS, SECONDS, Verdict, is_as_said
 from verification.zoo.pace import Pace
 from verification.zoo.results import DIED, Found, load
 
-PAGE = Path(__file__).parents[2] / "docs" / "zoo.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "zoo.md"
 
 TEXT = """\
 # Zoo
