@@ -35,7 +35,11 @@ from hofunc.internals import (
     set_inplace_requires_grad_allowed,
 )
 
-_ALIAS, _CLONE = torch.ops.aten.alias.default, torch.ops.aten.clone.default
+_ALIAS, _CLONE, _VIEW = torch.ops.aten.alias.default, torch.ops.aten.clone.default, torch.ops.aten.view.default
+_RESOLVED = {
+    torch.Tensor.is_conj: torch.ops.aten.resolve_conj.default,
+    torch.Tensor.is_neg: torch.ops.aten.resolve_neg.default,
+}
 
 
 class Place(NamedTuple):
@@ -153,7 +157,7 @@ class _Call:
             asked = self._ask(given, structure)
         own = [leaf.as_proxy() for leaf in leaves.items if leaf.is_tensor()]
         aliases = [self._alias(leaf, place in asked.followed) for place, leaf in enumerate(leaves.items)]
-        body = self._traced(function, [_made(self._tx, (*asked.keywords,)), *aliases], aliases)
+        body = self._traced(function, [_made(self._tx, (*asked.keywords,)), *aliases])
         with _uncompiled():
             arguments = Tree([*map(_seen, aliases)], structure)
             captured = [_known(_example(proxy.node)) for proxy in body.captured]
@@ -171,8 +175,11 @@ class _Call:
         proxy = self._tx.output.create_proxy("call_function", _CLONE, (leaf.as_proxy(),), {})
         return wrap_fx_proxy(self._tx, proxy, example_value=_like(_example(leaf.as_proxy().node), is_followed))
 
-    def _traced(self, function: Any, arguments: list[Any], aliases: list[Any]) -> "_Body":
-        """Trace a function for some arguments, of which there are aliases."""
+    def _traced(self, function: Any, arguments: list[Any]) -> "_Body":
+        """Trace a function for some arguments.
+
+        Its graph takes every tensor among these, so that what the compiler reads of them, as by ``x.T``, is in it.
+        """
         try:
             with config.patch(specialize_float=True):  # a symbol for one would be known in this graph alone
                 found: Any = speculate_subgraph_with_auto_output_flattening(
@@ -182,6 +189,7 @@ class _Call:
                     {},
                     self._operator.name(),
                     source_target=self._operator,
+                    set_subgraph_inputs="automatic_with_forced_inputs",
                     enable_grad=True,
                     supports_input_mutation=False,
                 )
@@ -189,11 +197,12 @@ class _Call:
             _end_graph(error)
         output, graph, lifted, results, _ = found
         outer = {inner.node: proxy for proxy, inner in lifted.items()}
-        taken = [outer[node] for node in graph.nodes if node.op == "placeholder"]
-        given = [alias.as_proxy().node for alias in aliases if alias.is_tensor()]
-        captured = [proxy for proxy in taken if proxy.node not in given]
-        numbers = {node: number for number, node in enumerate([*given, *(proxy.node for proxy in captured)])}
-        order = [numbers[proxy.node] for proxy in taken]
+        taken = [node for node in graph.nodes if node.op == "placeholder"]
+        given = [node for node in taken if node not in outer]
+        others = [node for node in taken if node in outer]
+        numbers = {node: number for number, node in enumerate([*given, *others])}
+        order = [numbers[node] for node in taken]
+        captured = [outer[node] for node in others]
         module = GraphModule(self._tx.output.nn_modules, graph)
         with _uncompiled():
             return _Body(module, order, captured, _returned(output, [*map(id, results)]))
@@ -207,7 +216,7 @@ class _Call:
             for node in lowered.graph.graph.nodes:
                 if node.op == "placeholder":
                     each = next(given)
-                    known[node] = proxies[each] if isinstance(each, int) else self._held(each)
+                    known[node] = self._resolved(proxies[each]) if isinstance(each, int) else self._held(each)
                 elif node.op == "get_attr":
                     known[node] = self._held(getattr(lowered.graph, node.target))
                 elif node.op == "call_function":
@@ -222,11 +231,23 @@ class _Call:
     def _op(self, op: Any, args: Any, kwargs: Any) -> Any:
         return wrap_fx_proxy(self._tx, self._tx.output.create_proxy("call_function", op, args, kwargs))
 
+    def _resolved(self, proxy: Any) -> Any:
+        """Return a tensor of its own in the place of one that is a conjugate or negative view of another."""
+        value = _example(proxy.node)
+        for is_view, resolve in _RESOLVED.items():
+            if isinstance(value, torch.Tensor) and is_view(value):
+                proxy = self._op(resolve, (proxy,), {}).as_proxy()
+        return proxy
+
     def _held(self, tensor: torch.Tensor) -> Any:
-        """Return what stands for a tensor that the graph is to hold."""
+        """Return what stands for a tensor that the graph is to hold.
+
+        Of one without axes the compiler would guard the value, which has no name in the caller's code.
+        """
         output = self._tx.output
         name = f"hofunc_tensor_{len(output.nn_modules)}"
-        return output.register_attr_or_module(tensor, name, source=ConstantSource(name)).as_proxy()
+        held = output.register_attr_or_module(tensor.reshape(tensor.shape or 1), name, source=ConstantSource(name))
+        return held.as_proxy() if tensor.dim() else self._op(_VIEW, (held.as_proxy(), []), {}).as_proxy()
 
     @contextmanager
     def _without_autocast(self) -> Iterator[None]:

@@ -28,9 +28,11 @@ def _fresh() -> Iterator[None]:
     torch.compiler.reset()
 
 
-@pytest.mark.parametrize(
-    "name", ["made inside", "of grad", "several patterns", "pytrees", "both passed and captured", "under vmap"]
-)
+SOME = ["made inside", "of grad", "several patterns", "pytrees", "both passed and captured", "under vmap"]
+VIEWS = ["a view of what is passed", "views, nested", "a constant without axes", "conjugates"]
+
+
+@pytest.mark.parametrize("name", [*SOME, *VIEWS])
 def test_one_graph(name: str) -> None:
     call, args, kwargs = CASES[name]
     in_one_graph(call, *args, **kwargs)

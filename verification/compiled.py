@@ -116,6 +116,15 @@ CASES: dict[str, tuple[Callable[..., Any], tuple, dict]] = {
     "asks for a gradient": (hofunc.hessian(lambda x: (x**3).sum() if x.requires_grad else (x**2).sum()), (X,), {}),
     "complex": (hofunc.hessian(lambda z: (z * z.conj()).real.sum() ** 2), (torch.complex(X, X.sin()),), {}),
     "in place": (hofunc.hessian(lambda x: x.clone().mul_(x).sum() ** 2), (X,), {}),
+    "a view of what is passed": (hofunc.hessian(lambda x: (x.T @ x).sin().sum()), (X,), {}),
+    "views, nested": (lambda x: hofunc.hessian(lambda y: hofunc.laplacian(u)(y.T.mT.T).sum())(x.T), (X,), {}),
+    "a constant without axes": (hofunc.hessian(lambda x: (x**3 * x.new_tensor(2.0)).sum()), (X,), {}),
+    "whole constants without axes": (hofunc.hessian(lambda x: (x**3 * torch.tensor([2, 3])[1]).sum()), (X,), {}),
+    "conjugates": (
+        lambda z: hofunc.hessian(lambda z: (z * z.conj()).real.sum() ** 2)(z.H),
+        (torch.complex(X, X.sin()),),
+        {},
+    ),
     "a module": (hofunc.hessian(nn.Sequential(nn.Linear(3, 2), nn.Tanh()).double()), (X,), {}),
 }
 
