@@ -36,16 +36,36 @@ class StepCost(NamedTuple):
     seconds: float
 
 
+class Kept(NamedTuple):
+    """What a result in terms leaves to whoever reads it; nothing where results are dense.
+
+    Attributes:
+        terms: How many terms it has.
+        entries: How many entries those have that are a part of the dense tensor as they are.
+        placed: How many entries those have of which each is added to a place that indices tell.
+    """
+
+    terms: int = 0
+    entries: int = 0
+    placed: int = 0
+
+    def seconds(self, itemsize: int, rates: Rates) -> float:
+        """Return the estimated time that it takes to read it once."""
+        return self.terms * rates.term + self.entries * itemsize / rates.bytes + self.placed * rates.place
+
+
 class Cost(NamedTuple):
     """What a program costs.
 
     Attributes:
         steps: What each of its steps costs.
         peak_bytes: The most that is held at once of what the program allocates, its results included.
+        reading: Estimated time that it takes to read what it returns, if that is in terms.
     """
 
     steps: tuple[StepCost, ...]
     peak_bytes: int
+    reading: float = 0.0
 
     @property
     def flops(self) -> int:
@@ -61,6 +81,11 @@ class Cost(NamedTuple):
     def seconds(self) -> float:
         """Estimated time of all steps."""
         return sum(step.seconds for step in self.steps)
+
+    @property
+    def price(self) -> float:
+        """Estimated time of all steps and of reading what they return: what strategies are compared by."""
+        return self.seconds + self.reading
 
 
 def cost_of(program: Program, device: torch.device, trace: Trace | None = None) -> Cost:
