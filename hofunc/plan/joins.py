@@ -17,10 +17,10 @@ from hofunc.algebra.operators import Map, selection_of
 from hofunc.algebra.term import Factor, Term, visible
 from hofunc.graph.node import Mask
 from hofunc.plan.operators import masked_by
-from hofunc.plan.program import Builder, Register
+from hofunc.plan.program import Builder
 from hofunc.plan.selections import entries_of
 from hofunc.plan.values import go_by, places_read
-from hofunc.scatter import Position, added, places_of, ranges, size_of, values
+from hofunc.scatter import Position, added, laid_out, places_of, ranges, size_of
 from hofunc.views import Labelled, aligned, each, run_now
 
 SPARSE = 2  # how many times as many entries a dense tensor has as a sparse one at least; zero for any number
@@ -307,8 +307,9 @@ def coalesced(builder: Builder, terms: Sequence[Term]) -> Term | None:
         return terms[0]
     entry, rest = Label(len(distinct)), [x for x in visible(terms[0]) if x not in own[0] and x.size > 1]
     held = [builder.places(part) for part in inverse.split([len(part) for part in places])]
-    vectors = [_rows(builder, term, labels, rest) for term, labels in zip(terms, runs, strict=True)]
-    total = builder.emit(added, len(distinct), len(terms), *held, *vectors)
+    cores = [entries_of(builder, term).core for term in terms]
+    vectors = [laid_out(builder.emit, core, [*own, *rest]) for core, own in zip(cores, runs, strict=True)]
+    total = builder.emit(added, len(distinct), size_of(rest), tuple([x.coefficient for x in terms]), *held, *vectors)
     tensor = builder.emit(torch.reshape, total, tuple(label.size for label in (entry, *rest)))
     indices = torch.unravel_index(distinct, [label.size for label in targets])
     factors = [as_factor(builder, Known(label, (entry,), index)) for label, index in zip(targets, indices, strict=True)]
@@ -321,12 +322,6 @@ def _all_known(builder: Builder, term: Term) -> list[Known] | None:
     selections = [one for one in found if one is not None]
     is_apart = {label for one in selections for label in one.read}.isdisjoint(visible(term))
     return selections if len(selections) == len(found) and is_apart else None
-
-
-def _rows(builder: Builder, term: Term, runs: Sequence[Label], rest: Sequence[Label]) -> Register:
-    """Return the entries of a term, those along other labels than it runs over in rows."""
-    tensor = values(builder.emit, entries_of(builder, term), [*runs, *rest])
-    return builder.emit(torch.reshape, tensor, (size_of(runs), size_of(rest)))
 
 
 def _flat(found: Sequence[Known], runs: Sequence[Label], targets: Sequence[Label]) -> torch.Tensor:

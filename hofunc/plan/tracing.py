@@ -328,7 +328,7 @@ _SHAPES: dict[Callable, Callable[..., Sequence[int]]] = {
     views.concatenated: _concatenated,
     placing.scattered: lambda _places, size, *_: (size,),
     placing.gathered: lambda index, *_: tuple(index.shape),
-    scatter.added: lambda size, count, *tensors: (size, tensors[count].shape[1]),
+    scatter.added: lambda size, width, *_: (size, width),
     packing.collected: _collected,
     packing.scaled_rows: _scaled,
     operators.one_like: lambda _: (),
@@ -404,6 +404,6 @@ _SCRATCH: dict[Callable, Callable[[Sequence[Any], torch.Tensor], int]] = {
     torch.mm: lambda args, _: of_product(*args),
     packing.collected: lambda args, result: packing.scratch(args[0], result),
     placing.scattered: lambda args, result: bytes_of(result) + sum(t.numel() * t.element_size() for t in args[2:]),
-    scatter.added: lambda args, result: scatter.scratch(*args[1:]) + bytes_of(result),
+    scatter.added: lambda args, _: scatter.scratch(*args[2:]),
     placing.gathered: lambda args, _: sum(tensor.numel() * tensor.element_size() for tensor in args[1:]),
 }

@@ -6,12 +6,11 @@ from typing import Any
 
 import torch
 
+from hofunc.graph.followed import is_followed
 from hofunc.graph.identity import PLAIN
 from hofunc.graph.node import Call, Ref
 from hofunc.graph.quick import QUICK
-from hofunc.graph.standin import in_transform
-from hofunc.graph.tape import is_recording
-from hofunc.internals import DisableTorchFunctionSubclass, has_forward_level
+from hofunc.internals import DisableTorchFunctionSubclass
 from hofunc.plan.blueprint import Blueprint
 from hofunc.plan.chunks import Body, Chunks, joint_of
 from hofunc.plan.program import Program, Register, Step
@@ -51,7 +50,7 @@ def in_chunks(chunks: Chunks) -> Runner:
 
     def run(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         held = before(values)
-        lay = _laid_together if _is_followed(held) else _written
+        lay = _laid_together if is_followed(held) else _written
         taken: list[Any] = []
         with display(None, "hofunc: chunks")(len(chunks.sizes), "chunk") as show:
             for number, body in enumerate(chunks.bodies):
@@ -64,16 +63,6 @@ def in_chunks(chunks: Chunks) -> Runner:
         return after(taken)
 
     return run
-
-
-def _is_followed(tensors: Sequence[torch.Tensor]) -> bool:
-    """Tell whether autograd, a transform of torch.func or another recording follows what is done with tensors."""
-    return (
-        in_transform()
-        or has_forward_level()
-        or (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors))
-        or is_recording()
-    )
 
 
 def _laid_together(body: Body, parts: Iterator[list[torch.Tensor]]) -> list[torch.Tensor]:

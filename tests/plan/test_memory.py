@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 import hofunc
+from hofunc.graph.followed import is_followed
 from hofunc.graph.functions import as_op
 from hofunc.rules import define_elementwise
 from hofunc.rules.registry import RULES
-from hofunc.run.executor import _is_followed
 from tests.cases import rand
 from verification.memory import (
     FUNCTIONS,
@@ -116,17 +116,17 @@ def test_chunks_are_laid_together_where_something_follows_them() -> None:
 
 def test_what_follows_a_computation() -> None:
     x = rand(CPU, 3)
-    assert not _is_followed([x])
+    assert not is_followed([x])
     leaf = x.clone().requires_grad_()
-    assert _is_followed([x, leaf])
+    assert is_followed([x, leaf])
     with torch.no_grad():
-        assert not _is_followed([leaf])
+        assert not is_followed([leaf])
     with torch.autograd.forward_ad.dual_level():
-        assert _is_followed([x])
+        assert is_followed([x])
     seen = []
 
     def noted(x: Tensor) -> Tensor:
-        seen.append(_is_followed([x]))
+        seen.append(is_followed([x]))
         return x.sin()
 
     torch.func.vmap(noted)(x)
