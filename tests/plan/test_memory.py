@@ -201,3 +201,18 @@ def test_who_interrupts_planning_is_heard() -> None:
             hofunc.hessian(lambda x: _Squared.apply(x).exp().sum()).plan(rand(CPU, 4))
     finally:
         del RULES[as_op(_Squared)]
+
+
+def test_what_f_computed_is_given_up_where_it_is_not_needed_any_more() -> None:
+    """Of pairs at the peak: the result, one block of entries for each and one that is laid out, and their places."""
+    i, j = torch.triu_indices(64, 64, 1)
+    x = rand(CPU, 64, 3)
+
+    def f(x: Tensor) -> Tensor:
+        return (1 + (x[i] - x[j]).square().sum(-1)).log().sum()
+
+    call = hofunc.hessian(f)
+    result, blocks, places = 8 * (3 * 64) ** 2, 8 * 9 * len(i), 2 * 8 * len(i)
+    call(x)
+    with torch.no_grad():
+        assert taken(lambda: call(x)) <= 1.05 * (result + 2 * blocks + places)
