@@ -39,10 +39,11 @@ class _Read(NamedTuple):
 
 def _reads(axes: Axes) -> tuple[list[_Read], tuple[Label, ...]]:
     """List the views that turn a tensor with these axes into one dimension per distinct label."""
-    segments = [segment for axis in axes for segment in axis]
+    every = [segment for axis in axes for segment in axis]
+    segments = [segment for segment in every if segment.extent != 1]
     reads = []
-    if any(len(axis) != 1 for axis in axes):
-        split = tuple(segment.extent for segment in segments)
+    if len(segments) != len(axes) or any(len(axis) != 1 for axis in axes):
+        split = tuple([segment.extent for segment in segments])
         reads.append(_Read(torch.reshape, _shaped_like, (split,)))
     for dim in reversed(range(len(segments))):
         label, start, extent = segments[dim]
@@ -92,10 +93,12 @@ def aligned(emit: Emit, source: Labelled, labels: Sequence[Label]) -> Any:
     order = tuple(source.labels.index(label) for label in labels if label in source.labels)
     tensor = permuted(emit, source.tensor, order)
     first = next((place for place, label in enumerate(labels) if label in source.labels), len(labels))
-    for place in range(first, len(labels)):
-        if labels[place] not in source.labels:
-            tensor = emit(torch.unsqueeze, tensor, place - first)
-    return tensor
+    missing = [place - first for place in range(first, len(labels)) if labels[place] not in source.labels]
+    if not missing:
+        return tensor
+    if len(missing) == 1:
+        return emit(torch.unsqueeze, tensor, missing[0])
+    return emit(torch.reshape, tensor, tuple([x.size if x in source.labels else 1 for x in labels[first:]]))
 
 
 def permuted(emit: Emit, tensor: Any, order: tuple[int, ...]) -> Any:

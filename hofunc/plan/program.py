@@ -124,6 +124,8 @@ class Builder:
         Raises:
             TooManyStepsError: There is no leave for another step.
         """
+        if function is torch.reshape or function is torch.unsqueeze:
+            function, args = self._reshaped(function, *args)
         key = distinct((function, args))
         register = self._known.get(key)
         if register is None:
@@ -133,6 +135,17 @@ class Builder:
             self._steps.append(step)
             self.owners[register.index] = self.node
         return register
+
+    def _reshaped(self, function: Callable | Call, tensor: Register, how: Any) -> tuple[Callable | Call, tuple]:
+        """Return how to reshape what was reshaped before, by one step, unless that was a copy that others may take."""
+        before = self._producers.get(tensor)
+        if before is None or before.function is not torch.reshape:
+            return function, (tensor, how)
+        base, shape = before.args
+        turned = self._producers.get(base)
+        if turned is not None and turned.function in _TURNED:
+            return function, (tensor, how)
+        return torch.reshape, (base, how if function is torch.reshape else (*shape[:how], 1, *shape[how:]))
 
     def spend(self) -> None:
         """Count a step of planning.
@@ -351,6 +364,7 @@ def _depth_first(makers: Mapping[int, Step], outputs: Sequence[int]) -> list[Ste
 
 
 _VIEWS = (torch.permute, torch.reshape, torch.select, torch.narrow, torch.diagonal, torch.unsqueeze, torch.transpose)
+_TURNED = {torch.permute, torch.transpose, torch.diagonal, torch.narrow, torch.select, torch.Tensor.expand}
 _MAKERS = (
     torch.add,
     torch.bmm,

@@ -19,7 +19,7 @@ from hofunc.algebra.labels import Axes, Label
 from hofunc.algebra.operators import Delta, Map
 from hofunc.algebra.term import Factor, Term
 from hofunc.graph.node import Call, Mask
-from hofunc.plan.program import Builder, Register
+from hofunc.plan.program import Builder, Register, Step
 
 Worked = Callable[..., list[Term]]  # from a builder and terms, and what else it depends on
 
@@ -86,22 +86,31 @@ class _Draft(Builder):
 
     def recipe(self, sources: Sequence[Register], results: Sequence[Term], terms: tuple[Term | None, ...]) -> Recipe:
         """Return the recipe of the steps that were taken."""
-        targets = [step.target for step in self._steps]
+        steps, names = self._needed(results), {register.index: register for register in self._producers}
         places: dict[Register, _Place] = {register: _Place(place) for place, register in enumerate(sources)}
-        made = {target: _Place(len(sources) + number) for number, target in enumerate(targets)}
-        places |= {register: made[register.index] for register in self._producers}
+        places |= {names[step.target]: _Place(len(sources) + number) for number, step in enumerate(steps)}
 
         def placed(arg: Any) -> Any:
             return places.get(arg, arg) if isinstance(arg, Register) else arg
 
         return Recipe(
-            tuple((step.function, tuple(map(placed, step.args))) for step in self._steps),
+            tuple((step.function, tuple(map(placed, step.args))) for step in steps),
             tuple(
                 _Result(term.coefficient, tuple((placed(f.source), f.axes) for f in term.factors), term.out, term.slots)
                 for term in (interned(self, term) for term in results)
             ),
             terms,
         )
+
+    def _needed(self, results: Sequence[Term]) -> list[Step]:
+        """Return the steps that results need, in order."""
+        needed = {factor.source.index for term in results for factor in term.factors if type(factor.source) is Register}
+        kept: list[Step] = []
+        for step in reversed(self._steps):
+            if step.target in needed:
+                kept.append(step)
+                needed.update([arg.index for arg in step.args if type(arg) is Register])
+        return kept[::-1]
 
 
 def by_recipe(builder: Builder, work: Worked, terms: Sequence[Term], *beside: Hashable) -> list[Term]:
