@@ -241,6 +241,11 @@ def concatenated(dim: int, *tensors: torch.Tensor) -> torch.Tensor:
     return torch.cat(tensors, dim)
 
 
+def stacked(*tensors: torch.Tensor) -> torch.Tensor:
+    """Return tensors of one shape side by side along a new first axis."""
+    return torch.stack(tensors)
+
+
 def _added(emit: Emit, parts: Sequence[Part]) -> Any:
     """Write the largest part, and add the others to it."""
     first, *others = sorted(parts, key=lambda part: prod(x.size for x in set(labels_of(part.axes))), reverse=True)

@@ -17,7 +17,7 @@ from hofunc.graph.node import Call, Graph, Mask, Ref, Weights, call_of, fill, re
 from hofunc.graph.readings import Reading
 from hofunc.progress import TICK, ticking
 from hofunc.rules.lower import Lowered
-from hofunc.views import Labelled, concatenated, read
+from hofunc.views import Labelled, concatenated, read, stacked
 
 
 class Register:
@@ -369,6 +369,7 @@ _MAKERS = (
     torch.add,
     torch.bmm,
     concatenated,
+    stacked,
     torch.clone,
     torch.constant_pad_nd,
     torch.diag_embed,

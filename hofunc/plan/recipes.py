@@ -119,7 +119,7 @@ def by_recipe(builder: Builder, work: Worked, terms: Sequence[Term], *beside: Ha
         return work(builder, terms, *beside)
     numbers: dict[Register, int] = {}
     order = [[numbers.setdefault(factor.source, len(numbers)) for factor in term.factors] for term in terms]
-    axes = tuple([(term.coefficient, _axes(term)) for term in terms])
+    axes = tuple([(term.coefficient, axes_of(term)) for term in terms])
     key = (work, beside, axes, tuple([number for group in order for number in group]))
     recipe = builder.recipes.get(key)
     if recipe is None:
@@ -164,7 +164,7 @@ class _Composition:
 
 
 def _composition(builder: Builder, outer: Term, inners: Sequence[Term | None]) -> _Composition:
-    key = (_axes(outer), *[inner and _axes(inner) for inner in inners])
+    key = (axes_of(outer), *[inner and axes_of(inner) for inner in inners])
     found = builder.recipes.get(key)
     if found is None:
         builder.recipes[key] = found = _Composition(builder, outer, inners)
@@ -183,7 +183,7 @@ def joined(
         sources: What the factors of the other term name.
         *beside: What else it depends on.
     """
-    key = (joined, beside, _axes(term))
+    key = (joined, beside, axes_of(term))
     known = builder.recipes.get(key)
     if known is None:
         found = work(term._replace(coefficient=1))
@@ -211,8 +211,7 @@ def composed_and(
         return None
     coefficient, sources = _parts(outer, inners)
     count, factors, _, _ = found.term
-    is_applied = len(factors) > len(sources) or any(isinstance(source, _OPERATORS) for source in sources)
-    if is_applied:
+    if len(factors) > len(sources) or any(isinstance(source, _OPERATORS) for source in sources):
         term = found.of(outer, inners)
         return term and contract(builder, term)
     builder.spend()
@@ -228,13 +227,13 @@ def composed_and(
 
 def worked(builder: Builder, contract: Callable[[Builder, Term], Term], term: Term) -> Term:
     """Return the contraction of a term, by the recipe of its pattern, by a function that takes a step of planning."""
-    if not term.factors or any(isinstance(factor.source, _OPERATORS) for factor in term.factors):
+    if not term.factors or is_applied(term):
         return contract(builder, term)
     builder.spend()
-    recipe = builder.recipes.get((contract, _axes(term)))
+    recipe = builder.recipes.get((contract, axes_of(term)))
     if recipe is None:
         recipe = _recipe(builder, contract, interned(builder, term))
-        builder.recipes[contract, _axes(term)] = recipe._replace(terms=(term,))
+        builder.recipes[contract, axes_of(term)] = recipe._replace(terms=(term,))
     registers = [builder.tensor(factor.source, factor.axes) for factor in term.factors]
     (result,) = recipe.followed(builder, registers, term.coefficient)
     return result
@@ -242,7 +241,7 @@ def worked(builder: Builder, contract: Callable[[Builder, Term], Term], term: Te
 
 def _recipe(builder: Builder, contract: Callable[[Builder, Term], Term], term: Term) -> Recipe:
     """Return how a term is contracted that has the axes of its pattern."""
-    key = (contract, _axes(term))
+    key = (contract, axes_of(term))
     if key not in builder.recipes:
         builder.recipes[key] = _drafted(builder, contract, term)
     return builder.recipes[key]
@@ -269,7 +268,12 @@ def _parts(outer: Term, inners: Sequence[Term | None]) -> tuple[float, list[Any]
 _OPERATORS = (Delta, Map, Mask)  # which are applied, to what they are multiplied with
 
 
-def _axes(term: Term) -> tuple[Hashable, ...]:
+def is_applied(term: Term) -> bool:
+    """Tell whether a term has factors that are applied to what they are multiplied with."""
+    return any(isinstance(factor.source, _OPERATORS) for factor in term.factors)
+
+
+def axes_of(term: Term) -> tuple[Hashable, ...]:
     """Return what names the axes of a term, as long as there is a term that has them."""
     return (id(term.out), tuple(map(id, term.slots)), tuple([id(factor.axes) for factor in term.factors]))
 
