@@ -122,12 +122,17 @@ def spread(emit: Emit, source: Labelled, axes: Axes) -> Any:
     tensor = _with_diagonals(emit, tensor, labels)
     if len(labels) < len(segments):
         tensor = emit(torch.reshape, tensor, tuple(s.label.size if s.label else 1 for s in segments))
-    padding = [(s.start, s.extent - s.start - (s.label.size if s.label else 1)) for s in segments]
-    if any(amount for pair in padding for amount in pair):
-        tensor = emit(torch.constant_pad_nd, tensor, tuple(amount for pair in reversed(padding) for amount in pair))
+    padding = _padding(segments)
+    if any(padding):
+        tensor = emit(torch.constant_pad_nd, tensor, padding)
     if any(len(axis) != 1 for axis in axes):
         tensor = emit(torch.reshape, tensor, shape_of(axes))
     return tensor
+
+
+def _padding(segments: Sequence[Segment]) -> tuple[int, ...]:
+    """Return how many zeros come before and after what segments reach, of the last one first."""
+    return tuple([amount for s in reversed(segments) for amount in (s.start, s.extent - s.stop)])
 
 
 def _pinned(segment: Segment) -> Segment:
@@ -153,6 +158,11 @@ def _with_diagonals(emit: Emit, tensor: Any, labels: Sequence[Label]) -> Any:
 def add_within(emit: Emit, base: Any, axes: Axes, source: Labelled, coefficient: float) -> Any:
     """Add a labelled tensor to the part of a base tensor that axes describe, leaving the rest as it is."""
     reads, labels = _reads(axes)
+    if all(step.read is torch.narrow for step in reads) and {*labels} == {*source.labels}:
+        segments = [segment for axis in axes for segment in axis]
+        if reads and 2 * prod(s.stop - s.start for s in segments) >= prod(s.extent for s in segments):
+            part = emit(torch.constant_pad_nd, aligned(emit, source, labels), _padding(segments))
+            return plus(emit, base, part, coefficient)
 
     def descend(tensor: Any, depth: int) -> Any:
         if depth == len(reads):

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-
 from hofunc.algebra.labels import Axes, Axis, Label, Segment, full
 from hofunc.algebra.term import Term, relabelled
 from hofunc.plan.accumulate import accumulated, dense
@@ -158,3 +157,11 @@ def test_steps_of_a_sequence_come_together(device: torch.device) -> None:
     assert assert_adds_up(grid, draw, device, 1).count("concatenated") == 3
     assert_adds_up([read(0), read(8)], draw, device, 2)
     assert_adds_up([read(0), read(2), read(4), read(6), read(8)], draw, device, 1)
+
+
+def test_parts_that_lie_in_each_other_are_added_from_the_least_on(device: torch.device) -> None:
+    """So that no step reads or writes all of the largest for the sake of a small one."""
+    draw = RandomTerms(0)
+    labels = [Label(size) for size in (2, 4, 7, 9)]
+    terms = [Term(1, (draw.factor(axes(label)),), (), ((part(label, 0, 9),),)) for label in labels]
+    assert assert_adds_up(terms[::-1], draw, device, 1).count("add") == 3
