@@ -121,12 +121,21 @@ def _covered(builder: Builder, terms: Sequence[Term]) -> list[Term]:
         by_cover.setdefault(pattern(cover(term)), []).append(term)
     for parts in by_cover.values():
         if len(parts) > 1 and all(map(is_partial, parts)):
-            whole = hull(parts)
+            whole = _hull(builder, parts)
             if _size(whole) <= max(2 * sum(map(_size, parts)), SMALL * (len(parts) > FEW)):
                 result.append(_laid_into(builder, whole, parts))
                 continue
         result.extend(parts)
     return result
+
+
+def _hull(builder: Builder, parts: Sequence[Term]) -> Term:
+    """Return the pattern to lay parts into: of a sequence, one that serves for some more of its steps, if it is small.
+
+    So what follows from ever more steps has the axes of few patterns, each of which is worked out once.
+    """
+    rounded = hull(parts, rounded=builder.rounds)
+    return rounded if _size(rounded) <= SMALL else hull(parts)
 
 
 def _laid_into(builder: Builder, whole: Term, parts: Sequence[Term]) -> Term:

@@ -90,6 +90,7 @@ class Builder:
         patterns: The first term of each pattern.
         known: Indices whose values are known, see `hofunc.plan.values`.
         went_by: By node, the values that planning went by.
+        rounds: Whether small blocks may have more zeros than they need, as nothing infinite would multiply them.
     """
 
     def __init__(self, lowered: Lowered, dtype: torch.dtype, most_steps: float = inf, small: int = 0):
@@ -104,6 +105,7 @@ class Builder:
         self.patterns: dict[Hashable, Term] = {}
         self.known: dict[Hashable, Any] = {}
         self.went_by: dict[int, Reading] = {}
+        self.rounds = False
         self._held: dict[Hashable, list[tuple[torch.Tensor, Register]]] = {}
         self._most_steps, self._next_look, self._tick = most_steps, min(most_steps, TICK), ticking()
         self._steps: list[Step] = []
