@@ -23,7 +23,7 @@ from hofunc.plan.keys import Keys, depends_of
 from hofunc.plan.meetings import inners_met
 from hofunc.plan.packing import Variables, joined, opened, seed
 from hofunc.plan.program import Builder
-from hofunc.plan.recipes import interned
+from hofunc.plan.recipes import composed, interned
 
 
 class Group(NamedTuple):
@@ -163,6 +163,12 @@ class Polynomials:
         """
         inners = inners_met(self.builder, outer, inners)
         found = (contracted(self.builder, outer, chosen) for chosen in product(*inners))
+        return [term for term in found if term is not None]
+
+    def products(self, outer: Term, inners: Sequence[Sequence[Term | None]]) -> list[Term]:
+        """Put polynomials into the slots of a term as `composed` does, and contract nothing yet."""
+        inners = inners_met(self.builder, outer, inners)
+        found = (composed(self.builder, outer, chosen) for chosen in product(*inners))
         return [term for term in found if term is not None]
 
     def _joined(self, terms: Sequence[Term], parts: Sequence[Key]) -> list[Term]:

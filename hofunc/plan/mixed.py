@@ -23,6 +23,7 @@ from hofunc.plan.forward import Group, Polynomials, grouped_slots, halves, split
 from hofunc.plan.packing import Variables, joined, opened
 from hofunc.plan.program import Builder
 from hofunc.plan.recipes import composed
+from hofunc.plan.sums import summed
 
 
 def mixed(polynomials: Polynomials) -> Blocks:
@@ -112,7 +113,7 @@ def _multiply(
         if len(groups) > 1:
             for parts in splits(key, tuple([group.size for group in groups])):
                 inners = [polynomials.power(*group, part) for group, part in zip(groups, parts, strict=True)]
-                products[Split(parts, False)] += polynomials.composed(outer, inners)
+                products[Split(parts, False)] += polynomials.products(outer, inners)
             continue
         ((operand, size),) = groups
         for (first, rest), weight in halves(key, size):
@@ -132,12 +133,12 @@ def _multiplied(polynomials: Polynomials, others: Sequence[tuple[Term, list[Term
     if len(others) == 1:
         ((both, inner),) = others
         swapped = both._replace(slots=both.slots[::-1])
-        return polynomials.composed(swapped, [inner, one])
+        return polynomials.products(swapped, [inner, one])
     filled = [term for both, inner in others for term in polynomials.composed(both, [[None], inner])]
     return [
         term
         for half in accumulated(polynomials.builder, filled)
-        for term in polynomials.composed(half, [one, *[[None]] * (len(half.slots) - 1)])
+        for term in polynomials.products(half, [one, *[[None]] * (len(half.slots) - 1)])
     ]
 
 
@@ -158,12 +159,12 @@ def _assembled(builder: Builder, variables: Variables, products: dict[Split, lis
 
     At order two nothing needs packing: the derivative is the product and the same with its slots exchanged.
     """
-    summed = {split: accumulated(builder, terms) for split, terms in products.items()}
+    added = {split: summed(builder, terms) for split, terms in products.items()}
     if len(key) > 2:
-        packed = [joined(builder, variables, term, split.parts) for split, terms in summed.items() for term in terms]
+        packed = [joined(builder, variables, term, split.parts) for split, terms in added.items() for term in terms]
         return [opened(builder, variables, term, [key]) for term in accumulated(builder, packed)]
     result = []
-    for (parts, symmetric), terms in summed.items():
+    for (parts, symmetric), terms in added.items():
         orders = [(0, 1) if parts[0] <= parts[1] else (1, 0)]
         if key[0] == key[1]:
             orders += orders if symmetric else [(1, 0)]

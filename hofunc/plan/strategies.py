@@ -18,6 +18,7 @@ from hofunc.plan.recipes import interned
 from hofunc.plan.reverse import reverse
 from hofunc.plan.wanted import Contractions, Wanted
 from hofunc.rules.lower import Lowered
+from hofunc.rules.settle import are_finite
 
 STRATEGIES = ("reverse", "forward", "mixed")
 
@@ -52,6 +53,7 @@ def propagated(
     """
     small = 0 if keeps_indices else selections.SMALL
     builder = Builder(lowered, computing_dtype(lowered), most_steps, small)
+    builder.rounds = are_finite(lowered.graph, lowered.rules)
     directional = is_directional(wanted, strategy)
     local = {
         node: {key: [interned(builder, term) for term in terms] for key, terms in blocks.items()}

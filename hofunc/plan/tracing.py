@@ -326,6 +326,7 @@ _SHAPES: dict[Callable, Callable[..., Sequence[int]]] = {
     torch.index_select: lambda tensor, dim, index: (*tensor.shape[:dim], *index.shape, *tensor.shape[dim + 1 :]),
     torch.diag_embed: _embedded,
     views.concatenated: _concatenated,
+    views.stacked: lambda *tensors: (len(tensors), *tensors[0].shape),
     placing.scattered: lambda _places, size, *_: (size,),
     placing.gathered: lambda index, *_: tuple(index.shape),
     scatter.added: lambda size, width, *_: (size, width),
