@@ -159,21 +159,11 @@ def einsum(
         >>> hvp(torch.tensor([1.0, 2.0]), operands=(torch.tensor([1.0, -1.0]),))
         tensor([  6., -12.])
     """
-    limits = Limits(chunk_size, max_bytes)
     if estimate is None:
-        return Einsum("einsum", f, pattern, argnums, has_aux, strategy, limits, wrt)
-    if wrt is not None:
-        refuse("einsum", "wrt", "an estimate", "argnums", "Let f take what it is to be differentiated by.")
-    sampling = checked("einsum", estimate, directions, generator, with_error)
-    if has_aux:
-        refuse("einsum", "has_aux", "an estimate", "one of what f returns alone", "Return aux from another call of f.")
-    return Estimate(
-        "einsum",
-        pattern,
-        sampling,
-        lambda found, operands: _Sampled(found, operands, "einsum", f, found.text, argnums, False, strategy, limits),
-        argnums,
-    )
+        return Einsum("einsum", f, pattern, argnums, has_aux, strategy, Limits(chunk_size, max_bytes), wrt)
+    options = {"has_aux": has_aux, "strategy": strategy, "chunk_size": chunk_size, "max_bytes": max_bytes}
+    drawn = {"directions": directions, "generator": generator, "with_error": with_error}
+    return estimated("einsum", f, pattern, argnums, estimate, wrt=wrt, **options, **drawn)  # type: ignore[arg-type]
 
 
 class _Form(NamedTuple):
@@ -323,7 +313,12 @@ class Einsum(Transform):
         for number, tree in enumerate(operands):
             found, spec = tree_flatten(tree)
             given.append(Tree(tuple(found), tuple([inputs[each] for each in found]), spec, self._operand(number)))
-        return bound(pattern, Tree(tuple(range(len(outputs))), outputs, structure, "the output of f"), slots, given)
+        output = Tree(tuple(range(len(outputs))), outputs, structure, "the output of f")
+        self._check_shapes(pattern, output, slots, given)
+        return bound(pattern, output, slots, given)
+
+    def _check_shapes(self, pattern: Pattern, output: Tree, slots: Sequence[Tree], operands: Sequence[Tree]) -> None:
+        """Check what a pattern is for, where its errors are not to speak of a pattern."""
 
     def contractions(self, output: Any, *args: Any, **kwargs: Any) -> Contractions:
         """Return what is asked for, given what f returns to be differentiated at some arguments."""
@@ -355,7 +350,7 @@ class Einsum(Transform):
         return specs[0] if isinstance(entry, int | str) else tree_flatten(trees)[1]
 
 
-class _Sampled(Einsum):
+class SampledEinsum(Einsum):
     """A contraction of which some operands, after those of the caller, are samples that stand at several places."""
 
     def __init__(self, found: Sampled, before: int, *args: Any):
@@ -365,6 +360,39 @@ class _Sampled(Einsum):
     def _given(self, given: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
         ((*operands,),) = super()._given(given)
         return [[*operands[: self._before], *(operands[self._before + use] for use in self._uses)]]
+
+
+def estimated(
+    name: str,
+    f: Callable[..., Any],
+    pattern: Any,
+    argnums: Any,
+    estimate: Mapping[str, int],
+    *,
+    wrt: Any = None,
+    has_aux: bool = False,
+    strategy: str = "auto",
+    chunk_size: int | None = None,
+    max_bytes: int | None = None,
+    directions: str = "rademacher",
+    generator: torch.Generator | None = None,
+    with_error: bool = False,
+    kind: type[SampledEinsum] = SampledEinsum,
+) -> Estimate:
+    """Return an estimate by samples of some labels, given the name of a transform; for the options see `einsum`."""
+    if wrt is not None:
+        refuse(name, "wrt", "an estimate", "argnums", "Let f take what it is to be differentiated by.")
+    sampling = checked(name, estimate, directions, generator, with_error)
+    if has_aux:
+        refuse(name, "has_aux", "an estimate", "one of what f returns alone", "Return aux from another call of f.")
+    limits = Limits(chunk_size, max_bytes)
+    return Estimate(
+        name,
+        pattern,
+        sampling,
+        lambda found, operands: kind(found, operands, name, f, found.text, argnums, False, strategy, limits),
+        argnums,
+    )
 
 
 def _bounded(kept: dict[Any, Any]) -> None:

@@ -31,6 +31,7 @@ from hofunc.graph.tape import is_recording
 from hofunc.graph.uncompiled import uncompiled
 from hofunc.notebook import kept_as_html
 from hofunc.sampling import Estimate
+from hofunc.spelling import spelt
 from hofunc.transform import Transform
 
 MISSES = ("plan", "warn", "error")
@@ -56,6 +57,7 @@ def jit(transform: Callable[..., Any], **options: Unpack[_Options]) -> "Jitted":
 
 
 @uncompiled
+@spelt
 def jit(
     transform: Callable[..., Any],
     *,

@@ -214,10 +214,10 @@ class Estimate:
             slot, axis = found.axes[name]
             number = self._argnums if isinstance(self._argnums, int) else self._argnums[slot]
             like = args[number]
-            if not isinstance(like, torch.Tensor):
-                self._pattern.refuse(
-                    self._pattern.others[slot], type(like).__name__, "a tensor", "Differentiate by one tensor."
-                )
+            if not isinstance(like, torch.Tensor) or not like.dim():
+                got = f"a tensor of shape {()}" if isinstance(like, torch.Tensor) else type(like).__name__
+                remedy = "Differentiate by one tensor, of which an axis is sampled."
+                refuse(self._pattern.transform, f"args[{number}]", got, "a tensor with axes", remedy)
             sizes.append(like.shape[axis])
             vectors.append(_vectors(count, like.shape[axis], like, sampling))
         return vectors, sizes

@@ -165,10 +165,10 @@ def _replayed(recording: Recording, inputs: Sequence[torch.Tensor], hidden: Set[
 
 
 def _watching(tape: Tape, asked: list[bool]) -> Reads:
-    """Return what notes whether a function asks, and what the forward of a custom Function reads past the ops."""
+    """Return what notes whether a function asks, and what is read past the ops by it or by a custom Function."""
     if records_forwards():
         return Reads(tape.read, _noting(tape, asked), tape.replaced)
-    return Reads(attribute=_noting(tape, asked))
+    return Reads(tape.left, _noting(tape, asked))
 
 
 def _noting(tape: Tape, asked: list[bool]) -> Callable[[torch.Tensor, str], None]:

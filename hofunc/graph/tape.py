@@ -13,6 +13,7 @@ import torch
 from hofunc.graph.draws import Generators, is_random
 from hofunc.graph.effects import effects, is_view
 from hofunc.graph.identity import PLAIN, seen_as, storage_key, tensors_in
+from hofunc.graph.leaving import LEAVING, check_leaving
 from hofunc.graph.ledger import Ledger
 from hofunc.graph.node import Graph, Ref
 from hofunc.graph.parts import CONJUGATING
@@ -223,12 +224,24 @@ class Tape(UncompiledMode):
 
         Raises:
             BranchError: One depends on an input that stands for a batch, and so has no single values.
-            UntracedError: Or on any, and a forward that is recorded reads it.
+            UntracedError: Or on any, and a forward that is recorded reads it, or what leaves torch has a derivative.
         """
         self._settle()
         self._storages.refresh(tensors)
         check_unbatched(self.ledger, tensors, by)
         check_forward(is_lost=bool(self.ledger.nodes_of(tensors)), by=by)
+        check_leaving(self.ledger, tensors, by)
+
+    def left(self, tensors: Sequence[torch.Tensor], by: str) -> None:
+        """Note that the numbers in tensors are read past the ops, where none of them are to be compared later.
+
+        Raises:
+            UntracedError: What leaves torch has a derivative.
+        """
+        if by in LEAVING:
+            self._settle()
+            self._storages.refresh(tensors)
+            check_leaving(self.ledger, tensors, by)
 
     def replaced(self, tensor: torch.Tensor, _: torch.Tensor) -> None:
         """Note that a tensor is given the data of another.

@@ -9,13 +9,17 @@ from torch.compiler import is_dynamo_compiling
 from hofunc.arguments import check_argnums, check_function, refuse
 from hofunc.contracted import Einsum
 from hofunc.dynamo import compilable
+from hofunc.operators.named import check_vector
 from hofunc.operators.products import hvp
+from hofunc.pattern import Pattern, Tree
 from hofunc.plan.blueprint import Limits
+from hofunc.spelling import spelt
 
 Function = Callable[..., Any]
 Argnums = int | Sequence[int]
 
 
+@spelt
 def ggnvp(model: Function, loss: Function, argnums: Argnums = 0, *, has_aux: bool = False) -> Einsum:
     """Return a function that computes the generalised Gauss-Newton matrix of loss(model(...)) times a vector.
 
@@ -60,12 +64,25 @@ def ggnvp(model: Function, loss: Function, argnums: Argnums = 0, *, has_aux: boo
 def _parts(model: Function, loss: Function, argnums: Argnums, has_aux: bool) -> tuple[Any, Any, Any]:
     """Return the transforms for the output and its tangent, for H times one, and for an adjoint."""
     first, entry = (argnums, argnums) if isinstance(argnums, int) else (argnums[0], tuple(argnums))
-    forwards = _contraction(model, ("*o -> *o", "*o, *p, *p -> *o"), (first, (entry,)), has_aux)
-    return forwards, hvp(loss), _contraction(model, "*o, *p, *o -> *p", (entry,), has_aux)
+    forwards = _tangent(model, ("*o -> *o", "*o, *p, *p -> *o"), (first, (entry,)), has_aux)
+    return forwards, hvp(loss), _adjoint(model, "*o, *p, *o -> *p", (entry,), has_aux)
+
+
+class _Tangent(Einsum):
+    """The output of the model and its tangent along the vector."""
+
+    def _check_shapes(self, pattern: Pattern, output: Tree, slots: Sequence[Tree], operands: Sequence[Tree]) -> None:  # noqa: ARG002
+        for vector in operands:
+            check_vector("ggnvp", "vector", vector, slots[0])
 
 
 @compilable
-def _contraction(model: Function, pattern: Any, argnums: Any, has_aux: bool) -> Einsum:
+def _tangent(model: Function, pattern: Any, argnums: Any, has_aux: bool) -> Einsum:
+    return _Tangent("ggnvp", model, pattern, argnums, has_aux, "auto", Limits())
+
+
+@compilable
+def _adjoint(model: Function, pattern: Any, argnums: Any, has_aux: bool) -> Einsum:
     return Einsum("ggnvp", model, pattern, argnums, has_aux, "auto", Limits())
 
 

@@ -69,7 +69,7 @@ def test_vmap_and_gradients(given: Any) -> None:
     ("call", "got"),
     [
         (lambda p, x: hofunc.ggnvp(model, torch.sum)(p, x), "ggnvp: vector: got none"),
-        (lambda p, x: hofunc.ggnvp(model, torch.sum)(p, x, vector=x), r"ggnvp.*\n.*\n.*\n.*a pytree like args\[0\]"),
+        (lambda p, x: hofunc.ggnvp(model, torch.sum)(p, x, vector=x), r"ggnvp: vector: got .* a pytree like args\[0\]"),
         (lambda p, x: hofunc.ggnvp(model, torch.sum, 2)(p, x, vector=p), "ggnvp: argnums"),
         (lambda p, x: hofunc.ggnvp(model, 3), "f: got int"),  # type: ignore[arg-type]
         (lambda p, x: hofunc.ggnvp(lambda p, targets: p, torch.sum), "a parameter called targets"),
