@@ -26,7 +26,7 @@ from hofunc.plan.wanted import Contractions
 from hofunc.run.evaluate import Evaluation
 from hofunc.run.nest import Nest, nesting
 from hofunc.sampling import Estimate, Sampled, checked
-from hofunc.transform import Options, Transform, returned_with
+from hofunc.transform import Options, Transform
 from hofunc.trees import tree_flatten, tree_unflatten
 
 STRATEGIES = ("auto", *contraction.STRATEGIES)
@@ -110,8 +110,7 @@ def einsum(
             all of its leaves.
         argnums: The positional argument to differentiate by, or a tuple with one for every slot, of which each may be
             a tuple of several, which then are one pytree; for several patterns also a tuple or dict of these.
-        wrt: In place of argnums, the same of names of parameters of f or of what it taps, see `hofunc.hod`; not for
-            estimates.
+        wrt: In place of argnums, the same of names of parameters of f or of what it taps, see `hofunc.hod`.
         has_aux: As for `hofunc.hod`.
         strategy: ``"forward"`` propagates derivatives along the slots from the input to the output; ``"mixed"`` does so
             along all but one at a time, and takes the rest by one adjoint pass; ``"reverse"`` reads one slot off
@@ -225,8 +224,7 @@ class Einsum(Transform):
         size = len(args)
         numbers = [number for number in self._positions if isinstance(number, int)]
         places = sorted({number % size if -size <= number < size else number for number in numbers})
-        rest = {keyword: value for keyword, value in kwargs.items() if keyword not in self._keywords}
-        arguments = split(name, args, rest, (*places, *taps), changes, self._options.parameters)
+        arguments = split(name, args, self._passed(kwargs), (*places, *taps), changes, self._options.parameters)
         if any(arguments.are_complex):
             refuse(name, "an input to differentiate by", "a complex tensor", "real ones", "Pass its parts.")
         leaves, given = list(arguments.leaves), []
@@ -266,8 +264,7 @@ class Einsum(Transform):
 
     def _outputs(self, *args: Any, **kwargs: Any) -> tuple[Any, tuple[Any, Any]]:
         """Return what is differentiated of what f returns, and aux."""
-        kwargs = {keyword: value for keyword, value in kwargs.items() if keyword not in self._keywords}
-        output, (aux, returned) = super()._outputs(*args, **kwargs)
+        output, (aux, returned) = super()._outputs(*args, **self._passed(kwargs))
         if returned is not None:
             refuse(self._options.name, "an output of f", "a complex tensor", "real ones", "Return its parts.")
         return output, (aux, None)
@@ -332,7 +329,7 @@ class Einsum(Transform):
         self, tensors: Sequence[Any], recording: Recording, arguments: Arguments, evaluation: Evaluation
     ) -> Any:
         """Nest the results, given the tensors that f returned."""
-        _, (aux, _) = returned_with(tensors, recording)
+        _, (aux, _) = recording.returned_with(tensors)
         output, _ = tree_unflatten(recording.leaves, recording.spec)
         meaning = self._meaning(output, arguments)
         found, results, start = evaluation.contracted(meaning.wanted), [], 0
@@ -380,19 +377,16 @@ def estimated(
     kind: type[SampledEinsum] = SampledEinsum,
 ) -> Estimate:
     """Return an estimate by samples of some labels, given the name of a transform; for the options see `einsum`."""
-    if wrt is not None:
-        refuse(name, "wrt", "an estimate", "argnums", "Let f take what it is to be differentiated by.")
     sampling = checked(name, estimate, directions, generator, with_error)
     if has_aux:
         refuse(name, "has_aux", "an estimate", "one of what f returns alone", "Return aux from another call of f.")
-    limits = Limits(chunk_size, max_bytes)
-    return Estimate(
-        name,
-        pattern,
-        sampling,
-        lambda found, operands: kind(found, operands, name, f, found.text, argnums, False, strategy, limits),
-        argnums,
-    )
+    variables = argnums if wrt is None else _meant(name, f, wrt, argnums)[0]
+    rest = False, strategy, Limits(chunk_size, max_bytes), wrt
+
+    def exact(found: Sampled, operands: int) -> SampledEinsum:
+        return kind(found, operands, name, f, found.text, argnums, *rest)
+
+    return Estimate(name, pattern, sampling, exact, variables)
 
 
 def _bounded(kept: dict[Any, Any]) -> None:

@@ -28,7 +28,7 @@ from hofunc.graph.trail import NOTHING, Trail
 from hofunc.graph.world import without_autocast
 from hofunc.internals import TreeSpec, function_refused, has_forward_level, has_setup_context, tree_map
 from hofunc.options import records_forward, records_forwards
-from hofunc.trees import tree_flatten
+from hofunc.trees import tree_flatten, tree_unflatten
 
 Function = Callable[..., Any]
 Result = TypeVar("Result")
@@ -64,6 +64,12 @@ class Recording(NamedTuple):
     def outputs(self) -> list[torch.Tensor]:
         """The values of what the function returned."""
         return [self.values[number] for number in self.graph.outputs]
+
+    def returned_with(self, tensors: Sequence[Any]) -> Any:
+        """Return what the function returned, with the given tensors in place of its own."""
+        supply = iter(tensors)
+        leaves = [next(supply) if isinstance(leaf, torch.Tensor) else leaf for leaf in self.leaves]
+        return tree_unflatten(leaves, self.spec)
 
 
 def made_recordable(recorded: Callable[[bool], Result], *, follow: bool = False) -> Result:

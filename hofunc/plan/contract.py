@@ -10,6 +10,7 @@ from hofunc.algebra.operators import Delta, Map, Selection, selection_of, with_m
 from hofunc.algebra.term import Factor, Term, visible
 from hofunc.graph.node import Mask
 from hofunc.plan.joins import joined
+from hofunc.plan.lookups import product_at
 from hofunc.plan.operators import applied, masked, matrix, summable
 from hofunc.plan.paths import SHORT_VECTOR, SMALL_PRODUCT, Path, best_path
 from hofunc.plan.program import Builder, Register
@@ -187,6 +188,8 @@ def _pair(builder: Builder, one: Labelled, other: Labelled, keep: set[Label]) ->
     if not rows and not columns:
         factors = [aligned(builder.emit, operand, one.labels) for operand in (one, other)]
         return _summed(builder, Labelled(builder.emit(torch.mul, *factors), one.labels), set(batch))
+    if len(batch) == 1 and (found := product_at(builder, one, other, batch[0], (rows, columns), summed)) is not None:
+        return found
     entries = _size(rows) * _size(columns)
     if batch and (entries <= SMALL_PRODUCT or (entries <= SHORT_VECTOR and 1 in (_size(rows), _size(columns)))):
         labels = (*rows, *columns, *batch, *summed)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 
 from hofunc.graph.node import Call
+from hofunc.plan.lookups import multiplied
 from hofunc.plan.memory import Kind
 from hofunc.plan.peak import peak_of
 from hofunc.plan.program import Program, Step
@@ -121,6 +122,12 @@ def _step_cost(step: Step, effect: Effect, rates: Rates) -> StepCost:
         flops = 2 * result.numel * effect.operands[-2].shape[-1]  # a sum with a product has the product last
         items = prod(result.shape[:-2])
         return StepCost(flops, moved, result.shape, seconds + rates.item * items + flops / rates.flops)
+    if step.function is multiplied:  # what is read at indices is moved once more
+        products = result.numel * effect.operands[0].shape[-1]
+        read = result.dtype.itemsize * products * sum(1 / size for size in result.shape[-2:])
+        return StepCost(
+            2 * products, moved, result.shape, seconds + 2 * read / rates.bytes + 2 * products / rates.flops
+        )
     shapes = [operand.shape for operand in effect.operands]
     work = work_of(step.function, shapes, result.shape, result.dtype) if isinstance(step.function, Call) else None
     if work:

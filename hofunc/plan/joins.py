@@ -16,6 +16,7 @@ from hofunc.algebra.labels import Label, full, labels_of
 from hofunc.algebra.operators import Map, selection_of
 from hofunc.algebra.term import Factor, Term, visible
 from hofunc.graph.node import Mask
+from hofunc.plan.lookups import elements
 from hofunc.plan.operators import masked_by
 from hofunc.plan.program import Builder
 from hofunc.plan.selections import entries_of
@@ -25,7 +26,7 @@ from hofunc.views import Labelled, aligned, each, run_now
 
 SPARSE = 2  # how many times as many entries a dense tensor has as a sparse one at least; zero for any number
 PAIR = 8  # entries of a product of matrices that take as long as one of a pair
-SHORT = 800  # likewise as a pair takes beside its entries, as axes are short along which it has few
+SHORT = 200  # likewise as a pair takes beside its entries, as axes are short along which it has few
 HELD = 4  # entries of dense tensors that are held where one of pairs would be
 
 
@@ -99,11 +100,13 @@ class Met(NamedTuple):
         operators: Those that are left.
         at: What everything else is read at.
         masks: The masks among those that were there, which are to be read at it too.
+        ends: The selections that are gone.
     """
 
     operators: list[Factor]
     at: At
     masks: list[Factor]
+    ends: list[Known]
 
 
 def joined(
@@ -113,11 +116,43 @@ def joined(
     left, found = [*operators], [*operands]
     while len(left) > 1 and (met := _met(builder, left, shown)) is not None:
         left = met.operators
-        found = [_read_at(builder, operand, met.at) for operand in found]
+        found = [_read_at(builder, operand, met.at) for operand in _multiplied_before(builder, found, met)]
         for mask in met.masks:
             read = _read_at(builder, builder.read(mask.source, mask.axes), met.at)
             found = masked_by(builder, mask, read, found)
     return left, found
+
+
+def _multiplied_before(builder: Builder, operands: Sequence[Labelled], met: Met) -> Sequence[Labelled]:
+    """Multiply operands into larger ones that have all their labels, be it that they are read at labels of these.
+
+    They have fewer entries than there are pairs, for which it would be done otherwise.
+    """
+    if len(met.ends) < 2:
+        return operands
+    waiting, left = sorted(operands, key=lambda operand: size_of(operand.labels)), []
+    while waiting:
+        operand = waiting.pop(0)
+        found = ((place, _as_in(builder, operand, other, met.ends)) for place, other in enumerate(waiting))
+        place, read = next((pair for pair in found if pair[1] is not None), (0, None))
+        if read is None:
+            left.append(operand)
+        else:
+            labels = waiting[place].labels
+            factors = [aligned(builder.emit, each, labels) for each in (waiting[place], read)]
+            waiting[place] = Labelled(builder.emit(torch.mul, *factors), labels)
+    return left
+
+
+def _as_in(builder: Builder, operand: Labelled, other: Labelled, ends: Sequence[Known]) -> Labelled | None:
+    """Return an operand so that it has labels of another one only; None if it cannot be read so."""
+    own, labels = {*operand.labels}, {*other.labels}
+    if own <= labels:
+        return operand
+    for end in ends:
+        if own - labels == {end.target} and {*end.read} <= labels - own:
+            return _read_at(builder, operand, At(end.read, {end.target: end.indices}))
+    return None
 
 
 def can_join(builder: Builder, term: Term) -> bool:
@@ -233,7 +268,7 @@ def _substituted(
     needed = [label for label in at.places if label in shown or label in targets]
     kept += [as_factor(builder, Known(label, at.labels, at.places[label])) for label in needed]
     go_by(builder, nodes)
-    return Met(kept, at, masks)
+    return Met(kept, at, masks, [found[place] for place in gone])
 
 
 def _composed(selection: Known, at: At) -> Known:
@@ -277,13 +312,6 @@ def _read_at(builder: Builder, operand: Labelled, at: At) -> Labelled:
     tensor = aligned(builder.emit, operand, (*read.taken, *read.labels[len(at.labels) :]))
     indices = [builder.places(index) for index in read.indices(at)]
     return Labelled(builder.emit(elements, tensor, *indices), read.labels)
-
-
-def elements(tensor: torch.Tensor, *indices: torch.Tensor) -> torch.Tensor:
-    """Return what a tensor has at indices along its first axes."""
-    if len(indices) == 1 and indices[0].ndim == 1:
-        return tensor.index_select(0, indices[0])
-    return tensor[indices]
 
 
 def coalesced(builder: Builder, terms: Sequence[Term]) -> Term | None:
