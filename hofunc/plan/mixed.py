@@ -9,7 +9,7 @@ for which polynomials up to order k - 1 are enough. Linear nodes have no such te
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import product
 from typing import NamedTuple
 
@@ -34,28 +34,30 @@ def mixed(polynomials: Polynomials) -> Blocks:
     """
     builder, local, variables = polynomials.builder, polynomials.local, polynomials.variables
     asked = polynomials.asked
-    polynomials.fill(_before_nonlinear(builder, local, variables), max(asked.orders) - 1)
+    inputs = polynomials.joint.ranges if polynomials.joint else variables
+    polynomials.fill(_before_nonlinear(builder, local, inputs), max(asked.orders) - 1)
     blocks: Blocks = {}
     for output in dict.fromkeys(builder.lowered.graph.outputs):
         if not builder.lowered.graph.nodes[output].active:
             continue
         adjoints = _adjoints(builder, local, output)
-        for (variable,) in asked.asked_among(polynomials.depends[output], [1]):
-            blocks[output, (variable,)] = adjoints.get(variable, [])
+        for variable in inputs:
+            if asked.has((variable,)):
+                blocks[output, (variable,)] = adjoints.get(variable, [])
         products = _highest(polynomials, adjoints, [order for order in asked.orders if order > 1])
         for key in sorted(products, key=lambda key: (len(key), key)):
             blocks[output, key] = _assembled(builder, variables, products[key], key)
     return {block: terms for block, terms in blocks.items() if terms}
 
 
-def _before_nonlinear(builder: Builder, local: dict[int, Local], variables: Variables) -> set[int]:
+def _before_nonlinear(builder: Builder, local: dict[int, Local], inputs: Collection[int]) -> set[int]:
     """Return the nodes whose polynomials are asked for: what nonlinear nodes take, and all before that."""
     nodes = builder.lowered.graph.nodes
     left = [operand for node in local if is_nonlinear(local[node]) for operand in nodes[node].operands]
     found: set[int] = set()
     while left:
         node = left.pop()
-        if (node in local or node in variables) and node not in found:
+        if (node in local or node in inputs) and node not in found:
             found.add(node)
             left.extend(nodes[node].operands)
     return found

@@ -158,7 +158,10 @@ def _maker(
     """Return the function that plans by the strategy of a name, in at most so many steps."""
 
     def made(name: str, most_steps: float) -> Blueprint:
-        builder, blocks = propagated(lowered, local, wanted, name, most_steps, keeps_indices=compact)
+        keeps_blocks = compact or limits != Limits()
+        builder, blocks = propagated(
+            lowered, local, wanted, name, most_steps, keeps_indices=compact, keeps_blocks=keeps_blocks
+        )
         return drawn(builder, blocks, name, compact=compact, limits=limits, peak=peak)
 
     return made
