@@ -53,7 +53,7 @@ class Recording(NamedTuple):
     """
 
     graph: Graph
-    values: list[torch.Tensor]
+    values: Sequence[torch.Tensor]
     leaves: list[Any]
     spec: TreeSpec
     wrappers: list[torch.Tensor] | None
@@ -150,6 +150,8 @@ def _record_values(
         with noting_lines() as notes, tape, _watching(tape, asked) if watch else nullcontext():
             result = f(tape.seen(aliases, inputs), others)
     recording = _recording(tape, result, notes, any(asked) if watch else None)
+    if tape.went_along:
+        return recording  # in which nothing has a history
     has_history = True in [value.requires_grad for value in recording.values]
     if has_history:
         tape.check_hooks()
@@ -231,7 +233,7 @@ def _record_stand_ins(f: Function, inputs: Sequence[torch.Tensor], others: Any, 
     return recording._replace(wrappers=[*map(plain, inputs), *lift.wrappers])
 
 
-def _without_own_leaves(values: list[torch.Tensor], made: Made) -> list[torch.Tensor]:
+def _without_own_leaves(values: Sequence[torch.Tensor], made: Made) -> list[torch.Tensor]:
     """Return values without the history that leads to nothing but what the function made."""
     return [value if not value.requires_grad or _leads_outside([value], made) else value.detach() for value in values]
 
@@ -239,9 +241,9 @@ def _without_own_leaves(values: list[torch.Tensor], made: Made) -> list[torch.Te
 def _recording(tape: Tape, result: Any, notes: LineNotes | None, asked: bool | None) -> Recording:
     leaves, spec = tree_flatten(result)
     graph = tape.graph([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
-    values = tape.ledger.values
+    values = tape.values
     lines = {} if notes is None else notes.of(values)
-    if not PLAIN.issuperset(map(type, values)):
+    if not tape.went_along and not PLAIN.issuperset(map(type, values)):
         values = [*map(plain, values)]
     return Recording(graph, values, leaves, spec, None, asked, lines)
 
