@@ -25,6 +25,7 @@ from hofunc.graph.storage import Made
 from hofunc.graph.swaps import check_swap
 from hofunc.graph.tape import Tape, is_recording
 from hofunc.graph.trail import NOTHING, Trail
+from hofunc.graph.walk import Values
 from hofunc.graph.world import without_autocast
 from hofunc.internals import TreeSpec, function_refused, has_forward_level, has_setup_context, tree_map
 from hofunc.options import records_forward, records_forwards
@@ -53,7 +54,7 @@ class Recording(NamedTuple):
     """
 
     graph: Graph
-    values: Sequence[torch.Tensor]
+    values: list[torch.Tensor] | Values
     leaves: list[Any]
     spec: TreeSpec
     wrappers: list[torch.Tensor] | None

@@ -33,7 +33,7 @@ from hofunc.graph.route import Survey, held, unheld
 from hofunc.graph.storage import Made, Storages
 from hofunc.graph.trail import NOTHING, Trail
 from hofunc.graph.uncompiled import UncompiledMode
-from hofunc.graph.walk import MISSED, Walk
+from hofunc.graph.walk import MISSED, Values, Walk
 from hofunc.internals import (
     DisableTorchFunctionSubclass,
     count_dispatch_modes,
@@ -159,7 +159,7 @@ class Tape(UncompiledMode):
         return self._walk is not None and self._walk.values is not None
 
     @property
-    def values(self) -> Sequence[torch.Tensor]:
+    def values(self) -> list[torch.Tensor] | Values:
         """The values of the nodes of what was recorded."""
         found = None if self._walk is None else self._walk.values
         return self.ledger.values if found is None else found

@@ -223,6 +223,19 @@ class Values(Sequence[torch.Tensor]):
             value = self._held[number]
         return value
 
+    def copy(self) -> "Values":
+        """Return the same values, which are kept if these are given up."""
+        return Values(self._route, dict(self._held), self._count)
+
+    def extend(self, values: Sequence[torch.Tensor]) -> None:
+        """Add values of nodes that come after all others."""
+        self._held.update(enumerate(values, self._count))
+        self._count += len(values)
+
+    def clear(self) -> None:
+        """Give up all values."""
+        self._held, self._count = {}, 0
+
 
 def _compute(graph: Graph, number: int, held: dict[int, torch.Tensor]) -> None:
     """Compute the value of a node from those that it depends on, and these in turn."""

@@ -267,7 +267,7 @@ def _evaluated(
     if found.needs > SMALL and limits.max_bytes is None:
         check_room(found.plan, found.needs, wanted, compact=compact)
     numbers = {spot: number_at(graph, spot) for spot in found.spots}
-    values: Sequence[torch.Tensor] = as_tensors(graph, numbers, recording.values) if numbers else recording.values
+    values = as_tensors(graph, numbers, recording.values) if numbers else recording.values
     if recording.wrappers is not None:
         lowered = found.plan.lowered
         constants = _constants(lowered, values)
@@ -279,7 +279,7 @@ def _evaluated(
     if run:
         results = without_autocast(run, found.plan, values)
     else:
-        held = [*values]
+        held = values.copy()
         del values
         if not is_detecting():
             recording.values.clear()  # so that nobody holds what the plan needs no more
