@@ -201,6 +201,18 @@ def settings(captured: Tensor) -> st.SearchStrategy[list[tuple[str, Setting]]]:
     return st.lists(st.one_of(*[st.just(("nothing", plain))] * 3, other), min_size=CALLS, max_size=CALLS)
 
 
+def _check_slope(got: Tensor, expected: Tensor, captured: Tensor) -> None:
+    """Compare the slope of a result by what was captured; torch has none where it saved what was written over."""
+    try:
+        (wanted,) = torch.autograd.grad(expected, captured, allow_unused=True, materialize_grads=True)
+    except RuntimeError:
+        return
+    slope = torch.zeros_like(captured)
+    if got.requires_grad:
+        (slope,) = torch.autograd.grad(got, captured, allow_unused=True, materialize_grads=True)
+    assert (slope - wanted).abs().max() <= 1e-8 * (1 + wanted.abs().max())
+
+
 @given(st.data())
 def test_later_calls_of_functions_that_write(data: st.DataObject) -> None:
     generator = torch.Generator().manual_seed(data.draw(st.integers(0, 1000)))
@@ -234,7 +246,6 @@ def test_later_calls_of_functions_that_write(data: st.DataObject) -> None:
         got = torch.einsum("abcd,ab,cd->", hessian, u, v)
         scale = hessian.abs().max().item() + 1
         assert abs(got.item() - expected.item()) <= 1e-9 * scale * 20, (number, name, steps)
-        if hessian.requires_grad:
-            (slope,) = torch.autograd.grad(got, setting.captured)
-            assert slope.isfinite().all()
+        if setting.captured.requires_grad:
+            _check_slope(got, along(f, x, u, v), setting.captured)
     event(f"{arrived > 0} that a call went along")

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from hofunc.graph.route import Survey, reshapes
+from hofunc.graph.route import reshapes
+from hofunc.graph.survey import Survey
 
 
 class Execution:

@@ -29,8 +29,9 @@ from hofunc.graph.purity import (
     is_in_recorded_forward,
 )
 from hofunc.graph.quick import QUICK
-from hofunc.graph.route import Survey, held, unheld
+from hofunc.graph.route import held, unheld
 from hofunc.graph.storage import Made, Storages
+from hofunc.graph.survey import Survey
 from hofunc.graph.trail import NOTHING, Trail
 from hofunc.graph.uncompiled import UncompiledMode
 from hofunc.graph.walk import MISSED, Values, Walk
