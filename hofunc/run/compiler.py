@@ -20,6 +20,7 @@ from hofunc.run.fx import check_static, traced
 from hofunc.run.looks import Looking, parts_of
 from hofunc.run.onednn import by_onednn
 from hofunc.run.piecewise import RegionCompiler, compiled_piecewise, needs_gradient
+from hofunc.run.quotients import put_quotients
 from hofunc.run.regions import Region, regions
 
 Tensors = Sequence[torch.Tensor]
@@ -84,7 +85,8 @@ def _direct(module: GraphModule, tensors: Tensors) -> Function:
     if any(map(needs_gradient, tensors)):
         return compiled_by_inductor(_copied(module), tensors, INDUCTOR)
     with torch.no_grad():
-        return compiled_by_inductor(by_onednn(module), tensors, INDUCTOR)
+        faster = by_onednn(module)
+        return compiled_by_inductor(faster, tensors, INDUCTOR | put_quotients(faster))
 
 
 def _by_torch(options: dict[str, Any], module: GraphModule, _: Tensors) -> Function:
