@@ -9,6 +9,7 @@ from hofunc.algebra.labels import Label, extent, labels_of
 from hofunc.algebra.operators import Delta, Map, Selection, selection_of, with_merged_selections
 from hofunc.algebra.term import Factor, Term, visible
 from hofunc.graph.node import Mask
+from hofunc.plan.chains import with_chains
 from hofunc.plan.joins import joined
 from hofunc.plan.lookups import product_at
 from hofunc.plan.operators import applied, masked, matrix, summable
@@ -28,7 +29,7 @@ def contract(builder: Builder, term: Term) -> Term:
     Its steps go to the builder.
     """
     builder.spend()
-    term = with_merged_selections(term)
+    term = with_merged_selections(with_chains(builder, term))
     if not term.factors:
         return term
     operators, operands = _parted(builder, term.factors)
