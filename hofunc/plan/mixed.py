@@ -23,7 +23,7 @@ from hofunc.plan.forward import Group, Polynomials, grouped_slots, halves, split
 from hofunc.plan.packing import Variables, joined, opened
 from hofunc.plan.program import Builder
 from hofunc.plan.recipes import composed
-from hofunc.plan.sums import summed
+from hofunc.plan.sums import Product, products, summed
 
 
 def mixed(polynomials: Polynomials) -> Blocks:
@@ -44,9 +44,9 @@ def mixed(polynomials: Polynomials) -> Blocks:
         for variable in inputs:
             if asked.has((variable,)):
                 blocks[output, (variable,)] = adjoints.get(variable, [])
-        products = _highest(polynomials, adjoints, [order for order in asked.orders if order > 1])
-        for key in sorted(products, key=lambda key: (len(key), key)):
-            blocks[output, key] = _assembled(builder, variables, products[key], key)
+        contributed = _highest(polynomials, adjoints, [order for order in asked.orders if order > 1])
+        for key in sorted(contributed, key=lambda key: (len(key), key)):
+            blocks[output, key] = _assembled(builder, variables, contributed[key], key)
     return {block: terms for block, terms in blocks.items() if terms}
 
 
@@ -94,20 +94,20 @@ class Split(NamedTuple):
 
 def _highest(
     polynomials: Polynomials, adjoints: dict[int, list[Term]], orders: Sequence[int]
-) -> dict[Key, dict[Split, list[Term]]]:
+) -> dict[Key, dict[Split, list[Product]]]:
     """Return what all nodes contribute to the coefficients of an output's polynomial, by how they split the key."""
-    products: dict[Key, dict[Split, list[Term]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[Key, dict[Split, list[Product]]] = defaultdict(lambda: defaultdict(list))
     for node in sorted(adjoints.keys() & polynomials.local.keys()):
         polynomials.builder.node = node
         nonlinear = [*_nonlinear(polynomials.builder, adjoints[node], polynomials.local[node], max(orders, default=0))]
         for key in polynomials.asked.asked_among(polynomials.depends[node], orders) if nonlinear else []:
-            _multiply(polynomials, nonlinear, key, products[key])
+            _multiply(polynomials, nonlinear, key, found[key])
     polynomials.builder.node = None
-    return products
+    return found
 
 
 def _multiply(
-    polynomials: Polynomials, nonlinear: Sequence[tuple[list[Group], Term]], key: Key, products: dict[Split, list[Term]]
+    polynomials: Polynomials, nonlinear: Sequence[tuple[list[Group], Term]], key: Key, found: dict[Split, list[Product]]
 ) -> None:
     """Add the contributions of one node to a coefficient."""
     halved: dict[tuple[int, Key, Key], list[tuple[Term, list[Term]]]] = defaultdict(list)
@@ -115,7 +115,7 @@ def _multiply(
         if len(groups) > 1:
             for parts in splits(key, tuple([group.size for group in groups])):
                 inners = [polynomials.power(*group, part) for group, part in zip(groups, parts, strict=True)]
-                products[Split(parts, False)] += polynomials.products(outer, inners)
+                found[Split(parts, False)] += products(polynomials.builder, polynomials.products(outer, inners))
             continue
         ((operand, size),) = groups
         for (first, rest), weight in halves(key, size):
@@ -124,7 +124,8 @@ def _multiply(
                 halved[operand, first, rest].append((both, inner))
     for (operand, first, rest), halves_of_rest in halved.items():
         inner = polynomials.coefficient(operand, first)
-        products[Split((rest, first), True)] += _multiplied(polynomials, halves_of_rest, inner)
+        terms = _multiplied(polynomials, halves_of_rest, inner)
+        found[Split((rest, first), True)] += products(polynomials.builder, terms)
 
 
 def _multiplied(polynomials: Polynomials, others: Sequence[tuple[Term, list[Term]]], one: Sequence[Term]) -> list[Term]:
@@ -156,12 +157,12 @@ def _nonlinear(
                 yield groups, through
 
 
-def _assembled(builder: Builder, variables: Variables, products: dict[Split, list[Term]], key: Key) -> list[Term]:
+def _assembled(builder: Builder, variables: Variables, found: dict[Split, list[Product]], key: Key) -> list[Term]:
     """Add the contributions to a coefficient up, and return the derivative that it stands for.
 
     At order two nothing needs packing: the derivative is the product and the same with its slots exchanged.
     """
-    added = {split: summed(builder, terms) for split, terms in products.items()}
+    added = {split: summed(builder, given) for split, given in found.items()}
     if len(key) > 2:
         packed = [joined(builder, variables, term, split.parts) for split, terms in added.items() for term in terms]
         return [opened(builder, variables, term, [key]) for term in accumulated(builder, packed)]

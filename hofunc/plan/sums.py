@@ -5,8 +5,9 @@ other tensors. To multiply them one by one and to add up takes some calls for ea
 each factor, and one product does the rest.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from math import prod
+from typing import NamedTuple
 
 from hofunc.algebra.labels import Label, extent, full
 from hofunc.algebra.term import Factor, Term, visible
@@ -21,28 +22,49 @@ FREE = 4096  # entries that are copied in the time of the calls that are saved
 MOST = 1 << 16  # entries that are stacked at once, so that they stay in a cache
 
 
-def summed(builder: Builder, terms: Sequence[Term]) -> list[Term]:
+class Product(NamedTuple):
+    """A term that is not contracted yet.
+
+    Attributes:
+        term: The term.
+        node: The node that contributes it, None if several do.
+    """
+
+    term: Term
+    node: int | None
+
+
+def products(builder: Builder, terms: Iterable[Term]) -> list[Product]:
+    """Return terms, not contracted yet, as what the node contributes for which steps are asked for now."""
+    return [Product(term, builder.node) for term in terms]
+
+
+def summed(builder: Builder, given: Sequence[Product]) -> list[Term]:
     """Contract terms and add them up: those of the same axes at once, where that is no more work."""
-    groups: dict[Hashable, list[Term]] = {}
-    for term in terms:
-        groups.setdefault((term.coefficient, axes_of(term)), []).append(term)
-    products = [term for alike in groups.values() for term in _stacked(builder, alike)]
-    return accumulated(builder, [worked(builder, contract, term) for term in products])
+    groups: dict[Hashable, list[Product]] = {}
+    for each in given:
+        groups.setdefault((each.term.coefficient, axes_of(each.term)), []).append(each)
+    terms = []
+    for each in [each for alike in groups.values() for each in _stacked(builder, alike)]:
+        builder.node = each.node
+        terms.append(worked(builder, contract, each.term))
+    builder.node = None
+    return accumulated(builder, terms)
 
 
-def _stacked(builder: Builder, alike: Sequence[Term]) -> list[Term]:
+def _stacked(builder: Builder, alike: Sequence[Product]) -> list[Product]:
     """Return terms, of the same axes and coefficients, whose sum is that of the given ones."""
-    first = alike[0]
-    if len(alike) < FEW or not first.factors or any(is_applied(term) for term in alike):
+    first, *_ = [each.term for each in alike]
+    if len(alike) < FEW or not first.factors or any(is_applied(each.term) for each in alike):
         return [*alike]
-    tensors = [[builder.tensor(*factor) for factor in term.factors] for term in alike]
+    tensors = [[builder.tensor(*factor) for factor in each.term.factors] for each in alike]
     other = [place for place, each in enumerate(zip(*tensors, strict=True)) if len({*each}) > 1]
     copied = sum(prod(map(extent, first.factors[place].axes)) for place in other)
     made = prod(label.size for label in visible(first))
     if not other or copied > 3 * made + FREE:
         return [*alike]
     most = max(1, MOST // copied)
-    found: list[Term] = []
+    found: list[Product] = []
     for start in range(0, len(alike), most):
         some = tensors[start : start + most]
         if len(some) < FEW:
@@ -53,5 +75,5 @@ def _stacked(builder: Builder, alike: Sequence[Term]) -> list[Term]:
         for place in other:
             together = builder.emit(stacked, *[each[place] for each in some])
             factors[place] = Factor(together, (along, *factors[place].axes))
-        found.append(first._replace(factors=tuple(factors)))
+        found.append(Product(first._replace(factors=tuple(factors)), None))
     return found

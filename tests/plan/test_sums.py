@@ -59,3 +59,11 @@ def test_what_is_large_is_not_copied() -> None:
 
     made = lowered_plan(f, rand(torch.device("cpu"), 1), orders=(2,), strategy="mixed")
     assert "stacked" not in names(made.program)
+
+
+def test_products_of_one_node_are_for_it() -> None:
+    """Of two layers, too few to be stacked: all products are for nodes, and only the sum of both is for none."""
+    made = lowered_plan(layers(2), rand(torch.device("cpu"), 5), orders=(2,), strategy="mixed")
+    products = [step.target for step in made.program.steps if step.function is torch.mm]
+    assert products
+    assert {*products} <= {*made.owners}
