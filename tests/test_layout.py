@@ -14,7 +14,7 @@ LAYERS = [
     {"errors"},
     {"releases", "options"},
     {"internals"},
-    {"internals_compiler"},
+    {"internals_compiler", "internals_symbols"},
     {"trees", "progress"},
     {"graph", "algebra"},
     {"rules", "views"},
