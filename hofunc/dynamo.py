@@ -157,10 +157,9 @@ def _asked(given: "Tree", spec: TreeSpec) -> "Asked":
         return make(f, *positional, **options)
 
     args, _ = tree_unflatten(range(spec.num_leaves), spec)
-    transform = made(_anything)
-    keywords, variables = transform.in_graph(len(args))
+    keywords, variables, is_limited = made(_anything).in_graph(len(args))
     followed = frozenset(tree_leaves([args[place] for place in variables]))
-    return Asked(keywords, followed, lambda traced: _lowered(made, traced, for_all=not transform.is_limited))
+    return Asked(keywords, followed, lambda traced: _lowered(made, traced, for_all=not is_limited))
 
 
 def _anything(*_: Any, **__: Any) -> Any:

@@ -40,7 +40,7 @@ class Symbols:
         self.numbers = [number for _, number in found.values()]
         self.hints = tuple(int(each.node.hint) for each in self.numbers)
         every: Any = [size for value in values if isinstance(value, torch.Tensor) for size in value.shape]
-        self.fixed = frozenset([size for size in every if isinstance(size, int)])
+        self.fixed = frozenset([int(size) for size in every if isinstance(size, int) or size.node.expr.is_number])
         self._env: Any = self.numbers[0].node.shape_env if found else None
 
     def value(self, number: Any, sizes: Sequence[int]) -> Any:

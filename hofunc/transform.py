@@ -272,13 +272,8 @@ class Transform:
         other._f = f
         return other
 
-    @property
-    def is_limited(self) -> bool:
-        """Whether its plans keep to a memory, for one size each."""
-        return self._options.limits.max_bytes is not None
-
-    def in_graph(self, count: int) -> tuple[Sequence[str], list[int]]:
-        """Return the keywords that f does not take, and by which of so many positional arguments to differentiate.
+    def in_graph(self, count: int) -> tuple[Sequence[str], list[int], bool]:
+        """Return the keywords that f does not take, by which of so many arguments to differentiate, if within a memory.
 
         Raises:
             ArgumentError: It is no graph: it is differentiated by what it taps, or returns what is no tensor.
@@ -289,7 +284,8 @@ class Transform:
                 refuse(self._options.name, f"{what} in a graph of torch.compile", "no graph", expected, remedy)
         argnums = self._options.argnums
         numbers = (argnums,) if isinstance(argnums, int) else argnums
-        return self._keywords, [number % count for number in numbers if isinstance(number, int)]
+        places = [number % count for number in numbers if isinstance(number, int)]
+        return self._keywords, places, self._options.limits.max_bytes is not None
 
     def _evaluated(
         self, recording: Recording, arguments: Arguments, limits: Limits | None = None, run: Run | None = None

@@ -167,14 +167,15 @@ def made_for_all(subject: Subject) -> Made | None:
 
 def _made_for_all(subject: Subject) -> Made | None:
     count = len(subject.hints)
-    alike = _alike(subject, count + 1 + SPARE)
+    tried, alike = _alike(subject, count + 1 + SPARE)
     if not alike:
         return None
     sizes, (made, *_), graphs = zip(*alike, strict=True)
     found = _forms(graphs, sizes)
     far = [each for each in (_least(subject), _large(subject)) if each is not None]
-    recorded = [_described_recording(subject.record(each)) for each in (*sizes, *far)]
-    if found is None or not all(map(recorded[0].is_like, recorded)) or _forms(recorded, (*sizes, *far)) is None:
+    every = [*sizes, *(each for each in tried if each not in sizes), *far]
+    recorded = [_described_recording(subject.record(each)) for each in every]
+    if found is None or not all(map(recorded[0].is_like, recorded)) or _forms(recorded, every) is None:
         return None
     _generalized(made.graph, found, count)
     for each in far:
@@ -182,10 +183,15 @@ def _made_for_all(subject: Subject) -> Made | None:
     return made
 
 
-def _alike(subject: Subject, most: int) -> list[tuple[Sizes, Made, _Described]]:
-    """Return so many graphs, for sizes near each other, that are alike, with their sizes; none if there are none."""
+def _alike(subject: Subject, most: int) -> tuple[list[Sizes], list[tuple[Sizes, Made, _Described]]]:
+    """Return the sizes that were tried, near each other, and so many graphs that are alike, with their sizes, or none.
+
+    Those that are not alike may be for other orders of the same steps, but their recordings have to be alike.
+    """
     groups: list[list[tuple[Sizes, Made, _Described]]] = []
+    tried: list[Sizes] = []
     for _, sizes in zip(range(most + _TRIES), _near(subject), strict=False):
+        tried.append(sizes)
         made = subject.make(sizes)
         graph = _described(made.graph)
         group = next((each for each in groups if each[0][2].is_like(graph) and each[0][1].is_like(made)), None)
@@ -193,8 +199,8 @@ def _alike(subject: Subject, most: int) -> list[tuple[Sizes, Made, _Described]]:
             groups.append(group := [])
         group.append((sizes, made, graph))
         if len(group) == most:
-            return group
-    return []
+            return tried, group
+    return tried, []
 
 
 def _near(subject: Subject) -> Iterator[Sizes]:
@@ -283,7 +289,9 @@ def _written(graph: FxGraph, form: Form, sizes: Sequence[Node]) -> Any:
         return value if under is None else call(truediv, (value, under))
 
     total = _folded(lambda one, other: call(add, (one, other)), [term(*each) for each in form.terms])
-    return call(truediv, (1.0, total)) if form.is_inverse else total
+    if form.power > 0:
+        return total
+    return call(truediv, (float(form.sign), _folded(lambda one, other: call(mul, (one, other)), [total] * -form.power)))
 
 
 def _folded(join: Callable[[Any, Any], Any], parts: Sequence[Any]) -> Any:

@@ -6,7 +6,7 @@ What is found from some of them has to be right for the others. A number that is
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from itertools import product
-from math import isclose, prod
+from math import copysign, isclose, prod
 from operator import add
 from typing import Any, NamedTuple
 
@@ -18,22 +18,23 @@ _NEAR = 1e-11  # and more often before its coefficients are known
 
 
 class Form(NamedTuple):
-    """A number in terms of sizes: a sum of coefficients times powers, or what divided by it is one."""
+    """A number in terms of sizes: a sum of coefficients times powers, or a power of that with a sign."""
 
     terms: tuple[tuple[Any, Sizes], ...]
-    is_inverse: bool = False
+    power: int = 1
+    sign: int = 1
 
     def at(self, sizes: Sizes) -> Any:
         """Return the number for some sizes."""
         total = sum(coefficient * _power(sizes, powers) for coefficient, powers in self.terms)
-        return 1 / total if self.is_inverse else total
+        return self.sign * total**self.power if self.power > 0 else self.sign / total**-self.power
 
 
 def form_of(values: Sequence[float], sizes: Sequence[Sizes]) -> Form | None:
     """Return the form that is a number for each of some sizes, None if there is none to be found."""
     is_whole = all(isinstance(value, int) for value in values)
     for form in _whole(values, sizes) if is_whole else _fractional(values, sizes):
-        if all(_is(form.at(size), value) for size, value in zip(sizes, values, strict=True)):
+        if form.terms and all(_is(form.at(size), value) for size, value in zip(sizes, values, strict=True)):
             return form
     return None
 
@@ -60,15 +61,19 @@ def _whole(values: Sequence[float], sizes: Sequence[Sizes]) -> Iterator[Form]:
 
 
 def _fractional(values: Sequence[float], sizes: Sequence[Sizes]) -> Iterator[Form]:
-    """Yield forms in floats that are right for the first sizes: a product or quotient, a sum, or one over a sum."""
+    """Yield forms in floats that are right for the first sizes: a product or quotient, a sum, or one over its power."""
     nothing = (0,) * len(sizes[0])
     for powers in _products(len(nothing), least=-_MOST_POWERS):
         yield Form(((_simple(values[0] / _power(sizes[0], powers)), powers),))
+    signs = [*{copysign(1, value) for value in values}]
     for powers in (nothing, *_products(len(nothing), least=0)):
-        for is_inverse in (False, True) if 0.0 not in values else (False,):
-            coefficients = _solved([1 / value for value in values] if is_inverse else values, sizes, powers)
+        for power in (1, -1, -2, -3) if len(signs) == 1 and 0.0 not in values else (1,):
+            sign = 1 if power == 1 else signs[0]
+            roots = values if power == 1 else [abs(value) ** (1 / power) for value in values]
+            coefficients = _solved(roots, sizes, powers)
             if coefficients is not None:
-                yield _sum(map(_simple, map(float, coefficients)), powers)._replace(is_inverse=is_inverse)
+                form = _sum(map(_simple, map(float, coefficients)), powers)
+                yield form._replace(power=power, sign=int(sign))
 
 
 def _products(count: int, least: int) -> Iterator[Sizes]:
