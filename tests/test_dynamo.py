@@ -168,6 +168,17 @@ def test_two_sizes(call: Callable[..., Tensor]) -> None:
     assert counter.frame_count == 1
 
 
+def test_squares_of_one_size_are_not_taken_for_sums_of_another() -> None:
+    """As they were where one of the sizes that a graph was made for was a polynomial in the other."""
+
+    def normed(x: Tensor) -> Tensor:
+        return ((x - x.mean(0)) / (x.var(0) + 1).sqrt()).sin().sum()
+
+    compiled = torch.compile(hofunc.hessian(normed), backend="eager", fullgraph=True, dynamic=True)
+    for count in (9, 4, 16):
+        assert_equal(compiled(rows(count)), hofunc.hessian(normed)(rows(count)))
+
+
 @pytest.mark.parametrize(
     "call",
     [

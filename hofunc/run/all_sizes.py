@@ -22,6 +22,7 @@ from hofunc.run.sizes import SPARE, Form, Sizes, form_of
 
 LEAST = 2  # axes of size one are nobody's
 _TRIES = 5  # how many graphs may be made in vain, as they are not like others
+_PRIME, _ROOTS = 31, (3, 11, 12)  # of which powers are in no order, and no two alike in a row of thirty
 _SMALL = 5  # what is below is like other numbers: of axes, or of derivatives
 
 
@@ -204,13 +205,16 @@ def _alike(subject: Subject, most: int) -> tuple[list[Sizes], list[tuple[Sizes, 
 
 
 def _near(subject: Subject) -> Iterator[Sizes]:
-    """Yield sizes near the hints, of which none is that of something else."""
+    """Yield sizes near the hints, of which none is that of something else.
+
+    No size is a polynomial in another one: a form in one of them must not look like a form in the other.
+    """
     seen = set()
     for step in range(4 * _TRIES):
         for sign in (1, -1):
             sizes: list[int] = []
             for place, hint in enumerate(subject.hints):
-                offset = step + place * step * (step + 1) // 2
+                offset = step if place == 0 else pow(_ROOTS[place % len(_ROOTS)], step, _PRIME) - 1
                 size = max(hint, _SMALL) + sign * (offset + max(offset - 1, 0) * (hint // 16))
                 while size in subject.fixed or size in sizes:
                     size += sign

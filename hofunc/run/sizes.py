@@ -11,7 +11,7 @@ from operator import add
 from typing import Any, NamedTuple
 
 Sizes = tuple[int, ...]
-SPARE = 2  # for how many sizes a form has to be right beyond those that it is found from
+SPARE = 3  # for how many sizes a form has to be right beyond those that it is found from
 _MOST_POWERS = 6  # of sizes in a product
 _CLOSE = 2e-15  # what is a form in floats is rounded a few times
 _NEAR = 1e-11  # and more often before its coefficients are known

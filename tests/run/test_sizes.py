@@ -6,8 +6,8 @@ import pytest
 
 from hofunc.run.sizes import form_of
 
-ONE = [(5,), (6,), (7,), (9,)]
-TWO = [(5, 4), (6, 7), (7, 12), (9, 10), (8, 19)]
+ONE = [(5,), (6,), (7,), (8,), (10,)]
+TWO = [(5, 4), (6, 14), (7, 7), (8, 16), (9, 11), (10, 5)]
 
 
 @pytest.mark.parametrize(
@@ -72,5 +72,5 @@ def test_what_is_no_form(number: Callable[[int], float]) -> None:
 
 
 def test_too_few_sizes_tell_nothing() -> None:
-    assert form_of([7, 9, 11], ONE[:3]) is None  # 2 n - 3, which one size alone confirms
-    assert form_of([7, 9, 11, 15], ONE) is not None
+    assert form_of([7, 9, 11, 13], ONE[:4]) is None  # 2 n - 3, which two sizes alone confirm
+    assert form_of([7, 9, 11, 13, 17], ONE) is not None
