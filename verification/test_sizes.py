@@ -62,7 +62,7 @@ TRANSFORMS: dict[str, Callable[[Callable[[Tensor], Tensor]], Callable[..., Any]]
     "jacobian": hofunc.jacobian,
     "derivatives": lambda f: hofunc.derivatives(lambda x: f(x).square().mean(), 2),
     "hvp": lambda f: lambda x: hofunc.hvp(lambda x: f(x).square().sum())(x, vector=x.cos()),
-    "laplacian": lambda f: hofunc.einsum(lambda x: f(x).sum(), "a i, a i ->"),
+    "laplacian": lambda f: hofunc.laplacian(lambda x: f(x).sin().sum(-1)),
 }
 
 
