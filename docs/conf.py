@@ -71,6 +71,7 @@ sphinx_gallery_conf = {
 html_theme = "furo"
 html_title = f"hofunc {VERSION}"
 html_static_path = ["_static"]
+html_favicon = "_static/favicon.svg"
 html_css_files = ["pages.css"]
 html_copy_source = False
 html_show_sourcelink = False

@@ -20,6 +20,7 @@ from hofunc.plan.ablation import ABLATIONS
 from hofunc.stream import Stream
 from hofunc.taps import Tapping, anew, is_tapping
 from hofunc.trees import tree_flatten, tree_unflatten
+from hofunc.words import plural
 
 LAYOUTS = ("dense", "compact")
 STRATEGIES = ("auto", *planned.STRATEGIES)
@@ -120,6 +121,7 @@ def check_transform(
     """
     check_function(name, f)
     if isinstance(order, bool) or not isinstance(order, int) or order < 1:
+        _check_no_point(name, "order", order, "an int of at least 1")
         refuse(name, "order", repr(order), "an int of at least 1", "The value itself is f(x), or derivatives()[0].")
     check_argnums(name, argnums)
     if layout not in LAYOUTS:
@@ -160,7 +162,24 @@ def check_argnums(name: str, argnums: Any) -> None:
         or not numbers
         or not all(isinstance(number, int) and not isinstance(number, bool) for number in numbers)
     ):
-        refuse(name, "argnums", repr(argnums), "an int or a tuple of ints", "Name positional arguments by number.")
+        expected = "an int or a tuple of ints"
+        _check_no_point(name, "argnums", argnums, expected)
+        names = (argnums,) if isinstance(argnums, str) else argnums
+        are_names = isinstance(names, tuple | list) and names and all(isinstance(each, str) for each in names)
+        remedy = f"Names go into wrt={argnums!r}." if are_names else "Name positional arguments by number."
+        refuse(name, "argnums", repr(argnums), expected, remedy)
+
+
+def _check_no_point(name: str, what: str, given: Any, expected: str) -> None:
+    """Check that no tensor stands where there is an option, as with torch.autograd.functional.
+
+    Raises:
+        ArgumentError: One does.
+    """
+    point = next((leaf for leaf in tree_flatten(given)[0] if hasattr(leaf, "shape")), None)
+    if point is not None:
+        got = f"{type(point).__name__} of shape {tuple(point.shape)}"
+        refuse(name, what, got, expected, f"Pass arguments to the function that is returned: {name}(f)(x).")
 
 
 def check_strategy(name: str, strategy: Any, known: Sequence[str]) -> None:
@@ -300,14 +319,19 @@ def _places(
         refuse(
             name,
             what,
-            f"{parameters or argnums!r} for {count} positional arguments",
-            f"numbers from {-count} to {count - 1}",
-            "Pass what you differentiate by as a positional argument.",
+            f"{_shown(parameters or variables)} for {plural(count, 'positional argument')}",
+            "0 or -1" if count == 1 else f"numbers from {-count} to {count - 1}",
+            "Arguments are counted from 0, from behind if below it, and only those that are passed by position.",
         )
     places = tuple([each % count if isinstance(each, int) else each for each in variables])
     if len(set(places)) != len(places):
         refuse(name, "argnums", repr(argnums), "every argument once", "Leave the second one out.")
     return places
+
+
+def _shown(several: tuple) -> str:
+    """Return a tuple as text, without its brackets if it has one entry."""
+    return repr(several[0] if len(several) == 1 else several)
 
 
 def as_input(leaf: Any) -> Any:

@@ -27,7 +27,6 @@ from hofunc.plan.program import Program, device_of
 from hofunc.plan.wanted import highest, orders_of
 from hofunc.progress import Progress, display
 from hofunc.run.anomaly import first_kind, kind_of
-from hofunc.run.background import InBackground
 from hofunc.run.compiler import through_compiler
 from hofunc.run.evaluate import refuse_where
 from hofunc.run.executor import compiled, in_chunks, interpreted
@@ -266,23 +265,21 @@ class Plan:
             **options: Keyword arguments of torch.compile; ``dynamic=False`` and ``fullgraph=True`` unless given.
 
         Returns:
-            Plan; its first call compiles, which takes seconds to minutes. Where gradients are on and an input or a
-            captured tensor requires them, a backward pass is compiled as well. It runs all rows at once; what it costs
-            is told as if it were not compiled, and the compiler mostly needs less, as it fuses steps. Under torch.func,
-            in forward mode, and where a call is recorded, it runs uncompiled.
+            Plan; its first call compiles, which takes seconds to minutes. Where the function reads values, these are
+            computed and compared first, uncompiled, and the second call compiles the rest. Where gradients are on and
+            an input or a captured tensor requires them, a backward pass is compiled as well. It runs all rows at once;
+            what it costs is told as if it were not compiled, and the compiler mostly needs less, as it fuses steps.
+            Under torch.func, in forward mode, and where a call is recorded, it runs uncompiled.
 
         Raises:
             ArgumentError: The plan runs in chunks to keep to max_bytes, which a compiled one does not; or there is no
                 tqdm to show progress.
             CompilerError: There is no C++ compiler.
-            UnsupportedOpError: The function reads values of tensors, or these decide a shape.
+            UnsupportedOpError: It has a custom Function, or checks derivatives, with holomorphic=True.
         """
         self._check_whole("compile")
         shown = display(progress, f"{self.name}: plan.compile")
-        run = through_compiler(self._program, self._signature.facts, options, shown)
-        if background:
-            own = [each.origin for each in self._program.given.values() if isinstance(each.origin, torch.Tensor)]
-            run = InBackground(compiled(self._program), run, own)
+        run = through_compiler(self._program, self._signature.facts, options, shown, background=background)
         cost = self._subject.at_once
         return replace(
             self,

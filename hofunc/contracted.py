@@ -26,7 +26,7 @@ from hofunc.plan.wanted import Contractions
 from hofunc.run.evaluate import Evaluation
 from hofunc.run.nest import Nest, nesting
 from hofunc.sampling import Estimate, Sampled, checked
-from hofunc.transform import Options, Transform, returned_with
+from hofunc.transform import Options, Transform
 from hofunc.trees import tree_flatten, tree_unflatten
 
 STRATEGIES = ("auto", *contraction.STRATEGIES)
@@ -110,8 +110,7 @@ def einsum(
             all of its leaves.
         argnums: The positional argument to differentiate by, or a tuple with one for every slot, of which each may be
             a tuple of several, which then are one pytree; for several patterns also a tuple or dict of these.
-        wrt: In place of argnums, the same of names of parameters of f or of what it taps, see `hofunc.hod`; not for
-            estimates.
+        wrt: In place of argnums, the same of names of parameters of f or of what it taps, see `hofunc.hod`.
         has_aux: As for `hofunc.hod`.
         strategy: ``"forward"`` propagates derivatives along the slots from the input to the output; ``"mixed"`` does so
             along all but one at a time, and takes the rest by one adjoint pass; ``"reverse"`` reads one slot off
@@ -159,21 +158,11 @@ def einsum(
         >>> hvp(torch.tensor([1.0, 2.0]), operands=(torch.tensor([1.0, -1.0]),))
         tensor([  6., -12.])
     """
-    limits = Limits(chunk_size, max_bytes)
     if estimate is None:
-        return Einsum("einsum", f, pattern, argnums, has_aux, strategy, limits, wrt)
-    if wrt is not None:
-        refuse("einsum", "wrt", "an estimate", "argnums", "Let f take what it is to be differentiated by.")
-    sampling = checked("einsum", estimate, directions, generator, with_error)
-    if has_aux:
-        refuse("einsum", "has_aux", "an estimate", "one of what f returns alone", "Return aux from another call of f.")
-    return Estimate(
-        "einsum",
-        pattern,
-        sampling,
-        lambda found, operands: _Sampled(found, operands, "einsum", f, found.text, argnums, False, strategy, limits),
-        argnums,
-    )
+        return Einsum("einsum", f, pattern, argnums, has_aux, strategy, Limits(chunk_size, max_bytes), wrt)
+    options = {"has_aux": has_aux, "strategy": strategy, "chunk_size": chunk_size, "max_bytes": max_bytes}
+    drawn = {"directions": directions, "generator": generator, "with_error": with_error}
+    return estimated("einsum", f, pattern, argnums, estimate, wrt=wrt, **options, **drawn)  # type: ignore[arg-type]
 
 
 class _Form(NamedTuple):
@@ -235,8 +224,7 @@ class Einsum(Transform):
         size = len(args)
         numbers = [number for number in self._positions if isinstance(number, int)]
         places = sorted({number % size if -size <= number < size else number for number in numbers})
-        rest = {keyword: value for keyword, value in kwargs.items() if keyword not in self._keywords}
-        arguments = split(name, args, rest, (*places, *taps), changes, self._options.parameters)
+        arguments = split(name, args, self._passed(kwargs), (*places, *taps), changes, self._options.parameters)
         if any(arguments.are_complex):
             refuse(name, "an input to differentiate by", "a complex tensor", "real ones", "Pass its parts.")
         leaves, given = list(arguments.leaves), []
@@ -276,8 +264,7 @@ class Einsum(Transform):
 
     def _outputs(self, *args: Any, **kwargs: Any) -> tuple[Any, tuple[Any, Any]]:
         """Return what is differentiated of what f returns, and aux."""
-        kwargs = {keyword: value for keyword, value in kwargs.items() if keyword not in self._keywords}
-        output, (aux, returned) = super()._outputs(*args, **kwargs)
+        output, (aux, returned) = super()._outputs(*args, **self._passed(kwargs))
         if returned is not None:
             refuse(self._options.name, "an output of f", "a complex tensor", "real ones", "Return its parts.")
         return output, (aux, None)
@@ -323,7 +310,12 @@ class Einsum(Transform):
         for number, tree in enumerate(operands):
             found, spec = tree_flatten(tree)
             given.append(Tree(tuple(found), tuple([inputs[each] for each in found]), spec, self._operand(number)))
-        return bound(pattern, Tree(tuple(range(len(outputs))), outputs, structure, "the output of f"), slots, given)
+        output = Tree(tuple(range(len(outputs))), outputs, structure, "the output of f")
+        self._check_shapes(pattern, output, slots, given)
+        return bound(pattern, output, slots, given)
+
+    def _check_shapes(self, pattern: Pattern, output: Tree, slots: Sequence[Tree], operands: Sequence[Tree]) -> None:
+        """Check what a pattern is for, where its errors are not to speak of a pattern."""
 
     def contractions(self, output: Any, *args: Any, **kwargs: Any) -> Contractions:
         """Return what is asked for, given what f returns to be differentiated at some arguments."""
@@ -337,7 +329,7 @@ class Einsum(Transform):
         self, tensors: Sequence[Any], recording: Recording, arguments: Arguments, evaluation: Evaluation
     ) -> Any:
         """Nest the results, given the tensors that f returned."""
-        _, (aux, _) = returned_with(tensors, recording)
+        _, (aux, _) = recording.returned_with(tensors)
         output, _ = tree_unflatten(recording.leaves, recording.spec)
         meaning = self._meaning(output, arguments)
         found, results, start = evaluation.contracted(meaning.wanted), [], 0
@@ -355,7 +347,7 @@ class Einsum(Transform):
         return specs[0] if isinstance(entry, int | str) else tree_flatten(trees)[1]
 
 
-class _Sampled(Einsum):
+class SampledEinsum(Einsum):
     """A contraction of which some operands, after those of the caller, are samples that stand at several places."""
 
     def __init__(self, found: Sampled, before: int, *args: Any):
@@ -365,6 +357,36 @@ class _Sampled(Einsum):
     def _given(self, given: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
         ((*operands,),) = super()._given(given)
         return [[*operands[: self._before], *(operands[self._before + use] for use in self._uses)]]
+
+
+def estimated(
+    name: str,
+    f: Callable[..., Any],
+    pattern: Any,
+    argnums: Any,
+    estimate: Mapping[str, int],
+    *,
+    wrt: Any = None,
+    has_aux: bool = False,
+    strategy: str = "auto",
+    chunk_size: int | None = None,
+    max_bytes: int | None = None,
+    directions: str = "rademacher",
+    generator: torch.Generator | None = None,
+    with_error: bool = False,
+    kind: type[SampledEinsum] = SampledEinsum,
+) -> Estimate:
+    """Return an estimate by samples of some labels, given the name of a transform; for the options see `einsum`."""
+    sampling = checked(name, estimate, directions, generator, with_error)
+    if has_aux:
+        refuse(name, "has_aux", "an estimate", "one of what f returns alone", "Return aux from another call of f.")
+    variables = argnums if wrt is None else _meant(name, f, wrt, argnums)[0]
+    rest = False, strategy, Limits(chunk_size, max_bytes), wrt
+
+    def exact(found: Sampled, operands: int) -> SampledEinsum:
+        return kind(found, operands, name, f, found.text, argnums, *rest)
+
+    return Estimate(name, pattern, sampling, exact, variables)
 
 
 def _bounded(kept: dict[Any, Any]) -> None:

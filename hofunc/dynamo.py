@@ -37,6 +37,7 @@ from hofunc.internals import (
     tree_unflatten,
 )
 from hofunc.run.all_sizes import LEAST, Made, Subject, made_for_all
+from hofunc.spelling import check_options
 
 if TYPE_CHECKING:
     from hofunc.internals_compiler import Asked, Lowered, Traced, Tree
@@ -109,6 +110,8 @@ def compilable(make: _F) -> _F:
     def made(f: Function, *args: Any, **options: Any) -> Any:
         if is_dynamo_compiling():
             return Within(make, f, args, options)
+        remedy = f"Pass arguments of f to the function that is returned: {make.__name__}(f)(x)."
+        check_options(make, (f, *args), options, remedy)
         return make(f, *args, **options)
 
     return made  # type: ignore[return-value]

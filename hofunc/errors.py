@@ -59,6 +59,10 @@ class ArgumentError(HofuncError, ValueError):
     """An argument of a transform, or an input or output of f, is not what the transform takes."""
 
 
+class OptionError(ArgumentError, TypeError):
+    """A transform, or another function of hofunc, is given an option that it does not have, or too many by position."""
+
+
 class PlanMismatchError(ArgumentError):
     """A plan is called with what it was not made for, or something that it relies on has changed.
 

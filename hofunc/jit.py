@@ -31,6 +31,7 @@ from hofunc.graph.tape import is_recording
 from hofunc.graph.uncompiled import uncompiled
 from hofunc.notebook import kept_as_html
 from hofunc.sampling import Estimate
+from hofunc.spelling import spelt
 from hofunc.transform import Transform
 
 MISSES = ("plan", "warn", "error")
@@ -56,6 +57,7 @@ def jit(transform: Callable[..., Any], **options: Unpack[_Options]) -> "Jitted":
 
 
 @uncompiled
+@spelt
 def jit(
     transform: Callable[..., Any],
     *,
@@ -78,7 +80,7 @@ def jit(
         static_argnames: The names of arguments, one or several, that are compared as a whole: they have to be hashable,
             and hold no tensor. All else that is no tensor is compared leaf by leaf.
         compile: Whether plans run through torch.compile: ``True`` compiles at the first call, ``"background"`` in
-            another thread, and runs uncompiled until that is done. What cannot be compiled runs uncompiled.
+            another thread, and runs uncompiled until that is done; what reads values is, at the second call that fits.
         max_plans: How many plans are kept; that not used for longest goes.
         on_miss: What happens at a call that fits none of the plans that there are: ``"plan"`` makes one, ``"warn"``
             makes one with a `PlanningWarning` that says what is new, ``"error"`` raises.

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any
 
 from hofunc.errors import ArgumentError
+from hofunc.spelling import spelt
 
 FALLBACKS = ("warn", "error", "quiet")
 PASSES = ("backward", "forward")
@@ -123,6 +124,7 @@ class options:  # noqa: N801 - it is called as a function is, as torch.set_grad_
         hofunc.errors.UnsupportedOpError: hofunc: no rule for aten.special_bessel_y0.default: ...
     """
 
+    @spelt
     def __init__(
         self,
         *,

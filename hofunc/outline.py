@@ -235,15 +235,16 @@ def _compared(subject: Subject) -> tuple[dict[str, Cost], dict[str, str]]:
 def _strategies(subject: Subject, costs: dict[str, Cost], refused: dict[str, str]) -> Table:
     """Show what strategies cost, and why others are none."""
     rows = []
-    for strategy, cost in sorted(costs.items(), key=lambda item: item[1].seconds):
+    for strategy, cost in sorted(costs.items(), key=lambda item: item[1].price):
         mark = "*" if strategy == subject.chosen.strategy else ""
-        amounts = (count(cost.flops), size_text(cost.bytes), size_text(cost.peak_bytes), time_text(cost.seconds))
-        rows.append((mark, strategy, str(len(cost.steps)), *amounts))
+        amounts = [count(cost.flops), size_text(cost.bytes), size_text(cost.peak_bytes), time_text(cost.seconds)]
+        reading = [time_text(cost.reading)] if subject.compact else []  # of the terms
+        rows.append((mark, strategy, str(len(cost.steps)), *amounts, *reading))
     why = "asked for" if subject.asked != "auto" else "the least estimated time"
     title = (f"Strategies, for the derivatives alone (* taken: {why})",)
-    header = ("", "strategy", "steps", "flops", "moved", "peak", "estimate")
+    header = ("", "strategy", "steps", "flops", "moved", "peak", "estimate", *["reading"] * subject.compact)
     notes = tuple([f"{strategy} {reason}" for strategy, reason in refused.items()])
-    return Table(title, header, tuple(rows), (2, 3, 4, 5, 6), notes)
+    return Table(title, header, tuple(rows), tuple(range(2, len(header))), notes)
 
 
 # The graph.

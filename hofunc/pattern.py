@@ -15,6 +15,7 @@ from hofunc.errors import ArgumentError
 from hofunc.internals import TreeSpec, tree_unflatten
 from hofunc.plan.slots import Bearer, Index
 from hofunc.plan.wanted import Contraction
+from hofunc.words import plural
 
 _TOKEN = re.compile(r"\.\.\.|\*?[^\W\d]\w*|\d+")
 Shape = Sequence[int]
@@ -375,8 +376,8 @@ class _Axes:
             names = " ".join(token.text for token in group.tokens)
             self._pattern.refuse(
                 group,
-                f"{tree.name} of shape {tuple(tree.shapes[leaf])}, which has {rank} axes",
-                f"{'at least ' if times else ''}{rank - rest} axes for {names!r}",
+                f"{tree.name} of shape {tuple(tree.shapes[leaf])}, which has {plural(rank, 'axis')}",
+                f"{'at least ' if times else ''}{plural(rank - rest, 'axis')} for {names!r}",
                 "A group names each axis of its tensor; '...' stands for any that all have in common.",
             )
         self._ranks.update(dict.fromkeys(unknown, rest // max(1, times)))

@@ -160,7 +160,7 @@ class Estimate:
         pattern: The pattern.
         sampling: How it is sampled.
         make: Given a pattern, and how many operands come before the samples, returns what computes the contraction.
-        argnums: By what the slots are.
+        variables: By what the slots are: numbers of arguments, or names of taps.
     """
 
     def __init__(
@@ -169,26 +169,28 @@ class Estimate:
         pattern: Any,
         sampling: Sampling,
         make: Callable[[Sampled, int], Any],
-        argnums: int | Sequence[int],
+        variables: int | str | Sequence[Any],
     ):
-        self._pattern, self._sampling, self._make, self._argnums = parsed(transform, pattern), sampling, make, argnums
+        self._pattern, self._sampling, self._make = parsed(transform, pattern), sampling, make
+        self._variables = variables
         self._made: dict[int, tuple[Sampled, Any]] = {}
 
     @opaque
     def __call__(self, *args: Any, operands: Sequence[Any] = (), **kwargs: Any) -> Any:
         """Draw samples and return the estimate, or the pair of it and of its standard error; see `hofunc.einsum`."""
         found, exact = self._exact(len(operands))
-        given, sizes = self._drawn(found, args)
+        given, sizes = self._drawn(found, exact, args, kwargs)
         return self._summarised(exact(*args, operands=(*operands, *given), **kwargs), sizes)
 
     @opaque
     def plan(self, *args: Any, operands: Sequence[Any] = (), **kwargs: Any) -> Callable[..., Any]:
         """Return a function that draws samples at every call, and computes with them by one plan."""
         found, exact = self._exact(len(operands))
-        plan = exact.plan(*args, operands=(*operands, *self._drawn(found, args)[0]), **kwargs)
+        given, _ = self._drawn(found, exact, args, kwargs)
+        plan = exact.plan(*args, operands=(*operands, *given), **kwargs)
 
         def call(*args: Any, operands: Sequence[Any] = (), **kwargs: Any) -> Any:
-            given, sizes = self._drawn(found, args)
+            given, sizes = self._drawn(found, exact, args, kwargs)
             return self._summarised(plan(*args, operands=(*operands, *given), **kwargs), sizes)
 
         call.plan = plan  # type: ignore[attr-defined]
@@ -207,17 +209,20 @@ class Estimate:
             self._made[operands] = found, self._make(found, operands)
         return self._made[operands]
 
-    def _drawn(self, found: Sampled, args: Sequence[Any]) -> tuple[list[torch.Tensor], list[int]]:
-        """Return the samples of every label, and their sizes."""
+    def _drawn(
+        self, found: Sampled, exact: Any, args: tuple, kwargs: Mapping[str, Any]
+    ) -> tuple[list[torch.Tensor], list[int]]:
+        """Return the samples of every label, and their sizes, given what computes with them, and its arguments."""
         sampling, sizes, vectors = self._sampling, [], []
         for name, count in sampling.counts.items():
             slot, axis = found.axes[name]
-            number = self._argnums if isinstance(self._argnums, int) else self._argnums[slot]
-            like = args[number]
-            if not isinstance(like, torch.Tensor):
-                self._pattern.refuse(
-                    self._pattern.others[slot], type(like).__name__, "a tensor", "Differentiate by one tensor."
-                )
+            variable = self._variables if isinstance(self._variables, int | str) else self._variables[slot]
+            like = exact.tapped(variable, args, kwargs) if isinstance(variable, str) else args[variable]
+            if not isinstance(like, torch.Tensor) or not like.dim():
+                got = f"a tensor of shape {()}" if isinstance(like, torch.Tensor) else type(like).__name__
+                what = f"args[{variable}]" if isinstance(variable, int) else f"what is tapped as {variable!r}"
+                remedy = "Differentiate by one tensor, of which an axis is sampled."
+                refuse(self._pattern.transform, what, got, "a tensor with axes", remedy)
             sizes.append(like.shape[axis])
             vectors.append(_vectors(count, like.shape[axis], like, sampling))
         return vectors, sizes

@@ -12,7 +12,8 @@ import torch
 from hofunc.algebra.labels import Axis, Label, labels_of
 from hofunc.algebra.operators import Indices
 from hofunc.algebra.term import Term
-from hofunc.views import Emit, Labelled, aligned, times
+from hofunc.graph.followed import is_followed
+from hofunc.views import Emit, Labelled, aligned, run_now, times
 
 
 class Position(NamedTuple):
@@ -89,8 +90,8 @@ def solid(emit: Emit, like: Any, terms: Sequence[Entries], shown: Sequence[Label
         runs = [label for label in placed if label not in term.positions]
         runs += [label for label in term.runs() if label not in runs]
         places.append(places_of(emit, like, term.positions, runs, strides))
-        vectors.append(emit(torch.reshape, values(emit, term, [*runs, *rows]), (size_of(runs), size_of(rows))))
-    total = emit(added, size_of(placed), len(places), *places, *vectors)
+        vectors.append(laid_out(emit, term.core, [*runs, *rows]))
+    total = emit(added, size_of(placed), size_of(rows), tuple([term.coefficient for term in terms]), *places, *vectors)
     sizes = tuple(label.size for label in (*placed, *rows))
     return Labelled(emit(torch.reshape, total, sizes), (*placed, *rows))
 
@@ -111,10 +112,15 @@ def places_of(
 
 def values(emit: Emit, term: Entries, labels: Sequence[Label]) -> Any:
     """Return the entries of a term as a tensor that runs over labels, which are all that it has."""
-    tensor = aligned(emit, term.core, labels)
-    if len(term.core.labels) < len(labels):
-        tensor = emit(torch.Tensor.expand, tensor, tuple(label.size for label in labels))
-    return times(emit, tensor, term.coefficient)
+    return times(emit, laid_out(emit, term.core, labels), term.coefficient)
+
+
+def laid_out(emit: Emit, core: Labelled, labels: Sequence[Label]) -> Any:
+    """View a tensor as one that runs over labels, which are all that it has."""
+    tensor = aligned(emit, core, labels)
+    if len(core.labels) == len(labels):
+        return tensor
+    return emit(torch.Tensor.expand, tensor, tuple(label.size for label in labels))
 
 
 def size_of(labels: Iterable[Label]) -> int:
@@ -174,18 +180,36 @@ def flattened(indices: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
     return (indices * strides[:, None]).sum(0)
 
 
-def added(size: int, count: int, *tensors: torch.Tensor) -> torch.Tensor:
-    """Return zeros to which rows are added at places.
+def added(size: int, width: int, coefficients: tuple[float, ...], *tensors: torch.Tensor) -> torch.Tensor:
+    """Return zeros to which multiples of rows are added at places, one tensor after the other.
 
     Args:
         size: The number of places.
-        count: How many tensors of places there are.
-        tensors: Those, and after them as many tensors of rows.
+        width: That of rows.
+        coefficients: What each tensor of rows is multiplied by.
+        tensors: As many tensors of places, and after them those of rows, of any shape of as many elements.
     """
-    places, rows = (torch.cat(part) if count > 1 else part[0] for part in (tensors[:count], tensors[count:]))
-    return torch.index_add(rows.new_zeros(size, rows.shape[1]), 0, places, rows)
+    places, given = tensors[: len(coefficients)], tensors[len(coefficients) :]
+    zeros = given[0].new_zeros(size, width)
+    if not given[0].is_cpu or is_followed(given):
+        rows = [
+            times(run_now, each, weight).reshape(-1, width) for each, weight in zip(given, coefficients, strict=True)
+        ]
+        return torch.index_add(zeros, 0, torch.cat(places), torch.cat(rows))
+    for where, each, weight in zip(places, given, coefficients, strict=True):
+        zeros.index_put_((where,), _multiple(each, weight).reshape(-1, width), accumulate=True)  # the fastest on a CPU
+    return zeros
 
 
-def scratch(count: int, *tensors: torch.Tensor) -> int:
-    """Return the bytes that `added` holds beside zeros and its result: what it lays together."""
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors) if count > 1 else 0
+def _multiple(tensor: torch.Tensor, weight: float) -> torch.Tensor:
+    """Return a multiple of a tensor, laid out one element after the other unless it is the tensor itself."""
+    return tensor if weight == 1 else torch.mul(tensor, weight, out=tensor.new_empty(tensor.shape))
+
+
+def scratch(coefficients: tuple[float, ...], *tensors: torch.Tensor) -> int:
+    """Return the bytes that `added` holds beside its result: what it lays out anew of one tensor."""
+    laid = [
+        0 if rows.is_contiguous() and weight == 1 else rows.numel() * rows.element_size()
+        for weight, rows in zip(coefficients, tensors[len(coefficients) :], strict=True)
+    ]
+    return max(laid)

@@ -102,7 +102,8 @@ class Transform:
         if not self._taps and not is_tapping():
             return self._called(args, kwargs)
         with counted_once():
-            return self._known.settled(self._options.name, args, kwargs, lambda: self._called(args, kwargs))
+            passed = self._passed(kwargs)
+            return self._known.settled(self._options.name, args, passed, lambda: self._called(args, kwargs))
 
     def _called(self, args: tuple, kwargs: dict) -> Any:
         """Compute all derivatives, see above."""
@@ -131,6 +132,18 @@ class Transform:
                 leaves, spec = tree_flatten(args[number])
                 taken[number] = tree_unflatten([*map(as_input, leaves)], spec)
         return tuple(taken)
+
+    def tapped(self, name: str, args: tuple, kwargs: Mapping[str, Any]) -> Any:
+        """Return what looks like what f taps by a name, of zeros, where it is called with some arguments."""
+        return self._forms_of(args, kwargs)[name].change()
+
+    def _forms_of(self, args: tuple, kwargs: Mapping[str, Any]) -> Forms:
+        """Return the forms of what f taps, of which it is recorded to learn them if they are not known."""
+        return self._known.of(args, passed := self._passed(kwargs), lambda: self._learnt(args, passed))
+
+    def _passed(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the keyword arguments that f takes."""
+        return {keyword: value for keyword, value in kwargs.items() if keyword not in self._keywords}
 
     @uncollected
     def pieces(self, *args: Any, **kwargs: Any) -> Iterator[Piece]:
@@ -231,7 +244,8 @@ class Transform:
         """
         check_values(self._options.name, args, kwargs)
         with counted_once():
-            return self._known.settled(self._options.name, args, kwargs, lambda: self.planned(args, kwargs))
+            passed = self._passed(kwargs)
+            return self._known.settled(self._options.name, args, passed, lambda: self.planned(args, kwargs))
 
     def planned(self, args: tuple, kwargs: dict) -> Plan:
         """Return a plan, as `plan` does, for tensors that may have no elements and a function that taps nothing new."""
@@ -319,7 +333,7 @@ class Transform:
     def _split(self, args: tuple, kwargs: dict) -> Arguments:
         """Take the arguments of a call apart, and check them."""
         options = self._options
-        forms = self._known.of(args, kwargs, lambda: self._learnt(args, kwargs)) if self._taps else {}
+        forms = self._forms_of(args, kwargs) if self._taps else {}
         arguments = self._split_by(args, kwargs, {name: form.change() for name, form in forms.items()})
         if options.holomorphic:
             check_holomorphic(options.name, "an input to differentiate by", arguments.leaves, arguments.are_complex)
@@ -332,7 +346,7 @@ class Transform:
 
     def _learnt(self, args: tuple, kwargs: dict) -> Forms:
         """Record f to learn the forms of what it taps."""
-        arguments = self._split_by(args, kwargs, dict.fromkeys(self._taps, ()))
+        arguments = Transform._split_by(self, args, kwargs, dict.fromkeys(self._taps, ()))
         runs: list[Tapping | None] = []
 
         def function(leaves: Sequence[torch.Tensor], rest: tuple[tuple, dict]) -> Any:
@@ -365,7 +379,7 @@ class Transform:
         self, tensors: Sequence[Any], recording: Recording, arguments: Arguments, evaluation: Evaluation
     ) -> Any:
         """Nest the result, given the tensors that f returned."""
-        value, (aux, returned) = returned_with(tensors, recording)
+        value, (aux, returned) = recording.returned_with(tensors)
         spec = tree_flatten(value)[1]
         if self._options.strict:
             check_dependence(self._options.name, value, arguments.names(), self._orders, evaluation)
@@ -384,13 +398,6 @@ class Transform:
 
 def _of(f: Function, transform: Transform) -> Transform:
     return transform.of(f)
-
-
-def returned_with(tensors: Sequence[Any], recording: Recording) -> Any:
-    """Return what a recorded function returned, with the given tensors in place of its own."""
-    supply = iter(tensors)
-    leaves = [next(supply) if isinstance(leaf, torch.Tensor) else leaf for leaf in recording.leaves]
-    return tree_unflatten(leaves, recording.spec)
 
 
 def _name(f: Function) -> str:

@@ -39,10 +39,11 @@ class _Read(NamedTuple):
 
 def _reads(axes: Axes) -> tuple[list[_Read], tuple[Label, ...]]:
     """List the views that turn a tensor with these axes into one dimension per distinct label."""
-    segments = [segment for axis in axes for segment in axis]
+    every = [segment for axis in axes for segment in axis]
+    segments = [segment for segment in every if segment.extent != 1]
     reads = []
-    if any(len(axis) != 1 for axis in axes):
-        split = tuple(segment.extent for segment in segments)
+    if len(segments) != len(axes) or any(len(axis) != 1 for axis in axes):
+        split = tuple([segment.extent for segment in segments])
         reads.append(_Read(torch.reshape, _shaped_like, (split,)))
     for dim in reversed(range(len(segments))):
         label, start, extent = segments[dim]
@@ -92,10 +93,12 @@ def aligned(emit: Emit, source: Labelled, labels: Sequence[Label]) -> Any:
     order = tuple(source.labels.index(label) for label in labels if label in source.labels)
     tensor = permuted(emit, source.tensor, order)
     first = next((place for place, label in enumerate(labels) if label in source.labels), len(labels))
-    for place in range(first, len(labels)):
-        if labels[place] not in source.labels:
-            tensor = emit(torch.unsqueeze, tensor, place - first)
-    return tensor
+    missing = [place - first for place in range(first, len(labels)) if labels[place] not in source.labels]
+    if not missing:
+        return tensor
+    if len(missing) == 1:
+        return emit(torch.unsqueeze, tensor, missing[0])
+    return emit(torch.reshape, tensor, tuple([x.size if x in source.labels else 1 for x in labels[first:]]))
 
 
 def permuted(emit: Emit, tensor: Any, order: tuple[int, ...]) -> Any:
@@ -119,12 +122,17 @@ def spread(emit: Emit, source: Labelled, axes: Axes) -> Any:
     tensor = _with_diagonals(emit, tensor, labels)
     if len(labels) < len(segments):
         tensor = emit(torch.reshape, tensor, tuple(s.label.size if s.label else 1 for s in segments))
-    padding = [(s.start, s.extent - s.start - (s.label.size if s.label else 1)) for s in segments]
-    if any(amount for pair in padding for amount in pair):
-        tensor = emit(torch.constant_pad_nd, tensor, tuple(amount for pair in reversed(padding) for amount in pair))
+    padding = _padding(segments)
+    if any(padding):
+        tensor = emit(torch.constant_pad_nd, tensor, padding)
     if any(len(axis) != 1 for axis in axes):
         tensor = emit(torch.reshape, tensor, shape_of(axes))
     return tensor
+
+
+def _padding(segments: Sequence[Segment]) -> tuple[int, ...]:
+    """Return how many zeros come before and after what segments reach, of the last one first."""
+    return tuple([amount for s in reversed(segments) for amount in (s.start, s.extent - s.stop)])
 
 
 def _pinned(segment: Segment) -> Segment:
@@ -150,6 +158,11 @@ def _with_diagonals(emit: Emit, tensor: Any, labels: Sequence[Label]) -> Any:
 def add_within(emit: Emit, base: Any, axes: Axes, source: Labelled, coefficient: float) -> Any:
     """Add a labelled tensor to the part of a base tensor that axes describe, leaving the rest as it is."""
     reads, labels = _reads(axes)
+    if all(step.read is torch.narrow for step in reads) and {*labels} == {*source.labels}:
+        segments = [segment for axis in axes for segment in axis]
+        if reads and 2 * prod(s.stop - s.start for s in segments) >= prod(s.extent for s in segments):
+            part = emit(torch.constant_pad_nd, aligned(emit, source, labels), _padding(segments))
+            return plus(emit, base, part, coefficient)
 
     def descend(tensor: Any, depth: int) -> Any:
         if depth == len(reads):
@@ -236,6 +249,11 @@ def within(part: Part, dim: int, start: int, stop: int) -> Part:
 def concatenated(dim: int, *tensors: torch.Tensor) -> torch.Tensor:
     """Return tensors one after the other along an axis."""
     return torch.cat(tensors, dim)
+
+
+def stacked(*tensors: torch.Tensor) -> torch.Tensor:
+    """Return tensors of one shape side by side along a new first axis."""
+    return torch.stack(tensors)
 
 
 def _added(emit: Emit, parts: Sequence[Part]) -> Any:

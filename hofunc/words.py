@@ -19,6 +19,12 @@ def shape_text(shape: Iterable[int]) -> str:
     return "x".join(map(str, shape)) or "()"
 
 
+def plural(number: int, noun: str) -> str:
+    """Return a number with its noun, of which the plural is regular but for axes: ``1 axis``, ``2 axes``."""
+    several = "axes" if noun == "axis" else f"{noun}s"
+    return f"{number} {noun if number == 1 else several}"
+
+
 def percent(share: float) -> str:
     """Return a share as text: ``12%``."""
     return f"{100 * share:.0f}%"

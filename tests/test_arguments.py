@@ -83,7 +83,7 @@ def test_argnums_that_are_not_numbers(argnums: Any) -> None:
         "hod: argnums",
         repr(argnums),
         "an int or a tuple of ints",
-        "Name positional arguments by number.",
+        "Names go into wrt='0'." if argnums == "0" else "Name positional arguments by number.",
     )
 
 
@@ -143,7 +143,7 @@ def test_argnums_out_of_range(argnums: Any, got: str, x: Tensor) -> None:
         "hod: argnums",
         got,
         "numbers from -2 to 1",
-        "Pass what you differentiate by as a positional argument.",
+        "Arguments are counted from 0, from behind if below it, and only those that are passed by position.",
     )
 
 

@@ -57,7 +57,7 @@ def test_buffers_that_f_does_not_own_are_left_alone(name: str, device: torch.dev
     before = {key: buffer.clone() for key, buffer in module.named_buffers()}
     transform = hofunc.hessian(lambda x: module(x).exp().sum())
     for call in (transform, transform.plan, lambda x: torch.func.vmap(transform)(x[None])):
-        with pytest.raises(hofunc.MutationError, match=r"captured tensor.*see docs/buffers\.md"):
+        with pytest.raises(hofunc.MutationError, match=r"captured tensor.*see docs/how-to/buffers\.md"):
             call(rand(device, *shape))
     assert all(torch.equal(buffer, before[key]) for key, buffer in module.named_buffers())
     module.eval()

@@ -513,7 +513,7 @@ def marked(call: Callable[[], Any]) -> tuple[str, str]:
         ("b, b 3 -> b", "3", "3", "a place from 0 to 2"),
         ("4, b i -> b", "4", "4", "a place from 0 to 3 of that axis of the output of f"),
         ("b c, b i -> b", "b c", "the output of f of shape (4,)", "2 axes"),
-        ("b, i -> b", "i", "args[0] of shape (4, 3)", "1 axes"),
+        ("b, i -> b", "i", "args[0] of shape (4, 3)", "1 axis "),
         ("b, b i j -> b", "b i j", "which has 2 axes", "3 axes"),
         ("..., ... i j k -> ...", "... i j k", "which has 2 axes", "4 axes"),
         ("b, ... *p -> b", "... *p", "several names may take any axes", "one such name"),
@@ -523,8 +523,8 @@ def marked(call: Callable[[], Any]) -> tuple[str, str]:
         ("b, b -1 -> b", "-1", "'-1'", "a name, a number"),
         ("b, b * -> b", "*", "'*'", "a name, a number"),
         ("b,(b i)->b", "(b", "'(b'", "a name, a number"),
-        ("b,bi->bi", "bi", "which has 2 axes", "1 axes for 'bi'"),
-        ("b, b i, b j, j -> b i", "j", "args[0]", "1 axes for 'j'"),
+        ("b,bi->bi", "bi", "which has 2 axes", "1 axis for 'bi'"),
+        ("b, b i, b j, j -> b i", "j", "args[0]", "1 axis for 'j'"),
     ],
 )
 def test_patterns_that_do_not_fit(pattern: str, place: str, got: str, expected: str, device: torch.device) -> None:
@@ -590,7 +590,7 @@ def test_pytrees_that_do_not_fit(parameters: dict, device: torch.device) -> None
     refuses("*o, *p, *p -> *o", w, "*p", "expected a pytree like args[0]")
     refuses("*o, *p, *o -> *p", w, "*o", "expected a pytree like the output of f")
     refuses("*o, *p, *p *o -> ", {"w": w, "b": w}, "*p *o", "2 names with a star")
-    refuses("*o, *p, *p -> *o", {"w": w, "b": w}, "*p", "which has 2 axes, expected 1 axes")
+    refuses("*o, *p, *p -> *o", {"w": w, "b": w}, "*p", "which has 2 axes, expected 1 axis")
     found, message = marked(lambda: einsum(lambda p, x: x.sum(), "*o, *p -> *o", (0,))({}, x))
     assert found == "*p"
     assert "args[0] of 0 leaves" in message
@@ -605,7 +605,7 @@ def test_pytrees_that_do_not_fit(parameters: dict, device: torch.device) -> None
         (lambda x: einsum(field, ())(x), r"pattern: got \(\)"),
         (lambda x: einsum(field, "b, b i -> b", "a")(x), "argnums: got 'a'"),
         (lambda x: einsum(field, "b, b i -> b", ((),))(x), r"argnums: got \(\)"),
-        (lambda x: einsum(field, "b, b i -> b", 1)(x), "for 1 positional arguments"),
+        (lambda x: einsum(field, "b, b i -> b", 1)(x), "got 1 for 1 positional argument, expected 0 or -1"),
         (lambda x: einsum(field, "*o, *p -> *o", ((0, -1),))(x), "every argument once"),
         (lambda x: einsum(field, "b, b i -> b", strategy="best")(x), "strategy: got 'best'"),
         (lambda x: einsum(field, "b, b i -> b", chunk_size=0)(x), "chunk_size: got 0"),

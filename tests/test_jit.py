@@ -606,10 +606,21 @@ def test_compiled_plans(x: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
     for value in (x, x[:1], x + 1):
         assert_equal(jitted(value), hod(scaled, 2)(value))
     assert all(plan.is_compiled for plan in jitted.plans)
-    reading = jit(hod(lambda x: cubed(x) * x.sum().item(), 1), compile=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", hofunc.PlanningWarning)
-        assert_equal(reading(x), hod(lambda x: cubed(x) * x.sum().item(), 1)(x))
+    reading = hod(lambda x: cubed(x) * x.sum().item(), 1)
+    jitted = jit(reading, compile=True)
+    for _ in range(3):
+        for value in (x, 2 * x):
+            assert_equal(jitted(value), reading(value))
+    assert [plan.is_compiled for plan in jitted.plans] == [True, True]
+
+
+@pytest.mark.filterwarnings("ignore::hofunc.FallbackWarning")
+def test_what_cannot_be_compiled_runs_uncompiled(x: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hofunc.Plan, "compile", compile_eagerly)
+    checked = hod(lambda z: (z**3).sum(), holomorphic=True)
+    jitted, z = jit(checked, compile=True), torch.complex(x, x)
+    with pytest.warns(hofunc.PlanningWarning, match="runs uncompiled: .*holomorphic=True"):
+        assert_equal(jitted(z), checked(z))
 
 
 _compile = hofunc.Plan.compile

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 import hofunc
+from tests.cases import rand
+from tests.checks import assert_equal
 
 N = 5
 LAPLACIAN, BIHARMONIC, FOURTH = "b, b i, b i -> b", "b, b i, b i, b j, b j -> b", "b, b i, b i, b i, b i -> b"
@@ -153,3 +155,24 @@ def test_named_operators_are_estimated(device: torch.device, operator: Callable[
     estimate = operator(network(device), samples=500, generator=generator, with_error=True)
     found, error = estimate(points(device))
     assert ((found - operator(network(device))(points(device))).abs() <= 4 * error).all()
+
+
+@pytest.mark.parametrize("directions", ["rademacher", "coordinates"])
+def test_estimates_by_names(directions: str, device: torch.device) -> None:
+    """Of sums of cubes along coordinates or signs nothing is left to chance where all Hessians are diagonal."""
+    weight = rand(device, 4, 3)
+
+    def f(x: Tensor) -> Tensor:
+        return (hofunc.tap("h", (x @ weight.T).tanh()) ** 3).sum(-1)
+
+    options: Any = {"estimate": {"i": 4}, "directions": directions}
+    by_tap = hofunc.einsum(f, LAPLACIAN, wrt="h", **options)
+    for rows in (5, 2):
+        x = rand(device, rows, 3, seed=rows)
+        expected = 6 * (x @ weight.T).tanh().sum(-1)
+        assert_equal(by_tap(x), expected)
+        assert_equal(by_tap.plan(x)(x), expected)
+    x = rand(device, 5, 3)
+    by_name = hofunc.einsum(f, LAPLACIAN, wrt="x", estimate={"i": 3}, directions="coordinates")
+    assert_equal(by_name(x), hofunc.laplacian(f)(x))
+    assert_equal(hofunc.laplacian(f, wrt="h", samples=3)(x), 6 * (x @ weight.T).tanh().sum(-1))

@@ -71,8 +71,6 @@ def test_compiled_plans(program: Program, order: int, strategy: str) -> None:
     """The compiler is Dynamo without a code generator: what inductor makes of the same graph is torch's."""
     order, numbers = reachable(program, order), inputs_of(program)
     derivative = hofunc.hod(program, order, numbers, strategy=strategy)
-    try:
-        compiled = derivative.plan(*program.inputs).compile(backend="eager")
-    except hofunc.UnsupportedOpError:
-        assume(False)
-    assert_close(compiled(*program.inputs), derivative(*program.inputs))
+    compiled = derivative.plan(*program.inputs).compile(backend="eager")
+    for _ in range(2):  # the rest of a program that reads values is compiled at the second call
+        assert_close(compiled(*program.inputs), derivative(*program.inputs))

@@ -87,16 +87,24 @@ def cover(term: Term) -> Term:
     return Term(1, (), covered(term.out), tuple(covered(slot) for slot in term.slots))
 
 
-def hull(parts: Sequence[Term]) -> Term:
+def hull(parts: Sequence[Term], *, rounded: bool = False) -> Term:
     """Return the least pattern in which terms lie of which all have one cover, without any factor.
 
-    It reaches, on every axis, from where the first of them starts to where the last one ends.
+    It reaches, on every axis, from where the first of them starts to where the last one ends; if rounded, to the next
+    numbers that are multiples of a power of two, of half its length at most.
     """
     names: dict[Label | None, Label | None] = {}
 
+    def reached(segments: Sequence[Segment], extent: int) -> tuple[int, int]:
+        start, stop = min(s.start for s in segments), max(s.stop for s in segments)
+        if not rounded or stop - start < 2:
+            return start, stop
+        step = 1 << (int(stop - start).bit_length() - 2)
+        return start - start % step, min(int(extent), stop + -stop % step)
+
     def narrowed(segments: Sequence[Segment]) -> Segment:
         whole, *each = segments
-        start, stop = min(s.start for s in each), max(s.stop for s in each)
+        start, stop = reached(each, whole.extent)
         if whole.label not in names:
             names[whole.label] = Label(stop - start) if (start, stop) != (0, whole.extent) else whole.label
         is_one = stop - start == 1 and all(s.label is None for s in each)

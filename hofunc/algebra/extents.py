@@ -117,15 +117,19 @@ def sized(value: Any, rows: int) -> Any:
     return value
 
 
-_NESTED = (tuple, Rows)
+_LEAF, _NESTED, _ROWS = 0, 1, 2
+_kinds: dict[type, int] = {int: _LEAF, tuple: _NESTED, Rows: _ROWS}
 
 
 def has_rows(value: Any) -> bool:
     """Tell whether there is an extent of rows in nested tuples."""
     if not isinstance(value, tuple):
         return isinstance(value, Rows)
-    for item in value:  # noqa: SIM110 - for speed
-        if isinstance(item, _NESTED) and has_rows(item):
+    for item in value:
+        kind = _kinds.get(type(item))
+        if kind is None:
+            kind = _kinds[type(item)] = _ROWS if isinstance(item, Rows) else _NESTED * isinstance(item, tuple)
+        if kind and (kind == _ROWS or has_rows(item)):
             return True
     return False
 

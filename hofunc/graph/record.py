@@ -25,10 +25,11 @@ from hofunc.graph.storage import Made
 from hofunc.graph.swaps import check_swap
 from hofunc.graph.tape import Tape, is_recording
 from hofunc.graph.trail import NOTHING, Trail
+from hofunc.graph.walk import Values
 from hofunc.graph.world import without_autocast
 from hofunc.internals import TreeSpec, function_refused, has_forward_level, has_setup_context, tree_map
 from hofunc.options import records_forward, records_forwards
-from hofunc.trees import tree_flatten
+from hofunc.trees import tree_flatten, tree_unflatten
 
 Function = Callable[..., Any]
 Result = TypeVar("Result")
@@ -53,7 +54,7 @@ class Recording(NamedTuple):
     """
 
     graph: Graph
-    values: list[torch.Tensor]
+    values: list[torch.Tensor] | Values
     leaves: list[Any]
     spec: TreeSpec
     wrappers: list[torch.Tensor] | None
@@ -64,6 +65,12 @@ class Recording(NamedTuple):
     def outputs(self) -> list[torch.Tensor]:
         """The values of what the function returned."""
         return [self.values[number] for number in self.graph.outputs]
+
+    def returned_with(self, tensors: Sequence[Any]) -> Any:
+        """Return what the function returned, with the given tensors in place of its own."""
+        supply = iter(tensors)
+        leaves = [next(supply) if isinstance(leaf, torch.Tensor) else leaf for leaf in self.leaves]
+        return tree_unflatten(leaves, self.spec)
 
 
 def made_recordable(recorded: Callable[[bool], Result], *, follow: bool = False) -> Result:
@@ -144,6 +151,8 @@ def _record_values(
         with noting_lines() as notes, tape, _watching(tape, asked) if watch else nullcontext():
             result = f(tape.seen(aliases, inputs), others)
     recording = _recording(tape, result, notes, any(asked) if watch else None)
+    if tape.went_along:
+        return recording  # in which nothing has a history
     has_history = True in [value.requires_grad for value in recording.values]
     if has_history:
         tape.check_hooks()
@@ -165,10 +174,10 @@ def _replayed(recording: Recording, inputs: Sequence[torch.Tensor], hidden: Set[
 
 
 def _watching(tape: Tape, asked: list[bool]) -> Reads:
-    """Return what notes whether a function asks, and what the forward of a custom Function reads past the ops."""
+    """Return what notes whether a function asks, and what is read past the ops by it or by a custom Function."""
     if records_forwards():
         return Reads(tape.read, _noting(tape, asked), tape.replaced)
-    return Reads(attribute=_noting(tape, asked))
+    return Reads(tape.left, _noting(tape, asked))
 
 
 def _noting(tape: Tape, asked: list[bool]) -> Callable[[torch.Tensor, str], None]:
@@ -225,7 +234,7 @@ def _record_stand_ins(f: Function, inputs: Sequence[torch.Tensor], others: Any, 
     return recording._replace(wrappers=[*map(plain, inputs), *lift.wrappers])
 
 
-def _without_own_leaves(values: list[torch.Tensor], made: Made) -> list[torch.Tensor]:
+def _without_own_leaves(values: Sequence[torch.Tensor], made: Made) -> list[torch.Tensor]:
     """Return values without the history that leads to nothing but what the function made."""
     return [value if not value.requires_grad or _leads_outside([value], made) else value.detach() for value in values]
 
@@ -233,9 +242,9 @@ def _without_own_leaves(values: list[torch.Tensor], made: Made) -> list[torch.Te
 def _recording(tape: Tape, result: Any, notes: LineNotes | None, asked: bool | None) -> Recording:
     leaves, spec = tree_flatten(result)
     graph = tape.graph([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
-    values = tape.ledger.values
+    values = tape.values
     lines = {} if notes is None else notes.of(values)
-    if not PLAIN.issuperset(map(type, values)):
+    if not tape.went_along and not PLAIN.issuperset(map(type, values)):
         values = [*map(plain, values)]
     return Recording(graph, values, leaves, spec, None, asked, lines)
 

@@ -17,6 +17,7 @@ import torch
 from hofunc.errors import UntracedError
 from hofunc.graph.draws import drawn
 from hofunc.graph.effects import functional_form, in_place, is_view
+from hofunc.graph.execution import Execution
 from hofunc.graph.identity import plain, reading_of, root_of, storage_key
 from hofunc.graph.layout import (
     COMPUTED_AGAIN,
@@ -160,15 +161,19 @@ def _check_dtype(tensor: torch.Tensor, owner: torch.Tensor) -> None:
 class Storages:
     """The storages that the function wrote to.
 
+    Args:
+        ledger: The graph so far.
+        execution: What executes the writes.
+
     Attributes:
         exist: Whether there are any.
         compute: Whether they are computing what they hold, which is no step of the function.
         kept: Tensors that were written to, kept so that no id is used again.
     """
 
-    def __init__(self, ledger: Ledger):
+    def __init__(self, ledger: Ledger, execution: Execution):
         self.exist = self.compute = False
-        self._ledger, self._memory = ledger, Memory(ledger)
+        self._ledger, self._memory, self._execution = ledger, Memory(ledger), execution
         self._storages: dict[int, _Storage] = {}
         self._known: dict[int, int] = {}  # how many writes there had been when the node of a tensor was recorded
         self._families: dict[int, int | None] = {}  # of the nodes that writes left, which are no views any more
@@ -287,6 +292,7 @@ class Storages:
             before = tensor[...]
         for number in self._memory.values_in(tensor):
             if ledger.values[number] is tensor:
+                self._note(tensor, number)
                 ledger.values[number] = before
                 self._changed.add(number)
         storage = self._storages.get(storage_key(tensor))
@@ -295,7 +301,7 @@ class Storages:
         ledger.tracked.pop(id(tensor), None)
         ledger.tracked[id(before)] = index
         self.kept.append(before)
-        out = op(*args, **kwargs)
+        out = self._execution(op, args, kwargs)
         ledger.enter([(functional_form(op), (before, *args[1:]), kwargs, tensor)])
         self._changed.update(range(first, len(ledger.nodes)))
         self.adopt(tensor)
@@ -328,9 +334,10 @@ class Storages:
                 value = self._ledger.values[number]
                 (self._changed if value.requires_grad else self._moved).add(number)
                 self.kept.append(value)
+                self._note(value, number)
                 self._ledger.values[number] = copied(value)
             with torch.set_grad_enabled(seen):
-                out = op(*args, **kwargs)
+                out = self._execution(op, args, kwargs)
             returned = known.returned_beside(out)
             recorded: Any = overwritten if known.form is torch.ops.aten.copy.default else known.form
             if known.draws:
@@ -385,6 +392,7 @@ class Storages:
         if key not in self._storages and (owner := self._memory.owner(tensor)) is not None:
             index = self._ledger.tracked.get(id(owner))
             whole = self._ledger.index_of(copied(owner)) if index is None else index
+            self._note(owner, whole)
             self._storages[key] = _Storage(owner, whole)
             self.exist = True
         storage = self._storages[key]
@@ -464,6 +472,12 @@ class Storages:
         self._ledger.tracked[id(tensor)] = index
         self._known[id(tensor)] = writes
         self.kept.append(tensor)
+        self._note(tensor, index)
+
+    def _note(self, tensor: torch.Tensor, index: int) -> None:
+        """Note that a tensor now holds the value of a node, for recordings that go the same way."""
+        if self._execution.survey is not None:
+            self._execution.survey.note(tensor, index)
 
 
 class Made:

@@ -6,13 +6,14 @@ transforms inside the function arrive as the plain ops they are made of, and bra
 
 from collections.abc import Callable, Sequence
 from typing import Any, Self
-from weakref import ref
 
 import torch
 
 from hofunc.graph.draws import Generators, is_random
 from hofunc.graph.effects import effects, is_view
+from hofunc.graph.execution import Execution
 from hofunc.graph.identity import PLAIN, seen_as, storage_key, tensors_in
+from hofunc.graph.leaving import LEAVING, check_leaving
 from hofunc.graph.ledger import Ledger
 from hofunc.graph.node import Graph, Ref
 from hofunc.graph.parts import CONJUGATING
@@ -28,14 +29,19 @@ from hofunc.graph.purity import (
     is_in_recorded_forward,
 )
 from hofunc.graph.quick import QUICK
+from hofunc.graph.route import held, unheld
 from hofunc.graph.storage import Made, Storages
+from hofunc.graph.survey import Survey
 from hofunc.graph.trail import NOTHING, Trail
 from hofunc.graph.uncompiled import UncompiledMode
+from hofunc.graph.walk import MISSED, Values, Walk
 from hofunc.internals import (
     DisableTorchFunctionSubclass,
     count_dispatch_modes,
     count_function_modes,
+    disable_current_modes,
     dispatch_modes,
+    has_forward_level,
     hides_conjugation,
     is_forward_mode_on,
     is_torch_function_enabled,
@@ -81,11 +87,13 @@ class Tape(UncompiledMode):
         self.is_guarded = count_dispatch_modes() > 0
         self.is_plain = False
         self._log: list[tuple[Any, tuple, dict, Any]] = []
-        self._is_unheld = False  # whether it has an _Unheld
+        self._is_unheld = False  # whether it has an Unheld
         self._hides_history = False
         self._forward_mode = is_forward_mode_on()  # which is off inside a custom Function
         self._given_back: list[torch.Tensor] = []  # what autograd may have saved while the tape did not look
-        self._storages = Storages(self.ledger)
+        self._execution = Execution()
+        self._walk: Walk | None = None
+        self._storages = Storages(self.ledger, self._execution)
         self._backward_pass = BackwardPass()
         self._hooks = Hooks()
 
@@ -98,9 +106,64 @@ class Tape(UncompiledMode):
         """Return aliases of the inputs, or stand-ins for them, as the function is to see them."""
         if PLAIN.issuperset(map(type, inputs)):
             self.is_plain = not (self.is_guarded or self.ledger.draws_again)
+            self._set_out(aliases)
             return [*aliases]
         self.is_guarded = True
         return [seen_as(alias, tensor) for alias, tensor in zip(aliases, inputs, strict=True)]
+
+    def _set_out(self, aliases: Sequence[torch.Tensor]) -> None:
+        """Go along what was recorded before of a function that writes in place, or take note of it for the next time.
+
+        Nothing may look on, and nothing may have a history, which would tell of more than what is in the graph.
+        """
+        trail = self.ledger.trail
+        if (
+            not trail.writes
+            or not self.is_plain
+            or self.is_followed
+            or count_dispatch_modes() > 1
+            or has_forward_level()
+        ):
+            return
+        if trail.route is not None and trail.route.starts_from(aliases):
+            self._walk = Walk(trail.route, aliases)
+        else:
+            self._execution.survey, self.is_plain = Survey(aliases), False
+
+    def _leave(self) -> None:
+        """Enter what was done along a route, as the function does something else now."""
+        walk, self._walk = self._walk, None
+        if walk is None:
+            return
+        self.ledger.trail.route = None
+        with disable_current_modes(), torch.enable_grad():
+            for call in walk.again():
+                self._enter_over(*call)
+            self._settle()
+            values = self.ledger.values
+            known, storages = walk.known(len(values)), walk.storages()
+            for number, value in enumerate(values):
+                if storage_key(value) not in storages:  # a copy, of what was overwritten since
+                    value.copy_(known[number])
+
+    def _enter_over(self, op: Any, args: tuple, kwargs: dict, out: Any) -> None:
+        """Enter a call that was made, and returned what is given."""
+        self._execution.is_over, self._execution.returned = True, out
+        try:
+            self._looked_at(op, (), args, kwargs)
+        finally:
+            self._execution.is_over, self._execution.returned = False, None
+
+    @property
+    def went_along(self) -> bool:
+        """Whether all that was recorded is a route along which it went."""
+        return self._walk is not None and self._walk.values is not None
+
+    @property
+    def values(self) -> list[torch.Tensor] | Values:
+        """The values of the nodes of what was recorded."""
+        found = None if self._walk is None else self._walk.values
+        return self.ledger.values if found is None else found
 
     @property
     def hides_history(self) -> bool:
@@ -119,12 +182,19 @@ class Tape(UncompiledMode):
         Raises:
             UntracedError: The function computed out of sight.
         """
+        if self._walk is not None and self._walk.arrives(outputs):
+            return self._walk.route.graph
         with DisableTorchFunctionSubclass():
             if self._storages.exist:
                 self._settle()
             self._flush()
             self._storages.refresh(outputs)
-            return self.ledger.graph(outputs)
+            graph, trail = self.ledger.graph(outputs), self.ledger.trail
+            if graph is trail.graph:
+                trail.writes = self._storages.exist
+                if self._execution.survey is not None:
+                    trail.route = self._execution.survey.route(graph, self.ledger.values, outputs)
+            return graph
 
     def made(self) -> Made:
         """Return what the function has made."""
@@ -140,10 +210,18 @@ class Tape(UncompiledMode):
         self._hooks.check(known, self.ledger.constants.keys() | self.captured)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        if self._walk is not None:
+            out = self._walk.along(func, args, kwargs)
+            if out is not MISSED:
+                if self._walk.is_lost:
+                    self._leave()
+                    self._enter_over(func, args, kwargs or {}, out)
+                return out
         runs = _RUNS.get(id(func))
         if (
             runs is not None
             and self.is_plain
+            and self._walk is None
             and not self._storages.exist
             and torch.is_grad_enabled()
             and is_forward_mode_on() == self._forward_mode
@@ -173,11 +251,25 @@ class Tape(UncompiledMode):
         if known.in_parts is not None:
             with self:
                 return known.in_parts(*args, **kwargs)
+        self._leave()
+        survey = self._execution.survey
+        if survey is None:
+            return self._taken(func, args, kwargs)
+        if self._is_hidden() or func is _DETACH:
+            self._execution.survey = None
+            return self._taken(func, args, kwargs)
+        out = self._taken(func, args, kwargs)
+        survey.enter(func, args, kwargs, out)
+        return out
+
+    def _taken(self, func: Any, args: tuple, kwargs: dict) -> Any:
+        """Execute an op, and look at what it does where that may be more than computing."""
+        known = effects(func)
         careful = self.ledger.batched or self.ledger.draws_by_row or known.writes or self._is_hidden()
         if careful or (self._storages.exist and self._storages.hold((*args, *kwargs.values()))):
             with DisableTorchFunctionSubclass():
                 return self._dispatch_with_care(func, args, kwargs)
-        out = func(*args, **kwargs)
+        out = self._execution(func, args, kwargs)
         self._enter_log(func, args, kwargs, out)
         if id(func) not in _RUNS:
             _RUNS[id(func)] = None if known.makes or _is_special(func) else QUICK.get(func) or kernel_of(func)
@@ -186,7 +278,7 @@ class Tape(UncompiledMode):
     def _enter_log(self, op: Any, args: tuple, kwargs: dict, out: Any) -> None:
         """Log a call without holding what it made, if that is a plain tensor which is new."""
         self._is_unheld = effects(op).makes or self._is_unheld
-        self._log.append((op, args, kwargs, _unheld(out) if effects(op).makes else out))
+        self._log.append((op, args, kwargs, unheld(out) if effects(op).makes else out))
 
     def _draw(self, generators: Generators, op: Any, types: Any, args: tuple, kwargs: dict) -> Any:
         """Record an op that draws random numbers, and take note of their generator."""
@@ -199,21 +291,26 @@ class Tape(UncompiledMode):
 
     def _is_hidden(self) -> bool:
         """Tell whether autograd may not see the op that runs: gradients are off, or a custom Function is running."""
+        if self._execution.is_over:
+            return False  # as it was where it was executed
         return not torch.is_grad_enabled() or is_forward_mode_on() != self._forward_mode
 
     def enter(self, op: Any, args: tuple, out: Any) -> Any:
         """Log a call that was executed elsewhere, and return what it returned."""
+        self._execution.survey = None
         self._settle()
         self._storages.refresh(tensors_in(args))
         return self._entered(op, args, {}, out)
 
     def knows(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor is an input or depends on one."""
+        self._execution.survey = None
         self._settle()
         return self.ledger.node_of(tensor) is not None
 
     def has_computed(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor is an input to differentiate by, or was computed by the function."""
+        self._execution.survey = None
         self._settle()
         index = self.ledger.node_of(tensor)
         return index is not None and (self.ledger.nodes[index].active or not self.ledger.nodes[index].is_given)
@@ -223,12 +320,25 @@ class Tape(UncompiledMode):
 
         Raises:
             BranchError: One depends on an input that stands for a batch, and so has no single values.
-            UntracedError: Or on any, and a forward that is recorded reads it.
+            UntracedError: Or on any, and a forward that is recorded reads it, or what leaves torch has a derivative.
         """
+        self._execution.survey = None
         self._settle()
         self._storages.refresh(tensors)
         check_unbatched(self.ledger, tensors, by)
         check_forward(is_lost=bool(self.ledger.nodes_of(tensors)), by=by)
+        check_leaving(self.ledger, tensors, by)
+
+    def left(self, tensors: Sequence[torch.Tensor], by: str) -> None:
+        """Note that the numbers in tensors are read past the ops, where none of them are to be compared later.
+
+        Raises:
+            UntracedError: What leaves torch has a derivative.
+        """
+        if by in LEAVING:
+            self._settle()
+            self._storages.refresh(tensors)
+            check_leaving(self.ledger, tensors, by)
 
     def replaced(self, tensor: torch.Tensor, _: torch.Tensor) -> None:
         """Note that a tensor is given the data of another.
@@ -237,15 +347,17 @@ class Tape(UncompiledMode):
             MutationError: The graph knows it by those that it had.
         """
         check_forward(is_lost=True, by="setting the data")
+        self._execution.survey = None
         self._flush()
         self._storages.refresh((tensor,))
         check_replaced(self.ledger, tensor)
 
     def _flush(self) -> None:
+        self._leave()
         log, self._log = self._log, []
         if self._is_unheld:
             self._is_unheld = False
-            log = [(op, args, kwargs, out.tensor() if type(out) is _Unheld else out) for op, args, kwargs, out in log]
+            log = [(op, args, kwargs, held(out)) for op, args, kwargs, out in log]
         self.ledger.enter(log)
 
     def _settle(self) -> None:
@@ -264,7 +376,7 @@ class Tape(UncompiledMode):
         if operands and not torch.is_grad_enabled():
             self._backward_pass.check()
         if not operands and op is not _DETACH and not effects(op).writes and not self.ledger.draws_again:
-            out = op(*args, **kwargs)
+            out = self._execution(op, args, kwargs)
             self._enter_log(op, args, kwargs, out)
             return out
         if not operands and op is _DETACH and is_in_recorded_forward():
@@ -283,7 +395,7 @@ class Tape(UncompiledMode):
         """Execute an op and enter it, the log being empty, and return what it returned."""
         if effects(op).writes:
             return self._write(op, args, kwargs, tracked)
-        out = op(*args, **kwargs)
+        out = self._execution(op, args, kwargs)
         if self.ledger.batched:
             check_branch(self.ledger, op, args, kwargs, out)
         return self._entered(op, args, kwargs, out)
@@ -316,7 +428,7 @@ class Tape(UncompiledMode):
         self._hooks.check(written, ())  # the write takes them from the tensor
         draws = self.ledger.draws_again and is_random(op)
         if not tracked and not draws and not any(map(self._storages.concerns, written)):
-            out = op(*args, **kwargs)
+            out = self._execution(op, args, kwargs)
             self.ledger.untracked.append((op, out))
             return out
         if torch.Tag.inplace_view in op.tags:
@@ -325,29 +437,6 @@ class Tape(UncompiledMode):
         out = self._storages.write(op, args, kwargs, written)
         self._note_draws(op, before)
         return out
-
-
-class _Unheld:
-    """A new tensor that nobody is to hold as yet, so that its maker is given just this one.
-
-    Args:
-        tensor: The tensor.
-    """
-
-    __slots__ = ("_alias", "_known")
-
-    def __init__(self, tensor: torch.Tensor):
-        self._known, self._alias = ref(tensor), tensor.detach()
-
-    def tensor(self) -> torch.Tensor:
-        """Return the tensor, or one in the same memory if it is gone or was given other data."""
-        known = self._known()
-        return self._alias if known is None or storage_key(known) != storage_key(self._alias) else known
-
-
-def _unheld(out: Any) -> Any:
-    """Return what to log of what an op made, without holding it if it is a plain tensor."""
-    return _Unheld(out) if type(out) is torch.Tensor else out
 
 
 def _is_special(op: Any) -> bool:

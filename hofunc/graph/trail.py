@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from hofunc.graph.node import CONSTANT, Graph, Node, Ref
+from hofunc.graph.route import Route
 from hofunc.internals import OpOverload
 
 _OTHERWISE = (torch.ops.aten.as_strided.default, torch.ops.aten.detach.default)  # what the ledger enters in other ways
@@ -48,13 +49,17 @@ class Trail:
 
     Attributes:
         steps: The calls that are expected, by how many nodes there are before; none until the graph was met again.
+        writes: Whether the function writes in place, as far as was seen when it was met again.
+        route: All that it did, if that was surveyed, for one that writes.
     """
 
-    __slots__ = ("graph", "steps")
+    __slots__ = ("graph", "route", "steps", "writes")
 
     def __init__(self, graph: Graph):
         self.graph = graph
         self.steps: dict[int, Step] = {}
+        self.writes = False
+        self.route: Route | None = None
 
     def met_again(self) -> Graph:
         """Note that a recording went along all of it, and return the graph."""

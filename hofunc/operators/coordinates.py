@@ -12,11 +12,11 @@ from typing import Any, Unpack, overload
 import torch
 
 from hofunc.arguments import check_aux, refuse
-from hofunc.contracted import Einsum, einsum
+from hofunc.contracted import Einsum, SampledEinsum, estimated
 from hofunc.dynamo import compilable
 from hofunc.internals import tree_map_only
 from hofunc.operators.named import Operator, Options, SampleOptions
-from hofunc.pattern import Bound, Pattern, parsed
+from hofunc.pattern import Bound, Pattern, Tree, parsed
 from hofunc.sampling import Estimate
 
 Function = Callable[..., Any]
@@ -100,7 +100,7 @@ def curl(f: Function, argnums: int = 0, **options: Unpack[Options]) -> Einsum:
         tensor([2., 2.])
     """
     spun = update_wrapper(bind(_spun, f, options.get("has_aux", False)), f, assigned=("__name__",), updated=())
-    return _Field("curl", spun, "... *o i, ... i -> ... *o", argnums, **options)
+    return _Curl("curl", spun, "... *o i, ... i -> ... *o", argnums, **options)
 
 
 @overload
@@ -141,7 +141,7 @@ def laplacian(f: Function, argnums: int = 0, *, samples: int | None = None, **op
         tensor([6.])
     """
     if samples is not None:
-        return einsum(f, "... *o, ... i, ... i -> ... *o", argnums, estimate={"i": samples}, **options)
+        return _sampled("laplacian", f, "... *o, ... i, ... i -> ... *o", argnums, samples, **options)
     return _Laplacian("laplacian", f, "... *o, ... i, ... i -> ... *o", argnums, ("weight",), **options)
 
 
@@ -178,7 +178,7 @@ def biharmonic(f: Function, argnums: int = 0, *, samples: int | None = None, **o
     """
     pattern = "... *o, ... i, ... i, ... j, ... j -> ... *o"
     if samples is not None:
-        return einsum(f, pattern, argnums, estimate={"i": samples, "j": samples}, **options)
+        return _sampled("biharmonic", f, pattern, argnums, samples, **options)
     return _Field("biharmonic", f, pattern, argnums, **options)
 
 
@@ -257,14 +257,65 @@ class _Field(Operator):
                 refuse(name, what, repr(given), "the one argument that holds the points", remedy)
         super().__init__(name, f, pattern, (argnums,) * pattern.count(","), vectors, **options)
 
-    def _bind(
-        self, pattern: Pattern, argnums: Any, operands: Sequence[Any], arguments: Any, forms: tuple[Any, Any, Any]
-    ) -> Bound:
-        if not arguments.specs[0].is_leaf():
-            got, name = f"a pytree of {arguments.specs[0].num_leaves} tensors", self._options.name
-            remedy = "Put all coordinates into one tensor, or write a pattern for einsum."
-            refuse(name, arguments.name_of(0), got, "one tensor, whose last axis is that of coordinates", remedy)
-        return super()._bind(pattern, argnums, operands, arguments, forms)
+    def _check_shapes(self, pattern: Pattern, output: Tree, slots: Sequence[Tree], operands: Sequence[Tree]) -> None:  # noqa: ARG002
+        _check_field(self._options.name, pattern, slots[0], [self._returned(shape) for shape in output.shapes])
+
+    def _returned(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Return the shape of what f returns, given that of what is differentiated."""
+        return tuple(shape)
+
+
+class _Curl(_Field):
+    """The curl, as a divergence of the product with the Levi-Civita symbol."""
+
+    def _returned(self, shape: Sequence[int]) -> tuple[int, ...]:
+        return tuple(shape[:-1] if shape[-1] == 3 else shape)
+
+
+class _SampledField(SampledEinsum):
+    """An operator on a scalar field or on any, of which sums over coordinates are estimated."""
+
+    def _check_shapes(self, pattern: Pattern, output: Tree, slots: Sequence[Tree], operands: Sequence[Tree]) -> None:  # noqa: ARG002
+        _check_field(self._options.name, pattern, slots[0], [tuple(shape) for shape in output.shapes])
+
+
+def _sampled(name: str, f: Function, pattern: str, argnums: Any, samples: Any, **options: Any) -> Estimate:
+    """Return an estimate of an operator, whose sums are over the coordinates i and j."""
+    if type(samples) is not int or samples < 1:
+        refuse(name, "samples", repr(samples), "an int of at least 1, or None", "Leave it out for what is exact.")
+    labels = [label for label in ("i", "j") if f"... {label}" in pattern]
+    return estimated(name, f, pattern, argnums, dict.fromkeys(labels, samples), kind=_SampledField, **options)
+
+
+def _check_field(name: str, pattern: Pattern, points: Tree, shapes: Sequence[tuple[int, ...]]) -> None:
+    """Check that an argument holds points, and that f returns a field of them, of vectors where the pattern has these.
+
+    Raises:
+        ArgumentError: They do not.
+    """
+    if not points.spec.is_leaf():
+        got = f"a pytree of {len(points.numbers)} tensors"
+        remedy = "Put all coordinates into one tensor, or write a pattern for einsum."
+        refuse(name, points.name, got, "one tensor, whose last axis is that of coordinates", remedy)
+    shape = tuple(points.shapes[0])
+    if not shape:
+        remedy = "The last axis is that of coordinates: x.reshape(1) is a point on a line."
+        refuse(name, points.name, "a tensor of shape ()", "points, of shape (..., n)", remedy)
+    *rows, size = shape
+    places = [token.text for group in pattern.others for token in group.tokens if token.is_number]
+    if (largest := max(map(int, places), default=0)) >= size:
+        expected = f"numbers below {size}, as {points.name} has shape {shape}"
+        refuse(name, "coordinates", f"{largest}", expected, "Coordinates are counted from 0.")
+    components = [size] if len(pattern.output.tokens) > 2 else []
+    for found in shapes:
+        are_rows, rest = [*found[: len(rows)]] == rows, found[len(rows) :]
+        if not are_rows or (components and [*rest[-1:]] != components):
+            expected = f"({', '.join(map(str, [*rows, '...', *components]))}), as {points.name} has shape {shape}"
+            remedy = "A field has a vector of as many components for each point." if are_rows else _ROWS
+            refuse(name, "the output of f", f"a tensor of shape {found}", expected, remedy)
+
+
+_ROWS = "All axes of points but the last come first: to sum over coordinates alone, write .sum(-1)."
 
 
 class _Laplacian(_Field):
@@ -285,13 +336,24 @@ class _Laplacian(_Field):
         for weight in operands:
             if not isinstance(weight, int):
                 refuse("laplacian", "weight", type(weight).__name__, "a tensor", "Pass one of shape (n, n).")
+            _check_weight(forms[1][weight], forms[1][0], arguments.name_of(0))
             rank = len(forms[1][weight])
-            if not rank:
-                refuse(
-                    "laplacian", "weight", "a tensor of shape ()", "one of shape (n, n)", "Multiply the result by it."
-                )
             pattern = self._weighted[min(rank, 3)]
         return super()._bind(pattern, argnums, operands, arguments, forms)
+
+
+def _check_weight(shape: Sequence[int], points: Sequence[int], name: str) -> None:
+    """Check that a weight is one number for each coordinate, or a matrix, for all points or for each.
+
+    Raises:
+        ArgumentError: It is not.
+    """
+    fitting = [points[-1:], (*points[-1:], *points[-1:]), (*points, *points[-1:])]
+    if points and tuple(shape) not in [tuple(each) for each in fitting]:
+        expected = f"{' or '.join(str(tuple(each)) for each in dict.fromkeys(map(tuple, fitting)))}"
+        remedy = "A weight is a matrix, one for each point, or the diagonal of one; multiply the result by a number."
+        expected = f"{expected}, as {name} has shape {tuple(points)}"
+        refuse("laplacian", "weight", f"a tensor of shape {tuple(shape)}", expected, remedy)
 
 
 def _spun(f: Function, has_aux: bool, *args: Any, **kwargs: Any) -> Any:

@@ -6,17 +6,22 @@ from typing import Any
 
 from torch.compiler import is_dynamo_compiling
 
-from hofunc.arguments import check_argnums, check_function, refuse
+from hofunc.arguments import check_argnums, check_function, named_variables, refuse
 from hofunc.contracted import Einsum
 from hofunc.dynamo import compilable
+from hofunc.operators.named import check_vector
 from hofunc.operators.products import hvp
+from hofunc.pattern import Pattern, Tree
 from hofunc.plan.blueprint import Limits
+from hofunc.spelling import spelt
+from hofunc.transforms import Names
 
 Function = Callable[..., Any]
 Argnums = int | Sequence[int]
 
 
-def ggnvp(model: Function, loss: Function, argnums: Argnums = 0, *, has_aux: bool = False) -> Einsum:
+@spelt
+def ggnvp(model: Function, loss: Function, argnums: Argnums = 0, *, wrt: Names = None, has_aux: bool = False) -> Einsum:
     """Return a function that computes the generalised Gauss-Newton matrix of loss(model(...)) times a vector.
 
     The matrix is J^T H J, with J the Jacobian of the model by its parameters, and H the Hessian of the loss by what the
@@ -26,6 +31,7 @@ def ggnvp(model: Function, loss: Function, argnums: Argnums = 0, *, has_aux: boo
         model: Pure function of parameters, and of any other arguments; parameters and output may be pytrees.
         loss: Pure function of what the model returns, and of targets if these are given; a scalar.
         argnums: Which argument of the model holds its parameters, or a tuple of several.
+        wrt: In place of argnums, names of parameters of the model or of what it taps, as for `hofunc.hod`.
         has_aux: Whether the model returns a pair of which the loss takes the first.
 
     Returns:
@@ -50,23 +56,42 @@ def ggnvp(model: Function, loss: Function, argnums: Argnums = 0, *, has_aux: boo
         tensor([2., 6.])
     """
     if is_dynamo_compiling():
-        return partial(_product, *_parts(model, loss, argnums, has_aux), has_aux)  # type: ignore[return-value]
+        return partial(_product, *_parts(model, loss, argnums, wrt, has_aux), has_aux)  # type: ignore[return-value]
     check_function("ggnvp", model)
     check_function("ggnvp", loss)
-    check_argnums("ggnvp", argnums)
-    return _GaussNewton(model, loss, argnums, has_aux)
+    if wrt is None:
+        check_argnums("ggnvp", argnums)
+    else:
+        named_variables("ggnvp", model, wrt, argnums)
+    return _GaussNewton(model, loss, argnums, wrt, has_aux)
 
 
-def _parts(model: Function, loss: Function, argnums: Argnums, has_aux: bool) -> tuple[Any, Any, Any]:
+def _parts(model: Function, loss: Function, argnums: Argnums, wrt: Names, has_aux: bool) -> tuple[Any, Any, Any]:
     """Return the transforms for the output and its tangent, for H times one, and for an adjoint."""
-    first, entry = (argnums, argnums) if isinstance(argnums, int) else (argnums[0], tuple(argnums))
-    forwards = _contraction(model, ("*o -> *o", "*o, *p, *p -> *o"), (first, (entry,)), has_aux)
-    return forwards, hvp(loss), _contraction(model, "*o, *p, *o -> *p", (entry,), has_aux)
+    variables: Any = argnums if wrt is None else wrt
+    first, entry = (variables, variables) if isinstance(variables, int | str) else (variables[0], tuple(variables))
+    forwards = _tangent(model, ("*o -> *o", "*o, *p, *p -> *o"), (first, (entry,)), wrt is None, has_aux)
+    return forwards, hvp(loss), _adjoint(model, "*o, *p, *o -> *p", (entry,), wrt is None, has_aux)
+
+
+class _Tangent(Einsum):
+    """The output of the model and its tangent along the vector."""
+
+    def _check_shapes(self, pattern: Pattern, output: Tree, slots: Sequence[Tree], operands: Sequence[Tree]) -> None:  # noqa: ARG002
+        for vector in operands:
+            check_vector("ggnvp", "vector", vector, slots[0])
 
 
 @compilable
-def _contraction(model: Function, pattern: Any, argnums: Any, has_aux: bool) -> Einsum:
-    return Einsum("ggnvp", model, pattern, argnums, has_aux, "auto", Limits())
+def _tangent(model: Function, pattern: Any, variables: Any, by_number: bool, has_aux: bool) -> Einsum:
+    argnums, wrt = (variables, None) if by_number else (0, variables)
+    return _Tangent("ggnvp", model, pattern, argnums, has_aux, "auto", Limits(), wrt)
+
+
+@compilable
+def _adjoint(model: Function, pattern: Any, variables: Any, by_number: bool, has_aux: bool) -> Einsum:
+    argnums, wrt = (variables, None) if by_number else (0, variables)
+    return Einsum("ggnvp", model, pattern, argnums, has_aux, "auto", Limits(), wrt)
 
 
 class _GaussNewton(Einsum):
@@ -74,11 +99,11 @@ class _GaussNewton(Einsum):
 
     _keywords: tuple[str, ...] = ("vector", "targets")
 
-    def __init__(self, model: Function, loss: Function, argnums: Argnums, has_aux: bool):
-        first = argnums if isinstance(argnums, int) else argnums[0]
-        product = partial(_product, *_parts(model, loss, argnums, has_aux), has_aux)
+    def __init__(self, model: Function, loss: Function, argnums: Argnums, wrt: Names, has_aux: bool):
+        first: Any = argnums if isinstance(argnums, int) else argnums[0]
+        product = partial(_product, *_parts(model, loss, argnums, wrt, has_aux), has_aux)
         self._product = update_wrapper(product, model, assigned=("__name__",), updated=())
-        super().__init__("ggnvp", self._product, "*o -> *o", first, has_aux, "auto", Limits())
+        super().__init__("ggnvp", self._product, "*o -> *o", first if wrt is None else (), has_aux, "auto", Limits())
         self._keywords = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

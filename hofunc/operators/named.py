@@ -7,6 +7,7 @@ import torch
 
 from hofunc.arguments import refuse
 from hofunc.contracted import Einsum
+from hofunc.pattern import Pattern, Tree
 from hofunc.plan.blueprint import Limits
 from hofunc.transforms import Names
 
@@ -68,11 +69,31 @@ class Operator(Einsum):
         super().__init__(name, f, pattern, slots, has_aux, strategy, Limits(chunk_size, max_bytes), names)
 
     def _given(self, given: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
+        name = self._options.name
         for keyword in self._keywords:
             if keyword not in given:
                 expected = f"{keyword}=..., beside the arguments of f"
-                refuse(self._options.name, keyword, "none", expected, "Pass it by name: hvp(f)(x, vector=v).")
+                refuse(name, keyword, "none", expected, f"Pass it by name: {name}(f)(x, {keyword}=v).")
         return [[given[keyword] for keyword in self._vectors]]
 
     def _operand(self, number: int) -> str:
         return self._vectors[number]
+
+    def _check_shapes(self, pattern: Pattern, output: Tree, slots: Sequence[Tree], operands: Sequence[Tree]) -> None:  # noqa: ARG002
+        for keyword, vector in zip(self._vectors, operands, strict=False):
+            check_vector(self._options.name, keyword, vector, output if keyword == "cotangent" else slots[0])
+
+
+def check_vector(name: str, keyword: str, vector: Tree, like: Tree) -> None:
+    """Check that a vector is like the argument, or the output, that it stands for.
+
+    Raises:
+        ArgumentError: It is not.
+    """
+    remedy, found = f"Pass what is like {like.name}.", vector.like(like)
+    if found is None:
+        refuse(name, keyword, vector.shown(), f"a pytree like {like.name}, {like.shown()}", remedy)
+    for shape, expected in zip(found.shapes, like.shapes, strict=True):
+        if tuple(shape) != tuple(expected):
+            got = f"a tensor of shape {tuple(shape)}"
+            refuse(name, keyword, got, f"one of shape {tuple(expected)}, like {like.name}", remedy)

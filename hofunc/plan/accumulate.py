@@ -1,7 +1,7 @@
 """Sums: adding the terms of a block where their patterns allow it, and writing a block as one dense tensor."""
 
+from bisect import bisect
 from collections.abc import Hashable, Sequence
-from itertools import groupby
 from math import prod
 
 import torch
@@ -81,21 +81,24 @@ def _solid(builder: Builder, terms: Sequence[Term]) -> Term:
 
 
 def _together(builder: Builder, terms: Sequence[Term]) -> list[Term]:
-    """Add terms that do not read through indices, which differ in their patterns."""
-    summed = _covered(builder, terms)
+    """Add terms that do not read through indices, which differ in their patterns: each into the least one that has it.
+
+    Where each lies in the next, as what is known of ever more steps of a sequence does, no sum is larger than it is.
+    """
+    ordered = sorted(_covered(builder, terms), key=_size)
+    sizes, reach = [*map(_size, ordered)], [*map(_first, ordered)]
     result: list[Term] = []
-    for _, alike in groupby(sorted(summed, key=_size, reverse=True), key=_size):
-        larger = [(place, _first(term)) for place, term in enumerate(result)]
-        for term in alike:  # of two patterns of one size neither lies in the other
-            start, stop = _first(term)
-            for place in [place for place, (first, last) in larger if first <= start and stop <= last]:
-                bindings = embedding(term, result[place])
-                if bindings is not None:
-                    result[place] = _fold(builder, result[place], term, bindings)
-                    break
-            else:
-                result.append(term)
-    return result
+    for number, term in enumerate(ordered):
+        start, stop = reach[number]
+        larger = range(bisect(sizes, sizes[number]), len(ordered))  # of two patterns of one size neither has the other
+        for place in [place for place in larger if reach[place][0] <= start and stop <= reach[place][1]]:
+            bindings = embedding(term, ordered[place])
+            if bindings is not None:
+                ordered[place] = _fold(builder, ordered[place], term, bindings)
+                break
+        else:
+            result.append(term)
+    return result[::-1]
 
 
 def _first(term: Term) -> tuple[int, int]:
@@ -118,12 +121,21 @@ def _covered(builder: Builder, terms: Sequence[Term]) -> list[Term]:
         by_cover.setdefault(pattern(cover(term)), []).append(term)
     for parts in by_cover.values():
         if len(parts) > 1 and all(map(is_partial, parts)):
-            whole = hull(parts)
+            whole = _hull(builder, parts)
             if _size(whole) <= max(2 * sum(map(_size, parts)), SMALL * (len(parts) > FEW)):
                 result.append(_laid_into(builder, whole, parts))
                 continue
         result.extend(parts)
     return result
+
+
+def _hull(builder: Builder, parts: Sequence[Term]) -> Term:
+    """Return the pattern to lay parts into: of a sequence, one that serves for some more of its steps, if it is small.
+
+    So what follows from ever more steps has the axes of few patterns, each of which is worked out once.
+    """
+    rounded = hull(parts, rounded=builder.rounds)
+    return rounded if _size(rounded) <= SMALL else hull(parts)
 
 
 def _laid_into(builder: Builder, whole: Term, parts: Sequence[Term]) -> Term:

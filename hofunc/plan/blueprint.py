@@ -18,14 +18,16 @@ from hofunc.graph.node import Graph
 from hofunc.plan.accumulate import accumulated, dense
 from hofunc.plan.blocks import Blocks
 from hofunc.plan.chunks import Chunks, chunked
-from hofunc.plan.cost import Cost, cost_of
+from hofunc.plan.cost import Cost, Kept, cost_of
 from hofunc.plan.memory import bytes_of
 from hofunc.plan.program import Builder, Part, Program, Register, memory_of
+from hofunc.plan.rates import rates_of
 from hofunc.plan.rows import number_of_rows, unmarked
-from hofunc.plan.selections import core_and_reads
+from hofunc.plan.selections import core_and_reads, entries, tensor_of
 from hofunc.plan.tracing import traced
 from hofunc.plan.wanted import Chosen, Contractions, Wanted, blocks_of, orders_of
 from hofunc.rules.lower import Lowered
+from hofunc.scatter import size_of
 from hofunc.views import each
 
 CHUNK_BYTES = 4 << 20  # what a chunk may hold at once, about the cache of a core
@@ -65,7 +67,7 @@ class Blueprint:
     @property
     def run_cost(self) -> Cost:
         """What it costs as it is run."""
-        return self.cost if self.chunks is None else self.chunks.cost
+        return self.cost if self.chunks is None else self.chunks.cost._replace(reading=self.cost.reading)
 
 
 class Limits(NamedTuple):
@@ -150,7 +152,9 @@ def drawn(
         outputs = _own(builder, [cast(builder, block[0], dense(builder, blocks[block])) for block in blocks])
     program = builder.program(outputs)
     patterns = {block: tuple(term._replace(factors=()) for term in blocks[block]) for block in blocks}
+    kept = _kept([term for block in terms for term in blocks[block]])
     cost = cost_of(program, builder.device)
+    cost = cost._replace(reading=kept.seconds(builder.dtype.itemsize, rates_of(builder.device)))
     decided = (*builder.lowered.decided, *builder.went_by.values())
     rows = number_of_rows(builder.lowered.graph)
     lowered = builder.lowered._replace(decided=decided, values=MappingProxyType({}))
@@ -170,6 +174,13 @@ def drawn(
     if rows is not None:
         whole = replace(whole, program=program._replace(steps=plain(program.steps)))
     return _best(whole, _Chunking(program, cores, builder.device), limits, peak)
+
+
+def _kept(terms: Sequence[Term]) -> Kept:
+    """Return what contracted terms leave to whoever reads them."""
+    placed = sum(size_of(entries(term)) for term in terms if selections_of(term))
+    cores = [tensor_of(term) for term in terms if not selections_of(term)]
+    return Kept(len(terms), sum(size_of(core.labels) for core in cores if core is not None), int(placed))
 
 
 def _carried(builder: Builder, program: Program) -> dict[int, tuple[int, int]]:

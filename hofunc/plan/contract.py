@@ -9,7 +9,9 @@ from hofunc.algebra.labels import Label, extent, labels_of
 from hofunc.algebra.operators import Delta, Map, Selection, selection_of, with_merged_selections
 from hofunc.algebra.term import Factor, Term, visible
 from hofunc.graph.node import Mask
+from hofunc.plan.chains import with_chains
 from hofunc.plan.joins import joined
+from hofunc.plan.lookups import product_at
 from hofunc.plan.operators import applied, masked, matrix, summable
 from hofunc.plan.paths import SHORT_VECTOR, SMALL_PRODUCT, Path, best_path
 from hofunc.plan.program import Builder, Register
@@ -27,7 +29,7 @@ def contract(builder: Builder, term: Term) -> Term:
     Its steps go to the builder.
     """
     builder.spend()
-    term = with_merged_selections(term)
+    term = with_merged_selections(with_chains(builder, term))
     if not term.factors:
         return term
     operators, operands = _parted(builder, term.factors)
@@ -187,6 +189,8 @@ def _pair(builder: Builder, one: Labelled, other: Labelled, keep: set[Label]) ->
     if not rows and not columns:
         factors = [aligned(builder.emit, operand, one.labels) for operand in (one, other)]
         return _summed(builder, Labelled(builder.emit(torch.mul, *factors), one.labels), set(batch))
+    if len(batch) == 1 and (found := product_at(builder, one, other, batch[0], (rows, columns), summed)) is not None:
+        return found
     entries = _size(rows) * _size(columns)
     if batch and (entries <= SMALL_PRODUCT or (entries <= SHORT_VECTOR and 1 in (_size(rows), _size(columns)))):
         labels = (*rows, *columns, *batch, *summed)

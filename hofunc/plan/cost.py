@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 
 from hofunc.graph.node import Call
+from hofunc.plan.lookups import multiplied
 from hofunc.plan.memory import Kind
 from hofunc.plan.peak import peak_of
 from hofunc.plan.program import Program, Step
@@ -36,16 +37,36 @@ class StepCost(NamedTuple):
     seconds: float
 
 
+class Kept(NamedTuple):
+    """What a result in terms leaves to whoever reads it; nothing where results are dense.
+
+    Attributes:
+        terms: How many terms it has.
+        entries: How many entries those have that are a part of the dense tensor as they are.
+        placed: How many entries those have of which each is added to a place that indices tell.
+    """
+
+    terms: int = 0
+    entries: int = 0
+    placed: int = 0
+
+    def seconds(self, itemsize: int, rates: Rates) -> float:
+        """Return the estimated time that it takes to read it once."""
+        return self.terms * rates.term + self.entries * itemsize / rates.bytes + self.placed * rates.place
+
+
 class Cost(NamedTuple):
     """What a program costs.
 
     Attributes:
         steps: What each of its steps costs.
         peak_bytes: The most that is held at once of what the program allocates, its results included.
+        reading: Estimated time that it takes to read what it returns, if that is in terms.
     """
 
     steps: tuple[StepCost, ...]
     peak_bytes: int
+    reading: float = 0.0
 
     @property
     def flops(self) -> int:
@@ -61,6 +82,11 @@ class Cost(NamedTuple):
     def seconds(self) -> float:
         """Estimated time of all steps."""
         return sum(step.seconds for step in self.steps)
+
+    @property
+    def price(self) -> float:
+        """Estimated time of all steps and of reading what they return: what strategies are compared by."""
+        return self.seconds + self.reading
 
 
 def cost_of(program: Program, device: torch.device, trace: Trace | None = None) -> Cost:
@@ -96,6 +122,12 @@ def _step_cost(step: Step, effect: Effect, rates: Rates) -> StepCost:
         flops = 2 * result.numel * effect.operands[-2].shape[-1]  # a sum with a product has the product last
         items = prod(result.shape[:-2])
         return StepCost(flops, moved, result.shape, seconds + rates.item * items + flops / rates.flops)
+    if step.function is multiplied:  # what is read at indices is moved once more
+        products = result.numel * effect.operands[0].shape[-1]
+        read = result.dtype.itemsize * products * sum(1 / size for size in result.shape[-2:])
+        return StepCost(
+            2 * products, moved, result.shape, seconds + 2 * read / rates.bytes + 2 * products / rates.flops
+        )
     shapes = [operand.shape for operand in effect.operands]
     work = work_of(step.function, shapes, result.shape, result.dtype) if isinstance(step.function, Call) else None
     if work:

@@ -5,7 +5,7 @@ strategy that needs least is planned first, and one that cannot be the better on
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from math import inf, prod
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from hofunc.graph.node import Graph
 from hofunc.plan.adjoints import subsets
 from hofunc.plan.blocks import Local, is_nonlinear
 from hofunc.plan.keys import Keys, Variables, depends_of, members
-from hofunc.plan.reverse import Pending, elimination_order, is_reading, operands_of, substitutions
+from hofunc.plan.reverse import elimination_order, is_reading, operands_of, substitutions
 from hofunc.plan.rows import number_of_rows
 from hofunc.plan.slots import Slots, canonical
 from hofunc.plan.wanted import Contraction, Contractions, Wanted
@@ -168,10 +168,11 @@ class _Extents:
             return times * width * sum(prod([min(sizes[each], directions) for each in key]) for key in keys)
         return times * width * (directions**2 if order == 2 else packed.count(directions, order))
 
-    def block(self, key: Key) -> int:
-        """Return the entries of a block by some nodes."""
-        sizes, times = (self._of_row, self._rows or 1) if self._mixing.isdisjoint(key) else (self._of_all, 1)
-        return times * prod([sizes[node] for node in key])
+    def sizes_of(self, nodes: Iterable[int]) -> tuple[list[int], list[int], int]:
+        """Return the size of every node, that of one row, negative where it mixes rows, and the number of rows."""
+        numbers = [*nodes]
+        of_rows = [-1 if number in self._mixing else self._of_row[number] for number in numbers]
+        return [self._of_all[number] for number in numbers], of_rows, self._rows or 1
 
 
 def _packed(key: Key, sizes: Sequence[int], most: int) -> int:
@@ -207,32 +208,87 @@ def _of_reverse(extents: _Extents, most: float) -> Estimate:
     has none of its own where a node only reads a part of another. Where counting ends early, it is in proportion to the
     nodes that are left.
     """
-    local, asked, blocks = extents.local, extents.asked, Pending[int]()
+    local, asked = extents.local, extents.asked
+    order = elimination_order(local)
+    blocks = _Blocks(extents, order)
     for output in extents.graph.outputs:
-        blocks.add((0, (output,)), [extents.block((output,))])
+        blocks.start(output)
     total, entries = 0, 0
-    nodes = elimination_order(local)
-    for done, node in enumerate(nodes, 1):
+    for done, node in enumerate(order, 1):
         growth = {key: max(map(_new, terms)) for key, terms in local[node].items() if terms}
         is_read, ways = is_reading(local[node]), {}
-        for (_, key), pending in blocks.taken(node):
-            before = min(sum(pending), extents.block(key))
-            rest = tuple([variable for variable in key if variable != node])
+        for key, before in blocks.taken(node):
+            rest = key[key.count(key[0]) :]
             case = len(key), len(rest)
             if case not in ways:
-                _, chosen = substitutions(node, key, growth, asked.highest)
-                ways[case] = [(tuple(chain(*groups)), prod([growth[group] for group in groups])) for groups in chosen]
+                _, chosen = substitutions(key[0], key, growth, asked.highest)
+                ways[case] = [
+                    (blocks.places(chain(*groups)), prod([growth[group] for group in groups])) for groups in chosen
+                ]
             for operands, times in ways[case]:
                 target = tuple(sorted(rest + operands))
-                if not asked.leads([extents.depends[variable] for variable in target]):
+                if asked.are_chosen and not asked.leads([extents.depends[node] for node in blocks.nodes(target)]):
                     continue
-                after = min(before * times, extents.block(target))
+                after = min(before * times, blocks.size(target))
                 total += 1
                 entries += 0 if is_read else after
-                blocks.add((0, target), [after])
+                blocks.add(target, after)
         if total > MOST or total + entries / ENTRIES > most:
-            return Estimate(total * len(nodes) // done, (total + entries / ENTRIES) * len(nodes) / done)
+            return Estimate(total * len(order) // done, (total + entries / ENTRIES) * len(order) / done)
     return Estimate(total, total + entries / ENTRIES)
+
+
+class _Blocks:
+    """The entries of blocks, by the places that their nodes have in the order in which these are eliminated.
+
+    So the first node of a block is the next one that is eliminated of those that it has.
+
+    Args:
+        extents: How many entries derivatives have.
+        order: The nodes in that order; inputs come after them.
+    """
+
+    def __init__(self, extents: _Extents, order: Sequence[int]):
+        self._nodes = [*order, *sorted({*extents.depends}.difference(order))]
+        self._places = {node: place for place, node in enumerate(self._nodes)}
+        self._having: list[dict[Key, int]] = [{} for _ in self._nodes]
+        self._sizes, self._of_rows, self._rows = extents.sizes_of(self._nodes)
+
+    def places(self, nodes: Iterable[int]) -> Key:
+        """Return the places of nodes."""
+        return tuple([self._places[node] for node in nodes])
+
+    def nodes(self, places: Key) -> Key:
+        """Return the nodes at places."""
+        return tuple([self._nodes[place] for place in places])
+
+    def start(self, output: int) -> None:
+        """Add the block of an output by itself, for all outputs together."""
+        if output in self._places:
+            self.add((self._places[output],), self.size((self._places[output],)))
+
+    def add(self, key: Key, entries: int) -> None:
+        """Add entries to a block."""
+        having = self._having[key[0]]
+        having[key] = having.get(key, 0) + entries
+
+    def taken(self, node: int) -> Iterator[tuple[Key, int]]:
+        """Yield the blocks that have a node, with their entries, and forget them."""
+        place = self._places[node]
+        having, self._having[place] = self._having[place], {}
+        for key, entries in having.items():
+            yield key, min(entries, self.size(key))
+
+    def size(self, key: Key) -> int:
+        """Return the most entries that a block can have."""
+        entries, sizes = self._rows, self._of_rows
+        for place in key:
+            if sizes[place] < 0:  # it mixes rows
+                entries, sizes = 1, self._sizes
+                break
+        for place in key:
+            entries *= sizes[place]
+        return entries
 
 
 def _new(term: Term) -> int:

@@ -19,11 +19,12 @@ from hofunc.algebra.term import Term
 from hofunc.plan.accumulate import accumulated
 from hofunc.plan.blocks import Blocks, Local
 from hofunc.plan.contract import contracted
+from hofunc.plan.jointly import Jointly
 from hofunc.plan.keys import Keys, depends_of
 from hofunc.plan.meetings import inners_met
 from hofunc.plan.packing import Variables, joined, opened, seed
 from hofunc.plan.program import Builder
-from hofunc.plan.recipes import interned
+from hofunc.plan.recipes import composed, interned
 
 
 class Group(NamedTuple):
@@ -86,22 +87,34 @@ class Polynomials:
         local: The local derivatives of every node on the way.
         variables: The inputs.
         asked: The keys of the blocks that are asked for.
+        joint: All inputs as the only variable, if they are varied jointly.
 
     Attributes:
         builder: What was given.
         local: Likewise.
         asked: Likewise.
-        variables: The inputs, with the axes that turned out to be a batch so far.
+        joint: Likewise.
+        variables: The variables, with the axes that turned out to be a batch so far.
         depends: Those on which each node depends.
     """
 
-    def __init__(self, builder: Builder, local: dict[int, Local], variables: Variables, asked: Keys):
+    def __init__(
+        self,
+        builder: Builder,
+        local: dict[int, Local],
+        variables: Variables,
+        asked: Keys,
+        joint: Jointly | None = None,
+    ):
         self.builder = builder
         self.local = local
         self.asked = asked
+        self.joint = joint
         self.variables = {**variables}
         self._powers: dict[tuple[int, int, Key], list[Term]] = {}
-        self.depends = depends_of(local, variables)
+        self.depends = depends_of(local, variables if joint is None else joint.ranges)
+        if joint is not None:
+            self.depends = dict.fromkeys(self.depends, 1 << joint.number)
 
     def fill(self, nodes: Iterable[int], order: int) -> None:
         """Compute polynomials up to an order, from the inputs on, so that no later question goes deep."""
@@ -139,6 +152,8 @@ class Polynomials:
         return terms
 
     def _coefficient(self, node: int, key: Key) -> list[Term]:
+        if self.joint is not None and node in self.joint.ranges:
+            return [self.joint.seed(self.builder, node)] if key == (self.joint.number,) else []
         if node in self.variables:
             axes = fresh_axes(self.variables[node].shape)
             return [seed(self.variables[node], axes)] if key == (node,) else []
@@ -163,6 +178,12 @@ class Polynomials:
         """
         inners = inners_met(self.builder, outer, inners)
         found = (contracted(self.builder, outer, chosen) for chosen in product(*inners))
+        return [term for term in found if term is not None]
+
+    def products(self, outer: Term, inners: Sequence[Sequence[Term | None]]) -> list[Term]:
+        """Put polynomials into the slots of a term as `composed` does, and contract nothing yet."""
+        inners = inners_met(self.builder, outer, inners)
+        found = (composed(self.builder, outer, chosen) for chosen in product(*inners))
         return [term for term in found if term is not None]
 
     def _joined(self, terms: Sequence[Term], parts: Sequence[Key]) -> list[Term]:

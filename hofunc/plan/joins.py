@@ -16,16 +16,17 @@ from hofunc.algebra.labels import Label, full, labels_of
 from hofunc.algebra.operators import Map, selection_of
 from hofunc.algebra.term import Factor, Term, visible
 from hofunc.graph.node import Mask
+from hofunc.plan.lookups import elements
 from hofunc.plan.operators import masked_by
-from hofunc.plan.program import Builder, Register
+from hofunc.plan.program import Builder
 from hofunc.plan.selections import entries_of
 from hofunc.plan.values import go_by, places_read
-from hofunc.scatter import Position, added, places_of, ranges, size_of, values
+from hofunc.scatter import Position, added, laid_out, places_of, ranges, size_of
 from hofunc.views import Labelled, aligned, each, run_now
 
 SPARSE = 2  # how many times as many entries a dense tensor has as a sparse one at least; zero for any number
 PAIR = 8  # entries of a product of matrices that take as long as one of a pair
-SHORT = 800  # likewise as a pair takes beside its entries, as axes are short along which it has few
+SHORT = 200  # likewise as a pair takes beside its entries, as axes are short along which it has few
 HELD = 4  # entries of dense tensors that are held where one of pairs would be
 
 
@@ -99,11 +100,13 @@ class Met(NamedTuple):
         operators: Those that are left.
         at: What everything else is read at.
         masks: The masks among those that were there, which are to be read at it too.
+        ends: The selections that are gone.
     """
 
     operators: list[Factor]
     at: At
     masks: list[Factor]
+    ends: list[Known]
 
 
 def joined(
@@ -113,11 +116,43 @@ def joined(
     left, found = [*operators], [*operands]
     while len(left) > 1 and (met := _met(builder, left, shown)) is not None:
         left = met.operators
-        found = [_read_at(builder, operand, met.at) for operand in found]
+        found = [_read_at(builder, operand, met.at) for operand in _multiplied_before(builder, found, met)]
         for mask in met.masks:
             read = _read_at(builder, builder.read(mask.source, mask.axes), met.at)
             found = masked_by(builder, mask, read, found)
     return left, found
+
+
+def _multiplied_before(builder: Builder, operands: Sequence[Labelled], met: Met) -> Sequence[Labelled]:
+    """Multiply operands into larger ones that have all their labels, be it that they are read at labels of these.
+
+    They have fewer entries than there are pairs, for which it would be done otherwise.
+    """
+    if len(met.ends) < 2:
+        return operands
+    waiting, left = sorted(operands, key=lambda operand: size_of(operand.labels)), []
+    while waiting:
+        operand = waiting.pop(0)
+        found = ((place, _as_in(builder, operand, other, met.ends)) for place, other in enumerate(waiting))
+        place, read = next((pair for pair in found if pair[1] is not None), (0, None))
+        if read is None:
+            left.append(operand)
+        else:
+            labels = waiting[place].labels
+            factors = [aligned(builder.emit, each, labels) for each in (waiting[place], read)]
+            waiting[place] = Labelled(builder.emit(torch.mul, *factors), labels)
+    return left
+
+
+def _as_in(builder: Builder, operand: Labelled, other: Labelled, ends: Sequence[Known]) -> Labelled | None:
+    """Return an operand so that it has labels of another one only; None if it cannot be read so."""
+    own, labels = {*operand.labels}, {*other.labels}
+    if own <= labels:
+        return operand
+    for end in ends:
+        if own - labels == {end.target} and {*end.read} <= labels - own:
+            return _read_at(builder, operand, At(end.read, {end.target: end.indices}))
+    return None
 
 
 def can_join(builder: Builder, term: Term) -> bool:
@@ -233,7 +268,7 @@ def _substituted(
     needed = [label for label in at.places if label in shown or label in targets]
     kept += [as_factor(builder, Known(label, at.labels, at.places[label])) for label in needed]
     go_by(builder, nodes)
-    return Met(kept, at, masks)
+    return Met(kept, at, masks, [found[place] for place in gone])
 
 
 def _composed(selection: Known, at: At) -> Known:
@@ -279,13 +314,6 @@ def _read_at(builder: Builder, operand: Labelled, at: At) -> Labelled:
     return Labelled(builder.emit(elements, tensor, *indices), read.labels)
 
 
-def elements(tensor: torch.Tensor, *indices: torch.Tensor) -> torch.Tensor:
-    """Return what a tensor has at indices along its first axes."""
-    if len(indices) == 1 and indices[0].ndim == 1:
-        return tensor.index_select(0, indices[0])
-    return tensor[indices]
-
-
 def coalesced(builder: Builder, terms: Sequence[Term]) -> Term | None:
     """Return the sum of terms of one pattern as one with an entry for each place that some have; None if not known.
 
@@ -307,8 +335,9 @@ def coalesced(builder: Builder, terms: Sequence[Term]) -> Term | None:
         return terms[0]
     entry, rest = Label(len(distinct)), [x for x in visible(terms[0]) if x not in own[0] and x.size > 1]
     held = [builder.places(part) for part in inverse.split([len(part) for part in places])]
-    vectors = [_rows(builder, term, labels, rest) for term, labels in zip(terms, runs, strict=True)]
-    total = builder.emit(added, len(distinct), len(terms), *held, *vectors)
+    cores = [entries_of(builder, term).core for term in terms]
+    vectors = [laid_out(builder.emit, core, [*own, *rest]) for core, own in zip(cores, runs, strict=True)]
+    total = builder.emit(added, len(distinct), size_of(rest), tuple([x.coefficient for x in terms]), *held, *vectors)
     tensor = builder.emit(torch.reshape, total, tuple(label.size for label in (entry, *rest)))
     indices = torch.unravel_index(distinct, [label.size for label in targets])
     factors = [as_factor(builder, Known(label, (entry,), index)) for label, index in zip(targets, indices, strict=True)]
@@ -321,12 +350,6 @@ def _all_known(builder: Builder, term: Term) -> list[Known] | None:
     selections = [one for one in found if one is not None]
     is_apart = {label for one in selections for label in one.read}.isdisjoint(visible(term))
     return selections if len(selections) == len(found) and is_apart else None
-
-
-def _rows(builder: Builder, term: Term, runs: Sequence[Label], rest: Sequence[Label]) -> Register:
-    """Return the entries of a term, those along other labels than it runs over in rows."""
-    tensor = values(builder.emit, entries_of(builder, term), [*runs, *rest])
-    return builder.emit(torch.reshape, tensor, (size_of(runs), size_of(rest)))
 
 
 def _flat(found: Sequence[Known], runs: Sequence[Label], targets: Sequence[Label]) -> torch.Tensor:

@@ -98,7 +98,12 @@ def set_of(variables: Iterable[int]) -> Variables:
 
 def members(variables: Variables) -> list[int]:
     """List the members of a set of variables."""
-    return [variable for variable in range(variables.bit_length()) if variables >> variable & 1]
+    found = []
+    while variables:
+        rest = variables & variables - 1
+        found.append((variables ^ rest).bit_length() - 1)
+        variables = rest
+    return found
 
 
 def depends_of(local: Mapping[int, Local], variables: Iterable[int]) -> dict[int, Variables]:

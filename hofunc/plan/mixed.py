@@ -9,7 +9,7 @@ for which polynomials up to order k - 1 are enough. Linear nodes have no such te
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import product
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ from hofunc.plan.forward import Group, Polynomials, grouped_slots, halves, split
 from hofunc.plan.packing import Variables, joined, opened
 from hofunc.plan.program import Builder
 from hofunc.plan.recipes import composed
+from hofunc.plan.sums import summed
 
 
 def mixed(polynomials: Polynomials) -> Blocks:
@@ -33,28 +34,30 @@ def mixed(polynomials: Polynomials) -> Blocks:
     """
     builder, local, variables = polynomials.builder, polynomials.local, polynomials.variables
     asked = polynomials.asked
-    polynomials.fill(_before_nonlinear(builder, local, variables), max(asked.orders) - 1)
+    inputs = polynomials.joint.ranges if polynomials.joint else variables
+    polynomials.fill(_before_nonlinear(builder, local, inputs), max(asked.orders) - 1)
     blocks: Blocks = {}
     for output in dict.fromkeys(builder.lowered.graph.outputs):
         if not builder.lowered.graph.nodes[output].active:
             continue
         adjoints = _adjoints(builder, local, output)
-        for (variable,) in asked.asked_among(polynomials.depends[output], [1]):
-            blocks[output, (variable,)] = adjoints.get(variable, [])
+        for variable in inputs:
+            if asked.has((variable,)):
+                blocks[output, (variable,)] = adjoints.get(variable, [])
         products = _highest(polynomials, adjoints, [order for order in asked.orders if order > 1])
         for key in sorted(products, key=lambda key: (len(key), key)):
             blocks[output, key] = _assembled(builder, variables, products[key], key)
     return {block: terms for block, terms in blocks.items() if terms}
 
 
-def _before_nonlinear(builder: Builder, local: dict[int, Local], variables: Variables) -> set[int]:
+def _before_nonlinear(builder: Builder, local: dict[int, Local], inputs: Collection[int]) -> set[int]:
     """Return the nodes whose polynomials are asked for: what nonlinear nodes take, and all before that."""
     nodes = builder.lowered.graph.nodes
     left = [operand for node in local if is_nonlinear(local[node]) for operand in nodes[node].operands]
     found: set[int] = set()
     while left:
         node = left.pop()
-        if (node in local or node in variables) and node not in found:
+        if (node in local or node in inputs) and node not in found:
             found.add(node)
             left.extend(nodes[node].operands)
     return found
@@ -112,7 +115,7 @@ def _multiply(
         if len(groups) > 1:
             for parts in splits(key, tuple([group.size for group in groups])):
                 inners = [polynomials.power(*group, part) for group, part in zip(groups, parts, strict=True)]
-                products[Split(parts, False)] += polynomials.composed(outer, inners)
+                products[Split(parts, False)] += polynomials.products(outer, inners)
             continue
         ((operand, size),) = groups
         for (first, rest), weight in halves(key, size):
@@ -132,12 +135,12 @@ def _multiplied(polynomials: Polynomials, others: Sequence[tuple[Term, list[Term
     if len(others) == 1:
         ((both, inner),) = others
         swapped = both._replace(slots=both.slots[::-1])
-        return polynomials.composed(swapped, [inner, one])
+        return polynomials.products(swapped, [inner, one])
     filled = [term for both, inner in others for term in polynomials.composed(both, [[None], inner])]
     return [
         term
         for half in accumulated(polynomials.builder, filled)
-        for term in polynomials.composed(half, [one, *[[None]] * (len(half.slots) - 1)])
+        for term in polynomials.products(half, [one, *[[None]] * (len(half.slots) - 1)])
     ]
 
 
@@ -158,12 +161,12 @@ def _assembled(builder: Builder, variables: Variables, products: dict[Split, lis
 
     At order two nothing needs packing: the derivative is the product and the same with its slots exchanged.
     """
-    summed = {split: accumulated(builder, terms) for split, terms in products.items()}
+    added = {split: summed(builder, terms) for split, terms in products.items()}
     if len(key) > 2:
-        packed = [joined(builder, variables, term, split.parts) for split, terms in summed.items() for term in terms]
+        packed = [joined(builder, variables, term, split.parts) for split, terms in added.items() for term in terms]
         return [opened(builder, variables, term, [key]) for term in accumulated(builder, packed)]
     result = []
-    for (parts, symmetric), terms in summed.items():
+    for (parts, symmetric), terms in added.items():
         orders = [(0, 1) if parts[0] <= parts[1] else (1, 0)]
         if key[0] == key[1]:
             orders += orders if symmetric else [(1, 0)]

@@ -69,7 +69,7 @@ def plan(
         make = _maker(marked, local_blocks(marked, highest(wanted)), wanted, compact, limits, peak)
         return tuple(_kept([make(strategy, inf)], lowered, wanted, compact, limits, peak))
     plans = _turns(lowered, wanted, compact, limits, peak).taken(_POSSIBLE)
-    return tuple(sorted(_kept(plans, lowered, wanted, compact, limits, peak), key=_seconds))
+    return tuple(sorted(_kept(plans, lowered, wanted, compact, limits, peak), key=_price))
 
 
 class Quick(NamedTuple):
@@ -95,7 +95,7 @@ def quickly(lowered: Lowered, wanted: Wanted, *, compact: bool, limits: Limits, 
     """
     turns = _turns(lowered, wanted, compact, limits, peak)
     plans = turns.taken(_LIKELY)
-    best = min(_kept(plans, lowered, wanted, compact, limits, peak), key=_seconds)
+    best = min(_kept(plans, lowered, wanted, compact, limits, peak), key=_price)
     made = {plan.strategy for plan in plans} | turns.inapplicable
     left_out = [each.compositions for name, each in turns.estimates.items() if name not in made]
     return Quick(best, _PER_COMPOSITION * sum(left_out), turns.effort)
@@ -158,7 +158,10 @@ def _maker(
     """Return the function that plans by the strategy of a name, in at most so many steps."""
 
     def made(name: str, most_steps: float) -> Blueprint:
-        builder, blocks = propagated(lowered, local, wanted, name, most_steps, keeps_indices=compact)
+        keeps_blocks = compact or limits != Limits()
+        builder, blocks = propagated(
+            lowered, local, wanted, name, most_steps, keeps_indices=compact, keeps_blocks=keeps_blocks
+        )
         return drawn(builder, blocks, name, compact=compact, limits=limits, peak=peak)
 
     return made
@@ -229,8 +232,8 @@ class _Turns:
         )  # it should be the fastest
         while left:
             for name in left[:]:
-                best = min((one for one in plans if _fits(one, self._limits, self._peak)), key=_seconds, default=None)
-                most = inf if best is None else max(FIRST_LEAVE, per_call * _seconds(best) / self._call)
+                best = min((one for one in plans if _fits(one, self._limits, self._peak)), key=_price, default=None)
+                most = inf if best is None else max(FIRST_LEAVE, per_call * best.run_cost.seconds / self._call)
                 if best is not None:
                     most = min(most, clock.steps_left(plans))
                     if per_call < _POSSIBLE and not (self._is_close(name, best) and self._expected(name, best) <= most):
@@ -287,8 +290,8 @@ class _Clock:
         return inf if self._limit == inf else max(0, (self._limit / spent - 1) * sum(plan.effort for plan in plans))
 
 
-def _seconds(made: Blueprint) -> float:
-    return made.run_cost.seconds
+def _price(made: Blueprint) -> float:
+    return made.run_cost.price
 
 
 def _kept(
@@ -298,7 +301,7 @@ def _kept(
     is_contracted = isinstance(wanted, Contractions)
     if compact or (is_contracted and limits.in_pieces) or any(_fits(made, limits, peak) for made in plans):
         return _within(plans, limits, peak)
-    whole = min(plans, key=_seconds)
+    whole = min(plans, key=_price)
     ways = Columns.of(lowered, whole, wanted)
     if not ways and is_contracted and whole.dense:
         return _within(plans, limits, peak)

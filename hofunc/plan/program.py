@@ -17,7 +17,7 @@ from hofunc.graph.node import Call, Graph, Mask, Ref, Weights, call_of, fill, re
 from hofunc.graph.readings import Reading
 from hofunc.progress import TICK, ticking
 from hofunc.rules.lower import Lowered
-from hofunc.views import Labelled, concatenated, read
+from hofunc.views import Labelled, concatenated, read, stacked
 
 
 class Register:
@@ -90,6 +90,7 @@ class Builder:
         patterns: The first term of each pattern.
         known: Indices whose values are known, see `hofunc.plan.values`.
         went_by: By node, the values that planning went by.
+        rounds: Whether small blocks may have more zeros than they need, as nothing infinite would multiply them.
     """
 
     def __init__(self, lowered: Lowered, dtype: torch.dtype, most_steps: float = inf, small: int = 0):
@@ -104,6 +105,7 @@ class Builder:
         self.patterns: dict[Hashable, Term] = {}
         self.known: dict[Hashable, Any] = {}
         self.went_by: dict[int, Reading] = {}
+        self.rounds = False
         self._held: dict[Hashable, list[tuple[torch.Tensor, Register]]] = {}
         self._most_steps, self._next_look, self._tick = most_steps, min(most_steps, TICK), ticking()
         self._steps: list[Step] = []
@@ -124,6 +126,8 @@ class Builder:
         Raises:
             TooManyStepsError: There is no leave for another step.
         """
+        if function is torch.reshape or function is torch.unsqueeze:
+            function, args = self._reshaped(function, *args)
         key = distinct((function, args))
         register = self._known.get(key)
         if register is None:
@@ -133,6 +137,17 @@ class Builder:
             self._steps.append(step)
             self.owners[register.index] = self.node
         return register
+
+    def _reshaped(self, function: Callable | Call, tensor: Register, how: Any) -> tuple[Callable | Call, tuple]:
+        """Return how to reshape what was reshaped before, by one step, unless that was a copy that others may take."""
+        before = self._producers.get(tensor)
+        if before is None or before.function is not torch.reshape:
+            return function, (tensor, how)
+        base, shape = before.args
+        turned = self._producers.get(base)
+        if turned is not None and turned.function in _TURNED:
+            return function, (tensor, how)
+        return torch.reshape, (base, how if function is torch.reshape else (*shape[:how], 1, *shape[how:]))
 
     def spend(self) -> None:
         """Count a step of planning.
@@ -351,10 +366,12 @@ def _depth_first(makers: Mapping[int, Step], outputs: Sequence[int]) -> list[Ste
 
 
 _VIEWS = (torch.permute, torch.reshape, torch.select, torch.narrow, torch.diagonal, torch.unsqueeze, torch.transpose)
+_TURNED = {torch.permute, torch.transpose, torch.diagonal, torch.narrow, torch.select, torch.Tensor.expand}
 _MAKERS = (
     torch.add,
     torch.bmm,
     concatenated,
+    stacked,
     torch.clone,
     torch.constant_pad_nd,
     torch.diag_embed,

@@ -19,7 +19,7 @@ from hofunc.algebra.labels import Axes, Label
 from hofunc.algebra.operators import Delta, Map
 from hofunc.algebra.term import Factor, Term
 from hofunc.graph.node import Call, Mask
-from hofunc.plan.program import Builder, Register
+from hofunc.plan.program import Builder, Register, Step
 
 Worked = Callable[..., list[Term]]  # from a builder and terms, and what else it depends on
 
@@ -72,7 +72,7 @@ class _Draft(Builder):
     def __init__(self, whole: Builder):
         super().__init__(whole.lowered, whole.dtype, small=whole.small)
         self.patterns = whole.patterns
-        self.known, self.went_by = whole.known, whole.went_by
+        self.known, self.went_by, self.rounds = whole.known, whole.went_by, whole.rounds
         self._whole = whole
 
     def value(self, index: int) -> Register:
@@ -86,22 +86,31 @@ class _Draft(Builder):
 
     def recipe(self, sources: Sequence[Register], results: Sequence[Term], terms: tuple[Term | None, ...]) -> Recipe:
         """Return the recipe of the steps that were taken."""
-        targets = [step.target for step in self._steps]
+        steps, names = self._needed(results), {register.index: register for register in self._producers}
         places: dict[Register, _Place] = {register: _Place(place) for place, register in enumerate(sources)}
-        made = {target: _Place(len(sources) + number) for number, target in enumerate(targets)}
-        places |= {register: made[register.index] for register in self._producers}
+        places |= {names[step.target]: _Place(len(sources) + number) for number, step in enumerate(steps)}
 
         def placed(arg: Any) -> Any:
             return places.get(arg, arg) if isinstance(arg, Register) else arg
 
         return Recipe(
-            tuple((step.function, tuple(map(placed, step.args))) for step in self._steps),
+            tuple((step.function, tuple(map(placed, step.args))) for step in steps),
             tuple(
                 _Result(term.coefficient, tuple((placed(f.source), f.axes) for f in term.factors), term.out, term.slots)
                 for term in (interned(self, term) for term in results)
             ),
             terms,
         )
+
+    def _needed(self, results: Sequence[Term]) -> list[Step]:
+        """Return the steps that results need, in order."""
+        needed = {factor.source.index for term in results for factor in term.factors if type(factor.source) is Register}
+        kept: list[Step] = []
+        for step in reversed(self._steps):
+            if step.target in needed:
+                kept.append(step)
+                needed.update([arg.index for arg in step.args if type(arg) is Register])
+        return kept[::-1]
 
 
 def by_recipe(builder: Builder, work: Worked, terms: Sequence[Term], *beside: Hashable) -> list[Term]:
@@ -110,7 +119,7 @@ def by_recipe(builder: Builder, work: Worked, terms: Sequence[Term], *beside: Ha
         return work(builder, terms, *beside)
     numbers: dict[Register, int] = {}
     order = [[numbers.setdefault(factor.source, len(numbers)) for factor in term.factors] for term in terms]
-    axes = tuple([(term.coefficient, _axes(term)) for term in terms])
+    axes = tuple([(term.coefficient, axes_of(term)) for term in terms])
     key = (work, beside, axes, tuple([number for group in order for number in group]))
     recipe = builder.recipes.get(key)
     if recipe is None:
@@ -155,7 +164,7 @@ class _Composition:
 
 
 def _composition(builder: Builder, outer: Term, inners: Sequence[Term | None]) -> _Composition:
-    key = (_axes(outer), *[inner and _axes(inner) for inner in inners])
+    key = (axes_of(outer), *[inner and axes_of(inner) for inner in inners])
     found = builder.recipes.get(key)
     if found is None:
         builder.recipes[key] = found = _Composition(builder, outer, inners)
@@ -174,7 +183,7 @@ def joined(
         sources: What the factors of the other term name.
         *beside: What else it depends on.
     """
-    key = (joined, beside, _axes(term))
+    key = (joined, beside, axes_of(term))
     known = builder.recipes.get(key)
     if known is None:
         found = work(term._replace(coefficient=1))
@@ -202,8 +211,7 @@ def composed_and(
         return None
     coefficient, sources = _parts(outer, inners)
     count, factors, _, _ = found.term
-    is_applied = len(factors) > len(sources) or any(isinstance(source, _OPERATORS) for source in sources)
-    if is_applied:
+    if len(factors) > len(sources) or any(isinstance(source, _OPERATORS) for source in sources):
         term = found.of(outer, inners)
         return term and contract(builder, term)
     builder.spend()
@@ -219,13 +227,13 @@ def composed_and(
 
 def worked(builder: Builder, contract: Callable[[Builder, Term], Term], term: Term) -> Term:
     """Return the contraction of a term, by the recipe of its pattern, by a function that takes a step of planning."""
-    if not term.factors or any(isinstance(factor.source, _OPERATORS) for factor in term.factors):
+    if not term.factors or is_applied(term):
         return contract(builder, term)
     builder.spend()
-    recipe = builder.recipes.get((contract, _axes(term)))
+    recipe = builder.recipes.get((contract, axes_of(term)))
     if recipe is None:
         recipe = _recipe(builder, contract, interned(builder, term))
-        builder.recipes[contract, _axes(term)] = recipe._replace(terms=(term,))
+        builder.recipes[contract, axes_of(term)] = recipe._replace(terms=(term,))
     registers = [builder.tensor(factor.source, factor.axes) for factor in term.factors]
     (result,) = recipe.followed(builder, registers, term.coefficient)
     return result
@@ -233,7 +241,7 @@ def worked(builder: Builder, contract: Callable[[Builder, Term], Term], term: Te
 
 def _recipe(builder: Builder, contract: Callable[[Builder, Term], Term], term: Term) -> Recipe:
     """Return how a term is contracted that has the axes of its pattern."""
-    key = (contract, _axes(term))
+    key = (contract, axes_of(term))
     if key not in builder.recipes:
         builder.recipes[key] = _drafted(builder, contract, term)
     return builder.recipes[key]
@@ -260,7 +268,12 @@ def _parts(outer: Term, inners: Sequence[Term | None]) -> tuple[float, list[Any]
 _OPERATORS = (Delta, Map, Mask)  # which are applied, to what they are multiplied with
 
 
-def _axes(term: Term) -> tuple[Hashable, ...]:
+def is_applied(term: Term) -> bool:
+    """Tell whether a term has factors that are applied to what they are multiplied with."""
+    return any(isinstance(factor.source, _OPERATORS) for factor in term.factors)
+
+
+def axes_of(term: Term) -> tuple[Hashable, ...]:
     """Return what names the axes of a term, as long as there is a term that has them."""
     return (id(term.out), tuple(map(id, term.slots)), tuple([id(factor.axes) for factor in term.factors]))
 

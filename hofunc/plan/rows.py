@@ -51,6 +51,8 @@ def _row_dims(lowered: Lowered) -> dict[int, int]:
     dims = {node.number: 0 for node in inputs if node.shape[:1] == (rows,)}
     given = {*dims}
     for number in sorted(lowered.rules.keys() & reached_nodes(graph)):
+        if dims.keys().isdisjoint(graph.nodes[number].operands):
+            continue
         site, rule = site_of(graph, graph.nodes[number]), lowered.rules[number]
         found: set[int | None] = set()
         for (position,) in rule.positions(site, 1):

@@ -69,7 +69,7 @@ def read_through(builder: Builder, operands: Sequence[Labelled], selections: Seq
         after = dict.fromkeys((*(label for label in before if label not in targets), *indexed))
         if taken and size_of(after) < size_of(before):
             for selection in taken:
-                result = [_read(builder, operand, selection) for operand in result]
+                result = [read_at(builder, operand, selection) for operand in result]
     return result
 
 
@@ -84,7 +84,8 @@ def _connected(selections: Sequence[Selection]) -> list[list[Selection]]:
     return groups
 
 
-def _read(builder: Builder, operand: Labelled, selection: Selection) -> Labelled:
+def read_at(builder: Builder, operand: Labelled, selection: Selection) -> Labelled:
+    """Return a tensor as a selection reads it, if it has what is read from."""
     if {*operand.labels}.isdisjoint(labels_of((selection.target,))):
         return operand
     return transformed(builder, selection.factor, operand, transposed=selection.factor.source.adds)
@@ -115,7 +116,7 @@ def core_and_reads(builder: Builder, term: Term) -> tuple[Labelled, list[tuple[A
     found = selections_of(term)
     core = tensor_of(term) or Labelled(builder.emit(one_like, builder.like()), ())
     for selection in found:
-        core = _read(builder, core, selection)
+        core = read_at(builder, core, selection)
     return core, [(selection.target, indices(builder, selection)) for selection in found]
 
 

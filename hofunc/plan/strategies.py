@@ -10,6 +10,7 @@ from hofunc.plan.ablation import ABLATIONS
 from hofunc.plan.activity import settled
 from hofunc.plan.blocks import Blocks, Local
 from hofunc.plan.forward import Polynomials, forward
+from hofunc.plan.jointly import jointly
 from hofunc.plan.keys import Keys
 from hofunc.plan.mixed import mixed
 from hofunc.plan.packing import RowsMixError, Variable
@@ -18,6 +19,7 @@ from hofunc.plan.recipes import interned
 from hofunc.plan.reverse import reverse
 from hofunc.plan.wanted import Contractions, Wanted
 from hofunc.rules.lower import Lowered
+from hofunc.rules.settle import are_finite
 
 STRATEGIES = ("reverse", "forward", "mixed")
 
@@ -35,6 +37,7 @@ def propagated(
     most_steps: float = inf,
     *,
     keeps_indices: bool = False,
+    keeps_blocks: bool = True,
 ) -> tuple[Builder, Blocks]:
     """Return the blocks of a strategy and the builder that has their steps.
 
@@ -45,6 +48,7 @@ def propagated(
         strategy: One of those by which it can be computed, or of ABLATIONS.
         most_steps: How many steps it may take.
         keeps_indices: Whether terms are to read through indices, however few, rather than to multiply by zeros.
+        keeps_blocks: Whether the structure of blocks by each input matters beyond what they take to compute.
 
     Raises:
         DirectionsError: It does not apply.
@@ -52,6 +56,7 @@ def propagated(
     """
     small = 0 if keeps_indices else selections.SMALL
     builder = Builder(lowered, computing_dtype(lowered), most_steps, small)
+    builder.rounds = are_finite(lowered.graph, lowered.rules)
     directional = is_directional(wanted, strategy)
     local = {
         node: {key: [interned(builder, term) for term in terms] for key, terms in blocks.items()}
@@ -62,12 +67,17 @@ def propagated(
     asked = Keys(wanted, lowered.graph.inputs)
     if not directional:
         return builder, ABLATIONS.get(strategy, reverse)(builder, local, asked)
+    joint = None
+    if not (keeps_blocks or asked.are_chosen):
+        joint = jointly(builder, local, asked.highest, is_mixed=strategy == "mixed")
     nodes = lowered.graph.nodes
-    variables = {number: Variable.of(nodes[number].shape) for number in lowered.graph.inputs if nodes[number].active}
-    polynomials = Polynomials(builder, local, variables, asked)
+    inputs = [number for number in lowered.graph.inputs if nodes[number].active]
+    variables = {joint.number: joint.variable} if joint else {each: Variable.of(nodes[each].shape) for each in inputs}
+    polynomials = Polynomials(builder, local, variables, asked, joint)
     while True:
         try:
-            return builder, (forward if strategy == "forward" else mixed)(polynomials)
+            blocks = (forward if strategy == "forward" else mixed)(polynomials)
+            return builder, joint.apart(builder, blocks) if joint else blocks
         except RowsMixError as error:
             builder.node = None
             polynomials.without(error.variable, error.axes)

@@ -16,7 +16,7 @@ from hofunc.graph.functions import FunctionOp
 from hofunc.graph.layout import select_scatter
 from hofunc.graph.node import Call
 from hofunc.internals import identity_of
-from hofunc.plan import operators, packing, placing
+from hofunc.plan import lookups, operators, packing, placing
 from hofunc.plan.memory import Held, Kind, bytes_of, contiguous
 from hofunc.plan.program import Given, Program, Register, Step, cut
 from hofunc.plan.scratch import called, of_product
@@ -326,9 +326,11 @@ _SHAPES: dict[Callable, Callable[..., Sequence[int]]] = {
     torch.index_select: lambda tensor, dim, index: (*tensor.shape[:dim], *index.shape, *tensor.shape[dim + 1 :]),
     torch.diag_embed: _embedded,
     views.concatenated: _concatenated,
+    views.stacked: lambda *tensors: (len(tensors), *tensors[0].shape),
     placing.scattered: lambda _places, size, *_: (size,),
     placing.gathered: lambda index, *_: tuple(index.shape),
-    scatter.added: lambda size, count, *tensors: (size, tensors[count].shape[1]),
+    scatter.added: lambda size, width, *_: (size, width),
+    lookups.multiplied: lambda _, one, other, *at: (at[0].shape[0], one.shape[-2], other.shape[-2]),
     packing.collected: _collected,
     packing.scaled_rows: _scaled,
     operators.one_like: lambda _: (),
@@ -404,6 +406,7 @@ _SCRATCH: dict[Callable, Callable[[Sequence[Any], torch.Tensor], int]] = {
     torch.mm: lambda args, _: of_product(*args),
     packing.collected: lambda args, result: packing.scratch(args[0], result),
     placing.scattered: lambda args, result: bytes_of(result) + sum(t.numel() * t.element_size() for t in args[2:]),
-    scatter.added: lambda args, result: scatter.scratch(*args[1:]) + bytes_of(result),
+    scatter.added: lambda args, _: scatter.scratch(*args[2:]),
+    lookups.multiplied: lambda args, result: lookups.scratch(args[1], args[2], len(result)),
     placing.gathered: lambda args, _: sum(tensor.numel() * tensor.element_size() for tensor in args[1:]),
 }

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from hofunc.graph.holding import held_by
 from hofunc.graph.node import NUMBER, Exact, Graph, Node, Ref, refs
+from hofunc.graph.walk import Values
 from hofunc.rules.kinds import Composite, Constant, Rule
 from hofunc.rules.registry import FUSIONS, RULES
 from hofunc.rules.signs import Sign, sign_of_number
@@ -133,13 +134,16 @@ def lifted(graph: Graph, numbers: Mapping[Spot, float], devices: Sequence[torch.
     return filled._replace(nodes=(*filled.nodes, *added))
 
 
-def as_tensors(graph: Graph, numbers: Mapping[Spot, float], values: Sequence[Tensor]) -> list[Tensor]:
+def as_tensors(graph: Graph, numbers: Mapping[Spot, float], values: list[Tensor] | Values) -> list[Tensor] | Values:
     """Return the values of the nodes of a graph, and after them those of the nodes in place of numbers."""
-    added = [
-        torch.tensor(number, dtype=_dtype(graph, spot), device=values[spot.node].device)
-        for spot, number in numbers.items()
-    ]
-    return [*values, *added]
+    result = values.copy()
+    result.extend(
+        [
+            torch.tensor(number, dtype=_dtype(graph, spot), device=values[spot.node].device)
+            for spot, number in numbers.items()
+        ]
+    )
+    return result
 
 
 def _dtype(graph: Graph, spot: Spot) -> torch.dtype:

@@ -178,6 +178,11 @@ def _selects(local: Terms) -> bool:
     return any(isinstance(source, Mask) for terms in local.values() for term in terms for source, _ in term.factors)
 
 
+def are_finite(graph: Graph, rules: Mapping[int, Rule]) -> bool:
+    """Tell whether all derivatives of the ops of a graph are finite where the values are, for all that is known."""
+    return not _singular(graph, rules) and not _with_infinity(graph)
+
+
 def _singular(graph: Graph, rules: Mapping[int, Rule]) -> dict[int, Sign]:
     """Return the nodes, constant ones too, whose derivatives may be infinite, and the signs of what they are of."""
     ruled = [(node, _rule(node, rules)) for node in graph.nodes]

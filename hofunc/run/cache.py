@@ -16,6 +16,7 @@ import torch
 
 from hofunc.graph.identity import is_fake
 from hofunc.graph.node import Graph
+from hofunc.graph.walk import Values
 from hofunc.options import cache_bytes, fallback, planning
 from hofunc.plan.blueprint import Blueprint, Limits, result_bytes, zero_bytes
 from hofunc.plan.memory import bytes_of, memory_of
@@ -101,7 +102,7 @@ class _Asked(NamedTuple):
 
 def planned(
     graph: Graph,
-    values: Sequence[torch.Tensor],
+    values: list[torch.Tensor] | Values,
     wanted: Wanted,
     *,
     compact: bool,

@@ -13,11 +13,14 @@ from hofunc.graph.standin import in_transform
 from hofunc.internals import compiled_by_inductor, compiling, count_dispatch_modes, find_cpp_compiler, has_forward_level
 from hofunc.plan.program import Program
 from hofunc.progress import Shown
-from hofunc.run.executor import warming_up
+from hofunc.run.background import InBackground
+from hofunc.run.executor import compiled, warming_up
 from hofunc.run.fuse import INDUCTOR, fuse_small_products
-from hofunc.run.fx import traced
+from hofunc.run.fx import check_static, traced
+from hofunc.run.looks import Looking, parts_of
 from hofunc.run.onednn import by_onednn
 from hofunc.run.piecewise import RegionCompiler, compiled_piecewise, needs_gradient
+from hofunc.run.quotients import put_quotients
 from hofunc.run.regions import Region, regions
 
 Tensors = Sequence[torch.Tensor]
@@ -27,29 +30,54 @@ KINDS = 8  # of tensors that a graph is compiled for, by their strides and by wh
 
 
 def through_compiler(
-    program: Program, inputs: Sequence[tuple], options: dict[str, Any], shown: Shown
+    program: Program, inputs: Sequence[tuple], options: dict[str, Any], shown: Shown, *, background: bool
 ) -> Callable[[Tensors], Any]:
     """Return what runs a program by torch.compile, which compiles at the first call.
+
+    Where the program checks values, that is done before and is not compiled, and the rest is at the second call.
 
     Args:
         program: The program.
         inputs: Shape, dtype and device of each tensor that it takes.
         options: Keyword arguments of torch.compile.
         shown: What shows how many regions of a large program are compiled.
+        background: Whether another thread compiles, and calls run uncompiled until it is done.
 
     Raises:
         CompilerError: The compiler that inductor needs is missing.
+        UnsupportedOpError: A graph cannot do what a step does that checks nothing.
     """
+    if _is_inductor(options):
+        check_compiler()
+
+    def of_rest(rest: Program, passed: Tensors) -> Callable[[Tensors], Any]:
+        facts = [*inputs, *((tensor.shape, tensor.dtype, tensor.device) for tensor in passed)]
+        return _through_compiler(rest, facts, options, shown, background)
+
+    parts = parts_of(program)
+    if not parts.looks.steps:
+        return of_rest(program, ())
+    check_static(parts.steps)
+    return Looking(program, parts, len(inputs), of_rest)
+
+
+def _through_compiler(
+    program: Program, inputs: Sequence[tuple], options: dict[str, Any], shown: Shown, background: bool
+) -> Callable[[Tensors], Any]:
+    """Return what runs a program that checks nothing."""
     with compiling():
         module, own = traced(program, inputs)
     parts = regions(module)
-    if options.get("backend", "inductor") == "inductor":
-        check_compiler()
+    if _is_inductor(options):
         for graph in [part.module for part in parts] or [module]:
             fuse_small_products(graph)
-    return _Compiled(
-        warming_up(program), module, parts, own, partial(_by_torch, options) if options else _direct, shown
-    )
+    compile_ = partial(_by_torch, options) if options else _direct
+    run = _Compiled(warming_up(program), module, parts, own, compile_, shown)
+    return InBackground(compiled(program), run, own) if background else run
+
+
+def _is_inductor(options: dict[str, Any]) -> bool:
+    return bool(options.get("backend", "inductor") == "inductor")
 
 
 def _direct(module: GraphModule, tensors: Tensors) -> Function:
@@ -57,7 +85,8 @@ def _direct(module: GraphModule, tensors: Tensors) -> Function:
     if any(map(needs_gradient, tensors)):
         return compiled_by_inductor(_copied(module), tensors, INDUCTOR)
     with torch.no_grad():
-        return compiled_by_inductor(by_onednn(module), tensors, INDUCTOR)
+        faster = by_onednn(module)
+        return compiled_by_inductor(faster, tensors, INDUCTOR | put_quotients(faster))
 
 
 def _by_torch(options: dict[str, Any], module: GraphModule, _: Tensors) -> Function:
@@ -106,11 +135,20 @@ class _Compiled:
         if torch.is_grad_enabled():
             need = [tensor.requires_grad for tensor in taken]
             kind += need if True in need else ()
+        run = self._known(kind)
+        if run is None:
+            with compiling():
+                run = self._known(kind)  # of another thread, maybe, by now
+                if run is None:
+                    return self._new(kind, tensors)
+        return run(taken)
+
+    def _known(self, kind: list[Any]) -> Callable[[Tensors], Any] | None:
+        """Return what runs the graph on tensors of a kind, if it is compiled."""
         for known, run in self._runs:
             if known == kind:
-                return run(taken)
-        with compiling():
-            return self._new(kind, tensors)
+                return run
+        return None
 
     def _new(self, kind: list[Any], tensors: Tensors) -> Any:
         """Return what the program does, compiled for tensors of a new kind."""

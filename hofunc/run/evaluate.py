@@ -172,7 +172,7 @@ def evaluate(
     try:
         found = _evaluated(recording, inputs, outputs, wanted, compact, strategy, limits, run)
     except (AssertionError, RuntimeError, TypeError) as error:  # of torch, in which each means this in some place
-        abstract = next(filter(None, map(_abstract, recording.values)), None)
+        abstract = next(filter(None, map(_abstract, (*inputs, *recording.values))), None)
         if abstract is None or isinstance(error, HofuncError):
             raise
         raise UntracedError(
@@ -267,7 +267,7 @@ def _evaluated(
     if found.needs > SMALL and limits.max_bytes is None:
         check_room(found.plan, found.needs, wanted, compact=compact)
     numbers = {spot: number_at(graph, spot) for spot in found.spots}
-    values: Sequence[torch.Tensor] = as_tensors(graph, numbers, recording.values) if numbers else recording.values
+    values = as_tensors(graph, numbers, recording.values) if numbers else recording.values
     if recording.wrappers is not None:
         lowered = found.plan.lowered
         constants = _constants(lowered, values)
@@ -275,8 +275,15 @@ def _evaluated(
         values = without_autocast(replay, lowered.graph, recording.wrappers, constants, plain)
         places = [lowered.numbers[place] for place in places]
     batches = batches_of(recording.wrappers or ())
-    results = without_autocast(run, found.plan, values) if run else without_autocast(found.run, values)
     tensors = [values[place] for place in places]
+    if run:
+        results = without_autocast(run, found.plan, values)
+    else:
+        held = values.copy()
+        del values
+        if not is_detecting():
+            recording.values.clear()  # so that nobody holds what the plan needs no more
+        results = without_autocast(found.run, held)
     return Evaluation(found.plan, wanted, results, tensors, inputs, found.arrangements, run_now, batches, found.checked)
 
 

@@ -6,12 +6,11 @@ from typing import Any
 
 import torch
 
+from hofunc.graph.followed import is_followed
 from hofunc.graph.identity import PLAIN
 from hofunc.graph.node import Call, Ref
 from hofunc.graph.quick import QUICK
-from hofunc.graph.standin import in_transform
-from hofunc.graph.tape import is_recording
-from hofunc.internals import DisableTorchFunctionSubclass, has_forward_level
+from hofunc.internals import DisableTorchFunctionSubclass
 from hofunc.plan.blueprint import Blueprint
 from hofunc.plan.chunks import Body, Chunks, joint_of
 from hofunc.plan.program import Program, Register, Step
@@ -23,19 +22,26 @@ MANY = 500  # steps, from which on it is told whether a program is called again 
 
 
 def runner(plan: Blueprint) -> Runner:
-    """Return a function from the values of the recorded nodes to the results of a plan."""
+    """Return a function from the list of the values of the recorded nodes, which it empties, to the results of a plan.
+
+    So what is not needed any more is given up as it runs, if nobody else holds it.
+    """
     if plan.chunks is not None:
-        return in_chunks(plan.chunks)
-    return (warming_up if len(plan.program.steps) >= MANY else compiled)(plan.program)
+        return in_chunks(plan.chunks, takes_over=True)
+    return (warming_up if len(plan.program.steps) >= MANY else compiled)(plan.program, takes_over=True)
 
 
-def in_chunks(chunks: Chunks) -> Runner:
+def in_chunks(chunks: Chunks, *, takes_over: bool = False) -> Runner:
     """Return a function that runs the parts of a program; what runs before the body may return more than it takes.
 
     What chunks return is written into tensors for all rows. Where something else follows what is computed, it is laid
     together once all are there, which takes memory twice.
+
+    Args:
+        chunks: The parts.
+        takes_over: As of `compiled`.
     """
-    before, after = compiled(chunks.before), compiled(chunks.after, takes_over=True)
+    before, after = compiled(chunks.before, takes_over=takes_over), compiled(chunks.after, takes_over=True)
     bodies = [{size: compiled(program) for size, program in body.programs.items()} for body in chunks.bodies]
     needed = {given.origin for given in chunks.after.given.values()}
     firsts = [*accumulate((len(body.sizes) for body in chunks.bodies), initial=1)]
@@ -51,7 +57,7 @@ def in_chunks(chunks: Chunks) -> Runner:
 
     def run(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         held = before(values)
-        lay = _laid_together if _is_followed(held) else _written
+        lay = _laid_together if is_followed(held) else _written
         taken: list[Any] = []
         with display(None, "hofunc: chunks")(len(chunks.sizes), "chunk") as show:
             for number, body in enumerate(chunks.bodies):
@@ -64,16 +70,6 @@ def in_chunks(chunks: Chunks) -> Runner:
         return after(taken)
 
     return run
-
-
-def _is_followed(tensors: Sequence[torch.Tensor]) -> bool:
-    """Tell whether autograd, a transform of torch.func or another recording follows what is done with tensors."""
-    return (
-        in_transform()
-        or has_forward_level()
-        or (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors))
-        or is_recording()
-    )
 
 
 def _laid_together(body: Body, parts: Iterator[list[torch.Tensor]]) -> list[torch.Tensor]:
@@ -198,11 +194,13 @@ def _template(arg: Any, registers: Iterator[str], names: _Names) -> str:
     return names[arg]
 
 
-def interpreted(program: Program) -> Runner:
+def interpreted(program: Program, *, takes_over: bool = False) -> Runner:
     """Return what `compiled` returns, which takes no time to make, and about a microsecond more to run each step."""
 
-    def run(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def run(values: Any) -> list[torch.Tensor]:
         held = {r: origin if isinstance(origin, torch.Tensor) else values[origin] for r, (origin, *_) in given}
+        if takes_over:
+            values.clear()
         for step, freed in zip(program.steps, program.frees, strict=True):
             args = [held[arg.index] if isinstance(arg, Register) else arg for arg in step.args]
             held[step.target] = step.function(*args)
@@ -228,15 +226,15 @@ def _plainly(program: Program, run: Runner) -> Runner:
     return run_plainly
 
 
-def warming_up(program: Program) -> Runner:
+def warming_up(program: Program, *, takes_over: bool = False) -> Runner:
     """Return what `compiled` returns, compiled at the second call; a function called once runs sooner than that."""
-    run, calls = interpreted(program), 0
+    run, calls = interpreted(program, takes_over=takes_over), 0
 
     def running(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         nonlocal run, calls
         calls += 1
         if calls == 2:
-            run = compiled(program)
+            run = compiled(program, takes_over=takes_over)
         return run(values)
 
     return running

@@ -12,7 +12,7 @@ from hofunc.graph.functions import FunctionOp
 from hofunc.graph.node import Call
 from hofunc.internals import FakeTensor, FakeTensorMode
 from hofunc.plan.primal import Guard, same_shape
-from hofunc.plan.program import Program
+from hofunc.plan.program import Program, Step
 from hofunc.rules.lower import isolated
 from hofunc.run.executor import compiled
 
@@ -30,7 +30,7 @@ def traced(program: Program, inputs: Sequence[tuple]) -> tuple[GraphModule, list
     Raises:
         UnsupportedOpError: The steps depend on values of tensors.
     """
-    _check_static(program)
+    check_static(program.steps)
     own = list({id(g.origin): g.origin for g in program.given.values() if isinstance(g.origin, torch.Tensor)}.values())
     places = {id(tensor): len(inputs) + place for place, tensor in enumerate(own)}
     given = {
@@ -57,9 +57,13 @@ def _fakes(tensors: Sequence[torch.Tensor]) -> tuple[FakeTensorMode, list[torch.
     return mode, [t.detach() if isinstance(t, FakeTensor) else mode.from_tensor(t.detach()) for t in tensors]
 
 
-def _check_static(program: Program) -> None:
-    """Refuse what a graph cannot do: to look at values."""
-    for step in program.steps:
+def check_static(steps: Sequence[Step]) -> None:
+    """Refuse what a graph cannot do: to look at values.
+
+    Raises:
+        UnsupportedOpError: A step does.
+    """
+    for step in steps:
         op = step.function.op if isinstance(step.function, Call) else step.function
         reason = None
         if op is same_shape:

@@ -91,7 +91,7 @@ def pieces_of(
     blocks = blocks_of(made)
     if made.chunks is None:  # there are too few coordinates to part them
         if 0 not in done:
-            results = without_autocast(runner(made), values)
+            results = without_autocast(runner(made), [*values])
             yield 0, [block.piece(0, block.rows, tensor) for block, tensor in zip(blocks, results, strict=True)]
         return
     chunks, number = made.chunks, 0

@@ -13,6 +13,7 @@ from hofunc.contracted import STRATEGIES
 from hofunc.errors import ArgumentError, HodcheckError
 from hofunc.graph.uncompiled import opaque
 from hofunc.internals import tree_leaves
+from hofunc.spelling import spelt
 from hofunc.testing.chosen import check_blocks
 from hofunc.testing.contractions import check_contraction, slots_of
 from hofunc.testing.entries import largest
@@ -22,6 +23,7 @@ from hofunc.testing.repeated import repeated
 
 
 @opaque
+@spelt
 def hodcheck(
     f: Callable[..., Any],
     args: torch.Tensor | Sequence[Any],

@@ -280,6 +280,116 @@ def test_a_backward_that_hides_what_it_depends_on_is_refused(order: int, device:
         hofunc.hod(lambda x: Hidden.apply(x).sum(), order)(x)
 
 
+class HiddenInSlope(torch.autograd.Function):
+    """A cube with a backward whose own backward does not depend on x as autograd sees it: right at order two."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x**3
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, _: Any) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        slope = 3 * x.detach() ** 2
+        return grad * (slope + 6 * x.detach() * (x - x.detach()))
+
+
+class HiddenPart(torch.autograd.Function):
+    """A product of which the backward by the one factor hides that it depends on the other: asymmetric."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, y: Tensor) -> Tensor:
+        return x * y
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, _: Any) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        x, y = ctx.saved_tensors
+        return grad * y.detach(), grad * x
+
+
+@pytest.mark.filterwarnings("ignore::hofunc.FallbackWarning")
+def test_a_backward_that_hides_it_from_its_own_backward_is_refused(device: torch.device) -> None:
+    x = rand(device, 3)
+    assert relative_error(hofunc.hessian(lambda x: HiddenInSlope.apply(x).sum())(x), (6 * x).diag()) < 1e-12
+    with pytest.raises(hofunc.UnsupportedOpError, match="autograd does not see all that it depends on, at order 3"):
+        hofunc.hod(lambda x: HiddenInSlope.apply(x).sum(), 3)(x)
+
+
+@pytest.mark.filterwarnings("ignore::hofunc.FallbackWarning")
+@pytest.mark.parametrize("argnums", [(0, 1), (1, 0)])
+def test_a_backward_that_hides_it_by_one_argument_is_refused(argnums: tuple[int, int], device: torch.device) -> None:
+    x, y = rand(device, 3), rand(device, 3, seed=1)
+    with pytest.raises(hofunc.UnsupportedOpError, match="autograd does not see all that it depends on, at order 2"):
+        hofunc.hessian(lambda x, y: HiddenPart.apply(x, y).sum(), argnums=argnums)(x, y)
+
+
+@pytest.mark.filterwarnings("ignore::hofunc.FallbackWarning")
+def test_it_is_refused_by_some_elements_of_many(device: torch.device) -> None:
+    """What is hidden where few elements lie shows as much as where all do."""
+
+    class HiddenBelow(torch.autograd.Function):
+        """A cube whose backward is constant near zero."""
+
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            ctx.save_for_backward(x)
+            return x**3
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> Tensor:
+            (x,) = ctx.saved_tensors
+            return grad * 3 * torch.where(x.abs() < 0.5, x.detach(), x) ** 2
+
+    x = rand(device, 40).abs() + 1
+    assert hofunc.hessian(lambda x: HiddenBelow.apply(x).sum())(x).diag().allclose(6 * x)
+    x[7] = 0.4
+    with pytest.raises(hofunc.UnsupportedOpError, match="autograd does not see all that it depends on, at order 2"):
+        hofunc.hessian(lambda x: HiddenBelow.apply(x).sum())(x)
+
+
+@pytest.mark.filterwarnings("ignore::hofunc.FallbackWarning")
+def test_what_a_function_hides_is_looked_for_by_few_backward_passes(device: torch.device) -> None:
+    """A whole derivative of order three takes a pass for each of its rows; to check it takes a few."""
+    passes = 0
+
+    class Cube(torch.autograd.Function):
+        """A cube."""
+
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            ctx.save_for_backward(x)
+            return x**3
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> Tensor:
+            nonlocal passes
+            passes += 1
+            (x,) = ctx.saved_tensors
+            return grad * 3 * x**2
+
+    x, counts = rand(device, 4), []
+    f = hofunc.hessian(lambda x: Cube.apply(x).sum())
+    f(x)
+    for transform in (f, f):
+        passes = 0
+        transform(x)
+        counts.append(passes)
+    assert counts == [counts[0]] * 2
+    assert counts[0] <= 4 + 4 + 2 + 4  # rows of orders one and two, two ends, and what tells that it has a gradient
+
+
 @pytest.mark.filterwarnings("ignore::hofunc.FallbackWarning")
 def test_under_vmap_one_of_the_old_form_is_named(device: torch.device) -> None:
     with pytest.raises(hofunc.UntracedError, match=r"Product\.apply without a setup_context"):

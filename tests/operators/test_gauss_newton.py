@@ -69,7 +69,7 @@ def test_vmap_and_gradients(given: Any) -> None:
     ("call", "got"),
     [
         (lambda p, x: hofunc.ggnvp(model, torch.sum)(p, x), "ggnvp: vector: got none"),
-        (lambda p, x: hofunc.ggnvp(model, torch.sum)(p, x, vector=x), r"ggnvp.*\n.*\n.*\n.*a pytree like args\[0\]"),
+        (lambda p, x: hofunc.ggnvp(model, torch.sum)(p, x, vector=x), r"ggnvp: vector: got .* a pytree like args\[0\]"),
         (lambda p, x: hofunc.ggnvp(model, torch.sum, 2)(p, x, vector=p), "ggnvp: argnums"),
         (lambda p, x: hofunc.ggnvp(model, 3), "f: got int"),  # type: ignore[arg-type]
         (lambda p, x: hofunc.ggnvp(lambda p, targets: p, torch.sum), "a parameter called targets"),
@@ -79,3 +79,30 @@ def test_vmap_and_gradients(given: Any) -> None:
 def test_what_is_refused(call: Callable, got: str, given: Any) -> None:
     with pytest.raises(hofunc.ArgumentError, match=got):
         call(*given[:2])
+
+
+@pytest.mark.parametrize("names", ["h", "w", ("w", "h"), ("h", "x")])
+def test_by_names_of_parameters_and_of_what_the_model_taps(names: str | tuple[str, ...], device: torch.device) -> None:
+    start = {"w": rand(device, 4, 3), "x": rand(device, 5, 3, seed=1), "h": torch.zeros(5, 4).double().to(device)}
+    readout, targets = rand(device, 2, 4, seed=2), rand(device, 5, 2, seed=3)
+    listed = (names,) if isinstance(names, str) else names
+
+    def tapped(w: Tensor, x: Tensor) -> Tensor:
+        return hofunc.tap("h", (x @ w.T).tanh()) @ readout.T
+
+    def moved(*given: Tensor) -> Tensor:
+        at = {**start, **dict(zip(listed, given, strict=True))}
+        return ((at["x"] @ at["w"].T).tanh() + at["h"]) @ readout.T
+
+    def quartic(y: Tensor, targets: Tensor) -> Tensor:
+        return ((y - targets) ** 4).sum()
+
+    vector = tuple(rand(device, *start[name].shape, seed=4) for name in listed)
+    numbers = tuple(range(len(listed)))
+    expected = hofunc.ggnvp(moved, quartic, numbers)(*(start[name] for name in listed), vector=vector, targets=targets)
+    given: Any = vector[0] if isinstance(names, str) else vector
+    product, arguments = hofunc.ggnvp(tapped, quartic, wrt=names), (start["w"], start["x"])
+    got = product(*arguments, vector=given, targets=targets)
+    assert_equal((got,) if isinstance(names, str) else got, expected)
+    planned = product.plan(*arguments, vector=given, targets=targets)
+    assert_equal(planned(*arguments, vector=given, targets=targets), got)

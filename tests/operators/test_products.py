@@ -108,10 +108,18 @@ def test_aux_vmap_and_gradients_by_the_vector(parameters: Parameters, vector: Pa
     [
         (lambda p, x: hofunc.hvp(loss)(p, x), "hvp: vector: got none"),
         (lambda p, x: hofunc.vjp(model)(p, x), "vjp: cotangent: got none"),
-        (lambda p, x: hofunc.hvp(loss)(p, x, vector=p["w"]), r"got vector as '\*', expected a pytree like args\[0\]"),
+        (
+            lambda p, x: hofunc.hvp(loss)(p, x, vector=p["w"]),
+            r"hvp: vector: got '\*', expected a pytree like args\[0\]",
+        ),
         (lambda p, x: hofunc.hvp(loss, (0, 1))(p, x, vector=p), r"a pytree like args\[0\] and args\[1\]"),
         (lambda p, x: hofunc.vjp(model)(p, x, cotangent=p), "a pytree like the output of f"),
-        (lambda p, x: hofunc.vjp(model)(p, x, cotangent=x), "size 3 in cotangent, expected 2"),
+        (
+            lambda p, x: hofunc.vjp(model)(p, x, cotangent=x),
+            r"vjp: cotangent: got a tensor of shape \(.*, expected one of shape \(.* like the output of f",
+        ),
+        (lambda p, x: hofunc.hvp(torch.sum)(x, vector=x[:1]), r"hvp: vector: .* like args\[0\] \("),
+        (lambda p, x: hofunc.hvp(torch.sum, x, x), r"hvp: arguments by position: got 3, .*: hvp\(f\)\(x\)"),  # type: ignore[call-arg]
         (lambda p, x: hofunc.jvp(lambda x, vector: x)(x), "jvp: f: got a parameter called vector"),
         (lambda p, x: hofunc.jvp(model, (0, 0))(p, x, vector=(p, p)), "every argument once"),
         (lambda p, x: hofunc.jvp(model, 2)(p, x, vector=p), "for 2 positional arguments"),

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import hofunc
+from hofunc import ArgumentError
 from tests.cases import rand
 from tests.checks import assert_equal
 
@@ -77,3 +78,38 @@ def test_the_dtype_is_that_of_the_output(device: torch.device) -> None:
 def test_what_is_refused(primals: Any, series: Any, got: str) -> None:
     with pytest.raises(hofunc.ArgumentError, match=got):
         hofunc.jet(lambda x: x, primals, series)
+
+
+def _tapped(x: Tensor, weight: Tensor, power: int = 3) -> Tensor:
+    return (hofunc.tap("h", (weight @ x).tanh()) ** power).sum() * x.sum()
+
+
+@pytest.mark.parametrize("names", ["h", "x", ("x", "h"), ("h", "x"), ("weight", "h")])
+def test_names_move_and_all_else_stays(names: str | tuple[str, ...], device: torch.device) -> None:
+    x, weight, change = rand(device, 3), rand(device, 4, 3, seed=1), torch.zeros(4, dtype=torch.float64, device=device)
+    start = {"x": x, "weight": weight, "h": change}
+    listed = (names,) if isinstance(names, str) else names
+    series = {name: [rand(device, *start[name].shape, seed=seed) for seed in range(3)] for name in start}
+
+    def moved(*given: Tensor) -> Tensor:
+        at = {**start, **dict(zip(listed, given, strict=True))}
+        return (((at["weight"] @ at["x"]).tanh() + at["h"]) ** 3).sum() * at["x"].sum()
+
+    chosen = tuple(series[name] for name in listed)
+    expected = hofunc.jet(moved, tuple(start[name] for name in listed), chosen)
+    assert_equal(hofunc.jet(_tapped, (x, weight, 3), chosen, wrt=names), expected)
+
+
+@pytest.mark.parametrize(
+    ("names", "count", "message"),
+    [
+        ("k", 4, "jet: wrt: got 'k'"),
+        ("h", 3, "jet: series for what is tapped as h: got coefficients of another structure"),
+        (("x", "h"), 4, "jet: series: got 1, expected a tuple of 2 series"),
+        ("power", 4, "jet: primals: got 2 arguments, expected 3 at least"),
+    ],
+)
+def test_names_that_do_not_fit(names: str | tuple[str, ...], count: int, message: str) -> None:
+    cpu = torch.device("cpu")
+    with pytest.raises(ArgumentError, match=message):
+        hofunc.jet(_tapped, (rand(cpu, 3), rand(cpu, 4, 3)), ((rand(cpu, count),),), wrt=names)

@@ -3,14 +3,17 @@
 import numpy as np
 import pytest
 import torch
+from torch.func import jacrev
 
+import hofunc
 from hofunc.algebra.labels import Axes, Axis, Label, Segment, full
 from hofunc.algebra.term import Term, relabelled
 from hofunc.plan.accumulate import accumulated, dense
 from hofunc.plan.contract import contract
 from hofunc.plan.cost import cost_of
 from tests.algebra.dense import RandomTerms
-from tests.plan.plans import names
+from tests.cases import rand
+from tests.plan.plans import lowered_plan, names
 from tests.plan.workbench import Workbench
 
 
@@ -158,3 +161,39 @@ def test_steps_of_a_sequence_come_together(device: torch.device) -> None:
     assert assert_adds_up(grid, draw, device, 1).count("concatenated") == 3
     assert_adds_up([read(0), read(8)], draw, device, 2)
     assert_adds_up([read(0), read(2), read(4), read(6), read(8)], draw, device, 1)
+
+
+def test_parts_that_lie_in_each_other_are_added_from_the_least_on(device: torch.device) -> None:
+    """So that no step reads or writes all of the largest for the sake of a small one."""
+    draw = RandomTerms(0)
+    labels = [Label(size) for size in (2, 4, 7, 9)]
+    terms = [Term(1, (draw.factor(axes(label)),), (), ((part(label, 0, 9),),)) for label in labels]
+    assert assert_adds_up(terms[::-1], draw, device, 1).count("add") == 3
+
+
+def recurrence(x: torch.Tensor) -> torch.Tensor:
+    state = torch.zeros(2, dtype=x.dtype)
+    for row in x:
+        state = (state + row).tanh()
+    return state.square().sum()
+
+
+def test_a_state_has_the_axes_of_few_patterns() -> None:
+    made = lowered_plan(recurrence, rand(torch.device("cpu"), 40, 2), strategy="mixed")
+    sizes = {cost.shape for cost in made.cost.steps if len(cost.shape) == 3 and cost.shape[::2] == (2, 2)}
+    assert len(sizes) < 16  # of 40 steps
+
+
+def test_what_a_state_does_not_depend_on_stays_zero_beside_a_slope_that_is_infinite() -> None:
+    """A range that has more zeros than it needs would make nan of them."""
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        state = x.new_zeros(2)
+        for row in x:
+            state = (state + row).sqrt()
+        return state.sum()
+
+    x = torch.zeros(9, 2, dtype=torch.float64)
+    x[0], x[4], x[5] = 1, -1, 1  # the fifth is the root of zero
+    slopes = hofunc.jacobian(f, strategy="forward")(x)
+    torch.testing.assert_close(slopes[5:], jacrev(f)(x)[5:])

@@ -342,3 +342,30 @@ def test_rates_are_such_as_devices_have() -> None:
 def test_scaled_rows_cost_a_product(builder: Builder) -> None:
     got = cost(builder, builder.emit(scaled_rows, given(builder, 2, 3), builder.constant((1.0, 2.0))))
     assert (got.flops, got.bytes, got.peak_bytes) == (6, FLOAT * (6 + 2 + 6), FLOAT * 6)
+
+
+# What is kept.
+
+
+def test_a_result_in_terms_leaves_its_entries_to_be_read() -> None:
+    """Of x -> sum((x[i] * x[j]).sin()) by a vector: a diagonal of three at i, as many at j, and three each way."""
+    i, j, rates = torch.tensor([0, 1, 5]), torch.tensor([2, 3, 5]), RATES["cpu"]
+
+    def f(x: Tensor) -> Tensor:
+        return (x[i] * x[j]).sin().sum()
+
+    compact = lowered_plan(f, rand(CPU, 9), compact=True).run_cost
+    assert compact.reading == pytest.approx(4 * rates.term + 12 * rates.place)
+    assert compact.price == compact.seconds + compact.reading
+    assert lowered_plan(f, rand(CPU, 9)).run_cost.reading == 0
+
+
+def test_entries_that_have_their_places_are_only_read() -> None:
+    """Of sum(sin(x)) + sum(y)^3: a diagonal of nine, and a number that stands for all entries of a block."""
+    rates = RATES["cpu"]
+
+    def f(x: Tensor, y: Tensor) -> Tensor:
+        return x.sin().sum() + y.sum() ** 3
+
+    compact = lowered_plan(f, rand(CPU, 9), rand(CPU, 7), compact=True).run_cost
+    assert compact.reading == pytest.approx(2 * rates.term + (9 + 1) * FLOAT / rates.bytes)

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 import hofunc
+from hofunc.graph.followed import is_followed
 from hofunc.graph.functions import as_op
 from hofunc.rules import define_elementwise
 from hofunc.rules.registry import RULES
-from hofunc.run.executor import _is_followed
 from tests.cases import rand
 from verification.memory import (
     FUNCTIONS,
@@ -116,17 +116,17 @@ def test_chunks_are_laid_together_where_something_follows_them() -> None:
 
 def test_what_follows_a_computation() -> None:
     x = rand(CPU, 3)
-    assert not _is_followed([x])
+    assert not is_followed([x])
     leaf = x.clone().requires_grad_()
-    assert _is_followed([x, leaf])
+    assert is_followed([x, leaf])
     with torch.no_grad():
-        assert not _is_followed([leaf])
+        assert not is_followed([leaf])
     with torch.autograd.forward_ad.dual_level():
-        assert _is_followed([x])
+        assert is_followed([x])
     seen = []
 
     def noted(x: Tensor) -> Tensor:
-        seen.append(_is_followed([x]))
+        seen.append(is_followed([x]))
         return x.sin()
 
     torch.func.vmap(noted)(x)
@@ -201,3 +201,18 @@ def test_who_interrupts_planning_is_heard() -> None:
             hofunc.hessian(lambda x: _Squared.apply(x).exp().sum()).plan(rand(CPU, 4))
     finally:
         del RULES[as_op(_Squared)]
+
+
+def test_what_f_computed_is_given_up_where_it_is_not_needed_any_more() -> None:
+    """Of pairs at the peak: the result, one block of entries for each and one that is laid out, and their places."""
+    i, j = torch.triu_indices(64, 64, 1)
+    x = rand(CPU, 64, 3)
+
+    def f(x: Tensor) -> Tensor:
+        return (1 + (x[i] - x[j]).square().sum(-1)).log().sum()
+
+    call = hofunc.hessian(f)
+    result, blocks, places = 8 * (3 * 64) ** 2, 8 * 9 * len(i), 2 * 8 * len(i)
+    call(x)
+    with torch.no_grad():
+        assert taken(lambda: call(x)) <= 1.05 * (result + 2 * blocks + places)

@@ -84,6 +84,24 @@ def test_the_least_estimated_time_comes_first(order: int) -> None:
     assert times == sorted(times)
 
 
+def test_what_a_result_in_terms_keeps_is_part_of_the_price() -> None:
+    """By mixed a sheet of triangles takes less to make, and has a term for every pair of coordinates of two corners."""
+    points = torch.arange(71 * 71).view(71, 71)
+    first, second, third = (part.reshape(-1) for part in (points[:-1, :-1], points[1:, :-1], points[:-1, 1:]))
+    rest = torch.eye(2, dtype=torch.float64).expand(len(first), 2, 2)
+
+    def energy(x: Tensor) -> Tensor:
+        stretch = torch.stack([x[second] - x[first], x[third] - x[first]], -1) @ rest
+        area = stretch[:, 0, 0] * stretch[:, 1, 1] - stretch[:, 0, 1] * stretch[:, 1, 0]
+        return (stretch.square().sum((1, 2)) + area.log().square()).sum()
+
+    found = plans(energy, torch.cartesian_prod(*[torch.arange(71.0, dtype=torch.float64)] * 2))
+    counts = {name: sum(map(len, made.terms.values())) for name, made in found.items()}
+    assert counts == {"reverse": 7, "mixed": 31}
+    assert found["mixed"].run_cost.seconds < found["reverse"].run_cost.seconds
+    assert [*found] == ["reverse", "mixed"]
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_strategy_that_is_asked_for_is_taken(strategy: str, device: torch.device) -> None:
     for order in (1, 2):

@@ -35,6 +35,20 @@ def test_what_is_asked_for_twice_is_computed_once(builder: Builder) -> None:
     assert builder.value(0) is x
 
 
+def test_what_is_reshaped_twice_is_reshaped_once(builder: Builder) -> None:
+    x = builder.emit(torch.mm, builder.value(0), builder.value(1))
+    flat = builder.emit(torch.reshape, x, (9,))
+    assert names(builder.program([builder.emit(torch.reshape, flat, (1, 9))])) == ["mm", "reshape"]
+    assert builder.emit(torch.unsqueeze, flat, 0) is builder.emit(torch.reshape, x, (1, 9))
+
+
+def test_a_copy_that_is_reshaped_is_made_once(builder: Builder) -> None:
+    turned = builder.emit(torch.permute, builder.value(0), (1, 0))
+    copy = builder.emit(torch.reshape, turned, (9,))
+    ends = [builder.emit(torch.reshape, copy, shape) for shape in ((1, 9), (9, 1))]
+    assert names(builder.program(ends)).count("reshape") == 3
+
+
 def test_an_extent_of_rows_is_unlike_one_that_is_as_large(builder: Builder) -> None:
     x = builder.value(0)
     one = builder.emit(torch.reshape, x, (Rows(3), 3))

@@ -78,5 +78,8 @@ def test_places_are_those_in_the_memory_of_the_result() -> None:
 def test_rows_are_added_to_their_places() -> None:
     places, rows = torch.tensor([1, 1, 3]), torch.arange(6.0).reshape(3, 2)
     expected = torch.tensor([[0.0, 0.0], [2.0, 4.0], [0.0, 0.0], [4.0, 5.0]])
-    torch.testing.assert_close(added(4, 1, places, rows), expected)
-    torch.testing.assert_close(added(4, 2, places, places, rows, -rows), torch.zeros(4, 2))
+    torch.testing.assert_close(added(4, 2, (1,), places, rows), expected)
+    torch.testing.assert_close(added(4, 2, (2, -2), places, places, rows, rows), torch.zeros(4, 2))
+    torch.testing.assert_close(added(4, 2, (-0.5,), places, rows.T.contiguous().T), -expected / 2)
+    torch.testing.assert_close(torch.func.vmap(lambda rows: added(4, 2, (1,), places, rows))(rows[None])[0], expected)
+    torch.testing.assert_close(torch.func.vmap(lambda at: added(4, 2, (1,), at, rows))(places[None])[0], expected)

@@ -1,0 +1,259 @@
+"""Going along a route: calls of ops are compared with those that are expected, and made without looking further."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, overload
+
+import torch
+
+from hofunc.graph.identity import PLAIN, root_of, storage_key
+from hofunc.graph.layout import COMPUTED_AGAIN
+from hofunc.graph.node import Call, Graph, call_of, exact
+from hofunc.graph.route import New, Route, Seen, Several, Step, Unheld, form_of, held, unheld
+from hofunc.graph.world import without_autocast
+from hofunc.internals import count_function_modes, is_autograd_view, is_forward_mode_on
+
+MISSED: Any = object()  # what is returned where a call is another one than expected
+
+Made = tuple[Any, tuple, dict, Any]
+
+
+class Walk:
+    """A recording that goes along a route.
+
+    Args:
+        route: The route.
+        inputs: The inputs, as the function sees them.
+
+    Attributes:
+        calls: What was called so far.
+        is_lost: Whether another call was made, which was as expected but for what it returned.
+        values: The values of the nodes, once it went along all of the route.
+    """
+
+    __slots__ = ("_end", "_forward_mode", "_ids", "_saved", "_seen", "_steps", "calls", "is_lost", "route", "values")
+
+    def __init__(self, route: Route, inputs: Sequence[torch.Tensor]):
+        self.route, self._steps, self._end = route, route.steps, len(route.steps)
+        self.calls: list[Made] = []
+        self.is_lost = False
+        self._seen: list[Any] = [*inputs]
+        self._ids = {*map(id, inputs)}
+        self._saved: dict[int, torch.Tensor] = {}
+        self._forward_mode = is_forward_mode_on()
+        self.values: Values | None = None
+
+    def along(self, op: Any, args: tuple, kwargs: dict | None) -> Any:  # noqa: C901, PLR0911, PLR0912 - for speed
+        """Make a call if it is the one that is expected next, and return what it returns; else MISSED."""
+        calls, steps = self.calls, self._steps
+        place = len(calls)
+        if place == self._end:
+            return MISSED
+        step, seen = steps[place], self._seen
+        if op is not step.op or len(args) != step.arity:
+            return MISSED
+        for at, number in step.known:
+            if seen[number] is not args[at] and not self._is(number, args[at]):
+                return MISSED
+        for at, other, kind in step.others:
+            if type(args[at]) is not kind or args[at] != other:
+                return MISSED
+        if (step.rest or kwargs or step.names) and not self._takes(step, args, kwargs or {}):
+            return MISSED
+        if not torch.is_grad_enabled() or count_function_modes() or is_forward_mode_on() != self._forward_mode:
+            return MISSED
+        for number, tensor in step.saved:
+            self._saved[number] = self._tensor(tensor).clone()
+        if step.reshapes is not None:
+            seen[step.reshapes] = args[0].detach()
+        try:
+            out = step.runs(*args, **kwargs) if kwargs else step.runs(*args)
+        except TypeError:  # it may take fewer forms of arguments than the op does
+            out = op(*args, **(kwargs or {}))
+        except Exception:
+            self._end = place  # which the function may catch, and none was expected
+            raise
+        if step.is_new and type(out) is torch.Tensor:
+            is_same = out.shape == step.shape and out.stride() == step.stride and out.dtype is step.dtype
+            self.is_lost = not is_same or id(out) in self._ids
+            if not self.is_lost:
+                seen.append(out)
+                self._ids.add(id(out))
+                calls.append((op, args, kwargs or {}, out))
+            return out
+        return self._made(step, args, kwargs or {}, out)
+
+    def _made(self, step: Step, args: tuple, kwargs: dict, out: Any) -> Any:
+        """Note a call that returned another thing than one tensor that may be held."""
+        if step.reshapes is not None:
+            self._ids.remove(id(out))
+        self.is_lost = not self._is_met(step.result, out, is_given=False)
+        if not self.is_lost:
+            kept = unheld(out) if step.makes else out
+            if kept is not out:
+                self._seen[-1] = kept
+            self.calls.append((step.op, args, kwargs, kept))
+        return out
+
+    def _tensor(self, number: int) -> torch.Tensor:
+        tensor: torch.Tensor = held(self._seen[number])
+        return tensor
+
+    def _is(self, number: int, arg: Any) -> bool:
+        """Tell whether something is a tensor that nobody held as it came along."""
+        held = self._seen[number]
+        if type(held) is not Unheld or held.known() is not arg:
+            return False
+        self._seen[number] = arg
+        return True
+
+    def _takes(self, step: Step, args: tuple, kwargs: dict) -> bool:
+        """Tell whether the rest of the arguments of a call is what is expected."""
+        if kwargs.keys() != step.names:
+            return False
+        return all(
+            self._is_met(expected, args[at] if type(at) is int else kwargs[at], is_given=True)
+            for at, expected in step.rest
+        )
+
+    def _is_met(self, expected: Any, value: Any, *, is_given: bool) -> bool:
+        """Tell whether something is what is expected, and number the tensors that are new."""
+        kind = type(expected)
+        if kind is Seen:
+            return self._seen[expected.number] is value or self._is(expected.number, value)
+        if kind is New:
+            return self._is_new(expected, value, is_given=is_given)
+        if kind is Several:
+            return (
+                type(value) is expected.kind
+                and len(value) == len(expected.items)
+                and all(self._is_met(each, item, is_given=is_given) for each, item in zip(expected.items, value))  # noqa: B905
+            )
+        return (
+            type(value) is expected.kind
+            and (exact(value) if expected.kind in (float, complex) else value) == expected.value
+        )
+
+    def _is_new(self, expected: New, value: Any, *, is_given: bool) -> bool:
+        """Tell whether a tensor that came along for the first time is as expected, and related to no other."""
+        if type(value) not in PLAIN or id(value) in self._ids or not _is_of(value, expected.form):
+            return False
+        if is_given and ((is_autograd_view(value) and id(root_of(value)) in self._ids) or self._is_own(value)):
+            return False
+        self._seen.append(value)
+        self._ids.add(id(value))
+        return True
+
+    def _is_own(self, value: torch.Tensor) -> bool:
+        """Tell whether a tensor reads memory to which the function writes: it may be a parameter that is made of it."""
+        known = len(self._seen)
+        return storage_key(value) in {
+            storage_key(self._tensor(number)) for number in self.route.written if number < known
+        }
+
+    def arrives(self, outputs: Sequence[torch.Tensor]) -> bool:
+        """Tell whether all calls were made and these tensors are what was returned, and keep the values if so."""
+        route = self.route
+        if not len(self.calls) == self._end == len(route.steps) or len(outputs) != len(route.outputs):
+            return False
+        for number, output in zip(route.outputs, outputs, strict=True):
+            if (self._seen[number] is not output and not self._is(number, output)) or output.requires_grad:
+                return False
+        self.values = self.known(len(route.graph.nodes))
+        return True
+
+    def known(self, count: int) -> "Values":
+        """Return the values of the first so many nodes, after the calls that were made."""
+        made, found = len(self.calls), dict(self._saved)
+        for number in range(count):
+            if number not in found:
+                for span in self.route.spans[number]:
+                    if span.first <= made <= span.last:
+                        found[number] = self._tensor(span.tensor)
+                        break
+        return Values(self.route, found, count)
+
+    def again(self) -> Iterator[Made]:
+        """Yield all calls that were made, after bringing tensors back to the shapes that they had at first.
+
+        Calls that change a shape are to be made again.
+        """
+        pairs = [*zip(self._steps, self.calls)]  # noqa: B905 - not all of the steps
+        for step, (_, args, *_) in reversed(pairs):
+            if step.reshapes is not None:
+                before = self._tensor(step.reshapes)
+                args[0].as_strided_(before.size(), before.stride(), before.storage_offset())
+        for _, (op, args, kwargs, out) in pairs:
+            yield op, args, kwargs, held(out)
+
+    def storages(self) -> set[int]:
+        """Return the keys of the memory of all that came along."""
+        return {storage_key(held(tensor)) for tensor in self._seen}
+
+
+class Values(Sequence[torch.Tensor]):
+    """The values of nodes; those that were not kept are computed when they are asked for, and kept the next time.
+
+    Args:
+        route: The route.
+        held: Those that were kept.
+        count: How many there are.
+    """
+
+    def __init__(self, route: Route, held: dict[int, torch.Tensor], count: int):
+        self._route, self._held, self._count = route, held, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, number: int) -> torch.Tensor: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[torch.Tensor]: ...
+    def __getitem__(self, number: int | slice) -> torch.Tensor | list[torch.Tensor]:
+        if isinstance(number, slice):
+            return [self[each] for each in range(*number.indices(self._count))]
+        value = self._held.get(number)
+        if value is None:
+            if not -self._count <= number < self._count:
+                raise IndexError(number)
+            if number < 0:
+                return self[number + self._count]
+            self._route.keep(number)
+            without_autocast(_compute, self._route.graph, number, self._held)
+            value = self._held[number]
+        return value
+
+    def copy(self) -> "Values":
+        """Return the same values, which are kept if these are given up."""
+        return Values(self._route, dict(self._held), self._count)
+
+    def extend(self, values: Sequence[torch.Tensor]) -> None:
+        """Add values of nodes that come after all others."""
+        self._held.update(enumerate(values, self._count))
+        self._count += len(values)
+
+    def clear(self) -> None:
+        """Give up all values."""
+        self._held, self._count = {}, 0
+
+
+def _compute(graph: Graph, number: int, held: dict[int, torch.Tensor]) -> None:
+    """Compute the value of a node from those that it depends on, and these in turn."""
+    needed, waiting = set(), [number]
+    while waiting:
+        each = waiting.pop()
+        if each not in needed and each not in held:
+            needed.add(each)
+            waiting.extend(graph.nodes[each].operands)
+    latest: tuple[Call | None, Any] = None, None
+    for each in sorted(needed):
+        node = graph.nodes[each]
+        call = call_of(node)
+        call = call._replace(op=COMPUTED_AGAIN.get(call.op, call.op))
+        out = latest[1] if node.output and latest[0] == call else call(*[held[operand] for operand in node.operands])
+        latest = call, out
+        held[each] = out if node.output is None else out[node.output]
+
+
+def _is_of(tensor: torch.Tensor, form: Any) -> bool:
+    return form_of(tensor) == form

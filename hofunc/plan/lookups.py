@@ -1,0 +1,115 @@
+"""Products of matrices that are read at indices: read some at a time, so that what is read is never held as a whole.
+
+Of entries that meet there are many more than entries. What is read for all pairs of them is many times as large as what
+it is read from and as the products, and takes longest to write and to read again.
+"""
+
+from itertools import chain
+from math import prod
+from typing import NamedTuple
+
+import torch
+
+from hofunc.algebra.labels import Label
+from hofunc.graph.followed import is_followed
+from hofunc.plan.program import Builder, Register
+from hofunc.scatter import size_of
+from hofunc.views import Labelled, aligned
+
+PIECE = 1 << 20  # bytes that are read at a time, which stay in the cache of a core
+Labels = tuple[Label, ...]
+
+
+def elements(tensor: torch.Tensor, *indices: torch.Tensor) -> torch.Tensor:
+    """Return what a tensor has at indices along its first axes."""
+    if len(indices) == 1 and indices[0].ndim == 1:
+        return tensor.index_select(0, indices[0])
+    return tensor[indices]
+
+
+class _Read(NamedTuple):
+    """An operand that is read at indices: what from, and at which, along its first axes."""
+
+    source: Labelled
+    indices: tuple[Register, ...]
+
+
+def product_at(
+    builder: Builder, one: Labelled, other: Labelled, pair: Label, around: tuple[Labels, Labels], summed: Labels
+) -> Labelled | None:
+    """Multiply two tensors for every index of a label that both have, if they are read at indices there.
+
+    Args:
+        builder: Takes the steps.
+        one: A tensor.
+        other: Another one.
+        pair: The label.
+        around: The other labels that each is left with.
+        summed: The labels that are summed, which both have.
+
+    Returns:
+        The products, of the label and then those around; None if the tensors are not read at its indices.
+    """
+    found = [_read_of(builder, operand, pair) for operand in (one, other)]
+    reads = [read for read in found if read is not None]
+    if len(reads) < len(found):
+        return None
+    matrices = [_matrix(builder, read, own, summed) for read, own in zip(reads, around, strict=True)]
+    indices = chain.from_iterable(read.indices for read in reads)
+    total = builder.emit(multiplied, len(reads[0].indices), *matrices, *indices)
+    labels = (pair, *around[0], *around[1])
+    return Labelled(builder.emit(torch.reshape, total, tuple(label.size for label in labels)), labels)
+
+
+def _read_of(builder: Builder, operand: Labelled, pair: Label) -> _Read | None:
+    """Return what an operand is read from, if it is read at indices that run over its first label alone."""
+    step = builder.step_of(operand.tensor)
+    if step is None or step.function is not elements or operand.labels[0] is not pair:
+        return None
+    tensor, *indices = step.args
+    taken = tuple([Label(0) for _ in indices])
+    return _Read(Labelled(tensor, (*taken, *operand.labels[1:])), tuple(indices))
+
+
+def _matrix(builder: Builder, read: _Read, own: Labels, summed: Labels) -> Register:
+    """Lay out what is read from as matrices of its own labels and of those that are summed."""
+    taken = read.source.labels[: len(read.indices)]
+    tensor = aligned(builder.emit, read.source, (*taken, *own, *summed))
+    return builder.emit(as_matrices, tensor, len(taken), size_of(own), size_of(summed))
+
+
+def as_matrices(tensor: torch.Tensor, count: int, rows: int, columns: int) -> torch.Tensor:
+    """Return a tensor whose axes after the first ones are those of a matrix."""
+    return tensor.reshape(*tensor.shape[:count], rows, columns)
+
+
+def multiplied(count: int, one: torch.Tensor, other: torch.Tensor, *indices: torch.Tensor) -> torch.Tensor:
+    """Return the products of matrices, the second ones transposed, that two tensors have at indices.
+
+    Args:
+        count: How many of the indices are along the first axes of the first tensor.
+        one: A tensor, whose last two axes are those of matrices.
+        other: Another one, with as many columns.
+        indices: One-dimensional, for each of the axes before.
+    """
+    total, size = len(indices[0]), _size_of_piece(one, other)
+    if total <= size or is_followed((one, other)):
+        return torch.bmm(elements(one, *indices[:count]), elements(other, *indices[count:]).mT)
+    result = one.new_empty(total, one.shape[-2], other.shape[-2])
+    for start in range(0, total, size):
+        piece, *places = (tensor[start : start + size] for tensor in (result, *indices))
+        torch.bmm(elements(one, *places[:count]), elements(other, *places[count:]).mT, out=piece)
+    return result
+
+
+def _size_of_piece(*tensors: torch.Tensor) -> int:
+    return max(1, PIECE // _bytes_of_pair(*tensors))
+
+
+def _bytes_of_pair(*tensors: torch.Tensor) -> int:
+    return sum(prod(tensor.shape[-2:]) * tensor.element_size() for tensor in tensors)
+
+
+def scratch(one: torch.Tensor, other: torch.Tensor, total: int) -> int:
+    """Return the bytes that `multiplied` holds beside its result, of so many products."""
+    return min(total, _size_of_piece(one, other)) * _bytes_of_pair(one, other)

@@ -1,0 +1,288 @@
+"""Later recordings of functions that write in place: they go along the one before, as long as calls are the same."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+import hofunc
+from hofunc.graph.tape import Tape
+from hofunc.graph.walk import Walk
+from tests.cases import rand
+from verification.oracles import relative_error
+
+MET = 3  # calls until a recording goes along
+
+
+class Ways(list[str]):
+    """What recordings did: went along, or left."""
+
+
+@pytest.fixture
+def ways(monkeypatch: pytest.MonkeyPatch) -> Ways:
+    found, arrives, leave = Ways(), Walk.arrives, Tape._leave
+
+    def noted(self: Walk, outputs: Any) -> bool:
+        arrived = arrives(self, outputs)
+        if arrived:
+            found.append("along")
+        return arrived
+
+    def left(self: Tape) -> None:
+        if self._walk is not None:
+            found.append("left")
+        leave(self)
+
+    monkeypatch.setattr(Walk, "arrives", noted)
+    monkeypatch.setattr(Tape, "_leave", left)
+    return found
+
+
+def second(f: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """Return a Hessian by nested forward mode, which takes writes as they are."""
+    units = torch.eye(x.numel(), dtype=x.dtype, device=x.device).reshape(-1, *x.shape)
+
+    def slope(u: Tensor) -> Callable[[Tensor], Tensor]:
+        return lambda x: torch.func.jvp(f, (x,), (u,))[1]
+
+    rows = [torch.func.jvp(slope(u), (x,), (v,))[1] for u in units for v in units]
+    return torch.stack(rows).reshape(*x.shape, *x.shape)
+
+
+def rows_of(x: Tensor, scale: float = 1.0, weight: Tensor | None = None) -> Tensor:
+    y = torch.zeros(4, *x.shape, dtype=x.dtype, device=x.device)
+    y[0] = x
+    for row in range(3):
+        y[row + 1] = (y[row].clone() * x * scale).sin()
+    return (y.square() if weight is None else y * weight).sum()
+
+
+def in_vectors(x: Tensor) -> Tensor:
+    """Products of vectors and matrices change shapes in place."""
+    out = torch.empty(2, 3, 3, dtype=x.dtype, device=x.device)
+    h = x
+    for step in range(3):
+        h = torch.tanh(h @ torch.outer(x, x) + x)
+        out[:, step] = h
+    return out.square().sum()
+
+
+def gates(x: Tensor) -> Tensor:
+    one, other = (x * x).repeat(2).chunk(2)
+    one.sigmoid_()
+    return (one * other.tanh_()).sum() + (x.expand(3, -1).clone().t_().exp_()).sum()
+
+
+FUNCTIONS = {"rows": rows_of, "vectors": in_vectors, "gates": gates}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_later_calls_go_along_and_are_right(name: str, ways: Ways, device: torch.device) -> None:
+    f = FUNCTIONS[name]
+    hessian = hofunc.hessian(f)
+    for seed in range(MET + 3):
+        x = rand(device, 3, seed=seed)
+        assert relative_error(hessian(x), second(f, x)) < 1e-12
+    assert ways == ["along"] * 3
+
+
+def test_a_network_of_torch_goes_along(ways: Ways, device: torch.device) -> None:
+    net = nn.LSTM(2, 2, dtype=torch.float64).to(device).requires_grad_(False)
+    hessian, x = hofunc.hessian(lambda x: net(x)[0].square().sum()), rand(device, 3, 1, 2)
+    expected = hessian(x)
+    for _ in range(MET + 1):
+        assert relative_error(hessian(x), expected) < 1e-14
+    assert ways == ["along"] * 2
+
+
+def test_what_is_captured_may_change(ways: Ways, device: torch.device) -> None:
+    weight = rand(device, 4, 3, seed=9)
+    kept = {"weight": weight}
+    hessian = hofunc.hessian(lambda x: rows_of(x, weight=kept["weight"]))
+    x = rand(device, 3)
+    for _ in range(MET + 1):
+        hessian(x)
+    weight.mul_(2)
+    assert relative_error(hessian(x), second(lambda x: rows_of(x, weight=weight), x)) < 1e-12
+    kept["weight"] = weight.exp()
+    assert relative_error(hessian(x), second(lambda x: rows_of(x, weight=kept["weight"]), x)) < 1e-12
+    assert ways == ["along"] * 3
+    kept["weight"] = weight.t().contiguous().t()
+    assert relative_error(hessian(x), second(lambda x: rows_of(x, weight=weight), x)) < 1e-12
+    assert ways[3:] == ["left"]
+
+
+@pytest.mark.parametrize("other", [2.0, -0.0, float("nan"), 1])
+def test_another_number_is_another_way(other: float, ways: Ways, device: torch.device) -> None:
+    scale = 0.5
+
+    def f(x: Tensor) -> Tensor:
+        return rows_of(x, scale)
+
+    hessian, x = hofunc.hessian(f), rand(device, 3)
+    for _ in range(MET + 1):
+        hessian(x)
+    scale = other
+    got, expected = hessian(x).diag(), second(f, x).diag()
+    assert got.isnan().equal(expected.isnan())
+    assert relative_error(got.nan_to_num(), expected.nan_to_num()) < 1e-12
+    assert ways == ["along", "left"]
+
+
+def test_a_branch_after_writes(ways: Ways, device: torch.device) -> None:
+    """What was written over by then, and is kept no longer, is computed again."""
+
+    def f(x: Tensor) -> Tensor:
+        y = x.exp()
+        z = y * 2
+        y.mul_(z).sin_()
+        y[:2] *= x[1:]
+        z.add_(y)
+        return (z.tanh_() if z[0] > limit else z.cos_().mul_(y)).sum() + (y * z).sum()
+
+    limit = -10.0
+    hessian = hofunc.hessian(f)
+    for seed in range(MET + 2):
+        x = rand(device, 3, seed=seed)
+        assert relative_error(hessian(x), second(f, x)) < 1e-12
+    limit = 10.0
+    for seed in range(MET + 2):
+        x = rand(device, 3, seed=seed)
+        assert relative_error(hessian(x), second(f, x)) < 1e-12
+    assert ways == ["along"] * 2 + ["left"] + ["along"] * 3  # a new plan had it recorded twice
+
+
+def test_other_strides_are_seen_where_they_arise(ways: Ways, device: torch.device) -> None:
+    def f(x: Tensor) -> Tensor:
+        y = x * 2
+        for row in y.unbind(0):
+            row.sin_()
+        return (y * x).sum()
+
+    hessian, x = hofunc.hessian(f), rand(device, 3, 2)
+    for _ in range(MET + 1):
+        hessian(x)
+    turned = x.t().contiguous().t()
+    assert relative_error(hessian(turned), second(f, x)) < 1e-12
+    assert ways == ["along"]
+
+
+def test_as_many_elements_as_values_say(ways: Ways, device: torch.device) -> None:
+    def f(x: Tensor) -> Tensor:
+        y = x * 2
+        y[x > 0] = x[x > 0].exp()
+        return (y.square() * x).sum()
+
+    hessian, x = hofunc.hessian(f), torch.tensor([1.0, -1.0, 2.0], dtype=torch.float64, device=device)
+    for _ in range(MET + 1):
+        assert relative_error(hessian(x), second(f, x)) < 1e-12
+    assert relative_error(hessian(-x), second(f, -x)) < 1e-12
+    assert ways == ["along", "left"]
+
+
+def test_an_error_that_the_function_catches(ways: Ways, device: torch.device) -> None:
+    def f(x: Tensor) -> Tensor:
+        y = torch.outer(x, x) + shift * torch.eye(3, dtype=x.dtype, device=device)
+        y[0].mul_(1.5).div_(1.5)
+        try:
+            return torch.linalg.cholesky(y).diagonal().log().sum()
+        except RuntimeError:
+            return (y.sin_() * 2).sum()
+
+    shift = 4.0
+    hessian, x = hofunc.hessian(f), rand(device, 3)
+    for _ in range(MET + 1):
+        hessian(x)
+    shift = -4.0
+    assert (
+        relative_error(
+            hessian(x), second(lambda x: (torch.outer(x, x)).sub(4 * torch.eye(3).to(x)).sin().mul(2).sum(), x)
+        )
+        < 1e-12
+    )
+    assert ways == ["along", "left"]
+
+
+def test_a_write_to_what_was_captured_is_refused_later_too(ways: Ways, device: torch.device) -> None:
+    captured = rand(device, 3)
+    written: list[Tensor] = []
+
+    def f(x: Tensor) -> Tensor:
+        y = x * 2
+        for tensor in (y, *written):
+            tensor.mul_(2.0)
+        return (y * x).sum()
+
+    hessian, x = hofunc.hessian(f), rand(device, 3)
+    for _ in range(MET + 1):
+        hessian(x)
+    written.append(captured)
+    before = captured.clone()
+    with pytest.raises(hofunc.MutationError, match="writing to an input or to a captured tensor"):
+        hessian(x)
+    assert torch.equal(captured, before)
+    assert ways == ["along", "left"]
+
+
+def test_a_parameter_that_is_made_of_what_is_written(device: torch.device) -> None:
+    """It reads the memory of what f made, past all ops; before, one from outside was taken."""
+    outside = nn.Parameter(rand(device, 3), requires_grad=False)
+    is_inside = False
+
+    def f(x: Tensor) -> Tensor:
+        y = x.detach() * 2
+        y.mul_(2)
+        taken = nn.Parameter(y, requires_grad=False) if is_inside else outside
+        z = x * taken
+        y.mul_(3)
+        return (z * x * taken).sum()
+
+    hessian, x = hofunc.hessian(f), rand(device, 3)
+    for _ in range(MET + 2):
+        assert relative_error(hessian(x), (2 * outside**2).diag()) < 1e-12
+    is_inside = True
+    assert relative_error(hessian(x), (2 * 4 * 12 * x * x).diag()) < 1e-12
+
+
+def test_where_it_is_followed_or_looked_at(device: torch.device) -> None:
+    hessian, x = hofunc.hessian(rows_of), rand(device, 3)
+    for _ in range(MET + 1):
+        expected = hessian(x)
+    assert relative_error(torch.func.vmap(hessian)(torch.stack([x, x]))[1], expected) < 1e-12
+    assert relative_error(torch.func.grad(lambda x: hessian(x).sum())(x), hofunc.hod(rows_of, 3)(x).sum((0, 1))) < 1e-12
+    assert relative_error(hofunc.jacobian(lambda x: hofunc.hessian(rows_of)(x))(x), hofunc.hod(rows_of, 3)(x)) < 1e-12
+    followed = x.clone().requires_grad_()
+    (got,) = torch.autograd.grad(hessian(followed).sum(), followed)
+    assert relative_error(got, hofunc.hod(rows_of, 3)(x).sum((0, 1))) < 1e-12
+    with torch.no_grad():
+        assert relative_error(hessian(x), expected) == 0
+    with torch.inference_mode():
+        assert relative_error(hessian(x), expected) == 0
+    assert relative_error(hessian(x.float()).double(), expected) < 1e-5
+
+
+def test_orders_and_plans_take_turns(ways: Ways, device: torch.device) -> None:
+    """A plan may need values that another one did not."""
+    x = rand(device, 3)
+    transforms = [hofunc.hod(rows_of, order) for order in (1, 2, 3)]
+    for turn in range(MET + 3):
+        for transform in transforms[: 1 + turn % 3]:
+            transform(x)
+    assert relative_error(transforms[1](x), second(rows_of, x)) < 1e-12
+    assert relative_error(transforms[2](x), hofunc.hod(rows_of, 3).plan(x)(x)) < 1e-12
+    assert ways.count("left") == 0
+    assert ways.count("along") > 3
+
+
+def test_a_mode_of_the_caller_sees_all_ops(ways: Ways, device: torch.device) -> None:
+    hessian, x = hofunc.hessian(in_vectors), rand(device, 3)
+    for _ in range(MET + 1):
+        expected = hessian(x)
+    ways.clear()
+    with FlopCounterMode(display=False) as counter:
+        assert relative_error(hessian(x), expected) < 1e-12
+    assert counter.get_total_flops() > 0
+    assert ways == []

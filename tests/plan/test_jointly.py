@@ -1,0 +1,83 @@
+"""Inputs that are varied jointly: which are, and that their blocks are those of each by itself."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from hofunc.plan import jointly
+from tests.cases import rand
+from tests.checks import check_hod
+from tests.plan.plans import lowered_plan, names
+
+
+def stepped(count: int) -> Any:
+    """Return a recurrence by a matrix, a vector, a scalar and a start, and an output that none but the start is in."""
+
+    def f(matrix: Tensor, bias: Tensor, rate: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+        state = start
+        for _ in range(count):
+            state = state + rate * torch.tanh(matrix @ state + bias)
+        return state.square().sum(), start.sin()
+
+    return f
+
+
+def args(size: int = 2) -> tuple[Tensor, ...]:
+    cpu = torch.device("cpu")
+    return rand(cpu, size, size), rand(cpu, size, seed=1), rand(cpu, seed=2), rand(cpu, size, seed=3)
+
+
+@pytest.mark.parametrize("order", [1, 2, 3])
+@pytest.mark.parametrize("strategy", ["forward", "mixed"])
+def test_blocks_are_those_of_each_input(order: int, strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jointly, "WORTH_IT", 0)
+    monkeypatch.setattr(jointly, "SMALL", 1 << 20)
+    check_hod(stepped(4), args(), order, argnums=(3, 0, 1, 2), strategies=(strategy,))
+
+
+@pytest.mark.parametrize("strategy", ["forward", "mixed"])
+def test_they_take_as_many_steps_as_one_input(strategy: str) -> None:
+    few, many = (lowered_plan(stepped(count), *args(), strategy=strategy) for count in (40, 80))
+    assert names(few.program).count("eye_like") == 1
+    assert len(many.program.steps) - len(few.program.steps) < 40 * 45
+    assert ((few.lowered.graph.outputs[1], (3, 3)) in few.dense) == (3 in few.lowered.graph.inputs)
+
+
+def test_a_block_by_what_an_output_does_not_depend_on_is_not_there() -> None:
+    made = lowered_plan(stepped(40), *args(), strategy="forward")
+    start, sine = made.lowered.graph.inputs[3], made.lowered.graph.outputs[1]
+    assert [key for output, key in made.dense if output == sine] == [(start, start)]
+
+
+@pytest.mark.parametrize(("size", "compact"), [(60, False), (2, True)])
+def test_large_inputs_and_those_whose_structure_matters_are_kept_apart(size: int, compact: bool) -> None:
+    made = lowered_plan(stepped(40), *args(size), strategy="mixed", compact=compact)
+    assert "eye_like" not in names(made.program)
+
+
+def test_inputs_are_kept_apart_where_a_slope_may_be_infinite() -> None:
+    def f(a: Tensor, b: Tensor) -> Tensor:
+        for _ in range(60):
+            a = a + (a * b).sqrt()
+        return a.sum()
+
+    made = lowered_plan(f, rand(torch.device("cpu"), 2), rand(torch.device("cpu"), 2, seed=1), strategy="mixed")
+    assert "eye_like" not in names(made.program)
+
+
+def test_blocks_that_vanish_are_not_there() -> None:
+    """As those by the inputs of sums are, of which there is no second derivative."""
+
+    def f(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+        state = a
+        for _ in range(60):
+            state = state + b * c
+        return state.sum()
+
+    inputs = tuple(rand(torch.device("cpu"), 2, seed=seed) for seed in range(3))
+    made = lowered_plan(f, *inputs, strategy="mixed", orders=(2,))
+    assert "eye_like" in names(made.program)
+    assert {key for _, key in made.dense} == {(1, 2)}
+    check_hod(f, inputs, 2, argnums=(0, 1, 2), strategies=("forward", "mixed"))
