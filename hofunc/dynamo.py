@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import torch
 from torch.compiler import is_dynamo_compiling
 
-from hofunc.callable_plan import PLACE, in_graph
+from hofunc.callable_plan import PLACE, Plan, in_graph
 from hofunc.errors import UntracedError
 from hofunc.graph.draws import is_random
 from hofunc.graph.identity import check_elements, is_fake, tensors_in
@@ -30,6 +30,7 @@ from hofunc.internals import (
     HigherOrderOperator,
     TorchDispatchMode,
     TreeSpec,
+    disable_current_modes,
     known_to_compiler,
     temporarily_clear_interpreter_stack,
     tree_flatten,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from hofunc.internals_symbols import Symbols
 
 MOST_SIZES = 3  # that are tried to be others together
+MOST_BYTES = 1 << 28  # of a plan that is run to compare with
 
 Function = Callable[..., Any]
 _F = TypeVar("_F", bound=Function)
@@ -230,16 +232,25 @@ class _Derivative:
             lambda sizes: self._symbols.allow(self._all(sizes)),
             self.at,
             self._graph,
-            self._run,
+            self._check,
         )
 
     def at(self, sizes: Sequence[int]) -> Made:
         """Return the steps of its plan for some sizes."""
-        from hofunc.internals_compiler import Place, Tree  # noqa: PLC0415 - as above
+        return self._steps(*self._plan(sizes))
 
+    def _plan(self, sizes: Sequence[int]) -> tuple[Plan, Sequence[Any]]:
+        """Return its plan for some sizes, and what is captured."""
         given, captured = self._stand_ins(sizes)
         with temporarily_clear_interpreter_stack():
-            graph, own, result = in_graph(self._transform(captured).planned(*self._arguments(given)))
+            return self._transform(captured).planned(*self._arguments(given)), captured
+
+    def _steps(self, plan: Plan, captured: Sequence[Any]) -> Made:
+        """Return the steps of its plan."""
+        from hofunc.internals_compiler import Place, Tree  # noqa: PLC0415 - as above
+
+        with temporarily_clear_interpreter_stack():
+            graph, own, result = in_graph(plan)
         start = len(self._traced.tensors)
         places = {id(tensor): number for number, tensor in enumerate(captured, start)}
         inputs = [*range(start), *(places.get(id(tensor), tensor) for tensor in own)]
@@ -253,6 +264,28 @@ class _Derivative:
         with temporarily_clear_interpreter_stack():
             graph: Graph = self._transform(captured).graph(*self._arguments(given))
         return graph
+
+    def _check(self, made: Made, sizes: Sequence[int]) -> None:
+        """Run what was made for all sizes on numbers of some sizes, and compare it with their own plan.
+
+        Where that takes much memory it is run on tensors without elements.
+        """
+        plan, captured = self._plan(sizes)
+        if plan.peak_bytes > MOST_BYTES:
+            self._run(made, sizes)
+            return
+        own = self._steps(plan, captured)
+        given, captured = self._stand_ins(sizes)
+        numbers = torch.Generator().manual_seed(0)
+        taken = [*(each for each in given if isinstance(each, torch.Tensor)), *captured]
+        tensors = [_filled(each, numbers) if isinstance(each, torch.Tensor) else each for each in taken]
+        with temporarily_clear_interpreter_stack(), disable_current_modes(), torch.no_grad():
+            expected = own.graph(*[tensors[each] if isinstance(each, int) else each for each in own.inputs])
+            got = made.graph(*[tensors[each] if isinstance(each, int) else each for each in made.inputs], *sizes)
+        for one, other in zip(got, expected, strict=True):
+            scale = other.abs().nan_to_num(posinf=0).max().item() if other.numel() else 0.0
+            eps = torch.finfo(other.dtype).eps ** 0.75 if other.is_floating_point() or other.is_complex() else 0.0
+            torch.testing.assert_close(one, other, rtol=eps, atol=eps * scale, equal_nan=True)
 
     def _run(self, made: Made, sizes: Sequence[int]) -> None:
         """Run what was made for all sizes on tensors without elements of some sizes."""
@@ -306,6 +339,15 @@ class _Derivative:
             return tree_unflatten(returned, traced.returned.spec)
 
         return self._made(function)
+
+
+def _filled(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Return a tensor with elements like one without: numbers from 1/2 to 3/2, and zeros in place of integers."""
+    with disable_current_modes():
+        filled = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device).zero_()
+        if like.is_floating_point() or like.is_complex():
+            filled += (torch.rand(like.shape, generator=generator, dtype=torch.float64) + 0.5).to(filled)
+        return filled
 
 
 class _Undrawn(TorchDispatchMode):

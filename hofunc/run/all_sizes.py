@@ -146,7 +146,7 @@ class Subject(NamedTuple):
         allow: Tells whether some sizes may occur.
         make: Makes it for some sizes.
         record: Returns the graph that it is planned from, for some sizes.
-        check: Runs what was made for some sizes, on tensors without elements; raises an error if that is not possible.
+        check: Compares what was made for all sizes with what is made for some; raises an error if they differ.
     """
 
     hints: Sizes
