@@ -9,7 +9,7 @@ they are ops like others: of them it makes a backward pass, and code.
 What cannot be a graph ends the graph before the call, which runs as it does otherwise.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
 from itertools import count
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import torch
 from torch.compiler import is_dynamo_compiling
 
-from hofunc.callable_plan import PLACE, in_graph
+from hofunc.callable_plan import PLACE, Plan, in_graph
 from hofunc.errors import UntracedError
 from hofunc.graph.draws import is_random
 from hofunc.graph.identity import check_elements, is_fake, tensors_in
 from hofunc.graph.lines import is_detecting
+from hofunc.graph.node import Graph
 from hofunc.graph.standin import is_wrapper
 from hofunc.graph.uncompiled import opaque, uncompiled
 from hofunc.internals import (
@@ -29,16 +30,22 @@ from hofunc.internals import (
     HigherOrderOperator,
     TorchDispatchMode,
     TreeSpec,
+    disable_current_modes,
     known_to_compiler,
     temporarily_clear_interpreter_stack,
     tree_flatten,
     tree_leaves,
     tree_unflatten,
 )
+from hofunc.run.all_sizes import LEAST, Made, Subject, made_for_all
 from hofunc.spelling import check_options
 
 if TYPE_CHECKING:
     from hofunc.internals_compiler import Asked, Lowered, Traced, Tree
+    from hofunc.internals_symbols import Symbols
+
+MOST_SIZES = 3  # that are tried to be others together
+MOST_BYTES = 1 << 28  # of a plan that is run to compare with
 
 Function = Callable[..., Any]
 _F = TypeVar("_F", bound=Function)
@@ -155,47 +162,192 @@ def _asked(given: "Tree", spec: TreeSpec) -> "Asked":
         return make(f, *positional, **options)
 
     args, _ = tree_unflatten(range(spec.num_leaves), spec)
-    keywords, variables = made(_anything).in_graph(len(args))
+    keywords, variables, is_limited = made(_anything).in_graph(len(args))
     followed = frozenset(tree_leaves([args[place] for place in variables]))
-    return Asked(keywords, followed, lambda traced: _lowered(made, traced))
+    return Asked(keywords, followed, lambda traced: _lowered(made, traced, for_all=not is_limited))
 
 
 def _anything(*_: Any, **__: Any) -> Any:
     """Stand for a function."""
 
 
-def _lowered(made: Callable[[Function], Any], traced: "Traced") -> "Lowered":
-    """Return the steps of the plan of a transform of a function that was traced."""
-    from hofunc.internals_compiler import Lowered, Place, Tree  # noqa: PLC0415 - as above
+def _lowered(made: Callable[[Function], Any], traced: "Traced", *, for_all: bool) -> "Lowered":
+    """Return the steps of the plan of a transform of a function that was traced, for all sizes if that is possible."""
+    from hofunc.internals_compiler import Lowered, Size  # noqa: PLC0415 - as above
+    from hofunc.internals_symbols import Symbols, fix, tie  # noqa: PLC0415 - as above
 
     if is_detecting():
         _refuse("hofunc.detect_anomaly()", "results that nobody looks at")
     if "autograd_function_apply" in traced.operators:
         _refuse("a custom Function in f", "ops")
-    (leaves, spec), mode = traced.arguments, FakeTensorMode(allow_non_fake_inputs=True)
-    given, captured = ([_stand_in(each, mode) for each in several] for several in (leaves, traced.captured))
+    values = [*traced.tensors, *traced.captured]
+    symbols = Symbols(values)
+    for free in _choices(symbols.hints) if for_all else ():
+        found = made_for_all(_Derivative(made, traced, symbols, free).subject())
+        if found is not None:
+            for group in free:
+                tie([symbols.numbers[number] for number in group], LEAST)
+            fix([each for number, each in enumerate(symbols.numbers) if not any(number in group for group in free)])
+            sizes = [Size(*symbols.places[first]) for first, *_ in free]
+            return Lowered(found.graph, [*found.inputs, *sizes], found.returned)
+    fix(values)
+    found = _Derivative(made, traced, Symbols(values), ()).at(())
+    return Lowered(found.graph, found.inputs, found.returned)
 
-    numbered = tree_unflatten(range(len(leaves)), spec)
 
-    def function(*args: Any, **kwargs: Any) -> Any:
-        places = tree_leaves((numbered[0], {name: numbered[1][name] for name in kwargs}))
-        passed = dict(zip(places, tree_leaves((args, kwargs)), strict=True))
-        _check_tensors(passed, leaves)
-        tensors = [passed.get(place) for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
-        with _Undrawn():
-            found = traced.call([*tensors, *captured])
-        returned = [found[each.number] if isinstance(each, Place) else each for each in traced.returned.leaves]
-        return tree_unflatten(returned, traced.returned.spec)
+def _choices(hints: Sequence[int]) -> Iterator[Sequence[Sequence[int]]]:
+    """Yield which of some sizes may be others, in groups of those that are one: all, if they are few, or one alone."""
+    alone = [[number] for number in range(len(hints))]
+    equal = [[number for number, hint in enumerate(hints) if hint == each] for each in dict.fromkeys(hints)]
+    for groups in (alone, equal):
+        if 1 < len(groups) <= MOST_SIZES:
+            yield groups
+    yield from ([group] for group in equal)
+    yield from ([group] for group in alone if group not in equal)
 
-    args, kwargs = tree_unflatten(given, spec)
-    with temporarily_clear_interpreter_stack():
-        graph, own, result = in_graph(made(function).planned(args, kwargs))
-    start = sum(isinstance(each, torch.Tensor) for each in leaves)
-    places = {id(tensor): number for number, tensor in enumerate(captured, start)}
-    inputs = [*range(start), *(places.get(id(tensor), tensor) for tensor in own)]
-    numbers = count()
-    returned = [Place(next(numbers)) if leaf is PLACE else leaf for leaf in result.leaves]
-    return Lowered(graph, inputs, Tree(returned, result.spec))
+
+class _Derivative:
+    """A derivative of a function that was traced, for sizes of which some may be others.
+
+    Args:
+        made: Makes the transform of a function.
+        traced: The function.
+        symbols: The sizes.
+        free: Which of them may be others, in groups of those that are one.
+    """
+
+    def __init__(
+        self, made: Callable[[Function], Any], traced: "Traced", symbols: "Symbols", free: Sequence[Sequence[int]]
+    ):
+        self._made, self._traced, self._symbols, self._free = made, traced, symbols, free
+
+    def subject(self) -> Subject:
+        """Return what is to be made for all sizes."""
+        hints, bounds = self._symbols.hints, self._symbols.bounds()
+        others = {hint for number, hint in enumerate(hints) if not self._is_free(number)}
+        return Subject(
+            tuple(hints[first] for first, *_ in self._free),
+            [bounds[first] for first, *_ in self._free],
+            self._symbols.fixed | others,
+            lambda sizes: self._symbols.allow(self._all(sizes)),
+            self.at,
+            self._graph,
+            self._check,
+        )
+
+    def at(self, sizes: Sequence[int]) -> Made:
+        """Return the steps of its plan for some sizes."""
+        return self._steps(*self._plan(sizes))
+
+    def _plan(self, sizes: Sequence[int]) -> tuple[Plan, Sequence[Any]]:
+        """Return its plan for some sizes, and what is captured."""
+        given, captured = self._stand_ins(sizes)
+        with temporarily_clear_interpreter_stack():
+            return self._transform(captured).planned(*self._arguments(given)), captured
+
+    def _steps(self, plan: Plan, captured: Sequence[Any]) -> Made:
+        """Return the steps of its plan."""
+        from hofunc.internals_compiler import Place, Tree  # noqa: PLC0415 - as above
+
+        with temporarily_clear_interpreter_stack():
+            graph, own, result = in_graph(plan)
+        start = len(self._traced.tensors)
+        places = {id(tensor): number for number, tensor in enumerate(captured, start)}
+        inputs = [*range(start), *(places.get(id(tensor), tensor) for tensor in own)]
+        numbers = count()
+        returned = [Place(next(numbers)) if leaf is PLACE else leaf for leaf in result.leaves]
+        return Made(graph, inputs, Tree(returned, result.spec))
+
+    def _graph(self, sizes: Sequence[int]) -> Graph:
+        """Return the graph that is planned for some sizes."""
+        given, captured = self._stand_ins(sizes)
+        with temporarily_clear_interpreter_stack():
+            graph: Graph = self._transform(captured).graph(*self._arguments(given))
+        return graph
+
+    def _check(self, made: Made, sizes: Sequence[int]) -> None:
+        """Run what was made for all sizes on numbers of some sizes, and compare it with their own plan.
+
+        Where that takes much memory it is run on tensors without elements.
+        """
+        plan, captured = self._plan(sizes)
+        if plan.peak_bytes > MOST_BYTES:
+            self._run(made, sizes)
+            return
+        own = self._steps(plan, captured)
+        given, captured = self._stand_ins(sizes)
+        numbers = torch.Generator().manual_seed(0)
+        taken = [*(each for each in given if isinstance(each, torch.Tensor)), *captured]
+        tensors = [_filled(each, numbers) if isinstance(each, torch.Tensor) else each for each in taken]
+        with temporarily_clear_interpreter_stack(), disable_current_modes(), torch.no_grad():
+            expected = own.graph(*[tensors[each] if isinstance(each, int) else each for each in own.inputs])
+            got = made.graph(*[tensors[each] if isinstance(each, int) else each for each in made.inputs], *sizes)
+        for one, other in zip(got, expected, strict=True):
+            scale = other.abs().nan_to_num(posinf=0).max().item() if other.numel() else 0.0
+            eps = torch.finfo(other.dtype).eps ** 0.75 if other.is_floating_point() or other.is_complex() else 0.0
+            torch.testing.assert_close(one, other, rtol=eps, atol=eps * scale, equal_nan=True)
+
+    def _run(self, made: Made, sizes: Sequence[int]) -> None:
+        """Run what was made for all sizes on tensors without elements of some sizes."""
+        mode = FakeTensorMode(allow_non_fake_inputs=True)
+        given, captured = self._stand_ins(sizes, mode)
+        tensors = [*(each for each in given if isinstance(each, torch.Tensor)), *captured]
+        with temporarily_clear_interpreter_stack(), mode, torch.no_grad():
+            made.graph(*[tensors[each] if isinstance(each, int) else each for each in made.inputs], *sizes)
+
+    def _all(self, sizes: Sequence[int]) -> list[int]:
+        """Return all sizes, given those that are free."""
+        every = [*self._symbols.hints]
+        for group, size in zip(self._free, sizes, strict=True):
+            for number in group:
+                every[number] = size
+        return every
+
+    def _is_free(self, number: int) -> bool:
+        return any(number in group for group in self._free)
+
+    def _stand_ins(self, sizes: Sequence[int], mode: FakeTensorMode | None = None) -> tuple[list[Any], list[Any]]:
+        """Return what is given, and what is captured, for some sizes."""
+        every, mode = self._all(sizes), mode or FakeTensorMode(allow_non_fake_inputs=True)
+
+        def known(number: Any) -> Any:
+            return self._symbols.value(number, every)
+
+        leaves, captured = self._traced.arguments.leaves, self._traced.captured
+        given, others = ([_stand_in(each, mode, known) for each in several] for several in (leaves, captured))
+        return given, others
+
+    def _arguments(self, given: Sequence[Any]) -> tuple[tuple, dict]:
+        args, kwargs = tree_unflatten([*given], self._traced.arguments.spec)
+        return args, kwargs
+
+    def _transform(self, captured: Sequence[Any]) -> Any:
+        """Return the transform of the function, which calls what was traced."""
+        from hofunc.internals_compiler import Place  # noqa: PLC0415 - as above
+
+        (leaves, spec), traced = self._traced.arguments, self._traced
+        numbered = tree_unflatten(range(len(leaves)), spec)
+
+        def function(*args: Any, **kwargs: Any) -> Any:
+            places = tree_leaves((numbered[0], {name: numbered[1][name] for name in kwargs}))
+            passed = dict(zip(places, tree_leaves((args, kwargs)), strict=True))
+            _check_tensors(passed, leaves)
+            tensors = [passed.get(place) for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+            with _Undrawn():
+                found = traced.call([*tensors, *captured])
+            returned = [found[each.number] if isinstance(each, Place) else each for each in traced.returned.leaves]
+            return tree_unflatten(returned, traced.returned.spec)
+
+        return self._made(function)
+
+
+def _filled(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Return a tensor with elements like one without: numbers from 1/2 to 3/2, and zeros in place of integers."""
+    with disable_current_modes():
+        filled = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device).zero_()
+        if like.is_floating_point() or like.is_complex():
+            filled += (torch.rand(like.shape, generator=generator, dtype=torch.float64) + 0.5).to(filled)
+        return filled
 
 
 class _Undrawn(TorchDispatchMode):
@@ -208,19 +360,19 @@ class _Undrawn(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def _stand_in(value: Any, mode: FakeTensorMode) -> Any:
-    """Return a tensor without elements like one that is traced, but of no symbolic sizes; anything else as it is."""
+def _stand_in(value: Any, mode: FakeTensorMode, known: Callable[[Any], Any]) -> Any:
+    """Return a tensor without elements like one that is traced, or a number, given what tells numbers from symbols."""
     if not isinstance(value, torch.Tensor):
-        return value
+        return known(value)
     if not is_fake(value) and not is_wrapper(value):
         _refuse(f"a tensor of {type(value).__name__}", "plain tensors")
     check_elements(value)
-    shape = [int(size) for size in value.shape]  # what is compiled holds for these alone
+    shape = [known(size) for size in value.shape]
     with temporarily_clear_interpreter_stack(), mode:
         if is_wrapper(value):
             return torch.empty(shape, dtype=value.dtype, device=value.device)
         like: Any = {"dtype": value.dtype, "device": value.device, "requires_grad": value.requires_grad}
-        return torch.empty_strided(shape, [int(stride) for stride in value.stride()], **like)
+        return torch.empty_strided(shape, [known(stride) for stride in value.stride()], **like)
 
 
 def _check_tensors(passed: Mapping[int, Any], traced: Sequence[Any]) -> None:

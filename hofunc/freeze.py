@@ -75,9 +75,8 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
         ArgumentError: The limits cannot be kept to.
     """
     taken = _taken(request, args, kwargs)
-    lowered = lower(taken.graph, taken.recording.values, highest(taken.wanted))
     captured = _captured(taken)
-    lowered = lowered._replace(values=captured)
+    lowered = _lowered(taken)._replace(values=captured)
     device = device_of(taken.graph)
 
     def peak(made: Blueprint) -> int:
@@ -116,6 +115,15 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
     )
     facts = taken.facts._replace(contents=_gone_by(chosen.lowered, captured))
     return made(name, signature, facts, program, chunks, result, subject, _origin(taken))
+
+
+def graph_of(request: Request, args: tuple, kwargs: dict) -> Graph:
+    """Return the graph of which a derivative is planned, as `freeze` does."""
+    return _lowered(_taken(request, args, kwargs)).graph
+
+
+def _lowered(taken: "_Taken") -> Lowered:
+    return lower(taken.graph, taken.recording.values, highest(taken.wanted))
 
 
 def check_values(name: str, args: tuple, kwargs: dict) -> None:

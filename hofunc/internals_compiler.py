@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn
 
 import torch
-from torch._dynamo import config
+from torch._dynamo import config, mark_static
 from torch._dynamo.exc import ObservedException, TorchRuntimeError, unimplemented
 from torch._dynamo.graph_break_hints import SUPPORTABLE
 from torch._dynamo.guards import GuardBuilder, install_guard
@@ -23,7 +23,6 @@ from torch._dynamo.variables.higher_order_ops import (
 from torch._dynamo.variables.tensor import SymNodeVariable
 from torch.amp.autocast_mode import _enter_autocast, _exit_autocast
 from torch.fx import GraphModule, Node
-from torch.fx.experimental.symbolic_shapes import guard_scalar
 from torch.fx.node import map_arg
 
 from hofunc.internals import (
@@ -36,6 +35,7 @@ from hofunc.internals import (
 )
 
 _ALIAS, _CLONE, _VIEW = torch.ops.aten.alias.default, torch.ops.aten.clone.default, torch.ops.aten.view.default
+_SIZE = torch.ops.aten.sym_size.int
 _RESOLVED = {
     torch.Tensor.is_conj: torch.ops.aten.resolve_conj.default,
     torch.Tensor.is_neg: torch.ops.aten.resolve_neg.default,
@@ -72,18 +72,31 @@ class Traced(NamedTuple):
     returned: Tree
     operators: frozenset[str]
 
+    @property
+    def tensors(self) -> Sequence[torch.Tensor]:
+        """The tensors among the arguments."""
+        return [leaf for leaf in self.arguments.leaves if isinstance(leaf, torch.Tensor)]
+
+
+class Size(NamedTuple):
+    """A size: a captured number, or that of a tensor along an axis, by their place among what a graph takes."""
+
+    place: int
+    axis: int | None = None
+
 
 class Lowered(NamedTuple):
     """What stands in the place of a call.
 
     Attributes:
         graph: A graph of ops.
-        inputs: What that takes: the numbers of tensors among those of the arguments and then captured ones; or tensors.
+        inputs: What that takes: the numbers of tensors among those of the arguments and then captured ones; or tensors;
+            or sizes.
         returned: What the call returns, its tensors as places.
     """
 
     graph: GraphModule
-    inputs: Sequence[int | torch.Tensor]
+    inputs: Sequence[int | torch.Tensor | Size]
     returned: Tree
 
 
@@ -160,7 +173,7 @@ class _Call:
         body = self._traced(function, [_made(self._tx, (*asked.keywords,)), *aliases])
         with _uncompiled():
             arguments = Tree([*map(_seen, aliases)], structure)
-            captured = [_known(_example(proxy.node)) for proxy in body.captured]
+            captured = [_example(proxy.node) for proxy in body.captured]
             operators = frozenset(map(HigherOrderOperator.name, _operators(body.graph)))
             lowered = asked.lower(Traced(arguments, captured, body.called, body.returned, operators))
         found = self._put(lowered, [*own, *body.captured])
@@ -215,8 +228,7 @@ class _Call:
         with self._without_autocast():
             for node in lowered.graph.graph.nodes:
                 if node.op == "placeholder":
-                    each = next(given)
-                    known[node] = self._resolved(proxies[each]) if isinstance(each, int) else self._held(each)
+                    known[node] = self._given(next(given), proxies)
                 elif node.op == "get_attr":
                     known[node] = self._held(getattr(lowered.graph, node.target))
                 elif node.op == "call_function":
@@ -231,6 +243,15 @@ class _Call:
     def _op(self, op: Any, args: Any, kwargs: Any) -> Any:
         return wrap_fx_proxy(self._tx, self._tx.output.create_proxy("call_function", op, args, kwargs))
 
+    def _given(self, given: int | torch.Tensor | Size, proxies: Sequence[Any]) -> Any:
+        """Return what stands for an input."""
+        if isinstance(given, torch.Tensor):
+            return self._held(given)
+        if isinstance(given, int):
+            return self._resolved(proxies[given])
+        proxy = proxies[given.place]
+        return proxy if given.axis is None else self._op(_SIZE, (proxy, given.axis), {}).as_proxy()
+
     def _resolved(self, proxy: Any) -> Any:
         """Return a tensor of its own in the place of one that is a conjugate or negative view of another."""
         value = _example(proxy.node)
@@ -242,12 +263,15 @@ class _Call:
     def _held(self, tensor: torch.Tensor) -> Any:
         """Return what stands for a tensor that the graph is to hold.
 
-        Of one without axes the compiler would guard the value, which has no name in the caller's code.
+        The compiler would guard the value of one without axes, and sizes where these are symbols, though it has no
+        name in the caller's code.
         """
         output = self._tx.output
         name = f"hofunc_tensor_{len(output.nn_modules)}"
-        held = output.register_attr_or_module(tensor.reshape(tensor.shape or 1), name, source=ConstantSource(name))
-        return held.as_proxy() if tensor.dim() else self._op(_VIEW, (held.as_proxy(), []), {}).as_proxy()
+        kept = tensor.reshape(tensor.shape or 1).clone()  # not a view, of which the compiler would take the base
+        mark_static(kept)
+        held = output.register_attr_or_module(kept, name, source=ConstantSource(name)).as_proxy()
+        return held if tensor.dim() else self._op(_VIEW, (held, []), {}).as_proxy()
 
     @contextmanager
     def _without_autocast(self) -> Iterator[None]:
@@ -323,11 +347,6 @@ def _like(tensor: torch.Tensor, is_followed: bool) -> torch.Tensor:
         return like.requires_grad_(followed or tensor.requires_grad)
     finally:
         set_inplace_requires_grad_allowed(before)
-
-
-def _known(value: Any) -> Any:
-    """Return a number in the place of a symbol; what is compiled holds for that alone."""
-    return guard_scalar(value) if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool) else value
 
 
 def _example(node: Node) -> Any:

@@ -27,9 +27,10 @@ from hofunc.callable_plan import Plan
 from hofunc.chosen import Choice
 from hofunc.complex_tensors import Blocks, is_complex, taken_apart
 from hofunc.dynamo import derived
-from hofunc.freeze import Request, check_values, freeze
+from hofunc.freeze import Request, check_values, freeze, graph_of
 from hofunc.graph.asking import recorded, source_of
 from hofunc.graph.draws import drawn_again
+from hofunc.graph.node import Graph
 from hofunc.graph.record import Recording
 from hofunc.graph.uncollected import uncollected
 from hofunc.graph.uncompiled import uncompiled
@@ -248,6 +249,14 @@ class Transform:
 
     def planned(self, args: tuple, kwargs: dict) -> Plan:
         """Return a plan, as `plan` does, for tensors that may have no elements and a function that taps nothing new."""
+        return freeze(f"{self._options.name}({_name(self._f)})", *self._requested(args, kwargs))
+
+    def graph(self, args: tuple, kwargs: dict) -> Graph:
+        """Return the graph of which `planned` makes a plan."""
+        return graph_of(*self._requested(args, kwargs))
+
+    def _requested(self, args: tuple, kwargs: dict) -> tuple[Request, tuple, dict]:
+        """Return what is asked of a plan, and its arguments."""
         options = self._options
         if options.out is not None:
             refuse(options.name, "out", "a plan", "a call", "Call the transform itself.")
@@ -268,9 +277,8 @@ class Transform:
             options.limits,
             assemble,
         )
-        name = f"{options.name}({_name(self._f)})"
         inputs, _ = arguments.joined(arguments.leaves, arguments.rest)
-        return freeze(name, request, tuple(inputs), kwargs)
+        return request, tuple(inputs), kwargs
 
     def of(self, f: Function) -> "Transform":
         """Return the same transform of another function, which takes and returns what f does."""
@@ -278,8 +286,8 @@ class Transform:
         other._f = f
         return other
 
-    def in_graph(self, count: int) -> tuple[Sequence[str], list[int]]:
-        """Return the keywords that f does not take, and by which of so many positional arguments to differentiate.
+    def in_graph(self, count: int) -> tuple[Sequence[str], list[int], bool]:
+        """Return the keywords that f does not take, by which of so many arguments to differentiate, if within a memory.
 
         Raises:
             ArgumentError: It is no graph: it is differentiated by what it taps, or returns what is no tensor.
@@ -290,7 +298,8 @@ class Transform:
                 refuse(self._options.name, f"{what} in a graph of torch.compile", "no graph", expected, remedy)
         argnums = self._options.argnums
         numbers = (argnums,) if isinstance(argnums, int) else argnums
-        return self._keywords, [number % count for number in numbers if isinstance(number, int)]
+        places = [number % count for number in numbers if isinstance(number, int)]
+        return self._keywords, places, self._options.limits.max_bytes is not None
 
     def _evaluated(
         self, recording: Recording, arguments: Arguments, limits: Limits | None = None, run: Run | None = None

@@ -118,14 +118,81 @@ def test_closures_and_options() -> None:
         assert_equal(ordered(X[0], number - 1), hofunc.hod(lambda x: (x**5).sum(), number - 1)(X[0]))
 
 
-@pytest.mark.parametrize("dynamic", [None, True])
-def test_other_shapes(dynamic: bool | None) -> None:
+# Graphs for all sizes.
+
+
+def rows(count: int) -> Tensor:
+    """Return so many rows, of which none is like another one."""
+    return X[:1].expand(count, 3).cumsum(0).sin()
+
+
+@pytest.mark.parametrize(("dynamic", "graphs"), [(None, 2), (True, 1), (False, 6)])
+def test_other_shapes(dynamic: bool | None, graphs: int) -> None:
     counter: Any = CompileCounter()
     compiled = torch.compile(hofunc.hessian(f), backend=counter, fullgraph=True, dynamic=dynamic)
-    for rows in (2, 3, 2):
-        x = X[:1].expand(rows, 3).cumsum(0)
-        assert_equal(compiled(x), hofunc.hessian(f)(x))
-    assert counter.frame_count == 2  # one for each
+    for count in (2, 4, 3, 7, 2, 20, 5):
+        assert_equal(compiled(rows(count)), hofunc.hessian(f)(rows(count)))
+    assert counter.frame_count == graphs  # the first for one shape, unless asked
+
+
+def test_sizes_that_have_to_be_equal() -> None:
+    counter: Any = CompileCounter()
+    compiled = torch.compile(hofunc.hvp(f), backend=counter, fullgraph=True)
+    for count in (4, 2, 9):
+        x, vector = rows(count), rows(count).cos()
+        for tensor in (x, vector):
+            torch._dynamo.mark_dynamic(tensor, 0)
+        assert_equal(compiled(x, vector=vector), hofunc.hvp(f)(x, vector=vector))
+    assert counter.frame_count == 1
+
+
+def of_two_sets(x: Tensor, y: Tensor) -> Tensor:
+    """Return a mean over two sets of rows."""
+    return (hofunc.laplacian(u)(torch.cat([x, y, x])) * hofunc.laplacian(lambda x: u(x) / len(x))(x).mean()).sum()
+
+
+def means(x: Tensor, y: Tensor) -> Tensor:
+    """Return a gradient of means and variances over rows."""
+    return hofunc.jacobian(lambda x, y: u(x).mean() * u(y).var() + torch.cat([x, y]).pow(3).mean(), (0, 1))(x, y)[1]
+
+
+@pytest.mark.parametrize("call", [of_two_sets, means])
+def test_two_sizes(call: Callable[..., Tensor]) -> None:
+    counter: Any = CompileCounter()
+    compiled = torch.compile(call, backend=counter, fullgraph=True)
+    for one, other in ((4, 6), (3, 3), (2, 9), (11, 2)):
+        x, y = rows(one), rows(other).cos()
+        for tensor in (x, y):
+            torch._dynamo.mark_dynamic(tensor, 0)
+        same(compiled(x, y), call(x, y))
+    assert counter.frame_count == 1
+
+
+def test_squares_of_one_size_are_not_taken_for_sums_of_another() -> None:
+    """As they were where one of the sizes that a graph was made for was a polynomial in the other."""
+
+    def normed(x: Tensor) -> Tensor:
+        return ((x - x.mean(0)) / (x.var(0) + 1).sqrt()).sin().sum()
+
+    compiled = torch.compile(hofunc.hessian(normed), backend="eager", fullgraph=True, dynamic=True)
+    for count in (9, 4, 16):
+        assert_equal(compiled(rows(count)), hofunc.hessian(normed)(rows(count)))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        hofunc.hessian(lambda x: (x.sum(1) * torch.arange(len(x))).sin().sum()),
+        hofunc.hessian(lambda x: torch.nn.functional.adaptive_avg_pool1d(x.T[None], 3).sin().sum()),
+        hofunc.hessian(f, max_bytes=10**6),
+        hofunc.jacobian(lambda x: ((x**3).sum(), len(x)), has_aux=True),
+    ],
+)
+def test_what_is_for_one_size(call: Callable[..., Any]) -> None:
+    """As values of tensors depend on sizes, or a memory is kept to."""
+    compiled = torch.compile(call, backend="eager", fullgraph=True, dynamic=True)
+    for count in (6, 4, 3, 7):
+        same(compiled(rows(count)), call(rows(count)))
 
 
 # What is no graph runs as it is.
@@ -183,6 +250,13 @@ def test_a_module_is_exported() -> None:
     gradients = [torch.autograd.grad(each(X).sum(), [*each.parameters()]) for each in (again, module)]
     for one, other in zip(*gradients, strict=True):
         assert_equal(one, other)
+
+
+def test_a_module_is_exported_for_all_sizes() -> None:
+    module = Physics()
+    exported: Any = torch.export.export(module, (X,), dynamic_shapes=({0: torch.export.Dim("rows")},), strict=True)
+    for count in (2, 3, 4, 50):
+        assert_equal(exported.module()(rows(count)), module(rows(count)))
 
 
 def test_a_compiler_that_is_not_known_ends_its_graph(monkeypatch: pytest.MonkeyPatch) -> None:

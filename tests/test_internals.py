@@ -777,6 +777,19 @@ class Twice(internals.HigherOrderOperator):
 TWICE = Twice()
 
 
+class Sized(internals.HigherOrderOperator):
+    """Stands for a call of a function of tensors of which sizes are symbols."""
+
+    def __init__(self) -> None:
+        super().__init__("hofunc_test_sized")
+
+    def __call__(self, *_: Any) -> Any:
+        raise NotImplementedError
+
+
+SIZED = Sized()
+
+
 def test_the_compiler_puts_a_graph_in_the_place_of_an_operator() -> None:
     from hofunc import internals_compiler as compiler  # noqa: PLC0415 - imports the compiler
 
@@ -805,3 +818,45 @@ def test_the_compiler_puts_a_graph_in_the_place_of_an_operator() -> None:
     assert len(found.captured) == 1
     assert found.returned.leaves == [compiler.Place(0)]
     assert [*found.operators] == []
+
+
+def test_sizes_as_symbols() -> None:
+    from hofunc import internals_symbols as symbols  # noqa: PLC0415 - as above
+
+    found: list[Any] = []
+
+    def lower(traced: Any) -> Any:
+        values = [*traced.tensors, *traced.captured]
+        known = symbols.Symbols(values)
+        shapes = [[known.value(size, [9, 4]) for size in tensor.shape] for tensor in traced.tensors]
+        allowed = [known.allow(sizes) for sizes in ([9, 4], [9, 2], [1, 4], [9, 40])]
+        found.append((known.hints, known.bounds(), known.fixed, shapes, allowed, len(known.places)))
+        symbols.tie(known.numbers, 2)
+        one = len(symbols.Symbols(values).hints)
+        symbols.fix(values)
+        found.append((one, symbols.Symbols(values).hints, symbols.Symbols(values).fixed))
+        raise ValueError
+
+    from hofunc import internals_compiler as compiler  # noqa: PLC0415 - as above
+
+    compiler.compile_by(SIZED, lambda *_: compiler.Asked((), frozenset(), lower))
+
+    def f(x: Tensor, y: Tensor) -> Tensor:
+        if len(x) < 30 and len(x) != 2:
+            x = torch.cat([x, x])
+        leaves, spec = internals.tree_flatten((x, y))
+        return SIZED(internals.tree_flatten("k"), lambda _, x, y: internals.tree_flatten(x), leaves, spec)[0][0]
+
+    x, y = torch.ones(5, 3), torch.ones(5, 3)
+    for tensor in (x, y):
+        torch._dynamo.mark_dynamic(tensor, 0)
+    with pytest.raises(Exception, match="ValueError"):
+        torch.compile(f, backend="eager", fullgraph=True)(x, y)
+    (hints, bounds, fixed, shapes, allowed, count), after = found
+    assert hints == (5, 5)
+    assert all(least == 2 for least, _ in bounds)
+    assert fixed == {3}
+    assert {*map(tuple, shapes)} == {(8, 3), (9, 3)}
+    assert allowed == [True, False, False, False]
+    assert count == 2
+    assert after == (1, (), {3, 5, 10})
