@@ -11,7 +11,7 @@ What cannot be a graph ends the graph before the call, which runs as it does oth
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
-from itertools import count
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import torch
@@ -182,7 +182,10 @@ def _lowered(made: Callable[[Function], Any], traced: "Traced", *, for_all: bool
         _refuse("a custom Function in f", "ops")
     values = [*traced.tensors, *traced.captured]
     symbols = Symbols(values)
+    bent = symbols.bent([*values, *traced.values])
     for free in _choices(symbols.hints) if for_all else ():
+        if bent.intersection(chain.from_iterable(free)):
+            continue
         found = made_for_all(_Derivative(made, traced, symbols, free).subject())
         if found is not None:
             for group in free:

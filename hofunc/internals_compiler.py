@@ -32,6 +32,7 @@ from hofunc.internals import (
     autocast_devices,
     get_inplace_requires_grad_allowed,
     set_inplace_requires_grad_allowed,
+    tree_leaves,
 )
 
 _ALIAS, _CLONE, _VIEW = torch.ops.aten.alias.default, torch.ops.aten.clone.default, torch.ops.aten.view.default
@@ -64,6 +65,7 @@ class Traced(NamedTuple):
         call: The function, of the tensors among the arguments, and what it captured.
         returned: What it returned, its tensors as places.
         operators: The names of operators that take functions in it.
+        values: The tensors and numbers in it.
     """
 
     arguments: Tree
@@ -71,6 +73,7 @@ class Traced(NamedTuple):
     call: Callable[[Sequence[Any]], Sequence[torch.Tensor]]
     returned: Tree
     operators: frozenset[str]
+    values: Sequence[Any]
 
     @property
     def tensors(self) -> Sequence[torch.Tensor]:
@@ -175,7 +178,8 @@ class _Call:
             arguments = Tree([*map(_seen, aliases)], structure)
             captured = [_example(proxy.node) for proxy in body.captured]
             operators = frozenset(map(HigherOrderOperator.name, _operators(body.graph)))
-            lowered = asked.lower(Traced(arguments, captured, body.called, body.returned, operators))
+            values = [*_values(body.graph)]
+            lowered = asked.lower(Traced(arguments, captured, body.called, body.returned, operators, values))
         found = self._put(lowered, [*own, *body.captured])
         for alias in reversed([alias for alias in aliases if alias.is_tensor()]):
             self._tx.output.remove_node(alias.as_proxy().node)
@@ -332,9 +336,18 @@ def _returned(output: Any, results: Sequence[int]) -> Tree:
 
 def _operators(module: GraphModule) -> Iterator[HigherOrderOperator]:
     """Yield the operators that take functions in a graph, and in the graphs that these take."""
+    return (node.target for node in _nodes(module) if isinstance(node.target, HigherOrderOperator))
+
+
+def _values(module: GraphModule) -> Iterator[Any]:
+    """Yield the tensors and numbers in a graph, and in the graphs that operators in it take."""
+    for node in _nodes(module):
+        yield from tree_leaves(node.meta.get("example_value"))
+
+
+def _nodes(module: GraphModule) -> Iterator[Node]:
     for each in module.modules():
-        nodes = each.graph.nodes if isinstance(each, GraphModule) else ()
-        yield from (node.target for node in nodes if isinstance(node.target, HigherOrderOperator))
+        yield from each.graph.nodes if isinstance(each, GraphModule) else ()
 
 
 def _like(tensor: torch.Tensor, is_followed: bool) -> torch.Tensor:

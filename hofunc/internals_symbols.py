@@ -9,8 +9,13 @@ from typing import Any
 import sympy  # type: ignore[import-untyped]
 import torch
 from torch.fx.experimental.symbolic_shapes import guard_bool, guard_int, guard_scalar
+from torch.utils._sympy.functions import CleanDiv, FloatTrueDiv, IntTrueDiv, PowByNatural, ToFloat
 
 SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
+_SMOOTH = (
+    *(sympy.Symbol, sympy.Number, sympy.Add, sympy.Mul, sympy.Pow),
+    *(CleanDiv, FloatTrueDiv, IntTrueDiv, PowByNatural, ToFloat),
+)
 
 
 class Symbols:
@@ -61,6 +66,17 @@ class Symbols:
         """Return the least and the largest size for which each symbol may stand, None if there is none."""
         ranges = [self._env.var_to_range[name] for name in self._names]
         return [(int(each.lower), int(each.upper) if each.upper.is_Integer else None) for each in ranges]
+
+    def bent(self, values: Sequence[Any]) -> frozenset[int]:
+        """Return which symbols something depends on by pieces, given tensors and numbers that follow from sizes.
+
+        It may be one form of a size for small ones and another for large ones, as the less of it and 20 is.
+        """
+        sizes = [size for each in values for size in (each.shape if isinstance(each, torch.Tensor) else (each,))]
+        every = {each.node.expr for each in sizes if isinstance(each, SYMBOLS)}
+        bent = [each for each in every if not all(isinstance(part, _SMOOTH) for part in sympy.preorder_traversal(each))]
+        names = {name for each in bent for name in each.free_symbols}
+        return frozenset(number for number, name in enumerate(self._names) if name in names)
 
     def _known(self, sizes: Sequence[int]) -> dict[Any, Any]:
         return {name: sympy.Integer(size) for name, size in zip(self._names, sizes, strict=True)}

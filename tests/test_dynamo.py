@@ -195,6 +195,35 @@ def test_what_is_for_one_size(call: Callable[..., Any]) -> None:
         same(compiled(rows(count)), call(rows(count)))
 
 
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: (x**3).sum() * min(len(x), 20),
+        lambda x: (x**3).sum() * (1 + len(x) // 20),
+        lambda x: (x[::20] ** 3).mean(),
+        lambda x: (torch.nn.functional.pad(x, (0, -len(x) % 40), value=1.0).mean() * x).square().sum(),
+    ],
+    ids=["least", "quotient", "steps", "padding"],
+)
+def test_what_is_another_form_of_large_sizes(f: Callable[[Tensor], Tensor]) -> None:
+    """It looks like one form of all where every size that a graph is made or checked for is small."""
+    compiled = torch.compile(lambda x: hofunc.hessian(f)(x), backend="eager", fullgraph=True, dynamic=True)
+    for count in (3, 50):
+        x = torch.linspace(0.5, 1, count, dtype=torch.float64)
+        assert_equal(compiled(x), torch.func.hessian(f)(x))
+
+
+def test_a_captured_number_that_is_another_form_of_large_sizes() -> None:
+    def call(x: Tensor) -> Tensor:
+        factor = min(len(x), 20)
+        return hofunc.hessian(lambda x: (x**3).sum() * factor)(x)
+
+    compiled = torch.compile(call, backend="eager", fullgraph=True, dynamic=True)
+    for count in (3, 50):
+        x = torch.linspace(0.5, 1, count, dtype=torch.float64)
+        assert_equal(compiled(x), torch.diag(6 * x * min(count, 20)))
+
+
 # What is no graph runs as it is.
 
 
