@@ -125,8 +125,9 @@ class Tape(UncompiledMode):
             or has_forward_level()
         ):
             return
-        if trail.route is not None and trail.route.starts_from(aliases):
-            self._walk = Walk(trail.route, aliases)
+        route = trail.route  # which a call in another thread may take away
+        if route is not None and route.starts_from(aliases):
+            self._walk = Walk(route, aliases)
         else:
             self._execution.survey, self.is_plain = Survey(aliases), False
 

@@ -1,6 +1,7 @@
 """Later recordings of functions that write in place: they go along the one before, as long as calls are the same."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import hofunc
+from hofunc.graph.route import Route
 from hofunc.graph.tape import Tape
 from hofunc.graph.walk import Walk
 from tests.cases import rand
@@ -275,6 +277,31 @@ def test_orders_and_plans_take_turns(ways: Ways, device: torch.device) -> None:
     assert relative_error(transforms[2](x), hofunc.hod(rows_of, 3).plan(x)(x)) < 1e-12
     assert ways.count("left") == 0
     assert ways.count("along") > 3
+
+
+def test_another_thread_leaves_meanwhile(monkeypatch: pytest.MonkeyPatch, ways: Ways, device: torch.device) -> None:
+    scale, starts_from, waiting = 1.0, Route.starts_from, [2.0]
+
+    def f(x: Tensor) -> Tensor:
+        return rows_of(x, scale)
+
+    def meanwhile(self: Route, inputs: Sequence[Tensor]) -> bool:
+        nonlocal scale
+        starts = starts_from(self, inputs)
+        if waiting:
+            scale = waiting.pop()
+            thread = Thread(target=hessian, args=(x,))
+            thread.start()
+            thread.join()
+            scale = 1.0
+        return starts
+
+    hessian, x = hofunc.hessian(f), rand(device, 3)
+    for _ in range(MET):
+        expected = hessian(x)
+    monkeypatch.setattr(Route, "starts_from", meanwhile)
+    assert torch.equal(hessian(x), expected)
+    assert ways == ["left", "along"]
 
 
 def test_a_mode_of_the_caller_sees_all_ops(ways: Ways, device: torch.device) -> None:
