@@ -9,13 +9,10 @@ from typing import Any
 import sympy  # type: ignore[import-untyped]
 import torch
 from torch.fx.experimental.symbolic_shapes import guard_bool, guard_int, guard_scalar
-from torch.utils._sympy.functions import CleanDiv, FloatTrueDiv, IntTrueDiv, PowByNatural, ToFloat
 
 SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
-_SMOOTH = (
-    *(sympy.Symbol, sympy.Number, sympy.Add, sympy.Mul, sympy.Pow),
-    *(CleanDiv, FloatTrueDiv, IntTrueDiv, PowByNatural, ToFloat),
-)
+_SMOOTH = (sympy.Symbol, sympy.Number, sympy.Add, sympy.Mul, sympy.Pow)
+_SMOOTH_OF_TORCH = {"CleanDiv", "FloatTrueDiv", "IntTrueDiv", "PowByNatural", "ToFloat"}
 
 
 class Symbols:
@@ -74,7 +71,7 @@ class Symbols:
         """
         sizes = [size for each in values for size in (each.shape if isinstance(each, torch.Tensor) else (each,))]
         every = {each.node.expr for each in sizes if isinstance(each, SYMBOLS)}
-        bent = [each for each in every if not all(isinstance(part, _SMOOTH) for part in sympy.preorder_traversal(each))]
+        bent = [each for each in every if not all(map(_is_smooth, sympy.preorder_traversal(each)))]
         names = {name for each in bent for name in each.free_symbols}
         return frozenset(number for number, name in enumerate(self._names) if name in names)
 
@@ -93,6 +90,11 @@ def tie(values: Sequence[torch.SymInt], least: int) -> None:
     guard_bool(values[0] >= least)
     for each in values[1:]:
         guard_bool(each == values[0])
+
+
+def _is_smooth(part: Any) -> bool:
+    """Tell whether a part of an expression is the same form of all sizes."""
+    return isinstance(part, _SMOOTH) or type(part).__name__ in _SMOOTH_OF_TORCH
 
 
 def _symbol(number: torch.SymInt) -> Any:
