@@ -197,7 +197,7 @@ def added(size: int, width: int, coefficients: tuple[float, ...], *tensors: torc
         ]
         return torch.index_add(zeros, 0, torch.cat(places), torch.cat(rows))
     for where, each, weight in zip(places, given, coefficients, strict=True):
-        zeros.index_put_((where,), _multiple(each, weight).reshape(-1, width), accumulate=True)  # the fastest on a CPU
+        zeros.index_add_(0, where, _multiple(each, weight).reshape(-1, width))  # in the same order at every call
     return zeros
 
 
