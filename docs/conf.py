@@ -31,7 +31,7 @@ exclude_patterns = ["gallery", "examples"]
 default_role = "code"
 nitpicky = True
 # Types of other libraries, and those that are made by hofunc and named by no user: there is nothing to link them to.
-nitpick_ignore_regex = [("py:.*", r"(torch|collections|pathlib|os|hofunc\.[a-z_]+)\..*|Einsum|(Sample)?Options")]
+nitpick_ignore_regex = [("py:.*", r"(torch|collections|pathlib|os|hofunc\.[a-z_]+)\..*|Einsum|(Sample|_)?Options")]
 
 myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
