@@ -194,7 +194,7 @@ def _lowered(made: Callable[[Function], Any], traced: "Traced", *, for_all: bool
             sizes = [Size(*symbols.places[first]) for first, *_ in free]
             return Lowered(found.graph, [*found.inputs, *sizes], found.returned)
     fix(values)
-    found = _Derivative(made, traced, Symbols(values), ()).at(())
+    found = _Derivative(made, traced, symbols, ()).at(())
     return Lowered(found.graph, found.inputs, found.returned)
 
 
@@ -277,14 +277,10 @@ class _Derivative:
         if plan.peak_bytes > MOST_BYTES:
             self._run(made, sizes)
             return
-        own = self._steps(plan, captured)
-        given, captured = self._stand_ins(sizes)
-        numbers = torch.Generator().manual_seed(0)
-        taken = [*(each for each in given if isinstance(each, torch.Tensor)), *captured]
-        tensors = [_filled(each, numbers) if isinstance(each, torch.Tensor) else each for each in taken]
+        own, numbers = self._steps(plan, captured), torch.Generator().manual_seed(0)
         with temporarily_clear_interpreter_stack(), disable_current_modes(), torch.no_grad():
-            expected = own.graph(*[tensors[each] if isinstance(each, int) else each for each in own.inputs])
-            got = made.graph(*[tensors[each] if isinstance(each, int) else each for each in made.inputs], *sizes)
+            taken = [_filled(each, numbers) if isinstance(each, torch.Tensor) else each for each in self._taken(sizes)]
+            expected, got = _called(own, taken), _called(made, taken, *sizes)
         for one, other in zip(got, expected, strict=True):
             scale = other.abs().nan_to_num(posinf=0).max().item() if other.numel() else 0.0
             eps = torch.finfo(other.dtype).eps ** 0.75 if other.is_floating_point() or other.is_complex() else 0.0
@@ -293,10 +289,13 @@ class _Derivative:
     def _run(self, made: Made, sizes: Sequence[int]) -> None:
         """Run what was made for all sizes on tensors without elements of some sizes."""
         mode = FakeTensorMode(allow_non_fake_inputs=True)
-        given, captured = self._stand_ins(sizes, mode)
-        tensors = [*(each for each in given if isinstance(each, torch.Tensor)), *captured]
         with temporarily_clear_interpreter_stack(), mode, torch.no_grad():
-            made.graph(*[tensors[each] if isinstance(each, int) else each for each in made.inputs], *sizes)
+            _called(made, self._taken(sizes, mode), *sizes)
+
+    def _taken(self, sizes: Sequence[int], mode: FakeTensorMode | None = None) -> list[Any]:
+        """Return what graphs take for some sizes: the tensors that are given, and what is captured."""
+        given, captured = self._stand_ins(sizes, mode)
+        return [*(each for each in given if isinstance(each, torch.Tensor)), *captured]
 
     def _all(self, sizes: Sequence[int]) -> list[int]:
         """Return all sizes, given those that are free."""
@@ -344,13 +343,17 @@ class _Derivative:
         return self._made(function)
 
 
+def _called(made: Made, taken: Sequence[Any], *sizes: int) -> Any:
+    """Return what was made of what is taken, and of sizes if it is for all."""
+    return made.graph(*[taken[each] if isinstance(each, int) else each for each in made.inputs], *sizes)
+
+
 def _filled(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Return a tensor with elements like one without: numbers from 1/2 to 3/2, and zeros in place of integers."""
-    with disable_current_modes():
-        filled = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device).zero_()
-        if like.is_floating_point() or like.is_complex():
-            filled += (torch.rand(like.shape, generator=generator, dtype=torch.float64) + 0.5).to(filled)
-        return filled
+    filled = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device).zero_()
+    if like.is_floating_point() or like.is_complex():
+        filled += (torch.rand(like.shape, generator=generator, dtype=torch.float64) + 0.5).to(filled)
+    return filled
 
 
 class _Undrawn(TorchDispatchMode):

@@ -60,7 +60,13 @@ class ArgumentError(HofuncError, ValueError):
 
 
 class OptionError(ArgumentError, TypeError):
-    """A transform, or another function of hofunc, is given an option that it does not have, or too many by position."""
+    """A transform, or another function of hofunc, is given an option that it does not have, or too many by position.
+
+    Example:
+        >>> hofunc.hessian(torch.sin, argnum=1)
+        Traceback (most recent call last):
+        hofunc.errors.OptionError: hessian: an option: got argnum, expected one of argnums, ...
+    """
 
 
 class PlanMismatchError(ArgumentError):

@@ -23,7 +23,7 @@ from hofunc.plan.forward import Group, Polynomials, grouped_slots, halves, split
 from hofunc.plan.packing import Variables, joined, opened
 from hofunc.plan.program import Builder
 from hofunc.plan.recipes import composed
-from hofunc.plan.sums import Product, products, summed
+from hofunc.plan.sums import Product, contributed, summed
 
 
 def mixed(polynomials: Polynomials) -> Blocks:
@@ -44,9 +44,9 @@ def mixed(polynomials: Polynomials) -> Blocks:
         for variable in inputs:
             if asked.has((variable,)):
                 blocks[output, (variable,)] = adjoints.get(variable, [])
-        contributed = _highest(polynomials, adjoints, [order for order in asked.orders if order > 1])
-        for key in sorted(contributed, key=lambda key: (len(key), key)):
-            blocks[output, key] = _assembled(builder, variables, contributed[key], key)
+        found = _highest(polynomials, adjoints, [order for order in asked.orders if order > 1])
+        for key in sorted(found, key=lambda key: (len(key), key)):
+            blocks[output, key] = _assembled(builder, variables, found[key], key)
     return {block: terms for block, terms in blocks.items() if terms}
 
 
@@ -115,7 +115,7 @@ def _multiply(
         if len(groups) > 1:
             for parts in splits(key, tuple([group.size for group in groups])):
                 inners = [polynomials.power(*group, part) for group, part in zip(groups, parts, strict=True)]
-                found[Split(parts, False)] += products(polynomials.builder, polynomials.products(outer, inners))
+                found[Split(parts, False)] += contributed(polynomials.builder, polynomials.products(outer, inners))
             continue
         ((operand, size),) = groups
         for (first, rest), weight in halves(key, size):
@@ -125,7 +125,7 @@ def _multiply(
     for (operand, first, rest), halves_of_rest in halved.items():
         inner = polynomials.coefficient(operand, first)
         terms = _multiplied(polynomials, halves_of_rest, inner)
-        found[Split((rest, first), True)] += products(polynomials.builder, terms)
+        found[Split((rest, first), True)] += contributed(polynomials.builder, terms)
 
 
 def _multiplied(polynomials: Polynomials, others: Sequence[tuple[Term, list[Term]]], one: Sequence[Term]) -> list[Term]:

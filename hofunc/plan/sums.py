@@ -34,7 +34,7 @@ class Product(NamedTuple):
     node: int | None
 
 
-def products(builder: Builder, terms: Iterable[Term]) -> list[Product]:
+def contributed(builder: Builder, terms: Iterable[Term]) -> list[Product]:
     """Return terms, not contracted yet, as what the node contributes for which steps are asked for now."""
     return [Product(term, builder.node) for term in terms]
 

@@ -279,11 +279,11 @@ def _evaluated(
     if run:
         results = without_autocast(run, found.plan, values)
     else:
-        held = values.copy()
-        del values
-        if not is_detecting():
-            recording.values.clear()  # so that nobody holds what the plan needs no more
-        results = without_autocast(found.run, held)
+        if is_detecting():
+            values = values.copy()  # those of the recording are looked at afterwards
+        elif values is not recording.values:
+            recording.values.clear()
+        results = without_autocast(found.run, values)  # which empties them, so that nobody holds what it needs no more
     return Evaluation(found.plan, wanted, results, tensors, inputs, found.arrangements, run_now, batches, found.checked)
 
 

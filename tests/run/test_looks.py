@@ -11,10 +11,10 @@ from torch.fx import GraphModule
 from torch.utils._pytree import tree_leaves
 
 import hofunc
-from hofunc.run import compiler
 from hofunc.run.looks import looks, parts_of
 from tests.cases import rand
 from tests.checks import assert_equal, refused
+from verification.compiled import Cube
 
 CPU = torch.device("cpu")
 X = rand(CPU, 4)
@@ -59,19 +59,6 @@ def iterates(x: Tensor) -> Tensor:
 
 
 FUNCTIONS: list[Callable[[Tensor], Tensor]] = [branches, scales, late, masks, sorts, counts, iterates]
-
-
-@pytest.fixture
-def graphs(monkeypatch: pytest.MonkeyPatch) -> list[GraphModule]:
-    """Return where graphs are put as they are compiled."""
-    made: list[GraphModule] = []
-
-    def compile_(_options: Any, module: GraphModule, _tensors: Any) -> GraphModule:
-        made.append(module)
-        return module
-
-    monkeypatch.setattr(compiler, "_by_torch", compile_)
-    return made
 
 
 @pytest.mark.parametrize("f", FUNCTIONS)
@@ -195,27 +182,6 @@ def test_from_several_threads(graphs: list[GraphModule]) -> None:
         thread.join()
     assert_equal(results, 8 * [plan(X)])
     assert len(graphs) == 1
-
-
-class Cube(torch.autograd.Function):
-    """A custom Function that may be computed again."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x: Tensor) -> Tensor:
-        """Return the cube."""
-        return x**3
-
-    @staticmethod
-    def setup_context(context: Any, inputs: Any, output: Tensor) -> None:  # noqa: ARG004
-        """Keep x."""
-        context.save_for_backward(*inputs)
-
-    @staticmethod
-    def backward(context: Any, gradient: Tensor) -> Tensor:
-        """Return the gradient."""
-        return 3 * context.saved_tensors[0] ** 2 * gradient
 
 
 @pytest.mark.filterwarnings("ignore::hofunc.FallbackWarning")
