@@ -88,6 +88,8 @@ from hofunc.releases import RELEASE
 __all__ = [
     "CHOLESKY",
     "MAKE_SUBCLASS",
+    "POLAR",
+    "SQUARE_ROOT",
     "TIES_ARE_SHARED",
     "BackwardHookFunction",
     "Definition",
@@ -198,10 +200,16 @@ identity_of: Callable[[Any], int] = attrgetter("_cdata")
 schema_of: Callable[[OpOverload], torch.FunctionSchema] = attrgetter("_schema")
 kernel_of: Callable[[OpOverload], Callable[..., Any]] = attrgetter("_op")  # what a call of it calls
 
-# The op of torch.cholesky, which torch 2.14 has no longer.
-CHOLESKY: tuple[OpOverload, ...] = tuple(
-    packet.default for packet in [getattr(torch.ops.aten, "cholesky", None)] if packet is not None
-)
+
+def _op_if_there(name: str) -> tuple[OpOverload, ...]:
+    """Return an op that some releases of torch have and others have not, as what to loop over."""
+    packet = getattr(torch.ops.aten, name, None)
+    return () if packet is None else (packet.default,)
+
+
+CHOLESKY = _op_if_there("cholesky")  # until torch 2.13
+POLAR = _op_if_there("linalg_polar")  # since torch 2.14
+SQUARE_ROOT = _op_if_there("linalg_matrix_sqrth")  # since torch 2.14
 
 # Where numbers are equal, clamp, fmax and fmin share their slope out equally, as maximum and minimum always did, and a
 # bound that is a number keeps its part; before torch 2.14 all of it belonged to the first one, for clamp to the tensor.

@@ -4,9 +4,11 @@ import ast
 import copy
 import inspect
 import re
+import shutil
 import weakref
 from collections import namedtuple
 from collections.abc import Callable, Iterator
+from functools import partial
 from operator import getitem
 from pathlib import Path
 from threading import Thread
@@ -18,6 +20,7 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.autograd.graph import get_gradient_edge
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 from torch.utils.data import default_collate
 
 import hofunc
@@ -218,6 +221,17 @@ def test_the_op_of_cholesky() -> None:
     assert {*mode.ops} >= {*internals.CHOLESKY}
 
 
+def test_the_ops_of_roots() -> None:
+    with Ops() as mode:
+        if internals.SQUARE_ROOT:
+            aten.linalg_matrix_sqrth(torch.eye(2))
+            aten.linalg_polar(torch.eye(2))
+        else:
+            assert not hasattr(torch.linalg, "matrix_sqrth")
+            assert not hasattr(torch.linalg, "polar")
+    assert {*mode.ops} >= {*internals.SQUARE_ROOT, *internals.POLAR}
+
+
 @pytest.mark.parametrize("op", [torch.fmax, torch.fmin, torch.clamp_min, torch.clamp_max, torch.clamp])
 def test_whose_the_slope_is_where_numbers_are_equal(op: Callable[..., Tensor]) -> None:
     x = torch.tensor(1.0)
@@ -295,9 +309,11 @@ def test_what_is_computed_without_views_is_no_view() -> None:
     assert internals.is_autograd_view(torch.zeros(2).unbind()[0])
 
 
-def test_kernels_that_conjugate_are_wrong_in_a_dispatch_mode() -> None:
+@pytest.mark.parametrize("op", [aten.linalg_pinv.atol_rtol_tensor, *internals.SQUARE_ROOT, *internals.POLAR], ids=str)
+def test_kernels_that_conjugate_are_wrong_in_a_dispatch_mode(op: internals.OpOverload) -> None:
     a = torch.complex(*torch.randn(2, 3, 3, generator=torch.Generator().manual_seed(0)))
-    expected, found = torch.linalg.pinv(a), []
+    a = a @ a.mH + torch.eye(3)
+    expected, found = tree_leaves(op(a)), []
 
     class Mode(internals.TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
@@ -309,8 +325,11 @@ def test_kernels_that_conjugate_are_wrong_in_a_dispatch_mode() -> None:
             return found[-1]
 
     with Mode():
-        torch.linalg.pinv(a)
-    assert [torch.allclose(each, expected, rtol=1e-3) for each in found] == [False, True]
+        op(a)
+    assert [all(map(partial(torch.allclose, rtol=1e-3), tree_leaves(each), expected)) for each in found] == [
+        False,
+        True,
+    ]
     assert not internals.hides_conjugation()
 
 
@@ -646,8 +665,12 @@ def test_batches_of_a_class_of_hofunc_are_collated() -> None:
 # The compiler.
 
 
-def test_inductor_compiles_a_graph() -> None:
-    assert internals.find_cpp_compiler()
+def test_inductor_finds_the_compiler_of_this_machine() -> None:
+    if shutil.which("g++") or shutil.which("clang++"):
+        assert internals.find_cpp_compiler()
+    else:
+        with pytest.raises(RuntimeError, match="compiler"):
+            internals.find_cpp_compiler()
     assert callable(internals.compiled_by_inductor)  # tests/test_callable_plan.py compiles plans by it
 
 

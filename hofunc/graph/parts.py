@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from hofunc.internals import DispatchKey, OpOverload, schema_of
+from hofunc.internals import POLAR, SQUARE_ROOT, DispatchKey, OpOverload, schema_of
 
 aten = torch.ops.aten
 
@@ -66,6 +66,8 @@ def in_parts(op: OpOverload) -> Callable[..., Any] | None:
     return _one_by_one(op) if schema_of(op).name.startswith("aten::_foreach_") else _IN_PARTS.get(op)
 
 
-# Those that conjugate lazily inside, which in a dispatch mode torch forgets: its pseudo-inverse of complex numbers is
-# wrong there.
-CONJUGATING = frozenset(map(id, (aten.linalg_pinv.atol_rtol_tensor, aten.linalg_lstsq.default)))
+# Those that conjugate lazily inside, which in a dispatch mode torch forgets: its pseudo-inverse, square root and polar
+# decomposition of complex numbers are wrong there.
+CONJUGATING = frozenset(
+    map(id, (aten.linalg_pinv.atol_rtol_tensor, aten.linalg_lstsq.default, *POLAR, *SQUARE_ROOT)),
+)

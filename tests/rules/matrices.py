@@ -92,3 +92,16 @@ def singular_values(a: Tensor) -> Tensor:
 def applied_twice(f: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function of a batch of two from one of a single matrix, by calling it for each."""
     return lambda *args: torch.stack([f(*(arg[row] for arg in args)) for row in range(2)])
+
+
+def root(a: Tensor) -> Tensor:
+    """Take the square root of the Hermitian part of a positive matrix of two rows."""
+    a = (a + a.mH) / 2
+    length = (a[0, 0] * a[1, 1] - a[0, 1] * a[1, 0]).real.sqrt()
+    return (a + length * torch.eye(2, dtype=a.dtype, device=a.device)) / (a.diagonal().sum().real + 2 * length).sqrt()
+
+
+def polar(a: Tensor) -> tuple[Tensor, Tensor]:
+    """Factor a matrix of two columns into orthonormal columns and a positive matrix."""
+    h = root(a.mH @ a)
+    return a @ inverse(h), h

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from hofunc.errors import UnsupportedOpError
-from hofunc.internals import CHOLESKY
+from hofunc.internals import CHOLESKY, POLAR, SQUARE_ROOT
 from hofunc.rules.complex_choice import COMPLEX_COMPOSITES, EXPANDED
 from hofunc.rules.holomorphic import HOLOMORPHIC
 from hofunc.rules.ops.factorisations import undetermined
@@ -50,6 +50,8 @@ EXPANDED |= {
     aten.linalg_qr.default,
     aten.linalg_solve_triangular.default,
     *CHOLESKY,
+    *POLAR,
+    *SQUARE_ROOT,
 }
 
 
