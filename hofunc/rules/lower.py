@@ -5,9 +5,10 @@ What the recording already computed is kept: the result of a composite is still 
 values the program computes only those that a derivative asks for.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import count
 from types import MappingProxyType
 from typing import NamedTuple, cast
 
@@ -16,7 +17,7 @@ import torch
 from hofunc.errors import HofuncError
 from hofunc.graph.draws import is_random
 from hofunc.graph.layout import as_pairs
-from hofunc.graph.node import CONSTANT, NUMBER, Call, Graph, Node, Ref, call_of, renumbered
+from hofunc.graph.node import CONSTANT, NUMBER, Call, Graph, Node, Ref, call_of, fill, renumbered
 from hofunc.graph.readings import Reading
 from hofunc.graph.standin import outside_transforms
 from hofunc.internals import DisableAutocast, OpOverload, disable_current_modes
@@ -102,6 +103,7 @@ class _Lowering:
         self._order = order
         self._zeros = {*zeros}
         self._expansions: dict[tuple, list[Output]] = {}
+        self._composites: dict[Hashable, tuple[Lowered, list[Output]]] = {}
         self._pairs: dict[int, int] = {}  # from recorded complex nodes to real ones with the parts of their values
 
     def lower(self, node: Node) -> None:
@@ -226,8 +228,7 @@ class _Lowering:
             if isinstance(rule, Expansion):
                 self._expansions[key] = self._expand_about(node, operands, rule)
             else:
-                function = _called(rule, node)
-                self._expansions[key] = self._expand(function, operands, values)
+                self._expansions[key] = self._put(*self._composed(node, operands, rule, values), operands)
         numbers, place = self._expansions[key], node.output or 0
         number = numbers[place] if place < len(numbers) else None
         if isinstance(number, HofuncError):
@@ -237,6 +238,20 @@ class _Lowering:
         if self.origins[number] is None and not node.dtype.is_complex:
             self.origins[number] = node.number
         return number
+
+    def _composed(
+        self, node: Node, operands: tuple[int, ...], rule: Composite, values: Sequence[torch.Tensor]
+    ) -> tuple[Lowered, list[Output]]:
+        """Return what a composite becomes, recorded once for calls that differ in values which decide nothing."""
+        activity = self._activity(operands, 0)
+        template = fill((node.args, node.kwargs), map(Ref, count()))
+        key = (rule, template, node.dtype, tuple(activity), tuple(map(_looks, values)))
+        if key in self._composites:
+            return self._composites[key]
+        found = expansion(_called(rule, node), values, activity, self._order)
+        if not found[0].decided and not any(isinstance(origin, torch.Tensor) for origin in found[0].origins):
+            self._composites[key] = found
+        return found
 
     def _expand_about(self, node: Node, operands: tuple[int, ...], rule: Expansion) -> list[Output]:
         """Append the nodes of an expansion about the values of a node's op and its operands; see NOTE [expansions]."""
@@ -266,6 +281,10 @@ class _Lowering:
     ) -> list[Output]:
         """Append the nodes of a function of some nodes, the last of which are zero; returns those of its outputs."""
         inner, outputs = expansion(function, values, self._activity(operands, zeros), self._order, zeros)
+        return self._put(inner, outputs, operands)
+
+    def _put(self, inner: Lowered, outputs: Sequence[Output], operands: Sequence[int]) -> list[Output]:
+        """Append the nodes of a lowered function of some nodes; returns those of its outputs."""
         numbers = dict(zip(inner.graph.inputs, operands, strict=True))
         for part, origin in zip(inner.graph.nodes, inner.origins, strict=True):
             if part.number not in numbers:
@@ -283,6 +302,11 @@ class _Lowering:
         """Tell which inputs of a function are active; changes count as such, so that what vanishes is found."""
         count = len(operands) - zeros
         return [place >= count or self.nodes[operand].active for place, operand in enumerate(operands)]
+
+
+def _looks(value: torch.Tensor) -> Hashable:
+    strides = value.stride() if value.layout is torch.strided else id(value)
+    return tuple(value.shape), strides, value.dtype, value.device
 
 
 def _called(rule: Composite, node: Node) -> Callable:

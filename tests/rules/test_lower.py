@@ -43,6 +43,36 @@ def ops(nodes: Sequence[Node]) -> list[Any]:
 # What is kept, and what becomes of it.
 
 
+def test_a_composite_is_recorded_once_for_calls_of_the_same_looks(
+    monkeypatch: pytest.MonkeyPatch, device: torch.device
+) -> None:
+    recorded: list[Any] = []
+    whole = hofunc.rules.lower.expansion
+    monkeypatch.setattr("hofunc.rules.lower.expansion", lambda f, *rest: recorded.append(f) or whole(f, *rest))
+    bias, weight = rand(device, 3), rand(device, 3, 3)
+
+    def steps(x: Tensor) -> Tensor:
+        for _ in range(4):
+            x = torch.addmm(bias, x.tanh(), weight)
+        return x
+
+    _, result = lowered(steps, rand(device, 2, 3))
+    assert len(recorded) == 1
+    assert ops(result.graph.nodes).count(aten.mm.default) == 4
+
+
+def test_a_composite_that_goes_by_values_is_recorded_for_each_of_them(device: torch.device) -> None:
+    masks = [torch.tensor(mask, device=device) for mask in ([True, False], [False, True])]
+    x = rand(device, 2, 3)
+
+    def f(x: Tensor) -> Tensor:
+        return x[masks[0]] * x[masks[1]].exp()
+
+    _, result = lowered(f, x)
+    assert len(result.decided) == 2
+    torch.testing.assert_close(hofunc.hessian(f)(x), nested_reverse(f, 2)(x))
+
+
 def test_what_no_output_needs_is_dropped(device: torch.device) -> None:
     recording, result = lowered(lambda x: (x.exp(), x.sin())[1], rand(device, 3))
     assert ops(recording.graph.nodes) == [aten.exp.default, aten.sin.default]

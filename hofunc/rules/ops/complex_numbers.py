@@ -22,6 +22,7 @@ for _op in (
     *(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.alias.default, aten.clone.default),
     *(aten.contiguous.default, aten.select.int, aten.slice.Tensor, aten.diagonal.default, aten.unbind.int),
     *(aten.split.Tensor, aten.split_with_sizes.default, aten.cat.default, aten.stack.default, aten.flip.default),
+    *(aten.unsafe_split.Tensor, aten.unsafe_split_with_sizes.default),
     *(aten.roll.default, aten.tril.default, aten.triu.default, aten.diag_embed.default, aten.cumsum.default),
     *(aten.sum.default, aten.sum.dim_IntList, aten.mean.default, aten.mean.dim, aten.neg.default, aten.trace.default),
     *(aten.unfold.default, aten.copy.default, aten.slice_scatter.default, aten.select_scatter.default),

@@ -44,12 +44,14 @@ def _select(site: Site, x: Axes, dim: int, index: int) -> Terms:
 
 
 @define_linear(aten.split_with_sizes.default)
+@define_linear(aten.unsafe_split_with_sizes.default)
 def _split_with_sizes(site: Site, x: Axes, sizes: Shape, dim: int = 0) -> Terms:
     output = site.node.output or 0
     return _sliced(x, dim % len(x), sum(sizes[:output]), sizes[output])
 
 
 @define_linear(aten.split.Tensor)
+@define_linear(aten.unsafe_split.Tensor)
 def _split(site: Site, x: Axes, size: int, dim: int = 0) -> Terms:
     return _sliced(x, dim % len(x), size * (site.node.output or 0), site.node.shape[dim % len(x)])
 

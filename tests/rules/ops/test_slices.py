@@ -23,6 +23,7 @@ TAKEN = [
     use("split.Tensor", lambda x: aten.split.Tensor(x, 2, 1)[1], (2, 3)),
     use("split into given sizes", lambda x: x.split([1, 0, 2], 1), (2, 3)),
     use("split_with_sizes", lambda x: aten.split_with_sizes.default(x, [2, 1], -1)[1], (2, 3)),
+    use("split without views", lambda x: x.unsafe_chunk(2, 1)[1] * x.unsafe_split_with_sizes([2, 1], 1)[1], (2, 3)),
     use("chunk", lambda x: x.chunk(2, 1), (2, 3)),
     use("unbind", lambda x: x.unbind(1), (2, 3)),
     use("unbind of a negative dim", lambda x: x.unbind(-2)[1], (3, 2)),
