@@ -13,7 +13,7 @@ from hofunc.options import max_plan_seconds
 from hofunc.plan.blocks import Local, local_blocks
 from hofunc.plan.blueprint import Blueprint, Limits, Peak, drawn, own_peak, result_bytes
 from hofunc.plan.columns import Columns
-from hofunc.plan.estimate import Estimate, estimates
+from hofunc.plan.estimate import CLOSE, Estimate, estimates
 from hofunc.plan.packing import DirectionsError
 from hofunc.plan.program import TooManyStepsError, device_of
 from hofunc.plan.rates import rates_of
@@ -34,7 +34,6 @@ LONG = 2.0  # seconds of planning, from which on it is announced
 # fourth of the steps at least are calls in the end, so that beyond the first number it cannot be faster; as a rule it
 # is not beyond twice the second.
 _POSSIBLE, _LIKELY = 4.0, 0.8
-_CLOSE = 1.25  # times what the best strategy is estimated to run, up to which another one is likely to be faster
 
 
 def plan(
@@ -257,7 +256,7 @@ class _Turns:
     def _is_close(self, name: str, best: Blueprint) -> bool:
         """Tell whether a strategy may be faster than the best one, for all that estimates err."""
         is_along_slots = "each" in self.estimates or "blocks" in self.estimates  # of which estimates err by more
-        return is_along_slots or self.estimates[name].run <= _CLOSE * self.estimates[best.strategy].run
+        return is_along_slots or self.estimates[name].run <= CLOSE * self.estimates[best.strategy].run
 
     def _expected(self, name: str, best: Blueprint) -> float:
         """Return how many steps a strategy runs as long as, if the estimate errs as that of the best one did."""

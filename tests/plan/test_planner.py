@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
+from math import inf
 from typing import Any
 
 import pytest
@@ -14,10 +15,11 @@ from hofunc.plan import packing, planner
 from hofunc.plan.blocks import local_blocks
 from hofunc.plan.blueprint import Blueprint, Limits, own_peak
 from hofunc.plan.cost import Cost, StepCost
-from hofunc.plan.estimate import HOPELESS, Estimate, estimate, estimates
+from hofunc.plan.estimate import CLOSE, Estimate, _Extents, _pairs_of_reverse, estimate, estimates
 from hofunc.plan.planner import plan, rival
 from hofunc.plan.program import TooManyStepsError
 from hofunc.plan.rates import rates_of
+from hofunc.plan.reverse import elimination_order
 from hofunc.plan.rows import with_rows
 from hofunc.plan.strategies import STRATEGIES
 from hofunc.rules.lower import lower
@@ -249,6 +251,17 @@ def test_how_long_plans_run_is_told_before(f: Callable[..., Any], inputs: tuple[
     assert run / 2.5 < made.run_cost.seconds < 2.5 * run
 
 
+@pytest.mark.parametrize(("f", "inputs"), RUNNING, ids=["recurrence", "few rows", "many rows", "parts"])
+def test_what_reverse_composes_is_told_from_pairs_of_nodes(f: Callable[..., Any], inputs: tuple[Tensor, ...]) -> None:
+    recording = recorded(f, *inputs)
+    for order in (2, 3):
+        lowered = with_rows(lower(recording.graph, recording.values, order))
+        local = local_blocks(lowered, order)
+        whole = estimate(lowered.graph, local, (order,), "reverse").compositions
+        least = _pairs_of_reverse(_Extents(lowered.graph, local, (order,)), elimination_order(local), inf).compositions
+        assert least == whole if order == 2 else least < whole
+
+
 def test_a_strategy_of_which_it_is_told_that_it_runs_longer_is_not_planned() -> None:
     recording = recorded(steps(80), rand(CPU, 80, 3))
     lowered = lower(recording.graph, recording.values, 2)
@@ -343,5 +356,5 @@ def test_counting_ends_where_a_strategy_cannot_be_the_fastest(monkeypatch: pytes
     assert list(found) == list(STRATEGIES)
     for name in STRATEGIES:
         alone = estimate(lowered.graph, local, (3,), name)
-        is_hopeless = alone.run > HOPELESS * min(each.run for other, each in found.items() if other != "reverse")
+        is_hopeless = alone.run > CLOSE * min(each.run for other, each in found.items() if other != "reverse")
         assert (found[name] == alone) is not (name == "reverse" and is_hopeless)
