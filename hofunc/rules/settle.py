@@ -52,7 +52,7 @@ class Settling:
     """What of a graph is to be settled.
 
     Attributes:
-        limited: The nodes of which some elements may be constant.
+        limited: The nodes of which some elements may be constant, if any are to be settled at all; likewise the unused.
         settled: Those with derivatives that may be infinite, by an operand that is limited.
         exposed: Those of them behind masks of which the derivatives may be so where nothing is constant, too.
         unused: The nodes of which some elements may not reach an output, whatever they are. Those with derivatives
@@ -75,6 +75,8 @@ def settling(graph: Graph, rules: Mapping[int, Rule], local: Mapping[int, Terms]
         masks_come_last: Whether derivatives meet masks after what follows those, so that nan and infinite numbers that
             are there already, other than slopes, are left out by `hofunc.graph.node.Mask`.
     """
+    if are_finite(graph, rules) and (masks_come_last or not any(map(_selects, local.values()))):
+        return Settling(*[frozenset[int]()] * 4)  # whatever is constant, nothing infinite is multiplied with it
     limited = _limited(graph, rules, local)
     masked = _reached(graph, local, {number for number in limited if _is_masked(rules[number], local[number])})
     behind = {number for number in local if not limited.isdisjoint(graph.nodes[number].operands)}
