@@ -3,7 +3,7 @@
 from hofunc.algebra.partitions import Key
 from hofunc.algebra.term import Term
 from hofunc.graph.node import Graph
-from hofunc.rules.local import local_derivatives
+from hofunc.rules.local import Templates, derivatives_like
 from hofunc.rules.lower import Lowered
 
 Blocks = dict[tuple[int, Key], list[Term]]  # contracted terms, by output node and sorted tuple of input nodes
@@ -13,8 +13,9 @@ Local = dict[Key, list[Term]]  # derivatives of one node, by the sorted tuple of
 def local_blocks(lowered: Lowered, order: int) -> dict[int, Local]:
     """Return the local derivatives, up to an order, of every node on which an output depends, in order of the nodes."""
     graph, reached = lowered.graph, reached_nodes(lowered.graph)
+    templates: Templates = {}
     return {
-        number: local_derivatives(graph, graph.nodes[number], rule, order)
+        number: derivatives_like(templates, graph, graph.nodes[number], rule, order)
         for number, rule in lowered.rules.items()
         if number in reached
     }

@@ -1,10 +1,12 @@
 """The strategies by name, each from a lowered graph to the blocks wanted and the builder that has their steps."""
 
+from collections.abc import Hashable
 from functools import reduce
 from math import inf
 
 import torch
 
+from hofunc.algebra.term import Factor, Term
 from hofunc.plan import contraction, selections
 from hofunc.plan.ablation import ABLATIONS
 from hofunc.plan.activity import settled
@@ -15,7 +17,7 @@ from hofunc.plan.keys import Keys
 from hofunc.plan.mixed import mixed
 from hofunc.plan.packing import RowsMixError, Variable
 from hofunc.plan.program import Builder
-from hofunc.plan.recipes import interned
+from hofunc.plan.recipes import axes_of, interned
 from hofunc.plan.reverse import reverse
 from hofunc.plan.wanted import Contractions, Wanted
 from hofunc.rules.lower import Lowered
@@ -58,10 +60,7 @@ def propagated(
     builder = Builder(lowered, computing_dtype(lowered), most_steps, small)
     builder.rounds = are_finite(lowered.graph, lowered.rules)
     directional = is_directional(wanted, strategy)
-    local = {
-        node: {key: [interned(builder, term) for term in terms] for key, terms in blocks.items()}
-        for node, blocks in settled(builder, local, masks_come_last=not directional).items()
-    }
+    local = _interned(builder, settled(builder, local, masks_come_last=not directional))
     if isinstance(wanted, Contractions):
         return builder, contraction.contracted(builder, local, wanted, strategy)
     asked = Keys(wanted, lowered.graph.inputs)
@@ -81,6 +80,22 @@ def propagated(
         except RowsMixError as error:
             builder.node = None
             polynomials.without(error.variable, error.axes)
+
+
+def _interned(builder: Builder, local: dict[int, Local]) -> dict[int, Local]:
+    """Return local derivatives of which terms of one pattern have the same axes."""
+    known: dict[Hashable, Term] = {}  # by the identity of axes, which most nodes share with others that are alike
+
+    def one(term: Term) -> Term:
+        axes = axes_of(term)
+        first = known.get(axes)
+        if first is None:
+            first = known[axes] = interned(builder, term)
+            return first
+        factors = tuple([Factor(own.source, each.axes) for own, each in zip(term.factors, first.factors, strict=True)])
+        return Term(term.coefficient, factors, first.out, first.slots)
+
+    return {node: {key: [*map(one, terms)] for key, terms in blocks.items()} for node, blocks in local.items()}
 
 
 def is_directional(wanted: Wanted, strategy: str) -> bool:

@@ -1,13 +1,103 @@
-"""The derivatives of one node by the nodes it is computed from, whatever positions those stand at."""
+"""The derivatives of one node by the nodes it is computed from, whatever positions those stand at.
+
+Layers of a network and steps of a recurrence have nodes of the same op, on operands of the same shapes. Their
+derivatives differ in the nodes that factors name only, so that they are asked of a rule once, and have the same axes.
+"""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from functools import lru_cache
+from itertools import count
+from typing import Any, NamedTuple
 
+from hofunc.algebra.operators import Delta
 from hofunc.algebra.partitions import Key
-from hofunc.algebra.term import Term, with_slots
-from hofunc.graph.node import Graph, Node
-from hofunc.rules.kinds import Positions, Rule, site_of
+from hofunc.algebra.term import Factor, Term, with_slots
+from hofunc.graph.node import Call, Graph, Node, Ref, fill, refs, renumbered
+from hofunc.rules.kinds import Linear, Positions, Rule, site_of
+
+
+class Template(NamedTuple):
+    """The derivatives of a node, from which those of others like it are made.
+
+    Attributes:
+        numbers: The node's operands, and itself.
+        blocks: Its derivatives, by the sorted tuple of its variables.
+    """
+
+    numbers: tuple[int, ...]
+    blocks: dict[Key, list[Term]]
+
+    def of(self, node: Node) -> dict[Key, list[Term]]:
+        """Return the derivatives of another node."""
+        numbers = dict(zip(self.numbers, (*node.operands, node.number), strict=True))
+        return {
+            tuple([numbers[variable] for variable in key]): [_renamed(term, numbers) for term in terms]
+            for key, terms in self.blocks.items()
+        }
+
+
+Templates = dict[Hashable, Template | None]  # None for derivatives that are asked of the rule for each node
+
+
+def derivatives_like(templates: Templates, graph: Graph, node: Node, rule: Rule, order: int) -> dict[Key, list[Term]]:
+    """Return what `local_derivatives` does, from those of a node like it if there was one.
+
+    Args:
+        templates: What is known of nodes of the graph, to which this one is added.
+        graph: The graph.
+        node: One of its nodes.
+        rule: The rule of that.
+        order: The highest order, the same for all of them.
+    """
+    operands = [graph.nodes[number] for number in node.operands]
+    key = (
+        rule,
+        node._replace(number=0, args=fill(node.args, map(Ref, count())), kwargs=_unnamed(node.kwargs), operands=()),
+        _ranks(node),
+        tuple([(each.op, each.shape, each.dtype, each.active) for each in operands]),
+    )
+    known = templates.get(key)
+    if known is not None:
+        return known.of(node)
+    found = local_derivatives(graph, node, rule, order)
+    if key not in templates:
+        numbers = (*node.operands, node.number)
+        are_named = all(
+            _is_named(factor.source, numbers) for terms in found.values() for t in terms for factor in t.factors
+        )
+        templates[key] = Template(numbers, found) if are_named else None
+    return found
+
+
+def _unnamed(template: Any) -> Any:
+    """Return arguments of an op without the numbers of nodes."""
+    return fill(template, map(Ref, count())) if template else template
+
+
+def _is_named(source: Any, numbers: tuple[int, ...]) -> bool:
+    """Tell whether a factor names nothing but a node and its operands, by Refs that are found."""
+    if not isinstance(source, Ref | Call | Delta):
+        return False
+    template = (source.args, source.kwargs) if isinstance(source, Call) else source
+    return all(ref.node in numbers for ref in refs(template))
+
+
+def _renamed(term: Term, numbers: Mapping[int, int]) -> Term:
+    """Return a term whose factors name other nodes."""
+    if not term.factors:
+        return term
+    factors = tuple([Factor(_source(source, numbers), axes) for source, axes in term.factors])
+    return Term(term.coefficient, factors, term.out, term.slots)
+
+
+def _source(source: Any, numbers: Mapping[int, int]) -> Any:
+    if type(source) is Ref:
+        return Ref(numbers[source.node])
+    if isinstance(source, Call):
+        args, kwargs = renumbered((source.args, source.kwargs), numbers)
+        return source._replace(args=args, kwargs=kwargs)
+    return source
 
 
 def local_derivatives(graph: Graph, node: Node, rule: Rule, order: int) -> dict[Key, list[Term]]:
@@ -16,19 +106,25 @@ def local_derivatives(graph: Graph, node: Node, rule: Rule, order: int) -> dict[
     NOTE [repeated operands]: a node that takes one variable at several positions (`x * x`) is differentiated at each
     position, and the derivative by the variable is the sum over all ways to give a position to every slot.
     """
-    site = site_of(graph, node)
-    order_of = sorted({*node.operands}).index
-    ranks = tuple(map(order_of, node.operands))
+    site, ranks = site_of(graph, node), _ranks(node)
+    linear = rule.parts(site) if isinstance(rule, Linear) else None  # of all operands at once, as a stack has many
     result: dict[Key, list[Term]] = {}
     for size in range(1, order + 1):
         for positions in rule.positions(site, size):
             if not all(graph.nodes[node.operands[position]].active for position in positions):
                 continue
-            terms = rule.terms(site, positions)
+            terms = rule.terms(site, positions) if linear is None else linear.get(positions[0], [])
             for slots in _assignments(ranks, positions):
                 key = tuple(node.operands[positions[slot]] for slot in slots)
                 result.setdefault(key, []).extend(with_slots(term, slots) for term in terms)
     return result
+
+
+def _ranks(node: Node) -> tuple[int, ...]:
+    """Return the place of every operand among the operands in order."""
+    if len(node.operands) == 1:
+        return (0,)
+    return tuple(map(sorted({*node.operands}).index, node.operands))
 
 
 @lru_cache(maxsize=4096)

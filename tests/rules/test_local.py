@@ -9,12 +9,15 @@ from torch import Tensor
 
 from hofunc.algebra.labels import shape_of
 from hofunc.algebra.partitions import Key
-from hofunc.algebra.term import Term
+from hofunc.algebra.term import Term, pattern
 from hofunc.graph.node import INPUT, Graph, Node, Ref
 from hofunc.rules.axes import subscripted
-from hofunc.rules.kinds import Multilinear
-from hofunc.rules.local import local_derivatives
+from hofunc.rules.kinds import Linear, Multilinear, Site
+from hofunc.rules.local import Template, Templates, derivatives_like, local_derivatives
+from hofunc.rules.lower import lower
 from hofunc.rules.registry import RULES
+from tests.cases import rand
+from tests.graph.recordings import recorded
 
 aten = torch.ops.aten
 OP = object()
@@ -99,3 +102,47 @@ def test_inactive_operands_have_no_derivatives() -> None:
 )
 def test_ops_of_one_tensor(op: Callable[..., Tensor], expected: dict[Key, int]) -> None:
     assert counts(derivatives(RULES[op], (0,), [(3,)], (3,), 3, op=op)) == expected
+
+
+def layers(x: Tensor) -> Tensor:
+    """Return what repeats ops on other nodes, the same ones twice, in another order, of other shapes, and by maps."""
+    y = x
+    for number in range(3):
+        one, other = y.sin(), y.unbind()[number].exp()
+        y = (one * other + other * one) / (2 + one * one) + (y @ y.T @ x) ** (number + 1) + y.cumsum(0) * x
+    return torch.stack([*y, *y[:2]]).softmax(0)
+
+
+def test_derivatives_like_those_of_another_node_are_what_the_rule_says() -> None:
+    recording = recorded(layers, rand(torch.device("cpu"), 3, 3))
+    lowered = lower(recording.graph, recording.values, 3)
+    templates: Templates = {}
+    for number, rule in lowered.rules.items():
+        node = lowered.graph.nodes[number]
+        found = derivatives_like(templates, lowered.graph, node, rule, 3)
+        expected = local_derivatives(lowered.graph, node, rule, 3)
+        assert list(found) == list(expected)
+        for key, terms in expected.items():
+            for one, other in zip(found[key], terms, strict=True):
+                assert (one.coefficient, pattern(one)) == (other.coefficient, pattern(other))
+                sources = [factor.source for factor in one.factors]
+                if not any(type(source).__name__ == "Map" for source in sources):
+                    assert sources == [factor.source for factor in other.factors]
+    assert len(templates) < 0.7 * len(lowered.rules)
+    assert {type(known) for known in templates.values()} == {Template, type(None)}
+
+
+def test_a_linear_op_of_many_operands_is_asked_for_all_at_once() -> None:
+    asked: list[Any] = []
+    rule = RULES[aten.stack.default]
+    assert isinstance(rule, Linear)
+    recording = recorded(lambda x: torch.stack([x.sin(), x.cos(), x.exp()]), rand(torch.device("cpu"), 3))
+    node = recording.graph.nodes[-1]
+
+    def parts(site: Site) -> dict[int, list[Term]]:
+        asked.append(site)
+        return rule.parts(site)
+
+    counting = Linear(parts)
+    assert counts(local_derivatives(recording.graph, node, counting, 2)) == dict.fromkeys(((1,), (2,), (3,)), 1)
+    assert len(asked) == 1

@@ -48,7 +48,12 @@ def test_a_composite_is_recorded_once_for_calls_of_the_same_looks(
 ) -> None:
     recorded: list[Any] = []
     whole = hofunc.rules.lower.expansion
-    monkeypatch.setattr("hofunc.rules.lower.expansion", lambda f, *rest: recorded.append(f) or whole(f, *rest))
+
+    def counting(function: Callable[..., Any], *given: Any) -> Any:
+        recorded.append(function)
+        return whole(function, *given)
+
+    monkeypatch.setattr("hofunc.rules.lower.expansion", counting)
     bias, weight = rand(device, 3), rand(device, 3, 3)
 
     def steps(x: Tensor) -> Tensor:
