@@ -8,7 +8,7 @@ import torch
 from hofunc.algebra.extents import Rows
 from hofunc.algebra.labels import Axes, Label, labels_of, shape_of
 from hofunc.plan.program import Builder, Register
-from hofunc.views import Part, aligned, assembled, times
+from hofunc.views import Part, assembled, times
 
 MANY = 8  # parts, from which on they are placed at once
 MOST = 1 << 22  # entries of which places are kept
@@ -20,8 +20,11 @@ def joint(builder: Builder, parts: Sequence[Part]) -> Register:
     entries = sum(prod(label.size for label in _labels(part.axes)) for part in parts)
     if len(parts) < MANY or entries > MOST or any(isinstance(size, Rows) for part in parts for size in _sizes(part)):
         return assembled(builder.emit, parts)
-    places = torch.cat([_places(part.axes) for part in parts])
-    vectors = [_vector(builder, part) for part in parts]
+    alike: dict[float, list[Part]] = {}
+    for part in parts:
+        alike.setdefault(part.coefficient, []).append(part)
+    places = torch.cat([_places(part) for some in alike.values() for part in some])
+    vectors = [vector for some in alike.values() for vector in _scaled(builder, some)]
     size = prod(shape)
     # a sum takes longer than a look-up for each entry of the result, but not where most of these are zero
     if 2 * entries < size or _are_hit(places, size) < entries:
@@ -47,11 +50,17 @@ def _sizes(part: Part) -> list[int]:
     ]
 
 
-def _places(axes: Axes) -> torch.Tensor:
-    """Return the places of the entries of a part in the memory of the whole, for its labels in order."""
-    labels, start, stride = _labels(axes), 0, 1
+def _order(part: Part) -> list[Label]:
+    """Return the labels of a part in the order in which its tensor has them, after those that it lacks."""
+    own = part.source.labels
+    return [*(label for label in _labels(part.axes) if label not in own), *own]
+
+
+def _places(part: Part) -> torch.Tensor:
+    """Return the places of the entries of a part in the memory of the whole, as its tensor has them."""
+    labels, start, stride = _order(part), 0, 1
     steps = dict.fromkeys(labels, 0)
-    for segment in reversed([segment for axis in axes for segment in axis]):
+    for segment in reversed([segment for axis in part.axes for segment in axis]):
         start += segment.start * stride
         if segment.label in steps:
             steps[segment.label] += stride
@@ -62,21 +71,35 @@ def _places(axes: Axes) -> torch.Tensor:
     return places.reshape(-1)
 
 
-def _vector(builder: Builder, part: Part) -> Register:
-    """Return the entries of a part, for its labels in order."""
-    labels = _labels(part.axes)
-    tensor = aligned(builder.emit, part.source, labels)
+def _scaled(builder: Builder, parts: Sequence[Part]) -> list[Register]:
+    """Return tensors with the entries of parts of one coefficient, times that."""
+    tensors = [_whole(builder, part) for part in parts]
+    coefficient = parts[0].coefficient
+    if coefficient != 1 and len(tensors) > 1:
+        tensors = [builder.emit(flat, *tensors)]
+    return [times(builder.emit, tensor, coefficient) for tensor in tensors]
+
+
+def _whole(builder: Builder, part: Part) -> Register:
+    """Return the tensor of a part with all its labels."""
+    labels = _order(part)
+    tensor = part.source.tensor
     if len(part.source.labels) < len(labels):
         tensor = builder.emit(torch.Tensor.expand, tensor, tuple(label.size for label in labels))
-    return builder.emit(torch.reshape, times(builder.emit, tensor, part.coefficient), (-1,))
+    return tensor
 
 
-def scattered(places: torch.Tensor, size: int, *vectors: torch.Tensor) -> torch.Tensor:
-    """Return zeros to which the entries of vectors are added, at the given places."""
-    entries = torch.cat(vectors)
+def flat(*tensors: torch.Tensor) -> torch.Tensor:
+    """Return the entries of tensors, one after the other."""
+    return torch.cat([tensor.reshape(-1) for tensor in tensors])
+
+
+def scattered(places: torch.Tensor, size: int, *tensors: torch.Tensor) -> torch.Tensor:
+    """Return zeros to which the entries of tensors are added, at the given places."""
+    entries = flat(*tensors)
     return torch.index_add(entries.new_zeros(size), 0, places, entries)
 
 
-def gathered(index: torch.Tensor, *vectors: torch.Tensor) -> torch.Tensor:
-    """Return the entries of vectors at the given places in all of them; zero at the place after the last."""
-    return torch.cat((*vectors, vectors[0].new_zeros(1))).index_select(0, index)
+def gathered(index: torch.Tensor, *tensors: torch.Tensor) -> torch.Tensor:
+    """Return the entries of tensors at the given places in all of them; zero at the place after the last."""
+    return flat(*tensors, tensors[0].new_zeros(1)).index_select(0, index)

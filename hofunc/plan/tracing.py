@@ -327,6 +327,7 @@ _SHAPES: dict[Callable, Callable[..., Sequence[int]]] = {
     torch.diag_embed: _embedded,
     views.concatenated: _concatenated,
     views.stacked: lambda *tensors: (len(tensors), *tensors[0].shape),
+    placing.flat: lambda *tensors: (sum(prod(tensor.shape) for tensor in tensors),),
     placing.scattered: lambda _places, size, *_: (size,),
     placing.gathered: lambda index, *_: tuple(index.shape),
     scatter.added: lambda size, width, *_: (size, width),
@@ -402,11 +403,22 @@ _LOOKS: dict[Any, Callable[..., Looks | None]] = {
 # Those whose result is laid out as what they take.
 _STRIDED = (torch.mul, torch.add, torch.neg, torch.sum, views.add_scaled, operators.passed_on, packing.scaled_rows)
 
+
+def _bytes(tensors: Sequence[torch.Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def _turned(tensors: Sequence[torch.Tensor]) -> int:
+    """Return the bytes of tensors that are copied where their entries are read in order."""
+    return _bytes([tensor for tensor in tensors if not tensor.is_contiguous()])
+
+
 _SCRATCH: dict[Callable, Callable[[Sequence[Any], torch.Tensor], int]] = {
     torch.mm: lambda args, _: of_product(*args),
     packing.collected: lambda args, result: packing.scratch(args[0], result),
-    placing.scattered: lambda args, result: bytes_of(result) + sum(t.numel() * t.element_size() for t in args[2:]),
+    placing.flat: lambda args, _: _turned(args),
+    placing.scattered: lambda args, result: bytes_of(result) + _bytes(args[2:]) + _turned(args[2:]),
     scatter.added: lambda args, _: scatter.scratch(*args[2:]),
     lookups.multiplied: lambda args, result: lookups.scratch(args[1], args[2], len(result)),
-    placing.gathered: lambda args, _: sum(tensor.numel() * tensor.element_size() for tensor in args[1:]),
+    placing.gathered: lambda args, _: _bytes(args[1:]) + _turned(args[1:]),
 }

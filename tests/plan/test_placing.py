@@ -42,9 +42,16 @@ def parts_of(builder: Builder, kind: str) -> list[Part]:
         "ranges": [part(builder, k - 3, (i, k), (j, 6 - k)) for k in range(7)] + [part(builder, 2, (j, 0), (None, 8))],
         "diagonals": [part(builder, k + 1, (j, k), (j, 6 - k)) for k in range(7)] * 2,
         "what is constant along an axis": [part(builder, k + 1, (i, k), (j, 0), missing=1) for k in range(7)] * 2,
+        "turned": [turned(builder, part(builder, 1 - 3 * (k % 2), (i, k), (j, 6 - k))) for k in range(7)] * 2,
         "all of it": [part(builder, k + 1, (None, k), (j, 3 * n)) for k in range(SIZE) for n in range(3)],
     }
     return some[kind]
+
+
+def turned(builder: Builder, part: Part) -> Part:
+    """Return a part whose source has its labels in the other order than its axes."""
+    tensor, labels = part.source
+    return part._replace(source=Labelled(builder.emit(torch.transpose, tensor, 0, 1), labels[::-1]))
 
 
 def run(builder: Builder, register: Register, device: torch.device) -> torch.Tensor:
@@ -53,7 +60,8 @@ def run(builder: Builder, register: Register, device: torch.device) -> torch.Ten
 
 
 @pytest.mark.parametrize(
-    "kind", ["scalars", "scalars that meet", "ranges", "diagonals", "what is constant along an axis", "all of it"]
+    "kind",
+    ["scalars", "scalars that meet", "ranges", "diagonals", "what is constant along an axis", "turned", "all of it"],
 )
 def test_parts_are_placed_at_once(kind: str, builder: Builder, device: torch.device) -> None:
     parts = parts_of(builder, kind)
@@ -64,6 +72,13 @@ def test_parts_are_placed_at_once(kind: str, builder: Builder, device: torch.dev
     assert [name for name in found if name in ("scattered", "gathered")] == [
         "gathered" if kind == "all of it" else "scattered"
     ]
+
+
+def test_a_coefficient_of_many_parts_is_multiplied_with_once(builder: Builder) -> None:
+    parts = parts_of(builder, "turned")
+    assert len({part.coefficient for part in parts}) == 2
+    found = names(builder.program([joint(builder, parts)]))
+    assert (found.count("mul"), found.count("flat"), found.count("permute")) == (1, 1, 0)
 
 
 def test_few_parts_and_rows_are_not(builder: Builder) -> None:
