@@ -93,11 +93,11 @@ def chunked(program: Program, cores: Iterable[Register], rows: int, size: int, d
         size: How many of them a chunk has; the last may have fewer.
         device: Where it is to run.
     """
-    early, body, late = parts_of(program, cores)
-    if not body:
-        return None
     try:
-        return _chunks(program, (early, body, late), rows, size, device)
+        plain = resized(program, rows)  # which is refused soon if it is at all
+        parts = parts_of(program, cores)
+        _, body, _ = parts
+        return _chunks(program, plain, parts, rows, size, device) if body else None
     except (UnevenError, RuntimeError):  # the latter where shapes of the body do not fit each other for fewer rows
         return None
 
@@ -127,14 +127,20 @@ def parts_of(program: Program, cores: Iterable[Register]) -> tuple[list[Step], l
 
 
 def _chunks(
-    program: Program, parts: tuple[list[Step], list[Step], list[Step]], rows: int, size: int, device: torch.device
+    program: Program,
+    plain: Program,
+    parts: tuple[list[Step], list[Step], list[Step]],
+    rows: int,
+    size: int,
+    device: torch.device,
 ) -> Chunks:
+    """Take a program apart, given it for all rows too."""
     early, body, late = parts
     inside = {step.target for step in body}
     wanted_late = (reads_of(late) | {*program.outputs}) - {step.target for step in late}
     results = sorted(wanted_late & inside)
     taken = sorted((reads_of(body) | wanted_late) - inside)
-    metas = traced(resized(program, rows)).values
+    metas = traced(plain).values
     first = prepared(program, early, taken, rows)
     whole = finished(given_as(taken, first.looks), program.shapes, body, [Register(result) for result in results])
     other = _unlike(rows)
