@@ -111,10 +111,10 @@ def sized(value: Any, rows: int) -> Any:
     """
     if isinstance(value, Rows):
         return value.of(rows)
-    if isinstance(value, tuple):
-        items = [sized(item, rows) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-    return value
+    if not has_rows(value):
+        return value
+    items = [sized(item, rows) for item in value]
+    return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
 
 
 _LEAF, _NESTED, _ROWS = 0, 1, 2

@@ -277,7 +277,7 @@ def _placed(program: Program, values: Sequence[Held]) -> dict[int, Held]:
 
 def reads_of(steps: Iterable[Step]) -> set[int]:
     """Return the registers that steps read."""
-    return {arg.index for step in steps for arg in step.args if isinstance(arg, Register)}
+    return {arg.index for step in steps for arg in step.args if type(arg) is Register}
 
 
 def given_as(registers: Sequence[int], metas: Mapping[int, Looks]) -> dict[int, Given]:

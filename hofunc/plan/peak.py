@@ -21,40 +21,23 @@ def peak_of(program: Program, trace: Trace, outside: Iterable[Any] | None = None
     """
     memories = {register: memory_of(value) for register, value in trace.values.items()}
     given = [memories[register] for register in program.given]
-    held = _Held({place for memory in given for place in memory} if outside is None else outside)
+    outside = {place for memory in given for place in memory} if outside is None else outside
+    holders = dict.fromkeys(outside, 1)  # of what does not count there is one more, who never lets go
+    held = 0
     for memory in given:
-        held.take(memory)
-    peak = held.bytes
+        for place, size in memory.items():
+            count = holders.get(place, 0)
+            holders[place] = count + 1
+            held += 0 if count else size
+    peak = held
     for step, effect, freed in zip(program.steps, trace.effects, program.frees, strict=True):
-        held.take(memories[step.target])
-        peak = max(peak, held.bytes + effect.scratch)
+        for place, size in memories[step.target].items():
+            count = holders.get(place, 0)
+            holders[place] = count + 1
+            held += 0 if count else size
+        peak = max(peak, held + effect.scratch)
         for register in freed:
-            held.drop(memories[register])
+            for place, size in memories[register].items():
+                holders[place] -= 1
+                held -= 0 if holders[place] else size
     return peak
-
-
-class _Held:
-    """Counts the bytes of the memories that are held.
-
-    Args:
-        outside: Those that do not count.
-    """
-
-    def __init__(self, outside: Iterable[Any]):
-        self._holders = dict.fromkeys(outside, 1)  # of these there is one more, who never lets go
-        self.bytes = 0
-
-    def take(self, memory: dict[Any, int]) -> None:
-        """Hold a value, given its memory."""
-        for place, size in memory.items():
-            holders = self._holders.get(place, 0)
-            self._holders[place] = holders + 1
-            if not holders:
-                self.bytes += size
-
-    def drop(self, memory: dict[Any, int]) -> None:
-        """Hold it no longer."""
-        for place, size in memory.items():
-            self._holders[place] -= 1
-            if not self._holders[place]:
-                self.bytes -= size

@@ -338,9 +338,10 @@ def frees_of(steps: Sequence[Step], outputs: Sequence[int]) -> tuple[tuple[tuple
     live = set(outputs)
     frees: list[tuple[int, ...]] = []
     for step in reversed(steps):
-        reads = {arg.index for arg in step.args if isinstance(arg, Register)}
-        frees.append(tuple(sorted(reads - live)))
-        live |= reads
+        reads = {arg.index for arg in step.args if type(arg) is Register}
+        dead = reads - live
+        frees.append(tuple(sorted(dead)))
+        live |= dead
     return tuple(reversed(frees)), live
 
 

@@ -112,15 +112,34 @@ class _Tracing:
     def taken(self, step: Step) -> Effect:
         """Take a step, and return what it does."""
         memories: list[dict[Any, int]] = []
-        args = [self._seen(self.values[a.index], memories) if isinstance(a, Register) else a for a in step.args]
-        names = [*map(id, memories)]
-        shared = None if len({*names}) == len(names) else tuple(map(names.index, names))
-        key = (step.function, tuple(args), shared, self._program.shapes.get(step.target))
+        looks: list[Any] = [step.function]  # kinds by their identity, as there is one of each
+        for arg in step.args:
+            if type(arg) is not Register:
+                looks.append((arg,))
+            elif type(value := self.values[arg.index]) is Held:
+                memories.append(value.memory)
+                looks.append(id(value.kind))
+            else:
+                looks.append(self._named(value, memories))
+        shared = None
+        if len(memories) > 1:
+            names = [*map(id, memories)]
+            shared = None if len({*names}) == len(names) else tuple(map(names.index, names))
+        key = (*looks, shared, self._program.shapes.get(step.target))
         effect = self._effects.get(key)
         if effect is None:
+            memories = []
+            args = [self._seen(self.values[a.index], memories) if type(a) is Register else a for a in step.args]
             self._effects[key] = effect = self._ruled(step, args, len(memories)) or self._effect(step, args, memories)
         self.values[step.target] = self._held(effect.made, memories)
         return effect
+
+    def _named(self, value: Any, memories: list[dict[Any, int]]) -> Any:
+        """Return what names the kinds of what a register holds, and note the memories."""
+        if type(value) is Held:
+            memories.append(value.memory)
+            return id(value.kind)
+        return tuple([self._named(item, memories) for item in value]) if type(value) is tuple else value
 
     def _seen(self, value: Any, memories: list[dict[Any, int]]) -> Any:
         """Return the kinds of what a register holds, and note the memories."""

@@ -202,7 +202,7 @@ def interpreted(program: Program, *, takes_over: bool = False) -> Runner:
         if takes_over:
             values.clear()
         for step, freed in zip(program.steps, program.frees, strict=True):
-            args = [held[arg.index] if isinstance(arg, Register) else arg for arg in step.args]
+            args = [held[arg.index] if type(arg) is Register else arg for arg in step.args]
             held[step.target] = step.function(*args)
             del args
             for register in freed:
