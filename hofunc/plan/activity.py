@@ -11,7 +11,7 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from hofunc.algebra.labels import Axes, fresh_axes, shape_of
+from hofunc.algebra.labels import Axes, fresh_axes, labels_of, shape_of
 from hofunc.algebra.operators import Delta, Map
 from hofunc.algebra.term import Factor, Term
 from hofunc.graph.node import Call, Mask, Ref, Weights, fill, refs
@@ -23,20 +23,23 @@ from hofunc.plan.program import Builder, Register
 from hofunc.plan.recipes import by_recipe, interned
 from hofunc.rules.kinds import KeepsZeros, OfProducts, site_of
 from hofunc.rules.quotient import Quotient
-from hofunc.rules.settle import Settling, inside, is_mask, leading, settling
+from hofunc.rules.settle import Settling, Singular, inside, is_mask, leading, settling
 from hofunc.views import Labelled, Part, aligned, assembled, each, spread
 
 
-def settled(builder: Builder, local: dict[int, Local], *, masks_come_last: bool) -> dict[int, Local]:
+def settled(
+    builder: Builder, local: dict[int, Local], singular: Singular, *, masks_come_last: bool
+) -> dict[int, Local]:
     """Return local derivatives that are finite where what they are by is constant and where they are not used.
 
     Args:
         builder: Takes the steps.
         local: The local derivatives of every node, in order.
+        singular: The nodes whose derivatives may be infinite.
         masks_come_last: See `hofunc.rules.settle.settling`.
     """
     graph, rules = builder.lowered.graph, builder.lowered.rules
-    found = settling(graph, rules, local, masks_come_last=masks_come_last)
+    found = settling(graph, rules, local, masks_come_last=masks_come_last, singular=singular)
     if not found.settled:
         return local
     activity = _Activity(builder, local, found)
@@ -216,6 +219,7 @@ class _Activity:
             if (of_numerator := rule.zeros_of(graph, graph.nodes[number], factor)) is None:
                 return []
             factor, source = of_numerator, of_numerator.source
+        is_converted = isinstance(source, Ref) and builder.lowered.graph.nodes[source.node].dtype == builder.dtype
         if isinstance(rule, OfProducts | Quotient):
             source = self._of_numbers(source)
         elif not isinstance(rule, KeepsZeros):
@@ -223,7 +227,8 @@ class _Activity:
         if source is None:
             return []
         value = builder.read(source, factor.axes)
-        zeros = builder.emit(marked, builder.emit(torch.Tensor.to, value.tensor, builder.dtype))
+        tensor = value.tensor if is_converted else builder.emit(torch.Tensor.to, value.tensor, builder.dtype)
+        zeros = builder.emit(marked, tensor)
         return [Factor(zeros, each(value.labels))]
 
     def _of_numbers(self, source: Ref | Call) -> Ref | Call | Register | None:
@@ -240,15 +245,20 @@ class _Activity:
 
 def _joint(builder: Builder, terms: Sequence[Term]) -> list[Term]:
     """Return the marks of what any of some terms marks, as one term."""
-    parts = [Part(1, _normalised(builder, contract(builder, term)), term.out) for term in terms]
-    found, axes = builder.emit(marked, assembled(builder.emit, parts)), fresh_axes(shape_of(terms[0].out))
+    parts = [Part(1, _product(builder, term), term.out) for term in terms]
+    found, axes = assembled(builder.emit, parts), fresh_axes(shape_of(terms[0].out))
+    if len(parts) > 1:
+        found = builder.emit(marked, found)
     return [Term(1, (Factor(found, axes),), axes, ())]
 
 
-def _normalised(builder: Builder, term: Term) -> Labelled:
-    """Return the tensor of a contracted term with ones where it is not zero."""
-    found = core(builder, term)
-    return found._replace(tensor=builder.emit(marked, found.tensor)) if term.factors else found
+def _product(builder: Builder, term: Term) -> Labelled:
+    """Return the product of marks, which are ones and zeros as they are if nothing is added up."""
+    found = core(builder, contract(builder, term))
+    are_marks = all(type(factor.source) is Register for factor in term.factors)
+    if are_marks and {*labels_of(*(factor.axes for factor in term.factors))} <= {*labels_of(term.out)}:
+        return found
+    return found._replace(tensor=builder.emit(marked, found.tensor))
 
 
 def _uses(local: dict[int, Local]) -> dict[int, list[tuple[int, Term]]]:

@@ -21,7 +21,7 @@ from hofunc.plan.recipes import axes_of, interned
 from hofunc.plan.reverse import reverse
 from hofunc.plan.wanted import Contractions, Wanted
 from hofunc.rules.lower import Lowered
-from hofunc.rules.settle import are_finite
+from hofunc.rules.settle import are_finite, singularities
 
 STRATEGIES = ("reverse", "forward", "mixed")
 
@@ -58,9 +58,10 @@ def propagated(
     """
     small = 0 if keeps_indices else selections.SMALL
     builder = Builder(lowered, computing_dtype(lowered), most_steps, small)
-    builder.rounds = are_finite(lowered.graph, lowered.rules)
+    singular = singularities(lowered.graph, lowered.rules)
+    builder.rounds = are_finite(lowered.graph, singular)
     directional = is_directional(wanted, strategy)
-    local = _interned(builder, settled(builder, local, masks_come_last=not directional))
+    local = _interned(builder, settled(builder, local, singular, masks_come_last=not directional))
     if isinstance(wanted, Contractions):
         return builder, contraction.contracted(builder, local, wanted, strategy)
     asked = Keys(wanted, lowered.graph.inputs)

@@ -45,6 +45,7 @@ from hofunc.rules.registry import POSITIVE, REAL, RULES
 from hofunc.rules.signs import Sign, signs_of
 
 Terms = Mapping[tuple[int, ...], list[Term]]  # derivatives of one node, by the sorted tuple of its operands
+Singular = dict[int, Sign]  # nodes whose derivatives may be infinite, and the signs of what they are of
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,14 @@ class Settling:
     unused: frozenset[int]
 
 
-def settling(graph: Graph, rules: Mapping[int, Rule], local: Mapping[int, Terms], *, masks_come_last: bool) -> Settling:
+def settling(
+    graph: Graph,
+    rules: Mapping[int, Rule],
+    local: Mapping[int, Terms],
+    *,
+    masks_come_last: bool,
+    singular: Singular | None = None,
+) -> Settling:
     """Tell which nodes of a lowered graph are to be settled.
 
     Args:
@@ -74,20 +82,24 @@ def settling(graph: Graph, rules: Mapping[int, Rule], local: Mapping[int, Terms]
         local: The local derivatives of those on which an output depends, in order.
         masks_come_last: Whether derivatives meet masks after what follows those, so that nan and infinite numbers that
             are there already, other than slopes, are left out by `hofunc.graph.node.Mask`.
+        singular: What `singularities` returns, if that is known.
     """
-    if are_finite(graph, rules) and (masks_come_last or not any(map(_selects, local.values()))):
+    singular = singularities(graph, rules) if singular is None else singular
+    with_infinity = _with_infinity(graph)
+    if not (singular or with_infinity) and (masks_come_last or not any(map(_selects, local.values()))):
         return Settling(*[frozenset[int]()] * 4)  # whatever is constant, nothing infinite is multiplied with it
     limited = _limited(graph, rules, local)
     masked = _reached(graph, local, {number for number in limited if _is_masked(rules[number], local[number])})
     behind = {number for number in local if not limited.isdisjoint(graph.nodes[number].operands)}
     unused = _unused(graph, rules, local)
-    singular = _singular(graph, rules) if behind or unused else {}
+    if not (behind or unused):
+        singular, with_infinity = {}, set()
     settled = behind.intersection(singular)
     if masks_come_last:  # and so select what a slope by a numerator is multiplied by
         settled = {number for number in settled if _limited_below(graph.nodes[number], rules[number], limited)}
     exposed = {number for number in settled if singular[number] < Sign.TINY}
     exposed = {number for number in exposed if not masked.isdisjoint(graph.nodes[number].operands)}
-    somewhere = singular.keys() | _with_infinity(graph) if behind or unused else set()
+    somewhere = singular.keys() | with_infinity
     infinite = _reached(graph, range(len(graph.nodes)), settled if masks_come_last else somewhere)
     settled |= {number for number in behind if not infinite.isdisjoint(_read(local[number]))}
     if not masks_come_last:
@@ -180,12 +192,12 @@ def _selects(local: Terms) -> bool:
     return any(isinstance(source, Mask) for terms in local.values() for term in terms for source, _ in term.factors)
 
 
-def are_finite(graph: Graph, rules: Mapping[int, Rule]) -> bool:
+def are_finite(graph: Graph, singular: Singular) -> bool:
     """Tell whether all derivatives of the ops of a graph are finite where the values are, for all that is known."""
-    return not _singular(graph, rules) and not _with_infinity(graph)
+    return not singular and not _with_infinity(graph)
 
 
-def _singular(graph: Graph, rules: Mapping[int, Rule]) -> dict[int, Sign]:
+def singularities(graph: Graph, rules: Mapping[int, Rule]) -> Singular:
     """Return the nodes, constant ones too, whose derivatives may be infinite, and the signs of what they are of."""
     ruled = [(node, _rule(node, rules)) for node in graph.nodes]
     found = {node.number: _singular_at_zero(rule, node) for node, rule in ruled if is_singular(rule, node)}
