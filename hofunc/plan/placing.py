@@ -1,6 +1,7 @@
 """Placing: many small parts of a dense tensor written at once, by one vector of all their entries."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from math import prod
 
 import torch
@@ -23,7 +24,8 @@ def joint(builder: Builder, parts: Sequence[Part]) -> Register:
     alike: dict[float, list[Part]] = {}
     for part in parts:
         alike.setdefault(part.coefficient, []).append(part)
-    places = torch.cat([_places(part) for some in alike.values() for part in some])
+    from_start = cache(_from_start)  # as most parts are of few shapes
+    places = torch.cat([_places(part, from_start) for some in alike.values() for part in some])
     vectors = [vector for some in alike.values() for vector in _scaled(builder, some)]
     size = prod(shape)
     # a sum takes longer than a look-up for each entry of the result, but not where most of these are zero
@@ -56,7 +58,7 @@ def _order(part: Part) -> list[Label]:
     return [*(label for label in _labels(part.axes) if label not in own), *own]
 
 
-def _places(part: Part) -> torch.Tensor:
+def _places(part: Part, from_start: Callable[[tuple[tuple[int, int], ...]], torch.Tensor]) -> torch.Tensor:
     """Return the places of the entries of a part in the memory of the whole, as its tensor has them."""
     labels, start, stride = _order(part), 0, 1
     steps = dict.fromkeys(labels, 0)
@@ -65,9 +67,14 @@ def _places(part: Part) -> torch.Tensor:
         if segment.label in steps:
             steps[segment.label] += stride
         stride *= segment.extent
-    places = torch.tensor(start)
-    for label in labels:
-        places = places[..., None] + steps[label] * torch.arange(label.size)
+    return start + from_start(tuple([(steps[label], int(label.size)) for label in labels]))
+
+
+def _from_start(steps: tuple[tuple[int, int], ...]) -> torch.Tensor:
+    """Return the places of entries from the first of them on, given the stride and the size along every axis."""
+    places = torch.tensor(0)
+    for stride, size in steps:
+        places = places[..., None] + stride * torch.arange(size)
     return places.reshape(-1)
 
 
