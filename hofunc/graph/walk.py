@@ -35,7 +35,7 @@ class Walk:
         "_backward_pass",
         "_end",
         "_forward_mode",
-        "_ids",
+        "_numbers",
         "_saved",
         "_seen",
         "_steps",
@@ -50,7 +50,7 @@ class Walk:
         self.calls: list[Made] = []
         self.is_lost = False
         self._seen: list[Any] = [*inputs]
-        self._ids = {*map(id, inputs)}
+        self._numbers = {id(tensor): number for number, tensor in enumerate(inputs)}
         self._saved: dict[int, torch.Tensor] = {}
         self._forward_mode, self._backward_pass = is_forward_mode_on(), backward_pass()
         self.values: Values | None = None
@@ -92,10 +92,10 @@ class Walk:
             raise
         if step.is_new and type(out) is torch.Tensor:
             is_same = out.shape == step.shape and out.stride() == step.stride and out.dtype is step.dtype
-            self.is_lost = not is_same or id(out) in self._ids
+            self.is_lost = not is_same or self._knows(out)
             if not self.is_lost:
+                self._numbers[id(out)] = len(seen)
                 seen.append(out)
-                self._ids.add(id(out))
                 calls.append((op, args, kwargs or {}, out))
             return out
         return self._made(step, args, kwargs or {}, out)
@@ -103,7 +103,7 @@ class Walk:
     def _made(self, step: Step, args: tuple, kwargs: dict, out: Any) -> Any:
         """Note a call that returned another thing than one tensor that may be held."""
         if step.reshapes is not None:
-            self._ids.remove(id(out))
+            del self._numbers[id(out)]
         self.is_lost = not self._is_met(step.result, out, is_given=False)
         if not self.is_lost:
             kept = unheld(out) if step.makes else out
@@ -115,6 +115,11 @@ class Walk:
     def _tensor(self, number: int) -> torch.Tensor:
         tensor: torch.Tensor = held(self._seen[number])
         return tensor
+
+    def _knows(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a tensor came along, and not only one that is gone and had the same id."""
+        number = self._numbers.get(id(tensor))
+        return number is not None and (self._seen[number] is tensor or self._is(number, tensor))
 
     def _is(self, number: int, arg: Any) -> bool:
         """Tell whether something is a tensor that nobody held as it came along."""
@@ -153,14 +158,14 @@ class Walk:
 
     def _is_new(self, expected: New, value: Any, *, is_given: bool) -> bool:
         """Tell whether a tensor that came along for the first time is as expected, and related to no other."""
-        if type(value) not in PLAIN or id(value) in self._ids:
+        if type(value) not in PLAIN or self._knows(value):
             return False
         if (form_of(value) if is_given else made_form_of(value)) != expected.form:
             return False
-        if is_given and ((is_autograd_view(value) and id(root_of(value)) in self._ids) or self._is_own(value)):
+        if is_given and ((is_autograd_view(value) and self._knows(root_of(value))) or self._is_own(value)):
             return False
+        self._numbers[id(value)] = len(self._seen)
         self._seen.append(value)
-        self._ids.add(id(value))
         return True
 
     def _is_own(self, value: torch.Tensor) -> bool:

@@ -397,6 +397,23 @@ def test_an_intermediate_is_followed_from_now_on(device: torch.device) -> None:
             assert relative_error(slope(got, weight), slope(expected, weight)) < 1e-11
 
 
+def test_what_is_gone_is_not_taken_for_what_comes(ways: Ways, device: torch.device) -> None:
+    """Python gives the id of a tensor that nobody holds to the next."""
+
+    def f(x: Tensor) -> Tensor:
+        y = x * 2
+        for _ in range(8):
+            torch.zeros(3, dtype=x.dtype, device=device)
+            y = y.sin()
+            y.mul_(x)
+        return y.sum()
+
+    hessian, x = hofunc.hessian(f), rand(device, 3)
+    for _ in range(MET + 2):
+        assert relative_error(hessian(x), second(f, x)) < 1e-12
+    assert {*ways} == {"along"}
+
+
 def test_hooks_are_refused_along_a_route_too(device: torch.device) -> None:
     weight, is_hooked = rand(device, 3, seed=8).requires_grad_(), False
 
