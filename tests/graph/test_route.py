@@ -326,8 +326,8 @@ def test_what_autograd_follows_goes_along(name: str, ways: Ways, device: torch.d
     for _ in range(MET):
         assert relative_error(slope(hessian(followed), weight), slope(expected(x), weight)) < 1e-11
         assert relative_error(slope(hessian(followed), followed), slope(expected(followed), followed)) < 1e-11
-    assert {*ways} == {"along"}
-    assert len(ways) > MET
+    assert ways.count("along") > MET
+    assert ways.count("left") <= 2  # what was left by another function of the same code, for inputs of either kind
 
 
 def test_a_branch_after_writes_that_autograd_follows(ways: Ways, device: torch.device) -> None:
@@ -469,6 +469,16 @@ def test_another_thread_leaves_meanwhile(monkeypatch: pytest.MonkeyPatch, ways: 
     monkeypatch.setattr(Route, "starts_from", meanwhile)
     assert torch.equal(hessian(x), expected)
     assert ways == ["left", "along"]
+
+
+def test_shapes_take_turns(ways: Ways, device: torch.device) -> None:
+    """A call goes along the one before of the same shape, as training and validation take turns."""
+    hessian = hofunc.hessian(rows_of)
+    for turn in range(2 * MET + 4):
+        x = rand(device, 3 + turn % 2, seed=turn)
+        assert relative_error(hessian(x), second(rows_of, x)) < 1e-12
+    assert {*ways} == {"along"}
+    assert len(ways) >= 4
 
 
 def test_a_mode_of_the_caller_sees_all_ops(ways: Ways, device: torch.device) -> None:
