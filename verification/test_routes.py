@@ -184,7 +184,10 @@ def _is_followed(f: Callable[[Tensor], Tensor], x: Tensor) -> bool:
 
 
 def settings(captured: Tensor) -> st.SearchStrategy[list[tuple[str, Setting]]]:
-    """Return what calls go by, mostly what the one before did, each with the name of what became otherwise."""
+    """Return what calls go by, mostly what the one before did, each with the name of what became otherwise.
+
+    What was captured, autograd follows or does not, and in the last of the cases below the other way round.
+    """
     plain = Setting(captured)
     others = {
         "another tensor": replace(plain, captured=captured.clone() * 1.5),
@@ -195,7 +198,8 @@ def settings(captured: Tensor) -> st.SearchStrategy[list[tuple[str, Setting]]]:
         "zero": replace(plain, number=0.0),
         "a branch": replace(plain, is_other=True),
         "strides": replace(plain, is_strided=True),
-        "follows": replace(plain, captured=captured.clone().requires_grad_()),
+        "computed": replace(plain, captured=captured.exp()),
+        "follows": replace(plain, captured=captured.detach().clone().requires_grad_(not captured.requires_grad)),
     }
     other = st.sampled_from([*others.items()])
     return st.lists(st.one_of(*[st.just(("nothing", plain))] * 3, other), min_size=CALLS, max_size=CALLS)
@@ -221,7 +225,7 @@ def test_later_calls_of_functions_that_write(data: st.DataObject) -> None:
         return torch.randn(ROWS, COLUMNS, generator=generator, dtype=torch.float64)
 
     steps = data.draw(st.lists(st.sampled_from([*STEPS]), min_size=2, max_size=9))
-    calls = data.draw(settings(drawn()))
+    calls = data.draw(settings(drawn().requires_grad_(data.draw(st.booleans()))))
     arrived = 0
     for number, (name, setting) in enumerate([calls[0]] * 4 + calls):
         f, x, u, v = function_of(steps, setting), drawn(), drawn(), drawn()

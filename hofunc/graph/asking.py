@@ -7,6 +7,7 @@ followed. A call that fails for want of a gradient tells it. What is read is see
 is watched when a function is recorded for the first time, and again when it meets a plan that it did not meet before.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -14,9 +15,14 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from hofunc.graph.identity import PLAIN
+from hofunc.graph.node import Graph
 from hofunc.graph.record import Function, Recording, made_recordable, record
+from hofunc.graph.standin import in_transform
 from hofunc.graph.trail import NOTHING, Trail
 from hofunc.options import records_forwards
+
+MOST_TRAILS = 8  # of functions of one source
 
 
 class _Met:
@@ -24,14 +30,20 @@ class _Met:
 
     Attributes:
         asks: Whether they ask; None if that is not known.
-        trail: What was recorded last of one.
+        trails: What was recorded last of one, for inputs of each kind.
     """
 
-    __slots__ = ("asks", "trail")
+    __slots__ = ("asks", "trails")
 
     def __init__(self) -> None:
         self.asks: bool | None = None
-        self.trail = NOTHING
+        self.trails: OrderedDict[tuple, Trail] = OrderedDict()
+
+    def leave(self, key: tuple, graph: Graph) -> None:
+        """Note what was recorded of inputs of a kind."""
+        self.trails[key] = Trail(graph)
+        if len(self.trails) > MOST_TRAILS:
+            self.trails.popitem(last=False)
 
 
 _met: WeakKeyDictionary[Any, _Met] = WeakKeyDictionary()  # by their sources
@@ -73,14 +85,25 @@ def recorded(
     def call(follow: bool) -> Recording:
         if follow and not forwards:
             met.asks = True
-        watched = watch or forwards or asks is None
-        return record(f, inputs, others, follow=follow, watch=watched, trail=met.trail)
+        watched, key = watch or forwards or asks is None, _key(inputs, follow)
+        trail = NOTHING if key is None else met.trails.get(key, NOTHING)
+        recording = record(f, inputs, others, follow=follow, watch=watched, trail=trail)
+        if key is not None and recording.graph is not trail.graph:
+            met.leave(key, recording.graph)
+        return recording
 
     recording = made_recordable(call, follow=forwards or bool(asks))
     if recording.asked and not asks and not forwards:
         recording = made_recordable(call, follow=True)
     if met.asks is None and not forwards:
         met.asks = False
-    if recording.graph is not met.trail.graph:
-        met.trail = Trail(recording.graph)
     return recording._replace(asked=True) if met.asks or forwards else recording
+
+
+def _key(inputs: Sequence[torch.Tensor], follow: bool) -> tuple | None:
+    """Return what recordings have in common that may be equal; None for one on stand-ins, which follows no other."""
+    if in_transform():
+        return None
+    return follow, *[
+        (x.shape, x.dtype, x.requires_grad) if type(x) in PLAIN and not x.is_nested else None for x in inputs
+    ]

@@ -122,13 +122,18 @@ class BackwardPass:
     def __init__(self) -> None:
         self._outer = backward_pass()
 
+    @property
+    def is_on(self) -> bool:
+        """Whether there is one."""
+        return backward_pass() != self._outer
+
     def check(self) -> None:
         """Check an op of a tracked tensor that runs with autograd off.
 
         Raises:
             UntracedError: It belongs to a backward pass that f started.
         """
-        if backward_pass() != self._outer:
+        if self.is_on:
             raise UntracedError(
                 "hofunc: f calls torch.autograd.grad or backward",
                 got="a backward pass that autograd does not record",

@@ -25,7 +25,7 @@ from hofunc.graph.storage import Made
 from hofunc.graph.swaps import check_swap
 from hofunc.graph.tape import Tape, is_recording
 from hofunc.graph.trail import NOTHING, Trail
-from hofunc.graph.walk import Values
+from hofunc.graph.walk import Values, Walk
 from hofunc.graph.world import without_autocast
 from hofunc.internals import TreeSpec, function_refused, has_forward_level, has_setup_context, tree_map
 from hofunc.options import records_forward, records_forwards
@@ -151,8 +151,8 @@ def _record_values(
         with noting_lines() as notes, tape, _watching(tape, asked) if watch else nullcontext():
             result = f(tape.seen(aliases, inputs), others)
     recording = _recording(tape, result, notes, any(asked) if watch else None)
-    if tape.went_along:
-        return recording  # in which nothing has a history
+    if tape.arrived is not None and isinstance(recording.values, Values):
+        return recording._replace(values=_values_along(tape, tape.arrived, recording.values, has_grad))
     has_history = True in [value.requires_grad for value in recording.values]
     if has_history:
         tape.check_hooks()
@@ -160,10 +160,21 @@ def _record_values(
         if not has_history and not is_recording():  # which would take what is detached for constants
             values = [value.detach() if value.requires_grad else value for value in recording.values]
             recording = recording._replace(values=values)
+    tape.leave_behind(leads_outside=has_history)
     is_followed = (has_grad and has_history) or has_forward_level()
     if is_followed and (hidden := tape.histories_hidden(recording.graph)):
         recording = recording._replace(values=without_autocast(_replayed, recording, inputs, hidden))
     return recording
+
+
+def _values_along(tape: Tape, walk: Walk, values: Values, has_grad: bool) -> Values:
+    """Return the values of a recording that went along a route, with the history that they need to have."""
+    if not walk.route.followed:
+        return values
+    tape.check_hooks()
+    if has_grad and walk.route.leads_outside:
+        return walk.with_histories()
+    return values.detached() if has_grad else values
 
 
 def _replayed(recording: Recording, inputs: Sequence[torch.Tensor], hidden: Set[int]) -> list[torch.Tensor]:
@@ -244,7 +255,7 @@ def _recording(tape: Tape, result: Any, notes: LineNotes | None, asked: bool | N
     graph = tape.graph([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
     values = tape.values
     lines = {} if notes is None else notes.of(values)
-    if not tape.went_along and not PLAIN.issuperset(map(type, values)):
+    if tape.arrived is None and not PLAIN.issuperset(map(type, values)):
         values = [*map(plain, values)]
     return Recording(graph, values, leaves, spec, None, asked, lines)
 

@@ -5,7 +5,7 @@ they take, and how these lie in memory. So where all calls are those of the reco
 stands, and of the values only those have to be kept that a plan takes, before they are written over.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any, NamedTuple
 from weakref import ref
 
@@ -78,6 +78,11 @@ def form_of(tensor: torch.Tensor) -> Form:
     return Form(layout_of(tensor), reading_of(tensor), tensor.device, tensor.requires_grad)
 
 
+def made_form_of(tensor: torch.Tensor) -> Form:
+    """Return the form of what an op returned, which autograd follows only after the call, if at all."""
+    return form_of(tensor)._replace(is_followed=False)
+
+
 class Seen(NamedTuple):
     """Stands for the tensor that came along as the so manieth."""
 
@@ -112,11 +117,13 @@ class Span(NamedTuple):
         tensor: The number of the tensor.
         first: After how many calls.
         last: And up to how many; the next call writes over it, unless it is the end.
+        is_value: Whether autograd knows the tensor as it knows the value, and not as an alias of that.
     """
 
     tensor: int
     first: int
     last: int
+    is_value: bool
 
 
 class Step:
@@ -182,6 +189,10 @@ def _is_plain(each: Any) -> bool:
 class Route:
     """The calls of a recording, and where the values of its graph were to be found.
 
+    NOTE [routes and histories]: What autograd knows of a tensor follows from the calls, like the graph, and from which
+    tensors it follows: so these are compared as well. A value has its history if it is held by the very tensor that
+    the recording took for it, and not hidden; others are computed again, as the graph says, from those that have.
+
     Args:
         graph: The graph.
         inputs: The forms of its inputs.
@@ -189,6 +200,12 @@ class Route:
         outputs: The numbers of the tensors that were returned.
         spans: Where the value of every node is held.
         written: The numbers of the tensors whose memory is written to.
+        given: Those of the tensors that the function captured.
+        followed: Those of the tensors that autograd follows, in the end.
+        hidden: The nodes of which autograd may know another history than the graph.
+
+    Attributes:
+        leads_outside: Whether what is returned may have derivatives by more than the function itself has made.
     """
 
     def __init__(
@@ -199,9 +216,14 @@ class Route:
         outputs: Sequence[int],
         spans: Sequence[Sequence[Span]],
         written: Sequence[int],
+        given: Set[int],
+        followed: Sequence[int],
+        hidden: Set[int],
     ):
         self.graph, self.inputs, self.steps, self.outputs = graph, [*inputs], steps, outputs
         self.spans, self.written = spans, written
+        self.given, self.followed, self.hidden = given, [*followed], hidden
+        self.leads_outside = False
         for node in graph.nodes:
             if node.op is CONSTANT:  # which nothing computes
                 self.keep(node.number)
@@ -212,7 +234,7 @@ class Route:
 
     def keep(self, number: int) -> None:
         """Have the value of a node kept from now on, where it is held at all."""
-        span = max(self.spans[number], key=lambda span: span.last, default=None)
+        span = max(self.spans[number], key=lambda span: (span.last, span.is_value), default=None)
         if span is not None and span.last < len(self.steps):
             step = self.steps[span.last]
             step.saved = (*dict.fromkeys((*step.saved, (number, span.tensor))),)

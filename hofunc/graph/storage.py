@@ -472,12 +472,12 @@ class Storages:
         self._ledger.tracked[id(tensor)] = index
         self._known[id(tensor)] = writes
         self.kept.append(tensor)
-        self._note(tensor, index)
+        self._note(tensor, index, is_value=False)
 
-    def _note(self, tensor: torch.Tensor, index: int) -> None:
+    def _note(self, tensor: torch.Tensor, index: int, *, is_value: bool = True) -> None:
         """Note that a tensor now holds the value of a node, for recordings that go the same way."""
         if self._execution.survey is not None:
-            self._execution.survey.note(tensor, index)
+            self._execution.survey.note(tensor, index, is_value=is_value)
 
 
 class Made:

@@ -1,7 +1,7 @@
 """Surveying a recording for its route: tensors are numbered as they come along, and writes tell how long each lasts."""
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from hofunc.graph.route import (
     Step,
     form_of,
     held,
+    made_form_of,
     reshapes,
     unheld,
 )
@@ -43,34 +44,37 @@ class Survey:
         self.made = 0
         self._calls: list[tuple[OpOverload, tuple, dict, Any]] = []
         self._inputs = inputs
-        self._notes: list[tuple[torch.Tensor, int, int]] = []
+        self._notes: list[tuple[torch.Tensor, int, int, bool]] = []
         self._before: dict[int, list[torch.Tensor]] = {}
 
     def reshape(self, tensor: torch.Tensor) -> None:
         """Note that the shape of a tensor is to be changed in place."""
         self._before.setdefault(id(tensor), []).append(tensor.detach())
 
-    def note(self, tensor: torch.Tensor, number: int) -> None:
-        """Note that a tensor holds the value of a node."""
-        self._notes.append((tensor, number, self.made))
+    def note(self, tensor: torch.Tensor, number: int, *, is_value: bool) -> None:
+        """Note that a tensor holds the value of a node, as that value or as an alias of it."""
+        self._notes.append((tensor, number, self.made, is_value))
 
     def enter(self, op: OpOverload, args: tuple, kwargs: dict, out: Any) -> None:
         """Note a call that was made."""
         self._calls.append((op, args, kwargs, unheld(out) if effects(op).makes else out))
 
-    def route(self, graph: Graph, values: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> Route | None:
+    def route(
+        self, graph: Graph, values: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], hidden: Set[int]
+    ) -> Route | None:
         """Return the route, None if there is none along which another recording could be told to go.
 
         Args:
             graph: What was recorded.
             values: The value of each of its nodes.
             outputs: What was returned.
+            hidden: The nodes of which autograd may know another history than the graph.
         """
         calls = [(op, args, kwargs, held(out)) for op, args, kwargs, out in self._calls]
         if self.made != len(calls) or not all(_is_told(op) for op, *_ in calls):
             return None
         for number, value in enumerate(values):
-            self.note(value, number)
+            self.note(value, number, is_value=True)
         seen = _Numbering(self._inputs, self._before)
         try:
             steps = [
@@ -81,15 +85,18 @@ class Survey:
         except (_UntoldError, KeyError):
             return None
         writes = _Writes(calls, seen)
-        if any(tensor.requires_grad for tensor in (*seen.tensors, *values)) or writes.are_outside():
+        if writes.are_outside():
             return None
         spans: list[list[Span]] = [[] for _ in values]
-        for tensor, number, made in self._notes:
-            if seen.knows(tensor):
-                spans[number].append(writes.span(seen.number(tensor, made), made))
+        for tensor, number, made, is_value in self._notes:
+            if seen.knows(tensor) and (is_value or graph.nodes[number].op is not CONSTANT):
+                spans[number].append(writes.span(seen.number(tensor, made), made, is_value=is_value))
         if any(node.op is CONSTANT and not spans[node.number] for node in graph.nodes):
             return None
-        return Route(graph, [*map(form_of, self._inputs)], steps, returned, spans, writes.owners())
+        given = {number for number, born in enumerate(seen.born) if born < 0} - {*range(len(self._inputs))}
+        followed = [number for number, tensor in enumerate(seen.tensors) if tensor.requires_grad]
+        inputs = [*map(form_of, self._inputs)]
+        return Route(graph, inputs, steps, returned, spans, writes.owners(), given, followed, hidden)
 
 
 class _UntoldError(Exception):
@@ -133,7 +140,7 @@ class _Numbering:
         numbers.append(len(self.tensors))
         self.tensors.append(form)
         self.born.append(born)
-        return New(numbers[-1], form_of(form))
+        return New(numbers[-1], form_of(form) if born < 0 else made_form_of(form))
 
     def given(self, args: tuple, kwargs: dict) -> tuple[list[Any], dict[str, Any]]:
         """Return what stands for the arguments of a call."""
@@ -201,7 +208,7 @@ class _Writes:
         pairs = zip(self._seen.tensors, self._seen.born, strict=True)
         return any(born < 0 and storage_key(tensor) in self._writes for tensor, born in pairs)
 
-    def span(self, number: int, made: int) -> Span:
+    def span(self, number: int, made: int, *, is_value: bool) -> Span:
         """Return for how long a tensor holds what it holds after so many calls."""
         tensor = self._seen.tensors[number]
         dtype, places = tensor.dtype.to_real(), places_of(real_layout_of(tensor))
@@ -213,7 +220,7 @@ class _Writes:
         following = bisect_left(found, made)
         before = found[following - 1] if following else -1
         last = found[following] if following < len(found) else self._count
-        return Span(number, 1 + max(before, self._seen.born[number]), last)
+        return Span(number, 1 + max(before, self._seen.born[number]), last, is_value)
 
 
 def _written(op: OpOverload, args: tuple, kwargs: dict) -> Iterator[torch.Tensor]:

@@ -29,7 +29,7 @@ from hofunc.graph.purity import (
     is_in_recorded_forward,
 )
 from hofunc.graph.quick import QUICK
-from hofunc.graph.route import held, unheld
+from hofunc.graph.route import Route, held, unheld
 from hofunc.graph.storage import Made, Storages
 from hofunc.graph.survey import Survey
 from hofunc.graph.trail import NOTHING, Trail
@@ -50,6 +50,7 @@ from hofunc.internals import (
     schema_of,
     shown_conjugation,
     tree_leaves,
+    without_views,
 )
 
 _ALIAS, _DETACH = torch.ops.aten.alias.default, torch.ops.aten.detach.default
@@ -93,6 +94,7 @@ class Tape(UncompiledMode):
         self._given_back: list[torch.Tensor] = []  # what autograd may have saved while the tape did not look
         self._execution = Execution()
         self._walk: Walk | None = None
+        self._route: Route | None = None
         self._storages = Storages(self.ledger, self._execution)
         self._backward_pass = BackwardPass()
         self._hooks = Hooks()
@@ -114,11 +116,12 @@ class Tape(UncompiledMode):
     def _set_out(self, aliases: Sequence[torch.Tensor]) -> None:
         """Go along what was recorded before of a function that writes in place, or take note of it for the next time.
 
-        Nothing may look on, and nothing may have a history, which would tell of more than what is in the graph.
+        Nothing may look on.
         """
         trail = self.ledger.trail
         if (
             not trail.writes
+            or trail.is_untold
             or not self.is_plain
             or self.is_followed
             or count_dispatch_modes() > 1
@@ -137,7 +140,7 @@ class Tape(UncompiledMode):
         if walk is None:
             return
         self.ledger.trail.route = None
-        with disable_current_modes(), torch.enable_grad():
+        with disable_current_modes(), torch.enable_grad(), without_views():  # as where ops arrive
             for call in walk.again():
                 self._enter_over(*call)
             self._settle()
@@ -145,7 +148,11 @@ class Tape(UncompiledMode):
             known, storages = walk.known(len(values)), walk.storages()
             for number, value in enumerate(values):
                 if storage_key(value) not in storages:  # a copy, of what was overwritten since
-                    value.copy_(known[number])
+                    if self.ledger.nodes[number].is_given:
+                        self.ledger.aliases.append(value)
+                        values[number] = known[number]  # with the history that it had
+                    else:
+                        value.detach().copy_(known[number])
 
     def _enter_over(self, op: Any, args: tuple, kwargs: dict, out: Any) -> None:
         """Enter a call that was made, and returned what is given."""
@@ -156,9 +163,9 @@ class Tape(UncompiledMode):
             self._execution.is_over, self._execution.returned = False, None
 
     @property
-    def went_along(self) -> bool:
-        """Whether all that was recorded is a route along which it went."""
-        return self._walk is not None and self._walk.values is not None
+    def arrived(self) -> Walk | None:
+        """The walk along a route, if all that was recorded is that route; else None."""
+        return None if self._walk is None or self._walk.values is None else self._walk
 
     @property
     def values(self) -> list[torch.Tensor] | Values:
@@ -194,8 +201,20 @@ class Tape(UncompiledMode):
             if graph is trail.graph:
                 trail.writes = self._storages.exist
                 if self._execution.survey is not None:
-                    trail.route = self._execution.survey.route(graph, self.ledger.values, outputs)
+                    hidden = self.histories_hidden(graph)
+                    self._route = self._execution.survey.route(graph, self.ledger.values, outputs, hidden)
+                    trail.is_untold = self._route is None
             return graph
+
+    def leave_behind(self, *, leads_outside: bool) -> None:
+        """Leave the route that was surveyed, if one was, to the recordings to come.
+
+        Args:
+            leads_outside: See `Route`.
+        """
+        if self._route is not None:
+            self._route.leads_outside = leads_outside
+            self.ledger.trail.route = self._route
 
     def made(self) -> Made:
         """Return what the function has made."""
@@ -207,6 +226,9 @@ class Tape(UncompiledMode):
         Raises:
             UntracedError: It did.
         """
+        if self.arrived is not None:
+            self._hooks.check(self.arrived.followed(), self.captured)
+            return
         known = (*self.ledger.values, *self.ledger.aliases, *self._storages.kept)
         self._hooks.check(known, self.ledger.constants.keys() | self.captured)
 
@@ -256,8 +278,8 @@ class Tape(UncompiledMode):
         survey = self._execution.survey
         if survey is None:
             return self._taken(func, args, kwargs)
-        if self._is_hidden() or func is _DETACH:
-            self._execution.survey = None
+        if self._is_hidden() or self._backward_pass.is_on:
+            self._execution.survey, self.ledger.trail.is_untold = None, True
             return self._taken(func, args, kwargs)
         out = self._taken(func, args, kwargs)
         survey.enter(func, args, kwargs, out)

@@ -51,14 +51,15 @@ class Trail:
         steps: The calls that are expected, by how many nodes there are before; none until the graph was met again.
         writes: Whether the function writes in place, as far as was seen when it was met again.
         route: All that it did, if that was surveyed, for one that writes.
+        is_untold: Whether a survey came to no route.
     """
 
-    __slots__ = ("graph", "route", "steps", "writes")
+    __slots__ = ("graph", "is_untold", "route", "steps", "writes")
 
     def __init__(self, graph: Graph):
         self.graph = graph
         self.steps: dict[int, Step] = {}
-        self.writes = False
+        self.writes = self.is_untold = False
         self.route: Route | None = None
 
     def met_again(self) -> Graph:

@@ -7,10 +7,11 @@ import torch
 
 from hofunc.graph.identity import PLAIN, root_of, storage_key
 from hofunc.graph.layout import COMPUTED_AGAIN
-from hofunc.graph.node import Call, Graph, call_of, exact
-from hofunc.graph.route import New, Route, Seen, Several, Step, Unheld, form_of, held, unheld
+from hofunc.graph.node import CONSTANT, Call, Graph, call_of, exact
+from hofunc.graph.route import New, Route, Seen, Several, Step, Unheld, form_of, held, made_form_of, unheld
+from hofunc.graph.storage import copied
 from hofunc.graph.world import without_autocast
-from hofunc.internals import count_function_modes, is_autograd_view, is_forward_mode_on
+from hofunc.internals import backward_pass, count_function_modes, is_autograd_view, is_forward_mode_on
 
 MISSED: Any = object()  # what is returned where a call is another one than expected
 
@@ -30,16 +31,28 @@ class Walk:
         values: The values of the nodes, once it went along all of the route.
     """
 
-    __slots__ = ("_end", "_forward_mode", "_ids", "_saved", "_seen", "_steps", "calls", "is_lost", "route", "values")
+    __slots__ = (
+        "_backward_pass",
+        "_end",
+        "_forward_mode",
+        "_numbers",
+        "_saved",
+        "_seen",
+        "_steps",
+        "calls",
+        "is_lost",
+        "route",
+        "values",
+    )
 
     def __init__(self, route: Route, inputs: Sequence[torch.Tensor]):
         self.route, self._steps, self._end = route, route.steps, len(route.steps)
         self.calls: list[Made] = []
         self.is_lost = False
         self._seen: list[Any] = [*inputs]
-        self._ids = {*map(id, inputs)}
+        self._numbers = {id(tensor): number for number, tensor in enumerate(inputs)}
         self._saved: dict[int, torch.Tensor] = {}
-        self._forward_mode = is_forward_mode_on()
+        self._forward_mode, self._backward_pass = is_forward_mode_on(), backward_pass()
         self.values: Values | None = None
 
     def along(self, op: Any, args: tuple, kwargs: dict | None) -> Any:  # noqa: C901, PLR0911, PLR0912 - for speed
@@ -59,10 +72,15 @@ class Walk:
                 return MISSED
         if (step.rest or kwargs or step.names) and not self._takes(step, args, kwargs or {}):
             return MISSED
-        if not torch.is_grad_enabled() or count_function_modes() or is_forward_mode_on() != self._forward_mode:
+        if (
+            not torch.is_grad_enabled()
+            or count_function_modes()
+            or is_forward_mode_on() != self._forward_mode
+            or backward_pass() != self._backward_pass
+        ):
             return MISSED
         for number, tensor in step.saved:
-            self._saved[number] = self._tensor(tensor).clone()
+            self._saved[number] = copied(self._tensor(tensor))
         if step.reshapes is not None:
             seen[step.reshapes] = args[0].detach()
         try:
@@ -74,10 +92,10 @@ class Walk:
             raise
         if step.is_new and type(out) is torch.Tensor:
             is_same = out.shape == step.shape and out.stride() == step.stride and out.dtype is step.dtype
-            self.is_lost = not is_same or id(out) in self._ids
+            self.is_lost = not is_same or self._knows(out)
             if not self.is_lost:
+                self._numbers[id(out)] = len(seen)
                 seen.append(out)
-                self._ids.add(id(out))
                 calls.append((op, args, kwargs or {}, out))
             return out
         return self._made(step, args, kwargs or {}, out)
@@ -85,7 +103,7 @@ class Walk:
     def _made(self, step: Step, args: tuple, kwargs: dict, out: Any) -> Any:
         """Note a call that returned another thing than one tensor that may be held."""
         if step.reshapes is not None:
-            self._ids.remove(id(out))
+            del self._numbers[id(out)]
         self.is_lost = not self._is_met(step.result, out, is_given=False)
         if not self.is_lost:
             kept = unheld(out) if step.makes else out
@@ -97,6 +115,11 @@ class Walk:
     def _tensor(self, number: int) -> torch.Tensor:
         tensor: torch.Tensor = held(self._seen[number])
         return tensor
+
+    def _knows(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a tensor came along, and not only one that is gone and had the same id."""
+        number = self._numbers.get(id(tensor))
+        return number is not None and (self._seen[number] is tensor or self._is(number, tensor))
 
     def _is(self, number: int, arg: Any) -> bool:
         """Tell whether something is a tensor that nobody held as it came along."""
@@ -135,12 +158,14 @@ class Walk:
 
     def _is_new(self, expected: New, value: Any, *, is_given: bool) -> bool:
         """Tell whether a tensor that came along for the first time is as expected, and related to no other."""
-        if type(value) not in PLAIN or id(value) in self._ids or not _is_of(value, expected.form):
+        if type(value) not in PLAIN or self._knows(value):
             return False
-        if is_given and ((is_autograd_view(value) and id(root_of(value)) in self._ids) or self._is_own(value)):
+        if (form_of(value) if is_given else made_form_of(value)) != expected.form:
             return False
+        if is_given and ((is_autograd_view(value) and self._knows(root_of(value))) or self._is_own(value)):
+            return False
+        self._numbers[id(value)] = len(self._seen)
         self._seen.append(value)
-        self._ids.add(id(value))
         return True
 
     def _is_own(self, value: torch.Tensor) -> bool:
@@ -156,10 +181,16 @@ class Walk:
         if not len(self.calls) == self._end == len(route.steps) or len(outputs) != len(route.outputs):
             return False
         for number, output in zip(route.outputs, outputs, strict=True):
-            if (self._seen[number] is not output and not self._is(number, output)) or output.requires_grad:
+            if self._seen[number] is not output and not self._is(number, output):
                 return False
+        if [number for number, tensor in enumerate(self._seen) if _is_followed(tensor)] != route.followed:
+            return False
         self.values = self.known(len(route.graph.nodes))
         return True
+
+    def followed(self) -> Iterator[torch.Tensor]:
+        """Yield the tensors that autograd follows, but for those that the function captured."""
+        return (self._tensor(number) for number in self.route.followed if number not in self.route.given)
 
     def known(self, count: int) -> "Values":
         """Return the values of the first so many nodes, after the calls that were made."""
@@ -171,6 +202,19 @@ class Walk:
                         found[number] = self._tensor(span.tensor)
                         break
         return Values(self.route, found, count)
+
+    def with_histories(self) -> "Values":
+        """Return the values of all nodes with the histories that the graph says, see NOTE [routes and histories]."""
+        route, end, found = self.route, len(self.calls), {}
+        for node, spans in zip(route.graph.nodes, route.spans, strict=True):
+            number = node.number
+            if node.op is CONSTANT and number in self._saved:
+                found[number] = self._saved[number]
+            elif number not in route.hidden:
+                span = next((span for span in spans if span.is_value and span.first <= end <= span.last), None)
+                if span is not None:
+                    found[number] = self._tensor(span.tensor)
+        return Values(route, found, len(route.graph.nodes), keeps=False)
 
     def again(self) -> Iterator[Made]:
         """Yield all calls that were made, after bringing tensors back to the shapes that they had at first.
@@ -197,10 +241,11 @@ class Values(Sequence[torch.Tensor]):
         route: The route.
         held: Those that were kept.
         count: How many there are.
+        keeps: Whether those that are asked for are kept the next time, which have no history then.
     """
 
-    def __init__(self, route: Route, held: dict[int, torch.Tensor], count: int):
-        self._route, self._held, self._count = route, held, count
+    def __init__(self, route: Route, held: dict[int, torch.Tensor], count: int, *, keeps: bool = True):
+        self._route, self._held, self._count, self._keeps = route, held, count, keeps
 
     def __len__(self) -> int:
         return self._count
@@ -218,14 +263,20 @@ class Values(Sequence[torch.Tensor]):
                 raise IndexError(number)
             if number < 0:
                 return self[number + self._count]
-            self._route.keep(number)
+            if self._keeps:
+                self._route.keep(number)
             without_autocast(_compute, self._route.graph, number, self._held)
             value = self._held[number]
         return value
 
     def copy(self) -> "Values":
         """Return the same values, which are kept if these are given up."""
-        return Values(self._route, dict(self._held), self._count)
+        return Values(self._route, dict(self._held), self._count, keeps=self._keeps)
+
+    def detached(self) -> "Values":
+        """Return the same values without any history."""
+        held = {number: value.detach() if value.requires_grad else value for number, value in self._held.items()}
+        return Values(self._route, held, self._count, keeps=self._keeps)
 
     def extend(self, values: Sequence[torch.Tensor]) -> None:
         """Add values of nodes that come after all others."""
@@ -255,5 +306,7 @@ def _compute(graph: Graph, number: int, held: dict[int, torch.Tensor]) -> None:
         held[each] = out if node.output is None else out[node.output]
 
 
-def _is_of(tensor: torch.Tensor, form: Any) -> bool:
-    return form_of(tensor) == form
+def _is_followed(tensor: Any) -> bool:
+    """Tell whether autograd follows what was kept of a tensor; what is gone it does not."""
+    known = tensor.known() if type(tensor) is Unheld else tensor
+    return known is not None and known.requires_grad

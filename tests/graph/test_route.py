@@ -266,6 +266,173 @@ def test_where_it_is_followed_or_looked_at(device: torch.device) -> None:
     assert relative_error(hessian(x.float()).double(), expected) < 1e-5
 
 
+def slope(result: Tensor, captured: Tensor) -> Tensor:
+    (found,) = torch.autograd.grad(result.sin().sum(), captured, retain_graph=True)
+    return found
+
+
+Pair = tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]
+
+
+def filled(x: Tensor, w: Tensor) -> Tensor:
+    y = torch.zeros(2, 3, dtype=x.dtype, device=x.device)
+    y[0] = w.tanh()
+    y[1] = x.exp() * w
+    return (y.square().sum(0) * x).sin().sum()
+
+
+def overwritten(x: Tensor, w: Tensor) -> Tensor:
+    y = (x * w).add_(w.sin())
+    z = y * 2
+    y.mul_(z).mul_(w)
+    z.t_()
+    return (y * z * x).sum()
+
+
+def mixed(x: Tensor, w: Tensor) -> Tensor:
+    y = w.sin()  # a constant that is written over
+    y[1:] *= x[1:]
+    return ((w * x).sigmoid() * x).sum() + y.square().sum() * (x.exp() * y.detach()).sum()
+
+
+def mixed_without_writes(x: Tensor, w: Tensor) -> Tensor:
+    y = w.sin() * torch.cat([torch.ones_like(x[:1]), x[1:]])
+    return ((w * x).sigmoid() * x).sum() + y.square().sum() * (x.exp() * y.detach()).sum()
+
+
+FOLLOWED: dict[str, Pair] = {  # and the same without writes, some of which torch cannot differentiate
+    "filled": (filled, lambda x, w: ((w.tanh().square() + (x.exp() * w).square()) * x).sin().sum()),
+    "overwritten": (overwritten, lambda x, w: ((x * w + w.sin()).pow(3) * 4 * w * x).sum()),
+    "mixed": (mixed, mixed_without_writes),
+}
+
+
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_what_autograd_follows_goes_along(name: str, ways: Ways, device: torch.device) -> None:
+    """Results have their derivatives by what is captured, through what is written over and through what is not."""
+    weight, (f, g) = rand(device, 3, seed=9).requires_grad_(), FOLLOWED[name]
+    hessian = hofunc.hessian(lambda x: f(x, weight))
+
+    def expected(x: Tensor) -> Tensor:
+        return second(lambda x: g(x, weight), x)
+
+    for seed in range(MET + 3):
+        x = rand(device, 3, seed=seed)
+        assert relative_error(hessian(x), expected(x)) < 1e-12
+        assert relative_error(slope(hessian(x), weight), slope(expected(x), weight)) < 1e-11
+    with torch.no_grad():
+        assert not hessian(x).requires_grad
+    followed = x.clone().requires_grad_()
+    for _ in range(MET):
+        assert relative_error(slope(hessian(followed), weight), slope(expected(x), weight)) < 1e-11
+        assert relative_error(slope(hessian(followed), followed), slope(expected(followed), followed)) < 1e-11
+    assert ways.count("along") > MET
+    assert ways.count("left") <= 2  # what was left by another function of the same code, for inputs of either kind
+
+
+def test_a_branch_after_writes_that_autograd_follows(ways: Ways, device: torch.device) -> None:
+    weight, limit = rand(device, 3, seed=9).requires_grad_(), -10.0
+
+    def f(x: Tensor) -> Tensor:
+        y = weight.sin()
+        z = x.exp() * weight
+        y.mul_(z)
+        z.mul_(y).add_(y)
+        y[:2] *= x[1:]
+        return (z.tanh() if z.detach()[0] > limit else z.cos().mul_(y)).sum() + (y * z).sum()
+
+    def without_writes(x: Tensor) -> Tensor:
+        first = weight.sin() * x.exp() * weight
+        z = x.exp() * weight * first + first
+        y = first * torch.cat([x[1:], torch.ones_like(x[:1])])
+        return (z.tanh() if limit < 0 else z.cos() * y).sum() + (y * z).sum()
+
+    hessian = hofunc.hessian(f)
+    for limit in (-10.0, 1e6):  # noqa: B007 - f takes it
+        for seed in range(MET + 2):
+            x = rand(device, 3, seed=seed)
+            got, expected = hessian(x), second(without_writes, x)
+            assert relative_error(got, expected) < 1e-12
+            assert relative_error(slope(got, weight), slope(expected, weight)) < 1e-11
+    assert "left" in ways
+    assert ways[0] == ways[-1] == "along"
+
+
+def test_another_tensor_is_followed(ways: Ways, device: torch.device) -> None:
+    first, other = rand(device, 3, seed=8).requires_grad_(), rand(device, 3, seed=9)
+
+    def f(x: Tensor) -> Tensor:
+        y = x * first
+        y.mul_(other)
+        return (y.sin() * y).sum()
+
+    hessian, x = hofunc.hessian(f), rand(device, 3)
+    for _ in range(MET + 1):
+        hessian(x)
+    assert {*ways} == {"along"}
+    for followed in (other, first):
+        first.requires_grad_(followed is first)
+        other.requires_grad_(followed is other)
+        for _ in range(MET + 1):
+            got = hessian(x)
+            assert relative_error(slope(got, followed), slope(second(f, x), followed)) < 1e-11
+
+
+def test_an_intermediate_is_followed_from_now_on(device: torch.device) -> None:
+    """It is a leaf of the function's own, which shows in no op."""
+    weight, is_leaf = rand(device, 3, seed=8).requires_grad_(), False
+
+    def f(x: Tensor) -> Tensor:
+        y = (x * 2).detach()
+        y.requires_grad_(is_leaf)
+        z = x * y
+        z.mul_(x)
+        return (z * weight.exp()).sum()
+
+    hessian, x = hofunc.hessian(f), rand(device, 3)
+    for is_leaf in (False, True, False):  # noqa: B007 - f takes it
+        for _ in range(MET + 2):
+            got, expected = hessian(x), (4 * x * weight.exp()).diag()
+            assert relative_error(got, expected) < 1e-12
+            assert relative_error(slope(got, weight), slope(expected, weight)) < 1e-11
+
+
+def test_what_is_gone_is_not_taken_for_what_comes(ways: Ways, device: torch.device) -> None:
+    """Python gives the id of a tensor that nobody holds to the next."""
+
+    def f(x: Tensor) -> Tensor:
+        y = x * 2
+        for _ in range(8):
+            torch.zeros(3, dtype=x.dtype, device=device)
+            y = y.sin()
+            y.mul_(x)
+        return y.sum()
+
+    hessian, x = hofunc.hessian(f), rand(device, 3)
+    for _ in range(MET + 2):
+        assert relative_error(hessian(x), second(f, x)) < 1e-12
+    assert {*ways} == {"along"}
+
+
+def test_hooks_are_refused_along_a_route_too(device: torch.device) -> None:
+    weight, is_hooked = rand(device, 3, seed=8).requires_grad_(), False
+
+    def f(x: Tensor) -> Tensor:
+        y = x * weight
+        if is_hooked:
+            y.register_hook(lambda slope: slope * 2)
+        z = y.sin()
+        z.mul_(x)
+        return z.sum()
+
+    hessian, x = hofunc.hessian(f), rand(device, 3)
+    for _ in range(MET + 1):
+        hessian(x)
+    is_hooked = True
+    with pytest.raises(hofunc.UntracedError, match="register_hook"):
+        hessian(x)
+
+
 def test_orders_and_plans_take_turns(ways: Ways, device: torch.device) -> None:
     """A plan may need values that another one did not."""
     x = rand(device, 3)
@@ -302,6 +469,16 @@ def test_another_thread_leaves_meanwhile(monkeypatch: pytest.MonkeyPatch, ways: 
     monkeypatch.setattr(Route, "starts_from", meanwhile)
     assert torch.equal(hessian(x), expected)
     assert ways == ["left", "along"]
+
+
+def test_shapes_take_turns(ways: Ways, device: torch.device) -> None:
+    """A call goes along the one before of the same shape, as training and validation take turns."""
+    hessian = hofunc.hessian(rows_of)
+    for turn in range(2 * MET + 4):
+        x = rand(device, 3 + turn % 2, seed=turn)
+        assert relative_error(hessian(x), second(rows_of, x)) < 1e-12
+    assert {*ways} == {"along"}
+    assert len(ways) >= 4
 
 
 def test_a_mode_of_the_caller_sees_all_ops(ways: Ways, device: torch.device) -> None:
