@@ -18,12 +18,12 @@ import torch
 from torch.compiler import is_dynamo_compiling
 
 from hofunc.callable_plan import PLACE, Plan, in_graph
-from hofunc.errors import UntracedError
+from hofunc.errors import HofuncError, UntracedError
 from hofunc.graph.draws import is_random
 from hofunc.graph.identity import check_elements, is_fake, tensors_in
 from hofunc.graph.lines import is_detecting
 from hofunc.graph.node import Graph
-from hofunc.graph.standin import is_wrapper
+from hofunc.graph.standin import in_transform, is_wrapper
 from hofunc.graph.uncompiled import opaque, uncompiled
 from hofunc.internals import (
     FakeTensorMode,
@@ -102,6 +102,40 @@ def derived(make: Function, options: tuple[tuple, dict], f: Function, args: tupl
         return tree_flatten(f(*args, **{name: each for name, each in kwargs.items() if name not in keywords}))
 
     return tree_unflatten(*_DERIVED(tree_flatten((make, options)), function, leaves, spec))
+
+
+@uncompiled
+def exported(transform: Function, args: tuple, kwargs: dict) -> Any:
+    """Return a derivative where torch notes the ops that it comes by, to export them, without compiling functions.
+
+    It would note those of the planner, on tensors without elements. So this call is compiled, and its steps are noted.
+
+    Raises:
+        UntracedError: It is no graph.
+        HofuncError: As the transform raises it.
+    """
+    if in_transform():
+        _refuse_export("a call under torch.func", "one with plain tensors", "Pass strict=True to torch.export.export.")
+    if not _prepare():
+        _refuse_export(
+            "a release of torch that is not known", "one that hofunc is tested with", "Install one of these."
+        )
+    from hofunc.internals_compiler import NoGraph, called_compiled  # noqa: PLC0415 - imports the compiler
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return transform(*args, **kwargs)
+
+    try:
+        return called_compiled(called, args, kwargs)
+    except NoGraph as error:
+        if isinstance(error.__cause__, HofuncError):
+            raise error.__cause__ from None
+        _refuse_export(str(error), "what torch.compile makes one graph of", "Call it outside of the module.")
+
+
+def _refuse_export(got: str, expected: str, remedy: str) -> NoReturn:
+    what = "hofunc: a transform in a module that torch.export runs with strict=False"
+    raise UntracedError(what, got=got, expected=expected, remedy=remedy)
 
 
 def compilable(make: _F) -> _F:
