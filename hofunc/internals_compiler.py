@@ -272,10 +272,10 @@ class _Call:
         """Return what stands for a tensor that the graph is to hold.
 
         The compiler would guard the value of one without axes, and sizes where these are symbols, though it has no
-        name in the caller's code.
+        name in the caller's code. They are symbols to it where a tensor of that name had others before.
         """
         output = self._tx.output
-        name = f"hofunc_tensor_{len(output.nn_modules)}"
+        name = "_".join(map(str, ("hofunc_tensor", len(output.nn_modules), *tensor.shape)))
         kept = tensor.reshape(tensor.shape or 1).clone()  # not a view, of which the compiler would take the base
         mark_static(kept)
         held = output.register_attr_or_module(kept, name, source=ConstantSource(name)).as_proxy()

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch._dynamo.exc import Unsupported
 from torch._dynamo.testing import CompileCounter
+from torch.nn.functional import interpolate
 from torch.utils._pytree import tree_leaves
 
 import hofunc
@@ -195,6 +196,14 @@ def test_what_is_for_one_size(call: Callable[..., Any]) -> None:
     compiled = torch.compile(call, backend="eager", fullgraph=True, dynamic=True)
     for count in (6, 4, 3, 7):
         same(compiled(rows(count)), call(rows(count)))
+
+
+def test_tensors_of_other_shapes_in_every_graph() -> None:
+    """Their sizes were symbols in the third graph, and guarded, which ended in an error of the compiler."""
+    call = hofunc.hessian(lambda x: (interpolate(x.T[None], 10, mode="linear") ** 3).sum())
+    compiled = torch.compile(call, backend="eager", fullgraph=True, dynamic=True)
+    for count in (6, 12, 3):
+        assert_equal(compiled(rows(count)), call(rows(count)))
 
 
 @pytest.mark.parametrize(
