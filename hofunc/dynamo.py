@@ -236,7 +236,7 @@ def _choices(hints: Sequence[int]) -> Iterator[Sequence[Sequence[int]]]:
     """Yield which of some sizes may be others, in groups of those that are one: all, if they are few, or one alone."""
     alone = [[number] for number in range(len(hints))]
     equal = [[number for number, hint in enumerate(hints) if hint == each] for each in dict.fromkeys(hints)]
-    for groups in (alone, equal):
+    for groups in (alone, equal) if len(equal) < len(alone) else (alone,):
         if 1 < len(groups) <= MOST_SIZES:
             yield groups
     yield from ([group] for group in equal)

@@ -164,40 +164,42 @@ class Subject(NamedTuple):
 def made_for_all(subject: Subject) -> Made | None:
     """Return what is made of a subject, whose graph takes the sizes after its other inputs; None if there is none.
 
-    Recordings take little time, and plans much: so all that recordings tell comes first.
+    What takes least time comes first, as most of what is not for all sizes is told from that.
     """
-    count = len(subject.hints)
-    most = count + 1 + SPARE
-    near = [*islice(_near(subject), most + _TRIES)]
     far = [each for each in (_least(subject), _large(subject)) if each is not None]
     try:
-        alike = _alike(subject, near, most) if len(near) >= most and _is_one(subject, [*near, *far]) else []
+        alike = _alike(subject, far, len(subject.hints) + 1 + SPARE)
         if not alike:
             return None
         sizes, (made, *_), graphs = zip(*alike, strict=True)
         found = _forms(graphs, sizes)
         if found is None:
             return None
-        _generalized(made.graph, found, count)
+        _generalized(made.graph, found, len(subject.hints))
         return made if all(subject.agrees(made, each) for each in far) else None
     except REFUSALS:
         return None
 
 
-def _is_one(subject: Subject, every: Sequence[Sizes]) -> bool:
-    """Tell whether the recordings for some sizes are alike, and numbers in them are forms in sizes."""
-    first, *others = (_described_recording(subject.record(each)) for each in every)
-    return all(map(first.is_like, others)) and _forms([first, *others], every) is not None
-
-
-def _alike(subject: Subject, near: Sequence[Sizes], most: int) -> list[tuple[Sizes, Made, _Described]]:
+def _alike(subject: Subject, far: Sequence[Sizes], most: int) -> list[tuple[Sizes, Made, _Described]]:
     """Return so many graphs that are alike, for sizes near each other, with these and what they are of; or none.
 
-    Those that are not alike may be for other orders of the same steps. Those that tensors alone tell from each other
-    are not: they hold some that depend on sizes.
+    Those that are not alike may be for other orders of the same steps, but recordings have to be alike for all sizes,
+    far ones too, and numbers in them forms in sizes. Nor may graphs hold other tensors, which would depend on sizes.
     """
+    near = [*islice(_near(subject), most + _TRIES)]
+    recorded: list[_Described] = []
     groups: list[list[tuple[Sizes, Made, _Described]]] = []
+
+    def is_one(sizes: Sizes) -> bool:
+        recorded.append(_described_recording(subject.record(sizes)))
+        return recorded[0].is_like(recorded[-1])
+
+    if len(near) < most or not all(map(is_one, [near[0], *far])):
+        return []
     for place, sizes in enumerate(near):
+        if place and not is_one(sizes):
+            return []
         made = subject.make(sizes)
         graph = _described(made.graph)
         group = next((each for each in groups if each[0][2].form == graph.form), None)
@@ -207,7 +209,7 @@ def _alike(subject: Subject, near: Sequence[Sizes], most: int) -> list[tuple[Siz
             return []
         group.append((sizes, made, graph))
         if len(group) == most:
-            return group
+            return group if _forms(recorded, [near[0], *far, *near[1 : place + 1]]) is not None else []
         if max(map(len, groups)) + len(near) - place - 1 < most:
             return []
     return []
