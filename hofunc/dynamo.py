@@ -18,12 +18,12 @@ import torch
 from torch.compiler import is_dynamo_compiling
 
 from hofunc.callable_plan import PLACE, Plan, in_graph
-from hofunc.errors import UntracedError
+from hofunc.errors import HofuncError, UntracedError
 from hofunc.graph.draws import is_random
 from hofunc.graph.identity import check_elements, is_fake, tensors_in
 from hofunc.graph.lines import is_detecting
 from hofunc.graph.node import Graph
-from hofunc.graph.standin import is_wrapper
+from hofunc.graph.standin import in_transform, is_wrapper
 from hofunc.graph.uncompiled import opaque, uncompiled
 from hofunc.internals import (
     FakeTensorMode,
@@ -102,6 +102,40 @@ def derived(make: Function, options: tuple[tuple, dict], f: Function, args: tupl
         return tree_flatten(f(*args, **{name: each for name, each in kwargs.items() if name not in keywords}))
 
     return tree_unflatten(*_DERIVED(tree_flatten((make, options)), function, leaves, spec))
+
+
+@uncompiled
+def exported(transform: Function, args: tuple, kwargs: dict) -> Any:
+    """Return a derivative where torch notes the ops that it comes by, to export them, without compiling functions.
+
+    It would note those of the planner, on tensors without elements. So this call is compiled, and its steps are noted.
+
+    Raises:
+        UntracedError: It is no graph.
+        HofuncError: As the transform raises it.
+    """
+    if in_transform():
+        _refuse_export("a call under torch.func", "one with plain tensors", "Pass strict=True to torch.export.export.")
+    if not _prepare():
+        _refuse_export(
+            "a release of torch that is not known", "one that hofunc is tested with", "Install one of these."
+        )
+    from hofunc.internals_compiler import NoGraph, called_compiled  # noqa: PLC0415 - imports the compiler
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return transform(*args, **kwargs)
+
+    try:
+        return called_compiled(called, args, kwargs)
+    except NoGraph as error:
+        if isinstance(error.__cause__, HofuncError):
+            raise error.__cause__ from None
+        _refuse_export(str(error), "what torch.compile makes one graph of", "Call it outside of the module.")
+
+
+def _refuse_export(got: str, expected: str, remedy: str) -> NoReturn:
+    what = "hofunc: a transform in a module that torch.export runs with strict=False"
+    raise UntracedError(what, got=got, expected=expected, remedy=remedy)
 
 
 def compilable(make: _F) -> _F:
@@ -202,7 +236,7 @@ def _choices(hints: Sequence[int]) -> Iterator[Sequence[Sequence[int]]]:
     """Yield which of some sizes may be others, in groups of those that are one: all, if they are few, or one alone."""
     alone = [[number] for number in range(len(hints))]
     equal = [[number for number, hint in enumerate(hints) if hint == each] for each in dict.fromkeys(hints)]
-    for groups in (alone, equal):
+    for groups in (alone, equal) if len(equal) < len(alone) else (alone,):
         if 1 < len(groups) <= MOST_SIZES:
             yield groups
     yield from ([group] for group in equal)
@@ -235,7 +269,7 @@ class _Derivative:
             lambda sizes: self._symbols.allow(self._all(sizes)),
             self.at,
             self._graph,
-            self._check,
+            self._agrees,
         )
 
     def at(self, sizes: Sequence[int]) -> Made:
@@ -268,23 +302,20 @@ class _Derivative:
             graph: Graph = self._transform(captured).graph(*self._arguments(given))
         return graph
 
-    def _check(self, made: Made, sizes: Sequence[int]) -> None:
-        """Run what was made for all sizes on numbers of some sizes, and compare it with their own plan.
+    def _agrees(self, made: Made, sizes: Sequence[int]) -> bool:
+        """Run what was made for all sizes on numbers of some sizes, and tell whether it returns what their plan does.
 
         Where that takes much memory it is run on tensors without elements.
         """
         plan, captured = self._plan(sizes)
         if plan.peak_bytes > MOST_BYTES:
             self._run(made, sizes)
-            return
+            return True
         own, numbers = self._steps(plan, captured), torch.Generator().manual_seed(0)
         with temporarily_clear_interpreter_stack(), disable_current_modes(), torch.no_grad():
             taken = [_filled(each, numbers) if isinstance(each, torch.Tensor) else each for each in self._taken(sizes)]
             expected, got = _called(own, taken), _called(made, taken, *sizes)
-        for one, other in zip(got, expected, strict=True):
-            scale = other.abs().nan_to_num(posinf=0).max().item() if other.numel() else 0.0
-            eps = torch.finfo(other.dtype).eps ** 0.75 if other.is_floating_point() or other.is_complex() else 0.0
-            torch.testing.assert_close(one, other, rtol=eps, atol=eps * scale, equal_nan=True)
+        return all(map(_are_near, got, expected))
 
     def _run(self, made: Made, sizes: Sequence[int]) -> None:
         """Run what was made for all sizes on tensors without elements of some sizes."""
@@ -346,6 +377,16 @@ class _Derivative:
 def _called(made: Made, taken: Sequence[Any], *sizes: int) -> Any:
     """Return what was made of what is taken, and of sizes if it is for all."""
     return made.graph(*[taken[each] if isinstance(each, int) else each for each in made.inputs], *sizes)
+
+
+def _are_near(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Tell whether tensors are equal but for rounding."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    if not other.numel() or not (other.is_floating_point() or other.is_complex()):
+        return torch.equal(one, other)
+    eps, scale = torch.finfo(other.dtype).eps ** 0.75, other.abs().nan_to_num(posinf=0).max().item()
+    return torch.allclose(one, other, rtol=eps, atol=eps * scale, equal_nan=True)
 
 
 def _filled(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch._dynamo import config, mark_static
-from torch._dynamo.exc import ObservedException, TorchRuntimeError, unimplemented
+from torch._dynamo.exc import ObservedException, TorchDynamoException, TorchRuntimeError, unimplemented
 from torch._dynamo.graph_break_hints import SUPPORTABLE
 from torch._dynamo.guards import GuardBuilder, install_guard
 from torch._dynamo.source import ConstantSource
@@ -31,6 +31,7 @@ from hofunc.internals import (
     TreeSpec,
     autocast_devices,
     get_inplace_requires_grad_allowed,
+    operator_utils,
     set_inplace_requires_grad_allowed,
     tree_leaves,
 )
@@ -41,6 +42,9 @@ _RESOLVED = {
     torch.Tensor.is_conj: torch.ops.aten.resolve_conj.default,
     torch.Tensor.is_neg: torch.ops.aten.resolve_neg.default,
 }
+
+
+_REASON = "Explanation:"  # of what ends a graph
 
 
 class Place(NamedTuple):
@@ -268,10 +272,10 @@ class _Call:
         """Return what stands for a tensor that the graph is to hold.
 
         The compiler would guard the value of one without axes, and sizes where these are symbols, though it has no
-        name in the caller's code.
+        name in the caller's code. They are symbols to it where a tensor of that name had others before.
         """
         output = self._tx.output
-        name = f"hofunc_tensor_{len(output.nn_modules)}"
+        name = "_".join(map(str, ("hofunc_tensor", len(output.nn_modules), *tensor.shape)))
         kept = tensor.reshape(tensor.shape or 1).clone()  # not a view, of which the compiler would take the base
         mark_static(kept)
         held = output.register_attr_or_module(kept, name, source=ConstantSource(name)).as_proxy()
@@ -306,6 +310,25 @@ def _end_graph(error: Exception) -> NoReturn:
         hints=[*SUPPORTABLE],
         from_exc=error,
     )
+
+
+class NoGraph(Exception):  # noqa: N818 - what becomes of it is an error
+    """A call is no graph, for a reason that it tells; what was raised in it, if that is it, is its cause."""
+
+
+def called_compiled(function: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+    """Call a function through torch.compile where ops are noted to be exported, so that those of its graph are.
+
+    Raises:
+        NoGraph: It is none.
+    """
+    try:
+        return operator_utils._hop_compile_and_call(function, args, kwargs)
+    except TorchDynamoException as error:
+        reason = getattr(error, "msg", None) or str(error)
+        told = [line.split(":", 1)[1].strip() for line in reason.splitlines() if line.lstrip().startswith(_REASON)]
+        kind = type(error.__cause__ or error).__name__
+        raise NoGraph(f"{kind}: {(told or reason.splitlines() or [''])[0]}") from error.__cause__
 
 
 def _constant(variable: Any) -> Any:

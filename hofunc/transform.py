@@ -8,7 +8,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 import torch
-from torch.compiler import is_dynamo_compiling
+from torch.compiler import is_dynamo_compiling, is_exporting
 
 from hofunc.arguments import (
     Arguments,
@@ -26,7 +26,7 @@ from hofunc.blockwise import with_names
 from hofunc.callable_plan import Plan
 from hofunc.chosen import Choice
 from hofunc.complex_tensors import Blocks, is_complex, taken_apart
-from hofunc.dynamo import derived
+from hofunc.dynamo import derived, exported
 from hofunc.freeze import Request, check_values, freeze, graph_of
 from hofunc.graph.asking import recorded, source_of
 from hofunc.graph.draws import drawn_again
@@ -94,6 +94,8 @@ class Transform:
         """Record f at the arguments and return its derivatives; for errors see `hod`."""
         if is_dynamo_compiling():
             return derived(_of, ((self,), {}), self._f, args, kwargs)
+        if is_exporting():
+            return exported(self, args, kwargs)
         return self._call(args, kwargs)
 
     @uncollected

@@ -5,6 +5,7 @@ More of these, and code by inductor, are in verification/test_compiled.py.
 
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch._dynamo.exc import Unsupported
 from torch._dynamo.testing import CompileCounter
+from torch.nn.functional import interpolate
+from torch.utils._pytree import tree_leaves
 
 import hofunc
 from tests.checks import assert_equal
@@ -195,6 +198,14 @@ def test_what_is_for_one_size(call: Callable[..., Any]) -> None:
         same(compiled(rows(count)), call(rows(count)))
 
 
+def test_tensors_of_other_shapes_in_every_graph() -> None:
+    """Their sizes were symbols in the third graph, and guarded, which ended in an error of the compiler."""
+    call = hofunc.hessian(lambda x: (interpolate(x.T[None], 10, mode="linear") ** 3).sum())
+    compiled = torch.compile(call, backend="eager", fullgraph=True, dynamic=True)
+    for count in (6, 12, 3):
+        assert_equal(compiled(rows(count)), call(rows(count)))
+
+
 @pytest.mark.parametrize(
     "f",
     [
@@ -270,9 +281,10 @@ class Physics(nn.Module):
         return self.net(x)[:, 0] + self.laplacian(x) * hofunc.laplacian(lambda x: self.net(x)[:, 0])(x)
 
 
-def test_a_module_is_exported() -> None:
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_module_is_exported(strict: bool) -> None:
     module = Physics()
-    exported = torch.export.export(module, (X,), strict=True)
+    exported = torch.export.export(module, (X,), strict=strict)
     assert {*exported.state_dict} == {*module.state_dict()}
     again: Any = exported.module()
     assert_equal(again(X.cos()), module(X.cos()))
@@ -281,11 +293,52 @@ def test_a_module_is_exported() -> None:
         assert_equal(one, other)
 
 
-def test_a_module_is_exported_for_all_sizes() -> None:
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_module_is_exported_for_all_sizes(strict: bool) -> None:
     module = Physics()
-    exported: Any = torch.export.export(module, (X,), dynamic_shapes=({0: torch.export.Dim("rows")},), strict=True)
+    dims = ({0: torch.export.Dim("rows")},)
+    exported: Any = torch.export.export(module, (X,), dynamic_shapes=dims, strict=strict)
     for count in (2, 3, 4, 50):
         assert_equal(exported.module()(rows(count)), module(rows(count)))
+
+
+class Calls(nn.Module):
+    """A module that calls a function."""
+
+    def __init__(self, function: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: Any) -> Any:
+        """Call it."""
+        return self.function(*args)
+
+
+@pytest.mark.parametrize("name", ["made inside", "of grad", "pytrees", "derivatives"])
+def test_what_is_exported_without_strict(name: str) -> None:
+    call, args, kwargs = CASES[name]
+    module = Calls(partial(call, **kwargs))
+    exported: Any = torch.export.export(module, args, strict=False).module()
+    for one, other in zip(tree_leaves(exported(*args)), tree_leaves(module(*args)), strict=True):
+        assert_equal(one, other.detach())  # a parameter that is not the module's is a constant
+
+
+@pytest.mark.filterwarnings("ignore::hofunc.FallbackWarning")
+@pytest.mark.parametrize(
+    ("function", "error", "message"),
+    [
+        (torch.vmap(hofunc.hessian(torch.prod)), hofunc.UntracedError, "strict=False.*under torch.func.*strict=True"),
+        (hofunc.hessian(lambda x: x.sum() * x[0, 0].item()), hofunc.UntracedError, "strict=False.*outside"),
+        (hofunc.hessian(f, layout="compact"), hofunc.ArgumentError, "compact.*outside"),
+        (hofunc.hessian(f, argnums=3), hofunc.ArgumentError, "argnums: got 3"),
+    ],
+    ids=["vmap", "item", "compact", "argnums"],
+)
+def test_what_is_not_exported_without_strict(
+    function: Callable[[Tensor], Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        torch.export.export(Calls(function), (X,), strict=False)
 
 
 def test_a_compiler_that_is_not_known_ends_its_graph(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,6 +348,8 @@ def test_a_compiler_that_is_not_known_ends_its_graph(monkeypatch: pytest.MonkeyP
     with pytest.raises(Unsupported):
         torch.compile(laplacian, backend="eager", fullgraph=True)(x)
     assert torch.equal(torch.compile(laplacian, backend="eager")(x), laplacian(x))
+    with pytest.raises(hofunc.UntracedError, match="release of torch"):
+        torch.export.export(Calls(laplacian), (x,), strict=False)
     compiled = torch.compile(lambda x: hofunc.hessian(lambda x: (x**3).sum())(x + 1) * 2, backend="eager")
     assert torch.equal(compiled(x), 2 * torch.diag(6 * (x + 1)))
 

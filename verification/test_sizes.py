@@ -18,7 +18,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.nn.functional import adaptive_avg_pool1d, avg_pool1d, conv1d, interpolate, pad
+from torch.fft import fft
+from torch.nn.functional import (
+    adaptive_avg_pool1d,
+    avg_pool1d,
+    conv1d,
+    interpolate,
+    pad,
+    scaled_dot_product_attention,
+)
 
 import hofunc
 from verification.profiles import PROFILE
@@ -55,6 +63,16 @@ STEPS: dict[str, Callable[[Tensor], Tensor]] = {
     "branch": lambda x: x.exp() * 0.1 if len(x) > 4 else x.sin(),
     "flat": lambda x: x + x.reshape(-1)[2:].square().mean(),
     "repeated": lambda x: x * x.repeat(2, 1).view(2, len(x), 3).sum(0),
+    "rolled far": lambda x: x * x.roll(50, 0),
+    "spectrum": lambda x: x * fft(x, dim=0).real.square().mean(0),
+    "of eight": lambda x: x + fft(x, n=8, dim=0)[1].abs().square(),
+    "far below": lambda x: (x @ x.T).tril(-4) @ x * 0.1,
+    "wide": lambda x: x + torch.cat([x] * 8, 1).diagonal().square().sum().sin(),
+    "few degrees": lambda x: x * x.var(0, correction=1.5).sqrt(),
+    "attended": lambda x: scaled_dot_product_attention(x, x, x),
+    "written": lambda x: torch.cat([x[:1] * 2, x[1:]]).index_fill(0, torch.tensor([0]), 0.5),
+    "sampled": lambda x: x + interpolate(x.T[None], scale_factor=2, mode="linear")[0].mean(1),
+    "least": lambda x: x * min(len(x), 7),
     "outer": lambda x: torch.einsum("ai,bi,bj->aj", x, x.sin(), x) / len(x) ** 2,
 }
 TRANSFORMS: dict[str, Callable[[Callable[[Tensor], Tensor]], Callable[..., Any]]] = {

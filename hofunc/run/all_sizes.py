@@ -8,6 +8,7 @@ size and for a large one. Whatever is not so, or holds tensors that depend on si
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from itertools import islice
 from operator import add, mul, truediv
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from torch.fx import Graph as FxGraph
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
+from hofunc.errors import HofuncError
 from hofunc.graph.node import Graph, Ref
 from hofunc.internals import tree_flatten, tree_unflatten
 from hofunc.run.sizes import SPARE, Form, Sizes, form_of
@@ -23,6 +25,7 @@ from hofunc.run.sizes import SPARE, Form, Sizes, form_of
 LEAST = 2  # axes of size one are nobody's
 _TRIES = 5  # how many graphs may be made in vain, as they are not like others
 _PRIME, _ROOTS = 31, (3, 11, 12)  # of which powers are in no order, and no two alike in a row of thirty
+REFUSALS = (HofuncError, RuntimeError, ValueError, IndexError, ArithmeticError)  # of sizes that do not fit a function
 _SMALL = 5  # what is below is like other numbers: of axes, or of derivatives
 
 
@@ -146,7 +149,7 @@ class Subject(NamedTuple):
         allow: Tells whether some sizes may occur.
         make: Makes it for some sizes.
         record: Returns the graph that it is planned from, for some sizes.
-        check: Compares what was made for all sizes with what is made for some; raises an error if they differ.
+        agrees: Tells whether what was made for all sizes returns for some what is made for these.
     """
 
     hints: Sizes
@@ -155,53 +158,61 @@ class Subject(NamedTuple):
     allow: Callable[[Sizes], bool]
     make: Callable[[Sizes], Made]
     record: Callable[[Sizes], Graph]
-    check: Callable[[Made, Sizes], None]
+    agrees: Callable[[Made, Sizes], bool]
 
 
 def made_for_all(subject: Subject) -> Made | None:
-    """Return what is made of a subject, whose graph takes the sizes after its other inputs; None if there is none."""
-    try:
-        return _made_for_all(subject)
-    except Exception:
-        return None
+    """Return what is made of a subject, whose graph takes the sizes after its other inputs; None if there is none.
 
-
-def _made_for_all(subject: Subject) -> Made | None:
-    count = len(subject.hints)
-    tried, alike = _alike(subject, count + 1 + SPARE)
-    if not alike:
-        return None
-    sizes, (made, *_), graphs = zip(*alike, strict=True)
-    found = _forms(graphs, sizes)
-    far = [each for each in (_least(subject), _large(subject)) if each is not None]
-    every = [*sizes, *(each for each in tried if each not in sizes), *far]
-    recorded = [_described_recording(subject.record(each)) for each in every]
-    if found is None or not all(map(recorded[0].is_like, recorded)) or _forms(recorded, every) is None:
-        return None
-    _generalized(made.graph, found, count)
-    for each in far:
-        subject.check(made, each)
-    return made
-
-
-def _alike(subject: Subject, most: int) -> tuple[list[Sizes], list[tuple[Sizes, Made, _Described]]]:
-    """Return the sizes that were tried, near each other, and so many graphs that are alike, with their sizes, or none.
-
-    Those that are not alike may be for other orders of the same steps, but their recordings have to be alike.
+    What takes least time comes first, as most of what is not for all sizes is told from that.
     """
+    far = [each for each in (_least(subject), _large(subject)) if each is not None]
+    try:
+        alike = _alike(subject, far, len(subject.hints) + 1 + SPARE)
+        if not alike:
+            return None
+        sizes, (made, *_), graphs = zip(*alike, strict=True)
+        found = _forms(graphs, sizes)
+        if found is None:
+            return None
+        _generalized(made.graph, found, len(subject.hints))
+        return made if all(subject.agrees(made, each) for each in far) else None
+    except REFUSALS:
+        return None
+
+
+def _alike(subject: Subject, far: Sequence[Sizes], most: int) -> list[tuple[Sizes, Made, _Described]]:
+    """Return so many graphs that are alike, for sizes near each other, with these and what they are of; or none.
+
+    Those that are not alike may be for other orders of the same steps, but recordings have to be alike for all sizes,
+    far ones too, and numbers in them forms in sizes. Nor may graphs hold other tensors, which would depend on sizes.
+    """
+    near = [*islice(_near(subject), most + _TRIES)]
+    recorded: list[_Described] = []
     groups: list[list[tuple[Sizes, Made, _Described]]] = []
-    tried: list[Sizes] = []
-    for _, sizes in zip(range(most + _TRIES), _near(subject), strict=False):
-        tried.append(sizes)
+
+    def is_one(sizes: Sizes) -> bool:
+        recorded.append(_described_recording(subject.record(sizes)))
+        return recorded[0].is_like(recorded[-1])
+
+    if len(near) < most or not all(map(is_one, [near[0], *far])):
+        return []
+    for place, sizes in enumerate(near):
+        if place and not is_one(sizes):
+            return []
         made = subject.make(sizes)
         graph = _described(made.graph)
-        group = next((each for each in groups if each[0][2].is_like(graph) and each[0][1].is_like(made)), None)
+        group = next((each for each in groups if each[0][2].form == graph.form), None)
         if group is None:
             groups.append(group := [])
+        elif not (group[0][2].is_like(graph) and group[0][1].is_like(made)):
+            return []
         group.append((sizes, made, graph))
         if len(group) == most:
-            return tried, group
-    return tried, []
+            return group if _forms(recorded, [near[0], *far, *near[1 : place + 1]]) is not None else []
+        if max(map(len, groups)) + len(near) - place - 1 < most:
+            return []
+    return []
 
 
 def _near(subject: Subject) -> Iterator[Sizes]:

@@ -22,8 +22,8 @@ def subject(function: Callable[[Tensor], Tensor], **others: Any) -> Subject:
         return Made(make_fx(lambda x: (function(x),))(torch.rand(sizes[0], 3)), [0], "one")
 
     standard: dict[str, Any] = {"allow": lambda sizes: True, "make": make, "record": lambda sizes: NOTHING}
-    checked = {"check": lambda made, sizes: made.graph(torch.rand(sizes[0], 3), *sizes)}
-    return Subject((6,), [(2, None)], frozenset({3}), **{**standard, **checked, **others})
+    agreed = {"agrees": lambda made, sizes: len(made.graph(torch.rand(sizes[0], 3), *sizes)) == 1}
+    return Subject((6,), [(2, None)], frozenset({3}), **{**standard, **agreed, **others})
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,36 @@ def test_what_is_not_alike_far_off() -> None:
 
     assert made_for_all(subject(torch.sin, record=record)) is None
     assert made_for_all(subject(halves, record=lambda sizes: Graph((), (sizes[0] % 2,), ()))) is None
-    assert made_for_all(subject(torch.sin, check=refuse)) is None
+    assert made_for_all(subject(torch.sin, agrees=lambda made, sizes: False)) is None
+    assert made_for_all(subject(torch.sin, agrees=refuse)) is None
     assert made_for_all(subject(torch.sin, make=refuse)) is None
+
+
+def test_plans_are_not_made_in_vain() -> None:
+    """They take long: none where recordings are not alike, and few where they hold other tensors."""
+
+    def counted(function: Callable[[Tensor], Tensor], **others: Any) -> int:
+        made: list[Sizes] = []
+
+        def make(sizes: Sizes) -> Made:
+            made.append(sizes)
+            return subject(function).make(sizes)
+
+        assert made_for_all(subject(function, make=make, **others)) is None
+        return len(made)
+
+    assert counted(torch.sin, record=lambda sizes: Graph((), (sizes[0] % 2,), ())) == 0
+    assert counted(lambda x: x * torch.tensor([*range(len(x))])[:, None]) == 2
+    assert counted(lambda x: x * len(x) ** 0.5) == 5
+    assert counted(lambda x: torch.cat([x] * len(x))) < 8
+
+
+def test_what_is_no_refusal_is_raised() -> None:
+    def fail(*_: Any) -> Made:
+        raise AttributeError
+
+    with pytest.raises(AttributeError):
+        made_for_all(subject(torch.sin, make=fail))
 
 
 def test_sizes_that_may_not_occur_are_not_tried() -> None:
