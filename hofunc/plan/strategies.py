@@ -38,6 +38,7 @@ def propagated(
     *,
     keeps_indices: bool = False,
     keeps_blocks: bool = True,
+    settles: bool = True,
 ) -> tuple[Builder, Blocks]:
     """Return the blocks of a strategy and the builder that has their steps.
 
@@ -49,6 +50,7 @@ def propagated(
         most_steps: How many steps it may take.
         keeps_indices: Whether terms are to read through indices, however few, rather than to multiply by zeros.
         keeps_blocks: Whether the structure of blocks by each input matters beyond what they take to compute.
+        settles: Whether slopes behind what is constant are finite; else what is finite in the end is right.
 
     Raises:
         DirectionsError: It does not apply.
@@ -58,9 +60,11 @@ def propagated(
     builder = Builder(lowered, computing_dtype(lowered), most_steps, small)
     builder.rounds = are_finite(lowered.graph, lowered.rules)
     directional = is_directional(wanted, strategy)
+    if settles:
+        local = settled(builder, local, masks_come_last=not directional)
     local = {
         node: {key: [interned(builder, term) for term in terms] for key, terms in blocks.items()}
-        for node, blocks in settled(builder, local, masks_come_last=not directional).items()
+        for node, blocks in local.items()
     }
     if isinstance(wanted, Contractions):
         return builder, contraction.contracted(builder, local, wanted, strategy)
