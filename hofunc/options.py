@@ -1,6 +1,7 @@
 """Options: what hofunc does where a caller may want it otherwise."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from math import inf
 from types import TracebackType
@@ -36,6 +37,7 @@ class _Current:
     max_plan_seconds = inf
     cache_bytes = 256 << 20
     progress = False
+    beside: "type | None" = None  # the custom Function of which the forward is recorded beside its backward
 
 
 _NAMES = ("fallback", "functions", "planning", "max_plan_seconds", "cache_bytes", "progress")
@@ -49,7 +51,17 @@ def records_forward(function: type) -> bool:
 
 def is_known(function: type) -> bool:
     """Tell whether a custom autograd.Function is known to have a backward that is the derivative of its forward."""
-    return f"{function.__module__}.{function.__qualname__}" in KNOWN
+    return function is _Current.beside or f"{function.__module__}.{function.__qualname__}" in KNOWN
+
+
+@contextmanager
+def beside_backward(function: type) -> Iterator[None]:
+    """Have the forward of a custom autograd.Function recorded, of which the backward is used."""
+    before, _Current.beside = _Current.beside, function
+    try:
+        yield
+    finally:
+        _Current.beside = before
 
 
 def records_forwards() -> bool:
