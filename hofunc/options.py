@@ -107,7 +107,7 @@ class options:  # noqa: N801 - it is called as a function is, as torch.set_grad_
             `FallbackWarning` once for each op, which is the default; ``"error"``, an `UnsupportedOpError`; ``"quiet"``,
             nothing. Plans that are made already, by ``.plan``, stay as they are.
         functions: What is differentiated of a custom ``torch.autograd.Function`` that has no rule: ``"backward"``, the
-            default, its own backward, by nested torch.func or, without a ``setup_context``, by torch.autograd;
+            default, its own backward, by its ops, or by nested torch.func or torch.autograd;
             ``"forward"`` the ops of its forward, for those whose backward is the derivative of that, which is not
             checked, with a `FallbackWarning` once for each; or a collection of the classes of which the forward is to
             be taken.
