@@ -39,7 +39,7 @@ class Way(NamedTuple):
     """One of several ways to compute the same.
 
     Attributes:
-        run: What computes it; it empties what it is given.
+        run: What computes it; it may empty what it is given.
         takes: The numbers of the values that it reads.
     """
 
@@ -89,11 +89,11 @@ def of_plan(program: Program, chunks: Chunks | None, quick: Program | None) -> R
     opened, own = _opened(program)
     if any(type(tensor) not in PLAIN for tensor in own.values()):
         return compiled(program)
-    way = Way(compiled(opened, takes_over=True), _taken(opened))
+    way = Way(compiled(opened), _taken(opened))
     if quick is None:
         return as_asked(way, None, program, own)
     opened, others = _opened(quick)
-    return as_asked(Way(compiled(opened, takes_over=True), _taken(opened)), lambda: way, program, own | others)
+    return as_asked(Way(compiled(opened), _taken(opened)), lambda: way, program, own | others)
 
 
 def _opened(program: Program) -> tuple[Program, dict[int, Tensor]]:

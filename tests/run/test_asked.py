@@ -157,3 +157,11 @@ def test_a_plan_with_two_ways_is_saved_with_both(passes: list[int], tmp_path: ob
     assert_equal(loaded(inner), plan(inner))
     assert_equal(loaded(outer), plan(outer))
     assert passes[0] == 4
+
+
+def test_a_plan_leaves_what_it_is_given_as_it_was(device: torch.device) -> None:
+    x = torch.rand(3, device=device)
+    for f in (lambda x: (x**3).sum(), singular):
+        plan, given = hofunc.hessian(f).plan(x), [x]
+        plan._run(given)
+        assert given == [x]
