@@ -27,9 +27,10 @@ from hofunc.plan.program import Program, device_of
 from hofunc.plan.wanted import highest, orders_of
 from hofunc.progress import Progress, display
 from hofunc.run.anomaly import first_kind, kind_of
+from hofunc.run.asked import of_plan
 from hofunc.run.compiler import through_compiler
 from hofunc.run.evaluate import refuse_where
-from hofunc.run.executor import compiled, in_chunks, interpreted
+from hofunc.run.executor import interpreted
 from hofunc.run.fx import graph_module, traced
 from hofunc.signature import Signature
 from hofunc.travel.document import DAMAGE, MissingError, read, written
@@ -75,6 +76,26 @@ class Origin(NamedTuple):
         bad = [place for place, number in enumerate(self.graph.outputs) if kind_of(values[number]) is not None]
         if bad or not is_fine:
             refuse_where(self.graph, values, order, self.lines, bad[0] if bad else None)
+
+
+class Steps(NamedTuple):
+    """What a plan runs.
+
+    Attributes:
+        program: The steps of the function and its derivatives.
+        chunks: They in chunks, if that is how they run.
+        quick: Those that run first, if what they return is right as long as it is finite.
+    """
+
+    program: Program
+    chunks: Chunks | None
+    quick: Program | None = None
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """All programs that it has."""
+        others = () if self.chunks is None else self.chunks.programs
+        return (self.program, *others, *(() if self.quick is None else (self.quick,)))
 
 
 class PLACE:
@@ -130,8 +151,7 @@ class Plan:
     is_compiled: bool
     _signature: Signature
     _facts: Facts
-    _program: Program
-    _chunks: Chunks | None
+    _steps: Steps
     _run: Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
     _result: Result | None
     _subject: Subject | Told
@@ -178,7 +198,7 @@ class Plan:
 
     def generators(self) -> tuple[torch.Generator, ...]:
         """Return the generators from which a call draws random numbers."""
-        calls = [step.function for step in self._program.steps if isinstance(step.function, Call)]
+        calls = [step.function for step in self._steps.program.steps if isinstance(step.function, Call)]
         return generators_of(calls, device_of(self._origin.graph))
 
     @property
@@ -251,7 +271,7 @@ class Plan:
             UnsupportedOpError: The function reads values of tensors, or these decide a shape.
         """
         self._check_whole("to_fx")
-        return graph_module(self._program, self._signature.facts, self._signature.names)
+        return graph_module(self._steps.program, self._signature.facts, self._signature.names)
 
     def compile(self, *, background: bool = False, progress: Progress | None = None, **options: Any) -> "Plan":
         """Return a plan that does the same through torch.compile.
@@ -279,7 +299,7 @@ class Plan:
         """
         self._check_whole("compile")
         shown = display(progress, f"{self.name}: plan.compile")
-        run = through_compiler(self._program, self._signature.facts, options, shown, background=background)
+        run = through_compiler(self._steps.program, self._signature.facts, options, shown, background=background)
         cost = self._subject.at_once
         return replace(
             self,
@@ -317,8 +337,7 @@ def made(
     name: str,
     signature: Signature,
     facts: Facts,
-    program: Program,
-    chunks: Chunks | None,
+    steps: Steps,
     result: Result | None,
     subject: Subject | Told,
     origin: Origin,
@@ -336,9 +355,8 @@ def made(
         False,
         signature,
         facts,
-        program,
-        chunks,
-        compiled(program) if chunks is None else in_chunks(chunks),
+        steps,
+        of_plan(*steps),
         result,
         subject,
         origin,
@@ -391,8 +409,7 @@ _PARTS: dict[str, Any] = {
     "name": str,
     "arguments": Signature,
     "captured tensors": Facts,
-    "steps": Program,
-    "chunks": Chunks | None,
+    "steps": Steps,
     "result": Result | None,
     "explanation": Told,
     "recording": Origin,
@@ -402,7 +419,7 @@ _PARTS: dict[str, Any] = {
 def _packed(plan: Plan) -> bytes:
     """Return what a file of a plan holds."""
     facts = plan._facts._replace(reliance=None)
-    held = plan.name, plan._signature, facts, plan._program, plan._chunks, plan._result
+    held = plan.name, plan._signature, facts, plan._steps, plan._result
     parts = (*held, told(plan._subject), plan._origin)
     return packed(written(plan.name, dict(zip(_PARTS, parts, strict=True))))
 
@@ -427,8 +444,7 @@ def _checked(name: str, part: Any) -> Any:
     """Return a part of a plan, if it is of its class, and nothing in its steps is more than a name."""
     if not isinstance(part, _PARTS[name]):
         raise TypeError(f"{type(part).__name__} for its {name}")
-    programs = [part] if isinstance(part, Program) else part.programs if isinstance(part, Chunks) else []
-    for program in programs:
+    for program in part.programs if isinstance(part, Steps) else ():
         calls = [step.function for step in program.steps if isinstance(step.function, Call)]
         names = [keyword for call in calls for keyword, _ in call.kwargs]
         origins = [given.origin for given in program.given.values() if not isinstance(given.origin, torch.Tensor)]
@@ -449,5 +465,5 @@ def in_graph(plan: Plan) -> tuple[GraphModule, list[torch.Tensor], Result]:
         UnsupportedOpError: As from there.
     """
     plan._check_whole("in a graph")
-    graph, own = without_autocast(traced, plan._program, plan._signature.facts)
+    graph, own = without_autocast(traced, plan._steps.program, plan._signature.facts)
     return graph, own, plan._result or Result(tree_flatten(0)[1], (PLACE,))

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 
 from hofunc.arguments import Arguments
-from hofunc.callable_plan import PLACE, Origin, Plan, Result, made
+from hofunc.callable_plan import PLACE, Origin, Plan, Result, Steps, made
 from hofunc.complex_tensors import by_parts, put_together
 from hofunc.errors import ArgumentError
 from hofunc.graph.capture import record_for_replay
@@ -84,9 +84,19 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
         return (cost_of(program, device) if chunks is None else cost_of_chunks(chunks, device)).peak_bytes
 
     chosen, *others = plan(
-        lowered, taken.wanted, compact=request.compact, strategy=request.strategy, limits=request.limits, peak=peak
+        lowered,
+        taken.wanted,
+        compact=request.compact,
+        strategy=request.strategy,
+        limits=request.limits,
+        peak=peak,
+        looks=True,
     )
     program, chunks, result, owners = _completed(request, taken, chosen)
+    steps = Steps(program, chunks)
+    if chosen.careful is not None:
+        careful = _completed(request, taken, chosen.careful())
+        steps = Steps(careful.program, careful.chunks, None if chunks else program)
     at_once = cost_of(program, device)
     cost = at_once if chunks is None else cost_of_chunks(chunks, device)
     if request.limits.max_bytes is None:
@@ -114,7 +124,7 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
         taken.recording.lines,
     )
     facts = taken.facts._replace(contents=_gone_by(chosen.lowered, captured))
-    return made(name, signature, facts, program, chunks, result, subject, _origin(taken))
+    return made(name, signature, facts, steps, result, subject, _origin(taken))
 
 
 def graph_of(request: Request, args: tuple, kwargs: dict) -> Graph:

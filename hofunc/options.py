@@ -1,6 +1,7 @@
 """Options: what hofunc does where a caller may want it otherwise."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from math import inf
 from types import TracebackType
@@ -36,6 +37,7 @@ class _Current:
     max_plan_seconds = inf
     cache_bytes = 256 << 20
     progress = False
+    beside: "type | None" = None  # the custom Function of which the forward is recorded beside its backward
 
 
 _NAMES = ("fallback", "functions", "planning", "max_plan_seconds", "cache_bytes", "progress")
@@ -49,7 +51,17 @@ def records_forward(function: type) -> bool:
 
 def is_known(function: type) -> bool:
     """Tell whether a custom autograd.Function is known to have a backward that is the derivative of its forward."""
-    return f"{function.__module__}.{function.__qualname__}" in KNOWN
+    return function is _Current.beside or f"{function.__module__}.{function.__qualname__}" in KNOWN
+
+
+@contextmanager
+def beside_backward(function: type) -> Iterator[None]:
+    """Have the forward of a custom autograd.Function recorded, of which the backward is used."""
+    before, _Current.beside = _Current.beside, function
+    try:
+        yield
+    finally:
+        _Current.beside = before
 
 
 def records_forwards() -> bool:
@@ -95,7 +107,7 @@ class options:  # noqa: N801 - it is called as a function is, as torch.set_grad_
             `FallbackWarning` once for each op, which is the default; ``"error"``, an `UnsupportedOpError`; ``"quiet"``,
             nothing. Plans that are made already, by ``.plan``, stay as they are.
         functions: What is differentiated of a custom ``torch.autograd.Function`` that has no rule: ``"backward"``, the
-            default, its own backward, by nested torch.func or, without a ``setup_context``, by torch.autograd;
+            default, its own backward, by its ops, or by nested torch.func or torch.autograd;
             ``"forward"`` the ops of its forward, for those whose backward is the derivative of that, which is not
             checked, with a `FallbackWarning` once for each; or a collection of the classes of which the forward is to
             be taken.

@@ -223,7 +223,7 @@ def _in_python(x: Tensor) -> Tensor:
 _held: Tensor = torch.ones(3).as_subclass(_Wrapped)
 
 UNSAVED: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
-    "a Function": (lambda x: _Square.apply(x).sum(), (), "_Square, a custom torch.autograd.Function, in its steps"),
+    "a Function": (lambda x: _Square.apply(x).sum(), (), "_Square, a custom torch.autograd.Function, in its recording"),
     "a function": (lambda x, g: g(x).sum(), (_in_python,), "in its arguments"),
     "an object": (lambda x, _: x.sum(), (object(),), "of type object, in its arguments"),
     "a subclass": (lambda x: (x * _held).sum(), (), "a tensor of the class _Wrapped"),

@@ -28,7 +28,7 @@ def waits(program: Program, plan: hofunc.Plan) -> bool:
     """Tell whether a program waits itself, reads values, which its plan compares, or has an op without a rule."""
     with Waits() as found:
         program(*program.inputs)
-    ops = [step.function.op for step in plan._program.steps if isinstance(step.function, Call)]
+    ops = [step.function.op for step in plan._steps.program.steps if isinstance(step.function, Call)]
     return bool(found.ops) or any(isinstance(op, Guard) or op is nested_derivative for op in ops)
 
 

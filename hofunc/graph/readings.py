@@ -1,13 +1,13 @@
 """What leaves torch while a function runs, of the tensors that it is given: what it does next may depend on that."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
 from hofunc.graph.identity import tensors_in
 from hofunc.graph.node import Call, Ref
-from hofunc.graph.reads import Contents
+from hofunc.graph.reads import Contents, Reads
 from hofunc.graph.tape import Tape
 
 
@@ -60,3 +60,16 @@ class ReadingTape(Tape):
         for tensor in tensors:
             for number in self.ledger.nodes_of((tensor,)):
                 self.readings.append(Reading(Call(Contents(by), (Ref(number),)), (number,), tensor.detach().clone()))
+
+
+def recorded(
+    function: Callable, values: Sequence[torch.Tensor], activity: Iterable[bool]
+) -> tuple[ReadingTape, list[Any]]:
+    """Record a function of tensors; returns its outputs too, a single one as a list."""
+    tape = ReadingTape()
+    operands = [value.detach() for value in values]
+    for operand, active in zip(operands, activity, strict=True):
+        tape.ledger.add_input(operand, active=active)
+    with tape, Reads(tape.read):
+        result = function(*operands)
+    return tape, list(result) if isinstance(result, tuple | list) else [result]

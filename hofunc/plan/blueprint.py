@@ -50,6 +50,7 @@ class Blueprint:
         chunks: The program taken apart to run on some rows at a time, if that is better or asked for.
         carried: For every node that is propagated along slots, how many vectors it carries, and how many adjoints.
         owners: By the register that a step of the program computes, the node for which it does.
+        careful: If results are right only where they are finite, makes the blueprint of what is right everywhere.
     """
 
     lowered: Lowered
@@ -63,6 +64,7 @@ class Blueprint:
     chunks: Chunks | None = None
     carried: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     owners: Mapping[int, int] = field(default_factory=dict)
+    careful: "Callable[[], Blueprint] | None" = None
 
     @property
     def run_cost(self) -> Cost:

@@ -44,6 +44,7 @@ def plan(
     strategy: str = "auto",
     limits: Limits = Limits(),  # noqa: B008 - it is a tuple
     peak: Peak = own_peak,
+    looks: bool = False,
 ) -> tuple[Blueprint, ...]:
     """Plan the derivatives of the outputs of a graph by its active inputs.
 
@@ -55,6 +56,7 @@ def plan(
             be the fastest.
         limits: Rows at a time, and memory.
         peak: Tells what is held at once where a blueprint is run, which max_bytes bounds.
+        looks: Whether whoever runs a blueprint looks at the results, and has a careful one if they are not finite.
 
     Returns:
         Blueprints of the strategies, the one that is estimated to be fastest first.
@@ -65,9 +67,9 @@ def plan(
     """
     if strategy != "auto":
         marked = _with_rows(lowered, wanted)
-        make = _maker(marked, local_blocks(marked, highest(wanted)), wanted, compact, limits, peak)
+        make = _maker(marked, local_blocks(marked, highest(wanted)), wanted, compact, limits, peak, looks=looks)
         return tuple(_kept([make(strategy, inf)], lowered, wanted, compact, limits, peak))
-    plans = _turns(lowered, wanted, compact, limits, peak).taken(_POSSIBLE)
+    plans = _turns(lowered, wanted, compact, limits, peak, looks=looks).taken(_POSSIBLE)
     return tuple(sorted(_kept(plans, lowered, wanted, compact, limits, peak), key=_price))
 
 
@@ -85,14 +87,16 @@ class Quick(NamedTuple):
     effort: int
 
 
-def quickly(lowered: Lowered, wanted: Wanted, *, compact: bool, limits: Limits, peak: Peak = own_peak) -> Quick:
+def quickly(
+    lowered: Lowered, wanted: Wanted, *, compact: bool, limits: Limits, peak: Peak = own_peak, looks: bool = False
+) -> Quick:
     """Plan as `plan` does, but only by strategies that are likely to be the fastest.
 
     What a plan takes to make and what it takes to run are in proportion, where no tensor is large, to the number of
     compositions, which is counted before. So the strategy that should run fastest is planned first; another one only
     if it should not take longer than the first plan does.
     """
-    turns = _turns(lowered, wanted, compact, limits, peak)
+    turns = _turns(lowered, wanted, compact, limits, peak, looks=looks)
     plans = turns.taken(_LIKELY)
     best = min(_kept(plans, lowered, wanted, compact, limits, peak), key=_price)
     made = {plan.strategy for plan in plans} | turns.inapplicable
@@ -152,18 +156,42 @@ _Maker = Callable[[str, float], Blueprint]
 
 
 def _maker(
-    lowered: Lowered, local: dict[int, Local], wanted: Wanted, compact: bool, limits: Limits, peak: Peak
+    lowered: Lowered,
+    local: dict[int, Local],
+    wanted: Wanted,
+    compact: bool,
+    limits: Limits,
+    peak: Peak,
+    *,
+    looks: bool = False,
 ) -> _Maker:
-    """Return the function that plans by the strategy of a name, in at most so many steps."""
+    """Return the function that plans by the strategy of a name, in at most so many steps.
 
-    def made(name: str, most_steps: float) -> Blueprint:
-        keeps_blocks = compact or limits != Limits()
+    Looking at results takes a dense one, and that nobody waits for a device or counts memory.
+    """
+    keeps_blocks = compact or limits != Limits()
+    looks = looks and not keeps_blocks and device_of(lowered.graph).type == "cpu"
+
+    def made(name: str, most_steps: float, *, settles: bool = True) -> Blueprint:
         builder, blocks = propagated(
-            lowered, local, wanted, name, most_steps, keeps_indices=compact, keeps_blocks=keeps_blocks
+            lowered,
+            local,
+            wanted,
+            name,
+            most_steps,
+            keeps_indices=compact,
+            keeps_blocks=keeps_blocks,
+            settles=settles,
         )
         return drawn(builder, blocks, name, compact=compact, limits=limits, peak=peak)
 
-    return made
+    def careless(name: str, most_steps: float) -> Blueprint:
+        masks_come_last = not is_directional(wanted, name)
+        if not settling(lowered.graph, lowered.rules, local, masks_come_last=masks_come_last).settled:
+            return made(name, most_steps)
+        return replace(made(name, most_steps, settles=False), careful=lambda: made(name, inf))
+
+    return careless if looks else made
 
 
 def _estimates(lowered: Lowered, local: dict[int, Local], wanted: Wanted) -> dict[str, Estimate]:
@@ -263,13 +291,15 @@ class _Turns:
         return self.estimates[name].run * best.effort / max(1, self.estimates[best.strategy].compositions)
 
 
-def _turns(lowered: Lowered, wanted: Wanted, compact: bool, limits: Limits, peak: Peak) -> _Turns:
+def _turns(
+    lowered: Lowered, wanted: Wanted, compact: bool, limits: Limits, peak: Peak, *, looks: bool = False
+) -> _Turns:
     """Return what plans by the strategies that may be taken, and say so if that is going to take long."""
     lowered = _with_rows(lowered, wanted)
     local = local_blocks(lowered, highest(wanted))
     estimates = _estimates(lowered, local, wanted)
     _announce(lowered, wanted, estimates)
-    make = _maker(lowered, local, wanted, compact, limits, peak)
+    make = _maker(lowered, local, wanted, compact, limits, peak, looks=looks)
     return _Turns(make, estimates, device_of(lowered.graph), limits, peak)
 
 

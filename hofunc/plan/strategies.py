@@ -40,6 +40,7 @@ def propagated(
     *,
     keeps_indices: bool = False,
     keeps_blocks: bool = True,
+    settles: bool = True,
 ) -> tuple[Builder, Blocks]:
     """Return the blocks of a strategy and the builder that has their steps.
 
@@ -51,6 +52,7 @@ def propagated(
         most_steps: How many steps it may take.
         keeps_indices: Whether terms are to read through indices, however few, rather than to multiply by zeros.
         keeps_blocks: Whether the structure of blocks by each input matters beyond what they take to compute.
+        settles: Whether slopes behind what is constant are finite; else what is finite in the end is right.
 
     Raises:
         DirectionsError: It does not apply.
@@ -61,7 +63,9 @@ def propagated(
     singular = singularities(lowered.graph, lowered.rules)
     builder.rounds = are_finite(lowered.graph, singular)
     directional = is_directional(wanted, strategy)
-    local = _interned(builder, settled(builder, local, singular, masks_come_last=not directional))
+    if settles:
+        local = settled(builder, local, singular, masks_come_last=not directional)
+    local = _interned(builder, local)
     if isinstance(wanted, Contractions):
         return builder, contraction.contracted(builder, local, wanted, strategy)
     asked = Keys(wanted, lowered.graph.inputs)

@@ -1,15 +1,16 @@
 """The choice of a rule: that of the op, torch's decomposition of it, or the opaque fallback."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from hofunc.graph.functions import FunctionOp
 from hofunc.graph.identity import is_fake
 from hofunc.graph.node import Call, Node, call_of
-from hofunc.graph.readings import ReadingTape
-from hofunc.graph.reads import Reads
+from hofunc.graph.readings import recorded
 from hofunc.internals import Definition, OpOverload, decomposition_table, has_definition
+from hofunc.rules.backward import by_backward
 from hofunc.rules.expansion import Expansion
 from hofunc.rules.kinds import Composite, Constant, Rule
 from hofunc.rules.opaque import Complex, opaque_rule
@@ -33,7 +34,9 @@ def rule_of(node: Node, values: Sequence[torch.Tensor]) -> Rule | Composite | Ex
     for decomposition in decompositions(node.op):
         if is_usable(decomposition, node, values):
             return Composite(decomposition)
-    return opaque_rule(node, [values[operand] for operand in node.operands])
+    operands = [values[operand] for operand in node.operands]
+    found = by_backward(node, operands) if isinstance(node.op, FunctionOp) else None
+    return found or opaque_rule(node, operands)
 
 
 def decompositions(op: Any) -> list[Callable]:
@@ -82,16 +85,3 @@ def _sampled(node: Node, operands: Sequence[torch.Tensor]) -> tuple[list[torch.T
             tensor.normal_(generator=torch.Generator(tensor.device).manual_seed(number))
     value = call_of(node)(*sampled)
     return sampled, value if node.output is None else value[node.output]
-
-
-def recorded(
-    function: Callable, values: Sequence[torch.Tensor], activity: Iterable[bool]
-) -> tuple[ReadingTape, list[Any]]:
-    """Record a function of tensors; returns its outputs too, a single one as a list."""
-    tape = ReadingTape()
-    operands = [value.detach() for value in values]
-    for operand, active in zip(operands, activity, strict=True):
-        tape.ledger.add_input(operand, active=active)
-    with tape, Reads(tape.read):
-        result = function(*operands)
-    return tape, list(result) if isinstance(result, tuple | list) else [result]

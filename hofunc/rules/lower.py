@@ -18,10 +18,10 @@ from hofunc.errors import HofuncError
 from hofunc.graph.draws import is_random
 from hofunc.graph.layout import as_pairs
 from hofunc.graph.node import CONSTANT, NUMBER, Call, Graph, Node, Ref, call_of, fill, renumbered
-from hofunc.graph.readings import Reading
+from hofunc.graph.readings import Reading, recorded
 from hofunc.graph.standin import outside_transforms
 from hofunc.internals import DisableAutocast, OpOverload, disable_current_modes
-from hofunc.rules.choice import recorded, rule_of
+from hofunc.rules.choice import rule_of
 from hofunc.rules.complex_choice import AtOnce, changed_by_parts, on_complex_numbers
 from hofunc.rules.expansion import CHANGE, Expansion, Vanishing, itself, unchanged, vanishes
 from hofunc.rules.in_parts import AT_ONCE

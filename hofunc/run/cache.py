@@ -25,9 +25,10 @@ from hofunc.plan.wanted import Wanted, highest
 from hofunc.rules.lower import INTEGERS, lower
 from hofunc.rules.numbers import Spot, as_tensors, lifted, numbers_of, without_numbers
 from hofunc.rules.registry import RULES
+from hofunc.run.asked import runner
 from hofunc.run.churn import Dropped, Family, Kin
 from hofunc.run.decided import Decided
-from hofunc.run.executor import Runner, runner
+from hofunc.run.executor import Runner
 from hofunc.run.schedules import Schedules
 from hofunc.run.weight import bytes_held
 
@@ -201,14 +202,23 @@ def _made(graph: Graph, values: Sequence[torch.Tensor], asked: _Asked, spots: tu
     def peak(made: Blueprint) -> int:
         return asked.beside + needs(made)
 
+    looks = not asked.replayed
     all_of_it, is_due = Due(inf), any(made.due.calls <= 0 for made in variants)
     if asked.strategy == "auto" and (asked.planning == "quick" or (asked.planning == "auto" and not is_due)):
-        made, forgone, _ = quickly(lowered, asked.wanted, compact=asked.compact, limits=asked.limits, peak=peak)
+        made, forgone, _ = quickly(
+            lowered, asked.wanted, compact=asked.compact, limits=asked.limits, peak=peak, looks=looks
+        )
         if forgone and asked.planning == "auto":
             all_of_it = Due(1 + forgone * STEP_SECONDS / max(made.run_cost.seconds, STEP_SECONDS))
     else:
         made, *_ = plan(
-            lowered, asked.wanted, compact=asked.compact, strategy=asked.strategy, limits=asked.limits, peak=peak
+            lowered,
+            asked.wanted,
+            compact=asked.compact,
+            strategy=asked.strategy,
+            limits=asked.limits,
+            peak=peak,
+            looks=looks,
         )
     decided = Decided(recorded._replace(decided=made.lowered.decided))
     with _lock:

@@ -11,7 +11,6 @@ from hofunc.graph.identity import PLAIN
 from hofunc.graph.node import Call, Ref
 from hofunc.graph.quick import QUICK
 from hofunc.internals import DisableTorchFunctionSubclass
-from hofunc.plan.blueprint import Blueprint
 from hofunc.plan.chunks import Body, Chunks, joint_of
 from hofunc.plan.program import Program, Register, Step
 from hofunc.progress import display
@@ -19,16 +18,6 @@ from hofunc.progress import display
 Runner = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
 
 MANY = 500  # steps, from which on it is told whether a program is called again before it is compiled
-
-
-def runner(plan: Blueprint) -> Runner:
-    """Return a function from the list of the values of the recorded nodes, which it empties, to the results of a plan.
-
-    So what is not needed any more is given up as it runs, if nobody else holds it.
-    """
-    if plan.chunks is not None:
-        return in_chunks(plan.chunks, takes_over=True)
-    return (warming_up if len(plan.program.steps) >= MANY else compiled)(plan.program, takes_over=True)
 
 
 def in_chunks(chunks: Chunks, *, takes_over: bool = False) -> Runner:

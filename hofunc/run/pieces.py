@@ -9,7 +9,8 @@ import torch
 
 from hofunc.graph.world import without_autocast
 from hofunc.plan.blueprint import Blueprint
-from hofunc.run.executor import compiled, runner
+from hofunc.run.asked import runner
+from hofunc.run.executor import compiled
 
 
 class Piece(NamedTuple):

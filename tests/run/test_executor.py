@@ -10,7 +10,8 @@ from torch import Tensor
 
 from hofunc.graph.node import Call, Ref
 from hofunc.plan.program import Given, Program, Register, Step
-from hofunc.run.executor import Runner, compiled, interpreted, runner, warming_up
+from hofunc.run.asked import runner
+from hofunc.run.executor import Runner, compiled, interpreted, warming_up
 from tests.cases import mixed, rand
 from tests.graph.recordings import recorded
 from tests.plan.plans import lowered_plan

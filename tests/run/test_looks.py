@@ -107,7 +107,7 @@ def test_checks_come_before_the_derivatives_and_in_their_order(device: torch.dev
         z = y.exp() if y.sum() > -99 else y
         return z.prod()
 
-    program = hofunc.hessian(f).plan(rand(device, 4))._program
+    program = hofunc.hessian(f).plan(rand(device, 4))._steps.program
     parts = parts_of(program)
     assert [step for step in program.steps if step in (*parts.looks.steps,)] == [*parts.looks.steps]
     assert not any(map(looks, parts.steps))
@@ -117,7 +117,7 @@ def test_checks_come_before_the_derivatives_and_in_their_order(device: torch.dev
 
 
 def test_a_program_that_reads_nothing_is_one_part() -> None:
-    program = hofunc.hessian(lambda x: x.prod()).plan(X)._program
+    program = hofunc.hessian(lambda x: x.prod()).plan(X)._steps.program
     parts = parts_of(program)
     assert not parts.looks.steps
     assert parts.steps == program.steps

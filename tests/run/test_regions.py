@@ -198,7 +198,7 @@ def test_plans_in_regions_of_a_few_ops(case: Case) -> None:
     f, args = case.build(CPU)
     plan = hofunc.hod(f, 2, case.argnums).plan(*args)
     try:
-        module, own = traced(plan._program, plan._signature.facts)
+        module, own = traced(plan._steps.program, plan._signature.facts)
     except hofunc.UnsupportedOpError:
         return
     parts, tensors = regions(module, 1, 3), [*plan._signature.tensors(args, {}), *own]

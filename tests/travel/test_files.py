@@ -53,7 +53,7 @@ def test_what_has_to_be_imported_first(document: Document) -> None:
 
 
 def test_parts_that_are_none(document: Document) -> None:
-    for part in ("name", "arguments", "captured tensors", "steps", "chunks", "result", "explanation", "recording"):
+    for part in ("name", "arguments", "captured tensors", "steps", "result", "explanation", "recording"):
 
         def without(entry: list[Any], part: str = part) -> list[Any]:
             return ["part", part, 1] if entry[1] == part else entry

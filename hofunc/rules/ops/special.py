@@ -43,15 +43,19 @@ def erfcx(x: Tensor, y: Tensor, r: int) -> Tensor:
     """Differentiate exp(x^2) erfc(x).
 
     Each order follows from the two before it, which loses digits to the right, where all orders tend to zero. There
-    the quotients q(n) = y(n) / y(n - 1) are taken in turn from high orders down, as -2 n / (2 x - q(n + 1)).
+    the quotients q(n) = y(n) / y(n - 1) are taken in turn from high orders down, as -2 n / (2 x - q(n + 1)), from one
+    on that is what they tend to, x - s with s the root of x^2 + 2 n, times 1 - 1 / (2 s^2).
     """
     right = x > 1.5
     below, last = y, 2 * x * y - 2 / math.sqrt(math.pi)
     for k in range(1, r):
         below, last = last, 2 * x * last + 2 * k * below
     safe = torch.where(right, x, 1.5)
-    quotient, product = torch.zeros_like(safe), torch.where(right, y, 1)
-    for n in range(r + 120, 0, -1):
+    first = r + 48
+    square = safe * safe + 2 * first + 2
+    quotient = -2 * (first + 1) / (safe + square.sqrt()) * (1 - 0.5 / square)
+    product = torch.where(right, y, 1)
+    for n in range(first, 0, -1):
         quotient = -2 * n / (2 * safe - quotient)
         product = product * quotient if n <= r else product
     return torch.where(right, product, last)

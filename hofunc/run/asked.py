@@ -1,0 +1,224 @@
+"""Running a program without what is seldom asked for: history, and care for what is not finite.
+
+NOTE [asked for]: two things take as long as all the rest, and are mostly not needed.
+
+History. Where a captured parameter requires gradients, autograd would follow every step, though most derivatives are
+not differentiated again. So the steps run unfollowed, and what they return has one node of history, which runs them
+again, followed, when a backward pass gets there. Who asks once asks again, as in training: from then on the steps are
+followed as they run. What the node takes is saved as autograd saves it, so that a write to it is noticed.
+
+Care. Where what an op takes is constant, its slope, which may be infinite, is multiplied by zero. To leave it out takes
+marks of what is constant, see NOTE [what varies] in `hofunc.rules.settle`, which are a program of their own. But where
+all slopes are finite the product is zero either way, and one that is not makes nan, which goes on to the end unless a
+mask selects what it stands beside, as it should. So what is finite at the end is right, and only where something is not
+are the marks computed; from then on, always.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from math import isfinite
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from hofunc.graph.draws import is_random
+from hofunc.graph.followed import is_followed
+from hofunc.graph.identity import PLAIN, storage_key
+from hofunc.graph.node import Call
+from hofunc.graph.world import without_autocast
+from hofunc.internals import current_dispatch_mode
+from hofunc.plan.blueprint import Blueprint
+from hofunc.plan.chunks import Chunks
+from hofunc.plan.program import Program
+from hofunc.run.executor import MANY, Runner, compiled, in_chunks, warming_up
+
+
+class Way(NamedTuple):
+    """One of several ways to compute the same.
+
+    Attributes:
+        run: What computes it; it may empty what it is given.
+        takes: The numbers of the values that it reads.
+    """
+
+    run: Callable[[Any], list[Tensor]]
+    takes: frozenset[int]
+
+
+def runner(plan: Blueprint) -> Runner:
+    """Return a function from the list of the values of the recorded nodes, which it empties, to the results of a plan.
+
+    So what is not needed any more is given up as it runs, if nobody else holds it.
+    """
+    careful = plan.careful
+    return as_asked(_way_of(plan), careful and (lambda: _in_order(plan, careful())), plan.program)
+
+
+def _way_of(plan: Blueprint) -> Way:
+    if plan.chunks is not None:
+        return Way(in_chunks(plan.chunks, takes_over=True), _taken(plan.chunks.before))
+    make = warming_up if len(plan.program.steps) >= MANY else compiled
+    return Way(make(plan.program, takes_over=True), _taken(plan.program))
+
+
+def _in_order(plan: Blueprint, careful: Blueprint) -> Way:
+    """Return the way of a careful plan, with results in the order of the other one."""
+    way, order = _way_of(careful), [careful.dense[block] for block in plan.dense]
+    if order == [*plan.dense.values()]:
+        return way
+
+    def run(values: Any) -> list[Tensor]:
+        results = way.run(values)
+        return [results[place] for place in order]
+
+    return way._replace(run=run)
+
+
+def of_plan(program: Program, chunks: Chunks | None, quick: Program | None) -> Runner:
+    """Return a function from the tensors of a call to what a frozen plan returns.
+
+    Args:
+        program: Its steps.
+        chunks: They in chunks, if that is how they run.
+        quick: What returns the same as long as that is finite.
+    """
+    if chunks is not None:
+        return in_chunks(chunks)
+    opened, own = _opened(program)
+    if any(type(tensor) not in PLAIN for tensor in own.values()):
+        return compiled(program)
+    way = Way(compiled(opened), _taken(opened))
+    if quick is None:
+        return as_asked(way, None, program, own)
+    opened, others = _opened(quick)
+    return as_asked(Way(compiled(opened), _taken(opened)), lambda: way, program, own | others)
+
+
+def _opened(program: Program) -> tuple[Program, dict[int, Tensor]]:
+    """Return a program that takes the tensors that it holds too, and these by the numbers under which it does."""
+    given, own = {}, {}
+    for register, each in program.given.items():
+        given[register] = each
+        if isinstance(each.origin, Tensor):
+            number = -1 - id(each.origin)
+            own[number], given[register] = each.origin, each._replace(origin=number)
+    return program._replace(given=given), own
+
+
+def _taken(program: Program) -> frozenset[int]:
+    return frozenset(given.origin for given in program.given.values() if isinstance(given.origin, int))
+
+
+def as_asked(
+    quick: Way, careful: Callable[[], Way] | None, program: Program, own: Mapping[int, Tensor] = MappingProxyType({})
+) -> Runner:
+    """Return a function that runs a program without what is not asked for; see NOTE [asked for].
+
+    Args:
+        quick: Computes it.
+        careful: Makes what computes it where that is not finite; None if it is right everywhere.
+        program: What is computed. If it draws random numbers, it is run once and in full.
+        own: What it takes beside the values of a call, by number.
+    """
+    whole = (lambda: quick) if careful is None else cache(careful)
+    draws = any(isinstance(step.function, Call) and is_random(step.function.op) for step in program.steps)
+    is_finite, history = not draws, _History(lambda values: whole().run(values), is_asked=draws)
+
+    def in_full(values: Any) -> list[Tensor]:
+        return whole().run(_held(whole(), values, own) if own else values)
+
+    def run(values: Any) -> Any:
+        nonlocal is_finite
+        if current_dispatch_mode() is not None or is_followed(()):
+            return in_full(values)
+        way = quick if is_finite else whole()
+        held = _held(way, values, own)
+        if any(type(tensor) not in PLAIN for tensor in held.values()):
+            return in_full(values)
+        is_wanted = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in held.values())
+        if history.is_asked if is_wanted else way is whole():
+            del held
+            return in_full(values)
+        if is_wanted:
+            held |= _held(whole(), values, own)
+        with torch.no_grad():
+            results = way.run(held.copy())
+            if way is not whole() and not _are_finite(results):
+                is_finite = False
+                results = whole().run(_held(whole(), values, own))
+        return history.of(results, held) if is_wanted else results
+
+    return run
+
+
+def _held(way: Way, values: Any, own: Mapping[int, Tensor]) -> dict[int, Tensor]:
+    """Return what a way takes, by number."""
+    return {number: own[number] if number in own else values[number] for number in way.takes}
+
+
+def _are_finite(results: Sequence[Tensor]) -> bool:
+    """Tell whether all entries of some tensors are finite; of very large ones the sum is not, as if they were not."""
+    return all(isfinite(abs(result.sum().item())) for result in results)
+
+
+class _History:
+    """The history of what is returned, as one node for all results of a call.
+
+    Args:
+        followed: What computes the results again.
+
+    Attributes:
+        followed: What was given.
+        is_asked: Whether anybody asked for it so far.
+    """
+
+    def __init__(self, followed: Callable[[Any], Sequence[Tensor]], *, is_asked: bool):
+        self.followed, self.is_asked = followed, is_asked
+
+    def of(self, results: Sequence[Tensor], held: Mapping[int, Tensor]) -> list[Tensor]:
+        """Give results a history, of which what they are computed from may have one."""
+        known = {storage_key(tensor) for tensor in held.values()}
+        keys = [storage_key(result) for result in results]
+        if not known.isdisjoint(keys) or len({*keys}) < len(keys):  # which autograd would take for copies
+            self.is_asked = True
+            return [*self.followed({**held})]
+        return [*_Again.apply(self, results, tuple(held), *held.values())]
+
+
+class _Again(torch.autograd.Function):
+    """Runs a program again, followed, when a backward pass comes to what it returned."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, history: _History, results: Sequence[Tensor], numbers: Sequence[int], *tensors: Tensor
+    ) -> Any:
+        ctx.history, ctx.numbers = history, numbers
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*tensors)
+        return tuple(results)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> Any:
+        ctx.history.is_asked = True
+        creates = torch.is_grad_enabled()
+        with torch.enable_grad():
+            needs = ctx.needs_input_grad[3:]
+            given = [
+                _apart(tensor, creates) if need else tensor
+                for tensor, need in zip(ctx.saved_tensors, needs, strict=True)
+            ]
+            again = without_autocast(ctx.history.followed, dict(zip(ctx.numbers, given, strict=True)))
+        pairs = [(y, g) for y, g in zip(again, gradients, strict=True) if g is not None and y.requires_grad]
+        wanted = [tensor for tensor, need in zip(given, needs, strict=True) if need]
+        found: Iterator[Tensor | None] = iter([None] * len(wanted))
+        if pairs:
+            results, outer = zip(*pairs, strict=True)
+            found = iter(torch.autograd.grad(results, wanted, outer, create_graph=creates, allow_unused=True))
+        return None, None, None, *(next(found) if need else None for need in needs)
+
+
+def _apart(tensor: Tensor, is_followed: bool) -> Tensor:
+    """Return a tensor as one of which others that a program takes are not computed."""
+    return tensor.view_as(tensor) if is_followed else tensor.detach().requires_grad_()
