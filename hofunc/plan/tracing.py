@@ -351,6 +351,8 @@ _SHAPES: dict[Callable, Callable[..., Sequence[int]]] = {
     placing.gathered: lambda index, *_: tuple(index.shape),
     scatter.added: lambda size, width, *_: (size, width),
     lookups.multiplied: lambda _, one, other, *at: (at[0].shape[0], one.shape[-2], other.shape[-2]),
+    lookups.no_rows: lambda _, size, width: (size, width),
+    lookups.products_added: lambda total, *_: tuple(total.shape),
     packing.collected: _collected,
     packing.scaled_rows: _scaled,
     operators.one_like: lambda _: (),
@@ -440,4 +442,5 @@ _SCRATCH: dict[Callable, Callable[[Sequence[Any], torch.Tensor], int]] = {
     scatter.added: lambda args, _: scatter.scratch(*args[2:]),
     lookups.multiplied: lambda args, result: lookups.scratch(args[1], args[2], len(result)),
     placing.gathered: lambda args, _: _bytes(args[1:]) + _turned(args[1:]),
+    lookups.products_added: lambda args, _: lookups.scratch_of_adding(args[4], args[5], len(args[2])),
 }
