@@ -193,7 +193,8 @@ def _pair(builder: Builder, one: Labelled, other: Labelled, keep: set[Label]) ->
         return found
     entries = _size(rows) * _size(columns)
     if batch and (entries <= SMALL_PRODUCT or (entries <= SHORT_VECTOR and 1 in (_size(rows), _size(columns)))):
-        labels = (*rows, *columns, *batch, *summed)
+        shared = tuple(label for label in one.labels if label in other.labels)  # as they lie, or sums take long
+        labels = (*rows, *columns, *shared)
         factors = [aligned(builder.emit, operand, labels) for operand in (one, other)]
         return _summed(builder, Labelled(builder.emit(torch.mul, *factors), labels), {*rows, *columns, *batch})
     if not batch and (split := _around(one.labels, summed)) is not None:
