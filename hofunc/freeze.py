@@ -20,8 +20,8 @@ from hofunc.internals import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 from hofunc.options import records_forwards
 from hofunc.outline import Subject
 from hofunc.plan.blueprint import Blueprint, Limits
-from hofunc.plan.chunks import Chunks, cost_of_chunks
-from hofunc.plan.cost import cost_of
+from hofunc.plan.chunks import Chunks, priced_chunks
+from hofunc.plan.cost import priced
 from hofunc.plan.planner import plan
 from hofunc.plan.primal import PartsOf, Source, Whole
 from hofunc.plan.program import Program, Register, device_of
@@ -81,14 +81,16 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
 
     def peak(made: Blueprint) -> int:
         program, chunks, *_ = _completed(request, taken, made)
-        return (cost_of(program, device) if chunks is None else cost_of_chunks(chunks, device)).peak_bytes
+        cost = priced(program, device)[1] if chunks is None else priced_chunks(chunks, device).cost
+        return cost.peak_bytes
 
     chosen, *others = plan(
         lowered, taken.wanted, compact=request.compact, strategy=request.strategy, limits=request.limits, peak=peak
     )
     program, chunks, result, owners = _completed(request, taken, chosen)
-    at_once = cost_of(program, device)
-    cost = at_once if chunks is None else cost_of_chunks(chunks, device)
+    program, at_once = priced(program, device)
+    chunks = chunks and priced_chunks(chunks, device)
+    cost = at_once if chunks is None else chunks.cost
     if request.limits.max_bytes is None:
         check_room(chosen, cost.peak_bytes, taken.wanted, compact=request.compact)
     strides = any(node.op is restrided or "as_strided" in str(node.op) for node in taken.graph.nodes)

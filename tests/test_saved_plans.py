@@ -307,7 +307,7 @@ def _run() -> None:
 
 @pytest.mark.parametrize(
     ("name", "there", "here"),
-    [("format", "1", "2"), ("hofunc", '"99.1"', hofunc.__version__), ("torch", '"99.1"', ".".join(map(str, RELEASE)))],
+    [("format", "2", "3"), ("hofunc", '"99.1"', hofunc.__version__), ("torch", '"99.1"', ".".join(map(str, RELEASE)))],
 )
 def test_a_plan_of_another_version(name: str, there: str, here: str, path: Path, data: bytes) -> None:
     line, _, rest = data.partition(b"\n")

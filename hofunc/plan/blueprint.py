@@ -18,7 +18,7 @@ from hofunc.graph.node import Graph
 from hofunc.plan.accumulate import accumulated, dense
 from hofunc.plan.blocks import Blocks
 from hofunc.plan.chunks import Chunks, chunked
-from hofunc.plan.cost import Cost, Kept, cost_of
+from hofunc.plan.cost import Cost, Kept, priced
 from hofunc.plan.memory import bytes_of
 from hofunc.plan.program import Builder, Part, Program, Register, memory_of
 from hofunc.plan.rates import rates_of
@@ -153,7 +153,7 @@ def drawn(
     program = builder.program(outputs)
     patterns = {block: tuple(term._replace(factors=()) for term in blocks[block]) for block in blocks}
     kept = _kept([term for block in terms for term in blocks[block]])
-    cost = cost_of(program, builder.device)
+    program, cost = priced(program, builder.device)
     cost = cost._replace(reading=kept.seconds(builder.dtype.itemsize, rates_of(builder.device)))
     decided = (*builder.lowered.decided, *builder.went_by.values())
     rows = number_of_rows(builder.lowered.graph)

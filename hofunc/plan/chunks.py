@@ -14,7 +14,7 @@ import torch
 
 from hofunc.algebra.extents import Rows, UnevenError, has_rows, sized
 from hofunc.graph.node import Call
-from hofunc.plan.cost import Cost, cost_of
+from hofunc.plan.cost import Cost, cost_of, lean
 from hofunc.plan.memory import Held, bytes_of, memory_of
 from hofunc.plan.operators import eye_like, one_like, unit_rows
 from hofunc.plan.peak import peak_of
@@ -146,7 +146,7 @@ def _chunks(
     given = given_as([*results, *taken], looks)
     after = resized(finished(given, {}, late, [Register(output) for output in program.outputs]), rows)
     chunks = Chunks(first.program, first.dims, (body_of(whole, joints, rows, size),), after, Cost((), 0))
-    return chunks._replace(cost=cost_of_chunks(chunks, device))
+    return priced_chunks(chunks, device)
 
 
 def _check_apart(body: Program, whole: Mapping[int, Any], part: Mapping[int, Any]) -> None:
@@ -218,23 +218,28 @@ def body_of(whole: Program, joints: tuple[int, ...], rows: int, size: int) -> Bo
     return Body({count: resized(whole, count) for count in dict.fromkeys(sizes)}, joints, sizes)
 
 
-def cost_of_chunks(chunks: Chunks, device: torch.device) -> Cost:
-    """Return what all parts cost, as they are run in turn.
+def priced_chunks(chunks: Chunks, device: torch.device) -> Chunks:
+    """Return parts that write over what they can, with what they cost as they are run in turn.
 
     What comes before the bodies is held until all chunks are done, and from the end of the first of a body so is what
     they are written to.
     """
-    before = traced(chunks.before)
+    first_part, before = lean(chunks.before, traced(chunks.before))
     outside = memory_of(before.of(chunks.before.given))
     held = before.of(chunks.before.outputs)
-    costs, peak = [cost_of(chunks.before, device, before)], peak_of(chunks.before, before, outside)
+    costs, peak = [cost_of(first_part, device, before)], peak_of(first_part, before, outside)
+    bodies = []
     joint: list[Held] = []
     for body in chunks.bodies:
         traces = {
             size: traced(program, _placed(program, chunks.taken(held, Held.narrowed, body.start, size)))
             for size, program in body.programs.items()
         }
-        each = {size: cost_of(program, device, traces[size]) for size, program in body.programs.items()}
+        made = {size: lean(program, traces[size]) for size, program in body.programs.items()}
+        programs = {size: program for size, (program, _) in made.items()}
+        traces = {size: trace for size, (_, trace) in made.items()}
+        bodies.append(body._replace(programs=programs))
+        each = {size: cost_of(program, device, traces[size]) for size, program in programs.items()}
         costs += [each[size] for size in body.sizes]
         first, *others = body.sizes
         parts = traces[first].of(body.programs[first].outputs)
@@ -250,9 +255,11 @@ def cost_of_chunks(chunks: Chunks, device: torch.device) -> Cost:
         )
         peak = max(peak, bytes_of(held, outside) + max(before_it + each[first].peak_bytes, bytes_of(joint) + later))
     after = traced(chunks.after, _placed(chunks.after, [*joint, *held]))
-    costs.append(cost_of(chunks.after, device, after))
-    peak = max(peak, peak_of(chunks.after, after, outside))
-    return Cost(tuple([step for cost in costs for step in cost.steps]), peak)
+    last_part, after = lean(chunks.after, after)
+    costs.append(cost_of(last_part, device, after))
+    peak = max(peak, peak_of(last_part, after, outside))
+    cost = Cost(tuple([step for cost in costs for step in cost.steps]), peak)
+    return chunks._replace(before=first_part, bodies=tuple(bodies), after=last_part, cost=cost)
 
 
 def joint_of(part: torch.Tensor, dim: int, size: int, rows: int) -> torch.Tensor:

@@ -20,7 +20,7 @@ from hofunc.algebra.extents import UnevenError
 from hofunc.plan.accumulate import dense
 from hofunc.plan.blocks import Local
 from hofunc.plan.blueprint import Blueprint, Limits, Peak, cast, largest
-from hofunc.plan.chunks import Chunks, body_of, cost_of_chunks, given_as, parts_of, prepared, reads_of
+from hofunc.plan.chunks import Chunks, body_of, given_as, parts_of, prepared, priced_chunks, reads_of
 from hofunc.plan.cost import Cost
 from hofunc.plan.operators import zeros
 from hofunc.plan.program import Builder, Given, Program, Register, Step, device_of, finished
@@ -160,7 +160,7 @@ class _Drawing(NamedTuple):
         after = finished({}, {}, [], []) if self.in_pieces else self._after(places)
         along = _ALONG[min(self.columns.slots, len(_ALONG)) - 1]
         chunks = Chunks(first.program, first.dims, tuple(bodies), after, Cost((), 0), along, self.in_pieces)
-        return chunks._replace(cost=cost_of_chunks(chunks, device))
+        return priced_chunks(chunks, device)
 
     def _after(self, places: Sequence[int]) -> Program:
         """Return what makes the results of the whole of those of bodies, which are of so many of its places."""

@@ -11,9 +11,11 @@ import torch
 from hofunc.graph.node import Call
 from hofunc.plan.lookups import multiplied
 from hofunc.plan.memory import Kind
+from hofunc.plan.order import in_order
 from hofunc.plan.peak import peak_of
 from hofunc.plan.program import Program, Step
 from hofunc.plan.rates import Rates, rates_of
+from hofunc.plan.reuse import with_reuse
 from hofunc.plan.tracing import SCATTERS, Effect, Trace, traced
 from hofunc.rules.ops.convolution import work_of
 
@@ -87,6 +89,18 @@ class Cost(NamedTuple):
     def price(self) -> float:
         """Estimated time of all steps and of reading what they return: what strategies are compared by."""
         return self.seconds + self.reading
+
+
+def priced(program: Program, device: torch.device) -> tuple[Program, Cost]:
+    """Return a program that writes over what it can, and what it costs on a device, without running it there."""
+    program, trace = lean(program, traced(program))
+    return program, cost_of(program, device, trace)
+
+
+def lean(program: Program, trace: Trace) -> tuple[Program, Trace]:
+    """Return a program and its trace so that it holds little at once, without more to compute."""
+    program, trace = in_order(program, trace)
+    return with_reuse(program, trace), trace
 
 
 def cost_of(program: Program, device: torch.device, trace: Trace | None = None) -> Cost:

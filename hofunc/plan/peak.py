@@ -3,12 +3,14 @@
 What is given to a program is not counted unless it is handed over to it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hofunc.plan.memory import memory_of
 from hofunc.plan.program import Program
 from hofunc.plan.tracing import Trace
+
+Memory = dict[Any, int]  # its bytes, by what names it
 
 
 def peak_of(program: Program, trace: Trace, outside: Iterable[Any] | None = None) -> int:
@@ -20,6 +22,8 @@ def peak_of(program: Program, trace: Trace, outside: Iterable[Any] | None = None
         outside: The memory that others hold, which does not count; that of all that is given if left out.
     """
     memories = {register: memory_of(value) for register, value in trace.values.items()}
+    if program.over:
+        memories = _written_over(program, memories)
     given = [memories[register] for register in program.given]
     held = _Held({place for memory in given for place in memory} if outside is None else outside)
     for memory in given:
@@ -31,6 +35,20 @@ def peak_of(program: Program, trace: Trace, outside: Iterable[Any] | None = None
         for register in freed:
             held.drop(memories[register])
     return peak
+
+
+def _written_over(program: Program, memories: Mapping[int, Memory]) -> dict[int, Memory]:
+    """Return the memory of registers, which a step that writes over an operand has of that."""
+    instead: dict[Any, Any] = {}
+    over = dict(program.over)
+    for step in program.steps:
+        if step.target in over:
+            (own,), (taken,) = memories[step.target], memories[step.args[over[step.target]].index]
+            instead[own] = instead.get(taken, taken)
+    return {
+        register: {instead.get(place, place): size for place, size in memory.items()}
+        for register, memory in memories.items()
+    }
 
 
 class _Held:

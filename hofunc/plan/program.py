@@ -58,6 +58,7 @@ class Program(NamedTuple):
         steps: What to compute.
         frees: After each step, the registers that no later step reads.
         outputs: The registers that hold the results.
+        over: The targets of steps that may write over what they take, each with the place of the argument.
     """
 
     given: dict[int, Given]
@@ -65,6 +66,7 @@ class Program(NamedTuple):
     steps: tuple[Step, ...]
     frees: tuple[tuple[int, ...], ...]
     outputs: tuple[int, ...]
+    over: tuple[tuple[int, int], ...] = ()
 
 
 class TooManyStepsError(Exception):

@@ -14,6 +14,7 @@ from hofunc.internals import DisableTorchFunctionSubclass
 from hofunc.plan.blueprint import Blueprint
 from hofunc.plan.chunks import Body, Chunks, joint_of
 from hofunc.plan.program import Program, Register, Step
+from hofunc.plan.reuse import WRITING, may_write
 from hofunc.progress import display
 
 Runner = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
@@ -104,15 +105,19 @@ def compiled(program: Program, *, takes_over: bool = False) -> Runner:
         program: The program.
         takes_over: Whether the list of values is emptied, so that nothing holds them beyond their last use.
     """
-    names, variables = _Names(), _Variables()
+    names, variables, over = _Names(), _Variables(), dict(program.over)
     lines = [
         f"{variables.new(register)} = " + (names[origin] if isinstance(origin, torch.Tensor) else f"values[{origin}]")
         for register, (origin, *_) in program.given.items()
     ]
+    if over:
+        lines.append(f"writes = {names[may_write]}({', '.join(variables[register] for register in program.given)})")
     if takes_over:
         lines.append("values.clear()")
     for step, freed in zip(program.steps, program.frees, strict=True):
         expression = _expression(step, names, variables)
+        if step.target in over:
+            expression = f"{_writing(step, over[step.target], names, variables)} if writes else {expression}"
         dead = variables.freed(freed)
         lines.append(f"{variables.new(step.target)} = {expression}")
         if dead:
@@ -185,6 +190,13 @@ def _expression(step: Step, names: _Names, variables: _Variables) -> str:
     return f"{names[QUICK.get(op, op)]}({', '.join(positional + keywords)})"
 
 
+def _writing(step: Step, place: int, names: _Names, variables: _Variables) -> str:
+    """Write a step that writes over one of its arguments."""
+    args = [variables[arg.index] if isinstance(arg, Register) else names[arg] for arg in step.args]
+    first, function = args.pop(place), WRITING[step.function]
+    return f"{names[function]}({', '.join([first, *args])})"
+
+
 def _template(arg: Any, registers: Iterator[str], names: _Names) -> str:
     """Write an argument of a call, with the next register for every Ref."""
     if type(arg) is Ref:
@@ -199,17 +211,22 @@ def interpreted(program: Program, *, takes_over: bool = False) -> Runner:
 
     def run(values: Any) -> list[torch.Tensor]:
         held = {r: origin if isinstance(origin, torch.Tensor) else values[origin] for r, (origin, *_) in given}
+        writes = over if may_write(*held.values()) else {}
         if takes_over:
             values.clear()
         for step, freed in zip(program.steps, program.frees, strict=True):
             args = [held[arg.index] if isinstance(arg, Register) else arg for arg in step.args]
-            held[step.target] = step.function(*args)
+            function = step.function
+            if step.target in writes:
+                args.insert(0, args.pop(writes[step.target]))
+                function = WRITING[function]
+            held[step.target] = function(*args)
             del args
             for register in freed:
                 del held[register]
         return [held[register] for register in program.outputs]
 
-    given = program.given.items()
+    given, over = program.given.items(), dict(program.over)
     return _plainly(program, run)
 
 

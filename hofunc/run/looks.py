@@ -77,12 +77,14 @@ def _reads(step: Step) -> list[int]:
 def _of(program: Program, given: dict[int, Given], steps: tuple[Step, ...], outputs: tuple[int, ...]) -> Program:
     """Return some steps of a program as one of their own."""
     frees, live = frees_of(steps, outputs)
+    targets = {step.target for step in steps}
     return Program(
         {register: each for register, each in given.items() if register in live},
         {register: shape for register, shape in program.shapes.items() if register in live},
         steps,
         frees,
         outputs,
+        tuple([pair for pair in program.over if pair[0] in targets]),
     )
 
 

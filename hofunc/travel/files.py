@@ -20,7 +20,7 @@ from hofunc.releases import RELEASE, VERSION
 from hofunc.travel.document import DAMAGE, Document
 
 _FIRST = b"hofunc plan "
-_FORMAT = 2
+_FORMAT = 3
 _RELEASE = ".".join(map(str, RELEASE))
 _MADE_HERE = {"format": _FORMAT, "hofunc": VERSION, "torch": _RELEASE}
 

@@ -55,7 +55,7 @@ def test_without_batch_unification_the_cost_grows_with_the_square_of_the_batch()
 
 
 def test_without_batch_unification_no_label_is_shared() -> None:
-    assert planned("reverse", 4).cost.peak_bytes * 4 <= planned("reverse-without-batch", 4).cost.peak_bytes
+    assert planned("reverse", 4).cost.peak_bytes * 3 <= planned("reverse-without-batch", 4).cost.peak_bytes
     x = rand(torch.device("cpu"), 4, 3)
     for strategy, pattern in (("reverse", "(), b c, b c"), ("reverse-without-batch", "(), i j, k l")):
         assert hofunc.hessian(lambda x: x.exp().sum(), layout="compact", strategy=strategy)(x).pattern == pattern

@@ -1,0 +1,103 @@
+"""Order: steps that give up as much memory as they take run as soon as they can, so that little is held at once.
+
+The steps of a program come in the order in which results ask for them. So what several ask for is held from the first
+to the last, be it that the last makes it small.
+"""
+
+from collections import Counter, defaultdict
+from typing import Any
+
+from hofunc.graph.draws import is_random
+from hofunc.graph.node import Call
+from hofunc.plan.memory import memory_of
+from hofunc.plan.peak import peak_of
+from hofunc.plan.program import Program, Register, Step, frees_of
+from hofunc.plan.tracing import Effect, Trace
+
+LARGE = 1 << 18  # bytes, from which on it is worth to look for an order that holds less
+
+
+def in_order(program: Program, trace: Trace) -> tuple[Program, Trace]:
+    """Return a program and its trace in an order in which it holds less, if there is one."""
+    before = peak_of(program, trace)
+    if before < LARGE:
+        return program, trace
+    order = _Order(program, trace).taken()
+    steps = tuple([program.steps[place] for place in order])
+    other = program._replace(steps=steps, frees=frees_of(steps, program.outputs)[0])
+    its_trace = Trace(trace.values, [trace.effects[place] for place in order])
+    return (other, its_trace) if peak_of(other, its_trace) < before else (program, trace)
+
+
+class _Order:
+    """Takes the steps of a program one after the other, those first that take no memory.
+
+    Args:
+        program: The program.
+        trace: What its registers hold.
+    """
+
+    def __init__(self, program: Program, trace: Trace):
+        self._steps, self._effects = program.steps, trace.effects
+        self._memories = {register: memory_of(value) for register, value in trace.values.items()}
+        self._reads = [[*{arg.index for arg in step.args if type(arg) is Register}] for step in program.steps]
+        self._uses = Counter(register for reads in self._reads for register in reads)
+        self._uses.update(program.outputs)
+        self._takers: dict[int, list[int]] = defaultdict(list)
+        for place, reads in enumerate(self._reads):
+            for register in reads:
+                self._takers[register].append(place)
+        self._held: Counter[Any] = Counter()
+        self._there: set[int] = set()
+        self._done: list[int] = []
+        self._is_done = [False] * len(program.steps)
+        for register in program.given:
+            self._held.update(dict.fromkeys(self._memories[register], 2))  # others hold it as well
+            self._there.add(register)
+        self._first = 1 + max(
+            (n for n, pair in enumerate(zip(program.steps, trace.effects, strict=True)) if _is_first(*pair)), default=-1
+        )
+
+    def taken(self) -> list[int]:
+        """Return the places of the steps in the order in which they are to run."""
+        for place in range(len(self._steps)):
+            if not self._is_done[place]:
+                waiting = self._take(place)
+                while place >= self._first - 1 and waiting:
+                    other = waiting.pop()
+                    if not self._is_done[other] and self._is_small(other):
+                        waiting += self._take(other)
+        return self._done
+
+    def _take(self, place: int) -> list[int]:
+        """Take a step; returns those that may be ready now, or may take less than before."""
+        target = self._steps[place].target
+        self._is_done[place] = True
+        self._done.append(place)
+        self._there.add(target)
+        self._held.update(dict.fromkeys(self._memories[target], 1))
+        for register in self._reads[place]:
+            self._uses[register] -= 1
+            if not self._uses[register]:
+                self._held.subtract(dict.fromkeys(self._memories[register], 1))
+        takers = (taker for register in (*self._reads[place], target) for taker in self._takers[register])
+        return [taker for taker in takers if not self._is_done[taker]]
+
+    def _is_small(self, place: int) -> bool:
+        """Tell whether a step can run, and gives up as much as it takes."""
+        reads, effect = self._reads[place], self._effects[place]
+        if not self._there.issuperset(reads) or effect.result is None:
+            return False
+        new = {name: size for name, size in self._memories[self._steps[place].target].items() if not self._held[name]}
+        last = Counter(name for r in reads if self._uses[r] == 1 for name in self._memories[r])
+        freed = sum(
+            size
+            for name, size in {n: s for r in reads for n, s in self._memories[r].items()}.items()
+            if last[name] == self._held[name] and name in last
+        )
+        return sum(new.values()) <= freed
+
+
+def _is_first(step: Step, effect: Effect) -> bool:
+    """Tell whether a step stays before all that follow, as it draws random numbers or checks something."""
+    return isinstance(step.function, Call) and (is_random(step.function.op) or effect.made is None)

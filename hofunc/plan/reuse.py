@@ -1,0 +1,128 @@
+"""Reuse: which steps may write their result over what they take, since nothing reads that afterwards.
+
+So a sum takes no memory beside that of its terms, and a part that is written to a large tensor no copy of it. Only what
+steps have allocated themselves is written over, and only while nobody follows what is done with tensors.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+import torch
+
+from hofunc.graph.followed import is_followed
+from hofunc.graph.identity import PLAIN
+from hofunc.graph.layout import select_scatter
+from hofunc.plan import lookups
+from hofunc.plan.memory import Held
+from hofunc.plan.program import Program, Register, Step, cut
+from hofunc.plan.tracing import Effect, Trace
+from hofunc.scatter import added
+from hofunc.views import add_scaled, concatenated, narrow_scatter, stacked
+
+_UNKNOWN = -1  # what others may hold
+
+
+def with_reuse(program: Program, trace: Trace) -> Program:
+    """Return a program that writes over what it can.
+
+    Args:
+        program: The program.
+        trace: What its registers hold.
+    """
+    bases: dict[int, int] = {}  # by register, the one that its memory was allocated for
+    holders = Counter({_UNKNOWN: 1})
+    over: dict[int, int] = {}
+    for step, effect, freed in zip(program.steps, trace.effects, program.frees, strict=True):
+        holders.subtract(bases[register] for register in freed if register in bases)
+        free = {register for register in freed if not holders[bases.get(register, _UNKNOWN)]}
+        place = _place(step, effect, trace, bases, free)
+        if place is not None:
+            over[step.target] = place
+        base = step.target if step.function in _MAKERS and place is None else _UNKNOWN
+        if place is not None or step.function in _VIEWS:
+            base = bases.get(step.args[place or 0].index, _UNKNOWN)
+        elif base == _UNKNOWN:  # it may return what it takes, or keep it, so that this is held for good
+            holders.update(bases.get(arg.index, _UNKNOWN) for arg in step.args if isinstance(arg, Register))
+        if base != _UNKNOWN:
+            bases[step.target] = base
+            holders[base] += 1
+    return program._replace(over=tuple(over.items()))
+
+
+def _place(step: Step, effect: Effect, trace: Trace, bases: Mapping[int, int], free: AbstractSet[int]) -> int | None:
+    """Return the place of the argument that a step may write over, given what is free then; None if there is none."""
+    registers = [arg.index for arg in step.args if isinstance(arg, Register)]
+    for place in PLACES.get(step.function, ()) if not free.isdisjoint(registers) else ():
+        operand = step.args[place]
+        if isinstance(operand, Register) and operand.index in free:
+            held, base = trace.values[operand.index], bases[operand.index]
+            others = [register for register in registers if register != operand.index]
+            if type(held) is Held and held.kind is effect.result and base not in map(bases.get, others):
+                return place
+    return None
+
+
+def may_write(*tensors: Any) -> bool:
+    """Tell whether a program may write over what it has computed, given all that it is given."""
+    return all(type(tensor) in PLAIN for tensor in tensors) and not is_followed(tensors)
+
+
+def _write_diagonal(tensor: torch.Tensor, part: torch.Tensor, *args: int) -> torch.Tensor:
+    torch.diagonal(tensor, *args).copy_(part)
+    return tensor
+
+
+def _write_selected(tensor: torch.Tensor, part: torch.Tensor, dim: int, index: int) -> torch.Tensor:
+    torch.select(tensor, dim, index).copy_(part)
+    return tensor
+
+
+def _write_narrowed(tensor: torch.Tensor, part: torch.Tensor, dim: int, start: int, length: int) -> torch.Tensor:
+    torch.narrow(tensor, dim, start, length).copy_(part)
+    return tensor
+
+
+def _add_scaled(tensor: torch.Tensor, other: torch.Tensor, coefficient: float) -> torch.Tensor:
+    return tensor.add_(other, alpha=coefficient)
+
+
+# What each function does that writes over its first argument, and the places of those that may be the first.
+WRITING: dict[Any, Callable[..., torch.Tensor]] = {
+    torch.mul: torch.Tensor.mul_,
+    torch.add: torch.Tensor.add_,
+    torch.neg: torch.Tensor.neg_,
+    add_scaled: _add_scaled,
+    torch.diagonal_scatter: _write_diagonal,
+    select_scatter: _write_selected,
+    narrow_scatter: _write_narrowed,
+}
+PLACES: dict[Any, tuple[int, ...]] = dict.fromkeys(WRITING, (0,)) | {torch.mul: (0, 1), torch.add: (0, 1)}
+
+_VIEWS = {
+    torch.permute,
+    torch.reshape,
+    torch.select,
+    torch.narrow,
+    torch.diagonal,
+    torch.unsqueeze,
+    torch.transpose,
+    torch.Tensor.expand,
+    lookups.as_matrices,
+    cut,
+}
+# They allocate what they return, whatever they are given.
+_MAKERS = {
+    *WRITING,
+    added,
+    concatenated,
+    lookups.multiplied,
+    stacked,
+    torch.bmm,
+    torch.constant_pad_nd,
+    torch.diag_embed,
+    torch.index_select,
+    torch.mm,
+    torch.sum,
+}

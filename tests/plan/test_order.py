@@ -1,0 +1,54 @@
+"""Order: steps that give up memory come as soon as they can."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 - the name that everyone gives it
+
+import hofunc
+from hofunc.plan import order
+from hofunc.plan.cost import cost_of, priced
+from hofunc.plan.program import Given, Register, Step, finished
+from hofunc.run.executor import compiled
+from tests.cases import rand
+
+CPU = torch.device("cpu")
+
+
+def test_what_becomes_small_does_so_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of eight products, each of which is part of a sum too, the sums over all entries come first."""
+    x, width = Register(0), 64
+    steps: list[Step] = []
+    total = x
+    for number in range(8):
+        product, later = Register(10 + number), Register(20 + number)
+        steps.append(Step(product.index, torch.mul, (x, float(number))))
+        steps.append(Step(later.index, torch.add, (total, product)))
+        total = later
+    sums = [Register(30 + number) for number in range(8)]
+    steps += [Step(each.index, torch.sum, (Register(10 + n), (0, 1))) for n, each in enumerate(sums)]
+    program = finished({0: Given(0, (width, width), torch.float64)}, {}, steps, [total, *sums])
+    monkeypatch.setattr(order, "LARGE", 0)
+    lean, cost = priced(program, CPU)
+    one = 8 * width**2
+    assert cost_of(program, CPU).peak_bytes > 8 * one
+    assert cost.peak_bytes < 3 * one
+    value = rand(CPU, width, width)
+    torch.testing.assert_close(compiled(lean)([value]), compiled(program)([value]), rtol=0, atol=0)
+
+
+def test_random_numbers_are_drawn_in_order() -> None:
+    x = rand(CPU, 200, 200)
+
+    def f(x: Tensor) -> Tensor:
+        return (F.dropout(x, 0.5) * torch.rand_like(x) * x.sin()).sum()
+
+    plan = hofunc.hessian(f, layout="compact").plan(x)
+    got = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        got.append(plan(x).diagonal().dense())
+    torch.manual_seed(0)
+    kept, random = F.dropout(torch.ones_like(x), 0.5), torch.rand_like(x)
+    for each in got:
+        torch.testing.assert_close(each, kept * random * (2 * x.cos() - x * x.sin()))

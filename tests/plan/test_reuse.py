@@ -1,0 +1,98 @@
+"""Reuse: steps write over what nothing reads afterwards, and over nothing else."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import hofunc
+from hofunc.graph.node import Call, Ref
+from hofunc.plan.cost import priced
+from hofunc.plan.operators import passed_on
+from hofunc.plan.program import Given, Program, Register, Step, finished
+from hofunc.run.executor import compiled, interpreted
+from hofunc.views import add_scaled
+from tests.cases import rand
+from verification.memory import SLACK, taken
+
+CPU = torch.device("cpu")
+X, A, B, C, D = map(Register, range(5))
+
+TWICE = (torch.mul, X, 2.0)
+PROGRAMS: dict[str, tuple[list[tuple], list[Register], dict[int, int]]] = {
+    "a product": ([TWICE, (torch.mul, A, 3.0)], [B], {2: 0}),
+    "what is given": ([TWICE], [A], {}),
+    "what is returned": ([TWICE, (torch.mul, A, 3.0)], [A, B], {}),
+    "what is read later": ([TWICE, (torch.mul, A, X), (torch.add, A, B)], [C], {3: 0}),
+    "the second of two": ([TWICE, (torch.mul, X, A)], [B], {2: 1}),
+    "a square": ([TWICE, (torch.mul, A, A)], [B], {2: 0}),
+    "of which there is a view": ([TWICE, (torch.permute, A, (1, 0)), (torch.neg, A), (torch.mm, B, C)], [D], {}),
+    "a view": ([TWICE, (torch.permute, A, (1, 0)), (torch.neg, B)], [C], {3: 0}),
+    "a part of itself": ([TWICE, (torch.permute, A, (1, 0)), (torch.add, A, B)], [C], {}),
+    "what is smaller": ([TWICE, (torch.sum, A, (0,)), (torch.mul, X, B)], [C], {}),
+    "what an op may have kept": (
+        [TWICE, (Call(torch.ops.aten.alias.default, (Ref(0),)), A), (torch.mul, A, 3.0), (torch.mul, B, C)],
+        [D],
+        {4: 1},
+    ),
+    "a part of a tensor": (
+        [TWICE, (torch.diagonal, A, 0, 0, 1), (add_scaled, B, B, 0.5), (torch.diagonal_scatter, A, C, 0, 0, 1)],
+        [D],
+        {4: 0},
+    ),
+    "a mask": ([(torch.gt, X, 0), (torch.mul, X, 2.0), (passed_on, B, A), (add_scaled, C, X, 2.0)], [D], {}),
+}
+
+
+def made(steps: Sequence[tuple], outputs: Sequence[Register]) -> Program:
+    """Return the program of some steps, priced as a plan is, of a square tensor."""
+    numbered = [Step(number, function, tuple(args)) for number, (function, *args) in enumerate(steps, 1)]
+    return priced(finished({0: Given(0, (4, 4), torch.float64)}, {}, numbered, outputs), CPU)[0]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_what_is_written_over(name: str) -> None:
+    steps, outputs, expected = PROGRAMS[name]
+    program = made(steps, outputs)
+    assert dict(program.over) == expected
+    x = rand(CPU, 4, 4)
+    before = x.clone()
+    wanted = compiled(program._replace(over=()))([x])
+    for run in (compiled(program), interpreted(program)):
+        for _ in range(2):
+            torch.testing.assert_close(run([x]), wanted, rtol=0, atol=0)
+    torch.testing.assert_close(x, before, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_nothing_is_where_somebody_follows(name: str) -> None:
+    steps, outputs, _ = PROGRAMS[name]
+    program = made(steps, outputs)
+    x = rand(CPU, 4, 4).requires_grad_()
+
+    def total(x: Tensor) -> Any:
+        return sum(result.sin().sum() for result in compiled(program)([x]))
+
+    def expected(x: Tensor) -> Any:
+        return sum(result.sin().sum() for result in compiled(program._replace(over=()))([x]))
+
+    torch.testing.assert_close(torch.autograd.grad(total(x), x), torch.autograd.grad(expected(x), x))
+    torch.testing.assert_close(torch.func.jacrev(total)(x), torch.func.jacrev(expected)(x))
+    batch = rand(CPU, 3, 4, 4, seed=1)
+    torch.testing.assert_close(torch.func.vmap(total)(batch), torch.func.vmap(expected)(batch))
+
+
+def test_parts_are_written_to_a_derivative_and_not_to_copies_of_it() -> None:
+    i, j = torch.triu_indices(24, 24, 1)
+
+    def energy(x: Tensor) -> Tensor:
+        return (1 + (x[i] - x[j]).square().sum(-1)).reciprocal().sum()
+
+    x = rand(CPU, 24, 3)
+    plan = hofunc.hod(energy, 3).plan(x)
+    held = taken(lambda: plan(x))
+    assert held <= 2.1 * 8 * x.numel() ** 3
+    assert plan.peak_bytes == pytest.approx(held, rel=0.02, abs=SLACK)
+    torch.testing.assert_close(plan(x), torch.func.jacfwd(torch.func.hessian(energy))(x))
