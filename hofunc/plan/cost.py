@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 
 from hofunc.graph.node import Call
-from hofunc.plan.lookups import multiplied
+from hofunc.plan.lookups import multiplied, products_added
 from hofunc.plan.memory import Kind
 from hofunc.plan.order import in_order
 from hofunc.plan.peak import peak_of
@@ -136,9 +136,12 @@ def _step_cost(step: Step, effect: Effect, rates: Rates) -> StepCost:
         flops = 2 * result.numel * effect.operands[-2].shape[-1]  # a sum with a product has the product last
         items = prod(result.shape[:-2])
         return StepCost(flops, moved, result.shape, seconds + rates.item * items + flops / rates.flops)
-    if step.function is multiplied:  # what is read at indices is moved once more
-        products = result.numel * effect.operands[0].shape[-1]
-        read = result.dtype.itemsize * products * sum(1 / size for size in result.shape[-2:])
+    if step.function in (multiplied, products_added):  # what is read at indices is moved once more
+        one, other = [kind.shape for kind in effect.operands if kind.dtype == result.dtype][-2:]
+        entries = effect.operands[-1].numel * one[-2] * other[-2]
+        products = entries * one[-1]
+        read = result.dtype.itemsize * products * (1 / one[-2] + 1 / other[-2])
+        read += result.dtype.itemsize * entries if step.function is products_added else 0
         return StepCost(
             2 * products, moved, result.shape, seconds + 2 * read / rates.bytes + 2 * products / rates.flops
         )

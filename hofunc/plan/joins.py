@@ -16,9 +16,9 @@ from hofunc.algebra.labels import Label, full, labels_of
 from hofunc.algebra.operators import Map, selection_of
 from hofunc.algebra.term import Factor, Term, visible
 from hofunc.graph.node import Mask
-from hofunc.plan.lookups import elements
+from hofunc.plan.lookups import elements, no_rows, products_added, products_in
 from hofunc.plan.operators import masked_by
-from hofunc.plan.program import Builder
+from hofunc.plan.program import Builder, Register
 from hofunc.plan.selections import entries_of
 from hofunc.plan.values import go_by, places_read
 from hofunc.scatter import Position, added, laid_out, places_of, ranges, size_of
@@ -337,11 +337,28 @@ def coalesced(builder: Builder, terms: Sequence[Term]) -> Term | None:
     held = [builder.places(part) for part in inverse.split([len(part) for part in places])]
     cores = [entries_of(builder, term).core for term in terms]
     vectors = [laid_out(builder.emit, core, [*own, *rest]) for core, own in zip(cores, runs, strict=True)]
-    total = builder.emit(added, len(distinct), size_of(rest), tuple([x.coefficient for x in terms]), *held, *vectors)
+    total = _added(builder, (len(distinct), size_of(rest)), [term.coefficient for term in terms], held, vectors)
     tensor = builder.emit(torch.reshape, total, tuple(label.size for label in (entry, *rest)))
     indices = torch.unravel_index(distinct, [label.size for label in targets])
     factors = [as_factor(builder, Known(label, (entry,), index)) for label, index in zip(targets, indices, strict=True)]
     return terms[0]._replace(coefficient=1, factors=(Factor(tensor, each((entry, *rest))), *factors))
+
+
+def _added(
+    builder: Builder, shape: tuple[int, int], weights: Sequence[float], places: Sequence[Register], vectors: Sequence
+) -> Register:
+    """Add rows to their places in a matrix of zeros; of products of pairs never all are held."""
+    found = [products_in(builder, vector, weight) for vector, weight in zip(vectors, weights, strict=True)]
+    plain = [place for place, products in enumerate(found) if products is None]
+    if plain:
+        args = (*(places[place] for place in plain), *(vectors[place] for place in plain))
+        total = builder.emit(added, *shape, tuple([weights[place] for place in plain]), *args)
+    else:
+        total = builder.emit(no_rows, builder.like(), *shape)
+    for place, products in enumerate(found):
+        for weight, args in products or ():
+            total = builder.emit(products_added, total, weight, places[place], *args)
+    return total
 
 
 def _all_known(builder: Builder, term: Term) -> list[Known] | None:

@@ -14,7 +14,7 @@ from hofunc.algebra.labels import Label
 from hofunc.graph.followed import is_followed
 from hofunc.plan.program import Builder, Register
 from hofunc.scatter import size_of
-from hofunc.views import Labelled, aligned
+from hofunc.views import Labelled, add_scaled, aligned
 
 PIECE = 1 << 20  # bytes that are read at a time, which stay in the cache of a core
 Labels = tuple[Label, ...]
@@ -102,12 +102,84 @@ def multiplied(count: int, one: torch.Tensor, other: torch.Tensor, *indices: tor
     return result
 
 
+class Products(NamedTuple):
+    """Products of matrices that are read at indices, times a number: what `multiplied` is given.
+
+    Attributes:
+        weight: The number.
+        args: How many indices there are for the first tensor, both tensors and all indices.
+    """
+
+    weight: float
+    args: tuple
+
+
+def products_in(builder: Builder, register: Register, weight: float) -> list[Products] | None:
+    """Return the products that a register is the weighted sum of, None if it is that of anything else."""
+    step = builder.step_of(register)
+    if step is None:
+        return None
+    if step.function is torch.reshape:  # an axis for each label, in the same order
+        return products_in(builder, step.args[0], weight)
+    if step.function is multiplied:
+        return [Products(weight, step.args)]
+    if step.function is torch.mul and isinstance(step.args[1], int | float):
+        return products_in(builder, step.args[0], weight * step.args[1])
+    if step.function in (torch.add, add_scaled) and isinstance(step.args[1], Register):
+        scale = step.args[2] if len(step.args) > 2 else 1
+        left, right = products_in(builder, step.args[0], weight), products_in(builder, step.args[1], weight * scale)
+        return None if left is None or right is None else [*left, *right]
+    return None
+
+
+def no_rows(like: torch.Tensor, size: int, width: int) -> torch.Tensor:
+    """Return a matrix of zeros, to which rows are to be added."""
+    return like.new_zeros(size, width)
+
+
+def products_added(
+    total: torch.Tensor, weight: float, places: torch.Tensor, count: int, *tensors: torch.Tensor
+) -> torch.Tensor:
+    """Return a matrix to which weighted products of matrices are added, each to the row of its place.
+
+    Args:
+        total: A matrix, whose rows have as many entries as a product.
+        weight: What products are multiplied by.
+        places: The rows.
+        count: As of `multiplied`.
+        tensors: Likewise the two tensors and all indices.
+    """
+    if is_followed((total, *tensors[:2])):
+        products = multiplied(count, *tensors).reshape(len(places), -1)
+        return torch.index_add(total, 0, places, products, alpha=weight)
+    return add_products(total.clone(), weight, places, count, *tensors)
+
+
+def add_products(
+    total: torch.Tensor, weight: float, places: torch.Tensor, count: int, *tensors: torch.Tensor
+) -> torch.Tensor:
+    """Add to the matrix itself what `products_added` adds, some products at a time."""
+    one, other, *indices = tensors
+    size = _size_of_piece(one, other)
+    for start in range(0, len(places), size):
+        at, *piece = (tensor[start : start + size] for tensor in (places, *indices))
+        products = torch.bmm(elements(one, *piece[:count]), elements(other, *piece[count:]).mT)
+        total.index_add_(0, at, products.reshape(len(at), -1), alpha=weight)
+    return total
+
+
 def _size_of_piece(*tensors: torch.Tensor) -> int:
     return max(1, PIECE // _bytes_of_pair(*tensors))
 
 
 def _bytes_of_pair(*tensors: torch.Tensor) -> int:
     return sum(prod(tensor.shape[-2:]) * tensor.element_size() for tensor in tensors)
+
+
+def scratch_of_adding(one: torch.Tensor, other: torch.Tensor, total: int) -> int:
+    """Return the bytes that `add_products` holds, of so many products."""
+    product = one.shape[-2] * other.shape[-2] * one.element_size()
+    return min(total, _size_of_piece(one, other)) * (_bytes_of_pair(one, other) + product)
 
 
 def scratch(one: torch.Tensor, other: torch.Tensor, total: int) -> int:

@@ -331,6 +331,8 @@ _SHAPES: dict[Callable, Callable[..., Sequence[int]]] = {
     placing.gathered: lambda index, *_: tuple(index.shape),
     scatter.added: lambda size, width, *_: (size, width),
     lookups.multiplied: lambda _, one, other, *at: (at[0].shape[0], one.shape[-2], other.shape[-2]),
+    lookups.no_rows: lambda _, size, width: (size, width),
+    lookups.products_added: lambda total, *_: tuple(total.shape),
     packing.collected: _collected,
     packing.scaled_rows: _scaled,
     operators.one_like: lambda _: (),
@@ -408,5 +410,6 @@ _SCRATCH: dict[Callable, Callable[[Sequence[Any], torch.Tensor], int]] = {
     placing.scattered: lambda args, result: bytes_of(result) + sum(t.numel() * t.element_size() for t in args[2:]),
     scatter.added: lambda args, _: scatter.scratch(*args[2:]),
     lookups.multiplied: lambda args, result: lookups.scratch(args[1], args[2], len(result)),
+    lookups.products_added: lambda args, _: lookups.scratch_of_adding(args[4], args[5], len(args[2])),
     placing.gathered: lambda args, _: sum(tensor.numel() * tensor.element_size() for tensor in args[1:]),
 }

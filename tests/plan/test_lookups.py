@@ -7,7 +7,7 @@ from torch import Tensor
 import hofunc
 from hofunc.outline import Subject
 from hofunc.plan import joins, lookups, selections
-from hofunc.plan.lookups import multiplied
+from hofunc.plan.lookups import multiplied, products_added
 from hofunc.run import cache
 from tests.cases import rand
 from verification.memory import SLACK, taken
@@ -62,3 +62,21 @@ def test_messages_of_many_features(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any(step.function is multiplied for step in plan._subject.program.steps)
     torch.testing.assert_close(plan(x), torch.func.hessian(energy)(x))
     assert plan.peak_bytes == pytest.approx(taken(lambda: plan(x)), rel=0.02, abs=SLACK)
+
+
+@pytest.mark.parametrize("piece", [1, 3 * 8 * 20, 1 << 20])
+def test_products_are_added_to_their_places(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookups, "PIECE", piece)
+    one, other, i, j, k = operands()
+    places, total = torch.arange(50) % 7, rand(CPU, 7, 3 * 2, seed=3)
+    products = torch.einsum("pab,pcb->pac", one[i], other[j, k])
+    expected = total.index_add(0, places, products.reshape(50, -1), alpha=-2.0)
+    before = total.clone()
+    torch.testing.assert_close(products_added(total, -2.0, places, 1, one, other, i, j, k), expected)
+    torch.testing.assert_close(total, before)
+    (got,) = torch.func.vmap(lambda one: products_added(total, -2.0, places, 1, one, other, i, j, k))(one[None])
+    torch.testing.assert_close(got, expected)
+    assert torch.autograd.gradcheck(
+        lambda total, one: products_added(total, -2.0, places, 1, one, other, i, j, k),
+        (total.clone().requires_grad_(), one.requires_grad_()),
+    )
