@@ -208,3 +208,36 @@ def test_newton_with_a_sparse_solver() -> None:
         x = x - torch.from_numpy(step)
         sizes.append(float(np.abs(step).max()))
     assert sizes[-1] < 1e-14
+
+
+OWN = torch.stack([FIRST, SECOND]) + torch.arange(3)[:, None, None]  # edges of each of three molecules
+
+
+def _at_edges(x: Tensor, edges: Tensor) -> Tensor:
+    return (1 + (x[edges[0] % N] - x[edges[1] % N]).square().sum(-1)).reciprocal().sum()
+
+
+def _in_density(x: Tensor) -> Tensor:
+    near = (-(x[FIRST] - x[SECOND]).square().sum(-1)).exp()
+    return torch.zeros(N, dtype=x.dtype).index_add(0, FIRST, near).add(1).sqrt().sum()
+
+
+@pytest.mark.parametrize(
+    ("f", "pattern"),
+    [
+        (
+            lambda x: torch.func.vmap(pairs)(x).sum(),
+            "(), b c i, b c j + (), b I[c] i, b J[c] j + (), b J[c] i, b I[c] j",
+        ),
+        (lambda x: torch.func.vmap(_in_density)(x).sum(), None),
+        (lambda x: torch.func.vmap(_at_edges)(x, OWN).sum(), None),
+    ],
+    ids=["pairs", "densities", "edges of its own each"],
+)
+def test_energies_of_molecules_mapped_by_vmap(f: Callable[[Tensor], Tensor], pattern: str | None) -> None:
+    """Molecules are apart, and each has the entries of its edges."""
+    x = torch.stack([points(), points().flip(0), points().sin()])
+    got = compact(f, 2, x)
+    assert pattern in (None, got.pattern)
+    assert got.nbytes <= 8 * 12 * 3 * x.numel()  # of a dense tensor, 360 for each row
+    assert_equal(got.dense(), nested_reverse(f, 2)(x))
