@@ -5,7 +5,8 @@ NOTE [asked for]: two things take as long as all the rest, and are mostly not ne
 History. Where a captured parameter requires gradients, autograd would follow every step, though most derivatives are
 not differentiated again. So the steps run unfollowed, and what they return has one node of history, which runs them
 again, followed, when a backward pass gets there. Who asks once asks again, as in training: from then on the steps are
-followed as they run. What the node takes is saved as autograd saves it, so that a write to it is noticed.
+followed as they run. What the node takes is saved as autograd saves it, so that a write to it is noticed; all values of
+the call, as long as nobody planned what would take fewer.
 
 Care. Where what an op takes is constant, its slope, which may be infinite, is multiplied by zero. To leave it out takes
 marks of what is constant, see NOTE [what varies] in `hofunc.rules.settle`, which are a program of their own. But where
@@ -122,7 +123,7 @@ def as_asked(
         program: What is computed. If it draws random numbers, it is run once and in full.
         own: What it takes beside the values of a call, by number.
     """
-    whole = (lambda: quick) if careful is None else cache(careful)
+    whole = cache(careful or (lambda: quick))
     draws = any(isinstance(step.function, Call) and is_random(step.function.op) for step in program.steps)
     is_finite, history = not draws, _History(lambda values: whole().run(values), is_asked=draws)
 
@@ -138,14 +139,17 @@ def as_asked(
         if any(type(tensor) not in PLAIN for tensor in held.values()):
             return in_full(values)
         is_wanted = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in held.values())
-        if history.is_asked if is_wanted else way is whole():
+        if history.is_asked if is_wanted else careful is None or way is not quick:
             del held
             return in_full(values)
         if is_wanted:
-            held |= _held(whole(), values, own)
+            is_unplanned = careful is not None and not whole.cache_info().currsize
+            held |= {**dict(enumerate(values)), **own} if is_unplanned else _held(whole(), values, own)
+            if any(type(tensor) not in PLAIN for tensor in held.values()):
+                return in_full(values)
         with torch.no_grad():
             results = way.run(held.copy())
-            if way is not whole() and not _are_finite(results):
+            if careful is not None and way is quick and not _are_finite(results):
                 is_finite = False
                 results = whole().run(_held(whole(), values, own))
         return history.of(results, held) if is_wanted else results

@@ -1,6 +1,7 @@
 """Tests of running without what is seldom asked for: history, and care for what is not finite."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -165,3 +166,26 @@ def test_a_plan_leaves_what_it_is_given_as_it_was(device: torch.device) -> None:
         plan, given = hofunc.hessian(f).plan(x), [x]
         plan._run(given)
         assert given == [x]
+
+
+def test_marks_are_planned_once_a_backward_pass_asks_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, plan = [], asked._in_order
+
+    def counted(*args: Any) -> asked.Way:
+        made.append(args)
+        return plan(*args)
+
+    monkeypatch.setattr(asked, "_in_order", counted)
+    weight, x = vector(0.5, 2.0, 1.5).requires_grad_(), vector(-1.0, 4.0, 1.0)
+
+    def f(x: Tensor) -> Tensor:
+        return (torch.where(x > 0, weight * x, 1).sqrt() * x).sum()
+
+    hessian = hofunc.hessian(f)
+    expected = torch.func.hessian(f)(x)
+    for _ in range(2):
+        assert_equal(hessian(x), expected)
+        assert not made
+    (got,) = torch.autograd.grad((hessian(x) ** 2).sum(), weight)
+    assert len(made) == 1
+    assert_equal(got, torch.autograd.grad((expected**2).sum(), weight)[0])
