@@ -352,6 +352,11 @@ def _global(_: Tensor) -> Made:
     return lambda x: (x**3).sum() * SCALE, lambda: globals().update(SCALE=SCALE + 1), "SCALE of the globals of"
 
 
+def _global_by_its_module(_: Tensor) -> Made:
+    change = partial(globals().update, SCALE=SCALE + 1)
+    return lambda x: (x**3).sum() * sys.modules[__name__].SCALE, change, "SCALE of "
+
+
 def _constant_of_a_module(_: Tensor) -> Made:
     change = partial(setattr, tests.settings, "SCALE", 3.0)
     return lambda x: (x**3).sum() * tests.settings.SCALE, change, "SCALE of module tests.settings"
@@ -400,6 +405,7 @@ OBJECTS: dict[str, Callable[[Tensor], Made]] = {
     "a closure": _closure,
     "a closure of a function in a closure": _nested_closure,
     "a global": _global,
+    "a global by its module": _global_by_its_module,
     "a constant of a module": _constant_of_a_module,
     "a table": _table,
     "slots": _slots,
@@ -422,6 +428,14 @@ OBJECTS: dict[str, Callable[[Tensor], Made]] = {
     "a parameter in place": _module(lambda net: net[0].weight.mul_(2), ""),
     "loaded weights": _module(lambda net: net.load_state_dict({k: v * 2 for k, v in net.state_dict().items()}), ""),
 }
+
+
+def test_a_global_of_the_name_of_a_method_is_none_of_a_functions_business(x: Tensor) -> None:
+    space = {"exp": 1.0, "T": x}
+    exec("def f(x):\n    return (x.exp() * x[None].T.sum()).sum()", space)
+    plan = hod(space["f"], 2).plan(x)
+    space |= {"exp": 2.0, "T": x + 1}
+    assert_equal(plan(x), hod(space["f"], 2)(x))
 
 
 @pytest.mark.parametrize("made", OBJECTS.values(), ids=OBJECTS)

@@ -134,7 +134,7 @@ class Witness:
             if not _is_of(code.co_filename, _TORCH):
                 seeing.setdefault(id(space), []).append(code)
         for space in {id(space): space for space in codes.values()}.values():
-            names = _Names.of(seeing.get(id(space), ()))
+            names = _Names.of_globals(seeing.get(id(space), ()))
             bound = _HOOKS if space is vars(torch.nn.modules.module) else names.among(space)
             shadowed = names.read.intersection(vars(builtins))
             search.find(search.within(f"the globals of {space.get('__name__')}", space, bound, shadowed))
@@ -155,8 +155,15 @@ class _Names(NamedTuple):
     @classmethod
     def of(cls, codes: Iterable[CodeType]) -> "_Names":
         """Return the names in some code objects."""
-        looked_at, added_to, bound, _, _ = map(frozenset[str]().union, NO_USES, *map(uses_of, codes))
+        looked_at, added_to, bound, *_ = map(frozenset[str]().union, NO_USES, *map(uses_of, codes))
         return cls(looked_at | (bound - added_to), added_to - looked_at)
+
+    @classmethod
+    def of_globals(cls, codes: Iterable[CodeType]) -> "_Names":
+        """Return those names in some code objects that may be of globals, rather than of attributes only."""
+        read, added_to = cls.of(codes := [*codes])
+        outermost = frozenset[str]().union(*(uses_of(code).outermost for code in codes))
+        return cls(read & outermost, added_to & outermost)
 
     def among(self, space: Any) -> list[str]:
         """Return those that stand for something that matters in a mapping of names."""
@@ -221,7 +228,7 @@ class _Search:
 
     def _in_module(self, module: ModuleType, _: str) -> list[_Found]:
         """Hold what names stand for in a module that is of no library; classes may hold settings."""
-        path, space = getattr(module, "__file__", None), vars(module)
+        path, space = getattr(module, "__file__", _typed(module.__name__)), vars(module)
         if not _is_watched(path) or _is_of(path, _TORCH):
             return []
         names = self._names.among(space)
@@ -304,9 +311,13 @@ def _is_of(path: str | None, folder: str) -> bool:
 
 
 def _file_of(owner: type) -> str | None:
-    """Return the file of a class; that of one which was typed in has no name, but is no library."""
-    typed = "<typed>" if owner.__module__ == "__main__" else None
-    return getattr(sys.modules.get(owner.__module__), "__file__", typed)
+    """Return the file of a class."""
+    return getattr(sys.modules.get(owner.__module__), "__file__", _typed(owner.__module__))
+
+
+def _typed(module: str) -> str | None:
+    """Return what stands for the file of a module that has none: one which was typed in is no library."""
+    return "<typed>" if module == "__main__" else None
 
 
 @cache

@@ -101,7 +101,7 @@ class Settling:
         self, codes: Iterable[CodeType], changed: set[str], found: Sequence[Holding], objects: Iterable[Any]
     ) -> None:
         """Take note of the attributes that the next call may bind, or ask for in vain."""
-        _, _, bound, asked_for, _ = map(frozenset[str]().union, NO_USES, *map(uses_of, codes))
+        _, _, bound, asked_for, *_ = map(frozenset[str]().union, NO_USES, *map(uses_of, codes))
         for holding in found:
             if not isinstance(holding.place, type):
                 self._watched.update((key, holding.place) for key in holding.keys if key[1] in bound | changed)

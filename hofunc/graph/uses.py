@@ -12,6 +12,8 @@ from typing import NamedTuple
 # Methods that say nothing of what a builtin container holds.
 _ADDING = frozenset({"append", "appendleft", "extend", "extendleft", "insert", "add", "update"})
 _ASKING = frozenset({"getattr", "hasattr"})
+# What gives a module otherwise than by its own name, so that its globals may be attributes of that.
+_IMPORTING = frozenset({"modules", "import_module", "__import__"})
 # What loads a number or a local name, and the operands by which BINARY_OP is an augmented assignment, in all releases.
 _SIMPLE = frozenset({"LOAD_CONST", "LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK", "LOAD_SMALL_INT"})
 _IN_PLACE = range(13, 26)
@@ -31,6 +33,7 @@ class Uses(NamedTuple):
             so may what looks at them.
         asked_for: Those of attributes that there may not be, as far as it says them to `getattr` or `hasattr`.
         free: Those of the variables of enclosing functions that it looks at, or code within it does.
+        outermost: Those that may be of globals: names that stand by themselves, not behind a dot, and strings.
     """
 
     looked_at: frozenset[str]
@@ -38,9 +41,10 @@ class Uses(NamedTuple):
     bound: frozenset[str]
     asked_for: frozenset[str]
     free: frozenset[str]
+    outermost: frozenset[str]
 
 
-NO_USES = Uses(*[frozenset[str]()] * 5)
+NO_USES = Uses(*[frozenset[str]()] * 6)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -49,8 +53,11 @@ def uses_of(code: CodeType) -> Uses:
     steps = [step for step in dis.get_instructions(code) if step.opname not in _LEFT_OUT]
     looked_at = {const for const in code.co_consts if isinstance(const, str)}
     asked_for = {const for const in looked_at if const.isidentifier() and not _ASKING.isdisjoint(code.co_names)}
+    outermost = looked_at.union(() if _IMPORTING.isdisjoint(code.co_names) else code.co_names)
     added_to, bound, free = set(), set(), set()
     for place, step in _naming(steps):
+        if "GLOBAL" in step.opname or "NAME" in step.opname:
+            outermost.add(step.argval)
         if step.opname in _BINDING:
             bound |= {step.argval} if step.opname == "STORE_ATTR" else set()
         elif _only_adds(steps, place):
@@ -62,7 +69,7 @@ def uses_of(code: CodeType) -> Uses:
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
             free |= uses_of(inner).free
-    return Uses(*map(frozenset, (looked_at, added_to - looked_at, bound, asked_for, free)))
+    return Uses(*map(frozenset, (looked_at, added_to - looked_at, bound, asked_for, free, outermost)))
 
 
 def _naming(steps: Sequence[dis.Instruction]) -> Iterator[tuple[int, dis.Instruction]]:

@@ -1,5 +1,6 @@
 """What code does with names, told from its bytecode: which it looks at, and which it only adds to or binds."""
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -107,3 +108,15 @@ def test_variables_of_enclosing_functions() -> None:
     uses = uses_of(f.__code__)
     assert uses.free == {"count", "seen", "within"}, "count is looked at by what is appended"
     assert "log" in uses.added_to
+
+
+def test_names_that_may_be_of_globals() -> None:
+    def f(x: Any) -> Any:
+        return counts(x.first) + x.exp() + getattr(x, "scale")  # noqa: B009
+
+    def g(x: Any) -> Any:
+        return sys.modules[__name__].first + x.exp()
+
+    named = {"counts", "first", "exp", "scale"}
+    assert uses_of(f.__code__).outermost & named == {"counts", "scale"}
+    assert uses_of(g.__code__).outermost & named == {"first", "exp"}, "a module's attributes are its globals"
