@@ -431,7 +431,7 @@ OBJECTS: dict[str, Callable[[Tensor], Made]] = {
 
 
 def test_a_global_of_the_name_of_a_method_is_none_of_a_functions_business(x: Tensor) -> None:
-    space = {"exp": 1.0, "T": x}
+    space: dict[str, Any] = {"exp": 1.0, "T": x}
     exec("def f(x):\n    return (x.exp() * x[None].T.sum()).sum()", space)
     plan = hod(space["f"], 2).plan(x)
     space |= {"exp": 2.0, "T": x + 1}

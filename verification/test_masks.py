@@ -81,6 +81,7 @@ ALONE: dict[str, Function] = {
     "aten.unflatten.int": lambda x: x.unflatten(0, (2, 2)),
     "aten.where.ScalarOther": lambda x: aten.where.ScalarOther(x > 0.1, x, 0),
     "aten.where.ScalarSelf": lambda x: aten.where.ScalarSelf(x < 0.1, 0, x),
+    "aten.unsafe_split_with_sizes.default": lambda x: torch.unsafe_split_with_sizes(x, [1, 3])[1],
 }
 REFERENCES: dict[str, Function] = {"aten.copy.default": torch.clone}  # where torch has no derivative
 ELSEWHERE = ("_conj", "complex_to_complex", "restrided")  # of complex numbers, and of what was written in place

@@ -32,8 +32,10 @@ from hofunc.graph.world import without_autocast
 from hofunc.internals import current_dispatch_mode
 from hofunc.plan.blueprint import Blueprint
 from hofunc.plan.chunks import Chunks
-from hofunc.plan.program import Program
+from hofunc.plan.operators import eye_like, one_like
+from hofunc.plan.program import Program, Register
 from hofunc.run.executor import MANY, Runner, compiled, in_chunks, warming_up
+from hofunc.scatter import range_like
 
 
 class Way(NamedTuple):
@@ -92,9 +94,9 @@ def of_plan(program: Program, chunks: Chunks | None, quick: Program | None) -> R
         return compiled(program)
     way = Way(compiled(opened), _taken(opened))
     if quick is None:
-        return as_asked(way, None, program, own)
+        return as_asked(way, None, opened, own)
     opened, others = _opened(quick)
-    return as_asked(Way(compiled(opened), _taken(opened)), lambda: way, program, own | others)
+    return as_asked(Way(compiled(opened), _taken(opened)), lambda: way, opened, own | others)
 
 
 def _opened(program: Program) -> tuple[Program, dict[int, Tensor]]:
@@ -125,7 +127,7 @@ def as_asked(
     """
     whole = cache(careful or (lambda: quick))
     draws = any(isinstance(step.function, Call) and is_random(step.function.op) for step in program.steps)
-    is_finite, history = not draws, _History(lambda values: whole().run(values), is_asked=draws)
+    is_finite, history = not draws, _History(lambda values: whole().run(values), program, is_asked=draws)
 
     def in_full(values: Any) -> list[Tensor]:
         return whole().run(_held(whole(), values, own) if own else values)
@@ -172,23 +174,52 @@ class _History:
 
     Args:
         followed: What computes the results again.
+        program: What computes them.
 
     Attributes:
         followed: What was given.
         is_asked: Whether anybody asked for it so far.
     """
 
-    def __init__(self, followed: Callable[[Any], Sequence[Tensor]], *, is_asked: bool):
+    def __init__(self, followed: Callable[[Any], Sequence[Tensor]], program: Program, *, is_asked: bool):
         self.followed, self.is_asked = followed, is_asked
+        self._sources = cache(lambda: sources(program))
 
-    def of(self, results: Sequence[Tensor], held: Mapping[int, Tensor]) -> list[Tensor]:
-        """Give results a history, of which what they are computed from may have one."""
+    def of(self, results: Sequence[Tensor], held: Mapping[int, Tensor]) -> Sequence[Tensor]:
+        """Give those results a history of which what they are computed from has one."""
+        followed = {number for number, tensor in held.items() if tensor.requires_grad}
+        constants = [y for y, numbers in zip(results, self._sources(), strict=True) if followed.isdisjoint(numbers)]
+        if len(constants) == len(results):
+            return results
         known = {storage_key(tensor) for tensor in held.values()}
         keys = [storage_key(result) for result in results]
         if not known.isdisjoint(keys) or len({*keys}) < len(keys):  # which autograd would take for copies
             self.is_asked = True
             return [*self.followed({**held})]
-        return [*_Again.apply(self, results, tuple(held), *held.values())]
+        return [*_Again.apply(self, results, constants, tuple(held), *held.values())]
+
+
+# What takes a tensor for its dtype and device only.
+_LIKE = frozenset({eye_like, one_like, range_like, torch.zeros_like})
+
+
+def sources(program: Program) -> list[frozenset[int]]:
+    """Return for each result of a program the numbers of those values of a call that autograd may follow it to."""
+    nowhere = frozenset[int]()
+    found: dict[int, frozenset[int]] = {}
+    for register, given in program.given.items():
+        number = given.origin
+        found[register] = frozenset((number,)) if isinstance(number, int) and _can_vary(given.dtype) else nowhere
+    for step in program.steps:
+        operands = {found[arg.index] for arg in step.args if isinstance(arg, Register)}
+        _, dtype = program.shapes.get(step.target, ((), torch.float64))
+        is_one = step.function not in _LIKE and _can_vary(dtype)
+        found[step.target] = nowhere.union(*operands) if is_one else nowhere
+    return [found[output] for output in program.outputs]
+
+
+def _can_vary(dtype: torch.dtype) -> bool:
+    return dtype.is_floating_point or dtype.is_complex
 
 
 class _Again(torch.autograd.Function):
@@ -196,10 +227,16 @@ class _Again(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, history: _History, results: Sequence[Tensor], numbers: Sequence[int], *tensors: Tensor
+        ctx: Any,
+        history: _History,
+        results: Sequence[Tensor],
+        constants: Sequence[Tensor],
+        numbers: Sequence[int],
+        *tensors: Tensor,
     ) -> Any:
         ctx.history, ctx.numbers = history, numbers
         ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(*constants)
         ctx.save_for_backward(*tensors)
         return tuple(results)
 
@@ -208,7 +245,7 @@ class _Again(torch.autograd.Function):
         ctx.history.is_asked = True
         creates = torch.is_grad_enabled()
         with torch.enable_grad():
-            needs = ctx.needs_input_grad[3:]
+            needs = ctx.needs_input_grad[4:]
             given = [
                 _apart(tensor, creates) if need else tensor
                 for tensor, need in zip(ctx.saved_tensors, needs, strict=True)
@@ -220,7 +257,7 @@ class _Again(torch.autograd.Function):
         if pairs:
             results, outer = zip(*pairs, strict=True)
             found = iter(torch.autograd.grad(results, wanted, outer, create_graph=creates, allow_unused=True))
-        return None, None, None, *(next(found) if need else None for need in needs)
+        return None, None, None, None, *(next(found) if need else None for need in needs)
 
 
 def _apart(tensor: Tensor, is_followed: bool) -> Tensor:

@@ -112,11 +112,11 @@ def test_variables_of_enclosing_functions() -> None:
 
 def test_names_that_may_be_of_globals() -> None:
     def f(x: Any) -> Any:
-        return counts(x.first) + x.exp() + getattr(x, "scale")  # noqa: B009
+        return takes_an_item(x.first) + x.exp() + getattr(x, "scale")  # noqa: B009
 
     def g(x: Any) -> Any:
         return sys.modules[__name__].first + x.exp()
 
-    named = {"counts", "first", "exp", "scale"}
-    assert uses_of(f.__code__).outermost & named == {"counts", "scale"}
+    named = {"takes_an_item", "first", "exp", "scale"}
+    assert uses_of(f.__code__).outermost & named == {"takes_an_item", "scale"}
     assert uses_of(g.__code__).outermost & named == {"first", "exp"}, "a module's attributes are its globals"

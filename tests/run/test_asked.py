@@ -189,3 +189,13 @@ def test_marks_are_planned_once_a_backward_pass_asks_for_them(monkeypatch: pytes
     (got,) = torch.autograd.grad((hessian(x) ** 2).sum(), weight)
     assert len(made) == 1
     assert_equal(got, torch.autograd.grad((expected**2).sum(), weight)[0])
+
+
+@pytest.mark.parametrize("is_planned", [False, True], ids=["transform", "plan"])
+def test_what_depends_on_nothing_that_is_followed_has_no_history(*, is_planned: bool) -> None:
+    weight, x = vector(2.0).requires_grad_(), vector(0.5)
+    both = hofunc.hessian(lambda x: (x**3, (weight * x**3).sum()))
+    got = (both.plan(x) if is_planned else both)(x)
+    assert [y.requires_grad for y in got] == [False, True]
+    (slope,) = torch.autograd.grad(got[1].sum(), weight)
+    assert_equal(slope, 6 * x)
