@@ -13,7 +13,7 @@ from hofunc.internals import Definition, OpOverload, decomposition_table, has_de
 from hofunc.rules.backward import by_backward
 from hofunc.rules.expansion import Expansion
 from hofunc.rules.kinds import Composite, Constant, Rule
-from hofunc.rules.opaque import Complex, opaque_rule
+from hofunc.rules.opaque import Complex, check_linear, opaque_rule
 from hofunc.rules.registry import RULES
 
 
@@ -35,8 +35,10 @@ def rule_of(node: Node, values: Sequence[torch.Tensor]) -> Rule | Composite | Ex
         if is_usable(decomposition, node, values):
             return Composite(decomposition)
     operands = [values[operand] for operand in node.operands]
-    found = by_backward(node, operands) if isinstance(node.op, FunctionOp) else None
-    return found or opaque_rule(node, operands)
+    if not isinstance(node.op, FunctionOp):
+        return opaque_rule(node, operands)
+    check_linear(node, operands)
+    return by_backward(node, operands) or opaque_rule(node, operands)
 
 
 def decompositions(op: Any) -> list[Callable]:

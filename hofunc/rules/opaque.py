@@ -20,6 +20,7 @@ from hofunc.options import fallback
 from hofunc.rules.kinds import Opaque, Positions, Site
 
 _WARNED: set[str] = set()
+_FAR = 1e3  # times as large as a gradient another one is, which a backward pass may clip
 
 
 def opaque_rule(node: Node, operands: Sequence[torch.Tensor]) -> Opaque:
@@ -77,6 +78,41 @@ def _has_gradient(node: Node, operands: Sequence[torch.Tensor]) -> bool:
         except RuntimeError:  # some kernels are meant for inputs without a gradient only
             return False
     return (outputs if node.output is None else outputs[node.output]).requires_grad
+
+
+def check_linear(node: Node, operands: Sequence[torch.Tensor]) -> None:
+    """Check that the backward pass of a custom Function is linear in the gradient that it is given.
+
+    Of one that is not, which clips gradients or scales them to a length, nothing is the derivative.
+
+    Raises:
+        UnsupportedOpError: It is not.
+    """
+    if in_transform() or any(operand.is_meta for operand in operands):
+        return
+    with temporarily_clear_interpreter_stack(), torch.inference_mode(False), torch.enable_grad():
+        inputs = [value.detach().clone().requires_grad_(value.is_floating_point()) for value in operands]
+        followed = [value for value in inputs if value.requires_grad]
+        try:
+            outputs = call_of(node)(*inputs)
+            y = outputs if node.output is None else outputs[node.output]
+            one, other = _vector(y, 0), _vector(y, 1)
+            gradients = [
+                torch.autograd.grad(y, followed, vector, retain_graph=True, materialize_grads=True)
+                for vector in (one, other, -_FAR * one + other / _FAR)
+            ]
+        except Exception:  # of the Function, which whoever differentiates it meets again
+            return
+    for first, second, both in zip(*gradients, strict=True):
+        expected = -_FAR * first + second / _FAR
+        scale = expected[expected.isfinite()].abs().max().item() if expected.isfinite().any() else 0
+        tolerance = torch.finfo(expected.dtype).eps ** 0.5
+        if not torch.allclose(both, expected, rtol=tolerance, atol=tolerance * scale, equal_nan=True):
+            raise _unsupported(
+                node.op,
+                got="a backward pass that is not linear in the gradient it is given",
+                expected="the product of that gradient and a derivative",
+            )
 
 
 def nested_derivative(op: Any, output: int | None, positions: Positions, args: tuple, kwargs: tuple) -> torch.Tensor:

@@ -202,3 +202,54 @@ def test_a_kernel_that_is_meant_for_constants_is_refused(device: torch.device) -
     index = torch.tensor([[0, 1], [1, 1]], device=device)
     with pytest.raises(hofunc.UnsupportedOpError, match="got a result without a gradient"):
         hofunc.jacobian(lambda x: torch.nn.functional.embedding_bag(index, x.sin()))(rand(device, 2, 2))
+
+
+class Unchanged(torch.autograd.Function):
+    """Returns what it takes; what its backward pass does is set for each test."""
+
+    does: Callable[[Tensor], Tensor] = staticmethod(torch.neg)
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(_ctx: Any, gradient: Tensor) -> Tensor:
+        return Unchanged.does(gradient)
+
+
+@pytest.mark.filterwarnings("ignore:hofunc. of Unchanged:hofunc.FallbackWarning")
+@pytest.mark.parametrize(
+    "does",
+    [
+        lambda g: g.clamp(-0.5, 0.5),
+        lambda g: g / g.norm(),
+        lambda g: g * g,
+        lambda g: g if g.sum() > 0 else 3 * g,
+        lambda g: g * torch.rand_like(g),
+        lambda g: g + 1,
+    ],
+)
+def test_a_backward_pass_that_is_not_linear_is_refused(
+    does: Callable[[Tensor], Tensor], device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Unchanged, "does", staticmethod(does))
+    x = rand(device, 3)
+    with pytest.raises(hofunc.UnsupportedOpError, match="got a backward pass that is not linear in the gradient"):
+        hofunc.jacobian(lambda x: Unchanged.apply(x.exp()).sin().sum())(x)
+    with hofunc.options(functions="forward"):
+        got = hofunc.jacobian(lambda x: Unchanged.apply(x.exp()).sin().sum())(x)
+    assert relative_error(got, x.exp().cos() * x.exp()) < 1e-12
+
+
+def test_a_backward_pass_that_turns_gradients_around_is_linear(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Unchanged, "does", staticmethod(lambda g: -2 * g))
+    x = rand(device, 3)
+    got = hofunc.jacobian(lambda x: Unchanged.apply(x.exp()).sin().sum())(x)
+    assert relative_error(got, -2 * x.exp().cos() * x.exp()) < 1e-12
