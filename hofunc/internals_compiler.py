@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn
 
 import torch
-from torch._dynamo import config, mark_static
+from torch._dynamo import config
 from torch._dynamo.exc import ObservedException, TorchDynamoException, TorchRuntimeError, unimplemented
 from torch._dynamo.graph_break_hints import SUPPORTABLE
 from torch._dynamo.guards import GuardBuilder, install_guard
@@ -272,12 +272,12 @@ class _Call:
         """Return what stands for a tensor that the graph is to hold.
 
         The compiler would guard the value of one without axes, and sizes where these are symbols, though it has no
-        name in the caller's code. They are symbols to it where a tensor of that name had others before.
+        name in the caller's code. So sizes are marked as static, which `mark_static` does not do while it compiles.
         """
         output = self._tx.output
-        name = "_".join(map(str, ("hofunc_tensor", len(output.nn_modules), *tensor.shape)))
+        name = f"hofunc_tensor_{len(output.nn_modules)}"
         kept = tensor.reshape(tensor.shape or 1).clone()  # not a view, of which the compiler would take the base
-        mark_static(kept)
+        vars(kept)["_dynamo_static_indices"] = {*range(kept.dim())}
         held = output.register_attr_or_module(kept, name, source=ConstantSource(name)).as_proxy()
         return held if tensor.dim() else self._op(_VIEW, (held, []), {}).as_proxy()
 
