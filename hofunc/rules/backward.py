@@ -21,13 +21,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hofunc.errors import FallbackWarning, warn
 from hofunc.graph.functions import FunctionOp
 from hofunc.graph.node import CONSTANT, Graph, Node, Ref, refs
 from hofunc.graph.readings import recorded
 from hofunc.internals import temporarily_clear_interpreter_stack
-from hofunc.options import beside_backward
+from hofunc.options import beside_backward, fallback
 from hofunc.rules.expansion import Expansion, Operand
 from hofunc.rules.opaque import nested_derivative
+
+
+_WARNED: set[str] = set()
 
 
 def by_backward(node: Node, operands: Sequence[Tensor]) -> Expansion | None:
@@ -45,10 +49,25 @@ def by_backward(node: Node, operands: Sequence[Tensor]) -> Expansion | None:
     try:
         tape, (change,) = recorded(partial(_tried, node, ends), [*operands, *changes], [True] * 2 * len(operands))
         graph = tape.graph([change, *ends])
-        is_right = _is_all(graph, tape.ledger.values) and _is_symmetric(node, operands)
+        is_all = _is_all(graph, tape.ledger.values)
+        is_right = is_all and _is_symmetric(node, operands)
     except Exception:
         return None
+    if is_all and not is_right:
+        _tell_of_orders(node.op)
     return Expansion(partial(_changed, node.op)) if is_right else None
+
+
+def _tell_of_orders(op: FunctionOp) -> None:
+    """Warn once of a Function that has not one second derivative, of which torch's nestings and hofunc differ."""
+    if fallback() == "warn" and str(op) not in _WARNED:
+        _WARNED.add(str(op))
+        warn(
+            f"hofunc: the backward pass of {op} is no derivative: its own derivatives depend on the order in which they "
+            "are taken. So those of the whole function are not determined from order two on, and may be others than "
+            "nested torch's. If its forward consists of ops, have that recorded: hofunc.options(functions=[...]).",
+            FallbackWarning,
+        )
 
 
 def _tried(node: Node, ends: list[Tensor], *tensors: Tensor) -> Tensor:

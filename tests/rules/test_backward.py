@@ -158,9 +158,13 @@ def test_what_a_forward_made_does_not_have_the_derivative_of_the_forward(device:
 
 
 @pytest.mark.filterwarnings("ignore::hofunc.FallbackWarning")
-def test_what_is_no_derivative_is_differentiated_in_order(device: torch.device) -> None:
+def test_what_is_no_derivative_is_differentiated_in_order_and_told_of(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hofunc.rules.backward._WARNED", set())
     x = rand(device, 3)
-    plan = hofunc.hessian(Twisted.apply).plan(x)
+    with pytest.warns(hofunc.FallbackWarning, match="the backward pass of Twisted is no derivative"):
+        plan = hofunc.hessian(Twisted.apply).plan(x)
     assert "fallback" in plan.explain()
     expected = torch.autograd.functional.jacobian(lambda x: x.roll(1) * x, x)
     assert relative_error(plan(x), expected) < 1e-12
