@@ -30,7 +30,6 @@ from hofunc.options import beside_backward, fallback
 from hofunc.rules.expansion import Expansion, Operand
 from hofunc.rules.opaque import nested_derivative
 
-
 _WARNED: set[str] = set()
 
 
@@ -63,9 +62,10 @@ def _tell_of_orders(op: FunctionOp) -> None:
     if fallback() == "warn" and str(op) not in _WARNED:
         _WARNED.add(str(op))
         warn(
-            f"hofunc: the backward pass of {op} is no derivative: its own derivatives depend on the order in which they "
-            "are taken. So those of the whole function are not determined from order two on, and may be others than "
-            "nested torch's. If its forward consists of ops, have that recorded: hofunc.options(functions=[...]).",
+            f"hofunc: the backward pass of {op} is no derivative: its own derivatives depend on the order in which "
+            "they are taken. So those of the whole function are not determined from order two on, and may be "
+            "others than nested torch's. If its forward consists of ops, have that recorded: "
+            "hofunc.options(functions=[...]).",
             FallbackWarning,
         )
 
