@@ -21,7 +21,7 @@ from hofunc.options import records_forwards
 from hofunc.outline import Subject
 from hofunc.plan.blueprint import Blueprint, Limits
 from hofunc.plan.chunks import Chunks, priced_chunks
-from hofunc.plan.cost import priced
+from hofunc.plan.cost import Cost, priced
 from hofunc.plan.planner import plan
 from hofunc.plan.primal import PartsOf, Source, Whole
 from hofunc.plan.program import Program, Register, device_of
@@ -77,12 +77,9 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
     taken = _taken(request, args, kwargs)
     captured = _captured(taken)
     lowered = _lowered(taken)._replace(values=captured)
-    device = device_of(taken.graph)
 
     def peak(made: Blueprint) -> int:
-        program, chunks, *_ = _completed(request, taken, made)
-        cost = priced(program, device)[1] if chunks is None else priced_chunks(chunks, device).cost
-        return cost.peak_bytes
+        return _completed(request, taken, made).cost.peak_bytes
 
     chosen, *others = plan(
         lowered,
@@ -93,16 +90,13 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
         peak=peak,
         looks=True,
     )
-    program, chunks, result, owners = _completed(request, taken, chosen)
-    program, at_once = priced(program, device)
-    chunks = chunks and priced_chunks(chunks, device)
-    cost = at_once if chunks is None else chunks.cost
-    steps = Steps(program, chunks)
+    found = _completed(request, taken, chosen)
+    steps = Steps(found.program, found.chunks)
     if chosen.careful is not None:
         careful = _completed(request, taken, chosen.careful())
-        steps = Steps(priced(careful.program, device)[0], careful.chunks, None if chunks else program)
+        steps = Steps(careful.program, careful.chunks, None if found.chunks else found.program)
     if request.limits.max_bytes is None:
-        check_room(chosen, cost.peak_bytes, taken.wanted, compact=request.compact)
+        check_room(chosen, found.cost.peak_bytes, taken.wanted, compact=request.compact)
     strides = any(node.op is restrided or "as_strided" in str(node.op) for node in taken.graph.nodes)
     numbers = [each for each in taken.inputs[: len(taken.active)] if isinstance(each, int)]
     signature = Signature(request.transform, args, kwargs, numbers, strides=strides, history=taken.asked_history)
@@ -119,14 +113,14 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
         request.strategy,
         request.compact,
         request.limits,
-        program,
-        at_once,
-        cost,
-        {**owners, **chosen.owners},
+        found.program,
+        found.at_once,
+        found.cost,
+        {**found.owners, **chosen.owners},
         taken.recording.lines,
     )
     facts = taken.facts._replace(contents=_gone_by(chosen.lowered, captured))
-    return made(name, signature, facts, steps, result, subject, _origin(taken))
+    return made(name, signature, facts, steps, found.result, subject, _origin(taken))
 
 
 def graph_of(request: Request, args: tuple, kwargs: dict) -> Graph:
@@ -231,12 +225,16 @@ class _Completed(NamedTuple):
         chunks: It in chunks, if that is how it runs.
         result: How its result is put together, unless it is one tensor.
         owners: By the register that a step of the function computes, the node of the graph that is derived.
+        at_once: What the program costs.
+        cost: What it costs as it runs, which may be in chunks.
     """
 
     program: Program
     chunks: Chunks | None
     result: Result | None
     owners: dict[int, int]
+    at_once: Cost
+    cost: Cost
 
 
 def _completed(request: Request, taken: _Taken, chosen: Blueprint) -> _Completed:
@@ -259,10 +257,12 @@ def _completed(request: Request, taken: _Taken, chosen: Blueprint) -> _Completed
         whole.guard(call, decided.origins, value=True)
     form = Result(spec, tuple(PLACE if isinstance(leaf, Register) else leaf for leaf in leaves))
     is_tensor = len(tensors) == 1 and spec.is_leaf()
-    chunks = chosen.chunks and whole.around(chosen.chunks, tensors)
-    program, numbers = whole.program(tensors), chosen.lowered.numbers
+    device, numbers = device_of(graph), chosen.lowered.numbers
+    chunks = chosen.chunks and priced_chunks(whole.around(chosen.chunks, tensors), device)
+    program, at_once = priced(whole.program(tensors), device)
     owners = {register: numbers[number] for register, number in whole.owners.items() if number in numbers}
-    return _Completed(program, chunks, None if is_tensor else form, owners)
+    cost = at_once if chunks is None else chunks.cost
+    return _Completed(program, chunks, None if is_tensor else form, owners, at_once, cost)
 
 
 def _own(whole: Whole, graph: Graph, number: int) -> Register:
