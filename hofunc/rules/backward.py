@@ -21,16 +21,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hofunc.errors import FallbackWarning, warn
 from hofunc.graph.functions import FunctionOp
 from hofunc.graph.node import CONSTANT, Graph, Node, Ref, refs
 from hofunc.graph.readings import recorded
 from hofunc.internals import temporarily_clear_interpreter_stack
-from hofunc.options import beside_backward, fallback
+from hofunc.options import beside_backward
 from hofunc.rules.expansion import Expansion, Operand
-from hofunc.rules.opaque import nested_derivative
-
-_WARNED: set[str] = set()
+from hofunc.rules.opaque import nested_derivative, warn_once
 
 
 def by_backward(node: Node, operands: Sequence[Tensor]) -> Expansion | None:
@@ -59,15 +56,11 @@ def by_backward(node: Node, operands: Sequence[Tensor]) -> Expansion | None:
 
 def _tell_of_orders(op: FunctionOp) -> None:
     """Warn once of a Function that has not one second derivative, of which torch's nestings and hofunc differ."""
-    if fallback() == "warn" and str(op) not in _WARNED:
-        _WARNED.add(str(op))
-        warn(
-            f"hofunc: the backward pass of {op} is no derivative: its own derivatives depend on the order in which "
-            "they are taken. So those of the whole function are not determined from order two on, and may be "
-            "others than nested torch's. If its forward consists of ops, have that recorded: "
-            "hofunc.options(functions=[...]).",
-            FallbackWarning,
-        )
+    warn_once(
+        f"hofunc: the backward pass of {op} is no derivative: its own derivatives depend on the order in which they "
+        "are taken. So those of the whole function are not determined from order two on, and may be others than nested "
+        "torch's. If its forward consists of ops, have that recorded: hofunc.options(functions=[...])."
+    )
 
 
 def _tried(node: Node, ends: list[Tensor], *tensors: Tensor) -> Tensor:

@@ -52,15 +52,19 @@ def opaque_rule(node: Node, operands: Sequence[torch.Tensor]) -> Opaque:
             expected="an op that torch can differentiate",
             remedy="Detach its input if it is to be a constant, or add a rule (docs/how-to/adding-an-op.md).",
         )
-    if fallback() == "warn" and str(op) not in _WARNED:
-        _WARNED.add(str(op))
-        by = "torch.func" if _is_transformed(op) else "torch.autograd"
-        warn(
-            f"hofunc: no rule for {op}; its derivatives are taken by nested {by}, which is exact but slow. "
-            "See docs/how-to/adding-an-op.md for how to add a rule.",
-            FallbackWarning,
-        )
+    by = "torch.func" if _is_transformed(op) else "torch.autograd"
+    warn_once(
+        f"hofunc: no rule for {op}; its derivatives are taken by nested {by}, which is exact but slow. "
+        "See docs/how-to/adding-an-op.md for how to add a rule."
+    )
     return Opaque(nested_derivative)
+
+
+def warn_once(message: str) -> None:
+    """Issue a warning of how an op is differentiated, if options have it and it did not come before."""
+    if fallback() == "warn" and message not in _WARNED:
+        _WARNED.add(message)
+        warn(message, FallbackWarning)
 
 
 def _is_transformed(op: Any) -> bool:
@@ -70,14 +74,21 @@ def _is_transformed(op: Any) -> bool:
 
 def _has_gradient(node: Node, operands: Sequence[torch.Tensor]) -> bool:
     """Tell whether torch takes the result of a node for a function of its floating-point operands."""
+    try:
+        _, y = _called(node, operands)
+    except RuntimeError:  # some kernels are meant for inputs without a gradient only
+        return False
+    return y.requires_grad
+
+
+def _called(node: Node, operands: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], torch.Tensor]:
+    """Compute a node once more; returns the operands that autograd follows, and what it makes of them."""
     with temporarily_clear_interpreter_stack(), torch.inference_mode(False), torch.enable_grad():
         # a clone, since what was made in inference mode cannot require gradients
         inputs = [value.detach().clone().requires_grad_(value.is_floating_point()) for value in operands]
-        try:
-            outputs = call_of(node)(*inputs)
-        except RuntimeError:  # some kernels are meant for inputs without a gradient only
-            return False
-    return (outputs if node.output is None else outputs[node.output]).requires_grad
+        outputs = call_of(node)(*inputs)
+    y = outputs if node.output is None else outputs[node.output]
+    return [value for value in inputs if value.requires_grad], y
 
 
 def check_linear(node: Node, operands: Sequence[torch.Tensor]) -> None:
@@ -91,11 +102,8 @@ def check_linear(node: Node, operands: Sequence[torch.Tensor]) -> None:
     if in_transform() or any(operand.is_meta for operand in operands):
         return
     with temporarily_clear_interpreter_stack(), torch.inference_mode(False), torch.enable_grad():
-        inputs = [value.detach().clone().requires_grad_(value.is_floating_point()) for value in operands]
-        followed = [value for value in inputs if value.requires_grad]
         try:
-            outputs = call_of(node)(*inputs)
-            y = outputs if node.output is None else outputs[node.output]
+            followed, y = _called(node, operands)
             one, other = _vector(y, 0), _vector(y, 1)
             gradients = [
                 torch.autograd.grad(y, followed, vector, retain_graph=True, materialize_grads=True)
@@ -105,9 +113,7 @@ def check_linear(node: Node, operands: Sequence[torch.Tensor]) -> None:
             return
     for first, second, both in zip(*gradients, strict=True):
         expected = -_FAR * first + second / _FAR
-        scale = expected[expected.isfinite()].abs().max().item() if expected.isfinite().any() else 0
-        tolerance = torch.finfo(expected.dtype).eps ** 0.5
-        if not torch.allclose(both, expected, rtol=tolerance, atol=tolerance * scale, equal_nan=True):
+        if not _are_close(both, expected, expected):
             raise _unsupported(
                 node.op,
                 got="a backward pass that is not linear in the gradient it is given",
@@ -247,8 +253,12 @@ def _agrees(
         expected = torch.tensordot(vector, expected, len(shape))
         function = _contracted(function, position, vector)
     got = torch.func.grad(function, argnums=positions[-1])(*tensors)
-    tolerance = torch.finfo(derivative.dtype).eps ** 0.5
-    finite = derivative[derivative.isfinite()]
+    return _are_close(got, expected, derivative)
+
+
+def _are_close(got: torch.Tensor, expected: torch.Tensor, of: torch.Tensor) -> bool:
+    """Tell whether tensors agree to half of the digits of the largest finite entry of what they were computed of."""
+    tolerance, finite = torch.finfo(of.dtype).eps ** 0.5, of[of.isfinite()]
     scale = finite.abs().max().item() if finite.numel() else 0
     return torch.allclose(got, expected, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
 

@@ -161,7 +161,7 @@ def test_what_a_forward_made_does_not_have_the_derivative_of_the_forward(device:
 def test_what_is_no_derivative_is_differentiated_in_order_and_told_of(
     device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hofunc.rules.backward._WARNED", set())
+    monkeypatch.setattr("hofunc.rules.opaque._WARNED", set())
     x = rand(device, 3)
     with pytest.warns(hofunc.FallbackWarning, match="the backward pass of Twisted is no derivative"):
         plan = hofunc.hessian(Twisted.apply).plan(x)
