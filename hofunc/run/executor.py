@@ -170,8 +170,7 @@ class _Variables:
 
 def _expression(step: Step, names: _Names, variables: _Variables) -> str:
     if not isinstance(step.function, Call):
-        args = [variables[arg.index] if isinstance(arg, Register) else names[arg] for arg in step.args]
-        return f"{names[step.function]}({', '.join(args)})"
+        return f"{names[step.function]}({', '.join(_arguments(step, names, variables))})"
     registers = iter([variables[arg.index] for arg in step.args])
     positional = [_template(arg, registers, names) for arg in step.function.args]
     keywords = [f"{key}={_template(arg, registers, names)}" for key, arg in step.function.kwargs]
@@ -181,9 +180,13 @@ def _expression(step: Step, names: _Names, variables: _Variables) -> str:
 
 def _writing(step: Step, place: int, names: _Names, variables: _Variables) -> str:
     """Write a step that writes over one of its arguments."""
-    args = [variables[arg.index] if isinstance(arg, Register) else names[arg] for arg in step.args]
+    args = _arguments(step, names, variables)
     first, function = args.pop(place), WRITING[step.function]
     return f"{names[function]}({', '.join([first, *args])})"
+
+
+def _arguments(step: Step, names: _Names, variables: _Variables) -> list[str]:
+    return [variables[arg.index] if isinstance(arg, Register) else names[arg] for arg in step.args]
 
 
 def _template(arg: Any, registers: Iterator[str], names: _Names) -> str:
