@@ -5,6 +5,7 @@ to the last, be it that the last makes it small.
 """
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from typing import Any
 
 from hofunc.graph.draws import is_random
@@ -14,13 +15,15 @@ from hofunc.plan.peak import peak_of
 from hofunc.plan.program import Program, Register, Step, frees_of
 from hofunc.plan.tracing import Effect, Trace
 
-LARGE = 1 << 18  # bytes, from which on it is worth to look for an order that holds less
+LARGE = 1 << 18  # bytes, from which on it is worth to look for an order that holds less,
+EACH = 1 << 12  # if there are as many for each step, which takes as long to find its place as to write four times these
+FEW = 2  # registers that hold the same memory, for which it is looked at whether one step takes all of them
 
 
 def in_order(program: Program, trace: Trace) -> tuple[Program, Trace]:
     """Return a program and its trace in an order in which it holds less, if there is one."""
     before = peak_of(program, trace)
-    if before < LARGE:
+    if before < max(LARGE, EACH * len(program.steps)):
         return program, trace
     order = _Order(program, trace).taken()
     steps = tuple([program.steps[place] for place in order])
@@ -31,6 +34,9 @@ def in_order(program: Program, trace: Trace) -> tuple[Program, Trace]:
 
 class _Order:
     """Takes the steps of a program one after the other, those first that take no memory.
+
+    A step is looked at when all that it reads is there, and again when it has become the last that reads something, so
+    that it is done in proportion to the program.
 
     Args:
         program: The program.
@@ -48,12 +54,12 @@ class _Order:
             for register in reads:
                 self._takers[register].append(place)
         self._held: Counter[Any] = Counter()
-        self._there: set[int] = set()
+        self._holders: dict[Any, set[int]] = defaultdict(set)
         self._done: list[int] = []
         self._is_done = [False] * len(program.steps)
+        self._missing = [sum(register not in program.given for register in reads) for reads in self._reads]
         for register in program.given:
             self._held.update(dict.fromkeys(self._memories[register], 2))  # others hold it as well
-            self._there.add(register)
         self._first = 1 + max(
             (n for n, pair in enumerate(zip(program.steps, trace.effects, strict=True)) if _is_first(*pair)), default=-1
         )
@@ -74,28 +80,49 @@ class _Order:
         target = self._steps[place].target
         self._is_done[place] = True
         self._done.append(place)
-        self._there.add(target)
-        self._held.update(dict.fromkeys(self._memories[target], 1))
+        for name in self._memories[target]:
+            self._held[name] += 1
+            self._holders[name].add(target)
+        found: list[int] = []
         for register in self._reads[place]:
             self._uses[register] -= 1
-            if not self._uses[register]:
-                self._held.subtract(dict.fromkeys(self._memories[register], 1))
-        takers = (taker for register in (*self._reads[place], target) for taker in self._takers[register])
-        return [taker for taker in takers if not self._is_done[taker]]
+            if self._uses[register] == 1:
+                found += self._last_takers([register])
+            elif not self._uses[register]:
+                found += self._let_go(register)
+        for taker in self._takers[target]:
+            self._missing[taker] -= 1
+            if not self._missing[taker]:
+                found.append(taker)
+        return found
+
+    def _let_go(self, register: int) -> list[int]:
+        """Hold a register no longer; returns the steps that are the last to hold memory of it."""
+        found: list[int] = []
+        for name in self._memories[register]:
+            self._held[name] -= 1
+            holders = self._holders[name]
+            holders.discard(register)
+            if len(holders) <= FEW:
+                found += self._last_takers(holder for holder in holders if self._uses[holder] == 1)
+        return found
+
+    def _last_takers(self, registers: Iterable[int]) -> list[int]:
+        """Return the steps that are yet to take registers of a single use."""
+        return [taker for register in registers for taker in self._takers[register] if not self._is_done[taker]]
 
     def _is_small(self, place: int) -> bool:
         """Tell whether a step can run, and gives up as much as it takes."""
         reads, effect = self._reads[place], self._effects[place]
-        if not self._there.issuperset(reads) or effect.result is None:
+        if self._missing[place] or effect.result is None:
             return False
-        new = {name: size for name, size in self._memories[self._steps[place].target].items() if not self._held[name]}
-        last = Counter(name for r in reads if self._uses[r] == 1 for name in self._memories[r])
-        freed = sum(
-            size
-            for name, size in {n: s for r in reads for n, s in self._memories[r].items()}.items()
-            if last[name] == self._held[name] and name in last
-        )
-        return sum(new.values()) <= freed
+        new = sum(size for name, size in self._memories[self._steps[place].target].items() if not self._held[name])
+        if not new:
+            return True
+        last = [register for register in reads if self._uses[register] == 1]
+        freed = {name: size for register in last for name, size in self._memories[register].items()}
+        holds = Counter(name for register in last for name in self._memories[register])
+        return new <= sum(size for name, size in freed.items() if holds[name] == self._held[name])
 
 
 def _is_first(step: Step, effect: Effect) -> bool:

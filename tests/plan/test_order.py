@@ -52,3 +52,27 @@ def test_random_numbers_are_drawn_in_order() -> None:
     kept, random = F.dropout(torch.ones_like(x), 0.5), torch.rand_like(x)
     for each in got:
         torch.testing.assert_close(each, kept * random * (2 * x.cos() - x * x.sin()))
+
+
+def test_steps_are_looked_at_a_few_times_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many read the same tensor, as each step of a solver its parameters: see how often is counted."""
+    counts = []
+    look = order._Order._is_small
+
+    def counted(self: order._Order, place: int) -> bool:
+        counts[-1] += 1
+        return look(self, place)
+
+    monkeypatch.setattr(order, "LARGE", 0)
+    monkeypatch.setattr(order, "EACH", 0)
+    monkeypatch.setattr(order._Order, "_is_small", counted)
+    for number in (200, 400):
+        registers = [Register(n) for n in range(2 * number + 1)]
+        steps = []
+        for n in range(number):
+            state, rate, moved = registers[2 * n], registers[2 * n + 1], registers[2 * n + 2]
+            steps.append(Step(rate.index, torch.mul, (state, registers[0])))
+            steps.append(Step(moved.index, torch.add, (state, rate)))
+        counts.append(0)
+        priced(finished({0: Given(0, (8,), torch.float64)}, {}, steps, [registers[-1]]), CPU)
+    assert counts[1] <= 2.1 * counts[0] <= 2.1 * 4 * 200
