@@ -93,6 +93,7 @@ class Builder:
         known: Indices whose values are known, see `hofunc.plan.values`.
         went_by: By node, the values that planning went by.
         rounds: Whether small blocks may have more zeros than they need, as nothing infinite would multiply them.
+        has_rows: Whether there may be extents of rows in what steps are called with.
     """
 
     def __init__(self, lowered: Lowered, dtype: torch.dtype, most_steps: float = inf, small: int = 0):
@@ -107,7 +108,7 @@ class Builder:
         self.patterns: dict[Hashable, Term] = {}
         self.known: dict[Hashable, Any] = {}
         self.went_by: dict[int, Reading] = {}
-        self.rounds = False
+        self.rounds, self.has_rows = False, True
         self._held: dict[Hashable, list[tuple[torch.Tensor, Register]]] = {}
         self._most_steps, self._next_look, self._tick = most_steps, min(most_steps, TICK), ticking()
         self._steps: list[Step] = []
@@ -130,7 +131,7 @@ class Builder:
         """
         if function is torch.reshape or function is torch.unsqueeze:
             function, args = self._reshaped(function, *args)
-        key = distinct((function, args))
+        key = distinct((function, args)) if self.has_rows else (function, args)
         register = self._known.get(key)
         if register is None:
             self.spend()

@@ -72,7 +72,8 @@ class _Draft(Builder):
     def __init__(self, whole: Builder):
         super().__init__(whole.lowered, whole.dtype, small=whole.small)
         self.patterns = whole.patterns
-        self.known, self.went_by, self.rounds = whole.known, whole.went_by, whole.rounds
+        self.known, self.went_by = whole.known, whole.went_by
+        self.rounds, self.has_rows = whole.rounds, whole.has_rows
         self._whole = whole
 
     def value(self, index: int) -> Register:

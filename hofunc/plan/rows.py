@@ -1,13 +1,14 @@
 """Rows: which axis of which node runs over rows that do not mix, told from the rules of the ops.
 
 Only the first axis of inputs is followed. A node that has it on one of its axes is computed row by row; one that lost
-it, a sum over rows, is not followed further.
+it, a sum over rows, is not followed further. Where an op reads some of the rows, as the steps of a sequence are read,
+they cannot be taken apart, and none is marked.
 """
 
 from collections.abc import Collection, Sequence
 
 from hofunc.algebra.extents import Rows
-from hofunc.algebra.labels import Axes, Label, labels_of
+from hofunc.algebra.labels import Axes, Axis, Label, labels_of
 from hofunc.algebra.operators import Map
 from hofunc.algebra.term import Term
 from hofunc.graph.node import Graph, Ref, refs
@@ -59,10 +60,17 @@ def _row_dims(lowered: Lowered) -> dict[int, int]:
             operand = site.operands[position].number
             if operand in dims:
                 for term in rule.terms(site, (position,)):
+                    if _is_cut(term.slots[0][dims[operand]]):
+                        return {}
                     found.add(_followed(graph, dims, number, term, dims[operand]))
         if len(found) == 1 and None not in found:
             (dims[number],) = found  # type: ignore[assignment]
     return dims if any(graph.nodes[number].active for number in {*dims} - given) else {}
+
+
+def _is_cut(axis: Axis) -> bool:
+    """Tell whether an axis is read at some of its indices only, as no chunk of rows could be."""
+    return len(axis) == 1 and not axis[0].is_full
 
 
 def _followed(graph: Graph, dims: dict[int, int], number: int, term: Term, dim: int) -> int | None:

@@ -19,6 +19,7 @@ from hofunc.plan.packing import RowsMixError, Variable
 from hofunc.plan.program import Builder
 from hofunc.plan.recipes import axes_of, interned
 from hofunc.plan.reverse import reverse
+from hofunc.plan.rows import number_of_rows
 from hofunc.plan.wanted import Contractions, Wanted
 from hofunc.rules.lower import Lowered
 from hofunc.rules.settle import are_finite, singularities
@@ -62,6 +63,7 @@ def propagated(
     builder = Builder(lowered, computing_dtype(lowered), most_steps, small)
     singular = singularities(lowered.graph, lowered.rules)
     builder.rounds = are_finite(lowered.graph, singular)
+    builder.has_rows = number_of_rows(lowered.graph) is not None
     directional = is_directional(wanted, strategy)
     if settles:
         local = settled(builder, local, singular, masks_come_last=not directional)
