@@ -230,7 +230,7 @@ def priced_chunks(chunks: Chunks, device: torch.device) -> Chunks:
     What comes before the bodies is held until all chunks are done, and from the end of the first of a body so is what
     they are written to.
     """
-    first_part, before = lean(chunks.before, traced(chunks.before))
+    first_part, before, _ = lean(chunks.before, traced(chunks.before))
     outside = memory_of(before.of(chunks.before.given))
     held = before.of(chunks.before.outputs)
     costs, peak = [cost_of(first_part, device, before)], peak_of(first_part, before, outside)
@@ -242,13 +242,11 @@ def priced_chunks(chunks: Chunks, device: torch.device) -> Chunks:
             for size, program in body.programs.items()
         }
         made = {size: lean(program, traces[size]) for size, program in body.programs.items()}
-        programs = {size: program for size, (program, _) in made.items()}
-        traces = {size: trace for size, (_, trace) in made.items()}
-        bodies.append(body._replace(programs=programs))
-        each = {size: cost_of(program, device, traces[size]) for size, program in programs.items()}
+        bodies.append(body._replace(programs={size: one.program for size, one in made.items()}))
+        each = {size: one.cost(device) for size, one in made.items()}
         costs += [each[size] for size in body.sizes]
         first, *others = body.sizes
-        parts = traces[first].of(body.programs[first].outputs)
+        parts = made[first].trace.of(body.programs[first].outputs)
         later = max([bytes_of(parts), *(each[size].peak_bytes for size in others)])
         before_it, rows = bytes_of(joint), sum(body.sizes)
         joint += (
@@ -261,7 +259,7 @@ def priced_chunks(chunks: Chunks, device: torch.device) -> Chunks:
         )
         peak = max(peak, bytes_of(held, outside) + max(before_it + each[first].peak_bytes, bytes_of(joint) + later))
     after = traced(chunks.after, _placed(chunks.after, [*joint, *held]))
-    last_part, after = lean(chunks.after, after)
+    last_part, after, _ = lean(chunks.after, after)
     costs.append(cost_of(last_part, device, after))
     peak = max(peak, peak_of(last_part, after, outside))
     cost = Cost(tuple([step for cost in costs for step in cost.steps]), peak)

@@ -91,32 +91,58 @@ class Cost(NamedTuple):
         return self.seconds + self.reading
 
 
+LARGE = 1 << 18  # bytes at once, from which on it is worth to look for an order that holds less,
+EACH = 1 << 12  # if there are as many for each step, which takes as long to find its place as to write four times these
+
+
 def priced(program: Program, device: torch.device) -> tuple[Program, Cost]:
     """Return a program that writes over what it can, and what it costs on a device, without running it there."""
-    program, trace = lean(program, traced(program))
-    return program, cost_of(program, device, trace)
+    made = lean(program, traced(program))
+    return made.program, made.cost(device)
 
 
-def lean(program: Program, trace: Trace) -> tuple[Program, Trace]:
-    """Return a program and its trace so that it holds little at once, without more to compute."""
-    program, trace = in_order(program, trace)
-    return with_reuse(program, trace), trace
+class Lean(NamedTuple):
+    """A program that writes over what it can, what its registers hold, and the most that is held at once."""
+
+    program: Program
+    trace: Trace
+    peak: int
+
+    @classmethod
+    def of(cls, program: Program, trace: Trace) -> "Lean":
+        """Return a program in its order."""
+        program = with_reuse(program, trace)
+        return cls(program, trace, peak_of(program, trace))
+
+    def cost(self, device: torch.device) -> Cost:
+        """Return what it costs on a device, without running it there."""
+        return cost_of(self.program, device, self.trace, self.peak)
 
 
-def cost_of(program: Program, device: torch.device, trace: Trace | None = None) -> Cost:
+def lean(program: Program, trace: Trace) -> Lean:
+    """Return a program so that it holds little at once, without more to compute."""
+    made = Lean.of(program, trace)
+    if made.peak < max(LARGE, EACH * len(program.steps)):
+        return made
+    return min(made, Lean.of(*in_order(program, trace)), key=lambda each: each.peak)
+
+
+def cost_of(program: Program, device: torch.device, trace: Trace | None = None, peak: int | None = None) -> Cost:
     """Return what a program costs on a device, without running it there.
 
     Args:
         program: The program.
         device: Where it is to run.
         trace: What its registers hold, if that is known.
+        peak: The most that it holds at once, if that is known.
     """
     trace, rates = trace or traced(program), rates_of(device)
     known: dict[int, StepCost] = {}
     for step, effect in zip(program.steps, trace.effects, strict=True):
         if id(effect) not in known:
             known[id(effect)] = _step_cost(step, effect, rates)
-    return Cost(tuple([known[id(effect)] for effect in trace.effects]), peak_of(program, trace))
+    steps = tuple([known[id(effect)] for effect in trace.effects])
+    return Cost(steps, peak_of(program, trace) if peak is None else peak)
 
 
 def _nbytes(tensor: Kind) -> int:

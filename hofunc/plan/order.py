@@ -11,25 +11,18 @@ from typing import Any
 from hofunc.graph.draws import is_random
 from hofunc.graph.node import Call
 from hofunc.plan.memory import memory_of
-from hofunc.plan.peak import peak_of
 from hofunc.plan.program import Program, Register, Step, frees_of
 from hofunc.plan.tracing import Effect, Trace
 
-LARGE = 1 << 18  # bytes, from which on it is worth to look for an order that holds less,
-EACH = 1 << 12  # if there are as many for each step, which takes as long to find its place as to write four times these
 FEW = 2  # registers that hold the same memory, for which it is looked at whether one step takes all of them
 
 
 def in_order(program: Program, trace: Trace) -> tuple[Program, Trace]:
-    """Return a program and its trace in an order in which it holds less, if there is one."""
-    before = peak_of(program, trace)
-    if before < max(LARGE, EACH * len(program.steps)):
-        return program, trace
+    """Return a program and its trace in an order in which it is likely to hold less."""
     order = _Order(program, trace).taken()
     steps = tuple([program.steps[place] for place in order])
     other = program._replace(steps=steps, frees=frees_of(steps, program.outputs)[0])
-    its_trace = Trace(trace.values, [trace.effects[place] for place in order])
-    return (other, its_trace) if peak_of(other, its_trace) < before else (program, trace)
+    return other, Trace(trace.values, [trace.effects[place] for place in order])
 
 
 class _Order:
