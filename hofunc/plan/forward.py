@@ -7,9 +7,9 @@ coefficients of all directions into one axis makes a linear layer one matrix pro
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import product
+from itertools import chain, islice, product
 from math import factorial, prod
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ from hofunc.plan.keys import Keys, depends_of
 from hofunc.plan.meetings import inners_met
 from hofunc.plan.packing import Variables, joined, opened, seed
 from hofunc.plan.program import Builder
-from hofunc.plan.recipes import composed, interned
+from hofunc.plan.recipes import by_recipe, composed, interned
 
 
 class Group(NamedTuple):
@@ -112,6 +112,7 @@ class Polynomials:
         self.joint = joint
         self.variables = {**variables}
         self._powers: dict[tuple[int, int, Key], list[Term]] = {}
+        self._batches = 0  # how often axes turned out to be no batch
         self.depends = depends_of(local, variables if joint is None else joint.ranges)
         if joint is not None:
             self.depends = dict.fromkeys(self.depends, 1 << joint.number)
@@ -125,6 +126,7 @@ class Polynomials:
     def without(self, variable: int, axes: Iterable[int]) -> None:
         """Take some axes of a variable for a batch no longer, and forget what rests on that."""
         self.variables[variable] = self.variables[variable].without(axes)
+        self._batches += 1
         self._powers = {place: terms for place, terms in self._powers.items() if variable not in place[2]}
 
     def coefficient(self, node: int, key: Key) -> list[Term]:
@@ -136,35 +138,58 @@ class Polynomials:
         place = (node, exponent, key)
         if place not in self._powers:
             before, self.builder.node = self.builder.node, node
-            terms = self._power(node, exponent, key) if exponent > 1 else self._coefficient(node, key)
-            self._powers[place] = accumulated(self.builder, terms)
+            if exponent == 1 and (start := self._start(node, key)) is not None:
+                self._powers[place] = start
+            else:
+                products = self._power(node, exponent, key) if exponent > 1 else self._coefficient(node, key)
+                self._powers[place] = self._added([*products])
             self.builder.node = before
         return self._powers[place]
 
-    def _power(self, node: int, exponent: int, key: Key) -> list[Term]:
-        axes = fresh_axes(self.builder.lowered.graph.nodes[node].shape)
-        square = interned(self.builder, Term(1, (), axes, (axes, axes)))
-        terms = []
-        for (first, rest), weight in halves(key, exponent):
-            both = square._replace(coefficient=weight)
-            inners = [self.coefficient(node, first), self.power(node, exponent - 1, rest)]
-            terms += self._joined(self.composed(both, inners), (first, rest))
-        return terms
-
-    def _coefficient(self, node: int, key: Key) -> list[Term]:
+    def _start(self, node: int, key: Key) -> list[Term] | None:
+        """Return a coefficient of a variable; None for any other node."""
         if self.joint is not None and node in self.joint.ranges:
             return [self.joint.seed(self.builder, node)] if key == (self.joint.number,) else []
         if node in self.variables:
             axes = fresh_axes(self.variables[node].shape)
             return [seed(self.variables[node], axes)] if key == (node,) else []
-        terms = []
+        return None
+
+    def _power(self, node: int, exponent: int, key: Key) -> Iterator["_Product"]:
+        axes = fresh_axes(self.builder.lowered.graph.nodes[node].shape)
+        square = interned(self.builder, Term(1, (), axes, (axes, axes)))
+        for (first, rest), weight in halves(key, exponent):
+            inners = [self.coefficient(node, first), self.power(node, exponent - 1, rest)]
+            yield _Product(square._replace(coefficient=weight), inners, (first, rest))
+
+    def _coefficient(self, node: int, key: Key) -> Iterator["_Product"]:
         for operands, local in self.local.get(node, {}).items():
             for term in local if len(operands) <= len(key) else []:
                 groups, outer = grouped_slots(operands, term)
                 for parts in splits(key, tuple([group.size for group in groups])):
                     inners = [self.power(*group, part) for group, part in zip(groups, parts, strict=True)]
-                    terms += self._joined(self.composed(outer, inners), parts)
-        return terms
+                    yield _Product(outer, inners, parts)
+
+    def _added(self, products: Sequence["_Product"]) -> list[Term]:
+        """Return the sum of products, worked out once for all nodes whose products are of the same axes."""
+        terms: list[Term] = []
+        form: list[tuple[tuple[Key, ...], tuple[int, ...]]] = []
+        for outer, inners, parts in products:
+            if all(inners):
+                terms += [outer, *chain.from_iterable(inners)]
+                form.append((parts, tuple([len(inner) for inner in inners])))
+        return by_recipe(self.builder, self._worked_out, terms, self._batches, tuple(form)) if terms else []
+
+    def _worked_out(
+        self, builder: Builder, terms: Sequence[Term], _: int, form: Sequence[tuple[Sequence[Key], Sequence[int]]]
+    ) -> list[Term]:
+        """Return the sum of products that are given by their terms, and how many of these are in each slot of them."""
+        given, found = iter(terms), []
+        for parts, counts in form:
+            outer, inners = next(given), [[*islice(given, count)] for count in counts]
+            met = composed_each(builder, outer, inners)
+            found += [joined(builder, self.variables, term, parts) for term in accumulated(builder, met)]
+        return accumulated(builder, found)
 
     def composed(self, outer: Term, inners: Sequence[Sequence[Term | None]]) -> list[Term]:
         """Put polynomials into the slots of a term.
@@ -176,9 +201,7 @@ class Polynomials:
         Returns:
             Contracted terms; their slots are those that stayed and then those of the polynomials.
         """
-        inners = inners_met(self.builder, outer, inners)
-        found = (contracted(self.builder, outer, chosen) for chosen in product(*inners))
-        return [term for term in found if term is not None]
+        return composed_each(self.builder, outer, inners)
 
     def products(self, outer: Term, inners: Sequence[Sequence[Term | None]]) -> list[Term]:
         """Put polynomials into the slots of a term as `composed` does, and contract nothing yet."""
@@ -186,8 +209,20 @@ class Polynomials:
         found = (composed(self.builder, outer, chosen) for chosen in product(*inners))
         return [term for term in found if term is not None]
 
-    def _joined(self, terms: Sequence[Term], parts: Sequence[Key]) -> list[Term]:
-        return [joined(self.builder, self.variables, term, parts) for term in accumulated(self.builder, terms)]
+
+class _Product(NamedTuple):
+    """Polynomials that are put into the slots of a term, and the variables of the slots of each."""
+
+    outer: Term
+    inners: Sequence[Sequence[Term]]
+    parts: tuple[Key, ...]
+
+
+def composed_each(builder: Builder, outer: Term, inners: Sequence[Sequence[Term | None]]) -> list[Term]:
+    """Put one of several terms into each slot of a term, in all ways; see `Polynomials.composed`."""
+    inners = inners_met(builder, outer, inners)
+    found = (contracted(builder, outer, chosen) for chosen in product(*inners))
+    return [term for term in found if term is not None]
 
 
 def forward(polynomials: Polynomials) -> Blocks:

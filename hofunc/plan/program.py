@@ -152,13 +152,13 @@ class Builder:
             return function, (tensor, how)
         return torch.reshape, (base, how if function is torch.reshape else (*shape[:how], 1, *shape[how:]))
 
-    def spend(self) -> None:
-        """Count a step of planning.
+    def spend(self, steps: int = 1) -> None:
+        """Count steps of planning.
 
         Raises:
-            TooManyStepsError: There is no leave for another one.
+            TooManyStepsError: There is no leave for them.
         """
-        self.effort += 1
+        self.effort += steps
         if self.effort > self._next_look:
             if self.effort > self._most_steps:
                 raise TooManyStepsError
@@ -295,6 +295,21 @@ class Builder:
     def program(self, outputs: Sequence[Register]) -> Program:
         """Return the program that computes the outputs, without steps that they do not need."""
         return finished(self._given, self._shapes, self._steps, outputs)
+
+    def broadcast(self, register: Register, dims: int) -> Register:
+        """Return what a factor of a product of so many dimensions is to be read from: without axes of size one."""
+        step = self._producers.get(register)
+        if step is None or step.function is not torch.reshape:
+            return register
+        base, shape = step.args
+        known = self._shape_of(base)
+        is_broadcast = known is not None and len(known) <= dims and known == (1,) * (len(known) - len(shape)) + shape
+        return base if is_broadcast else register
+
+    def _shape_of(self, register: Register) -> tuple[int, ...] | None:
+        """Return the shape of a register, if it is known while the program is built."""
+        given = self._given.get(register.index)
+        return given.shape if given is not None else self._shapes.get(register.index, (None,))[0]
 
     def step_of(self, register: Register) -> Step | None:
         """Return the step that computes a register, None if it is given."""

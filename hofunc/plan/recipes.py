@@ -9,13 +9,14 @@ gives terms of one pattern the same axes; what a recipe returns has those of its
 """
 
 from collections.abc import Callable, Hashable, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
 
 from hofunc.algebra.compose import compose
 from hofunc.algebra.extents import distinct
-from hofunc.algebra.labels import Axes, Label
+from hofunc.algebra.labels import Axes, Label, shape_of
 from hofunc.algebra.operators import Delta, Map
 from hofunc.algebra.term import Factor, Term
 from hofunc.graph.node import Call, Mask
@@ -44,11 +45,13 @@ class Recipe(NamedTuple):
         steps: The steps that it takes; their results have the places after those of the terms' factors, in order.
         results: What it comes to.
         terms: Those that it was worked out for, by the axes of which it is found.
+        contractions: How many contractions it took to work it out.
     """
 
     steps: tuple[tuple[Callable | Call, tuple[Any, ...]], ...]
     results: tuple[_Result, ...]
     terms: tuple[Term | None, ...]
+    contractions: int
 
     def followed(self, builder: Builder, sources: Sequence[Register], times: float = 1) -> list[Term]:
         """Take the steps for tensors in the places of the factors, and return the terms, times a number."""
@@ -71,10 +74,17 @@ class _Draft(Builder):
 
     def __init__(self, whole: Builder):
         super().__init__(whole.lowered, whole.dtype, small=whole.small)
-        self.patterns = whole.patterns
+        self.recipes, self.patterns = whole.recipes, whole.patterns
         self.known, self.went_by = whole.known, whole.went_by
         self.rounds, self.has_rows = whole.rounds, whole.has_rows
+        self.sources: list[Register] = []
         self._whole = whole
+
+    def source(self, axes: Axes) -> Register:
+        """Return the register that stands for the next tensor of the terms, of given axes."""
+        self.sources.append(Register(-1 - len(self.sources)))
+        self._shapes[self.sources[-1].index] = shape_of(axes), self.dtype
+        return self.sources[-1]
 
     def value(self, index: int) -> Register:
         return self._whole.value(index)
@@ -85,11 +95,11 @@ class _Draft(Builder):
     def hold(self, tensor: torch.Tensor) -> Register:
         return self._whole.hold(tensor)
 
-    def recipe(self, sources: Sequence[Register], results: Sequence[Term], terms: tuple[Term | None, ...]) -> Recipe:
+    def recipe(self, results: Sequence[Term], terms: tuple[Term | None, ...]) -> Recipe:
         """Return the recipe of the steps that were taken."""
         steps, names = self._needed(results), {register.index: register for register in self._producers}
-        places: dict[Register, _Place] = {register: _Place(place) for place, register in enumerate(sources)}
-        places |= {names[step.target]: _Place(len(sources) + number) for number, step in enumerate(steps)}
+        places: dict[Register, _Place] = {register: _Place(place) for place, register in enumerate(self.sources)}
+        places |= {names[step.target]: _Place(len(self.sources) + number) for number, step in enumerate(steps)}
 
         def placed(arg: Any) -> Any:
             return places.get(arg, arg) if isinstance(arg, Register) else arg
@@ -101,6 +111,7 @@ class _Draft(Builder):
                 for term in (interned(self, term) for term in results)
             ),
             terms,
+            self.effort - len(self._steps),
         )
 
     def _needed(self, results: Sequence[Term]) -> list[Step]:
@@ -115,25 +126,33 @@ class _Draft(Builder):
 
 
 def by_recipe(builder: Builder, work: Worked, terms: Sequence[Term], *beside: Hashable) -> list[Term]:
-    """Return ``work(builder, terms, *beside)``, of contracted terms, by the recipe of such terms if there is one."""
-    if any(isinstance(factor.source, Map) for term in terms for factor in term.factors):
+    """Return ``work(builder, terms, *beside)``, contracted terms, by the recipe of such terms if there is one."""
+    if any(is_applied(term) for term in terms):
         return work(builder, terms, *beside)
     numbers: dict[Register, int] = {}
-    order = [[numbers.setdefault(factor.source, len(numbers)) for factor in term.factors] for term in terms]
+    order = [[numbers.setdefault(_register(builder, *factor), len(numbers)) for factor in t.factors] for t in terms]
     axes = tuple([(term.coefficient, axes_of(term)) for term in terms])
     key = (work, beside, axes, tuple([number for group in order for number in group]))
     recipe = builder.recipes.get(key)
     if recipe is None:
-        draft, sources = _Draft(builder), [Register(-1 - number) for number in range(len(numbers))]
+        draft, stand_ins = _Draft(builder), {}
+        for number, (_, axes_of_factor) in zip(chain(*order), chain(*[term.factors for term in terms]), strict=True):
+            if number not in stand_ins:
+                stand_ins[number] = draft.source(axes_of_factor)
         given = [
             term._replace(
-                factors=tuple(f._replace(source=sources[n]) for n, f in zip(group, term.factors, strict=True))
+                factors=tuple(f._replace(source=stand_ins[n]) for n, f in zip(group, term.factors, strict=True))
             )
             for group, term in zip(order, terms, strict=True)
         ]
-        recipe = draft.recipe(sources, work(draft, given, *beside), tuple(terms))
+        recipe = draft.recipe(work(draft, given, *beside), tuple(terms))
         builder.recipes[key] = recipe
+    builder.spend(recipe.contractions)
     return recipe.followed(builder, [*numbers])
+
+
+def _register(builder: Builder, source: Any, axes: Axes) -> Register:
+    return source if type(source) is Register else builder.tensor(source, axes)
 
 
 class _Composition:
@@ -250,10 +269,10 @@ def _recipe(builder: Builder, contract: Callable[[Builder, Term], Term], term: T
 
 def _drafted(builder: Builder, contract: Callable[[Builder, Term], Term], term: Term) -> Recipe:
     """Work out how a term is contracted, times one."""
-    draft, names = _Draft(builder), [Register(-1 - number) for number in range(len(term.factors))]
-    unit = [Factor(name, factor.axes) for name, factor in zip(names, term.factors, strict=True)]
+    draft = _Draft(builder)
+    unit = [Factor(draft.source(factor.axes), factor.axes) for factor in term.factors]
     result = contract(draft, term._replace(coefficient=1, factors=tuple(unit)))
-    return draft.recipe(names, [result], (term,))
+    return draft.recipe([result], (term,))
 
 
 def _parts(outer: Term, inners: Sequence[Term | None]) -> tuple[float, list[Any]]:

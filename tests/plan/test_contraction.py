@@ -70,9 +70,9 @@ def test_planning_a_product_by_many_leaves_is_linear_in_these(
     steps: list[int] = []
     spend = Builder.spend
 
-    def counted(builder: Builder) -> None:
-        steps[-1] += 1
-        spend(builder)
+    def counted(builder: Builder, number: int = 1) -> None:
+        steps[-1] += number
+        spend(builder, number)
 
     def chain(leaves: list[Tensor]) -> Tensor:
         y = torch.ones_like(leaves[0])
