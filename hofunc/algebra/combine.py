@@ -99,7 +99,7 @@ def hull(parts: Sequence[Term], *, rounded: bool = False) -> Term:
         start, stop = min(s.start for s in segments), max(s.stop for s in segments)
         if not rounded or stop - start < 2:
             return start, stop
-        step = 1 << (int(stop - start).bit_length() - 2)
+        step = 1 << (int(stop - start).bit_length() - 1)
         return start - start % step, min(int(extent), stop + -stop % step)
 
     def narrowed(segments: Sequence[Segment]) -> Segment:

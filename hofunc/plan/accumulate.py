@@ -7,7 +7,7 @@ from math import prod
 import torch
 
 from hofunc.algebra.combine import by_pattern, cover, embedding, grouped, hull, is_partial
-from hofunc.algebra.labels import Bindings
+from hofunc.algebra.labels import Bindings, Label, labels_of
 from hofunc.algebra.operators import selections_of
 from hofunc.algebra.term import Factor, Term, pattern, visible
 from hofunc.plan.joins import coalesced
@@ -140,11 +140,21 @@ def _hull(builder: Builder, parts: Sequence[Term]) -> Term:
 
 def _laid_into(builder: Builder, whole: Term, parts: Sequence[Term]) -> Term:
     """Add parts of a pattern up to one term of the whole pattern."""
-    labels = tuple(label for label in visible(whole) if label.size > 1)
-    pieces = []
-    for part in parts:
-        bindings = embedding(part, whole) or {}
-        pieces.append(Part(part.coefficient, core(builder, part), tuple(bindings[label] for label in labels)))
+    cores = [core(builder, part) for part in parts]
+    found = [embedding(part, whole) or {} for part in parts]
+    most = max(range(len(parts)), key=lambda number: _size(parts[number]))
+    place = cores[most].labels.index
+
+    def where(label: Label) -> int:
+        """Return where the largest part has a label of the whole, which need not be turned then."""
+        own = [place(x) for x in labels_of((found[most][label],)) if x in cores[most].labels]
+        return min(own, default=-1)
+
+    labels = sorted((label for label in visible(whole) if label.size > 1), key=where)
+    pieces = [
+        Part(part.coefficient, core, tuple(bindings[label] for label in labels))
+        for part, core, bindings in zip(parts, cores, found, strict=True)
+    ]
     return whole._replace(factors=(Factor(joint(builder, pieces), each(labels)),))
 
 

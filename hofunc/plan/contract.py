@@ -5,6 +5,7 @@ from math import prod
 
 import torch
 
+from hofunc.algebra.extents import Rows
 from hofunc.algebra.labels import Label, extent, labels_of
 from hofunc.algebra.operators import Delta, Map, Selection, selection_of, with_merged_selections
 from hofunc.algebra.term import Factor, Term, visible
@@ -180,8 +181,10 @@ def _pair(builder: Builder, one: Labelled, other: Labelled, keep: set[Label]) ->
         one, other = other, one
     summed = tuple(label for label in one.labels if label in other.labels and label not in keep)
     if not summed:
+        if len(other.labels) == 1 and _leads(other.labels[0], one):
+            one = _last(builder, one)
         labels = tuple(label for label in other.labels if label not in one.labels) + one.labels
-        factors = [aligned(builder.emit, operand, labels) for operand in (one, other)]
+        factors = [builder.broadcast(aligned(builder.emit, each, labels), len(labels)) for each in (one, other)]
         return Labelled(builder.emit(torch.mul, *factors), labels)
     batch = tuple(label for label in one.labels if label in other.labels and label in keep)
     rows = tuple(label for label in one.labels if label not in other.labels)
@@ -205,6 +208,24 @@ def _pair(builder: Builder, one: Labelled, other: Labelled, keep: set[Label]) ->
     right = _matrix(builder, other, batch, columns, summed, transposed=True)
     result = builder.emit(torch.bmm if batch else torch.mm, left, right)
     return _unmerged(builder, result, (batch, rows, columns) if batch else (rows, columns))
+
+
+def _leads(label: Label, operand: Labelled) -> bool:
+    """Tell whether an operand runs over a label first, and over more elements for each index of it than it has.
+
+    Rows, which are not summed later on, stay where they are.
+    """
+    is_row = isinstance(label.size, Rows)
+    return not is_row and operand.labels[0] == label and _size(operand.labels[1:]) > label.size
+
+
+def _last(builder: Builder, operand: Labelled) -> Labelled:
+    """Put the first label last, so that a vector along it is multiplied as it is, and so are those that follow.
+
+    Where there are more elements for each index than indices, what is multiplied by a matrix then keeps that order.
+    """
+    labels = (*operand.labels[1:], operand.labels[0])
+    return Labelled(permuted(builder.emit, operand.tensor, (*range(1, len(labels)), 0)), labels)
 
 
 def _is_led_by(labels: Labels, summed: Labels) -> bool:
