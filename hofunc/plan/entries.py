@@ -1,0 +1,164 @@
+"""Entries: how many entries derivatives have, and how many calls make them, told from which nodes take which."""
+
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from math import prod
+
+from hofunc.algebra import packed
+from hofunc.algebra.extents import Rows
+from hofunc.algebra.labels import labels_of
+from hofunc.algebra.partitions import Key
+from hofunc.algebra.term import Term
+from hofunc.graph.node import Call, Graph
+from hofunc.plan.blocks import Local, is_nonlinear
+from hofunc.plan.keys import Keys, Variables, depends_of, members
+from hofunc.plan.recipes import axes_of
+from hofunc.plan.reverse import is_reading, operands_of
+from hofunc.plan.rows import number_of_rows
+from hofunc.plan.sums import FREE
+from hofunc.plan.wanted import Wanted
+
+OPERATIONS = 50  # of a product, each a multiplication and a sum, that run as long as an entry
+
+
+def sizes_of_row(graph: Graph) -> list[int]:
+    """Return the size of every node, of one row where it has rows."""
+    return [prod([1 if isinstance(size, Rows) else int(size) for size in node.shape]) for node in graph.nodes]
+
+
+class Extents:
+    """How many entries derivatives have: those of one row for each row as long as rows do not mix, or else of all.
+
+    Args:
+        graph: The graph.
+        local: The local derivatives of its nodes.
+        wanted: What is asked for.
+
+    Attributes:
+        graph: What was given.
+        local: Likewise.
+        asked: The keys of the blocks that are asked for.
+        depends: The inputs on which each node depends.
+        parts: The nodes of which every element is one of an input.
+    """
+
+    def __init__(self, graph: Graph, local: Mapping[int, Local], wanted: Wanted):
+        self.graph, self.local, self.asked = graph, local, Keys(wanted, graph.inputs)
+        self._rows = number_of_rows(graph)
+        self._of_row = sizes_of_row(graph)
+        inputs = [number for number in graph.inputs if graph.nodes[number].active]
+        self.depends = depends_of(local, inputs)
+        self._parts_of: dict[tuple[Variables, int], list[Key]] = {}
+        self._calls: dict[Hashable, int] = {}
+        self._of_all = [prod(map(int, node.shape)) for node in graph.nodes]
+        self._outputs = {*graph.outputs}
+        self._mixing: set[int] = set()  # nodes whose elements depend on several rows, other than by a sum
+        self.parts = {*inputs}
+        self._directions = {number: (self._of_row[number], self._of_all[number]) for number in inputs}
+        for node in sorted(local):
+            operands = operands_of(local[node])
+            is_summed = self._rows is not None and not any(isinstance(size, Rows) for size in graph.nodes[node].shape)
+            if is_summed and (is_nonlinear(local[node]) or not self._mixing.isdisjoint(operands)):
+                self._mixing.add(node)
+            if operands <= self.parts and is_reading(local[node]):
+                self.parts.add(node)
+            self._directions[node] = (
+                self._varying(node, operands, self._of_row, 0),
+                self._varying(node, operands, self._of_all, 1),
+            )
+
+    def _varying(self, node: int, operands: Collection[int], sizes: Sequence[int], place: int) -> int:
+        """Return by how many elements of inputs a node varies at most."""
+        inputs = sum(sizes[number] for number in members(self.depends[node]))
+        if node in self.parts:
+            return min(inputs, sizes[node])
+        return min(inputs, sum(self._directions[operand][place] for operand in operands))
+
+    def _of(self, node: int) -> tuple[Sequence[int], int, int]:
+        """Return the sizes that count for a node, how often, and by how many elements of inputs it varies."""
+        if node in self._mixing:
+            return self._of_all, 1, self._directions[node][1]
+        return self._of_row, self._rows or 1, self._directions[node][0]
+
+    def keys(self, node: int, order: int) -> int:
+        """Return how many coefficients of an order a node has."""
+        if self.asked.are_chosen:
+            return len(self._chosen(node, order))
+        return packed.count(self.depends[node].bit_count(), order)
+
+    def coefficient(self, node: int, order: int) -> int:
+        """Return the entries of the packed coefficients of a node."""
+        sizes, times, directions = self._of(node)
+        if not self.asked.are_chosen:
+            return times * sizes[node] * packed.count(directions, order)
+        return times * sizes[node] * sum(_packed(key, sizes, directions) for key in self._chosen(node, order))
+
+    def _chosen(self, node: int, order: int) -> list[Key]:
+        """Return the keys of an order that a node has, where blocks are chosen."""
+        place = self.depends[node], order
+        if place not in self._parts_of:
+            self._parts_of[place] = self.asked.among(self.depends[node], [order])
+        return self._parts_of[place]
+
+    def adjoint(self, node: int, order: int) -> int:
+        """Return the entries of what a node makes of the coefficient of the outputs; of its adjoint, at order one."""
+        sizes, times, directions = self._of(node)
+        width = sum(sizes[output] for output in self._outputs)
+        if order == 1:
+            return times * width * sizes[node]
+        if self.asked.are_chosen:
+            keys = [key for key in self._chosen(node, order) if self.asked.has(key)]
+            return times * width * sum(prod([min(sizes[each], directions) for each in key]) for key in keys)
+        return times * width * (directions**2 if order == 2 else packed.count(directions, order))
+
+    def product(self, node: int, order: int) -> float:
+        """Return the entries of what a node makes of the highest coefficient of the outputs, where it is stacked.
+
+        At order two the coefficients of like nodes are stacked, and their product is one, of which operations count.
+        """
+        sizes, times, directions = self._of(node)
+        copied, made = 2 * times * sizes[node] * directions, times * directions**2
+        if order > 2 or self.asked.are_chosen or copied > 3 * made + FREE:
+            return self.adjoint(node, order)
+        width = sum(sizes[output] for output in self._outputs)
+        return width * (copied + sizes[node] * made / OPERATIONS)
+
+    def calls(self, term: Term) -> int:
+        """Return how many calls it takes to multiply a tensor by a local derivative, one of those given."""
+        axes = axes_of(term)
+        found = self._calls.get(axes)
+        if found is None:
+            found = self._calls[axes] = _calls(term)
+        return found
+
+    def calls_by_key(self, node: int) -> dict[Key, int]:
+        """Return the calls that a node takes by reverse for each block; none where it only reads a part of another."""
+        if is_reading(self.local[node]):
+            return dict.fromkeys(self.local[node], 0)
+        return {key: sum(map(self.calls, terms)) for key, terms in self.local[node].items()}
+
+    def calls_of(self, node: int) -> int:
+        """Return how many calls make the local derivatives of a node."""
+        factors = [factor for terms in self.local[node].values() for term in terms for factor in term.factors]
+        return len({id(factor.source) for factor in factors if isinstance(factor.source, Call)}) if factors else 0
+
+    def sizes_of(self, nodes: Iterable[int]) -> tuple[list[int], list[int], int]:
+        """Return the size of every node, that of one row, negative where it mixes rows, and the number of rows."""
+        numbers = [*nodes]
+        of_rows = [-1 if number in self._mixing else self._of_row[number] for number in numbers]
+        return [self._of_all[number] for number in numbers], of_rows, self._rows or 1
+
+
+def _packed(key: Key, sizes: Sequence[int], most: int) -> int:
+    """Return the entries of the packed slots of a key, of variables that have some sizes, and count most at most."""
+    return prod([packed.count(min(sizes[variable], most), n) for variable, n in Counter(key).items()])
+
+
+def _calls(term: Term) -> int:
+    """Return how many calls it takes to multiply a tensor by a local derivative; to name axes anew takes none."""
+    inner, outer = {*labels_of(*term.slots)}, {*labels_of(term.out)}
+    if term.factors:
+        return len(term.factors) + (not inner <= outer)
+    return int(
+        inner != outer or any(not each.is_full for axes in (term.out, *term.slots) for axis in axes for each in axis)
+    )
