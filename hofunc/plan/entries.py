@@ -1,22 +1,24 @@
 """Entries: how many entries derivatives have, and how many calls make them, told from which nodes take which."""
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import prod
+from typing import NamedTuple
 
 from hofunc.algebra import packed
-from hofunc.algebra.extents import Rows
+from hofunc.algebra.extents import Rows, distinct
 from hofunc.algebra.labels import labels_of
 from hofunc.algebra.partitions import Key
 from hofunc.algebra.term import Term
 from hofunc.graph.node import Call, Graph
 from hofunc.plan.blocks import Local, is_nonlinear
 from hofunc.plan.keys import Keys, Variables, depends_of, members
-from hofunc.plan.recipes import axes_of
+from hofunc.plan.recipes import is_applied
 from hofunc.plan.reverse import is_reading, operands_of
 from hofunc.plan.rows import number_of_rows
 from hofunc.plan.sums import FREE
 from hofunc.plan.wanted import Wanted
+from hofunc.rules.local import Alike
 
 OPERATIONS = 50  # of a product, each a multiplication and a sum, that run as long as an entry
 
@@ -49,7 +51,7 @@ class Extents:
         inputs = [number for number in graph.inputs if graph.nodes[number].active]
         self.depends = depends_of(local, inputs)
         self._parts_of: dict[tuple[Variables, int], list[Key]] = {}
-        self._calls: dict[Hashable, int] = {}
+        self._facts: dict[int, Facts] = {}
         self._of_all = [prod(map(int, node.shape)) for node in graph.nodes]
         self._outputs = {*graph.outputs}
         self._mixing: set[int] = set()  # nodes whose elements depend on several rows, other than by a sum
@@ -58,9 +60,9 @@ class Extents:
         for node in sorted(local):
             operands = operands_of(local[node])
             is_summed = self._rows is not None and not any(isinstance(size, Rows) for size in graph.nodes[node].shape)
-            if is_summed and (is_nonlinear(local[node]) or not self._mixing.isdisjoint(operands)):
+            if is_summed and (self.facts(node).is_nonlinear or not self._mixing.isdisjoint(operands)):
                 self._mixing.add(node)
-            if operands <= self.parts and is_reading(local[node]):
+            if operands <= self.parts and self.facts(node).reads:
                 self.parts.add(node)
             self._directions[node] = (
                 self._varying(node, operands, self._of_row, 0),
@@ -123,24 +125,15 @@ class Extents:
         width = sum(sizes[output] for output in self._outputs)
         return width * (copied + sizes[node] * made / OPERATIONS)
 
-    def calls(self, term: Term) -> int:
-        """Return how many calls it takes to multiply a tensor by a local derivative, one of those given."""
-        axes = axes_of(term)
-        found = self._calls.get(axes)
+    def facts(self, node: int) -> "Facts":
+        """Return what is told of the local derivatives of a node, once for those that are alike."""
+        local = self.local[node]
+        if type(local) is not Alike:
+            return facts_of(local)
+        found = self._facts.get(id(local.template))
         if found is None:
-            found = self._calls[axes] = _calls(term)
+            found = self._facts[id(local.template)] = facts_of(local)
         return found
-
-    def calls_by_key(self, node: int) -> dict[Key, int]:
-        """Return the calls that a node takes by reverse for each block; none where it only reads a part of another."""
-        if is_reading(self.local[node]):
-            return dict.fromkeys(self.local[node], 0)
-        return {key: sum(map(self.calls, terms)) for key, terms in self.local[node].items()}
-
-    def calls_of(self, node: int) -> int:
-        """Return how many calls make the local derivatives of a node."""
-        factors = [factor for terms in self.local[node].values() for term in terms for factor in term.factors]
-        return len({id(factor.source) for factor in factors if isinstance(factor.source, Call)}) if factors else 0
 
     def sizes_of(self, nodes: Iterable[int]) -> tuple[list[int], list[int], int]:
         """Return the size of every node, that of one row, negative where it mixes rows, and the number of rows."""
@@ -154,6 +147,41 @@ def _packed(key: Key, sizes: Sequence[int], most: int) -> int:
     return prod([packed.count(min(sizes[variable], most), n) for variable, n in Counter(key).items()])
 
 
+class Facts(NamedTuple):
+    """What is told of the local derivatives of a node without their names.
+
+    Attributes:
+        terms: Of every term the order, the calls that it takes to multiply a tensor by it, and whether that is stacked
+            with the products of others.
+        calls: For each key the calls that it takes to multiply a tensor by its terms; none if they only read a part.
+        growth: For each key how many indices its terms have at most for each element of the node.
+        made: How many calls make the factors.
+        reads: Whether every element of the node is one of its only operand.
+        is_nonlinear: Whether there are derivatives above the first order.
+    """
+
+    terms: tuple[tuple[int, int, bool], ...]
+    calls: tuple[int, ...]
+    growth: tuple[int, ...]
+    made: int
+    reads: bool
+    is_nonlinear: bool
+
+
+def facts_of(local: Local) -> Facts:
+    """Tell what there is to tell of local derivatives without their names."""
+    reads = is_reading(local)
+    sources = [factor.source for terms in local.values() for term in terms for factor in term.factors]
+    return Facts(
+        tuple([(len(key), _calls(term), not is_applied(term)) for key, terms in local.items() for term in terms]),
+        tuple([0 if reads else sum(map(_calls, terms)) for terms in local.values()]),
+        tuple([max(map(_new, terms), default=0) for terms in local.values()]),
+        len({distinct(source) for source in sources if isinstance(source, Call)}),
+        reads,
+        is_nonlinear(local),
+    )
+
+
 def _calls(term: Term) -> int:
     """Return how many calls it takes to multiply a tensor by a local derivative; to name axes anew takes none."""
     inner, outer = {*labels_of(*term.slots)}, {*labels_of(term.out)}
@@ -162,3 +190,10 @@ def _calls(term: Term) -> int:
     return int(
         inner != outer or any(not each.is_full for axes in (term.out, *term.slots) for axis in axes for each in axis)
     )
+
+
+def _new(term: Term) -> int:
+    """Return how many indices a local derivative has for each element of the node."""
+    if all(slot is term.out for slot in term.slots):
+        return 1
+    return prod([int(label.size) for label in {*labels_of(*term.slots)} - {*labels_of(term.out)}])

@@ -12,22 +12,19 @@ from math import inf, prod
 from typing import NamedTuple
 
 from hofunc.algebra.extents import Rows
-from hofunc.algebra.labels import labels_of
 from hofunc.algebra.partitions import Key
-from hofunc.algebra.term import Term
 from hofunc.graph.node import Graph
 from hofunc.plan.adjoints import subsets
 from hofunc.plan.blocks import Local, is_nonlinear
 from hofunc.plan.entries import Extents, sizes_of_row
-from hofunc.plan.recipes import is_applied
-from hofunc.plan.reverse import elimination_order, is_reading, substitutions
+from hofunc.plan.reverse import elimination_order, substitutions
 from hofunc.plan.rows import number_of_rows
 from hofunc.plan.slots import Slots, canonical
 from hofunc.plan.sums import FEW
 from hofunc.plan.wanted import Contraction, Contractions, Wanted
 
 MOST = 200_000  # compositions at which counting ends
-CLOSE = 1.25  # times what the best strategy is estimated to run, up to which another one is likely to be faster
+CLOSE = 1.15  # times what the best strategy is estimated to run, up to which another one is likely to be faster
 HOPELESS = 2  # times as long as another strategy runs, at which counting ends along slots, where estimates err by more
 ENTRIES = 2500  # that are computed as long as a call takes beyond them
 CALLS = 2  # that a composition is
@@ -90,27 +87,23 @@ def _of_directions(extents: Extents, *, is_mixed: bool) -> Estimate:
     The highest is what nonlinear nodes make of it, by their adjoints.
     """
     count, order = _Count(), extents.asked.highest
-    nonlinear = sum(is_nonlinear(each) for each in extents.local.values())
-    for node, blocks in sorted(extents.local.items()):
-        known = node in extents.parts  # of an input, of which the derivative is no tensor
-        terms = [
-            (len(key), 0 if known else extents.calls(term), term)
-            for key, found in blocks.items()
-            for term in (found if len(key) <= order else ())
-        ]
-        count.calls += extents.calls_of(node)
+    nonlinear = sum(extents.facts(node).is_nonlinear for node in extents.local)
+    for node in sorted(extents.local):
+        facts, known = extents.facts(node), node in extents.parts  # of which the derivative by the input is no tensor
+        count.calls += facts.made
         for k in range(1, order + (not is_mixed)):
-            if taken := [degree + own for degree, own, _ in terms if degree <= k]:
+            if taken := [degree + (0 if known else own) for degree, own, _ in facts.terms if degree <= k]:
                 count.add(len(taken), extents.keys(node, k), sum(taken) - 1, extents.coefficient(node, k))
         if is_mixed:
-            first = [1 + own for degree, own, _ in terms if degree == 1]
+            first = [1 + (0 if known else own) for degree, own, _ in facts.terms if degree == 1]
             count.add(len(first), 1, sum(first) - 1, extents.adjoint(node, 1))
-            keys = extents.keys(node, order)
-            for degree, own, term in terms if keys else ():
-                if degree > 1 and keys * FEW <= nonlinear and not is_applied(term):  # so many that they are stacked
+            several = [each for each in facts.terms if 1 < each[0] <= order] if facts.is_nonlinear else ()
+            keys = extents.keys(node, order) if several else 0
+            for degree, own, stacks in several if keys else ():
+                if stacks and keys * FEW <= nonlinear:  # so many contribute to each
                     count.add(1, keys, 0, 0)
                     count.entries += CALLS * extents.product(node, order)
-                elif degree > 1:
+                else:
                     count.add(1, keys, degree + own + 1, extents.adjoint(node, order))
     return count.estimate()
 
@@ -158,10 +151,11 @@ def _of_reverse(extents: Extents, most: float) -> Estimate:
         blocks.start(output)
     count = _Count()
     for done, node in enumerate(order, 1):
-        growth = {key: max(map(_new, terms)) for key, terms in local[node].items() if terms}
-        own, is_read = extents.calls_by_key(node), is_reading(local[node])
+        facts = extents.facts(node)
+        growth = {key: times for key, times in zip(local[node], facts.growth, strict=True) if times}
+        own = dict(zip(local[node], facts.calls, strict=True))
         whole, ways = blocks.size(blocks.places([node])), {}
-        count.calls += extents.calls_of(node)
+        count.calls += facts.made
         for key, before in blocks.taken(node):
             rest = key[key.count(key[0]) :]
             case = len(key), len(rest)
@@ -181,7 +175,7 @@ def _of_reverse(extents: Extents, most: float) -> Estimate:
                     continue
                 is_tensor = before or calls
                 after = min((before or whole) * times, blocks.size(target)) if is_tensor else 0
-                is_added = blocks.add(target, after) and not is_read
+                is_added = blocks.add(target, after) and not facts.reads
                 count.add(1, 1, calls - (not before and calls > 0) + is_added, after)
         if count.compositions > MOST or count.run > most:
             return count.estimate(done / len(order))
@@ -198,12 +192,13 @@ def _pairs_of_reverse(extents: Extents, order: Sequence[int], most: float) -> Es
     alone, beside = {*extents.graph.outputs}, defaultdict[int, set[int]](set)
     tensors, tensors_beside = set[int](), set[int]()  # nodes by which a first derivative, or a second, is no number
     for done, node in enumerate(order, 1):
-        own, is_read = extents.calls_by_key(node), is_reading(local[node])
-        first = {key[0]: own[key] for key, terms in local[node].items() if len(key) == 1 and terms}
-        second = {key: own[key] for key, terms in local[node].items() if len(key) == 2 and terms}
+        facts = extents.facts(node)
+        own = [*zip(local[node], facts.calls, facts.growth, strict=True)]
+        first = {key[0]: calls for key, calls, times in own if len(key) == 1 and times}
+        second = {key: calls for key, calls, times in own if len(key) == 2 and times} if facts.is_nonlinear else {}
         factors = [one for one, calls in first.items() if calls]
         others, each = beside.pop(node, set()), sum(first.values())
-        calls = extents.calls_of(node)
+        calls = facts.made
         if node in alone:
             count.compositions += len(first) + len(second)
             calls += each + sum(second.values())
@@ -215,7 +210,7 @@ def _pairs_of_reverse(extents: Extents, order: Sequence[int], most: float) -> Es
                 calls -= len(factors) + len(several)
                 tensors.update(factors)
                 tensors_beside.update(*several)
-            calls += 0 if is_read else len(alone.intersection(first) & tensors)
+            calls += 0 if facts.reads else len(alone.intersection(first) & tensors)
             alone.update(first)
             for one, other in second:
                 beside[one].add(other)
@@ -235,7 +230,7 @@ def _pairs_of_reverse(extents: Extents, order: Sequence[int], most: float) -> Es
         for one in first if others else ():
             before = len(beside[one])
             beside[one] |= others
-            calls += len(others) - (len(beside[one]) - before) if one in tensors_beside and not is_read else 0
+            calls += len(others) - (len(beside[one]) - before) if one in tensors_beside and not facts.reads else 0
         for other in others:
             beside[other].update(first)
             beside[other].discard(node)
@@ -298,13 +293,6 @@ class _Blocks:
         for place in key:
             entries *= sizes[place]
         return entries
-
-
-def _new(term: Term) -> int:
-    """Return how many indices a local derivative has for each element of the node."""
-    if all(slot is term.out for slot in term.slots):
-        return 1
-    return prod([int(label.size) for label in {*labels_of(*term.slots)} - {*labels_of(term.out)}])
 
 
 def _of_jets(graph: Graph, local: Mapping[int, Local], wanted: Contractions, strategy: str) -> Estimate:

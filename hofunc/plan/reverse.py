@@ -180,9 +180,10 @@ def elimination_order(local: Mapping[int, Local]) -> list[int]:
 
 def is_reading(local: Local) -> bool:
     """Tell whether every element of a node is one of its only operand."""
-    if any(len(key) > 1 or term.factors for key, terms in local.items() for term in terms):
+    if len(local) != 1:
         return False
-    return len(operands_of(local)) == 1
+    ((key, terms),) = local.items()
+    return len(key) == 1 and not any([term.factors for term in terms])
 
 
 def operands_of(local: Local) -> set[int]:

@@ -5,7 +5,7 @@ derivatives differ in the nodes that factors name only, so that they are asked o
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import count
 from typing import Any, NamedTuple
@@ -15,6 +15,20 @@ from hofunc.algebra.partitions import Key
 from hofunc.algebra.term import Factor, Term, with_slots
 from hofunc.graph.node import Call, Graph, Node, Ref, fill, refs, renumbered
 from hofunc.rules.kinds import Linear, Positions, Rule, site_of
+
+
+class Alike(dict[Key, list[Term]]):
+    """The derivatives of a node that are those of others but for names: in the same order, of the same axes.
+
+    Attributes:
+        template: What they are made from; what is told of that is told of all.
+    """
+
+    __slots__ = ("template",)
+
+    def __init__(self, template: "Template", blocks: Iterable[tuple[Key, list[Term]]]):
+        super().__init__(blocks)
+        self.template = template
 
 
 class Template(NamedTuple):
@@ -31,10 +45,11 @@ class Template(NamedTuple):
     def of(self, node: Node) -> dict[Key, list[Term]]:
         """Return the derivatives of another node."""
         numbers = dict(zip(self.numbers, (*node.operands, node.number), strict=True))
-        return {
-            tuple([numbers[variable] for variable in key]): [_renamed(term, numbers) for term in terms]
+        blocks = [
+            (tuple([numbers[variable] for variable in key]), [_renamed(term, numbers) for term in terms])
             for key, terms in self.blocks.items()
-        }
+        ]
+        return Alike(self, blocks)
 
 
 Templates = dict[Hashable, Template | None]  # None for derivatives that are asked of the rule for each node
@@ -66,7 +81,8 @@ def derivatives_like(templates: Templates, graph: Graph, node: Node, rule: Rule,
         are_named = all(
             _is_named(factor.source, numbers) for terms in found.values() for t in terms for factor in t.factors
         )
-        templates[key] = Template(numbers, found) if are_named else None
+        templates[key] = template = Template(numbers, found) if are_named else None
+        return found if template is None else Alike(template, found.items())
     return found
 
 
