@@ -23,23 +23,22 @@ from hofunc.plan.program import Builder, Register
 from hofunc.plan.recipes import by_recipe, interned
 from hofunc.rules.kinds import KeepsZeros, OfProducts, site_of
 from hofunc.rules.quotient import Quotient
-from hofunc.rules.settle import Settling, Singular, inside, is_mask, leading, settling
+from hofunc.rules.settle import Settling, Settlings, inside, is_mask, leading
 from hofunc.views import Labelled, Part, aligned, assembled, each, spread
 
 
 def settled(
-    builder: Builder, local: dict[int, Local], singular: Singular, *, masks_come_last: bool
+    builder: Builder, local: dict[int, Local], settlings: Settlings, *, masks_come_last: bool
 ) -> dict[int, Local]:
     """Return local derivatives that are finite where what they are by is constant and where they are not used.
 
     Args:
         builder: Takes the steps.
         local: The local derivatives of every node, in order.
-        singular: The nodes whose derivatives may be infinite.
+        settlings: What is to be settled of that.
         masks_come_last: See `hofunc.rules.settle.settling`.
     """
-    graph, rules = builder.lowered.graph, builder.lowered.rules
-    found = settling(graph, rules, local, masks_come_last=masks_come_last, singular=singular)
+    found = settlings.of(masks_come_last=masks_come_last)
     if not found.settled:
         return local
     activity = _Activity(builder, local, found)

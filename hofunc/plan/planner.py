@@ -22,7 +22,7 @@ from hofunc.plan.strategies import is_directional, propagated, strategies_of
 from hofunc.plan.wanted import Chosen, Contractions, Wanted, highest
 from hofunc.progress import counting
 from hofunc.rules.lower import Lowered
-from hofunc.rules.settle import settling
+from hofunc.rules.settle import Settlings
 
 FIRST_LEAVE = 1500  # steps of planning that a strategy may take before the others have their turn
 _LEAVE_GROWS = 4
@@ -67,7 +67,9 @@ def plan(
     """
     if strategy != "auto":
         marked = _with_rows(lowered, wanted)
-        make = _maker(marked, local_blocks(marked, highest(wanted)), wanted, compact, limits, peak, looks=looks)
+        local = local_blocks(marked, highest(wanted))
+        settlings = Settlings(marked.graph, marked.rules, local)
+        make = _maker(marked, local, settlings, wanted, compact, limits, peak, looks=looks)
         return tuple(_kept([make(strategy, inf)], lowered, wanted, compact, limits, peak))
     plans = _turns(lowered, wanted, compact, limits, peak, looks=looks).taken(_POSSIBLE)
     return tuple(sorted(_kept(plans, lowered, wanted, compact, limits, peak), key=_price))
@@ -106,7 +108,7 @@ def quickly(
 
 def admitted(lowered: Lowered, wanted: Wanted) -> Sequence[str]:
     """Return the strategies of which "auto" takes the fastest, for a graph and what is wanted of it."""
-    return _candidates(lowered, local_blocks(lowered, highest(wanted)), wanted)
+    return _candidates(Settlings(lowered.graph, lowered.rules, local_blocks(lowered, highest(wanted))), wanted)
 
 
 def rival(best: Blueprint, wanted: Wanted, *, compact: bool, strategy: str, limits: Limits) -> Blueprint:
@@ -119,7 +121,9 @@ def rival(best: Blueprint, wanted: Wanted, *, compact: bool, strategy: str, limi
     """
     most = _POSSIBLE * best.run_cost.seconds / rates_of(device_of(best.lowered.graph)).view
     lowered = _with_rows(best.lowered, wanted)
-    make = _maker(lowered, local_blocks(lowered, highest(wanted)), wanted, compact, limits, own_peak)
+    local = local_blocks(lowered, highest(wanted))
+    settlings = Settlings(lowered.graph, lowered.rules, local)
+    make = _maker(lowered, local, settlings, wanted, compact, limits, own_peak)
     (made,) = _within([make(strategy, max(FIRST_LEAVE, most))], limits, own_peak)
     return made
 
@@ -139,14 +143,14 @@ def _with_rows(lowered: Lowered, wanted: Wanted) -> Lowered:
     return lowered._replace(graph=wanted.marked(lowered.graph)) if isinstance(wanted, Contractions) else lowered
 
 
-def _candidates(lowered: Lowered, local: dict[int, Local], wanted: Wanted) -> Sequence[str]:
+def _candidates(settlings: Settlings, wanted: Wanted) -> Sequence[str]:
     """Return the strategies of which the fastest is to be taken.
 
     Those by directions multiply derivatives by directions, of which a mask before may have left zeros. Where the former
     are infinite or nan, as torch lets them be since its own masks come last, that is nan; so only those are taken whose
     masks come last too, if there is a singularity behind a mask where nothing need be constant.
     """
-    if settling(lowered.graph, lowered.rules, local, masks_come_last=True).exposed:
+    if settlings.of(masks_come_last=True).exposed:
         return tuple(name for name in strategies_of(wanted) if not is_directional(wanted, name))
     left_out = {*["mixed"] * (highest(wanted) == 1), *["each"] * (isinstance(wanted, Contractions) and wanted.is_one)}
     return tuple(name for name in strategies_of(wanted) if name not in left_out)
@@ -158,6 +162,7 @@ _Maker = Callable[[str, float], Blueprint]
 def _maker(
     lowered: Lowered,
     local: dict[int, Local],
+    settlings: Settlings,
     wanted: Wanted,
     compact: bool,
     limits: Limits,
@@ -182,21 +187,22 @@ def _maker(
             keeps_indices=compact,
             keeps_blocks=keeps_blocks,
             settles=settles,
+            settlings=settlings,
         )
         return drawn(builder, blocks, name, compact=compact, limits=limits, peak=peak)
 
     def careless(name: str, most_steps: float) -> Blueprint:
         masks_come_last = not is_directional(wanted, name)
-        if not settling(lowered.graph, lowered.rules, local, masks_come_last=masks_come_last).settled:
+        if not settlings.of(masks_come_last=masks_come_last).settled:
             return made(name, most_steps)
         return replace(made(name, most_steps, settles=False), careful=lambda: made(name, inf))
 
     return careless if looks else made
 
 
-def _estimates(lowered: Lowered, local: dict[int, Local], wanted: Wanted) -> dict[str, Estimate]:
+def _estimates(lowered: Lowered, local: dict[int, Local], settlings: Settlings, wanted: Wanted) -> dict[str, Estimate]:
     """Return what the strategies take of which one is to be taken, the one that should run fastest first."""
-    found = estimates(lowered.graph, local, wanted, _candidates(lowered, local, wanted))
+    found = estimates(lowered.graph, local, wanted, _candidates(settlings, wanted))
     return dict(sorted(found.items(), key=lambda item: item[1].run))
 
 
@@ -297,9 +303,10 @@ def _turns(
     """Return what plans by the strategies that may be taken, and say so if that is going to take long."""
     lowered = _with_rows(lowered, wanted)
     local = local_blocks(lowered, highest(wanted))
-    estimates = _estimates(lowered, local, wanted)
+    settlings = Settlings(lowered.graph, lowered.rules, local)
+    estimates = _estimates(lowered, local, settlings, wanted)
     _announce(lowered, wanted, estimates)
-    make = _maker(lowered, local, wanted, compact, limits, peak, looks=looks)
+    make = _maker(lowered, local, settlings, wanted, compact, limits, peak, looks=looks)
     return _Turns(make, estimates, device_of(lowered.graph), limits, peak)
 
 
@@ -355,7 +362,8 @@ def _by_columns(columns: Columns, wanted: Wanted, limits: Limits, peak: Peak) ->
     def made(name: str, most_steps: float) -> Blueprint:
         return columns.drawn(local, name, most_steps, limits, peak)
 
-    estimates = _estimates(columns.lowered, local, columns.wanted)
+    settlings = Settlings(columns.lowered.graph, columns.lowered.rules, local)
+    estimates = _estimates(columns.lowered, local, settlings, columns.wanted)
     apart = {name: each for name, each in estimates.items() if is_directional(columns.wanted, name)}
     turns = _Turns(made, apart or estimates, device_of(columns.lowered.graph), limits, peak)
     return [replace(plan, strategy=columns.whole.strategy) for plan in turns.taken(_LIKELY)]

@@ -16,11 +16,12 @@ from hofunc.algebra.partitions import Key, arrangements, choices
 from hofunc.algebra.term import Term, identity, with_slots
 from hofunc.plan.accumulate import accumulated
 from hofunc.plan.blocks import Blocks, Local
-from hofunc.plan.bundle import LEAST, Bundle, Taken
+from hofunc.plan.bundle import LEAST, Block, Bundle, Taken
 from hofunc.plan.contract import contracted
 from hofunc.plan.keys import Keys, depends_of
 from hofunc.plan.meetings import Inners, outers_met
 from hofunc.plan.program import Builder
+from hofunc.plan.reads import read
 
 Adding = Callable[[Builder, Sequence[Term]], list[Term]]
 Leads = Callable[[Key], bool]
@@ -40,7 +41,8 @@ def eliminated(
     for groups in chosen:
         target, orders = arrangements(rest, groups)
         if leads(target):
-            composed = substituted(builder, index, key, terms, [local[group] for group in groups])
+            inners = [local[group] for group in groups]
+            composed = substituted(builder, index, key, terms, inners, is_read=is_reading(local))
             yield target, [with_slots(term, order) for order in orders for term in composed]
 
 
@@ -58,14 +60,35 @@ def _chosen(inner_keys: tuple[Key, ...], slots: int, highest: int) -> list[list[
 
 
 def substituted(
-    builder: Builder, index: int, key: Key, terms: Sequence[Term], inners: Sequence[Sequence[Term]]
+    builder: Builder,
+    index: int,
+    key: Key,
+    terms: Sequence[Term],
+    inners: Sequence[Sequence[Term]],
+    *,
+    is_read: bool = False,
 ) -> list[Term]:
-    """Put inner derivatives into the slots of a block that a node has, one for each; the other slots come first."""
+    """Put inner derivatives into the slots of a block that a node has, one for each; the other slots come first.
+
+    Args:
+        builder: Takes the steps.
+        index: The node.
+        key: The key of the block.
+        terms: Its terms.
+        inners: The derivatives of the node that are put into its slots, each a sum of terms.
+        is_read: Whether that is the only term of a node which only reads another one.
+
+    Returns:
+        Contracted terms.
+    """
     composed = []
     given = iter(inners)
     places: Inners = [next(given) if variable == index else [None] for variable in key]
     terms = outers_met(builder, terms, places)
     for outer, *chosen in product(terms, *inners):
+        if is_read and (named := read(builder, outer, [variable == index for variable in key], chosen[0])) is not None:
+            composed.append(named)
+            continue
         supply = iter(chosen)
         term = contracted(builder, outer, [next(supply) if variable == index else None for variable in key])
         if term is not None:
@@ -117,12 +140,16 @@ def reverse(
                 blocks.add((output, target), composed)
                 bundle.inherit((output, target), (output, key))
     builder.node = None
-    result: Pending[Term] = Pending()
+    result: dict[Block, list[list[Term]]] = defaultdict(list)
     for block, pending in blocks.terms.items():
         if asked.has(block[1]):
             for wanted, terms in bundle.untied(block, add(builder, pending)):
-                result.add(wanted, terms)
-    return {block: added for block, terms in result.terms.items() if (added := add(builder, terms))}
+                result[wanted].append(terms)
+    added = {
+        block: parts[0] if len(parts) == 1 and block in blocks.terms else add(builder, [*chain(*parts)])
+        for block, parts in result.items()
+    }
+    return {block: terms for block, terms in added.items() if terms}
 
 
 T = TypeVar("T")
@@ -183,7 +210,7 @@ def is_reading(local: Local) -> bool:
     if len(local) != 1:
         return False
     ((key, terms),) = local.items()
-    return len(key) == 1 and not any([term.factors for term in terms])
+    return len(key) == len(terms) == 1 and not terms[0].factors
 
 
 def operands_of(local: Local) -> set[int]:

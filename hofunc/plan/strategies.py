@@ -22,7 +22,7 @@ from hofunc.plan.reverse import reverse
 from hofunc.plan.rows import number_of_rows
 from hofunc.plan.wanted import Contractions, Wanted
 from hofunc.rules.lower import Lowered
-from hofunc.rules.settle import are_finite, singularities
+from hofunc.rules.settle import Settlings
 
 STRATEGIES = ("reverse", "forward", "mixed")
 
@@ -42,6 +42,7 @@ def propagated(
     keeps_indices: bool = False,
     keeps_blocks: bool = True,
     settles: bool = True,
+    settlings: Settlings | None = None,
 ) -> tuple[Builder, Blocks]:
     """Return the blocks of a strategy and the builder that has their steps.
 
@@ -54,6 +55,7 @@ def propagated(
         keeps_indices: Whether terms are to read through indices, however few, rather than to multiply by zeros.
         keeps_blocks: Whether the structure of blocks by each input matters beyond what they take to compute.
         settles: Whether slopes behind what is constant are finite; else what is finite in the end is right.
+        settlings: What is to be settled of the local derivatives, if that is known.
 
     Raises:
         DirectionsError: It does not apply.
@@ -61,12 +63,12 @@ def propagated(
     """
     small = 0 if keeps_indices else selections.SMALL
     builder = Builder(lowered, computing_dtype(lowered), most_steps, small)
-    singular = singularities(lowered.graph, lowered.rules)
-    builder.rounds = are_finite(lowered.graph, singular)
+    settlings = settlings or Settlings(lowered.graph, lowered.rules, local)
+    builder.rounds = settlings.are_finite
     builder.has_rows = number_of_rows(lowered.graph) is not None
     directional = is_directional(wanted, strategy)
     if settles:
-        local = settled(builder, local, singular, masks_come_last=not directional)
+        local = settled(builder, local, settlings, masks_come_last=not directional)
     local = _interned(builder, local)
     if isinstance(wanted, Contractions):
         return builder, contraction.contracted(builder, local, wanted, strategy)

@@ -19,8 +19,9 @@ vanish, and a term of a higher one leads from elements that all vary. See `hofun
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from math import isfinite, prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -84,14 +85,76 @@ def settling(
             are there already, other than slopes, are left out by `hofunc.graph.node.Mask`.
         singular: What `singularities` returns, if that is known.
     """
-    singular = singularities(graph, rules) if singular is None else singular
-    with_infinity = _with_infinity(graph)
-    if not (singular or with_infinity) and (masks_come_last or not any(map(_selects, local.values()))):
-        return Settling(*[frozenset[int]()] * 4)  # whatever is constant, nothing infinite is multiplied with it
+    return Settlings(graph, rules, local, singular).of(masks_come_last=masks_come_last)
+
+
+class Settlings:
+    """What of a graph is to be settled, whether masks come last or not, of which most is told only once.
+
+    Args:
+        graph: The graph.
+        rules: The rule of every active node that is not given.
+        local: The local derivatives of those on which an output depends, in order.
+        singular: What `singularities` returns, if that is known.
+
+    Attributes:
+        are_finite: Whether all derivatives of the ops of the graph are finite where the values are, for all that is
+            known.
+    """
+
+    def __init__(
+        self, graph: Graph, rules: Mapping[int, Rule], local: Mapping[int, Terms], singular: Singular | None = None
+    ):
+        self._singular = singularities(graph, rules) if singular is None else singular
+        self._with_infinity = _with_infinity(graph)
+        self.are_finite = not (self._singular or self._with_infinity)
+        self._graph, self._rules, self._local = graph, rules, local
+        self._known: dict[bool, Settling] = {}
+
+    @cached_property
+    def _bounds(self) -> "_Bounds":
+        return _bounds(self._graph, self._rules, self._local)
+
+    def of(self, *, masks_come_last: bool) -> Settling:
+        """Tell which nodes are to be settled, see `settling`."""
+        if masks_come_last not in self._known:
+            self._known[masks_come_last] = self._of(masks_come_last)
+        return self._known[masks_come_last]
+
+    def _of(self, masks_come_last: bool) -> Settling:
+        if self.are_finite and (masks_come_last or not any(map(_selects, self._local.values()))):
+            return Settling(*[frozenset[int]()] * 4)  # whatever is constant, nothing infinite is multiplied with it
+        given = self._graph, self._rules, self._local
+        return _settling(*given, self._bounds, self._singular, self._with_infinity, masks_come_last=masks_come_last)
+
+
+class _Bounds(NamedTuple):
+    """What of a graph may be constant, what masks make so, what takes that, and what may not be used."""
+
+    limited: set[int]
+    masked: set[int]
+    behind: set[int]
+    unused: set[int]
+
+
+def _bounds(graph: Graph, rules: Mapping[int, Rule], local: Mapping[int, Terms]) -> _Bounds:
     limited = _limited(graph, rules, local)
     masked = _reached(graph, local, {number for number in limited if _is_masked(rules[number], local[number])})
     behind = {number for number in local if not limited.isdisjoint(graph.nodes[number].operands)}
-    unused = _unused(graph, rules, local)
+    return _Bounds(limited, masked, behind, _unused(graph, rules, local))
+
+
+def _settling(
+    graph: Graph,
+    rules: Mapping[int, Rule],
+    local: Mapping[int, Terms],
+    bounds: _Bounds,
+    singular: Singular,
+    with_infinity: set[int],
+    *,
+    masks_come_last: bool,
+) -> Settling:
+    limited, masked, behind, unused = bounds
     if not (behind or unused):
         singular, with_infinity = {}, set()
     settled = behind.intersection(singular)
@@ -190,11 +253,6 @@ def _behind_selections(graph: Graph, local: Mapping[int, Terms]) -> set[int]:
 
 def _selects(local: Terms) -> bool:
     return any(isinstance(source, Mask) for terms in local.values() for term in terms for source, _ in term.factors)
-
-
-def are_finite(graph: Graph, singular: Singular) -> bool:
-    """Tell whether all derivatives of the ops of a graph are finite where the values are, for all that is known."""
-    return not singular and not _with_infinity(graph)
 
 
 def singularities(graph: Graph, rules: Mapping[int, Rule]) -> Singular:
