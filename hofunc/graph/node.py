@@ -140,6 +140,8 @@ class Call(NamedTuple):
     def __call__(self, *tensors: Any) -> Any:
         """Call the function with the given objects, in order, in place of the Refs."""
         supply = iter(tensors)
+        if not self.kwargs:
+            return self.op(*fill(self.args, supply))
         return self.op(*fill(self.args, supply), **{name: fill(value, supply) for name, value in self.kwargs})
 
 
@@ -161,7 +163,12 @@ def fill(template: Any, supply: Iterator) -> Any:
     if kind is Ref:
         return next(supply)
     if kind is tuple:
-        return tuple([fill(item, supply) if type(item) in _FILLED else item for item in template])
+        return tuple(
+            [
+                next(supply) if type(item) is Ref else fill(item, supply) if type(item) is tuple else item
+                for item in template
+            ]
+        )
     return template
 
 
@@ -185,7 +192,12 @@ _FILLED = (tuple, Ref)
 
 def renumbered(template: Any, numbers: Mapping[int, int] | Sequence[int]) -> Any:
     """Replace every Ref of a nested tuple by a Ref to numbers[node]."""
-    return fill(template, iter([Ref(numbers[ref.node]) for ref in refs(template)]))
+    kind = type(template)
+    if kind is Ref:
+        return Ref(numbers[template.node])
+    if kind is tuple:
+        return tuple([renumbered(item, numbers) if type(item) in _FILLED else item for item in template])
+    return template
 
 
 def call_of(node: Node) -> Call:

@@ -6,7 +6,7 @@ What is given to a program is not counted unless it is handed over to it.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hofunc.plan.memory import memory_of
+from hofunc.plan.memory import Held, memory_of
 from hofunc.plan.program import Program
 from hofunc.plan.tracing import Trace
 
@@ -21,7 +21,9 @@ def peak_of(program: Program, trace: Trace, outside: Iterable[Any] | None = None
         trace: What its registers hold.
         outside: The memory that others hold, which does not count; that of all that is given if left out.
     """
-    memories = {register: memory_of(value) for register, value in trace.values.items()}
+    memories = {
+        register: value.memory if type(value) is Held else memory_of(value) for register, value in trace.values.items()
+    }
     if program.over:
         memories = _written_over(program, memories)
     given = [memories[register] for register in program.given]

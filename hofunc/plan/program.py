@@ -1,6 +1,7 @@
 """Programs: straight lines of torch calls over registers, built with common subexpressions merged."""
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from itertools import count
 from math import inf
 from operator import getitem
 from typing import Any, NamedTuple
@@ -198,8 +199,12 @@ class Builder:
 
     def call(self, call: Call) -> Register:
         """Return the register of a call whose Refs name nodes."""
-        operands = [self.value(ref.node) for ref in refs((call.args, call.kwargs))]
-        args, kwargs = fill((call.args, call.kwargs), (Ref(place) for place in range(len(operands))))
+        operands = [self.value(ref.node) for ref in refs(call.args)]
+        places = map(Ref, count())
+        args, kwargs = fill(call.args, places), call.kwargs
+        if kwargs:
+            operands += [self.value(ref.node) for ref in refs(kwargs)]
+            kwargs = fill(kwargs, places)
         return self.emit(Call(call.op, args, kwargs), *operands)
 
     def apply(

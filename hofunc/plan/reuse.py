@@ -4,9 +4,8 @@ So a sum takes no memory beside that of its terms, and a part that is written to
 steps have allocated themselves is written over, and only while nobody follows what is done with tensors.
 """
 
-from collections import Counter
-from collections.abc import Callable, Mapping
-from collections.abc import Set as AbstractSet
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import torch
@@ -32,29 +31,35 @@ def with_reuse(program: Program, trace: Trace) -> Program:
         trace: What its registers hold.
     """
     bases: dict[int, int] = {}  # by register, the one that its memory was allocated for
-    holders = Counter({_UNKNOWN: 1})
+    holders = defaultdict(int, {_UNKNOWN: 1})
     over: dict[int, int] = {}
     for step, effect, freed in zip(program.steps, trace.effects, program.frees, strict=True):
-        holders.subtract(bases[register] for register in freed if register in bases)
-        free = {register for register in freed if not holders[bases.get(register, _UNKNOWN)]}
-        place = _place(step, effect, trace, bases, free)
+        for register in freed:
+            if register in bases:
+                holders[bases[register]] -= 1
+        free = [register for register in freed if not holders[bases.get(register, _UNKNOWN)]]
+        place = _place(step, effect, trace, bases, free) if free else None
         if place is not None:
             over[step.target] = place
         base = step.target if step.function in _MAKERS and place is None else _UNKNOWN
         if place is not None or step.function in _VIEWS:
             base = bases.get(step.args[place or 0].index, _UNKNOWN)
         elif base == _UNKNOWN:  # it may return what it takes, or keep it, so that this is held for good
-            holders.update(bases.get(arg.index, _UNKNOWN) for arg in step.args if isinstance(arg, Register))
+            for arg in step.args:
+                if type(arg) is Register:
+                    holders[bases.get(arg.index, _UNKNOWN)] += 1
         if base != _UNKNOWN:
             bases[step.target] = base
             holders[base] += 1
     return program._replace(over=tuple(over.items()))
 
 
-def _place(step: Step, effect: Effect, trace: Trace, bases: Mapping[int, int], free: AbstractSet[int]) -> int | None:
+def _place(step: Step, effect: Effect, trace: Trace, bases: Mapping[int, int], free: Collection[int]) -> int | None:
     """Return the place of the argument that a step may write over, given what is free then; None if there is none."""
+    if step.function not in PLACES:
+        return None
     registers = [arg.index for arg in step.args if isinstance(arg, Register)]
-    for place in PLACES.get(step.function, ()) if not free.isdisjoint(registers) else ():
+    for place in PLACES[step.function]:
         operand = step.args[place]
         if isinstance(operand, Register) and operand.index in free:
             held, base = trace.values[operand.index], bases[operand.index]

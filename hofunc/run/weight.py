@@ -10,11 +10,13 @@ import torch
 
 from hofunc.graph.holding import held_by
 from hofunc.graph.identity import innermost
+from hofunc.graph.node import Call, Ref
 from hofunc.plan.blueprint import Blueprint
 from hofunc.plan.memory import memory_of
 from hofunc.plan.program import Program, Register
 
-_LEAVES = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size, Register, type)
+_NUMBERS = (int, float, complex, bool, str, bytes, type(None))
+_LEAVES = (*_NUMBERS, torch.dtype, torch.device, torch.Size, Register, Ref, type)
 _KINDS = frozenset(_LEAVES)
 STEP_BYTES = 1200  # of a step and its place in the text of the program, and likewise of a node, as measured
 
@@ -32,12 +34,17 @@ def bytes_held(made: Blueprint) -> int:
 
 
 def _held(program: Program) -> list[Any]:
-    return [
-        [given.origin for given in program.given.values()],
-        list(
-            {id(x): x for step in program.steps for x in (step.function, *step.args) if type(x) not in _KINDS}.values()
-        ),
-    ]
+    """Return what a program holds, of calls what they are of: there is one of each for a step, of few functions."""
+    held: dict[int, Any] = {}
+    for step in program.steps:
+        call, given = step.function, step.args
+        if type(call) is Call:
+            held[id(call.op)] = call.op
+            given = (*call.args, call.kwargs, *given)
+        else:
+            held[id(call)] = call
+        held |= {id(x): x for x in given if type(x) not in _KINDS}
+    return [[given.origin for given in program.given.values()], [*held.values()]]
 
 
 def _tensors(start: Any) -> Iterator[torch.Tensor]:
