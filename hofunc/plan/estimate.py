@@ -24,7 +24,7 @@ from hofunc.plan.sums import FEW
 from hofunc.plan.wanted import Contraction, Contractions, Wanted
 
 MOST = 200_000  # compositions at which counting ends
-CLOSE = 1.15  # times what the best strategy is estimated to run, up to which another one is likely to be faster
+CLOSE = 1.1  # times what the best strategy is estimated to run, up to which another one is likely to be faster
 HOPELESS = 2  # times as long as another strategy runs, at which counting ends along slots, where estimates err by more
 ENTRIES = 2500  # that are computed as long as a call takes beyond them
 CALLS = 2  # that a composition is

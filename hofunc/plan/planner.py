@@ -294,7 +294,7 @@ class _Turns:
 
     def _expected(self, name: str, best: Blueprint) -> float:
         """Return how many steps a strategy runs as long as, if the estimate errs as that of the best one did."""
-        return self.estimates[name].run * best.effort / max(1, self.estimates[best.strategy].compositions)
+        return self.estimates[name].run * best.effort / max(1, self.estimates[best.strategy].run)
 
 
 def _turns(

@@ -124,9 +124,12 @@ def reverse(
     bundle = Bundle(builder, inputs if bundles and not asked.are_chosen and len(inputs) >= LEAST else ())
     degrees, depends = [*_degrees(builder, local, highest), 1], depends_of(local, inputs)
 
+    least = min(asked.orders)
+
     def leads(target: Key) -> bool:
-        is_high = sum(degrees[variable] for variable in target) >= min(asked.orders)
-        return is_high and asked.leads([depends.get(variable, 0) for variable in target])
+        if sum(degrees[variable] for variable in target) < least:
+            return False
+        return not asked.are_chosen or asked.leads([depends.get(variable, 0) for variable in target])
 
     blocks: Pending[Term] = Pending()
     for output in dict.fromkeys(builder.lowered.graph.outputs):
