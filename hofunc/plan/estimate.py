@@ -25,7 +25,8 @@ from hofunc.plan.wanted import Contraction, Contractions, Wanted
 
 MOST = 200_000  # compositions at which counting ends
 CLOSE = 1.1  # times what the best strategy is estimated to run, up to which another one is likely to be faster
-HOPELESS = 2  # times as long as another strategy runs, at which counting ends along slots, where estimates err by more
+HOPELESS = 1.5  # times as long as another strategy runs, at which counting ends
+HOPELESS_ALONG_SLOTS = 2  # likewise along slots, where estimates err by more
 ENTRIES = 2500  # that are computed as long as a call takes beyond them
 CALLS = 2  # that a composition is
 JET_ENTRIES = 50_000  # likewise along slots, as most of them have some structure that is not seen here
@@ -47,7 +48,9 @@ def estimates(
     graph: Graph, local: Mapping[int, Local], wanted: Wanted, strategies: Sequence[str]
 ) -> dict[str, Estimate]:
     """Estimate what strategies take; that by blocks, which is counted block by block, is counted last."""
-    by_blocks, hopeless = ("blocks", HOPELESS) if isinstance(wanted, Contractions) else ("reverse", CLOSE)
+    by_blocks, hopeless = (
+        ("blocks", HOPELESS_ALONG_SLOTS) if isinstance(wanted, Contractions) else ("reverse", HOPELESS)
+    )
     found: dict[str, Estimate] = {}
     extents = Extents(graph, local, wanted)
     for name in sorted(strategies, key=lambda name: name == by_blocks):

@@ -293,8 +293,9 @@ class _Turns:
         return is_along_slots or self.estimates[name].run <= CLOSE * self.estimates[best.strategy].run
 
     def _expected(self, name: str, best: Blueprint) -> float:
-        """Return how many steps a strategy runs as long as, if the estimate errs as that of the best one did."""
-        return self.estimates[name].run * best.effort / max(1, self.estimates[best.strategy].run)
+        """Return how many steps a strategy takes, or runs as long as, if estimates err as that of the best one did."""
+        steps = max(self.estimates[name])
+        return steps * best.effort / max(1, self.estimates[best.strategy].compositions)
 
 
 def _turns(
