@@ -24,11 +24,12 @@ from hofunc.plan.sums import FEW
 from hofunc.plan.wanted import Contraction, Contractions, Wanted
 
 MOST = 200_000  # compositions at which counting ends
-CLOSE = 1.1  # times what the best strategy is estimated to run, up to which another one is likely to be faster
+CLOSE = 1.02  # times what the best strategy is estimated to run, up to which another one is as likely to be faster
 HOPELESS = 1.5  # times as long as another strategy runs, at which counting ends
 HOPELESS_ALONG_SLOTS = 2  # likewise along slots, where estimates err by more
 ENTRIES = 2500  # that are computed as long as a call takes beyond them
 CALLS = 2  # that a composition is
+TURNED = 2  # calls, by which a block gets a composition with its slots exchanged as well
 JET_ENTRIES = 50_000  # likewise along slots, as most of them have some structure that is not seen here
 
 
@@ -178,8 +179,10 @@ def _of_reverse(extents: Extents, most: float) -> Estimate:
                     continue
                 is_tensor = before or calls
                 after = min((before or whole) * times, blocks.size(target)) if is_tensor else 0
-                is_added = blocks.add(target, after) and not facts.reads
-                count.add(1, 1, calls - (not before and calls > 0) + is_added, after)
+                each = calls - (not before and calls > 0)
+                each += blocks.add(target, after) and not facts.reads
+                each += TURNED * (is_tensor > 0 and not {*rest}.isdisjoint(operands))
+                count.add(1, 1, each, after)
         if count.compositions > MOST or count.run > most:
             return count.estimate(done / len(order))
     return count.estimate()
@@ -229,6 +232,7 @@ def _pairs_of_reverse(extents: Extents, order: Sequence[int], most: float) -> Es
             for one in first:
                 beside[one].update(first)
         count.compositions += len(first) * len(others)
+        calls += TURNED * len(others.intersection(first) & tensors_beside)
         calls += (each - (0 if is_tensor else len(factors))) * len(others)
         for one in first if others else ():
             before = len(beside[one])
