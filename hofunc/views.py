@@ -256,6 +256,16 @@ def stacked(*tensors: torch.Tensor) -> torch.Tensor:
     return torch.stack(tensors)
 
 
+def folded(tensor: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
+    """Return the product with a matrix or a vector along the last axis, of all others taken for one.
+
+    `torch.matmul` takes them so only where that is a view, and multiplies one by one otherwise.
+    """
+    if tensor.is_contiguous():
+        return torch.matmul(tensor, matrix)
+    return torch.matmul(tensor.flatten(0, -2), matrix).unflatten(0, tensor.shape[:-1])
+
+
 def _added(emit: Emit, parts: Sequence[Part]) -> Any:
     """Write the largest part, and add the others to it."""
     first, *others = sorted(parts, key=lambda part: prod(x.size for x in set(labels_of(part.axes))), reverse=True)

@@ -19,7 +19,7 @@ from hofunc.plan.program import Builder, Register
 from hofunc.plan.rates import rates_of
 from hofunc.plan.recipes import composed_and
 from hofunc.plan.selections import can_stay, entries_of_matrix, read_through
-from hofunc.views import Labelled, aligned, each, permuted
+from hofunc.views import Labelled, aligned, each, folded, permuted
 
 Labels = tuple[Label, ...]
 
@@ -204,10 +204,33 @@ def _pair(builder: Builder, one: Labelled, other: Labelled, keep: set[Label]) ->
         return _inner_product(builder, one, other, split, summed, columns)
     if not batch and _is_led_by(one.labels, summed) and _size(columns) < _size(rows):
         one, other, rows, columns = other, one, columns, rows  # so that nothing is turned, and the last axis is long
+    folded_product = None if batch else _folded(builder, one, other, (rows, columns), summed)
+    return folded_product or _product_of_matrices(builder, one, other, batch, (rows, columns), summed)
+
+
+def _product_of_matrices(
+    builder: Builder, one: Labelled, other: Labelled, batch: Labels, free: tuple[Labels, Labels], summed: Labels
+) -> Labelled:
+    """Multiply tensors laid out as matrices, or as batches of them."""
+    rows, columns = free
     left = _matrix(builder, one, batch, rows, summed)
     right = _matrix(builder, other, batch, columns, summed, transposed=True)
     result = builder.emit(torch.bmm if batch else torch.mm, left, right)
     return _unmerged(builder, result, (batch, rows, columns) if batch else (rows, columns))
+
+
+def _folded(
+    builder: Builder, one: Labelled, other: Labelled, free: tuple[Labels, Labels], summed: Labels
+) -> Labelled | None:
+    """Multiply a vector, or what has several labels before that of a matrix, as it is; None for other operands."""
+    rows, columns = free
+    is_product_of_matrices = len(rows) == len(columns) == 1
+    is_folded = len(rows) < 2 or one.labels[-1:] == summed
+    if len(summed) > 1 or len(columns) > 1 or is_product_of_matrices or not is_folded:
+        return None
+    left = _matrix(builder, one, (), rows, summed) if len(rows) == 1 else one.tensor
+    right = _matrix(builder, other, (), columns, summed, transposed=True) if columns else other.tensor
+    return Labelled(builder.emit(folded if len(rows) > 1 else torch.matmul, left, right), (*rows, *columns))
 
 
 def _leads(label: Label, operand: Labelled) -> bool:

@@ -18,8 +18,9 @@ from hofunc.plan.rates import Rates, rates_of
 from hofunc.plan.reuse import with_reuse
 from hofunc.plan.tracing import SCATTERS, Effect, Trace, traced
 from hofunc.rules.ops.convolution import work_of
+from hofunc.views import folded
 
-_PRODUCTS = (torch.mm, torch.bmm, torch.addmm)
+_PRODUCTS = (torch.mm, torch.bmm, torch.addmm, torch.matmul, folded)
 
 
 class StepCost(NamedTuple):
@@ -160,7 +161,7 @@ def _step_cost(step: Step, effect: Effect, rates: Rates) -> StepCost:
     seconds = rates.call + (written / rates.fresh if written >= rates.large else 0)
     if step.function in _PRODUCTS:
         flops = 2 * result.numel * effect.operands[-2].shape[-1]  # a sum with a product has the product last
-        items = prod(result.shape[:-2])
+        items = prod(result.shape[:-2]) if step.function is torch.bmm else 1
         return StepCost(flops, moved, result.shape, seconds + rates.item * items + flops / rates.flops)
     if step.function in (multiplied, products_added):  # what is read at indices is moved once more
         one, other = [kind.shape for kind in effect.operands if kind.dtype == result.dtype][-2:]

@@ -18,7 +18,7 @@ from hofunc.graph.node import Call, Graph, Mask, Ref, Weights, call_of, fill, re
 from hofunc.graph.readings import Reading
 from hofunc.progress import TICK, ticking
 from hofunc.rules.lower import Lowered
-from hofunc.views import Labelled, concatenated, read, stacked
+from hofunc.views import Labelled, concatenated, folded, read, stacked
 
 
 class Register:
@@ -399,6 +399,8 @@ _MAKERS = (
     torch.clone,
     torch.constant_pad_nd,
     torch.diag_embed,
+    folded,
+    torch.matmul,
     torch.mm,
     torch.mul,
     torch.neg,

@@ -4,6 +4,7 @@ Each index that is read makes axes of its own, so that to compose them takes som
 """
 
 from collections.abc import Mapping, Sequence
+from math import prod
 
 from hofunc.algebra.labels import Axes, Axis, Label, Segment, labels_of
 from hofunc.algebra.term import Term
@@ -35,7 +36,7 @@ def read(builder: Builder, outer: Term, is_read: Sequence[bool], inner: Term) ->
             return None
         new.append(found)
     builder.spend()
-    coefficient = outer.coefficient * inner.coefficient ** len(new)
+    coefficient = outer.coefficient * prod([inner.coefficient] * len(new))  # a power would raise rather than overflow
     return interned(builder, Term(coefficient, outer.factors, outer.out, (*slots, *new)))
 
 

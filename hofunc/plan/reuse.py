@@ -18,7 +18,7 @@ from hofunc.plan.memory import Held
 from hofunc.plan.program import Program, Register, Step, cut
 from hofunc.plan.tracing import Effect, Trace
 from hofunc.scatter import added
-from hofunc.views import add_scaled, concatenated, narrow_scatter, stacked
+from hofunc.views import add_scaled, concatenated, folded, narrow_scatter, stacked
 
 _UNKNOWN = -1  # what others may hold
 
@@ -123,6 +123,7 @@ _MAKERS = {
     *WRITING,
     added,
     concatenated,
+    folded,
     lookups.multiplied,
     lookups.no_rows,
     stacked,
@@ -130,6 +131,7 @@ _MAKERS = {
     torch.constant_pad_nd,
     torch.diag_embed,
     torch.index_select,
+    torch.matmul,
     torch.mm,
     torch.sum,
 }

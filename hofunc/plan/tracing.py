@@ -297,6 +297,11 @@ def _product(left: Shaped, right: Shaped) -> tuple[int, ...]:
     return (*batch, rows, columns)
 
 
+def _folded(left: Shaped, right: Shaped) -> tuple[int, ...]:
+    _check_equal([(left.shape[-1], right.shape[0])])
+    return (*left.shape[:-1], *right.shape[1:])
+
+
 def _check_equal(pairs: Iterable[tuple[int, int]]) -> None:
     """Fail, as the function itself would, where sizes do not fit each other."""
     if any(one != other for one, other in pairs):
@@ -336,6 +341,8 @@ def _embedded(tensor: Shaped, offset: int, first: int, second: int) -> list[int]
 _SHAPES: dict[Callable, Callable[..., Sequence[int]]] = {
     torch.mm: _product,
     torch.bmm: _product,
+    torch.matmul: _folded,
+    views.folded: _folded,
     torch.mul: _broadcast,
     torch.add: _broadcast,
     views.add_scaled: _broadcast,
@@ -436,6 +443,8 @@ def _turned(tensors: Sequence[torch.Tensor]) -> int:
 
 _SCRATCH: dict[Callable, Callable[[Sequence[Any], torch.Tensor], int]] = {
     torch.mm: lambda args, _: of_product(*args),
+    torch.matmul: lambda args, _: of_product(*[tensor for tensor in args if tensor.dim() > 1]),
+    views.folded: lambda args, _: _turned(args[:1]) + of_product(*[tensor for tensor in args[1:] if tensor.dim() > 1]),
     packing.collected: lambda args, result: packing.scratch(args[0], result),
     placing.flat: lambda args, _: _turned(args),
     placing.scattered: lambda args, result: bytes_of(result) + _bytes(args[2:]) + _turned(args[2:]),

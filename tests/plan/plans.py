@@ -43,3 +43,8 @@ def names(program: Program) -> list[str]:
     """Return what the steps of a program call, in order; the rules' own functions by their names."""
     functions = [step.function.op if isinstance(step.function, Call) else step.function for step in program.steps]
     return [getattr(function, "__name__", str(function)) for function in functions]
+
+
+def is_product(name: str) -> bool:
+    """Tell whether the step of a name is a matrix product."""
+    return "mm" in name or name in ("matmul", "folded")

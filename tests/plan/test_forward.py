@@ -19,7 +19,7 @@ from hofunc.rules.lower import lower
 from hofunc.run.executor import compiled
 from tests.cases import rand
 from tests.graph.recordings import recorded
-from tests.plan.plans import builder_of, lowered_plan, names
+from tests.plan.plans import builder_of, is_product, lowered_plan, names
 
 KEYS: list[Key] = [(0,), (0, 0), (0, 1), (0, 0, 0), (0, 0, 1), (0, 1, 2), (0, 0, 1, 1), (0, 0, 0, 1), (0, 0, 0, 0, 0)]
 
@@ -143,7 +143,7 @@ def test_filling_asks_for_every_order_of_the_nodes_in_turn(
 def products(f: Callable[[Tensor], Tensor], x: Tensor, *orders: int) -> int:
     """Return how many matrix products a compact forward plan has."""
     plan = lowered_plan(f, x, orders=orders, compact=True, strategy="forward")
-    return sum("mm" in name for name in names(plan.program))
+    return sum(map(is_product, names(plan.program)))
 
 
 def test_a_linear_layer_takes_one_matrix_product_for_each_order(device: torch.device) -> None:

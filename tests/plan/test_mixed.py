@@ -12,7 +12,7 @@ import hofunc
 from hofunc.plan.blueprint import Blueprint
 from hofunc.plan.strategies import STRATEGIES
 from tests.cases import rand
-from tests.plan.plans import lowered_plan, names
+from tests.plan.plans import is_product, lowered_plan, names
 from verification.oracles import relative_error
 
 
@@ -22,7 +22,7 @@ def plan(f: Callable[..., Any], *inputs: Tensor, orders: tuple[int, ...] = (2,),
 
 def products(made: Blueprint) -> int:
     """Return how many steps are matrix products."""
-    return sum("mm" in name for name in names(made.program))
+    return sum(map(is_product, names(made.program)))
 
 
 @pytest.fixture
