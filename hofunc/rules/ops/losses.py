@@ -2,13 +2,16 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from hofunc.graph.node import Graph, Node, Ref
-from hofunc.internals import OpOverload
-from hofunc.rules.kinds import Fused
+from hofunc.algebra.labels import fresh_axes
+from hofunc.algebra.term import Factor, Term
+from hofunc.graph.node import Call, Graph, Node, Ref
+from hofunc.internals import OpOverload, kernel_of
+from hofunc.rules.kinds import Constant, Fused, Linear, Site
 from hofunc.rules.registry import define_composite, define_fusion
 
 aten = torch.ops.aten
@@ -115,7 +118,7 @@ def nll_loss(
     kept = target != ignore_index
     safe = torch.where(kept, target, 0)
     picked = x.gather(classes, safe.unsqueeze(classes)).squeeze(classes)
-    weights = kept.to(x.dtype) if weight is None else torch.where(kept, weight.take(safe), 0)
+    weights = _weights(x, weight, kept, safe)
     total = weights.sum()
     whole = total.clamp(min=1) if weight is None else total  # a count, of none as well, by which to divide is safe
     shares = weights / whole if reduction == MEAN else weights
@@ -125,5 +128,39 @@ def nll_loss(
     return (losses.sum() + 0 / total if reduction == MEAN else losses.sum()), total  # the mean of nothing is nan
 
 
-define_composite(aten.nll_loss_forward.default, nll_loss)
-define_composite(aten.nll_loss2d_forward.default, nll_loss)
+def _weights(x: Tensor, weight: Tensor | None, kept: Tensor, target: Tensor) -> Tensor:
+    """Return the weight of every target, which is zero for those that are not kept."""
+    return kept.to(x.dtype) if weight is None else torch.where(kept, weight.take(target), 0)
+
+
+def nll_slopes(
+    backward: OpOverload, x: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int
+) -> Tensor:
+    """Return the slopes, but for their sign, of a negative log-likelihood that is one number and linear in x."""
+    x = x.detach()
+    total = sign = x.new_full((), -1)
+    if reduction == MEAN:
+        kept = target != ignore_index
+        total = _weights(x, weight, kept, target if weight is None else torch.where(kept, target, 0)).sum()
+    return kernel_of(backward)(sign, x, target, weight, reduction, ignore_index, total)
+
+
+def _define_nll(forward: OpOverload, backward: OpOverload) -> None:
+    """Enter a negative log-likelihood; one that is reduced, with weights that do not vary, is linear in one tensor."""
+    define_composite(forward, nll_loss)
+
+    @define_fusion(forward)
+    def _reduced(graph: Graph, node: Node) -> Linear | Constant | None:
+        weight, reduction = node.args[2:4]
+        if reduction == NONE or (isinstance(weight, Ref) and graph.nodes[weight.node].active):
+            return None
+        return Linear(partial(_slope, backward)) if node.output == 0 else Constant()
+
+
+def _slope(backward: OpOverload, site: Site) -> dict[int, list[Term]]:
+    axes = fresh_axes(site.shapes[0])
+    return {0: [Term(-1, (Factor(Call(nll_slopes, (backward, *site.node.args)), axes),), (), (axes,))]}
+
+
+_define_nll(aten.nll_loss_forward.default, aten.nll_loss_backward.default)
+_define_nll(aten.nll_loss2d_forward.default, aten.nll_loss2d_backward.default)
