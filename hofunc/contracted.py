@@ -27,7 +27,7 @@ from hofunc.run.evaluate import Evaluation
 from hofunc.run.nest import Nest, nesting
 from hofunc.sampling import Estimate, Sampled, checked
 from hofunc.transform import Options, Transform
-from hofunc.trees import tree_flatten, tree_unflatten
+from hofunc.trees import Kept, tree_flatten, tree_unflatten
 
 STRATEGIES = ("auto", *contraction.STRATEGIES)
 MOST_KEPT = 64  # forms of calls, and shapes, for which what patterns mean is kept
@@ -211,8 +211,8 @@ class Einsum(Transform):
         for each in self._argnums if wrt is None else ():
             _check_argnums(name, each)
         self._positions = tuple(dict.fromkeys(number for each in self._argnums for number in _positions(each)))
-        self._forms: dict[Any, _Form] = {}
-        self._meanings: dict[Any, _Meaning] = {}
+        self._forms: Kept[_Form] = Kept(MOST_KEPT)
+        self._meanings: Kept[_Meaning] = Kept(MOST_KEPT)
         self._numbers = count()
         self._pattern = pattern
         options = Options(name, self._positions, has_aux, False, strategy, limits, None, False, False, parameters)
@@ -239,14 +239,15 @@ class Einsum(Transform):
 
     def _form(self, key: tuple[Any, ...]) -> _Form:
         """Return the form of a call, of which the last of the key is where the leaves of keyword arguments begin."""
-        if key not in self._forms:
+        form = self._forms.of(key)
+        if form is None:
             numbered = {
                 keyword: tree_unflatten([*range(start, start + spec.num_leaves)], spec)
                 for keyword, start, spec in key[-1]
             }
-            _bounded(self._forms)
-            self._forms[key] = _Form(next(self._numbers), tuple(map(tuple, self._given(numbered))))
-        return self._forms[key]
+            form = _Form(next(self._numbers), tuple(map(tuple, self._given(numbered))))
+            self._forms.keep(key, form)
+        return form
 
     def _given(self, given: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
         """Return the operands of every pattern, given what the keyword arguments hold."""
@@ -273,7 +274,8 @@ class Einsum(Transform):
         """Return what the patterns mean for what f returned and takes."""
         outputs, spec = tree_flatten(output)
         key = (arguments.form, spec, *[leaf.shape for leaf in outputs], *[leaf.shape for leaf in arguments.leaves])
-        if key not in self._meanings:
+        meaning = self._meanings.of(key)
+        if meaning is None:
             shapes = tuple([tuple(leaf.shape) for leaf in outputs]), tuple([tuple(x.shape) for x in arguments.leaves])
             each = [
                 self._bind(pattern, argnums, operands, arguments, (*shapes, spec))
@@ -284,9 +286,9 @@ class Einsum(Transform):
                 for meant, argnums in zip(each, self._argnums, strict=True)
             ]
             nests = [(len(meant.results), nesting(form)) for meant, form in zip(each, specs, strict=True)]
-            _bounded(self._meanings)
-            self._meanings[key] = _Meaning(Contractions(tuple(chain(*(meant.results for meant in each)))), tuple(nests))
-        return self._meanings[key]
+            meaning = _Meaning(Contractions(tuple(chain(*(meant.results for meant in each)))), tuple(nests))
+            self._meanings.keep(key, meaning)
+        return meaning
 
     def _bind(
         self, pattern: Pattern, argnums: Any, operands: Sequence[Any], arguments: Arguments, forms: tuple[Any, Any, Any]
@@ -387,12 +389,6 @@ def estimated(
         return kind(found, operands, name, f, found.text, argnums, *rest)
 
     return Estimate(name, pattern, sampling, exact, variables)
-
-
-def _bounded(kept: dict[Any, Any]) -> None:
-    """Drop what is kept if there is too much of it."""
-    if len(kept) >= MOST_KEPT:
-        kept.clear()
 
 
 def _check_argnums(name: str, argnums: Any) -> None:

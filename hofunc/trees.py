@@ -5,8 +5,8 @@ and dicts by strings is walked through here, and its structure is the same objec
 to torch.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch.nn import Parameter
@@ -18,6 +18,43 @@ MOST_STRUCTURES = 4096  # that are kept
 
 _LEAF = internals.tree_flatten(torch.empty(0))[1]
 _LEAVES = frozenset(type(one) for one in (torch.empty(0), Parameter(), None, 0, 0.0, False) if tree_is_leaf(one))
+
+
+_Value = TypeVar("_Value")
+
+
+class Kept(Generic[_Value]):
+    """What was found for keys that have structures in them, which take long to hash.
+
+    Most keys are equal to the one before, of which a structure that is the same object is told at once.
+
+    Args:
+        most: For how many keys it is kept.
+    """
+
+    __slots__ = ("_found", "_latest", "_most")
+
+    def __init__(self, most: int):
+        self._most = most
+        self._found: dict[Hashable, _Value] = {}
+        self._latest: tuple[Hashable, _Value | None] = (None, None)
+
+    def of(self, key: Hashable) -> _Value | None:
+        """Return what is kept for a key, None if there is nothing."""
+        latest, found = self._latest
+        if latest == key:
+            return found
+        found = self._found.get(key)
+        if found is not None:
+            self._latest = key, found
+        return found
+
+    def keep(self, key: Hashable, found: _Value) -> None:
+        """Keep what was found for a key, and drop all else if there is too much of it."""
+        if len(self._found) >= self._most:
+            self._found.clear()
+        self._found[key] = found
+        self._latest = key, found
 
 
 class _Structure(NamedTuple):

@@ -265,10 +265,11 @@ class Ledger:
         A call that takes no tracked tensor only leaves what it returned among the untracked.
         """
         tracked, nodes = self.tracked, self.nodes
-        for op, args, kwargs, out in calls:
+        for call in calls:
             step = self.trail.steps.get(len(nodes))
-            if step is not None and op is step.op and not kwargs and self._goes_along(step, args, out):
+            if step is not None and self._goes_along(step, call):
                 continue
+            op, args, kwargs, out = call
             if op is _DETACH and self._enter_detached(args[0], out):
                 continue
             operands: list[int] = []
@@ -293,26 +294,26 @@ class Ledger:
                     check_class(value)
                     self.add(value, op, template, tuple(operands), keywords, place if several else None)
 
-    def _goes_along(self, step: Step, args: tuple, out: Any) -> bool:
+    def _goes_along(self, step: Step, call: tuple[Any, tuple, dict, Any]) -> bool:
         """Append the node of a call if it does what is expected; tells whether it does."""
-        tracked = self.tracked
-        if len(args) != step.arity:
+        (op, args, kwargs, out), tracked = call, self.tracked
+        expected, arity, known, constants, others, node, shape, dtype = step
+        if op is not expected or kwargs or len(args) != arity:
             return False
-        for place, number in step.known:
+        for place, number in known:
             if tracked.get(id(args[place])) != number:
                 return False
-        for place, other, kind in step.others:
+        for place, other, kind in others:
             if type(args[place]) is not kind or args[place] != other:
                 return False
-        for place, number in step.constants:
+        for place, number in constants:
             if not isinstance(args[place], torch.Tensor) or self.index_of(args[place]) != number:
                 return False
-        node = step.node
         is_expected = (
             type(out) is torch.Tensor
             and id(out) not in tracked  # an op may return its argument
-            and out.shape == step.shape
-            and out.dtype is step.dtype
+            and out.shape == shape
+            and out.dtype is dtype
             and len(self.nodes) == node.number
             and self.trail is not NOTHING  # as it is where a constant was another one
         )
@@ -400,10 +401,25 @@ class Ledger:
         return Graph(tuple(self.nodes), tuple(self.inputs), indices)
 
     def _give(self, value: torch.Tensor, kind: str, active: bool) -> int:
-        index = len(self.nodes)
+        index, expected = len(self.nodes), self.trail.graph.nodes
+        if index < len(expected) and type(value) in PLAIN and _is_given(value, expected[index], kind, active):
+            self.nodes.append(expected[index])
+            self.values.append(value)
+            return index
         fields = (index, kind, (), (), None, (), value.shape, value.dtype, value.device, active)
         self._append(_new(Node, fields), value)
         return index
+
+
+def _is_given(value: torch.Tensor, node: Node, kind: str, active: bool) -> bool:
+    """Tell whether a node is that of a tensor which is given."""
+    return (
+        node.op is kind
+        and node.active is active
+        and node.dtype is value.dtype
+        and node.shape == value.shape
+        and node.device == value.device
+    )
 
 
 def _refuse_view(value: torch.Tensor) -> NoReturn:
