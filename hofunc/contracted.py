@@ -1,6 +1,7 @@
 """Contractions of derivatives: `einsum` over the axes of an output, of the slots of a derivative, and of operands."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from inspect import signature
 from itertools import accumulate, chain, count
 from typing import Any, NamedTuple, cast, overload
@@ -222,10 +223,9 @@ class Einsum(Transform):
         """Take the arguments of a call apart, with the operands after those to differentiate by."""
         name, taps = self._options.name, self._options.taps
         size = len(args)
-        numbers = [number for number in self._positions if isinstance(number, int)]
-        places = sorted({number % size if -size <= number < size else number for number in numbers})
-        arguments = split(name, args, self._passed(kwargs), (*places, *taps), changes, self._options.parameters)
-        if any(arguments.are_complex):
+        variables = (*_in_order(self._positions, size), *taps)
+        arguments = split(name, args, self._passed(kwargs), variables, changes, self._options.parameters)
+        if True in arguments.are_complex:
             refuse(name, "an input to differentiate by", "a complex tensor", "real ones", "Pass its parts.")
         leaves, given = list(arguments.leaves), []
         for keyword in self._keywords:
@@ -331,15 +331,16 @@ class Einsum(Transform):
         self, tensors: Sequence[Any], recording: Recording, arguments: Arguments, evaluation: Evaluation
     ) -> Any:
         """Nest the results, given the tensors that f returned."""
-        _, (aux, _) = recording.returned_with(tensors)
-        output, _ = tree_unflatten(recording.leaves, recording.spec)
-        meaning = self._meaning(output, arguments)
+        meaning = self._meanings.latest
+        if meaning is None or meaning.wanted is not evaluation.wanted:
+            output, _ = tree_unflatten(recording.leaves, recording.spec)
+            meaning = self._meaning(output, arguments)
         found, results, start = evaluation.contracted(meaning.wanted), [], 0
         for size, nest in meaning.nests:
             results.append(nest(found[start : start + size]))
             start += size
         result = tree_unflatten(results, self._spec)
-        return (result, aux) if self._options.has_aux else result
+        return (result, recording.returned_with(tensors)[1][0]) if self._options.has_aux else result
 
     @staticmethod
     def _spec_of(argnums: Any, slot: int, arguments: Arguments) -> Any:
@@ -476,6 +477,13 @@ def _check_signature(name: str, f: Callable[..., Any], keywords: Sequence[str]) 
         if keyword in names:
             got, remedy = f"a parameter called {keyword}", "Wrap f in a function that names it otherwise."
             refuse(name, "f", got, f"none of that name, which {name} takes itself", remedy)
+
+
+@lru_cache(maxsize=1024)
+def _in_order(positions: tuple[int | str, ...], size: int) -> list[int]:
+    """Return the positions of arguments, of which there are so many, from the first to the last."""
+    numbers = [number for number in positions if isinstance(number, int)]
+    return sorted({number % size if -size <= number < size else number for number in numbers})
 
 
 def _check_operands(name: str, leaves: Sequence[Any]) -> None:

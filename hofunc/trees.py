@@ -49,6 +49,11 @@ class Kept(Generic[_Value]):
             self._latest = key, found
         return found
 
+    @property
+    def latest(self) -> _Value | None:
+        """What was found or kept last."""
+        return self._latest[1]
+
     def keep(self, key: Hashable, found: _Value) -> None:
         """Keep what was found for a key, and drop all else if there is too much of it."""
         if len(self._found) >= self._most:

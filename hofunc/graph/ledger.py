@@ -19,6 +19,7 @@ _AS_STRIDED = torch.ops.aten.as_strided.default
 _DETACH = torch.ops.aten.detach.default
 _SEQUENCES = (list, tuple)
 _NUMBERS = (float, complex)
+Made = tuple[Any, tuple, dict, Any]  # a call of an op that was made: its arguments, and what it returned
 _new: Any = tuple.__new__  # a NamedTuple from a tuple, at a third of the cost of calling it; this is the hot path
 
 
@@ -259,16 +260,13 @@ class Ledger:
         self._followed = len(self.values)
         return self._edges.get((value.grad_fn, value.output_nr))
 
-    def enter(self, calls: Iterable[tuple[Any, tuple, dict, Any]]) -> None:
+    def enter(self, calls: Iterable[Made]) -> None:
         """Append the nodes of op calls, each with its arguments and what it returned, in order.
 
         A call that takes no tracked tensor only leaves what it returned among the untracked.
         """
-        tracked, nodes = self.tracked, self.nodes
-        for call in calls:
-            step = self.trail.steps.get(len(nodes))
-            if step is not None and self._goes_along(step, call):
-                continue
+        tracked, waiting = self.tracked, iter(calls)
+        while (call := self._along(waiting)) is not None:
             op, args, kwargs, out = call
             if op is _DETACH and self._enter_detached(args[0], out):
                 continue
@@ -294,34 +292,38 @@ class Ledger:
                     check_class(value)
                     self.add(value, op, template, tuple(operands), keywords, place if several else None)
 
-    def _goes_along(self, step: Step, call: tuple[Any, tuple, dict, Any]) -> bool:
-        """Append the node of a call if it does what is expected; tells whether it does."""
-        (op, args, kwargs, out), tracked = call, self.tracked
-        expected, arity, known, constants, others, node, shape, dtype = step
-        if op is not expected or kwargs or len(args) != arity:
-            return False
-        for place, number in known:
-            if tracked.get(id(args[place])) != number:
-                return False
-        for place, other, kind in others:
-            if type(args[place]) is not kind or args[place] != other:
-                return False
-        for place, number in constants:
-            if not isinstance(args[place], torch.Tensor) or self.index_of(args[place]) != number:
-                return False
-        is_expected = (
-            type(out) is torch.Tensor
-            and id(out) not in tracked  # an op may return its argument
-            and out.shape == shape
-            and out.dtype is dtype
-            and len(self.nodes) == node.number
-            and self.trail is not NOTHING  # as it is where a constant was another one
-        )
-        if is_expected:
-            self.nodes.append(node)
-            self.values.append(out)
+    def _along(self, calls: Iterator[Made]) -> Made | None:
+        """Append the nodes of calls that do what is expected; returns the first that does not, None if all did."""
+        steps, tracked, nodes, values = self.trail.steps, self.tracked, self.nodes, self.values
+        for call in calls:
+            step = steps.get(len(nodes))
+            if step is None:
+                return call
+            op, args, kwargs, out = call
+            expected, arity, known, constants, others, node, shape, dtype = step
+            if op is not expected or kwargs or len(args) != arity:
+                return call
+            for place, number in known:
+                if tracked.get(id(args[place])) != number:
+                    return call
+            for place, other, kind in others:
+                if type(args[place]) is not kind or args[place] != other:
+                    return call
+            for place, number in constants:
+                if not isinstance(args[place], torch.Tensor) or self.index_of(args[place]) != number:
+                    return call
+            if (
+                type(out) is not torch.Tensor
+                or id(out) in tracked  # an op may return its argument
+                or out.shape != shape
+                or out.dtype is not dtype
+                or (constants and (len(nodes) != node.number or self.trail is NOTHING))  # one was another than expected
+            ):
+                return call
+            nodes.append(node)
+            values.append(out)
             tracked[id(out)] = node.number
-        return is_expected
+        return None
 
     def _enter_detached(self, tensor: torch.Tensor, out: torch.Tensor) -> bool:
         """Note what was detached, if it is tracked; most of it, which autograd saves, never meets another op."""

@@ -24,6 +24,8 @@ def nested(blocks: Sequence[Any], specs: Sequence[TreeSpec]) -> Any:
 
 def nesting(specs: Sequence[TreeSpec]) -> Nest:
     """Return a function that nests blocks by some structures, see `nested`."""
+    if all(spec.is_leaf() for spec in specs):
+        return _first
     counts = [spec.num_leaves for spec in specs]
     nests = [nest_of(spec) for spec in specs]
     levels = [(nests[depth], counts[depth], range(prod(counts[:depth]))) for depth in reversed(range(len(specs)))]
@@ -34,6 +36,10 @@ def nesting(specs: Sequence[TreeSpec]) -> Nest:
         return blocks[0]
 
     return nest_all
+
+
+def _first(blocks: Sequence[Any]) -> Any:
+    return blocks[0]
 
 
 def nest_of(spec: TreeSpec) -> Nest:
