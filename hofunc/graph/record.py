@@ -13,7 +13,7 @@ from torch.nn import Parameter
 from hofunc.graph import control as _control  # noqa: F401 - gives operators that take functions their meaning
 from hofunc.graph.draws import differs_by_row, drawn_again
 from hofunc.graph.functions import as_op
-from hofunc.graph.identity import PLAIN, plain, variable_of
+from hofunc.graph.identity import PLAIN, plain, variable_of, variables_of
 from hofunc.graph.layout import COMPUTED_AGAIN
 from hofunc.graph.lines import LineNotes, Lines, noting_lines
 from hofunc.graph.node import CONSTANT, Call, Graph
@@ -145,7 +145,7 @@ def _record_values(
     tape.is_followed = follow
     asked: list[bool] = []
     with torch.enable_grad():
-        aliases = [variable_of(tensor, follow=follow) for tensor in inputs]
+        aliases = variables_of(inputs, follow=follow)
         for alias in aliases:
             tape.ledger.add_input(alias, active=True)
         with noting_lines() as notes, tape, _watching(tape, asked) if watch else nullcontext():

@@ -36,6 +36,7 @@ MAX_PLANS = 512
 MOST_VARIANTS = 8  # of plans of one graph, which differ in what values decide
 
 _plans: OrderedDict[tuple, "Planned"] = OrderedDict()
+_latest: list[tuple[tuple, "Planned"]] = []  # the last of them, with its key, which takes longer to hash than to compare
 _lock = Lock()
 _checked: OrderedDict[Graph, WeakSet[Any]] = OrderedDict()
 _schedules = Schedules(MAX_PLANS)
@@ -148,18 +149,27 @@ def planned(
 
 def _found(graph: Graph, values: Sequence[torch.Tensor], asked: _Asked) -> Planned | None:
     """Return the plan that was made for a graph and for what its values decide, if there is one."""
-    key = (graph, asked)
-    with _lock:
-        first = _plans.get(key)
-        if first is None:
-            return None
-        _plans.move_to_end(key)
+    first = _first((graph, asked))
+    if first is None:
+        return None
     found = next((made for made in _variants(first) if made.decided.holds(values)), None)
     if found is None:
         return None
     found.family.met_again()
     found.due.calls -= 1
     return found if found.due.calls > 0 else None
+
+
+def _first(key: tuple) -> Planned | None:
+    """Return the first plan of a key, which is then the last to be dropped; None if there is none."""
+    with _lock:
+        if _latest and _latest[0][0] == key:
+            return _latest[0][1]
+        first = _plans.get(key)
+        if first is not None:
+            _plans.move_to_end(key)
+            _latest[:] = [(key, first)]
+        return first
 
 
 def _variants(first: Planned | None) -> Iterator[Planned]:
@@ -258,6 +268,7 @@ def _keep(key: tuple, made: Planned) -> Planned:
     """Keep a plan, and drop those not used for longest where there are too many, or too large ones."""
     with _lock:
         before = None
+        _latest.clear()
         others = [other for other in _variants(_plans.pop(key, None)) if other.due.calls > 0]
         for other in others[: MOST_VARIANTS - 1][::-1]:
             before = other._replace(other=before)
@@ -286,6 +297,7 @@ def forget() -> None:
     """Drop all plans, so that the next call of any function plans anew."""
     with _lock:
         _plans.clear()
+        _latest.clear()
         _checked.clear()
         _schedules.clear()
         _families.clear()
