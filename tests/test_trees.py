@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from hofunc import internals
-from hofunc.trees import tree_flatten, tree_unflatten
+from hofunc.trees import Kept, tree_flatten, tree_unflatten
 
 Pair = namedtuple("Pair", "left right")
 X = torch.zeros(2)
@@ -64,3 +64,17 @@ def test_structures_are_dropped_where_there_are_too_many(monkeypatch: pytest.Mon
     for count in range(12):
         tree = {"a": (X,) * count, "b": [X] * count}
         assert tree_flatten(tree)[1] == internals.tree_flatten(tree)[1]
+
+
+def test_what_is_kept_is_found_by_equal_keys_and_bounded() -> None:
+    kept: Kept[str] = Kept(2)
+    spec = tree_flatten({"a": X})[1]
+    kept.keep((1, spec), "one")
+    assert kept.latest == "one"
+    kept.keep((2, internals.tree_flatten({"a": X})[1]), "two")
+    assert kept.of((1, internals.tree_flatten({"a": X})[1])) == "one"  # an equal structure is another object here
+    assert kept.of((2, spec)) == kept.latest == "two"
+    assert kept.of((3, spec)) is None
+    kept.keep((3, spec), "three")
+    assert kept.of((3, spec)) == "three"
+    assert kept.of((1, spec)) is None

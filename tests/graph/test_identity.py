@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 import hofunc
 from hofunc.errors import UntracedError
-from hofunc.graph.identity import alias_of, place_of
+from hofunc.graph.identity import alias_of, place_of, variables_of
 from tests.cases import rand
 from verification.oracles import nested_reverse, relative_error
 
@@ -308,3 +308,25 @@ def test_tensors_without_elements_of_their_own_are_named(name: str, is_plan: boo
     refuses(lambda x, other: other * x.sum(), x, other)
     refuses(lambda x: other, x)
     refuses(lambda x: (x**2, other), x, has_aux=True)
+
+
+def test_variables_are_no_views_and_keep_the_history_that_there_is(device: torch.device) -> None:
+    base = rand(device, 4, 3)
+    leaf = rand(device, 2).requires_grad_()
+    tensors = [base, base[1:], base.t(), base[0, 0], torch.nn.Parameter(base, requires_grad=False), leaf, 2 * leaf]
+    for tensor, variable in zip(tensors, variables_of(tensors, follow=False), strict=True):
+        assert variable is not tensor
+        assert not variable._is_view()
+        assert variable.stride() == tensor.stride()
+        assert variable.data_ptr() == tensor.data_ptr()
+        assert variable.requires_grad == tensor.requires_grad
+    assert all(variable.requires_grad for variable in variables_of(tensors, follow=True))
+
+
+def test_a_variable_keeps_its_tangent(device: torch.device) -> None:
+    x, direction = rand(device, 3), rand(device, 3)
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(x, direction)
+        (variable,) = variables_of([dual], follow=False)
+        tangent = torch.autograd.forward_ad.unpack_dual(variable).tangent
+    torch.testing.assert_close(tangent, direction)

@@ -50,8 +50,10 @@ def evaluated(p: Sequence[float], x: Tensor) -> Tensor | float:
         return evaluated(p[::2], x * x)
     if not any(p[::2]):
         return evaluated(p[1:], x) * x
-    result: Tensor | float = float(p[-1])
-    for coefficient in reversed(p[:-1]):
+    constant, slope = float(p[-2]), float(p[-1])
+    # one step for both, and a tensor for the constant, since numbers are made tensors at every call and take as long
+    result = torch.add(x.new_full((), constant), x, alpha=slope) if constant else slope * x
+    for coefficient in reversed(p[:-2]):
         result = result * x
         result = result + float(coefficient) if coefficient else result
     return result

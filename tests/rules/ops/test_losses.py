@@ -224,3 +224,34 @@ def test_the_value_of_a_loss_is_not_computed_for_its_derivatives(device: torch.d
     ops = [node.target for node in graph.nodes]
     assert torch.ops.aten.nll_loss_forward.default not in ops
     assert ops.count(torch.ops.aten.gather.default) == 0
+
+
+def test_the_slopes_of_a_likelihood_are_one_step(device: torch.device) -> None:
+    x, target = rand(device, 3, 3), torch.tensor([0, 1, 2], device=device)
+    for reduction in ("mean", "sum"):
+        graph = hofunc.hvp(lambda x, r=reduction: F.cross_entropy(x, target, reduction=r)).plan(x, vector=x).to_fx().graph
+        ops = [node.target for node in graph.nodes]
+        assert ops.count(torch.ops.aten.nll_loss_backward.default) == 1
+        assert ops.count(torch.ops.aten.where.self) == 0
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_a_likelihood_whose_weights_vary_is_differentiated_by_them_too(reduction: str, device: torch.device) -> None:
+    x, weight, target = rand(device, 3, 4), rand(device, 4).exp(), torch.tensor([0, 3, 2], device=device)
+
+    def loss(x: Tensor, weight: Tensor) -> Tensor:
+        return F.nll_loss(x.log_softmax(1), target, weight=weight, reduction=reduction)
+
+    def by_hand(x: Tensor, weight: Tensor) -> Tensor:
+        losses = -x.log_softmax(1)[range(3), target] * weight[target]
+        return {"none": losses, "sum": losses.sum(), "mean": losses.sum() / weight[target].sum()}[reduction]
+
+    found = hofunc.hessian(loss, argnums=(0, 1))(x, weight)
+    torch.testing.assert_close(found, torch.func.hessian(by_hand, argnums=(0, 1))(x, weight))
+
+
+def test_a_plan_refuses_targets_of_pixels_that_are_no_classes(device: torch.device) -> None:
+    x, target = rand(device, 1, 3, 2, 1), torch.tensor([[[0], [2]]], device=device)
+    plan = hofunc.hvp(F.cross_entropy).plan(x, target, vector=x)
+    with pytest.raises((RuntimeError, IndexError)):
+        plan(x, target + 1, vector=x)
