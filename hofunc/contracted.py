@@ -480,7 +480,7 @@ def _check_signature(name: str, f: Callable[..., Any], keywords: Sequence[str]) 
 
 
 @lru_cache(maxsize=1024)
-def _in_order(positions: tuple[int | str, ...], size: int) -> list[int]:
+def _in_order(positions: tuple[int | str, ...], size: int) -> list[int | str]:
     """Return the positions of arguments, of which there are so many, from the first to the last."""
     numbers = [number for number in positions if isinstance(number, int)]
     return sorted({number % size if -size <= number < size else number for number in numbers})

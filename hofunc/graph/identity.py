@@ -16,6 +16,7 @@ from hofunc.graph.layout import Layout, layout_of
 from hofunc.internals import (
     base_of,
     count_dispatch_modes,
+    count_function_modes,
     get_unwrapped,
     has_forward_level,
     identity_of,
@@ -124,9 +125,10 @@ def variable_of(tensor: torch.Tensor, *, follow: bool) -> torch.Tensor:
 def variables_of(tensors: Sequence[torch.Tensor], *, follow: bool) -> list[torch.Tensor]:
     """Return such an alias of each of some tensors.
 
-    What nobody follows is detached, which is no view either, and takes a third of the time.
+    What nobody follows is detached, which is no view either, and takes a third of the time, unless somebody looks on,
+    to whom to detach may mean more.
     """
-    if follow or has_forward_level() or count_dispatch_modes():
+    if follow or has_forward_level() or count_dispatch_modes() or count_function_modes():
         return [variable_of(tensor, follow=follow) for tensor in tensors]
     return [tensor.detach() if _has_no_history(tensor) else variable_of(tensor, follow=False) for tensor in tensors]
 

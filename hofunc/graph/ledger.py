@@ -12,7 +12,7 @@ from hofunc.graph.identity import PLAIN, Place, check_class, check_elements, pla
 from hofunc.graph.layout import in_memory_order, layout_of, memory_order, restrided, within
 from hofunc.graph.node import CONSTANT, INPUT, Graph, Node, Ref, exact
 from hofunc.graph.spots import Spots
-from hofunc.graph.trail import NOTHING, Step, Trail
+from hofunc.graph.trail import NOTHING, Trail
 from hofunc.internals import base_of, below_autograd, is_autograd_view
 
 _AS_STRIDED = torch.ops.aten.as_strided.default
@@ -292,7 +292,7 @@ class Ledger:
                     check_class(value)
                     self.add(value, op, template, tuple(operands), keywords, place if several else None)
 
-    def _along(self, calls: Iterator[Made]) -> Made | None:
+    def _along(self, calls: Iterator[Made]) -> Made | None:  # noqa: PLR0911 - for speed
         """Append the nodes of calls that do what is expected; returns the first that does not, None if all did."""
         steps, tracked, nodes, values = self.trail.steps, self.tracked, self.nodes, self.values
         for call in calls:

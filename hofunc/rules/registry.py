@@ -32,7 +32,7 @@ from hofunc.rules.kinds import (
 RULES: dict[Any, Rule | Composite | Expansion | Constant] = {}
 
 # By op, what reads a node and those that it is computed from as a longer formula, if they are one.
-FUSIONS: dict[Any, list[Callable[[Graph, Node], Rule | Composite | None]]] = {}
+FUSIONS: dict[Any, list[Callable[[Graph, Node], Rule | Composite | Constant | None]]] = {}
 
 REAL = (-2.0, 2.0)
 POSITIVE = (0.3, 3.0)
@@ -389,14 +389,14 @@ def define_masked(op: Any, masks: Callable[..., Sequence[Call | None]]) -> None:
     define(op, Masked(parts))
 
 
-def define_fusion(op: Any) -> Callable[[Callable[[Graph, Node], Rule | Composite | None]], Callable]:
+def define_fusion(op: Any) -> Callable[[Callable[[Graph, Node], Rule | Composite | Constant | None]], Callable]:
     """Enter what recognises a formula of several ops by the last of them, or a form of one op, as a decorator.
 
     The decorated function takes a recorded graph and a node of the op, and returns the rule of that form, or what
     computes the same from the node's operands and is differentiated in place; None if it is no such form.
     """
 
-    def decorate(function: Callable[[Graph, Node], Rule | Composite | None]) -> Callable:
+    def decorate(function: Callable[[Graph, Node], Rule | Composite | Constant | None]) -> Callable:
         FUSIONS.setdefault(op, []).append(function)
         return function
 

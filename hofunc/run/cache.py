@@ -36,7 +36,7 @@ MAX_PLANS = 512
 MOST_VARIANTS = 8  # of plans of one graph, which differ in what values decide
 
 _plans: OrderedDict[tuple, "Planned"] = OrderedDict()
-_latest: list[tuple[tuple, "Planned"]] = []  # the last of them, with its key, which takes longer to hash than to compare
+_latest: list[tuple[tuple, "Planned"]] = []  # the last that was found, with its key, which is slow to hash
 _lock = Lock()
 _checked: OrderedDict[Graph, WeakSet[Any]] = OrderedDict()
 _schedules = Schedules(MAX_PLANS)

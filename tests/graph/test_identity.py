@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.masked import masked_tensor
+from torch.overrides import TorchFunctionMode
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -330,3 +331,18 @@ def test_a_variable_keeps_its_tangent(device: torch.device) -> None:
         (variable,) = variables_of([dual], follow=False)
         tangent = torch.autograd.forward_ad.unpack_dual(variable).tangent
     torch.testing.assert_close(tangent, direction)
+
+
+class _HoldsWhatIsDetached(TorchFunctionMode):
+    """Returns zeros for what is detached, as an oracle does that holds what is constant."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        return torch.zeros_like(out) if func is torch.Tensor.detach else out
+
+
+def test_what_detaching_means_to_a_mode_around_does_not_matter(device: torch.device) -> None:
+    x = rand(device, 3)
+    with _HoldsWhatIsDetached():
+        found = hofunc.hessian(lambda x: (x**3).sum())(x)
+    torch.testing.assert_close(found, (6 * x).diag())

@@ -229,8 +229,8 @@ def test_the_value_of_a_loss_is_not_computed_for_its_derivatives(device: torch.d
 def test_the_slopes_of_a_likelihood_are_one_step(device: torch.device) -> None:
     x, target = rand(device, 3, 3), torch.tensor([0, 1, 2], device=device)
     for reduction in ("mean", "sum"):
-        graph = hofunc.hvp(lambda x, r=reduction: F.cross_entropy(x, target, reduction=r)).plan(x, vector=x).to_fx().graph
-        ops = [node.target for node in graph.nodes]
+        plan = hofunc.hvp(lambda x, r=reduction: F.cross_entropy(x, target, reduction=r)).plan(x, vector=x)
+        ops = [node.target for node in plan.to_fx().graph.nodes]
         assert ops.count(torch.ops.aten.nll_loss_backward.default) == 1
         assert ops.count(torch.ops.aten.where.self) == 0
 
