@@ -19,6 +19,7 @@ from hofunc.arguments import (
     split,
 )
 from hofunc.dynamo import compilable
+from hofunc.graph.identity import PLAIN
 from hofunc.graph.record import Recording
 from hofunc.pattern import Bound, Pattern, Tree, bound, parsed
 from hofunc.plan import contraction
@@ -274,6 +275,8 @@ class Einsum(Transform):
         """Return what the patterns mean for what f returned and takes."""
         outputs, spec = tree_flatten(output)
         key = (arguments.form, spec, *[leaf.shape for leaf in outputs], *[leaf.shape for leaf in arguments.leaves])
+        if not PLAIN.issuperset(map(type, (*outputs, *arguments.leaves))):
+            hash(key)  # which sizes that are symbols have not: to compare them would fix them
         meaning = self._meanings.of(key)
         if meaning is None:
             shapes = tuple([tuple(leaf.shape) for leaf in outputs]), tuple([tuple(x.shape) for x in arguments.leaves])

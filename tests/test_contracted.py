@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import hofunc
 from hofunc import einsum
@@ -621,3 +622,11 @@ def test_pytrees_that_do_not_fit(parameters: dict, device: torch.device) -> None
 def test_calls_that_are_refused(call: Callable, got: str, device: torch.device) -> None:
     with pytest.raises(hofunc.ArgumentError, match=got):
         call(rand(device, ROWS, 3))
+
+
+def test_a_trace_for_any_shape_takes_no_shape_for_that_of_the_call_before(device: torch.device) -> None:
+    x, laplacian = rand(device, 4, 3), hofunc.laplacian(lambda x: (x**3).sum(-1))
+    for _ in range(3):
+        laplacian(x)
+    with pytest.raises(TypeError, match="SymInt"):
+        make_fx(laplacian, tracing_mode="symbolic")(x)

@@ -36,7 +36,7 @@ MAX_PLANS = 512
 MOST_VARIANTS = 8  # of plans of one graph, which differ in what values decide
 
 _plans: OrderedDict[tuple, "Planned"] = OrderedDict()
-_latest: list[tuple[tuple, "Planned"]] = []  # the last that was found, with its key, which is slow to hash
+_latest: list[tuple[tuple[Graph, "_Asked"], "Planned"]] = []  # the last that was found, with its key
 _lock = Lock()
 _checked: OrderedDict[Graph, WeakSet[Any]] = OrderedDict()
 _schedules = Schedules(MAX_PLANS)
@@ -160,16 +160,20 @@ def _found(graph: Graph, values: Sequence[torch.Tensor], asked: _Asked) -> Plann
     return found if found.due.calls > 0 else None
 
 
-def _first(key: tuple) -> Planned | None:
+def _first(key: tuple[Graph, _Asked]) -> Planned | None:
     """Return the first plan of a key, which is then the last to be dropped; None if there is none."""
+    graph, asked = key
     with _lock:
-        if _latest and _latest[0][0] == key:
-            return _latest[0][1]
-        first = _plans.get(key)
-        if first is not None:
+        for (latest, before), first in _latest:
+            if (
+                latest is graph and before == asked
+            ):  # not one that is equal: to compare sizes that are symbols fixes them
+                return first
+        found = _plans.get(key)
+        if found is not None:
             _plans.move_to_end(key)
-            _latest[:] = [(key, first)]
-        return first
+            _latest[:] = [(key, found)]
+        return found
 
 
 def _variants(first: Planned | None) -> Iterator[Planned]:

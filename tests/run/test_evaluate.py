@@ -106,3 +106,11 @@ def test_fake_tensors_have_fake_derivatives_or_are_named(device: torch.device) -
         with pytest.raises(hofunc.ArgumentError, match="hod: plan: got a tensor without elements"):
             hofunc.hod(_affine, 2).plan(fake)
     assert relative_error(hofunc.hod(_affine, 3)(x), nested_reverse(_affine, 3)(x)) < 1e-12
+
+
+def test_a_trace_for_any_shape_is_refused_where_its_plan_was_the_last_to_be_found(device: torch.device) -> None:
+    x = rand(device, 3)
+    for _ in range(3):
+        hofunc.hod(_affine, 2)(x)
+    with pytest.raises(UntracedError, match="symbolic shape"):
+        make_fx(hofunc.hod(_affine, 2), tracing_mode="symbolic")(x)
