@@ -162,7 +162,9 @@ def _step_cost(step: Step, effect: Effect, rates: Rates) -> StepCost:
     if step.function in _PRODUCTS:
         flops = 2 * result.numel * effect.operands[-2].shape[-1]  # a sum with a product has the product last
         items = prod(result.shape[:-2]) if step.function is torch.bmm else 1
-        return StepCost(flops, moved, result.shape, seconds + rates.item * items + flops / rates.flops)
+        is_batch = items > 1
+        computing = rates.batch(items, flops / (2 * items)) if is_batch else rates.item + flops / rates.flops
+        return StepCost(flops, moved, result.shape, seconds + computing)
     if step.function in (multiplied, products_added):  # what is read at indices is moved once more
         one, other = [kind.shape for kind in effect.operands if kind.dtype == result.dtype][-2:]
         entries = effect.operands[-1].numel * one[-2] * other[-2]

@@ -113,14 +113,16 @@ class _Factors:
         size = self._size
         moved = nbytes * (size(a) + size(b) + size(kept))
         if not a & b & ~kept:
-            return rates.call + moved / rates.bytes
+            made = nbytes * size(kept)
+            return rates.call + moved / rates.bytes + (made / rates.fresh if made >= rates.large else 0)
         batch, rows, columns = a & b & kept, size(a & ~b), size(b & ~a)
         entries = rows * columns
         is_vector = 1 in (rows, columns)
         if entries == 1 or (batch and (entries <= SMALL_PRODUCT or (entries <= SHORT_VECTOR and is_vector))):
             return 2 * rates.call + (moved + 2 * nbytes * size(a | b)) / rates.bytes
-        items = size(batch) if batch else 0
-        return rates.call + rates.item * items + 2 * size(a | b) / rates.flops + moved / rates.bytes
+        products, items = size(a | b), size(batch)
+        computing = rates.batch(items, products / items) if batch else 2 * products / rates.flops
+        return rates.call + computing + moved / rates.bytes
 
     def best(self, cost: Callable[[_Subset, _Subset], float]) -> list[tuple[_Subset, _Subset]]:
         """Return which subsets to multiply, in order, so that the costs are the least in all."""

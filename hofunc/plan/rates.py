@@ -4,6 +4,10 @@ from typing import NamedTuple
 
 import torch
 
+FEW = 100  # products of numbers, below which a matrix product of a batch takes the less, the fewer they are
+LARGE = 1 << 15  # products of numbers, from which on it takes what one by itself does
+SLOWER = 3  # times as long for each number as in a large one
+
 
 class Rates(NamedTuple):
     """How fast a kind of device works; only ratios matter to the choice of a strategy.
@@ -11,7 +15,7 @@ class Rates(NamedTuple):
     Attributes:
         view: Seconds of a call that computes nothing.
         call: Seconds of any other call, beyond what it computes.
-        item: Seconds of one matrix product of a batch, beyond what it computes.
+        item: Seconds of one matrix product of a batch, beyond what it computes, of more than a few numbers.
         flops: Floating-point operations of a matrix product in a second.
         bytes: Bytes read and written in a second.
         fresh: Bytes in a second of a new tensor that is too large for memory to be at hand.
@@ -30,10 +34,18 @@ class Rates(NamedTuple):
     term: float
     place: float
 
+    def batch(self, count: int, products: float) -> float:
+        """Return the seconds that a batch of so many matrix products takes, each of so many products of numbers.
+
+        Those of few numbers call no library, and small matrices do not keep a core busy.
+        """
+        each = 2 * products / self.flops * (SLOWER if products < LARGE else 1)
+        return count * (self.item * min(1.0, products / FEW) + each)
+
 
 # Measured in float32 with one thread on the CPU of a shared server; those of a GPU are its data sheet's order.
 RATES = {
-    "cpu": Rates(1e-6, 1.5e-6, 3e-7, 9e10, 5e10, 1e10, 1 << 20, 1e-5, 5e-8),
+    "cpu": Rates(1e-6, 1.5e-6, 1e-7, 9e10, 5e10, 1e10, 1 << 20, 1e-5, 5e-8),
     "cuda": Rates(2e-6, 6e-6, 1e-9, 2e13, 2e12, 1e12, 1 << 62, 4e-5, 1e-9),
 }
 

@@ -72,7 +72,7 @@ def test_a_batch_of_products_takes_as_many_as_it_has_items(builder: Builder) -> 
     assert got.bytes == FLOAT * 4 * (2 * 3 + 3 * 5 + 2 * 5)
     assert got.peak_bytes == FLOAT * 4 * 2 * 5
     rates = RATES["cpu"]
-    assert got.seconds == pytest.approx(rates.call + 4 * rates.item + got.flops / rates.flops)
+    assert got.seconds == pytest.approx(rates.call + rates.batch(4, 2 * 3 * 5))
 
 
 @pytest.mark.parametrize("transposed", [False, True])
