@@ -189,11 +189,11 @@ def _pair(builder: Builder, one: Labelled, other: Labelled, keep: set[Label]) ->
     batch = tuple(label for label in one.labels if label in other.labels and label in keep)
     rows = tuple(label for label in one.labels if label not in other.labels)
     columns = tuple(label for label in other.labels if label not in one.labels)
+    if len(batch) == 1 and (found := product_at(builder, one, other, batch[0], (rows, columns), summed)) is not None:
+        return found
     if not rows and not columns:
         factors = [aligned(builder.emit, operand, one.labels) for operand in (one, other)]
         return _summed(builder, Labelled(builder.emit(torch.mul, *factors), one.labels), set(batch))
-    if len(batch) == 1 and (found := product_at(builder, one, other, batch[0], (rows, columns), summed)) is not None:
-        return found
     entries = _size(rows) * _size(columns)
     if batch and (entries <= SMALL_PRODUCT or (entries <= SHORT_VECTOR and 1 in (_size(rows), _size(columns)))):
         shared = tuple(label for label in one.labels if label in other.labels)  # as they lie, or sums take long

@@ -49,7 +49,7 @@ def inners_met(builder: Builder, outer: Term, inners: Inners) -> Inners:
 def _sparse(builder: Builder, terms: Sequence[Term]) -> Sequence[Term] | None:
     """Return the sum of terms with one entry for each place that some of them have, None if these are not known."""
     reading, others = by_reading(terms)
-    found = [coalesced(builder, alike) for alike in reading]
+    found = [coalesced(builder, alike) or (alike[0] if len(alike) == 1 else None) for alike in reading]
     sparse = [term for term in found if term is not None]
     return [*others, *sparse] if len(sparse) == len(found) else None
 

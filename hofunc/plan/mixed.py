@@ -9,7 +9,7 @@ for which polynomials up to order k - 1 are enough. Linear nodes have no such te
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import product
 from typing import NamedTuple
 
@@ -40,7 +40,7 @@ def mixed(polynomials: Polynomials) -> Blocks:
     for output in dict.fromkeys(builder.lowered.graph.outputs):
         if not builder.lowered.graph.nodes[output].active:
             continue
-        adjoints = _adjoints(builder, local, output)
+        adjoints = _adjoints(builder, local, output, inputs)
         for variable in inputs:
             if asked.has((variable,)):
                 blocks[output, (variable,)] = adjoints.get(variable, [])
@@ -63,11 +63,11 @@ def _before_nonlinear(builder: Builder, local: dict[int, Local], inputs: Collect
     return found
 
 
-def _adjoints(builder: Builder, local: dict[int, Local], output: int) -> dict[int, list[Term]]:
+def _adjoints(builder: Builder, local: dict[int, Local], output: int, inputs: Iterable[int]) -> dict[int, list[Term]]:
     """Return the first derivative of an output by every node that it depends on."""
     pending = defaultdict(list, {output: [identity(fresh_axes(builder.lowered.graph.nodes[output].shape))]})
     adjoints: dict[int, list[Term]] = {}
-    for node in sorted([*local, *builder.lowered.graph.inputs], reverse=True):
+    for node in sorted([*local, *inputs], reverse=True):
         if node not in pending:
             continue
         builder.node = node

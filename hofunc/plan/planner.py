@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from math import inf
 from time import perf_counter
 from typing import NamedTuple
@@ -19,6 +20,7 @@ from hofunc.plan.program import TooManyStepsError, device_of
 from hofunc.plan.rates import rates_of
 from hofunc.plan.rows import number_of_rows, with_rows
 from hofunc.plan.strategies import is_directional, propagated, strategies_of
+from hofunc.plan.waist import waist
 from hofunc.plan.wanted import Chosen, Contractions, Wanted, highest
 from hofunc.progress import counting
 from hofunc.rules.lower import Lowered
@@ -178,6 +180,10 @@ def _maker(
     looks = looks and not keeps_blocks and device_of(lowered.graph).type == "cpu"
 
     def made(name: str, most_steps: float, *, settles: bool = True) -> Blueprint:
+        ways = [partial(one, name, most_steps, settles, way) for way in _ways(lowered, local, wanted, name)]
+        return _best_way(ways, limits, peak)
+
+    def one(name: str, most_steps: float, settles: bool, way: int | None) -> Blueprint:
         builder, blocks = propagated(
             lowered,
             local,
@@ -188,6 +194,7 @@ def _maker(
             keeps_blocks=keeps_blocks,
             settles=settles,
             settlings=settlings,
+            way=way,
         )
         return drawn(builder, blocks, name, compact=compact, limits=limits, peak=peak)
 
@@ -198,6 +205,31 @@ def _maker(
         return replace(made(name, most_steps, settles=False), careful=lambda: made(name, inf))
 
     return careless if looks else made
+
+
+def _ways(lowered: Lowered, local: dict[int, Local], wanted: Wanted, name: str) -> Sequence[int | None]:
+    """Return the nodes by whose derivatives a strategy may compute those by the inputs, None for these alone."""
+    if name != "mixed" or isinstance(wanted, Contractions | Chosen) or highest(wanted) < 2:
+        return (None,)
+    return [*dict.fromkeys((None, waist(lowered.graph, local)))]
+
+
+def _best_way(ways: Sequence[Callable[[], Blueprint]], limits: Limits, peak: Peak) -> Blueprint:
+    """Return the cheapest of the blueprints of one strategy, of those that keep to the limits if one does.
+
+    Raises:
+        TooManyStepsError: None is made in the steps that it may take.
+        DirectionsError: The strategy does not apply.
+    """
+    found: list[Blueprint] = []
+    for place, way in enumerate(ways):
+        try:
+            found.append(way())
+        except (TooManyStepsError, DirectionsError):
+            if place == len(ways) - 1 and not found:
+                raise
+    best = min(found, key=lambda made: (not _fits(made, limits, peak), _price(made))) if len(found) > 1 else found[0]
+    return replace(best, effort=sum(each.effort for each in found))
 
 
 def _estimates(lowered: Lowered, local: dict[int, Local], settlings: Settlings, wanted: Wanted) -> dict[str, Estimate]:

@@ -104,6 +104,7 @@ def reverse(
     add: Adding = accumulated,
     eliminate: Elimination = eliminated,
     bundles: bool = True,
+    start: Blocks | None = None,
 ) -> Blocks:
     """Return the derivatives of every output by the active inputs that are asked for.
 
@@ -115,6 +116,7 @@ def reverse(
         eliminate: Replaces a node in a block by what it is computed from.
         bundles: Whether many inputs may be taken as one variable, for which keys of blocks have to be sorted; they are
             not, if only some blocks are asked for.
+        start: The blocks to begin with, by nodes that all that is asked for goes through; the outputs if left out.
 
     Returns:
         Contracted terms by output node and sorted tuple of input nodes; a block that vanishes is left out.
@@ -132,9 +134,8 @@ def reverse(
         return not asked.are_chosen or asked.leads([depends.get(variable, 0) for variable in target])
 
     blocks: Pending[Term] = Pending()
-    for output in dict.fromkeys(builder.lowered.graph.outputs):
-        if nodes[output].active:
-            blocks.add((output, (output,)), [identity(fresh_axes(nodes[output].shape))])
+    for block, terms in (_outputs(builder) if start is None else start).items():
+        blocks.add(block, terms)
     for index in elimination_order(local):
         builder.node = index
         taken: Taken = [(block, add(builder, pending)) for block, pending in blocks.taken(index)]
@@ -153,6 +154,13 @@ def reverse(
         for block, parts in result.items()
     }
     return {block: terms for block, terms in added.items() if terms}
+
+
+def _outputs(builder: Builder) -> Blocks:
+    """Return the derivative of every active output by itself."""
+    graph = builder.lowered.graph
+    active = [output for output in dict.fromkeys(graph.outputs) if graph.nodes[output].active]
+    return {(output, (output,)): [identity(fresh_axes(graph.nodes[output].shape))] for output in active}
 
 
 T = TypeVar("T")

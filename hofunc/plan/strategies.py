@@ -20,6 +20,7 @@ from hofunc.plan.program import Builder
 from hofunc.plan.recipes import axes_of, interned
 from hofunc.plan.reverse import reverse
 from hofunc.plan.rows import number_of_rows
+from hofunc.plan.waist import through
 from hofunc.plan.wanted import Contractions, Wanted
 from hofunc.rules.lower import Lowered
 from hofunc.rules.settle import Settlings
@@ -43,6 +44,7 @@ def propagated(
     keeps_blocks: bool = True,
     settles: bool = True,
     settlings: Settlings | None = None,
+    way: int | None = None,
 ) -> tuple[Builder, Blocks]:
     """Return the blocks of a strategy and the builder that has their steps.
 
@@ -56,6 +58,8 @@ def propagated(
         keeps_blocks: Whether the structure of blocks by each input matters beyond what they take to compute.
         settles: Whether slopes behind what is constant are finite; else what is finite in the end is right.
         settlings: What is to be settled of the local derivatives, if that is known.
+        way: The node by whose derivatives the strategy mixed is to compute those by the inputs, see
+            `hofunc.plan.waist`.
 
     Raises:
         DirectionsError: It does not apply.
@@ -75,6 +79,8 @@ def propagated(
     asked = Keys(wanted, lowered.graph.inputs)
     if not directional:
         return builder, ABLATIONS.get(strategy, reverse)(builder, local, asked)
+    if way is not None:
+        return builder, through(builder, local, asked, way)
     joint = None
     if not (keeps_blocks or asked.are_chosen):
         joint = jointly(builder, local, asked.highest, is_mixed=strategy == "mixed")

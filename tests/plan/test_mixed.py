@@ -153,7 +153,7 @@ def test_the_steps_do_not_depend_on_the_size_of_the_batch(
     def f(x: Tensor) -> Tensor:
         return ((x @ weights[0]).tanh() @ weights[1]).sigmoid().sum(1)
 
-    steps = [names(plan(f, rand(device, n, 3), orders=orders).program) for n in (100, 999)]
+    steps = [names(plan(f, rand(device, n, 3), orders=orders).program) for n in (500, 999)]
     assert sorted(steps[0]) == sorted(steps[1])  # their order may: large ones are put where less is held
 
 
