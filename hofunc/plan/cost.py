@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 
 from hofunc.graph.node import Call
+from hofunc.plan.late import deepest_first, put_off
 from hofunc.plan.lookups import multiplied, products_added
 from hofunc.plan.memory import Kind
 from hofunc.plan.order import in_order
@@ -125,7 +126,11 @@ def lean(program: Program, trace: Trace) -> Lean:
     made = Lean.of(program, trace)
     if made.peak < max(LARGE, EACH * len(program.steps)):
         return made
-    return min(made, Lean.of(*in_order(program, trace)), key=lambda each: each.peak)
+    found = [made]
+    for start in ((program, trace), deepest_first(program, trace)):
+        ordered = in_order(*start)
+        found += [Lean.of(*ordered), Lean.of(*put_off(*ordered))]
+    return min(found, key=lambda each: each.peak)
 
 
 def cost_of(program: Program, device: torch.device, trace: Trace | None = None, peak: int | None = None) -> Cost:

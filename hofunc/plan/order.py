@@ -54,7 +54,7 @@ class _Order:
         for register in program.given:
             self._held.update(dict.fromkeys(self._memories[register], 2))  # others hold it as well
         self._first = 1 + max(
-            (n for n, pair in enumerate(zip(program.steps, trace.effects, strict=True)) if _is_first(*pair)), default=-1
+            (n for n, pair in enumerate(zip(program.steps, trace.effects, strict=True)) if is_first(*pair)), default=-1
         )
 
     def taken(self) -> list[int]:
@@ -118,6 +118,6 @@ class _Order:
         return new <= sum(size for name, size in freed.items() if holds[name] == self._held[name])
 
 
-def _is_first(step: Step, effect: Effect) -> bool:
+def is_first(step: Step, effect: Effect) -> bool:
     """Tell whether a step stays before all that follow, as it draws random numbers or checks something."""
     return isinstance(step.function, Call) and (is_random(step.function.op) or effect.made is None)

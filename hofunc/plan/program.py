@@ -345,7 +345,7 @@ def finished(
     """
     makers, wanted = {step.target: step for step in steps}, [register.index for register in outputs]
     drawn = [step.target for step in steps if _is_random(step)]
-    kept = _depth_first(makers, [*drawn, *(register.index for register in checks), *wanted])
+    kept = depth_first(makers, [*drawn, *(register.index for register in checks), *wanted])
     frees, live = frees_of(kept, wanted)
     return Program(
         {register: origin for register, origin in given.items() if register in live},
@@ -372,8 +372,16 @@ def _is_random(step: Step) -> bool:
     return isinstance(step.function, Call) and is_random(step.function.op)
 
 
-def _depth_first(makers: Mapping[int, Step], outputs: Sequence[int]) -> list[Step]:
-    """Return the steps that outputs need, those of each argument together and before the step that takes it."""
+def depth_first(
+    makers: Mapping[int, Step], outputs: Sequence[int], depths: Mapping[int, int] | None = None
+) -> list[Step]:
+    """Return the steps that outputs need, those of each argument together and before the step that takes it.
+
+    Args:
+        makers: The step that computes each register.
+        outputs: The registers.
+        depths: How deep each lies, of which the deepest come first among the arguments of a step; in order if left out.
+    """
     order: list[Step] = []
     seen: set[int] = set()
     waiting: list[int | Step] = [*reversed(outputs)]
@@ -385,7 +393,8 @@ def _depth_first(makers: Mapping[int, Step], outputs: Sequence[int]) -> list[Ste
             seen.add(item)
             step = makers[item]
             waiting.append(step)
-            waiting += [arg.index for arg in reversed(step.args) if type(arg) is Register and arg.index not in seen]
+            taken = [arg.index for arg in reversed(step.args) if type(arg) is Register and arg.index not in seen]
+            waiting += taken if depths is None else sorted(taken, key=lambda register: depths.get(register, 0))
     return order
 
 
