@@ -9,11 +9,13 @@ from typing import NamedTuple
 import torch
 
 from hofunc.graph.node import Call
+from hofunc.plan.adding import added_in_pieces
 from hofunc.plan.late import deepest_first, put_off
 from hofunc.plan.lookups import multiplied, products_added
 from hofunc.plan.memory import Kind
 from hofunc.plan.order import in_order
 from hofunc.plan.peak import peak_of
+from hofunc.plan.pieces import in_pieces
 from hofunc.plan.program import Program, Step
 from hofunc.plan.rates import Rates, rates_of
 from hofunc.plan.reuse import with_reuse
@@ -123,6 +125,7 @@ class Lean(NamedTuple):
 
 def lean(program: Program, trace: Trace) -> Lean:
     """Return a program so that it holds little at once, without more to compute."""
+    program, trace = in_pieces(program, trace)
     made = Lean.of(program, trace)
     if made.peak < max(LARGE, EACH * len(program.steps)):
         return made
@@ -155,6 +158,22 @@ def _nbytes(tensor: Kind) -> int:
     return tensor.numel * tensor.dtype.itemsize
 
 
+def _of_body(step: Step, _: Effect, __: Kind) -> tuple[int, float]:
+    return step.args[6]
+
+
+def _of_lookups(step: Step, effect: Effect, result: Kind) -> tuple[int, float]:
+    one, other = [kind.shape for kind in effect.operands if kind.dtype == result.dtype][-2:]
+    entries = effect.operands[-1].numel * one[-2] * other[-2]
+    products = entries * one[-1]
+    read = result.dtype.itemsize * products * (1 / one[-2] + 1 / other[-2])
+    return 2 * products, read + (result.dtype.itemsize * entries if step.function is products_added else 0)
+
+
+# The operations of what is done in pieces, and the bytes that are written and read again meanwhile.
+_IN_PIECES = {added_in_pieces: _of_body, multiplied: _of_lookups, products_added: _of_lookups}
+
+
 def _step_cost(step: Step, effect: Effect, rates: Rates) -> StepCost:
     result = effect.result
     if result is None:
@@ -170,15 +189,10 @@ def _step_cost(step: Step, effect: Effect, rates: Rates) -> StepCost:
         is_batch = items > 1
         computing = rates.batch(items, flops / (2 * items)) if is_batch else rates.item + flops / rates.flops
         return StepCost(flops, moved, result.shape, seconds + computing)
-    if step.function in (multiplied, products_added):  # what is read at indices is moved once more
-        one, other = [kind.shape for kind in effect.operands if kind.dtype == result.dtype][-2:]
-        entries = effect.operands[-1].numel * one[-2] * other[-2]
-        products = entries * one[-1]
-        read = result.dtype.itemsize * products * (1 / one[-2] + 1 / other[-2])
-        read += result.dtype.itemsize * entries if step.function is products_added else 0
-        return StepCost(
-            2 * products, moved, result.shape, seconds + 2 * read / rates.bytes + 2 * products / rates.flops
-        )
+    if step.function in _IN_PIECES:
+        flops, read = _IN_PIECES[step.function](step, effect, result)
+        computing = 2 * read / rates.bytes + (flops / rates.flops if step.function is not added_in_pieces else 0)
+        return StepCost(flops, moved, result.shape, seconds + computing)
     shapes = [operand.shape for operand in effect.operands]
     work = work_of(step.function, shapes, result.shape, result.dtype) if isinstance(step.function, Call) else None
     if work:

@@ -21,9 +21,9 @@ def deepest_first(program: Program, trace: Trace) -> tuple[Program, Trace]:
         trace: What its registers hold.
     """
     makers = {step.target: step for step in program.steps}
-    depths: dict[int, int] = {}
+    depths = dict.fromkeys(program.given, 0)
     for step in program.steps:
-        depths[step.target] = 1 + max((depths.get(a.index, 0) for a in step.args if type(a) is Register), default=0)
+        depths[step.target] = 1 + max((depths[a.index] for a in step.args if type(a) is Register), default=0)
     effects = {step.target: effect for step, effect in zip(program.steps, trace.effects, strict=True)}
     first = [step.target for step in program.steps if is_first(step, effects[step.target])]
     steps = tuple(depth_first(makers, [*first, *program.outputs], depths))

@@ -16,7 +16,8 @@ from hofunc.plan.program import Builder, Register
 from hofunc.scatter import size_of
 from hofunc.views import Labelled, add_scaled, aligned
 
-PIECE = 1 << 20  # bytes that are read at a time, which stay in the cache of a core
+PIECE = 1 << 20  # bytes that are read at a time, which stay in the cache of a core, if the result is as large
+LEAST = 1 << 18  # and if it is smaller
 Labels = tuple[Label, ...]
 
 
@@ -92,7 +93,8 @@ def multiplied(count: int, one: torch.Tensor, other: torch.Tensor, *indices: tor
         other: Another one, with as many columns.
         indices: One-dimensional, for each of the axes before.
     """
-    total, size = len(indices[0]), _size_of_piece(one, other)
+    total = len(indices[0])
+    size = _size_of_piece(one, other, total * _bytes_of_product(one, other))
     if total <= size or is_followed((one, other)):
         return torch.bmm(elements(one, *indices[:count]), elements(other, *indices[count:]).mT)
     result = one.new_empty(total, one.shape[-2], other.shape[-2])
@@ -160,28 +162,39 @@ def add_products(
 ) -> torch.Tensor:
     """Add to the matrix itself what `products_added` adds, some products at a time."""
     one, other, *indices = tensors
-    size = _size_of_piece(one, other)
+    size = _size_of_piece(one, other, total.numel() * total.element_size())
     for start in range(0, len(places), size):
         at, *piece = (tensor[start : start + size] for tensor in (places, *indices))
         products = torch.bmm(elements(one, *piece[:count]), elements(other, *piece[count:]).mT)
-        total.index_add_(0, at, products.reshape(len(at), -1), alpha=weight)
+        products = products if weight == 1 else products.mul_(weight)  # torch takes longer by a weight of its own
+        total.index_add_(0, at, products.reshape(len(at), -1))
     return total
 
 
-def _size_of_piece(*tensors: torch.Tensor) -> int:
-    return max(1, PIECE // _bytes_of_pair(*tensors))
+def piece_beside(result: int) -> int:
+    """Return how many bytes are held at a time beside a result of so many."""
+    return min(PIECE, max(LEAST, result))
+
+
+def _size_of_piece(one: torch.Tensor, other: torch.Tensor, result: int) -> int:
+    return max(1, piece_beside(result) // _bytes_of_pair(one, other))
 
 
 def _bytes_of_pair(*tensors: torch.Tensor) -> int:
     return sum(prod(tensor.shape[-2:]) * tensor.element_size() for tensor in tensors)
 
 
-def scratch_of_adding(one: torch.Tensor, other: torch.Tensor, total: int) -> int:
-    """Return the bytes that `add_products` holds, of so many products."""
-    product = one.shape[-2] * other.shape[-2] * one.element_size()
-    return min(total, _size_of_piece(one, other)) * (_bytes_of_pair(one, other) + product)
+def _bytes_of_product(one: torch.Tensor, other: torch.Tensor) -> int:
+    return one.shape[-2] * other.shape[-2] * one.element_size()
+
+
+def scratch_of_adding(one: torch.Tensor, other: torch.Tensor, total: int, result: int) -> int:
+    """Return the bytes that `add_products` holds, of so many products, beside so many bytes."""
+    size = _size_of_piece(one, other, result)
+    return min(total, size) * (_bytes_of_pair(one, other) + _bytes_of_product(one, other))
 
 
 def scratch(one: torch.Tensor, other: torch.Tensor, total: int) -> int:
     """Return the bytes that `multiplied` holds beside its result, of so many products."""
-    return min(total, _size_of_piece(one, other)) * _bytes_of_pair(one, other)
+    size = _size_of_piece(one, other, total * _bytes_of_product(one, other))
+    return min(total, size) * _bytes_of_pair(one, other)

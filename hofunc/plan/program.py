@@ -393,9 +393,13 @@ def depth_first(
             seen.add(item)
             step = makers[item]
             waiting.append(step)
-            taken = [arg.index for arg in reversed(step.args) if type(arg) is Register and arg.index not in seen]
-            waiting += taken if depths is None else sorted(taken, key=lambda register: depths.get(register, 0))
+            taken: list[int] = [a.index for a in reversed(step.args) if type(a) is Register and a.index not in seen]
+            waiting += taken if depths is None else _deepest_last(taken, depths)
     return order
+
+
+def _deepest_last(registers: Sequence[int], depths: Mapping[int, int]) -> list[int]:
+    return sorted(registers, key=lambda register: depths[register])
 
 
 _VIEWS = (torch.permute, torch.reshape, torch.select, torch.narrow, torch.diagonal, torch.unsqueeze, torch.transpose)

@@ -13,7 +13,7 @@ import torch
 from hofunc.graph.followed import is_followed
 from hofunc.graph.identity import PLAIN
 from hofunc.graph.layout import select_scatter
-from hofunc.plan import lookups
+from hofunc.plan import adding, lookups
 from hofunc.plan.memory import Held
 from hofunc.plan.program import Program, Register, Step, cut
 from hofunc.plan.tracing import Effect, Trace
@@ -100,6 +100,7 @@ WRITING: dict[Any, Callable[..., torch.Tensor]] = {
     torch.neg: torch.Tensor.neg_,
     add_scaled: _add_scaled,
     lookups.products_added: lookups.add_products,
+    adding.added_in_pieces: adding.add_in_pieces,
     torch.diagonal_scatter: _write_diagonal,
     select_scatter: _write_selected,
     narrow_scatter: _write_narrowed,

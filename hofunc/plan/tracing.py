@@ -16,7 +16,7 @@ from hofunc.graph.functions import FunctionOp
 from hofunc.graph.layout import select_scatter
 from hofunc.graph.node import Call
 from hofunc.internals import identity_of
-from hofunc.plan import lookups, operators, packing, placing
+from hofunc.plan import adding, lookups, operators, packing, placing
 from hofunc.plan.memory import Held, Kind, bytes_of, contiguous
 from hofunc.plan.program import Given, Program, Register, Step, cut
 from hofunc.plan.scratch import called, of_product
@@ -360,6 +360,7 @@ _SHAPES: dict[Callable, Callable[..., Sequence[int]]] = {
     lookups.multiplied: lambda _, one, other, *at: (at[0].shape[0], one.shape[-2], other.shape[-2]),
     lookups.no_rows: lambda _, size, width: (size, width),
     lookups.products_added: lambda total, *_: tuple(total.shape),
+    adding.added_in_pieces: lambda total, *_: tuple(total.shape),
     packing.collected: _collected,
     packing.scaled_rows: _scaled,
     operators.one_like: lambda _: (),
@@ -451,5 +452,8 @@ _SCRATCH: dict[Callable, Callable[[Sequence[Any], torch.Tensor], int]] = {
     scatter.added: lambda args, _: scatter.scratch(*args[2:]),
     lookups.multiplied: lambda args, result: lookups.scratch(args[1], args[2], len(result)),
     placing.gathered: lambda args, _: _bytes(args[1:]) + _turned(args[1:]),
-    lookups.products_added: lambda args, _: lookups.scratch_of_adding(args[4], args[5], len(args[2])),
+    adding.added_in_pieces: lambda args, _: adding.scratch(args[0], args[1], args[2], args[6]),
+    lookups.products_added: lambda args, result: lookups.scratch_of_adding(
+        args[4], args[5], len(args[2]), bytes_of(result)
+    ),
 }

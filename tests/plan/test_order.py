@@ -56,7 +56,7 @@ def test_random_numbers_are_drawn_in_order() -> None:
 
 def test_steps_are_looked_at_a_few_times_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many read the same tensor, as each step of a solver its parameters: see how often is counted."""
-    counts = []
+    counts: list[int] = []
     look = order._Order._is_small
 
     def counted(self: order._Order, place: int) -> bool:

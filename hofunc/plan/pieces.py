@@ -1,0 +1,300 @@
+"""Pieces: what is made for all entries of an axis, only to be added to few places, is made and added some at a time.
+
+Of edges that meet there are many more pairs than edges. What is read, multiplied and laid out for each pair is many
+times as large as what it is added to. So the steps that lead to an addition along an axis, and to nothing else, are run
+for some of its entries after the other, and what they make is never held as a whole.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+import torch
+
+from hofunc.graph.node import Call, Ref
+from hofunc.plan.adding import added_in_pieces
+from hofunc.plan.joins import read_last
+from hofunc.plan.lookups import LEAST, elements, multiplied, no_rows, piece_beside
+from hofunc.plan.memory import Held
+from hofunc.plan.program import Program, Register, Step, frees_of
+from hofunc.plan.tracing import Trace, traced
+from hofunc.scatter import added, flat_places
+
+Looks = Mapping[int, Any]  # by register, what it holds
+Taken = list[tuple[int, int | None]]  # registers, each with the axis along which some entries are taken, or as a whole
+
+
+def in_pieces(program: Program, trace: Trace) -> tuple[Program, Trace]:
+    """Return a program and its trace in which additions of much that nothing else takes are done in pieces.
+
+    Args:
+        program: The program.
+        trace: What its registers hold.
+    """
+    if not any(step.function is added and _bytes(trace.values, step.args) >= LEAST for step in program.steps):
+        return program, trace
+    users: dict[int, set[int]] = defaultdict(set)
+    for step in program.steps:
+        for register in _reads(step):
+            users[register].add(step.target)
+    for output in program.outputs:
+        users[output].add(-1)
+    gone: set[int] = set()
+    instead: dict[int, list[Step]] = {}
+    fresh = 1 + max((step.target for step in program.steps), default=0)
+    fresh = max(fresh, 1 + max(program.given, default=0))
+    for place, step in enumerate(program.steps):
+        if step.function is added:
+            groups = [*_groups(program.steps[:place], step, trace.values, users)]
+            if groups:
+                instead[step.target] = _steps(step, groups, fresh)
+                fresh += len(groups) + 1
+                gone |= {target for group in groups for target in group.gone}
+    if not instead:
+        return program, trace
+    steps = [new for step in program.steps if step.target not in gone for new in instead.get(step.target, [step])]
+    made = program._replace(steps=tuple(steps), frees=frees_of(steps, program.outputs)[0])
+    return made, traced(made)
+
+
+class _Group(NamedTuple):
+    """Terms of an addition that are made in pieces.
+
+    Attributes:
+        terms: Their places among those of the addition.
+        gone: The registers that are no longer computed as a whole.
+        args: What the pieces are made of: how, and the registers that are taken.
+        like: One of these that has the dtype of the result.
+    """
+
+    terms: tuple[int, ...]
+    gone: set[int]
+    args: tuple
+    like: Register
+
+
+def _groups(before: Sequence[Step], step: Step, looks: Looks, users: Mapping[int, set[int]]) -> Iterator[_Group]:
+    """Yield groups of the terms of an addition, of those that run over as many entries."""
+    coefficients = step.args[2]
+    count = len(coefficients)
+    pairs = [*zip(step.args[3 : 3 + count], step.args[3 + count :], strict=True)]
+    by_rows: dict[int, list[int]] = defaultdict(list)
+    for place, (where, rows) in enumerate(pairs):
+        if looks[where.index].shape[:1] == looks[rows.index].shape[:1]:
+            by_rows[looks[where.index].shape[0]].append(place)
+    for entries, terms in by_rows.items():
+        ends = [register.index for place in terms for register in pairs[place]]
+        others = {r.index for place, pair in enumerate(pairs) if place not in terms for r in pair}
+        inside, axes, whole = _inside(before, step.target, ends, others, looks, users)
+        saved = sum(looks[each.target].kind.nbytes for each in inside if not _is_view(each))
+        if saved < LEAST or entries < 2:
+            continue
+        targets = {each.target for each in inside}
+        slots: list[tuple[int, int | None]] = [
+            (register, axis) for register, axis in axes.items() if register not in targets
+        ]
+        slots += [(register, None) for register in whole]
+        numbers = {register: number for number, (register, _) in enumerate(slots)}
+        body = []
+        for each in inside:
+            body.append((each.function, _template(each, numbers, axes)))
+            numbers[each.target] = len(numbers)
+        sums = tuple([(coefficients[p], numbers[pairs[p][0].index], numbers[pairs[p][1].index]) for p in terms])
+        piece = piece_beside(looks[step.target].kind.nbytes)
+        size = max(1, piece * entries // sum(looks[each.target].kind.nbytes for each in inside))
+        dims = tuple([axis for _, axis in slots])
+        args = (
+            entries,
+            size,
+            dims,
+            tuple(body),
+            sums,
+            _work(inside, looks),
+            *[Register(register) for register, _ in slots],
+        )
+        dtype = looks[step.target].dtype
+        like = next((Register(r) for r, _ in slots if type(looks[r]) is Held and looks[r].dtype == dtype), None)
+        if like is not None:
+            yield _Group(tuple(terms), targets, args, like)
+
+
+def _inside(
+    before: Sequence[Step],
+    target: int,
+    ends: Sequence[int],
+    others: Collection[int],
+    looks: Looks,
+    users: Mapping[int, set[int]],
+) -> tuple[list[Step], dict[int, int], dict[int, None]]:
+    """Return the steps that lead to registers alone, the axes of what is on the way, and what is taken as a whole."""
+    axes = dict.fromkeys(ends, 0)
+    whole: dict[int, None] = {}
+    inside: list[Step] = []
+    allowed = {target}
+    for step in reversed(before):
+        axis = axes.get(step.target)
+        if axis is None or step.target in whole or step.target in others or not users[step.target] <= allowed:
+            continue
+        taken = _taken(step, axis, looks)
+        if taken is None or any(axes.get(register, each) != each for register, each in taken if each is not None):
+            continue
+        if any(
+            (each is None and register in axes) or (each is not None and register in whole) for register, each in taken
+        ):
+            continue
+        axes |= {register: each for register, each in taken if each is not None}
+        whole |= {register: None for register, each in taken if each is None}
+        inside.append(step)
+        allowed.add(step.target)
+    return inside[::-1], axes, whole
+
+
+def _differs(axes: Mapping[int, int], whole: Collection[int], register: int, axis: int | None) -> bool:
+    """Tell whether a register is taken in another way elsewhere."""
+    return register in axes if axis is None else register in whole or axes.get(register, axis) != axis
+
+
+def _steps(step: Step, groups: Sequence[_Group], fresh: int) -> list[Step]:
+    """Return the steps that do what an addition does, some of its terms in pieces."""
+    size, width, coefficients = step.args[:3]
+    count = len(coefficients)
+    done = {place for group in groups for place in group.terms}
+    left = [place for place in range(count) if place not in done]
+    if left:
+        args = [step.args[3 + offset + place] for offset in (0, count) for place in left]
+        steps = [Step(fresh, added, (size, width, tuple([coefficients[place] for place in left]), *args))]
+    else:
+        steps = [Step(fresh, no_rows, (groups[0].like, size, width))]
+    for number, group in enumerate(groups):
+        last = number == len(groups) - 1
+        made = step.target if last else fresh + number + 1
+        steps.append(Step(made, added_in_pieces, (Register(steps[-1].target), *group.args)))
+    return steps
+
+
+def _reads(step: Step) -> Iterator[int]:
+    return (arg.index for arg in step.args if type(arg) is Register)
+
+
+def _bytes(looks: Looks, args: Sequence[Any]) -> int:
+    return sum(looks[arg.index].kind.nbytes for arg in args if type(arg) is Register and type(looks[arg.index]) is Held)
+
+
+def _is_view(step: Step) -> bool:
+    return step.function in (torch.permute, torch.transpose, torch.unsqueeze, torch.reshape)
+
+
+_PRODUCTS: dict[Any, int] = {torch.bmm: 0, multiplied: 1}  # the place of a factor whose last axis is summed
+
+
+def _work(inside: Sequence[Step], looks: Looks) -> tuple[int, int]:
+    """Return how many operations steps do, and how many bytes they write."""
+    flops, written = 0, 0
+    for step in inside:
+        made = looks[step.target].kind
+        if not _is_view(step):
+            depth = _PRODUCTS.get(step.function)
+            flops += made.numel if depth is None else 2 * made.numel * looks[step.args[depth].index].shape[-1]
+            written += made.nbytes
+    return flops, written
+
+
+# Along which axis a step takes entries of what it takes, for entries along an axis of what it makes.
+
+
+def _taken(step: Step, axis: int, looks: Looks) -> Taken | None:
+    """Return what a step takes for some entries along an axis of its result; None if it cannot do so."""
+    name = step.function.op if isinstance(step.function, Call) else step.function
+    rule = _RULES.get(name)
+    if rule is None or any(type(looks[register]) is not Held for register in (step.target, *_reads(step))):
+        return None
+    shapes = [looks[arg.index].shape if type(arg) is Register else arg for arg in step.args]
+    found = rule(looks[step.target].shape, axis, *shapes)
+    if found is None:
+        return None
+    return [(a.index, each) for a, each in zip(step.args, found, strict=True) if type(a) is Register]
+
+
+_Axes = Sequence[int | None] | None
+
+
+def _elementwise(shape: Sequence[int], axis: int, *operands: Any) -> _Axes:
+    axes = [axis - len(shape) + len(each) if type(each) is tuple else None for each in operands]
+    return [
+        None if place is None or place < 0 or each[place] == 1 else place
+        for place, each in zip(axes, operands, strict=True)
+    ]
+
+
+def _permuted(_: Sequence[int], axis: int, __: Any, dims: Sequence[int]) -> _Axes:
+    return [dims[axis], None]
+
+
+def _transposed(shape: Sequence[int], axis: int, _: Any, one: int, other: int) -> _Axes:
+    one, other = one % len(shape), other % len(shape)
+    return [{one: other, other: one}.get(axis, axis), None, None]
+
+
+def _unsqueezed(shape: Sequence[int], axis: int, _: Any, dim: int) -> _Axes:
+    dim %= len(shape)
+    return None if axis == dim else [axis - (axis > dim), None]
+
+
+def _reshaped(shape: Sequence[int], axis: int, before: Sequence[int], _: Any) -> _Axes:
+    ahead = prod(shape[:axis])
+    found = [d for d, size in enumerate(before) if size == shape[axis] and prod(before[:d]) == ahead]
+    return [found[0], None] if found else None
+
+
+def _read_elements(_: Sequence[int], axis: int, __: Any, *indices: Sequence[int]) -> _Axes:
+    return [None, *[0 for _ in indices]] if axis == 0 and all(len(each) == 1 for each in indices) else None
+
+
+def _read_last(shape: Sequence[int], axis: int, *args: Any) -> _Axes:
+    return [None, 0] if axis == len(shape) - 1 and len(args) == 2 and len(args[1]) == 1 else None
+
+
+def _selected(_: Sequence[int], axis: int, __: Any, dim: int, ___: Any) -> _Axes:
+    return [None, None, 0] if axis == dim else [axis, None, None]
+
+
+def _batch(_: Sequence[int], axis: int, *__: Any) -> _Axes:
+    return None if axis else [0, 0]
+
+
+def _of_products(_: Sequence[int], axis: int, *args: Any) -> _Axes:
+    return None if axis else [None, None, None, *[0 for _ in args[3:]]]
+
+
+def _of_places(shape: Sequence[int], _: int, sizes: Sequence[int], __: Any, ___: Any, *indices: Sequence[int]) -> _Axes:
+    is_along = len(sizes) == 1 and all(tuple(each) == tuple(shape) for each in indices)
+    return [None, None, None, *[0 for _ in indices]] if is_along else None
+
+
+_RULES: dict[Any, Callable[..., _Axes]] = {
+    torch.mul: _elementwise,
+    torch.add: _elementwise,
+    torch.neg: _elementwise,
+    torch.permute: _permuted,
+    torch.transpose: _transposed,
+    torch.unsqueeze: _unsqueezed,
+    torch.reshape: _reshaped,
+    elements: _read_elements,
+    read_last: _read_last,
+    torch.bmm: _batch,
+    torch.index_select: _selected,
+    multiplied: _of_products,
+    flat_places: _of_places,
+}
+
+
+def _template(step: Step, numbers: Mapping[int, int], axes: Mapping[int, int]) -> tuple:
+    """Return what a step takes, with Refs for registers, and sizes that do not tell how many entries there are."""
+    args = [Ref(numbers[arg.index]) if type(arg) is Register else arg for arg in step.args]
+    if step.function is torch.reshape:
+        axis = axes[step.target]
+        args[1] = tuple([-1 if place == axis else size for place, size in enumerate(args[1])])
+    elif step.function is flat_places:
+        args[0] = (-1,)
+    return tuple(args)
