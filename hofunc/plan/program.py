@@ -13,12 +13,13 @@ from hofunc.algebra.labels import Axes, shape_of
 from hofunc.algebra.term import Term
 from hofunc.errors import InternalError
 from hofunc.graph.draws import is_random
-from hofunc.graph.layout import COMPUTED_AGAIN
+from hofunc.graph.layout import COMPUTED_AGAIN, select_scatter
 from hofunc.graph.node import Call, Graph, Mask, Ref, Weights, call_of, fill, refs
 from hofunc.graph.readings import Reading
 from hofunc.progress import TICK, ticking
 from hofunc.rules.lower import Lowered
-from hofunc.views import Labelled, concatenated, folded, read, stacked
+from hofunc.scatter import added
+from hofunc.views import Labelled, concatenated, folded, narrow_scatter, read, stacked
 
 
 class Register:
@@ -405,6 +406,7 @@ def _deepest_last(registers: Sequence[int], depths: Mapping[int, int]) -> list[i
 _VIEWS = (torch.permute, torch.reshape, torch.select, torch.narrow, torch.diagonal, torch.unsqueeze, torch.transpose)
 _TURNED = {torch.permute, torch.transpose, torch.diagonal, torch.narrow, torch.select, torch.Tensor.expand}
 _MAKERS = (
+    added,
     torch.add,
     torch.bmm,
     concatenated,
@@ -412,11 +414,14 @@ _MAKERS = (
     torch.clone,
     torch.constant_pad_nd,
     torch.diag_embed,
+    torch.diagonal_scatter,
     folded,
     torch.matmul,
     torch.mm,
     torch.mul,
+    narrow_scatter,
     torch.neg,
+    select_scatter,
     torch.sum,
     torch.Tensor.to,
 )
