@@ -259,6 +259,10 @@ def _selected(_: Sequence[int], axis: int, __: Any, dim: int, ___: Any) -> _Axes
     return [None, None, 0] if axis == dim else [axis, None, None]
 
 
+def _summed(_: Sequence[int], axis: int, before: Sequence[int], dims: Sequence[int]) -> _Axes:
+    return [[dim for dim in range(len(before)) if dim not in dims][axis], None]
+
+
 def _batch(_: Sequence[int], axis: int, *__: Any) -> _Axes:
     return None if axis else [0, 0]
 
@@ -282,6 +286,7 @@ _RULES: dict[Any, Callable[..., _Axes]] = {
     torch.reshape: _reshaped,
     elements: _read_elements,
     read_last: _read_last,
+    torch.sum: _summed,
     torch.bmm: _batch,
     torch.index_select: _selected,
     multiplied: _of_products,
