@@ -36,7 +36,14 @@ def _define_loss(op: OpOverload, elements: Callable[..., Tensor]) -> None:
 def _huber(x: Tensor, t: Tensor, delta: float = 1.0) -> Tensor:
     difference = x - t
     distance = difference.abs()
-    return torch.where(distance > delta, delta * (distance - 0.5 * delta), 0.5 * difference * difference)
+    is_near = (distance > delta).logical_not()  # nan is near
+    return _pieces(is_near, difference, 0.5, delta * (distance - 0.5 * delta))
+
+
+def _pieces(is_near: Tensor, difference: Tensor, weight: float, far: Tensor) -> Tensor:
+    """Return a weighted square near zero, of what is zero elsewhere, so that its slope is where nothing is finite."""
+    near = torch.where(is_near, difference, 0.0)
+    return near * near * weight + torch.where(is_near, 0.0, far)
 
 
 def _smooth_l1(x: Tensor, t: Tensor, beta: float = 1.0) -> Tensor:
@@ -44,7 +51,7 @@ def _smooth_l1(x: Tensor, t: Tensor, beta: float = 1.0) -> Tensor:
     distance = difference.abs()
     if beta == 0:
         return distance
-    return torch.where(distance < beta, difference * difference * (0.5 / beta), distance - 0.5 * beta)
+    return _pieces(distance < beta, difference, 0.5 / beta, distance - 0.5 * beta)
 
 
 _define_loss(aten.mse_loss.default, lambda x, t: (x - t) * (x - t))
