@@ -390,6 +390,8 @@ class Transform:
         if returned is not None and not self._options.compact:
             outputs = tree_flatten(tree_unflatten(recording.leaves, recording.spec)[1][1])[0]
             blocks = self._put_together(evaluation.emit, blocks, outputs, tensors, arguments)
+        elif True in arguments.are_complex and not self._options.compact:  # so that view_as_complex takes the last axis
+            blocks = [[evaluation.emit(torch.Tensor.contiguous, block) for block in order] for order in blocks]
         computed = self._nested(blocks, spec, arguments)
         if self._options.compact:
             found = zip(computed, blocks, strict=True)
