@@ -27,6 +27,7 @@ MOST = 200_000  # compositions at which counting ends
 CLOSE = 1.02  # times what the best strategy is estimated to run, up to which another one is as likely to be faster
 HOPELESS = 1.5  # times as long as another strategy runs, at which counting ends
 HOPELESS_ALONG_SLOTS = 2  # likewise along slots, where estimates err by more
+CLOSE_AS_TERMS = 4  # times, for results in terms, which take longer to read than to compute
 ENTRIES = 2500  # that are computed as long as a call takes beyond them
 CALLS = 2  # that a composition is
 TURNED = 2  # calls, by which a block gets a composition with its slots exchanged as well
@@ -46,7 +47,7 @@ class Estimate(NamedTuple):
 
 
 def estimates(
-    graph: Graph, local: Mapping[int, Local], wanted: Wanted, strategies: Sequence[str]
+    graph: Graph, local: Mapping[int, Local], wanted: Wanted, strategies: Sequence[str], *, compact: bool = False
 ) -> dict[str, Estimate]:
     """Estimate what strategies take; that by blocks, which is counted block by block, is counted last."""
     by_blocks, hopeless = (
@@ -55,7 +56,7 @@ def estimates(
     found: dict[str, Estimate] = {}
     extents = Extents(graph, local, wanted)
     for name in sorted(strategies, key=lambda name: name == by_blocks):
-        most = hopeless * min((each.run for each in found.values()), default=inf)
+        most = max(hopeless, CLOSE_AS_TERMS * compact) * min((each.run for each in found.values()), default=inf)
         found[name] = _estimate(extents, wanted, name, most)
     return {name: found[name] for name in strategies}
 

@@ -14,7 +14,7 @@ from hofunc.options import max_plan_seconds
 from hofunc.plan.blocks import Local, local_blocks
 from hofunc.plan.blueprint import Blueprint, Limits, Peak, drawn, own_peak, result_bytes
 from hofunc.plan.columns import Columns
-from hofunc.plan.estimate import CLOSE, Estimate, estimates
+from hofunc.plan.estimate import CLOSE, CLOSE_AS_TERMS, Estimate, estimates
 from hofunc.plan.packing import DirectionsError
 from hofunc.plan.program import TooManyStepsError, device_of
 from hofunc.plan.rates import rates_of
@@ -232,9 +232,11 @@ def _best_way(ways: Sequence[Callable[[], Blueprint]], limits: Limits, peak: Pea
     return replace(best, effort=sum(each.effort for each in found))
 
 
-def _estimates(lowered: Lowered, local: dict[int, Local], settlings: Settlings, wanted: Wanted) -> dict[str, Estimate]:
+def _estimates(
+    lowered: Lowered, local: dict[int, Local], settlings: Settlings, wanted: Wanted, *, compact: bool = False
+) -> dict[str, Estimate]:
     """Return what the strategies take of which one is to be taken, the one that should run fastest first."""
-    found = estimates(lowered.graph, local, wanted, _candidates(settlings, wanted))
+    found = estimates(lowered.graph, local, wanted, _candidates(settlings, wanted), compact=compact)
     return dict(sorted(found.items(), key=lambda item: item[1].run))
 
 
@@ -268,6 +270,7 @@ class _Turns:
         device: Where plans are to run.
         limits: Rows at a time, and memory.
         peak: Tells what is held at once where a plan is run.
+        in_terms: Whether results are, of which no estimate knows what they leave to be read.
 
     Attributes:
         estimates: What was given.
@@ -275,11 +278,20 @@ class _Turns:
         effort: How many steps all took so far, those that were given up among them.
     """
 
-    def __init__(self, make: _Maker, estimates: dict[str, Estimate], device: torch.device, limits: Limits, peak: Peak):
+    def __init__(
+        self,
+        make: _Maker,
+        estimates: dict[str, Estimate],
+        device: torch.device,
+        limits: Limits,
+        peak: Peak,
+        *,
+        in_terms: bool,
+    ):
         self.estimates = estimates
         self.inapplicable: set[str] = set()
         self.effort = 0
-        self._make, self._limits, self._peak = make, limits, peak
+        self._make, self._limits, self._peak, self._in_terms = make, limits, peak, in_terms
         self._call = rates_of(device).view
 
     @counting("hofunc: planning", "step")
@@ -322,11 +334,13 @@ class _Turns:
     def _is_close(self, name: str, best: Blueprint) -> bool:
         """Tell whether a strategy may be faster than the best one, for all that estimates err."""
         is_along_slots = "each" in self.estimates or "blocks" in self.estimates  # of which estimates err by more
-        return is_along_slots or self.estimates[name].run <= CLOSE * self.estimates[best.strategy].run
+        close = CLOSE_AS_TERMS if self._in_terms else CLOSE
+        return is_along_slots or self.estimates[name].run <= close * self.estimates[best.strategy].run
 
     def _expected(self, name: str, best: Blueprint) -> float:
         """Return how many steps a strategy takes, or runs as long as, if estimates err as that of the best one did."""
-        steps = max(self.estimates[name])
+        theirs = self.estimates[name]
+        steps = theirs.compositions if self._in_terms else max(theirs)
         return steps * best.effort / max(1, self.estimates[best.strategy].compositions)
 
 
@@ -337,10 +351,10 @@ def _turns(
     lowered = _with_rows(lowered, wanted)
     local = local_blocks(lowered, highest(wanted))
     settlings = Settlings(lowered.graph, lowered.rules, local)
-    estimates = _estimates(lowered, local, settlings, wanted)
+    estimates = _estimates(lowered, local, settlings, wanted, compact=compact)
     _announce(lowered, wanted, estimates)
     make = _maker(lowered, local, settlings, wanted, compact, limits, peak, looks=looks)
-    return _Turns(make, estimates, device_of(lowered.graph), limits, peak)
+    return _Turns(make, estimates, device_of(lowered.graph), limits, peak, in_terms=compact)
 
 
 class _Clock:
@@ -398,7 +412,7 @@ def _by_columns(columns: Columns, wanted: Wanted, limits: Limits, peak: Peak) ->
     settlings = Settlings(columns.lowered.graph, columns.lowered.rules, local)
     estimates = _estimates(columns.lowered, local, settlings, columns.wanted)
     apart = {name: each for name, each in estimates.items() if is_directional(columns.wanted, name)}
-    turns = _Turns(made, apart or estimates, device_of(columns.lowered.graph), limits, peak)
+    turns = _Turns(made, apart or estimates, device_of(columns.lowered.graph), limits, peak, in_terms=False)
     return [replace(plan, strategy=columns.whole.strategy) for plan in turns.taken(_LIKELY)]
 
 

@@ -166,7 +166,12 @@ def test_a_plan_beyond_the_limits_makes_no_other_give_up(max_bytes: int | None, 
         return replace(real, strategy=name, cost=Cost((StepCost(0, 0, (), 1e-3),), 100 if name == "reverse" else 10))
 
     turns = planner._Turns(
-        make, {"reverse": Estimate(1, 1), "mixed": Estimate(1, 1)}, CPU, Limits(max_bytes=max_bytes), own_peak
+        make,
+        {"reverse": Estimate(1, 1), "mixed": Estimate(1, 1)},
+        CPU,
+        Limits(max_bytes=max_bytes),
+        own_peak,
+        in_terms=False,
     )
     made = turns.taken(planner._POSSIBLE)
     assert {one.strategy for one in made} == expected
