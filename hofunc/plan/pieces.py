@@ -150,11 +150,6 @@ def _inside(
     return inside[::-1], axes, whole
 
 
-def _differs(axes: Mapping[int, int], whole: Collection[int], register: int, axis: int | None) -> bool:
-    """Tell whether a register is taken in another way elsewhere."""
-    return register in axes if axis is None else register in whole or axes.get(register, axis) != axis
-
-
 def _steps(step: Step, groups: Sequence[_Group], fresh: int) -> list[Step]:
     """Return the steps that do what an addition does, some of its terms in pieces."""
     size, width, coefficients = step.args[:3]
