@@ -152,8 +152,8 @@ def _laid_into(builder: Builder, whole: Term, parts: Sequence[Term]) -> Term:
 
     labels = sorted((label for label in visible(whole) if label.size > 1), key=where)
     pieces = [
-        Part(part.coefficient, core, tuple(bindings[label] for label in labels))
-        for part, core, bindings in zip(parts, cores, found, strict=True)
+        Part(part.coefficient, own, tuple(bindings[label] for label in labels))
+        for part, own, bindings in zip(parts, cores, found, strict=True)
     ]
     return whole._replace(factors=(Factor(joint(builder, pieces), each(labels)),))
 

@@ -14,7 +14,7 @@ import torch
 
 from hofunc.algebra.extents import Rows, UnevenError, has_rows, sized
 from hofunc.graph.node import Call
-from hofunc.plan.cost import Cost, cost_of, lean
+from hofunc.plan.cost import Cost, lean
 from hofunc.plan.memory import Held, bytes_of, memory_of
 from hofunc.plan.operators import eye_like, one_like, unit_rows
 from hofunc.plan.peak import peak_of
@@ -230,10 +230,11 @@ def priced_chunks(chunks: Chunks, device: torch.device) -> Chunks:
     What comes before the bodies is held until all chunks are done, and from the end of the first of a body so is what
     they are written to.
     """
-    first_part, before, _ = lean(chunks.before, traced(chunks.before))
+    first_part = lean(chunks.before, traced(chunks.before))
+    before = first_part.trace
     outside = memory_of(before.of(chunks.before.given))
     held = before.of(chunks.before.outputs)
-    costs, peak = [cost_of(first_part, device, before)], peak_of(first_part, before, outside)
+    costs, peak = [first_part.cost(device)], peak_of(first_part.program, before, outside)
     bodies = []
     joint: list[Held] = []
     for body in chunks.bodies:
@@ -259,11 +260,11 @@ def priced_chunks(chunks: Chunks, device: torch.device) -> Chunks:
         )
         peak = max(peak, bytes_of(held, outside) + max(before_it + each[first].peak_bytes, bytes_of(joint) + later))
     after = traced(chunks.after, _placed(chunks.after, [*joint, *held]))
-    last_part, after, _ = lean(chunks.after, after)
-    costs.append(cost_of(last_part, device, after))
-    peak = max(peak, peak_of(last_part, after, outside))
+    last_part = lean(chunks.after, after)
+    costs.append(last_part.cost(device))
+    peak = max(peak, peak_of(last_part.program, last_part.trace, outside))
     cost = Cost(tuple([step for cost in costs for step in cost.steps]), peak)
-    return chunks._replace(before=first_part, bodies=tuple(bodies), after=last_part, cost=cost)
+    return chunks._replace(before=first_part.program, bodies=tuple(bodies), after=last_part.program, cost=cost)
 
 
 def joint_of(part: torch.Tensor, dim: int, size: int, rows: int) -> torch.Tensor:

@@ -184,7 +184,8 @@ def _pair(builder: Builder, one: Labelled, other: Labelled, keep: set[Label]) ->
         if len(other.labels) == 1 and _leads(other.labels[0], one):
             one = _last(builder, one)
         labels = tuple(label for label in other.labels if label not in one.labels) + one.labels
-        factors = [builder.broadcast(aligned(builder.emit, each, labels), len(labels)) for each in (one, other)]
+        tensors = [aligned(builder.emit, operand, labels) for operand in (one, other)]
+        factors = [builder.broadcast(tensor, len(labels)) for tensor in tensors]
         return Labelled(builder.emit(torch.mul, *factors), labels)
     batch = tuple(label for label in one.labels if label in other.labels and label in keep)
     rows = tuple(label for label in one.labels if label not in other.labels)

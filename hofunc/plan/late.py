@@ -43,7 +43,7 @@ def put_off(program: Program, trace: Trace) -> tuple[Program, Trace]:
         trace: What its registers hold.
     """
     memories = {register: memory_of(value) for register, value in trace.values.items()}
-    own = [*map(int, range(len(program.steps)))]
+    own = [*range(len(program.steps))]
     places: list[_Place] = [(place, 0) for place in own]
     end = (len(own), 0)
     first: dict[int, _Place] = {}  # reader of a register, of those that are looked at already

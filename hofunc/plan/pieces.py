@@ -42,8 +42,7 @@ def in_pieces(program: Program, trace: Trace) -> tuple[Program, Trace]:
         users[output].add(-1)
     gone: set[int] = set()
     instead: dict[int, list[Step]] = {}
-    fresh = 1 + max((step.target for step in program.steps), default=0)
-    fresh = max(fresh, 1 + max(program.given, default=0))
+    fresh = 1 + max((*program.given, *(step.target for step in program.steps)), default=0)
     for place, step in enumerate(program.steps):
         if step.function is added:
             groups = [*_groups(program.steps[:place], step, trace.values, users)]

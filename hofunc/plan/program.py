@@ -303,7 +303,7 @@ class Builder:
         return finished(self._given, self._shapes, self._steps, outputs)
 
     def broadcast(self, register: Register, dims: int) -> Register:
-        """Return what a factor of a product of so many dimensions is to be read from: without axes of size one."""
+        """Return what a factor of a product of so many dimensions was before axes of size one were taken away."""
         step = self._producers.get(register)
         if step is None or step.function is not torch.reshape:
             return register
@@ -395,12 +395,10 @@ def depth_first(
             step = makers[item]
             waiting.append(step)
             taken: list[int] = [a.index for a in reversed(step.args) if type(a) is Register and a.index not in seen]
-            waiting += taken if depths is None else _deepest_last(taken, depths)
+            if depths is not None:
+                taken.sort(key=depths.__getitem__)
+            waiting += taken
     return order
-
-
-def _deepest_last(registers: Sequence[int], depths: Mapping[int, int]) -> list[int]:
-    return sorted(registers, key=lambda register: depths[register])
 
 
 _VIEWS = (torch.permute, torch.reshape, torch.select, torch.narrow, torch.diagonal, torch.unsqueeze, torch.transpose)

@@ -9,7 +9,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, product
-from typing import Generic, TypeVar
 
 from hofunc.algebra.labels import fresh_axes
 from hofunc.algebra.partitions import Key, arrangements, choices
@@ -133,7 +132,7 @@ def reverse(
             return False
         return not asked.are_chosen or asked.leads([depends.get(variable, 0) for variable in target])
 
-    blocks: Pending[Term] = Pending()
+    blocks = Pending()
     for block, terms in (_outputs(builder) if start is None else start).items():
         blocks.add(block, terms)
     for index in elimination_order(local):
@@ -163,21 +162,18 @@ def _outputs(builder: Builder) -> Blocks:
     return {(output, (output,)): [identity(fresh_axes(graph.nodes[output].shape))] for output in active}
 
 
-T = TypeVar("T")
-
-
-class Pending(Generic[T]):
+class Pending:
     """Blocks that are not added up yet, found by the nodes that they have.
 
     Attributes:
-        terms: The terms of each, or whatever is told of them.
+        terms: The terms of each.
     """
 
     def __init__(self) -> None:
-        self.terms: dict[tuple[int, Key], list[T]] = {}
+        self.terms: dict[tuple[int, Key], list[Term]] = {}
         self._having: dict[int, dict[tuple[int, Key], None]] = defaultdict(dict)
 
-    def add(self, block: tuple[int, Key], terms: Sequence[T]) -> None:
+    def add(self, block: tuple[int, Key], terms: Sequence[Term]) -> None:
         """Add terms to a block."""
         if block not in self.terms:
             self.terms[block] = []
@@ -185,7 +181,7 @@ class Pending(Generic[T]):
                 self._having[node][block] = None
         self.terms[block].extend(terms)
 
-    def taken(self, node: int) -> Iterator[tuple[tuple[int, Key], list[T]]]:
+    def taken(self, node: int) -> Iterator[tuple[tuple[int, Key], list[Term]]]:
         """Yield the blocks that have a node, with their terms, and forget them."""
         for block in self._having.pop(node, {}):
             for other in {*block[1]} - {node}:
