@@ -7,8 +7,6 @@ from math import inf
 from time import perf_counter
 from typing import NamedTuple
 
-import torch
-
 from hofunc.errors import ArgumentError, PlanningWarning, warn
 from hofunc.options import max_plan_seconds
 from hofunc.plan.blocks import Local, local_blocks
@@ -121,12 +119,11 @@ def rival(best: Blueprint, wanted: Wanted, *, compact: bool, strategy: str, limi
         TooManyStepsError: It takes too many steps.
         ArgumentError: It does not keep to the limits.
     """
-    most = _POSSIBLE * best.run_cost.seconds / rates_of(device_of(best.lowered.graph)).view
     lowered = _with_rows(best.lowered, wanted)
     local = local_blocks(lowered, highest(wanted))
     settlings = Settlings(lowered.graph, lowered.rules, local)
     make = _maker(lowered, local, settlings, wanted, compact, limits, own_peak)
-    (made,) = _within([make(strategy, max(FIRST_LEAVE, most))], limits, own_peak)
+    (made,) = _within([make(strategy, _steps_within(best, _POSSIBLE))], limits, own_peak)
     return made
 
 
@@ -180,10 +177,10 @@ def _maker(
     looks = looks and not keeps_blocks and device_of(lowered.graph).type == "cpu"
 
     def made(name: str, most_steps: float, *, settles: bool = True) -> Blueprint:
-        ways = [partial(one, name, most_steps, settles, way) for way in _ways(lowered, local, wanted, name)]
-        return _best_way(ways, limits, peak)
+        ways = [partial(one, name, settles, way) for way in _ways(lowered, local, wanted, name)]
+        return _best_way(ways, most_steps, limits, peak)
 
-    def one(name: str, most_steps: float, settles: bool, way: int | None) -> Blueprint:
+    def one(name: str, settles: bool, way: int | None, most_steps: float) -> Blueprint:
         builder, blocks = propagated(
             lowered,
             local,
@@ -214,22 +211,33 @@ def _ways(lowered: Lowered, local: dict[int, Local], wanted: Wanted, name: str) 
     return [*dict.fromkeys((None, waist(lowered.graph, local)))]
 
 
-def _best_way(ways: Sequence[Callable[[], Blueprint]], limits: Limits, peak: Peak) -> Blueprint:
+def _best_way(ways: Sequence[Callable[[float], Blueprint]], most_steps: float, limits: Limits, peak: Peak) -> Blueprint:
     """Return the cheapest of the blueprints of one strategy, of those that keep to the limits if one does.
+
+    A way after the first may take as many steps of planning as one that is likely to be the faster.
 
     Raises:
         TooManyStepsError: None is made in the steps that it may take.
         DirectionsError: The strategy does not apply.
     """
     found: list[Blueprint] = []
+    given_up = 0
     for place, way in enumerate(ways):
+        likely = min((_steps_within(made, _LIKELY) for made in found if _fits(made, limits, peak)), default=inf)
         try:
-            found.append(way())
-        except (TooManyStepsError, DirectionsError):
+            found.append(way(min(most_steps, likely)))
+        except (TooManyStepsError, DirectionsError) as error:
             if place == len(ways) - 1 and not found:
                 raise
+            given_up += int(min(most_steps, likely)) if isinstance(error, TooManyStepsError) else 0
     best = min(found, key=lambda made: (not _fits(made, limits, peak), _price(made))) if len(found) > 1 else found[0]
-    return replace(best, effort=sum(each.effort for each in found))
+    return replace(best, effort=given_up + sum(each.effort for each in found))
+
+
+def _steps_within(best: Blueprint, per_call: float) -> float:
+    """Return how many steps of planning a faster plan takes at most, so many for each call of no work of a plan."""
+    call = rates_of(device_of(best.lowered.graph)).view
+    return max(FIRST_LEAVE, per_call * best.run_cost.seconds / call)
 
 
 def _estimates(
@@ -267,7 +275,6 @@ class _Turns:
     Args:
         make: Plans by a strategy, in so many steps.
         estimates: What each is estimated to take, the one that should run fastest first.
-        device: Where plans are to run.
         limits: Rows at a time, and memory.
         peak: Tells what is held at once where a plan is run.
         in_terms: Whether results are, of which no estimate knows what they leave to be read.
@@ -282,7 +289,6 @@ class _Turns:
         self,
         make: _Maker,
         estimates: dict[str, Estimate],
-        device: torch.device,
         limits: Limits,
         peak: Peak,
         *,
@@ -292,7 +298,6 @@ class _Turns:
         self.inapplicable: set[str] = set()
         self.effort = 0
         self._make, self._limits, self._peak, self._in_terms = make, limits, peak, in_terms
-        self._call = rates_of(device).view
 
     @counting("hofunc: planning", "step")
     def taken(self, per_call: float) -> list[Blueprint]:
@@ -310,7 +315,7 @@ class _Turns:
         while left:
             for name in left[:]:
                 best = min((one for one in plans if _fits(one, self._limits, self._peak)), key=_price, default=None)
-                most = inf if best is None else max(FIRST_LEAVE, per_call * best.run_cost.seconds / self._call)
+                most = inf if best is None else _steps_within(best, per_call)
                 if best is not None:
                     most = min(most, clock.steps_left(plans))
                     if per_call < _POSSIBLE and not (self._is_close(name, best) and self._expected(name, best) <= most):
@@ -354,7 +359,7 @@ def _turns(
     estimates = _estimates(lowered, local, settlings, wanted, compact=compact)
     _announce(lowered, wanted, estimates)
     make = _maker(lowered, local, settlings, wanted, compact, limits, peak, looks=looks)
-    return _Turns(make, estimates, device_of(lowered.graph), limits, peak, in_terms=compact)
+    return _Turns(make, estimates, limits, peak, in_terms=compact)
 
 
 class _Clock:
@@ -412,7 +417,7 @@ def _by_columns(columns: Columns, wanted: Wanted, limits: Limits, peak: Peak) ->
     settlings = Settlings(columns.lowered.graph, columns.lowered.rules, local)
     estimates = _estimates(columns.lowered, local, settlings, columns.wanted)
     apart = {name: each for name, each in estimates.items() if is_directional(columns.wanted, name)}
-    turns = _Turns(made, apart or estimates, device_of(columns.lowered.graph), limits, peak, in_terms=False)
+    turns = _Turns(made, apart or estimates, limits, peak, in_terms=False)
     return [replace(plan, strategy=columns.whole.strategy) for plan in turns.taken(_LIKELY)]
 
 

@@ -168,7 +168,6 @@ def test_a_plan_beyond_the_limits_makes_no_other_give_up(max_bytes: int | None, 
     turns = planner._Turns(
         make,
         {"reverse": Estimate(1, 1), "mixed": Estimate(1, 1)},
-        CPU,
         Limits(max_bytes=max_bytes),
         own_peak,
         in_terms=False,

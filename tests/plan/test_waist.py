@@ -125,3 +125,17 @@ def test_what_a_waist_is_made_of_is_carried_no_further(device: torch.device) -> 
     shapes = {tuple(each.shape) for each in made._subject.cost.steps}
     assert (3, 66, 8) not in shapes
     assert (66, 8) in shapes
+
+
+def test_a_waist_that_takes_more_to_plan_than_it_could_save_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All goes through what a layer of a recurrence hands to the next one, by which there are as many derivatives."""
+    torch.manual_seed(0)
+    layers = torch.nn.LSTM(3, 4, num_layers=2, dtype=torch.float64)
+    recording = recorded(lambda x: layers(x)[0].sum(), rand(torch.device("cpu"), 10, 3))
+    lowered = lower(recording.graph, recording.values, 2)
+    with_waist = planner.quickly(lowered, (2,), compact=False, limits=planner.Limits())
+    assert waist(lowered.graph, local_blocks(lowered, 2)) is not None
+    monkeypatch.setattr(planner, "_ways", lambda *_: (None,))
+    without = planner.quickly(lowered, (2,), compact=False, limits=planner.Limits())
+    assert with_waist.plan.run_cost.price == without.plan.run_cost.price
+    assert without.effort < with_waist.effort < 2 * without.effort
