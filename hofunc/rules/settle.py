@@ -286,9 +286,12 @@ def is_singular(rule: object, node: Node) -> bool:
 
 
 def _with_infinity(graph: Graph) -> set[int]:
-    """Return the nodes of ops that are given a number that is infinite or nan."""
+    """Return the nodes of ops that are given a number that is infinite or nan, other than to compare with it."""
     return {
-        node.number for node in graph.nodes if any(isinstance(arg, float) and not isfinite(arg) for arg in node.args)
+        node.number
+        for node in graph.nodes
+        if (node.dtype.is_floating_point or node.dtype.is_complex)
+        and any(isinstance(arg, float) and not isfinite(arg) for arg in node.args)
     }
 
 

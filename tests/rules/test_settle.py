@@ -14,7 +14,7 @@ from hofunc.plan.blocks import local_blocks
 from hofunc.plan.strategies import STRATEGIES as BY_NAME
 from hofunc.rules.lower import lower
 from hofunc.rules.registry import RULES
-from hofunc.rules.settle import settling
+from hofunc.rules.settle import Settlings, settling
 from tests.graph.recordings import recorded
 from verification.oracles import nested_forward, nested_reverse, relative_error
 
@@ -297,6 +297,22 @@ def test_only_singularities_behind_constants_are_settled(f: Function, is_settled
     local = local_blocks(lowered, 2)
     found = settling(lowered.graph, lowered.rules, local, masks_come_last=True)
     assert found.settled == ({max(local)} if is_settled else set())
+
+
+@pytest.mark.parametrize(
+    ("f", "are_finite"),
+    [
+        (lambda x: torch.where(x.abs() != torch.inf, x, 0.0).sin(), True),
+        (lambda x: x.sin() * (x < torch.nan), True),
+        (lambda x: x.masked_fill(x > 1, -torch.inf).exp(), False),
+        (lambda x: x.nan_to_num(0.0, torch.inf, 0.0).sin(), False),
+    ],
+    ids=["unlike infinity", "below nan", "filled", "replaced"],
+)
+def test_what_is_only_compared_with_infinity_is_finite(f: Function, are_finite: bool, x: Tensor) -> None:
+    recording = recorded(f, x)
+    lowered = lower(recording.graph, recording.values, 2)
+    assert Settlings(lowered.graph, lowered.rules, local_blocks(lowered, 2)).are_finite is are_finite
 
 
 def test_the_planner_takes_masks_last_where_something_may_be_undefined(x: Tensor) -> None:
