@@ -14,7 +14,7 @@ from hofunc.plan.joins import coalesced
 from hofunc.plan.operators import one_like
 from hofunc.plan.placing import joint
 from hofunc.plan.program import Builder, Register
-from hofunc.plan.recipes import by_recipe
+from hofunc.plan.recipes import axes_of, by_recipe, interned
 from hofunc.plan.selections import entries, solid, tensor_of, without_selections
 from hofunc.views import Labelled, Part, add_within, aligned, each, plus, spread, times
 
@@ -30,6 +30,22 @@ def accumulated(builder: Builder, terms: Sequence[Term]) -> list[Term]:
     if len(terms) > 1:
         return by_recipe(builder, _accumulated, terms)
     return [term for term in terms if term.coefficient != 0]
+
+
+def added_in_place(builder: Builder, terms: Sequence[Term]) -> list[Term]:
+    """Add contracted terms that are read at several places: of two, one into the other if it lies in that.
+
+    A recipe for it is worked out at the second time, as most are read at places where none is read again.
+    """
+    key = added_in_place, *map(axes_of, terms)
+    known = builder.recipes.setdefault(key, terms)
+    if known is terms and len(terms) == 2 and not any(map(selections_of, terms)):
+        special, general = sorted(terms, key=_size)
+        bindings = embedding(special, general)
+        if bindings is not None and 0 not in (special.coefficient, general.coefficient):
+            builder.spend()
+            return [interned(builder, _fold(builder, general, special, bindings))]
+    return accumulated(builder, terms)
 
 
 def _accumulated(builder: Builder, terms: Sequence[Term]) -> list[Term]:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from hofunc.algebra.labels import fresh_axes
 from hofunc.algebra.partitions import Key
 from hofunc.algebra.term import Term
-from hofunc.plan.accumulate import accumulated
+from hofunc.plan.accumulate import accumulated, added_in_place
 from hofunc.plan.blocks import Blocks, Local
 from hofunc.plan.contract import contracted
 from hofunc.plan.jointly import Jointly
@@ -25,6 +25,7 @@ from hofunc.plan.meetings import inners_met
 from hofunc.plan.packing import Variables, joined, opened, seed
 from hofunc.plan.program import Builder
 from hofunc.plan.recipes import by_recipe, composed, interned
+from hofunc.plan.shifts import Shift, shift_of, shifted
 
 
 class Group(NamedTuple):
@@ -111,7 +112,8 @@ class Polynomials:
         self.asked = asked
         self.joint = joint
         self.variables = {**variables}
-        self._powers: dict[tuple[int, int, Key], list[Term]] = {}
+        self._powers: dict[_Place, list[Term]] = {}
+        self._shifts: dict[_Place, tuple[list[Term], Shift | None]] = {}  # as if read at the first place, and where
         self._batches = 0  # how often axes turned out to be no batch
         self.depends = depends_of(local, variables if joint is None else joint.ranges)
         if joint is not None:
@@ -121,13 +123,14 @@ class Polynomials:
         """Compute polynomials up to an order, from the inputs on, so that no later question goes deep."""
         for node in sorted(nodes):
             for key in self.asked.among(self.depends[node], range(1, order + 1)):
-                self.coefficient(node, key)
+                self._compute((node, 1, key))
 
     def without(self, variable: int, axes: Iterable[int]) -> None:
         """Take some axes of a variable for a batch no longer, and forget what rests on that."""
         self.variables[variable] = self.variables[variable].without(axes)
         self._batches += 1
         self._powers = {place: terms for place, terms in self._powers.items() if variable not in place[2]}
+        self._shifts = {place: found for place, found in self._shifts.items() if variable not in place[2]}
 
     def coefficient(self, node: int, key: Key) -> list[Term]:
         """Return the coefficient of a node's polynomial: contracted terms with a packed slot for each variable."""
@@ -136,15 +139,61 @@ class Polynomials:
     def power(self, node: int, exponent: int, key: Key) -> list[Term]:
         """Return a coefficient of a power of a node's polynomial, elementwise and without its constant."""
         place = (node, exponent, key)
+        self._compute(place)
         if place not in self._powers:
-            before, self.builder.node = self.builder.node, node
-            if exponent == 1 and (start := self._start(node, key)) is not None:
-                self._powers[place] = start
-            else:
-                products = self._power(node, exponent, key) if exponent > 1 else self._coefficient(node, key)
-                self._powers[place] = self._added([*products])
-            self.builder.node = before
+            terms, shift = self._shifts[place]
+            self._powers[place] = terms if shift is None else shifted(self.builder, terms, shift) or []
         return self._powers[place]
+
+    def _compute(self, place: "_Place") -> None:
+        """Compute a coefficient of a power, as it is or as if it were read at the first place of an input."""
+        if place in self._powers or place in self._shifts:
+            return
+        node, exponent, key = place
+        before, self.builder.node = self.builder.node, node
+        if exponent == 1 and (start := self._start(node, key)) is not None:
+            self._powers[place] = start
+        else:
+            products = [*(self._power(node, exponent, key) if exponent > 1 else self._coefficient(node, key))]
+            if len(key) > 1:
+                self._powers[place] = self._added(products)
+            else:
+                self._compute_first(place, products)
+        self.builder.node = before
+
+    def _compute_first(self, place: "_Place", products: "Sequence[_Product]") -> None:
+        """Compute a coefficient of first order, what is read at one place of an input as if it were the first."""
+        moved = [self._at_first(each) for each in products]
+        shifts = dict.fromkeys(shift for _, shift in moved)
+        if not any(shifts):
+            self._powers[place] = self._added(products)
+            return
+        found: list[list[Term]] = []
+        for shift in shifts:
+            terms = self._added([each for each, other in moved if other == shift], at_first=shift is not None)
+            there = terms if shift is None else shifted(self.builder, terms, shift)
+            if shift and there is not None and len(shifts) == 1:
+                self._shifts[place] = terms, shift
+                return
+            alike = [each for each, (_, other) in zip(products, moved, strict=True) if other == shift]
+            found.append(self._added(alike) if there is None else there)
+        self._powers[place] = found[0] if len(found) == 1 else added_in_place(self.builder, [*chain(*found)])
+
+    def _at_first(self, product: "_Product") -> "tuple[_Product, Shift | None]":
+        """Return a product of one coefficient as if what it reads were at the first place, and where that is.
+
+        If it is read all over, it is returned as it is, and None.
+        """
+        outer, (place,) = product
+        if place[0] in self.variables and (shift := shift_of(self.builder, [outer])) is not None:
+            moved = shifted(self.builder, [outer], shift, back=True)
+            return (product, None) if moved is None else (product._replace(outer=moved[0]), shift)
+        if place not in self._shifts:
+            terms = self.power(*place)
+            shift = shift_of(self.builder, terms)
+            back = shifted(self.builder, terms, shift, back=True) if shift else None
+            self._shifts[place] = (terms, None) if back is None else (back, shift)
+        return product, self._shifts[place][1]
 
     def _start(self, node: int, key: Key) -> list[Term] | None:
         """Return a coefficient of a variable; None for any other node."""
@@ -159,26 +208,32 @@ class Polynomials:
         axes = fresh_axes(self.builder.lowered.graph.nodes[node].shape)
         square = interned(self.builder, Term(1, (), axes, (axes, axes)))
         for (first, rest), weight in halves(key, exponent):
-            inners = [self.coefficient(node, first), self.power(node, exponent - 1, rest)]
-            yield _Product(square._replace(coefficient=weight), inners, (first, rest))
+            yield _Product(square._replace(coefficient=weight), ((node, 1, first), (node, exponent - 1, rest)))
 
     def _coefficient(self, node: int, key: Key) -> Iterator["_Product"]:
         for operands, local in self.local.get(node, {}).items():
             for term in local if len(operands) <= len(key) else []:
                 groups, outer = grouped_slots(operands, term)
                 for parts in splits(key, tuple([group.size for group in groups])):
-                    inners = [self.power(*group, part) for group, part in zip(groups, parts, strict=True)]
-                    yield _Product(outer, inners, parts)
+                    yield _Product(outer, [(*group, part) for group, part in zip(groups, parts, strict=True)])
 
-    def _added(self, products: Sequence["_Product"]) -> list[Term]:
-        """Return the sum of products, worked out once for all nodes whose products are of the same axes."""
+    def _added(self, products: "Sequence[_Product]", *, at_first: bool = False) -> list[Term]:
+        """Return the sum of products, worked out once for all nodes whose products are of the same axes.
+
+        What is read at one place can be taken as if that were the first.
+        """
         terms: list[Term] = []
         form: list[tuple[tuple[Key, ...], tuple[int, ...]]] = []
-        for outer, inners, parts in products:
+        for outer, places in products:
+            inners = [self._moved(place) if at_first else self.power(*place) for place in places]
             if all(inners):
                 terms += [outer, *chain.from_iterable(inners)]
-                form.append((parts, tuple([len(inner) for inner in inners])))
+                form.append((tuple([part for _, _, part in places]), tuple([len(inner) for inner in inners])))
         return by_recipe(self.builder, self._worked_out, terms, self._batches, tuple(form)) if terms else []
+
+    def _moved(self, place: "_Place") -> list[Term]:
+        """Return a coefficient as if it were read at the first place."""
+        return self._shifts[place][0] if place in self._shifts else self.power(*place)
 
     def _worked_out(
         self, builder: Builder, terms: Sequence[Term], _: int, form: Sequence[tuple[Sequence[Key], Sequence[int]]]
@@ -210,12 +265,14 @@ class Polynomials:
         return [term for term in found if term is not None]
 
 
+_Place = tuple[int, int, Key]  # of a coefficient: the node, which power of its polynomial, and the variables
+
+
 class _Product(NamedTuple):
-    """Polynomials that are put into the slots of a term, and the variables of the slots of each."""
+    """Coefficients that are put into the slots of a term."""
 
     outer: Term
-    inners: Sequence[Sequence[Term]]
-    parts: tuple[Key, ...]
+    places: Sequence[_Place]
 
 
 def composed_each(builder: Builder, outer: Term, inners: Sequence[Sequence[Term | None]]) -> list[Term]:

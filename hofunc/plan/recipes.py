@@ -128,7 +128,7 @@ class _Draft(Builder):
 def by_recipe(builder: Builder, work: Worked, terms: Sequence[Term], *beside: Hashable) -> list[Term]:
     """Return ``work(builder, terms, *beside)``, contracted terms, by the recipe of such terms if there is one."""
     if any(is_applied(term) for term in terms):
-        return work(builder, terms, *beside)
+        return [interned(builder, term) for term in work(builder, terms, *beside)]
     numbers: dict[Register, int] = {}
     order = [[numbers.setdefault(_register(builder, *factor), len(numbers)) for factor in t.factors] for t in terms]
     axes = tuple([(term.coefficient, axes_of(term)) for term in terms])

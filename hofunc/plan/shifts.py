@@ -1,0 +1,78 @@
+"""Shifts: what is read at one place of an input is computed as if it were read at the first.
+
+Of a sequence, each step reads another place. What follows from one place alone has the axes of what follows from any
+other, but for where they start. So it is worked out once, for a start at zero, and only where it meets what follows
+from other places does it matter where it starts.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from hofunc.algebra.labels import Axes, Segment
+from hofunc.algebra.term import Factor, Term
+from hofunc.plan.program import Builder
+from hofunc.plan.recipes import axes_of, interned, is_applied
+
+
+class Shift(NamedTuple):
+    """Where terms of one slot start.
+
+    Attributes:
+        number: Which segment of the slot it is that is part of a range.
+        start: Where the first of the terms starts along it.
+    """
+
+    number: int
+    start: int
+
+
+def shift_of(builder: Builder, terms: Sequence[Term]) -> Shift | None:
+    """Return where terms start that have one slot, of which one segment is part of a range; None if at the beginning.
+
+    None likewise if they have other such segments, or operators, which would have to be moved with them.
+    """
+    found: list[Shift] = []
+    for term in terms:
+        slot = term.slots[0]
+        known = builder.recipes.get((shift_of, id(slot)))
+        if known is None:
+            parts = [(number, each.start) for number, each in enumerate(_segments(slot)) if not each.is_full]
+            known = slot, Shift(*parts[0]) if len(parts) == 1 else None
+            builder.recipes[shift_of, id(slot)] = known
+        if known[1] is None or known[1].number != (found or [known[1]])[0].number:
+            return None
+        found.append(known[1])
+    least = min(found, key=lambda shift: shift.start, default=None)
+    return least if least is not None and least.start and not any(map(is_applied, terms)) else None
+
+
+def shifted(builder: Builder, terms: Sequence[Term], shift: Shift, *, back: bool = False) -> list[Term] | None:
+    """Return terms that start later by a shift, or earlier; None if one would leave its range."""
+    number, by = shift.number, -shift.start if back else shift.start
+    found: list[Term] = []
+    for term in terms:
+        key = shifted, axes_of(term), number, by
+        known = builder.recipes.get(key)
+        if known is None:
+            moved = _shifted(term, number, by)
+            known = builder.recipes[key] = (term, moved and interned(builder, moved))
+        template = known[1]
+        if template is None:
+            return None
+        factors = tuple([Factor(own.source, one.axes) for own, one in zip(term.factors, template.factors, strict=True)])
+        found.append(Term(term.coefficient, factors, template.out, template.slots))
+    return found
+
+
+def _shifted(term: Term, number: int, by: int) -> Term | None:
+    segments = _segments(term.slots[0])
+    segment = segments[number]
+    if segment.start + by < 0 or segment.stop + by > segment.extent:
+        return None
+    segments[number] = segment._replace(start=segment.start + by)
+    rest = iter(segments)
+    return term._replace(slots=(tuple([tuple([next(rest) for _ in axis]) for axis in term.slots[0]]),))
+
+
+def _segments(slot: Axes) -> list[Segment]:
+    return [segment for axis in slot for segment in axis]

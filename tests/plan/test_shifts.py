@@ -1,0 +1,86 @@
+"""What is read at one place of an input is worked out as if it were read at the first."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import hofunc
+from hofunc.plan.blocks import local_blocks
+from hofunc.plan.strategies import propagated
+from hofunc.rules.lower import lower
+from tests.cases import rand
+from tests.graph.recordings import recorded
+from verification.oracles import nested_reverse, relative_error
+
+
+def gated(x: Tensor) -> Tensor:
+    """A recurrence that reads each row by several ops before it meets what it knows of those before."""
+    state = x.new_zeros(3)
+    for row in x:
+        gate = (2 * row.sum()).sigmoid()
+        state = gate * state.tanh() + row.flip(0)
+    return state.square().sum()
+
+
+def windows(x: Tensor) -> Tensor:
+    """Parts of several lengths from each place on, up to the end."""
+    found = [(x[t : t + 1].sin() * x[t : t + 2].sum() + x[t : t + 3].sin().sum()).sum() for t in range(len(x))]
+    return torch.stack(found).cumsum(0).tanh().sum()
+
+
+def entries(x: Tensor) -> Tensor:
+    """Single entries, along both axes, and one place read twice."""
+    total = x.new_zeros(())
+    for t in range(len(x)):
+        total = (total + x[t, t % 3].exp() * x[t, 1] - x[-1 - t, 2].exp()).sin()
+    return total
+
+
+def columns(x: Tensor) -> Tensor:
+    """Along the second axis, as rows of what is turned, and by parts of a reshaped one."""
+    total = x.new_zeros(len(x))
+    for column in x.T:
+        total = total.sin() + column.cos() * 2
+    for part in x.reshape(-1).split(2):
+        total = total * part.sin().sum().cos()
+    return total.sum()
+
+
+@pytest.mark.parametrize("shape", [(7, 3), (4, 3), (1, 3)], ids=str)
+@pytest.mark.parametrize("strategy", ["forward", "mixed"])
+@pytest.mark.parametrize("order", [1, 2, 3])
+@pytest.mark.parametrize("f", [gated, windows, entries, columns], ids=lambda f: f.__name__)
+def test_derivatives_by_what_is_read_at_places(
+    f: Callable[[Tensor], Tensor], order: int, strategy: str, shape: tuple[int, ...], device: torch.device
+) -> None:
+    if order == 1 and strategy == "mixed":
+        pytest.skip("which is for orders from two on")
+    x = rand(device, *shape)
+    got = hofunc.hod(f, order, strategy=strategy)(x)
+    assert relative_error(got, nested_reverse(f, order)(x)) < 1e-10
+
+
+def test_two_inputs_that_are_read_at_the_same_places(device: torch.device) -> None:
+    x, y = rand(device, 6, 3), rand(device, 6, 3, seed=1)
+
+    def f(x: Tensor, y: Tensor) -> Tensor:
+        return gated(x * y[2]) + gated(torch.stack([a.exp() * b for a, b in zip(x, y, strict=True)]))
+
+    got = hofunc.hessian(f, argnums=(0, 1), strategy="mixed")(x, y)
+    assert relative_error(got, nested_reverse(f, 2, (0, 1))(x, y)) < 1e-10
+
+
+def worked_out(f: Callable[..., Any], *inputs: Tensor) -> int:
+    """Return how many sums of products are worked out, by mixed at order two."""
+    recording = recorded(f, *inputs)
+    lowered = lower(recording.graph, recording.values, 2)
+    builder, _ = propagated(lowered, local_blocks(lowered, 2), (2,), "mixed")
+    return sum(getattr(key[0], "__name__", "") == "_worked_out" for key in builder.recipes if isinstance(key, tuple))
+
+
+def test_what_is_read_at_other_places_is_worked_out_once(device: torch.device) -> None:
+    counts = [worked_out(gated, rand(device, steps, 3)) for steps in (20, 31)]
+    assert counts[0] == counts[1] > 0
