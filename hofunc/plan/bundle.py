@@ -123,19 +123,33 @@ class Bundle:
         rest = key[:-1]
         for member in sorted(self._members[block]):
             target, orders = arrangements(rest, [(member,)])
-            cuts = [self._cut(term, member) for term in terms]
+            cuts = [part for term in terms if (part := self._cut(term, member)) is not None]
             yield (output, target), [with_slots(term, order) for order in orders for term in cuts]
 
-    def _cut(self, term: Term, member: int) -> Term:
-        """Return what a term has of an input; the bundle has its last slot."""
+    def _cut(self, term: Term, member: int) -> Term | None:
+        """Return what a term has of an input, None if nothing; the bundle has its last slot.
+
+        Where the bundle is reached in part, so may the input be: the rest of it is zero.
+        """
         *slots, ((reached,),) = term.slots
-        given, shape = core(self._builder, term), tuple(map(int, self._nodes[member].shape))
-        axes = fresh_axes(shape)
+        own, given = self._ranges[member], core(self._builder, term)
+        start, stop = max(own.start, reached.start), min(own.stop, reached.stop)
+        if start >= stop:
+            return None
+        axes = fresh_axes(tuple(map(int, self._nodes[member].shape)))
         tensor, labels = given.tensor, list(given.labels)
+        if reached.label not in labels and (start, stop) != (own.start, own.stop):
+            labels.append(reached.label)
+            tensor = spread(self._builder.emit, given, each(labels))
         if reached.label in labels:
-            dim, start = labels.index(reached.label), self._ranges[member].start - reached.start
+            dim = labels.index(reached.label)
+            tensor = self._builder.emit(cut, tensor, dim, start - reached.start, stop - start)
+            if stop - start < len(own):
+                beside = (0, 0) * (len(labels) - 1 - dim)
+                tensor = self._builder.emit(
+                    torch.constant_pad_nd, tensor, (*beside, start - own.start, own.stop - stop)
+                )
             labels[dim : dim + 1] = _with_dims(labels_of(axes))
-            tensor = self._builder.emit(cut, tensor, dim, start, len(self._ranges[member]))
             tensor = self._builder.emit(torch.reshape, tensor, tuple(label.size for label in labels))
         return term._replace(factors=(Factor(tensor, each(labels)),), slots=(*slots, axes))
 

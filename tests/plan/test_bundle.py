@@ -96,3 +96,50 @@ def test_inputs_that_do_not_meet_vanish(device: torch.device) -> None:
     found = {tuple(graph.inputs.index(number) for number in key) for _, key in plan.dense if len(key) == 2}
     assert {pair for pair in found if 8 in pair or 9 in pair} == {(8, 8), (8, 9)}
     assert {(2, 4), (2, 2), (0, 6), (3, 5)} <= found
+
+
+# Which of the layers have a matrix and which a factor for each number, after how many of them a part of the first input
+# is added, how many parts it has, and of how many numbers each is.
+PARTS = {
+    "wrong": ([1, 0, 0, 1, 0, 0, 0, 1, 1, 1, 1, 1], 5, 4, 5),
+    "wrong, likewise": ([1, 0, 0, 1, 1, 0, 1, 1], 3, 5, 6),
+    "wrong, of odd parts": ([0, 1, 0, 1, 0, 1, 0, 1, 1, 0], 5, 5, 4),
+    "refused": ([0, 1, 0, 1, 0, 1, 0, 1, 0], 2, 4, 3),
+    "in matrices": ([1] * 9, 2, 4, 3),
+}
+
+
+@pytest.mark.parametrize("compact", [False, True])
+@pytest.mark.parametrize("order", [2, 3])
+@pytest.mark.parametrize("case", PARTS)
+def test_parts_of_an_input_that_meet_others_in_different_layers(
+    case: str, order: int, compact: bool, device: torch.device
+) -> None:
+    """By the input and the others it is a sum of terms, of which each reaches some of the others alone."""
+    layers, each, count, width = PARTS[case]
+    shapes = [(count * width,), *((width, width) if layer else (width,) for layer in layers)]
+    given = [rand(device, *shape, seed=seed) for seed, shape in enumerate(shapes)]
+
+    def f(biases: Tensor, *weights: Tensor) -> Tensor:
+        h, parts = torch.linspace(-1, 1, width).to(biases), biases.split(width)
+        for number, weight in enumerate(weights):
+            h = weight @ h if weight.dim() == 2 else weight * h
+            h = (h + parts[number // each]).tanh() if number % each == 0 and number // each < count else h.tanh()
+        return h.square().sum()
+
+    numbers = tuple(range(len(given)))
+    chosen = numbers if order == 2 else (0, 2, 5)  # of order three some, of which nested torch.func has to be asked
+    held = [x for number, x in enumerate(given) if number not in chosen]
+
+    def of_chosen(*some: Tensor) -> Tensor:
+        found, others = iter(some), iter(held)
+        return f(*(next(found if number in chosen else others) for number in numbers))
+
+    got = hofunc.hod(f, order, argnums=numbers, strategy="reverse", layout="compact" if compact else "dense")(*given)
+    places = tuple(range(len(chosen)))
+    expected = nested_reverse(of_chosen, order, places)(*(given[number] for number in chosen))
+    for key in product(places, repeat=order):
+        one, other = got, expected
+        for place in key:
+            one, other = one[chosen[place]], other[place]
+        assert relative_error(one.dense() if compact else one, other) < 1e-10, key
