@@ -30,6 +30,7 @@ HOPELESS_ALONG_SLOTS = 2  # likewise along slots, where estimates err by more
 CLOSE_AS_TERMS = 4  # times, for results in terms, which take longer to read than to compute
 ENTRIES = 2500  # that are computed as long as a call takes beyond them
 CALLS = 2  # that a composition is
+PLACED = 3  # calls, by which what is read from a part of a node is added to it; of an input, all are at once
 TURNED = 2  # calls, by which a block gets a composition with its slots exchanged as well
 JET_ENTRIES = 50_000  # likewise along slots, as most of them have some structure that is not seen here
 
@@ -152,6 +153,7 @@ def _of_reverse(extents: Extents, most: float) -> Estimate:
         if least.run > most:
             return least
     blocks = _Blocks(extents, order)
+    inputs = {*blocks.places(n for n in extents.graph.inputs if n in extents.depends)}
     for output in extents.graph.outputs:
         blocks.start(output)
     count = _Count()
@@ -181,7 +183,8 @@ def _of_reverse(extents: Extents, most: float) -> Estimate:
                 is_tensor = before or calls
                 after = min((before or whole) * times, blocks.size(target)) if is_tensor else 0
                 each = calls - (not before and calls > 0)
-                each += blocks.add(target, after) and not facts.reads
+                is_added = blocks.add(target, after)
+                each += is_added and (PLACED * inputs.isdisjoint(operands) if facts.reads else 1)
                 each += TURNED * (is_tensor > 0 and not {*rest}.isdisjoint(operands))
                 count.add(1, 1, each, after)
         if count.compositions > MOST or count.run > most:

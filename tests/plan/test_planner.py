@@ -390,10 +390,23 @@ def test_calls_are_told_of_a_chain(strategy: str) -> None:
     assert calls == pytest.approx(len(made.program.steps), rel=0.1)
 
 
-def test_a_function_written_with_indices_is_told_to_be_faster_by_reverse() -> None:
-    recording = recorded(rosenbrock, rand(CPU, 20))
+def relaxed(x: Tensor) -> Tensor:
+    """Sums of neighbours, to each of which what is read of all the others is added by reverse."""
+    for _ in range(6):
+        x = (x[1:-1, :-2] + x[1:-1, 2:] + x[:-2, 1:-1] + x[2:, 1:-1]) * 0.25
+        x = torch.nn.functional.pad(x.sin(), (1, 1, 1, 1))
+    return x.square().sum()
+
+
+@pytest.mark.parametrize(("f", "shape", "best"), [(rosenbrock, (20,), "reverse"), (relaxed, (6, 6), "mixed")])
+def test_a_function_written_with_indices_is_told_to_be_faster_by(
+    f: Callable[[Tensor], Tensor], shape: tuple[int, ...], best: str
+) -> None:
+    recording = recorded(f, rand(CPU, *shape))
     lowered = with_rows(lower(recording.graph, recording.values, 2))
     local = local_blocks(lowered, 2)
     told = {name: estimate(lowered.graph, local, (2,), name).run for name in ("reverse", "mixed", "forward")}
     made = {one.strategy: one.run_cost.seconds for one in plan(lowered, (2,), compact=False)}
-    assert sorted(told, key=told.__getitem__) == sorted(made, key=made.__getitem__)
+    order = sorted(told, key=told.__getitem__)
+    assert order[0] == best
+    assert [name for name in order if name in made] == sorted(made, key=made.__getitem__)
