@@ -256,7 +256,8 @@ class _Lowering:
     def _expand_about(self, node: Node, operands: tuple[int, ...], rule: Expansion) -> list[Output]:
         """Append the nodes of an expansion about the values of a node's op and its operands; see NOTE [expansions]."""
         call = call_of(node)
-        outputs = [other for other in self._graph.nodes if other.operands == node.operands and call_of(other) == call]
+        alike = [other for other in self._graph.nodes if other.operands == node.operands and call_of(other) == call]
+        outputs = [*{other.output: other for other in reversed(alike)}.values()][::-1]  # of the first of such calls
         points = [self._append(output, operands, False, output.number) for output in outputs]
         points += [self._same(operand, itself, False) for operand in operands]
         changing = [self._real(place) for place in node.operands]

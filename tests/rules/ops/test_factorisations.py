@@ -1,5 +1,7 @@
 """Cholesky, QR and LU, against their recurrences written out and against torch's own derivatives."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
@@ -145,3 +147,19 @@ def test_matrices_of_no_elements(shape: tuple[int, ...], device: torch.device) -
     a = rand(device, *shape)
     for f in (linalg.cholesky, lambda a: linalg.qr(a)[1], lambda a: linalg.lu_factor(a)[0]):
         assert hofunc.hessian(f)(a).shape == shape * 3
+
+
+TWICE: dict[str, Callable[[Tensor], Tensor]] = {
+    "singular values": lambda x: torch.linalg.svdvals(x) * torch.linalg.svdvals(x).sin(),
+    "singular values beside vectors": lambda x: torch.linalg.svd(x)[1] * torch.linalg.svd(x).U.square()[0],
+    "LU": lambda x: torch.linalg.lu(x).U * torch.linalg.lu(x).L.sin(),
+    "QR": lambda x: torch.linalg.qr(x).R * torch.linalg.qr(x).R.sin(),
+    "eigenvalues": lambda x: torch.linalg.eigvalsh(x + x.mT) * torch.linalg.eigvalsh(x + x.mT).sin(),
+}
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_what_is_computed_twice_of_the_same(name: str, device: torch.device) -> None:
+    x = rand(device, 3, 3) + 2 * torch.eye(3, dtype=torch.float64, device=device)
+    got = hofunc.hessian(lambda x: TWICE[name](x).sum())(x)
+    assert relative_error(got, nested_reverse(lambda x: TWICE[name](x).sum(), 2)(x)) < 1e-9
