@@ -118,7 +118,7 @@ def autonomous(q: Polynomial, first: Derivative) -> tuple[Derivative, Callable[[
 
 # 1 - y has no digits left where y is near one
 sigmoid = _define_autonomous(aten.sigmoid.default, (0, 1, -1), lambda x, y, r: y * (-x).sigmoid())
-tanh = _define_autonomous(aten.tanh.default, (1, 0, -1), lambda x, y, r: torch.rsub(y * y, 1))
+tanh = _define_autonomous(aten.tanh.default, (1, 0, -1), lambda x, y, r: torch.addcmul(y.new_ones(()), y, y, value=-1))
 _define_autonomous(aten.tan.default, (1, 0, 1), lambda x, y, r: 1 + y * y, UNIT)
 
 

@@ -70,33 +70,39 @@ def cumulants(shape: Sequence[int], dims: Sequence[int], count: int, probabiliti
     Returns:
         Terms whose slots are the cumulant's, and whose output is empty.
     """
-    centred = count > 1
     separate = fresh_axes(shape)
     if count > 1 and not dims:  # of a scalar: there is one category
         return []
-    centre = _along(Map(_centred, _centred_back, ()), shape, dims, probabilities)
     apart = [separate[dim] for dim in range(len(shape)) if dim not in dims]
 
-    def laid(own: Axes) -> Axes:
+    def laid() -> Axes:
+        own = fresh_axes(shape)
         return tuple(own[dim] if dim in dims else separate[dim] for dim in range(len(shape)))
 
-    def over(axes: Axes) -> Axes:
-        return tuple(axes[dim] for dim in range(len(shape)) if dim in dims)
+    def along(forward: Map, block: Axes, slot: Axes) -> Factor:
+        ends = (axes[dim] for axes in (block, slot) for dim in range(len(shape)) if dim in dims)
+        return Factor(_along(forward, shape, dims, probabilities), (*ends, *apart))
 
+    if count == 1:
+        axes = laid()
+        return [Term(1, (Factor(probabilities, axes),), (), (axes,))]
+    if count == 2:  # to take the mean from one slot is enough, if nothing is left of it
+        first, second = laid(), laid()
+        return [Term(1, (along(_COVARIANCE, first, second),), (), (first, second))]
     terms = []
     for blocks in set_partitions(count):
-        if centred and min(map(len, blocks)) == 1:  # the mean of what has no mean
+        if min(map(len, blocks)) == 1:  # the mean of what has no mean
             continue
         axes_of: dict[int, Axes] = {}
         factors = []
         for block in blocks:
-            axes = laid(fresh_axes(shape))
-            factors.append(Factor(probabilities, axes))
+            axes = laid()
+            if count > 3:
+                factors.append(Factor(probabilities, axes))
             for slot in block:
-                is_first_of_two = count == 2 and slot == block[0]  # to centre the other one is enough
-                axes_of[slot] = laid(fresh_axes(shape)) if centred and not is_first_of_two else axes
-                if axes_of[slot] is not axes:
-                    factors.append(Factor(centre, (*over(axes), *over(axes_of[slot]), *apart)))
+                axes_of[slot] = laid()
+                is_weighted = count == 3 and slot == block[0]
+                factors.append(along(_JACOBIAN if is_weighted else _CENTRE, axes, axes_of[slot]))
         weight = (-1) ** (len(blocks) - 1) * factorial(len(blocks) - 1)
         terms.append(Term(weight, tuple(factors), (), tuple(axes_of[slot] for slot in range(count))))
     return terms
@@ -136,15 +142,27 @@ def _centred_back(
 ) -> torch.Tensor:
     """Apply the transpose of `_centred`."""
     p, dims = _laid_out(function(x, *args), order), tuple(range(-count, 0))
-    tensor = tensor - p * tensor.sum(dims, keepdim=True)
-    return tensor - p * tensor.sum(dims, keepdim=True)
+    tensor = torch.addcmul(tensor, p, tensor.sum(dims, keepdim=True), value=-1)
+    return torch.addcmul(tensor, p, tensor.sum(dims, keepdim=True), value=-1)
 
 
 def _changed(
     tensor: torch.Tensor, x: torch.Tensor, function: Callable, args: tuple, order: tuple[int, ...], count: int
 ) -> torch.Tensor:
     """Apply the Jacobian of softmax, which is its own transpose."""
+    return _jacobian_of(tensor, _laid_out(function(x, *args), order), count)
+
+
+def _covaried(
+    tensor: torch.Tensor, x: torch.Tensor, function: Callable, args: tuple, order: tuple[int, ...], count: int
+) -> torch.Tensor:
+    """Apply the same, and take the mean twice: what is left of it the first time is in proportion to probabilities."""
     p = _laid_out(function(x, *args), order)
+    tensor = _jacobian_of(tensor, p, count)
+    return torch.addcmul(tensor, p, tensor.sum(tuple(range(-count, 0)), keepdim=True), value=-1)
+
+
+def _jacobian_of(tensor: torch.Tensor, p: torch.Tensor, count: int) -> torch.Tensor:
     if count == 1 and tensor.shape == p.shape and tensor.dtype == p.dtype:
         return softmax_back(tensor, p, -1, p.dtype)
     return p * (tensor - (tensor * p).sum(tuple(range(-count, 0)), keepdim=True))
@@ -158,9 +176,14 @@ def _reached(
     return some * (some * tensor).sum(tuple(range(-count, 0)), keepdim=True)
 
 
+_CENTRE = Map(_centred, _centred_back, ())
+_JACOBIAN = Map(_changed, _changed, (), reach=_reached)
+_COVARIANCE = Map(_covaried, _covaried, (), reach=_reached)
+
+
 def _jacobian(shape: Sequence[int], dims: Sequence[int], p: Ref | Call) -> list[Term]:
     """Return the term of the Jacobian of softmax, none for that of a scalar, which is one."""
-    jacobian = _along(Map(_changed, _changed, (), reach=_reached), shape, dims, p)
+    jacobian = _along(_JACOBIAN, shape, dims, p)
     out, own = fresh_axes(shape), fresh_axes(shape)
     slot = tuple(own[dim] if dim in dims else axis for dim, axis in enumerate(out))
     ends = (axes[dim] for axes in (out, slot) for dim in range(len(shape)) if dim in dims)
