@@ -33,17 +33,31 @@ class _Met:
         trails: What was recorded last of one, for inputs of each kind.
     """
 
-    __slots__ = ("asks", "trails")
+    __slots__ = ("_latest", "asks", "trails")
 
     def __init__(self) -> None:
         self.asks: bool | None = None
         self.trails: OrderedDict[tuple, Trail] = OrderedDict()
+        self._latest: tuple[tuple | None, Trail] = None, NOTHING
 
     def leave(self, key: tuple, graph: Graph) -> None:
         """Note what was recorded of inputs of a kind."""
-        self.trails[key] = Trail(graph)
+        self.trails[key] = trail = Trail(graph, are_known=None not in key)
+        self._latest = key, trail
         if len(self.trails) > MOST_TRAILS:
             self.trails.popitem(last=False)
+
+    def trail_of(self, key: tuple | None) -> Trail:
+        """Return what was recorded of inputs of a kind, mostly that of the call before."""
+        if key is None:
+            return NOTHING
+        latest, trail = self._latest
+        if latest == key:
+            return trail
+        trail = self.trails.get(key, NOTHING)
+        if trail is not NOTHING:
+            self._latest = key, trail
+        return trail
 
 
 _met: WeakKeyDictionary[Any, _Met] = WeakKeyDictionary()  # by their sources
@@ -86,7 +100,7 @@ def recorded(
         if follow and not forwards:
             met.asks = True
         watched, key = watch or forwards or asks is None, _key(inputs, follow)
-        trail = NOTHING if key is None else met.trails.get(key, NOTHING)
+        trail = met.trail_of(key)
         recording = record(f, inputs, others, follow=follow, watch=watched, trail=trail)
         if key is not None and recording.graph is not trail.graph:
             met.leave(key, recording.graph)
@@ -104,6 +118,7 @@ def _key(inputs: Sequence[torch.Tensor], follow: bool) -> tuple | None:
     """Return what recordings have in common that may be equal; None for one on stand-ins, which follows no other."""
     if in_transform():
         return None
-    return follow, *[
-        (x.shape, x.dtype, x.requires_grad) if type(x) in PLAIN and not x.is_nested else None for x in inputs
+    kinds = [
+        (x.shape, x.dtype, x.device, x.requires_grad) if type(x) in PLAIN and not x.is_nested else None for x in inputs
     ]
+    return follow, *kinds

@@ -1,6 +1,6 @@
 """The graph under construction: its nodes, their values, and which tensor is the value of which node."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
@@ -70,6 +70,17 @@ class Ledger:
         self._cuts: dict[int, tuple[torch.Tensor, int]] = {}  # what was detached, of which node, if it has none yet
         self._edges: dict[tuple[Any, int], int] = {}  # the node of a value by where its history starts
         self._followed = 0  # for how many values that is known
+
+    def add_inputs(self, values: Sequence[torch.Tensor]) -> None:
+        """Track what the function is differentiated by, before anything else."""
+        if not self.trail.are_known:
+            for value in values:
+                self.add_input(value, active=True)
+            return
+        self.nodes += self.trail.graph.nodes[: len(values)]
+        self.values += values
+        self.inputs += range(len(values))
+        self.tracked.update(zip(map(id, values), self.inputs, strict=True))
 
     def add_input(self, value: torch.Tensor, *, active: bool, batched: bool = False) -> None:
         """Track a tensor.
@@ -300,7 +311,7 @@ class Ledger:
             if step is None:
                 return call
             op, args, kwargs, out = call
-            expected, arity, known, constants, others, node, shape, dtype = step
+            expected, arity, known, constants, others, node, shape, dtype, several = step
             if op is not expected or kwargs or len(args) != arity:
                 return call
             for place, number in known:
@@ -312,12 +323,20 @@ class Ledger:
             for place, number in constants:
                 if not isinstance(args[place], torch.Tensor) or self.index_of(args[place]) != number:
                     return call
+            if constants and (len(nodes) != node.number or self.trail is NOTHING):  # one was another than expected
+                return call
+            if several is not None:
+                if not _are_outputs(out, several, tracked):
+                    return call
+                nodes += several
+                values += out
+                tracked.update(zip(map(id, out), range(node.number, len(nodes)), strict=True))
+                continue
             if (
                 type(out) is not torch.Tensor
                 or id(out) in tracked  # an op may return its argument
                 or out.shape != shape
                 or out.dtype is not dtype
-                or (constants and (len(nodes) != node.number or self.trail is NOTHING))  # one was another than expected
             ):
                 return call
             nodes.append(node)
@@ -411,6 +430,21 @@ class Ledger:
         fields = (index, kind, (), (), None, (), value.shape, value.dtype, value.device, active)
         self._append(_new(Node, fields), value)
         return index
+
+
+def _are_outputs(out: Any, nodes: Sequence[Node], tracked: Mapping[int, int]) -> bool:
+    """Tell whether what an op returned are new tensors, one for each of some nodes."""
+    return (
+        isinstance(out, list | tuple)
+        and len({*map(id, out)}) == len(out) == len(nodes)
+        and all(
+            type(value) is torch.Tensor
+            and id(value) not in tracked
+            and value.shape == node.shape
+            and value.dtype is node.dtype
+            for value, node in zip(out, nodes, strict=True)
+        )
+    )
 
 
 def _is_given(value: torch.Tensor, node: Node, kind: str, active: bool) -> bool:

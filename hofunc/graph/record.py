@@ -146,8 +146,7 @@ def _record_values(
     asked: list[bool] = []
     with torch.enable_grad():
         aliases = variables_of(inputs, follow=follow)
-        for alias in aliases:
-            tape.ledger.add_input(alias, active=True)
+        tape.ledger.add_inputs(aliases)
         with noting_lines() as notes, tape, _watching(tape, asked) if watch else nullcontext():
             result = f(tape.seen(aliases, inputs), others)
     recording = _recording(tape, result, notes, any(asked) if watch else None)

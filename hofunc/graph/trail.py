@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from hofunc.graph.node import CONSTANT, Graph, Node, Ref
+from hofunc.graph.node import CONSTANT, Graph, Node, Ref, call_of
 from hofunc.graph.route import Route
 from hofunc.internals import OpOverload
 
@@ -18,7 +18,7 @@ _PLAIN = frozenset((int, bool, str, float, type(None), torch.dtype, torch.device
 
 
 class Step(NamedTuple):
-    """A call of an op that is expected, which returns one tensor and takes no keywords and no lists of tensors.
+    """A call of an op that is expected, which returns tensors and takes no keywords and no lists of tensors.
 
     Attributes:
         op: The op.
@@ -26,9 +26,10 @@ class Step(NamedTuple):
         known: Which of them are tensors that are tracked, and their nodes.
         constants: Which are constants that nothing took before, and their nodes.
         others: Which are no tensors, what they are, and their types.
-        node: The node of what it returns.
-        shape: Its shape.
+        node: The node of what it returns, or the first of several.
+        shape: The shape of that.
         dtype: Its dtype.
+        several: The nodes of all that it returns, if the op returns several tensors; None if it returns one.
     """
 
     op: OpOverload
@@ -39,6 +40,7 @@ class Step(NamedTuple):
     node: Node
     shape: tuple[int, ...]
     dtype: torch.dtype
+    several: tuple[Node, ...] | None
 
 
 class Trail:
@@ -46,6 +48,8 @@ class Trail:
 
     Args:
         graph: The graph.
+        are_known: Whether it is only given to recordings of inputs that are like those of the graph: plain tensors of
+            the same shapes, dtypes and devices.
 
     Attributes:
         steps: The calls that are expected, by how many nodes there are before; none until the graph was met again.
@@ -54,10 +58,10 @@ class Trail:
         is_untold: Whether a survey came to no route.
     """
 
-    __slots__ = ("graph", "is_untold", "route", "steps", "writes")
+    __slots__ = ("are_known", "graph", "is_untold", "route", "steps", "writes")
 
-    def __init__(self, graph: Graph):
-        self.graph = graph
+    def __init__(self, graph: Graph, *, are_known: bool = False):
+        self.graph, self.are_known = graph, are_known
         self.steps: dict[int, Step] = {}
         self.writes = self.is_untold = False
         self.route: Route | None = None
@@ -78,10 +82,22 @@ def _steps(graph: Graph) -> Iterator[tuple[int, Step]]:
     for node in graph.nodes:
         if node.op is CONSTANT:
             continue
-        step = None if node.is_given or node.kwargs or node.output is not None else _step(graph, node, before)
+        step = None if node.is_given or node.kwargs or node.output else _step(graph, node, before)
         if step is not None:
             yield before, step
         before = node.number + 1
+
+
+def _outputs(graph: Graph, first: Node) -> tuple[Node, ...] | None:
+    """Return the nodes of all that a call returned of which the first is given, if it returned several; else None."""
+    if first.output is None:
+        return None
+    found = [first]
+    for node in graph.nodes[first.number + 1 :]:
+        if node.output != len(found) or call_of(node) != call_of(first):
+            break
+        found.append(node)
+    return tuple(found)
 
 
 def _step(graph: Graph, node: Node, before: int) -> Step | None:
@@ -100,7 +116,8 @@ def _step(graph: Graph, node: Node, before: int) -> Step | None:
     ):
         return None
     typed = tuple((place, other, type(other)) for place, other in others)
-    return Step(node.op, len(node.args), known, constants, typed, node, node.shape, node.dtype)
+    several = _outputs(graph, node)
+    return Step(node.op, len(node.args), known, constants, typed, node, node.shape, node.dtype, several)
 
 
 def _passed(arg: Any) -> Any:
