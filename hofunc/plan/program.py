@@ -61,6 +61,7 @@ class Program(NamedTuple):
         frees: After each step, the registers that no later step reads.
         outputs: The registers that hold the results.
         over: The targets of steps that may write over what they take, each with the place of the argument.
+        joined: The targets of sums that may be one call with the product that the step before computes for them alone.
     """
 
     given: dict[int, Given]
@@ -69,6 +70,7 @@ class Program(NamedTuple):
     frees: tuple[tuple[int, ...], ...]
     outputs: tuple[int, ...]
     over: tuple[tuple[int, int], ...] = ()
+    joined: tuple[int, ...] = ()
 
 
 class TooManyStepsError(Exception):

@@ -1,4 +1,4 @@
-"""Reuse: which steps may write their result over what they take, since nothing reads that afterwards.
+"""Reuse: which steps may write their result over what they take, and which are one call, as nothing reads it after.
 
 So a sum takes no memory beside that of its terms, and a part that is written to a large tensor no copy of it. Only what
 steps have allocated themselves is written over, and only while nobody follows what is done with tensors.
@@ -6,7 +6,7 @@ steps have allocated themselves is written over, and only while nobody follows w
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -24,7 +24,7 @@ _UNKNOWN = -1  # what others may hold
 
 
 def with_reuse(program: Program, trace: Trace) -> Program:
-    """Return a program that writes over what it can.
+    """Return a program that writes over what it can, and adds products as it computes them.
 
     Args:
         program: The program.
@@ -33,6 +33,8 @@ def with_reuse(program: Program, trace: Trace) -> Program:
     bases: dict[int, int] = {}  # by register, the one that its memory was allocated for
     holders = defaultdict(int, {_UNKNOWN: 1})
     over: dict[int, int] = {}
+    joined: list[int] = []
+    before: Step | None = None
     for step, effect, freed in zip(program.steps, trace.effects, program.frees, strict=True):
         for register in freed:
             if register in bases:
@@ -41,6 +43,9 @@ def with_reuse(program: Program, trace: Trace) -> Program:
         place = _place(step, effect, trace, bases, free) if free else None
         if place is not None:
             over[step.target] = place
+        if before is not None and _is_joined(before, step, freed, over, trace, bases):
+            joined.append(step.target)
+        before = step
         base = step.target if step.function in _MAKERS and place is None else _UNKNOWN
         if place is not None or step.function in _VIEWS:
             base = bases.get(step.args[place or 0].index, _UNKNOWN)
@@ -51,7 +56,64 @@ def with_reuse(program: Program, trace: Trace) -> Program:
         if base != _UNKNOWN:
             bases[step.target] = base
             holders[base] += 1
-    return program._replace(over=tuple(over.items()))
+    return program._replace(over=tuple(over.items()), joined=tuple(joined))
+
+
+class Sum(NamedTuple):
+    """A sum as one call with a product.
+
+    Attributes:
+        place: The place of the other summand, to which the product is added, among the arguments of the sum.
+        coefficient: What the product is multiplied by, by the name of the argument; none if it is one.
+        function: What adds a product.
+        writing: What adds it in place.
+    """
+
+    place: int
+    coefficient: dict[str, float]
+    function: Callable[..., torch.Tensor]
+    writing: Callable[..., torch.Tensor]
+
+
+def joined_sum(product: Step, step: Step) -> Sum | None:
+    """Return a sum as one call with the product that is one of its summands; None if it is no such sum."""
+    known, is_scaled = _PRODUCTS.get(product.function), step.function is add_scaled
+    if known is None or not (is_scaled or (step.function is torch.add and len(step.args) == 2)):
+        return None
+    if not all(type(arg) is Register for arg in (*product.args, *step.args[:2])):
+        return None
+    places = [place for place, arg in enumerate(step.args[:2]) if arg.index == product.target]
+    if len(places) != 1 or (is_scaled and places != [1]):
+        return None
+    name, function, writing = known
+    return Sum(1 - places[0], {name: step.args[2]} if is_scaled else {}, function, writing)
+
+
+def _is_joined(
+    product: Step,
+    step: Step,
+    freed: Collection[int],
+    over: Mapping[int, int],
+    trace: Trace,
+    bases: Mapping[int, int],
+) -> bool:
+    """Tell whether a sum may be one call with the step before it, given what is free then and what is written over.
+
+    That holds no more: either it is written over the other summand, or it is as large as the product, which is new.
+    """
+    if product.target not in freed or (found := joined_sum(product, step)) is None:
+        return False
+    held = [trace.values[each] for each in (product.target, step.target, step.args[found.place].index)]
+    if not all(type(each) is Held for each in held):
+        return False
+    one, total, other = held
+    if one.kind.dtype is not other.kind.dtype or not (one.kind.is_contiguous and total.kind.is_contiguous):
+        return False
+    if over.get(step.target) != found.place:
+        return one.shape == total.shape and product.target not in over
+    base = bases.get(step.args[found.place].index, _UNKNOWN)  # what is written over is none of what is multiplied
+    is_matrix = product.function is not torch.mul
+    return (one.shape == total.shape or not is_matrix) and base not in [bases.get(arg.index) for arg in product.args]
 
 
 def _place(step: Step, effect: Effect, trace: Trace, bases: Mapping[int, int], free: Collection[int]) -> int | None:
@@ -106,6 +168,13 @@ WRITING: dict[Any, Callable[..., torch.Tensor]] = {
     narrow_scatter: _write_narrowed,
 }
 PLACES: dict[Any, tuple[int, ...]] = dict.fromkeys(WRITING, (0,)) | {torch.mul: (0, 1), torch.add: (0, 1)}
+
+# What adds a product to something: the name of its coefficient, and what does so in a new tensor and in place.
+_PRODUCTS: dict[Any, tuple[str, Callable[..., torch.Tensor], Callable[..., torch.Tensor]]] = {
+    torch.mm: ("alpha", torch.addmm, torch.Tensor.addmm_),
+    torch.bmm: ("alpha", torch.baddbmm, torch.Tensor.baddbmm_),
+    torch.mul: ("value", torch.addcmul, torch.Tensor.addcmul_),
+}
 
 _VIEWS = {
     torch.permute,

@@ -1,11 +1,12 @@
 """Running a program: its steps as one generated Python function of plain calls."""
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 from typing import Any
 
 import torch
 
+from hofunc.errors import InternalError
 from hofunc.graph.followed import is_followed
 from hofunc.graph.identity import PLAIN
 from hofunc.graph.node import Call, Ref
@@ -13,7 +14,7 @@ from hofunc.graph.quick import QUICK
 from hofunc.internals import DisableTorchFunctionSubclass
 from hofunc.plan.chunks import Body, Chunks, joint_of
 from hofunc.plan.program import Program, Register, Step
-from hofunc.plan.reuse import WRITING, may_write
+from hofunc.plan.reuse import WRITING, joined_sum, may_write
 from hofunc.progress import display
 
 Runner = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
@@ -94,7 +95,7 @@ def compiled(program: Program, *, takes_over: bool = False) -> Runner:
         program: The program.
         takes_over: Whether the list of values is emptied, so that nothing holds them beyond their last use.
     """
-    names, variables, over = _Names(), _Variables(), dict(program.over)
+    names, variables, over, joined = _Names(), _Variables(), dict(program.over), {*program.joined}
     lines = [
         f"{variables.new(register)} = " + (names[origin] if isinstance(origin, torch.Tensor) else f"values[{origin}]")
         for register, (origin, *_) in program.given.items()
@@ -103,10 +104,20 @@ def compiled(program: Program, *, takes_over: bool = False) -> Runner:
         lines.append(f"writes = {names[may_write]}({', '.join(variables[register] for register in program.given)})")
     if takes_over:
         lines.append("values.clear()")
-    for step, freed in zip(program.steps, program.frees, strict=True):
-        expression = _expression(step, names, variables)
-        if step.target in over:
-            expression = f"{_writing(step, over[step.target], names, variables)} if writes else {expression}"
+    following = [step.target for step in program.steps[1:]]
+    product: tuple[Step, tuple[int, ...]] | None = None
+    for step, freed, after in zip_longest(program.steps, program.frees, following):
+        if after in joined:
+            product = step, freed
+            continue
+        if product is not None:
+            expression = _sum(product[0], step, over.get(step.target), names, variables)
+            freed = (*product[1], *(register for register in freed if register != product[0].target))
+            product = None
+        else:
+            expression = _expression(step, names, variables)
+            if step.target in over:
+                expression = f"{_writing(step, over[step.target], names, variables)} if writes else {expression}"
         dead = variables.freed(freed)
         lines.append(f"{variables.new(step.target)} = {expression}")
         if dead:
@@ -183,6 +194,19 @@ def _writing(step: Step, place: int, names: _Names, variables: _Variables) -> st
     args = _arguments(step, names, variables)
     first, function = args.pop(place), WRITING[step.function]
     return f"{names[function]}({', '.join([first, *args])})"
+
+
+def _sum(product: Step, step: Step, over: int | None, names: _Names, variables: _Variables) -> str:
+    """Write a sum with the product of the step before it, which may write over a place."""
+    found = joined_sum(product, step)
+    if found is None:
+        raise InternalError("a sum that is joined", got=str(step), expected="a sum of a product")
+    other = variables[step.args[found.place].index]
+    scaled = [f"{name}={names[value]}" for name, value in found.coefficient.items()]
+    args = ", ".join([other, *_arguments(product, names, variables), *scaled])
+    if over != found.place:
+        return f"{names[found.function]}({args})"
+    return f"({names[found.writing]} if writes else {names[found.function]})({args})"
 
 
 def _arguments(step: Step, names: _Names, variables: _Variables) -> list[str]:

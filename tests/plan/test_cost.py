@@ -252,7 +252,7 @@ def test_the_shapes_of_steps_are_those_that_they_have(f: Callable[..., Any], str
     x = rand(CPU, 5, 2)
     plan = lowered_plan(f, x, orders=(2, 3), strategy=strategy)
     every = plan.program._replace(
-        outputs=tuple(step.target for step in plan.program.steps), frees=((),) * len(plan.program.steps)
+        outputs=tuple(step.target for step in plan.program.steps), frees=((),) * len(plan.program.steps), joined=()
     )
     results = compiled(every)(recorded(f, x).values)
     assert [tuple(result.shape) for result in results] == [step.shape for step in plan.cost.steps]
