@@ -141,9 +141,8 @@ def _centred_back(
     tensor: torch.Tensor, x: torch.Tensor, function: Callable, args: tuple, order: tuple[int, ...], count: int
 ) -> torch.Tensor:
     """Apply the transpose of `_centred`."""
-    p, dims = _laid_out(function(x, *args), order), tuple(range(-count, 0))
-    tensor = torch.addcmul(tensor, p, tensor.sum(dims, keepdim=True), value=-1)
-    return torch.addcmul(tensor, p, tensor.sum(dims, keepdim=True), value=-1)
+    p = _laid_out(function(x, *args), order)
+    return _less_sum(_less_sum(tensor, p, count), p, count)
 
 
 def _changed(
@@ -158,14 +157,18 @@ def _covaried(
 ) -> torch.Tensor:
     """Apply the same, and take the mean twice: what is left of it the first time is in proportion to probabilities."""
     p = _laid_out(function(x, *args), order)
-    tensor = _jacobian_of(tensor, p, count)
-    return torch.addcmul(tensor, p, tensor.sum(tuple(range(-count, 0)), keepdim=True), value=-1)
+    return _less_sum(_jacobian_of(tensor, p, count), p, count)
 
 
 def _jacobian_of(tensor: torch.Tensor, p: torch.Tensor, count: int) -> torch.Tensor:
     if count == 1 and tensor.shape == p.shape and tensor.dtype == p.dtype:
         return softmax_back(tensor, p, -1, p.dtype)
-    return p * (tensor - (tensor * p).sum(tuple(range(-count, 0)), keepdim=True))
+    return _less_sum(tensor * p, p, count)
+
+
+def _less_sum(tensor: torch.Tensor, p: torch.Tensor, count: int) -> torch.Tensor:
+    """Return a tensor less its sum, which is spread as the probabilities are."""
+    return torch.addcmul(tensor, p, tensor.sum(tuple(range(-count, 0)), keepdim=True), value=-1)
 
 
 def _reached(
