@@ -25,7 +25,7 @@ from hofunc.pattern import Bound, Pattern, Tree, bound, parsed
 from hofunc.plan import contraction
 from hofunc.plan.blueprint import Limits
 from hofunc.plan.wanted import Contractions
-from hofunc.run.evaluate import Evaluation
+from hofunc.run.evaluate import Evaluation, check_sizes
 from hofunc.run.nest import Nest, nesting
 from hofunc.sampling import Estimate, Sampled, checked
 from hofunc.transform import Options, Transform
@@ -276,7 +276,7 @@ class Einsum(Transform):
         outputs, spec = tree_flatten(output)
         key = (arguments.form, spec, *[leaf.shape for leaf in outputs], *[leaf.shape for leaf in arguments.leaves])
         if not PLAIN.issuperset(map(type, (*outputs, *arguments.leaves))):
-            hash(key)  # which sizes that are symbols have not: to compare them would fix them
+            check_sizes((*arguments.leaves, *outputs))  # which to compare would fix, if they are symbols
         meaning = self._meanings.of(key)
         if meaning is None:
             shapes = tuple([tuple(leaf.shape) for leaf in outputs]), tuple([tuple(x.shape) for x in arguments.leaves])

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import hofunc
-from hofunc import einsum
+from hofunc import UntracedError, einsum
 from hofunc.contracted import STRATEGIES
 from tests import checks
 from tests.cases import rand
@@ -628,5 +628,7 @@ def test_a_trace_for_any_shape_takes_no_shape_for_that_of_the_call_before(device
     x, laplacian = rand(device, 4, 3), hofunc.laplacian(lambda x: (x**3).sum(-1))
     for _ in range(3):
         laplacian(x)
-    with pytest.raises(TypeError, match="SymInt"):
+    with pytest.raises(UntracedError, match=r"a tensor of symbolic shape \(s\d+, s\d+\), .*\. Make a plan"):
         make_fx(laplacian, tracing_mode="symbolic")(x)
+    plan = laplacian.plan(x)
+    assert torch.equal(make_fx(lambda x: plan(x), tracing_mode="symbolic")(x)(2 * x), laplacian(2 * x))

@@ -175,15 +175,34 @@ def evaluate(
         abstract = next(filter(None, map(_abstract, (*inputs, *recording.values))), None)
         if abstract is None or isinstance(error, HofuncError):
             raise
-        raise UntracedError(
-            "hofunc: derivatives are taken while torch traces",
-            got=f"{abstract}, of which it was asked: {(str(error).splitlines() or [type(error).__name__])[0]}",
-            expected="tensors with values and sizes",
-            remedy="Make a plan from real tensors before, and call it there.",
-        ) from error
+        raise _refused(f"{abstract}, of which it was asked: {_line(error)}") from error
     if is_detecting():
         undetected(_check_finite, recording, found, outputs, highest(wanted))
     return found
+
+
+def check_sizes(tensors: Iterable[torch.Tensor]) -> None:
+    """Check that the sizes of tensors are numbers.
+
+    Raises:
+        UntracedError: Some are symbols, as torch traces for any.
+    """
+    for tensor in tensors:
+        if any(type(size) is not int for size in tensor.shape):
+            raise _refused(f"{_abstract(tensor)}, of which the sizes are needed")
+
+
+def _refused(got: str) -> UntracedError:
+    return UntracedError(
+        "hofunc: derivatives are taken while torch traces",
+        got=got,
+        expected="tensors with values and sizes",
+        remedy="Make a plan from real tensors before, and call it there.",
+    )
+
+
+def _line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _check_finite(recording: Recording, found: Evaluation, outputs: int, order: int) -> None:
