@@ -11,7 +11,7 @@ import torch
 
 from hofunc.complex_tensors import by_parts, is_complex, put_together
 from hofunc.errors import ArgumentError
-from hofunc.graph.identity import is_fake
+from hofunc.graph.identity import PLAIN, is_fake
 from hofunc.graph.standin import in_transform
 from hofunc.graph.tape import is_recording
 from hofunc.internals import TreeSpec, has_forward_level, keystr, tree_flatten_with_path
@@ -290,12 +290,15 @@ def split(
     places = _places(name, argnums if isinstance(argnums, int | str) else tuple(argnums), len(args), parameters)
     trees = tuple([args[place] if isinstance(place, int) else taps[place] for place in places])
     flat = [tree_flatten(tree) for tree in trees]
-    leaves = [as_input(leaf) for part, _ in flat for leaf in part]
-    for leaf in leaves:
-        _check_leaf(name, leaf)
-    are_complex = tuple([leaf.is_complex() for leaf in leaves])
-    if True in are_complex:
-        leaves = [*map(by_parts, leaves)]
+    leaves = [leaf for part, _ in flat for leaf in part]
+    are_complex = (False,) * len(leaves)
+    if False in [type(leaf) in PLAIN and leaf.dtype.is_floating_point for leaf in leaves]:
+        leaves = [*map(as_input, leaves)]
+        for leaf in leaves:
+            _check_leaf(name, leaf)
+        are_complex = tuple([leaf.is_complex() for leaf in leaves])
+        if True in are_complex:
+            leaves = [*map(by_parts, leaves)]
     specs = tuple([spec for _, spec in flat])
     structure = specs[0] if isinstance(argnums, int | str) else tree_flatten(trees)[1]
     rest = tuple([None if place in places else arg for place, arg in enumerate(args)])

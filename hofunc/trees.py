@@ -5,7 +5,7 @@ and dicts by strings is walked through here, and its structure is the same objec
 to torch.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
@@ -69,7 +69,8 @@ class _Structure(NamedTuple):
     children: Sequence[TreeSpec]
 
 
-_known: dict[tuple, _Structure] = {}
+_known: dict[tuple, _Structure] = {}  # by what they are, and the children; by how many there are if all are leaves
+_NAMES = frozenset((str,))
 
 
 def tree_flatten(tree: Any) -> tuple[list[Any], TreeSpec]:
@@ -94,14 +95,19 @@ def _walked(tree: Any, leaves: list[Any]) -> TreeSpec | None:
         leaves.append(tree)
         return _LEAF
     names: Any = None
-    items: Iterable[Any] = tree
+    items: Collection[Any] = tree
     if kind is dict:
         names, items = tuple(tree), tree.values()
-        if any(type(name) is not str for name in names):  # of which equal ones may not be the same, as 1 and True
+        if not _NAMES.issuperset(map(type, names)):  # of which equal ones may not be the same, as 1 and True
             return None
     elif kind is not tuple and kind is not list:
         return None
     start, children = len(leaves), []
+    if _LEAVES.issuperset(map(type, items)):  # as most are
+        leaves += items
+        key = (kind, names, None, len(items))
+        known = _known.get(key)
+        return _met(key, tree, (), leaves[start:]) if known is None else known.spec
     for item in items:
         child = _walked(item, leaves)
         if child is None:

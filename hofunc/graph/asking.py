@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from hofunc.graph.identity import PLAIN
+from hofunc.graph.identity import PLAIN, has_no_history
 from hofunc.graph.node import Graph
 from hofunc.graph.record import Function, Recording, made_recordable, record
 from hofunc.graph.standin import in_transform
@@ -40,9 +40,9 @@ class _Met:
         self.trails: OrderedDict[tuple, Trail] = OrderedDict()
         self._latest: tuple[tuple | None, Trail] = None, NOTHING
 
-    def leave(self, key: tuple, graph: Graph) -> None:
+    def leave(self, key: tuple, graph: Graph, *, are_plain: bool) -> None:
         """Note what was recorded of inputs of a kind."""
-        self.trails[key] = trail = Trail(graph, are_known=None not in key)
+        self.trails[key] = trail = Trail(graph, are_known=None not in key, are_plain=are_plain)
         self._latest = key, trail
         if len(self.trails) > MOST_TRAILS:
             self.trails.popitem(last=False)
@@ -103,7 +103,7 @@ def recorded(
         trail = met.trail_of(key)
         recording = record(f, inputs, others, follow=follow, watch=watched, trail=trail)
         if key is not None and recording.graph is not trail.graph:
-            met.leave(key, recording.graph)
+            met.leave(key, recording.graph, are_plain=all(map(has_no_history, inputs)))
         return recording
 
     recording = made_recordable(call, follow=forwards or bool(asks))
@@ -118,7 +118,9 @@ def _key(inputs: Sequence[torch.Tensor], follow: bool) -> tuple | None:
     """Return what recordings have in common that may be equal; None for one on stand-ins, which follows no other."""
     if in_transform():
         return None
-    kinds = [
-        (x.shape, x.dtype, x.device, x.requires_grad) if type(x) in PLAIN and not x.is_nested else None for x in inputs
+    return follow, *[
+        (x.shape, x.dtype, x.device, x.requires_grad, x.layout, x.is_inference(), x.is_neg(), x.is_conj())
+        if type(x) in PLAIN and not x.is_nested
+        else None
+        for x in inputs
     ]
-    return follow, *kinds

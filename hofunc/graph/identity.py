@@ -122,18 +122,27 @@ def variable_of(tensor: torch.Tensor, *, follow: bool) -> torch.Tensor:
     return alias.requires_grad_() if follow and has_gradient and not alias.requires_grad else alias
 
 
-def variables_of(tensors: Sequence[torch.Tensor], *, follow: bool) -> list[torch.Tensor]:
+def variables_of(
+    tensors: Sequence[torch.Tensor], *, follow: bool, are_plain: bool = False
+) -> list[torch.Tensor]:
     """Return such an alias of each of some tensors.
 
     What nobody follows is detached, which is no view either, and takes a third of the time, unless somebody looks on,
     to whom to detach may mean more.
+
+    Args:
+        tensors: The tensors.
+        follow: Whether autograd is to follow them.
+        are_plain: Whether all are known to have no history, as `has_no_history` tells.
     """
     if follow or has_forward_level() or count_dispatch_modes() or count_function_modes():
         return [variable_of(tensor, follow=follow) for tensor in tensors]
-    return [tensor.detach() if _has_no_history(tensor) else variable_of(tensor, follow=False) for tensor in tensors]
+    if are_plain:
+        return [tensor.detach() for tensor in tensors]
+    return [tensor.detach() if has_no_history(tensor) else variable_of(tensor, follow=False) for tensor in tensors]
 
 
-def _has_no_history(tensor: torch.Tensor) -> bool:
+def has_no_history(tensor: torch.Tensor) -> bool:
     """Tell whether autograd does not follow a tensor, which is dense and of no subclass."""
     return (
         type(tensor) in PLAIN

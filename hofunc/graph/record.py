@@ -130,12 +130,13 @@ def record(
         BranchError: f needs a single value of a tensor that vmap batches.
         UntracedError: f computes in a way that cannot be followed.
     """
-    with torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext():
-        # in it, factories would detach in place what they have made
-        if not in_transform():
-            return _record_values(f, inputs, others, follow, watch, trail)
-        recording = _record_stand_ins(f, inputs, others, follow)
-        return _record_stand_ins(f, inputs, others, True) if recording.asked and not follow else recording
+    if torch.is_inference_mode_enabled():
+        with torch.inference_mode(False):  # in it, factories would detach in place what they have made
+            return record(f, inputs, others, follow=follow, watch=watch, trail=trail)
+    if not in_transform():
+        return _record_values(f, inputs, others, follow, watch, trail)
+    recording = _record_stand_ins(f, inputs, others, follow)
+    return _record_stand_ins(f, inputs, others, True) if recording.asked and not follow else recording
 
 
 def _record_values(
@@ -145,17 +146,20 @@ def _record_values(
     tape.is_followed = follow
     asked: list[bool] = []
     with torch.enable_grad():
-        aliases = variables_of(inputs, follow=follow)
+        aliases = variables_of(inputs, follow=follow, are_plain=trail.are_plain)
         tape.ledger.add_inputs(aliases)
         with noting_lines() as notes, tape, _watching(tape, asked) if watch else nullcontext():
             result = f(tape.seen(aliases, inputs), others)
     recording = _recording(tape, result, notes, any(asked) if watch else None)
     if tape.arrived is not None and isinstance(recording.values, Values):
         return recording._replace(values=_values_along(tape, tape.arrived, recording.values, has_grad))
-    has_history = True in [value.requires_grad for value in recording.values]
+    are_followed = [value.requires_grad for value in recording.values]
+    has_history = True in are_followed
     if has_history:
         tape.check_hooks()
-        has_history = any(tensor.requires_grad for tensor in inputs) or _has_outer_history(recording, tape)
+        has_history = any(tensor.requires_grad for tensor in inputs) or _leads_outside_again(
+            recording, tape, trail, are_followed
+        )
         if not has_history and not is_recording():  # which would take what is detached for constants
             values = [value.detach() if value.requires_grad else value for value in recording.values]
             recording = recording._replace(values=values)
@@ -193,6 +197,20 @@ def _watching(tape: Tape, asked: list[bool]) -> Reads:
 def _noting(tape: Tape, asked: list[bool]) -> Callable[[torch.Tensor, str], None]:
     """Return what notes whether a tensor of which somebody asks if autograd follows it depends on an input."""
     return lambda tensor, _: asked.append(tape.knows(tensor))
+
+
+def _leads_outside_again(recording: Recording, tape: Tape, trail: Trail, are_followed: list[bool]) -> bool:
+    """Tell whether the outputs may have derivatives by what the function captured, as they had at an earlier call.
+
+    If the function has made since what it captured then, history is kept that nobody needs; not the other way round.
+    """
+    is_known = recording.graph is trail.graph and not tape.hides_history
+    if is_known and trail.leads_outside == are_followed:
+        return True
+    found = _has_outer_history(recording, tape)
+    if is_known and found:
+        trail.leads_outside = are_followed
+    return found
 
 
 def _has_outer_history(recording: Recording, tape: Tape) -> bool:

@@ -133,7 +133,7 @@ def _place(step: Step, effect: Effect, trace: Trace, bases: Mapping[int, int], f
 
 def may_write(*tensors: Any) -> bool:
     """Tell whether a program may write over what it has computed, given all that it is given."""
-    return all(type(tensor) in PLAIN for tensor in tensors) and not is_followed(tensors)
+    return PLAIN.issuperset(map(type, tensors)) and not is_followed(tensors)
 
 
 def _write_diagonal(tensor: torch.Tensor, part: torch.Tensor, *args: int) -> torch.Tensor:

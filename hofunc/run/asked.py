@@ -134,7 +134,7 @@ def as_asked(
 
     def run(values: Any) -> Any:
         nonlocal is_finite
-        if current_dispatch_mode() is not None or is_followed(()):
+        if (careful is None and not torch.is_grad_enabled()) or current_dispatch_mode() is not None or is_followed(()):
             return in_full(values)
         way = quick if is_finite else whole()
         held = _held(way, values, own)

@@ -31,6 +31,7 @@ from hofunc.trees import tree_flatten
 from hofunc.views import Emit, run_now
 
 _NOBODY: WeakSet[Any] = WeakSet()
+_CONTRACTED = -1  # stands for contractions among orders, of which none is below zero
 
 
 Run = Callable[[Blueprint, Sequence[torch.Tensor]], Sequence[torch.Tensor]]
@@ -110,10 +111,13 @@ class Evaluation(NamedTuple):
     def contracted(self, wanted: Contractions) -> list[Any]:
         """Return all contractions, in order."""
         graph, found = self.plan.lowered.graph, []
-        for number, (contraction, *_) in enumerate(wanted.sums):
-            output, _ = contraction.output
-            place = self.plan.dense.get((graph.outputs[output], (number,)))
+        places: list[int | None] | None = self.arrangements.get(_CONTRACTED)
+        if places is None:
+            blocks = [(graph.outputs[first.output[0]], (number,)) for number, (first, *_) in enumerate(wanted.sums)]
+            places = self.arrangements[_CONTRACTED] = [*map(self.plan.dense.get, blocks)]
+        for place, (contraction, *_) in zip(places, wanted.sums, strict=True):
             if place is None:
+                output, _ = contraction.output
                 asked = contraction.of(graph)
                 shape = tuple([int(asked.sizes(graph)[name]) for name in asked.result])
                 found.append(self.emit(zeros, shape, self.tensors[output].dtype, self.tensors[output].device))

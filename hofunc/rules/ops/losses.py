@@ -148,7 +148,9 @@ def nll_slopes(
     total = sign = x.new_full((), -1)
     if reduction == MEAN:
         kept = target != ignore_index
-        total = _weights(x, weight, kept, target if weight is None else torch.where(kept, target, 0)).sum()
+        total = kept.sum(dtype=x.dtype)
+        if weight is not None:
+            total = _weights(x, weight, kept, torch.where(kept, target, 0)).sum()
     return kernel_of(backward)(sign, x, target, weight, reduction, ignore_index, total)
 
 
