@@ -122,9 +122,7 @@ def variable_of(tensor: torch.Tensor, *, follow: bool) -> torch.Tensor:
     return alias.requires_grad_() if follow and has_gradient and not alias.requires_grad else alias
 
 
-def variables_of(
-    tensors: Sequence[torch.Tensor], *, follow: bool, are_plain: bool = False
-) -> list[torch.Tensor]:
+def variables_of(tensors: Sequence[torch.Tensor], *, follow: bool, are_plain: bool = False) -> list[torch.Tensor]:
     """Return such an alias of each of some tensors.
 
     What nobody follows is detached, which is no view either, and takes a third of the time, unless somebody looks on,

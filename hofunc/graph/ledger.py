@@ -303,7 +303,7 @@ class Ledger:
                     check_class(value)
                     self.add(value, op, template, tuple(operands), keywords, place if several else None)
 
-    def _along(self, calls: Iterator[Made]) -> Made | None:  # noqa: PLR0911 - for speed
+    def _along(self, calls: Iterator[Made]) -> Made | None:  # noqa: C901, PLR0911 - for speed
         """Append the nodes of calls that do what is expected; returns the first that does not, None if all did."""
         steps, tracked, nodes, values = self.trail.steps, self.tracked, self.nodes, self.values
         for call in calls:
@@ -325,15 +325,11 @@ class Ledger:
                     return call
             if constants and (len(nodes) != node.number or self.trail is NOTHING):  # one was another than expected
                 return call
-            if several is not None:
-                if not _are_outputs(out, several, tracked):
-                    return call
-                nodes += several
-                values += out
-                tracked.update(zip(map(id, out), range(node.number, len(nodes)), strict=True))
+            if several is not None and self._enter_several(out, several):
                 continue
             if (
-                type(out) is not torch.Tensor
+                several is not None
+                or type(out) is not torch.Tensor
                 or id(out) in tracked  # an op may return its argument
                 or out.shape != shape
                 or out.dtype is not dtype
@@ -343,6 +339,15 @@ class Ledger:
             values.append(out)
             tracked[id(out)] = node.number
         return None
+
+    def _enter_several(self, out: Any, nodes: Sequence[Node]) -> bool:
+        """Append the nodes of what an op returned, if these are new tensors, one for each of them; tell whether."""
+        if not _are_outputs(out, nodes, self.tracked):
+            return False
+        self.tracked.update(zip(map(id, out), range(nodes[0].number, nodes[0].number + len(nodes)), strict=True))
+        self.nodes += nodes
+        self.values += out
+        return True
 
     def _enter_detached(self, tensor: torch.Tensor, out: torch.Tensor) -> bool:
         """Note what was detached, if it is tracked; most of it, which autograd saves, never meets another op."""

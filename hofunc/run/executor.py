@@ -1,6 +1,7 @@
 """Running a program: its steps as one generated Python function of plain calls."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import accumulate, zip_longest
 from typing import Any
 
@@ -14,7 +15,7 @@ from hofunc.graph.quick import QUICK
 from hofunc.internals import DisableTorchFunctionSubclass
 from hofunc.plan.chunks import Body, Chunks, joint_of
 from hofunc.plan.program import Program, Register, Step
-from hofunc.plan.reuse import WRITING, joined_sum, may_write
+from hofunc.plan.reuse import WRITING, Sum, joined_sum, may_write
 from hofunc.progress import display
 
 Runner = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
@@ -95,7 +96,7 @@ def compiled(program: Program, *, takes_over: bool = False) -> Runner:
         program: The program.
         takes_over: Whether the list of values is emptied, so that nothing holds them beyond their last use.
     """
-    names, variables, over, joined = _Names(), _Variables(), dict(program.over), {*program.joined}
+    names, variables, over = _Names(), _Variables(), dict(program.over)
     lines = [
         f"{variables.new(register)} = " + (names[origin] if isinstance(origin, torch.Tensor) else f"values[{origin}]")
         for register, (origin, *_) in program.given.items()
@@ -104,16 +105,9 @@ def compiled(program: Program, *, takes_over: bool = False) -> Runner:
         lines.append(f"writes = {names[may_write]}({', '.join(variables[register] for register in program.given)})")
     if takes_over:
         lines.append("values.clear()")
-    following = [step.target for step in program.steps[1:]]
-    product: tuple[Step, tuple[int, ...]] | None = None
-    for step, freed, after in zip_longest(program.steps, program.frees, following):
-        if after in joined:
-            product = step, freed
-            continue
+    for product, step, freed in _in_turn(program):
         if product is not None:
-            expression = _sum(product[0], step, over.get(step.target), names, variables)
-            freed = (*product[1], *(register for register in freed if register != product[0].target))
-            product = None
+            expression = _sum(product, step, over.get(step.target), names, variables)
         else:
             expression = _expression(step, names, variables)
             if step.target in over:
@@ -128,6 +122,21 @@ def compiled(program: Program, *, takes_over: bool = False) -> Runner:
     namespace = names.namespace
     exec(compile(source, f"{__file__}:program", "exec"), namespace)  # noqa: S102 - the source is built here, of names
     return _plainly(program, namespace["run"])
+
+
+def _in_turn(program: Program) -> Iterator[tuple[Step | None, Step, Sequence[int]]]:
+    """Yield the steps as they are called, with the product that is part of a sum, and what is not read after."""
+    joined, product = {*program.joined}, None
+    before: Sequence[int] = ()
+    following = [step.target for step in program.steps[1:]]
+    for step, freed, after in zip_longest(program.steps, program.frees, following):
+        if after in joined:
+            product, before = step, freed
+        elif product is None:
+            yield None, step, freed
+        else:
+            yield product, step, [*before, *(register for register in freed if register != product.target)]
+            product = None
 
 
 class _Names:
@@ -198,15 +207,20 @@ def _writing(step: Step, place: int, names: _Names, variables: _Variables) -> st
 
 def _sum(product: Step, step: Step, over: int | None, names: _Names, variables: _Variables) -> str:
     """Write a sum with the product of the step before it, which may write over a place."""
-    found = joined_sum(product, step)
-    if found is None:
-        raise InternalError("a sum that is joined", got=str(step), expected="a sum of a product")
+    found = _joined(product, step)
     other = variables[step.args[found.place].index]
     scaled = [f"{name}={names[value]}" for name, value in found.coefficient.items()]
     args = ", ".join([other, *_arguments(product, names, variables), *scaled])
     if over != found.place:
         return f"{names[found.function]}({args})"
     return f"({names[found.writing]} if writes else {names[found.function]})({args})"
+
+
+def _joined(product: Step, step: Step) -> Sum:
+    found = joined_sum(product, step)
+    if found is None:
+        raise InternalError("hofunc.run: a sum that is one call", got=str(step), expected="a sum of the product before")
+    return found
 
 
 def _arguments(step: Step, names: _Names, variables: _Variables) -> list[str]:
@@ -230,10 +244,15 @@ def interpreted(program: Program, *, takes_over: bool = False) -> Runner:
         writes = over if may_write(*held.values()) else {}
         if takes_over:
             values.clear()
-        for step, freed in zip(program.steps, program.frees, strict=True):
-            args = [held[arg.index] if type(arg) is Register else arg for arg in step.args]
+        for product, step, freed in steps:
+            args = [held[arg.index] if type(arg) is Register else arg for arg in (product or step).args]
             function = step.function
-            if step.target in writes:
+            if product is not None:
+                found = _joined(product, step)
+                is_over = writes.get(step.target) == found.place
+                function = partial(found.writing if is_over else found.function, **found.coefficient)
+                args.insert(0, held[step.args[found.place].index])
+            elif step.target in writes:
                 args.insert(0, args.pop(writes[step.target]))
                 function = WRITING[function]
             held[step.target] = function(*args)
@@ -242,7 +261,7 @@ def interpreted(program: Program, *, takes_over: bool = False) -> Runner:
                 del held[register]
         return [held[register] for register in program.outputs]
 
-    given, over = program.given.items(), dict(program.over)
+    given, over, steps = program.given.items(), dict(program.over), [*_in_turn(program)]
     return _plainly(program, run)
 
 

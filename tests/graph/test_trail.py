@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 import hofunc
+from hofunc.graph.ledger import Ledger
 from hofunc.graph.record import Recording, record
 from hofunc.graph.trail import NOTHING, Trail
 from tests.cases import rand
@@ -56,6 +57,10 @@ FUNCTIONS: dict[str, Function] = {
     "two": lambda x, y: (x * y * A, x),
     "a constant": lambda x, y: (x * y * A, B),
     "several": lambda x, y: torch.max(x * y * A, 0).values,
+    "several others": lambda x, y: torch.min(x * y * A, 0).values,
+    "several twice": lambda x, y: torch.max(x * y * A, 0).values + torch.max(x * y * A, 0).values,
+    "parts": lambda x, y: (x * y * A).split(1)[1] * y,
+    "other parts": lambda x, y: (x * y * A).split(2)[1] * y,
     "view": lambda x, y: (x * y).view(3, 1) * A,
     "another view": lambda x, y: (x * y).view(1, 3) * A,
     "more": lambda x, y: x * y * A * y,
@@ -106,6 +111,31 @@ def test_which_input_is_differentiated_by_is_not_taken_from_before() -> None:
     x, y = rand(CPU, 3), rand(CPU, 2, 3)
     along = record(lambda leaves, _: leaves[0] * leaves[1], [x, y], trail=trail)
     assert [node.shape for node in along.graph.nodes] == [(3,), (2, 3), (2, 3)]
+
+
+@pytest.mark.parametrize("name", ["several", "parts", "product"])
+def test_no_node_is_made_of_a_call_that_is_known(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    trail = trail_of(FUNCTIONS[name])
+    trail = Trail(trail.graph, are_known=True, are_plain=True)
+    trail.met_again()
+    monkeypatch.setattr(Ledger, "add", lambda *_: pytest.fail("a node is made"))
+    assert recorded(FUNCTIONS[name], trail).graph is trail.graph
+
+
+def test_what_a_function_captures_after_it_has_made_it_is_followed() -> None:
+    kept: list[Tensor] = []
+
+    def f(x: Tensor) -> Tensor:
+        weight = torch.nn.Parameter(torch.full((3,), 2.0, dtype=x.dtype)) if len(kept) < 3 else kept[0]
+        kept.append(weight)
+        return (weight * x**3).sum()
+
+    x, slopes = rand(CPU, 3), hofunc.gradient(f)
+    for call in range(8):
+        found = slopes(x).sum()
+        assert found.requires_grad == (call >= 3), call
+        if call >= 3:
+            assert torch.allclose(torch.autograd.grad(found, kept[0])[0], 3 * x**2)
 
 
 def test_derivatives_of_functions_with_the_same_code(device: torch.device) -> None:

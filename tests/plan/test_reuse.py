@@ -66,6 +66,39 @@ def test_what_is_written_over(name: str) -> None:
     torch.testing.assert_close(x, before, rtol=0, atol=0)
 
 
+ROW = (torch.sum, X, (0,))
+SUMS: dict[str, tuple[list[tuple], list[Register], tuple[int, ...]]] = {
+    "a product of matrices": ([TWICE, (torch.mm, X, X), (torch.add, A, B)], [C], (3,)),
+    "that stands first": ([(torch.mm, X, X), (torch.add, A, X)], [B], (2,)),
+    "what is given": ([(torch.mm, X, X), (torch.add, X, A)], [B], (2,)),
+    "scaled": ([TWICE, (torch.mm, X, X), (add_scaled, A, B, -0.5)], [C], (3,)),
+    "of elements": ([TWICE, (torch.mul, X, X), (add_scaled, A, B, -0.5)], [C], (3,)),
+    "a row for all": ([ROW, (torch.mm, X, X), (torch.add, A, B)], [C], (3,)),
+    "of what is multiplied": ([TWICE, (torch.mm, A, X), (torch.add, A, B)], [C], ()),
+    "of a view of that": ([TWICE, (torch.permute, A, (1, 0)), (torch.mm, B, X), (torch.add, A, C)], [D], ()),
+    "what is read again": ([TWICE, (torch.mm, X, X), (torch.add, A, B), (torch.mul, B, C)], [D], ()),
+    "what is returned": ([TWICE, (torch.mm, X, X), (torch.add, A, B)], [B, C], ()),
+    "with itself": ([(torch.mm, X, X), (torch.add, A, A)], [B], ()),
+    "the other one scaled": ([TWICE, (torch.mm, X, X), (add_scaled, B, A, -0.5)], [C], ()),
+    "more than the product": ([ROW, (torch.mul, A, A), (torch.add, X, B)], [C], ()),
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_sums_that_are_one_call_with_a_product(name: str) -> None:
+    steps, outputs, expected = SUMS[name]
+    program = made(steps, outputs)
+    assert program.joined == expected
+    x = rand(CPU, 4, 4)
+    before = x.clone()
+    wanted = compiled(program._replace(over=(), joined=()))([x])
+    for run in (compiled(program), interpreted(program), compiled(program._replace(over=()))):
+        for _ in range(2):
+            torch.testing.assert_close(run([x]), wanted, rtol=1e-14, atol=1e-14)
+    torch.testing.assert_close(x, before, rtol=0, atol=0)
+    torch.testing.assert_close(interpreted(program)([x]), compiled(program)([x]), rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_nothing_is_where_somebody_follows(name: str) -> None:
     steps, outputs, _ = PROGRAMS[name]
