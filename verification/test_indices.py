@@ -76,10 +76,14 @@ def op_of(kind: str, at: Indices, count: int, x: Tensor, weights: Tensor) -> Op:
         "pairs": lambda t: t[at.read, at.grid[:, 0] % COLUMNS][:, None] * t[at.again],
         "add": lambda t: empty().index_add(0, at.put, t),
         "scatter": lambda t: empty().scatter_add(0, at.places, t),
+        "scatter rows": lambda t: empty().scatter_add(0, at.put[:, None].expand(-1, COLUMNS), t),
+        "pairs to pairs": lambda t: empty().index_put((at.put, at.put % COLUMNS), t[:, 0], accumulate=True),
         "accumulate": lambda t: empty().index_put((at.put,), t, accumulate=True),
         "nonlinear": torch.tanh,
         "square": lambda t: t * t + t,
         "mix": lambda t: t @ weights,
+        "along rows": lambda t: t.gather(1, at.places % COLUMNS) * t,
+        "into rows": lambda t: t.sin().scatter_add(1, at.places % COLUMNS, t),
         "with input": lambda t: t * x[at.of_input] - x[at.of_input].sin(),
         "roll": lambda t: t.roll(1, 0) * t,
         "reverse": lambda t: t.flip(0),
@@ -89,9 +93,11 @@ def op_of(kind: str, at: Indices, count: int, x: Tensor, weights: Tensor) -> Op:
 
 
 KINDS = (
-    *("read", "select", "gather", "difference", "pairs", "add", "scatter", "accumulate"),
+    *("read", "select", "gather", "difference", "pairs", "add", "scatter", "scatter rows", "pairs to pairs"),
+    *("accumulate", "along rows", "into rows"),
     *("nonlinear", "square", "mix", "with input", "roll", "reverse", "columns"),
 )
+NEW = {*KINDS[:10]}  # those of another number of rows
 
 
 @settings(max_examples=MORE * PER_PROPERTY[PROFILE], database=database(), deadline=None)
@@ -121,8 +127,7 @@ def test_programs_that_read_and_add_through_indices(
     for kind, count in kinds:
         weights = torch.randn(COLUMNS, COLUMNS, dtype=torch.float64, generator=generator)
         sequence.append((kind, drawn(generator, rows, count), count, weights))
-        is_new = kind in ("read", "select", "gather", "difference", "pairs", "add", "scatter", "accumulate")
-        rows = count if is_new else rows
+        rows = count if kind in NEW else rows
 
     def f(x: Tensor) -> Tensor:
         t = x

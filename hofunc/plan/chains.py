@@ -9,8 +9,8 @@ from hofunc.algebra.labels import Label, extent, labels_of, shape_of
 from hofunc.algebra.operators import Delta, Map, Selection, selection_of
 from hofunc.algebra.term import Factor, Term, visible
 from hofunc.graph.node import Mask
-from hofunc.plan.joins import add_last, read_last
 from hofunc.plan.program import Builder
+from hofunc.plan.relations import add_last, read_last
 from hofunc.plan.selections import entries_of_matrix, indices, read_at
 from hofunc.plan.values import Value, places_read
 from hofunc.scatter import size_of
@@ -41,7 +41,7 @@ def with_chains(builder: Builder, term: Term) -> Term:
     while (chain := _chain(term, builder.small)) is not None:
         gone = [chain.last.factor, *(first.factor for first in chain.firsts), *chain.tensors]
         left = [factor for factor in term.factors if not any(factor is other for other in gone)]
-        read = [read_at(builder, builder.read(*factor), chain.last) for factor in chain.tensors]
+        read = [read_at(builder, builder.read(*factor), [chain.last]) for factor in chain.tensors]
         left += [Factor(tensor, each(labels)) for tensor, labels in read]
         through = [_through(builder, first, chain.last) for first in chain.firsts]
         term = term._replace(factors=(*left, *through))
@@ -102,5 +102,5 @@ def _through(builder: Builder, first: Selection, last: Selection) -> Factor:
     at = places_read(builder, last.function, int(extent(last.target)), last.args)
     if known is not None and at is not None:
         places = known.tensor[at.tensor]
-        builder.known[read_last, size, args] = Value(places, (*known.nodes, *at.nodes))
+        builder.known[read_last, size, args, ()] = Value(places, (*known.nodes, *at.nodes))
     return Factor(Map(read_last, add_last, args, selects=True), (last.read, first.target))

@@ -19,78 +19,16 @@ from hofunc.graph.node import Mask
 from hofunc.plan.lookups import elements, no_rows, products_added, products_in
 from hofunc.plan.operators import masked_by
 from hofunc.plan.program import Builder, Register
+from hofunc.plan.relations import At, Join, Known, as_factor, composed, known, placed
 from hofunc.plan.selections import entries_of
-from hofunc.plan.values import go_by, places_read
-from hofunc.scatter import Position, added, laid_out, places_of, ranges, size_of
+from hofunc.plan.values import go_by
+from hofunc.scatter import added, laid_out, places_of, positions, size_of
 from hofunc.views import Labelled, aligned, each, run_now
 
 SPARSE = 2  # how many times as many entries a dense tensor has as a sparse one at least; zero for any number
 PAIR = 8  # entries of a product of matrices that take as long as one of a pair
 SHORT = 200  # likewise as a pair takes beside its entries, as axes are short along which it has few
 HELD = 4  # entries of dense tensors that are held where one of pairs would be
-
-
-class Known(NamedTuple):
-    """A selection of one axis by indices whose values are known.
-
-    Attributes:
-        target: What it reads from.
-        read: What the indices run over.
-        indices: The indices, a dimension for each of these.
-        nodes: The nodes from whose values they follow, with these, if they are no constants of the plan.
-    """
-
-    target: Label
-    read: tuple[Label, ...]
-    indices: torch.Tensor
-    nodes: tuple[tuple[int, torch.Tensor], ...] = ()
-
-
-class At(NamedTuple):
-    """Labels whose indices follow from those of others.
-
-    Attributes:
-        labels: The labels that others are read at.
-        places: For each label that is read, its index, a dimension for each of the others.
-    """
-
-    labels: tuple[Label, ...]
-    places: Mapping[Label, torch.Tensor]
-
-
-def known(builder: Builder, factor: Factor) -> Known | None:
-    """Return a selection if its indices are known and of one axis, None otherwise."""
-    selection = selection_of(factor)
-    if selection is None or selection.beside or len(selection.target) != 1:
-        return None
-    segments = (*selection.target, *selection.read)
-    labels = labels_of((segments,))
-    if len({*labels}) != len(segments) or not all(segment.is_full for segment in segments):
-        return None
-    if any(label.size < 2 for label in labels):
-        return None
-    target, *read = labels
-    value = places_read(builder, selection.function, target.size, selection.args)
-    if value is None:
-        return None
-    return Known(target, tuple(read), value.tensor.reshape([label.size for label in read]), value.nodes)
-
-
-def as_factor(builder: Builder, selection: Known) -> Factor:
-    """Return the factor of a selection by constant indices."""
-    index = builder.stand_in(builder.places(selection.indices.reshape(-1)))
-    axes = (tuple([full(label) for label in selection.read]), (full(selection.target),))
-    return Factor(Map(read_last, add_last, (index, selection.target.size), selects=True), axes)
-
-
-def read_last(tensor: torch.Tensor, index: torch.Tensor, _: int) -> torch.Tensor:
-    """Return elements of the last axis."""
-    return tensor.index_select(-1, index)
-
-
-def add_last(tensor: torch.Tensor, index: torch.Tensor, size: int) -> torch.Tensor:
-    """Return zeros to which elements are added along the last axis: the transpose of `read_last`."""
-    return tensor.new_zeros(*tensor.shape[:-1], size).index_add(-1, index, tensor)
 
 
 class Met(NamedTuple):
@@ -114,7 +52,8 @@ def joined(
 ) -> tuple[list[Factor], list[Labelled]]:
     """Return the factors of a product in which selections that meet are joined, as far as they are known."""
     left, found = [*operators], [*operands]
-    while len(left) > 1 and (met := _met(builder, left, shown)) is not None:
+    borne = {*shown, *(label for operand in operands for label in operand.labels)}
+    while len(left) > 1 and (met := _met(builder, left, shown, borne)) is not None:
         left = met.operators
         found = [_read_at(builder, operand, met.at) for operand in _multiplied_before(builder, found, met)]
         for mask in met.masks:
@@ -150,8 +89,8 @@ def _as_in(builder: Builder, operand: Labelled, other: Labelled, ends: Sequence[
     if own <= labels:
         return operand
     for end in ends:
-        if own - labels == {end.target} and {*end.read} <= labels - own:
-            return _read_at(builder, operand, At(end.read, {end.target: end.indices}))
+        if own - labels == {*end.targets} and {*end.read} <= labels:
+            return _read_at(builder, operand, At(end.read, end.places()))
     return None
 
 
@@ -159,7 +98,9 @@ def can_join(builder: Builder, term: Term) -> bool:
     """Tell whether all selections of a term that meet are joined in few pairs."""
     operators = [factor for factor in term.factors if isinstance(factor.source, Map | Mask)]
     shown = visible(term)
-    while (met := _met(builder, operators, shown)) is not None:
+    tensors = (factor.axes for factor in term.factors if not isinstance(factor.source, Map | Mask))
+    borne = {*shown, *labels_of(*tensors)}
+    while (met := _met(builder, operators, shown, borne)) is not None:
         operators = met.operators
     targets = [
         label
@@ -170,17 +111,20 @@ def can_join(builder: Builder, term: Term) -> bool:
     return len({*targets}) == len(targets)
 
 
-def _met(builder: Builder, operators: Sequence[Factor], shown: Collection[Label]) -> Met | None:
+def _met(
+    builder: Builder, operators: Sequence[Factor], shown: Collection[Label], borne: Collection[Label]
+) -> Met | None:
     """Let the first two selections meet that can, or one be read through another."""
-    found = {place: one for place, factor in enumerate(operators) if (one := known(builder, factor)) is not None}
+    every = (known(builder, factor, borne) for factor in operators)
+    found = {place: one for place, one in enumerate(every) if one is not None}
     if len(found) < 2:
         return None
     for place, one in found.items():
         for other_place, other in found.items():
             met = None
-            if place != other_place and one.target in other.read and not one.nodes:
-                met = _substituted(builder, operators, found, [place], At(one.read, {one.target: one.indices}), shown)
-            elif place < other_place and one.target is other.target and {*one.read}.isdisjoint(other.read):
+            if place != other_place and not one.nodes and not {*one.targets}.isdisjoint(other.read):
+                met = _substituted(builder, operators, found, [place], At(one.read, one.places()), shown)
+            elif place < other_place and not {*one.targets}.isdisjoint(other.targets):
                 met = _paired(builder, operators, found, place, other_place, shown)
             if met is not None:
                 return met
@@ -196,45 +140,29 @@ def _paired(
     shown: Collection[Label],
 ) -> Met | None:
     """Let two selections of one axis meet, if that makes few pairs."""
-    one, other = found[place], found[other_place]
-    counts = _counts(one), _counts(other)
-    count = int((counts[0] * counts[1]).sum())
-    spreads = _spread(one, found, shown), _spread(other, found, shown)
-    points = one.target.size
-    taken = {label for each in found.values() for label in (each.target, *each.read)}
+    join = Join.of(found[place], found[other_place])
+    count = join.count()
+    spreads = _spread(join.one, join, found, shown), _spread(join.other, join, found, shown)
+    points = size_of(join.shared)
+    taken = {label for each in found.values() for label in each.labels}
     pair_cost = PAIR + SHORT / size_of([label for label in shown if label not in taken])
     is_sparse = pair_cost * SPARSE * count <= points * prod(spreads) and SPARSE * count <= HELD * points * sum(spreads)
     if count < 2 or (SPARSE and not is_sparse):
         return None
-    pair = Label(count)
-    first, second = _pairs(one.indices.reshape(-1), other.indices.reshape(-1), counts[1])
-    places = {one.target: one.indices.reshape(-1)[first]}
-    for selection, flat in ((one, first), (other, second)):
-        sizes = [label.size for label in selection.read]
-        places |= dict(zip(selection.read, torch.unravel_index(flat, sizes), strict=True))
-    return _substituted(builder, operators, found, [place, other_place], At((pair,), places), shown)
+    return _substituted(builder, operators, found, [place, other_place], At((Label(count),), join.pairs()), shown)
 
 
-def _counts(selection: Known) -> torch.Tensor:
-    return torch.bincount(selection.indices.reshape(-1), minlength=selection.target.size)
-
-
-def _spread(selection: Known, found: Mapping[int, Known], shown: Collection[Label]) -> int:
+def _spread(selection: Known, join: Join, found: Mapping[int, Known], shown: Collection[Label]) -> int:
     """Return the entries along what a selection reads, if everything that is read there were dense."""
-    own = [label.size for label in selection.read if label in shown]
+    own = [label for label in selection.read if label not in join.shared]
     beside = [
-        other.target.size
+        label
         for other in found.values()
-        if other is not selection and not {*other.read}.isdisjoint(selection.read)
+        if other is not selection and not {*other.read}.isdisjoint(own)
+        for label in other.targets
+        if label not in join.shared
     ]
-    return prod(own) * prod(beside)
-
-
-def _pairs(one: torch.Tensor, other: torch.Tensor, counts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the places of all pairs of equal elements of two tensors; how often each is in the second is given."""
-    first, within = ranges(counts[one])
-    starts = counts.cumsum(0) - counts
-    return first, other.argsort(stable=True)[starts[one[first]] + within]
+    return size_of([label for label in own if label in shown]) * size_of(beside)
 
 
 def _substituted(
@@ -261,54 +189,20 @@ def _substituted(
         elif selection is None:
             return None
         else:
-            if selection.target in at.places:
-                targets.add(selection.target)
-            kept.append(as_factor(builder, _composed(selection, at)))
+            targets.update(label for label in selection.targets if label in at.places)
+            kept.append(as_factor(builder, composed(selection, at)))
             nodes += selection.nodes
     needed = [label for label in at.places if label in shown or label in targets]
-    kept += [as_factor(builder, Known(label, at.labels, at.places[label])) for label in needed]
+    kept += [as_factor(builder, Known((label,), at.labels, at.places[label])) for label in needed]
     go_by(builder, nodes)
     return Met(kept, at, masks, [found[place] for place in gone])
-
-
-def _composed(selection: Known, at: At) -> Known:
-    """Return a selection whose indices are read at those of others."""
-    if {*selection.read}.isdisjoint(at.places):
-        return selection
-    read = _placed(selection.read, at)
-    return Known(selection.target, read.labels, selection.indices.permute(read.order)[read.indices(at)])
-
-
-class _Placed(NamedTuple):
-    """How a tensor is read: the order of its dimensions, those at indices first, and the labels that it then has."""
-
-    order: tuple[int, ...]
-    taken: tuple[Label, ...]
-    labels: tuple[Label, ...]
-
-    def indices(self, at: At) -> tuple[torch.Tensor, ...]:
-        """Return the indices of the dimensions that are read."""
-        shape = [label.size for label in at.labels]
-        return tuple([at.places[label] if label in at.places else _along(label, at, shape) for label in self.taken])
-
-
-def _along(label: Label, at: At, shape: Sequence[int]) -> torch.Tensor:
-    device = next(iter(at.places.values())).device
-    own = [label.size if label is other else 1 for other in at.labels]
-    return torch.arange(label.size, device=device).reshape(own).expand(*shape)
-
-
-def _placed(labels: Sequence[Label], at: At) -> _Placed:
-    taken = [label for label in labels if label in at.places or label in at.labels]
-    rest = [label for label in labels if label not in taken]
-    return _Placed(tuple([labels.index(label) for label in (*taken, *rest)]), tuple(taken), (*at.labels, *rest))
 
 
 def _read_at(builder: Builder, operand: Labelled, at: At) -> Labelled:
     """Read a tensor at the indices that some of its labels have."""
     if {*operand.labels}.isdisjoint(at.places):
         return operand
-    read = _placed(operand.labels, at)
+    read = placed(operand.labels, at)
     tensor = aligned(builder.emit, operand, (*read.taken, *read.labels[len(at.labels) :]))
     indices = [builder.places(index) for index in read.indices(at)]
     return Labelled(builder.emit(elements, tensor, *indices), read.labels)
@@ -321,10 +215,11 @@ def coalesced(builder: Builder, terms: Sequence[Term]) -> Term | None:
     """
     sparse = [_all_known(builder, term) for term in terms]
     found = [selections for selections in sparse if selections is not None]
-    own = [{one.target for one in selections} for selections in found]
-    if len(found) < len(terms) or any(targets != own[0] for targets in own):
+    shown = visible(terms[0])
+    own = [{label for one in selections for label in one.labels if label in shown} for selections in found]
+    if len(found) < len(terms) or any(labels != own[0] for labels in own):
         return None
-    targets = [label for label in visible(terms[0]) if label in own[0]]
+    targets = [label for label in shown if label in own[0]]
     runs = [tuple(dict.fromkeys(label for one in selections for label in one.read)) for selections in found]
     places = [_flat(selections, labels, targets) for selections, labels in zip(found, runs, strict=True)]
     distinct, inverse = torch.cat(places).unique(return_inverse=True)
@@ -333,14 +228,14 @@ def coalesced(builder: Builder, terms: Sequence[Term]) -> Term | None:
     go_by(builder, [node for selections in found for one in selections for node in one.nodes])
     if len(terms) == 1 and len(distinct) == len(inverse):
         return terms[0]
-    entry, rest = Label(len(distinct)), [x for x in visible(terms[0]) if x not in own[0] and x.size > 1]
+    entry, rest = Label(len(distinct)), [x for x in shown if x not in own[0] and x.size > 1]
     held = [builder.places(part) for part in inverse.split([len(part) for part in places])]
     cores = [entries_of(builder, term).core for term in terms]
     vectors = [laid_out(builder.emit, core, [*own, *rest]) for core, own in zip(cores, runs, strict=True)]
     total = _added(builder, (len(distinct), size_of(rest)), [term.coefficient for term in terms], held, vectors)
     tensor = builder.emit(torch.reshape, total, tuple(label.size for label in (entry, *rest)))
     indices = torch.unravel_index(distinct, [label.size for label in targets])
-    factors = [as_factor(builder, Known(label, (entry,), index)) for label, index in zip(targets, indices, strict=True)]
+    factors = [as_factor(builder, Known((x,), (entry,), index)) for x, index in zip(targets, indices, strict=True)]
     return terms[0]._replace(coefficient=1, factors=(Factor(tensor, each((entry, *rest))), *factors))
 
 
@@ -362,15 +257,15 @@ def _added(
 
 
 def _all_known(builder: Builder, term: Term) -> list[Known] | None:
-    """Return the selections of a term; None if one is not known, or reads along what is visible."""
-    found = [known(builder, factor) for factor in term.factors if selection_of(factor) is not None]
+    """Return the selections of a term; None if one is not known."""
+    shown = visible(term)
+    found = [known(builder, factor, shown) for factor in term.factors if selection_of(factor) is not None]
     selections = [one for one in found if one is not None]
-    is_apart = {label for one in selections for label in one.read}.isdisjoint(visible(term))
-    return selections if len(selections) == len(found) and is_apart else None
+    return selections if len(selections) == len(found) else None
 
 
 def _flat(found: Sequence[Known], runs: Sequence[Label], targets: Sequence[Label]) -> torch.Tensor:
     """Return the places of entries, which run over some labels, among those of the targets."""
-    known = {one.target: Position(Labelled(one.indices, one.read)) for one in found}
+    reads = [(tuple([full(label) for label in one.targets]), Labelled(one.indices, one.read)) for one in found]
     strides = [(label, size_of(targets[place + 1 :])) for place, label in enumerate(targets)]
-    return places_of(run_now, found[0].indices, known, runs, strides)
+    return places_of(run_now, found[0].indices, positions(reads), runs, strides)

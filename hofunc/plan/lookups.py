@@ -28,6 +28,14 @@ def elements(tensor: torch.Tensor, *indices: torch.Tensor) -> torch.Tensor:
     return tensor[indices]
 
 
+def elements_along(tensor: torch.Tensor, count: int, *indices: torch.Tensor) -> torch.Tensor:
+    """Return what a tensor has at indices along the axes after its first ones, which are the first of all indices."""
+    like = indices[0]
+    along = [torch.arange(size, device=like.device) for size in like.shape[:count]]
+    places = [each.reshape(-1, *[1] * (like.ndim - dim - 1)) for dim, each in enumerate(along)]
+    return tensor[(*places, *indices)]
+
+
 class _Read(NamedTuple):
     """An operand that is read at indices: what from, and at which, along its first axes."""
 

@@ -14,10 +14,11 @@ from hofunc import scatter
 from hofunc.algebra.labels import Axis, Label, labels_of, shape_of
 from hofunc.algebra.operators import Selection, selection_of, selections_of
 from hofunc.algebra.term import Term, visible
+from hofunc.plan.lookups import elements, elements_along
 from hofunc.plan.operators import one_like, transformed
 from hofunc.plan.program import Builder
 from hofunc.scatter import Entries, positions, range_like, size_of
-from hofunc.views import Labelled, read
+from hofunc.views import Labelled, aligned, read
 
 SMALL = 4096  # entries of a matrix that is multiplied by in no longer than it takes to read through indices
 
@@ -68,8 +69,7 @@ def read_through(builder: Builder, operands: Sequence[Labelled], selections: Seq
         indexed = labels_of(*(selection.indexed for selection in taken))
         after = dict.fromkeys((*(label for label in before if label not in targets), *indexed))
         if taken and size_of(after) < size_of(before):
-            for selection in taken:
-                result = [read_at(builder, operand, selection) for operand in result]
+            result = [read_at(builder, operand, taken) for operand in result]
     return result
 
 
@@ -84,11 +84,48 @@ def _connected(selections: Sequence[Selection]) -> list[list[Selection]]:
     return groups
 
 
-def read_at(builder: Builder, operand: Labelled, selection: Selection) -> Labelled:
-    """Return a tensor as a selection reads it, if it has what is read from."""
-    if {*operand.labels}.isdisjoint(labels_of((selection.target,))):
-        return operand
-    return transformed(builder, selection.factor, operand, transposed=selection.factor.source.adds)
+def read_at(builder: Builder, operand: Labelled, selections: Sequence[Selection]) -> Labelled:
+    """Return a tensor as selections read it, as far as it has what they read from.
+
+    Those along the same labels are read at once, as each by itself would run over all pairs of what they read.
+    """
+    groups: dict[tuple[Label, ...], list[Selection]] = {}
+    for selection in selections:
+        if not {*operand.labels}.isdisjoint(labels_of((selection.target,))):
+            groups.setdefault(tuple(labels_of(selection.indexed)), []).append(selection)
+    for alike in groups.values():
+        along = {*labels_of(*(selection.indexed for selection in alike))}
+        if _have_all(operand, alike) and (len(alike) > 1 or along & {*operand.labels}):
+            operand = _read_together(builder, operand, alike)
+            continue
+        for selection in alike:
+            adds = selection.factor.source.adds
+            operand = transformed(builder, selection.factor, operand, transposed=adds)
+    return operand
+
+
+def _have_all(operand: Labelled, selections: Sequence[Selection]) -> bool:
+    """Tell whether an operand has all labels that selections read from, or that they run over beside."""
+    beside = labels_of(*(selection.beside for selection in selections))
+    targets = labels_of(tuple([selection.target for selection in selections]))
+    return {*targets} <= {*operand.labels} and {*operand.labels}.isdisjoint(beside)
+
+
+def _read_together(builder: Builder, operand: Labelled, selections: Sequence[Selection]) -> Labelled:
+    """Read an operand at the indices of selections along the same labels, of which it may have some itself."""
+    found = [indices(builder, selection) for selection in selections]
+    along = labels_of(*(selection.indexed for selection in selections[:1]))
+    own = [label for label in along if label in operand.labels]
+    targets = [labels_of((selection.target,)) for selection in selections]
+    rest = [label for label in operand.labels if label not in {*own, *(x for labels in targets for x in labels)}]
+    tensor = aligned(builder.emit, operand, (*own, *(label for labels in targets for label in labels), *rest))
+    if any(len(labels) > 1 for labels in targets):
+        sizes = (*(x.size for x in own), *map(size_of, targets), *(x.size for x in rest))
+        tensor = builder.emit(torch.reshape, tensor, sizes)
+    labels = (*own, *(label for label in along if label not in own))
+    places = [aligned(builder.emit, index, labels) for index in found]
+    read = builder.emit(elements_along, tensor, len(own), *places) if own else builder.emit(elements, tensor, *places)
+    return Labelled(read, (*labels, *rest))
 
 
 def solid(builder: Builder, terms: Sequence[Term], shown: Sequence[Label]) -> Labelled:
@@ -115,8 +152,7 @@ def core_and_reads(builder: Builder, term: Term) -> tuple[Labelled, list[tuple[A
     """
     found = selections_of(term)
     core = tensor_of(term) or Labelled(builder.emit(one_like, builder.like()), ())
-    for selection in found:
-        core = read_at(builder, core, selection)
+    core = read_at(builder, core, found)
     return core, [(selection.target, indices(builder, selection)) for selection in found]
 
 

@@ -27,7 +27,9 @@ class Value(NamedTuple):
     nodes: tuple[tuple[int, torch.Tensor], ...]
 
 
-def places_read(builder: Builder, function: Callable, size: int, args: tuple) -> Value | None:
+def places_read(
+    builder: Builder, function: Callable, size: int, args: tuple, beside: tuple[int, ...] = ()
+) -> Value | None:
     """Return what a function of an axis selects of its places, ``function(range, *args)``; None if it is not known.
 
     Args:
@@ -35,8 +37,9 @@ def places_read(builder: Builder, function: Callable, size: int, args: tuple) ->
         function: Takes a tensor, and the arguments.
         size: The size of the axis.
         args: The arguments, in which Refs name nodes.
+        beside: The sizes of axes before it, along each of which the places are its own.
     """
-    key = (function, size, args)
+    key = (function, size, args, beside)
     if key not in builder.known:
         found = [_value(builder, ref.node) for ref in refs(args)]
         values = [value for value in found if value is not None]
@@ -44,7 +47,7 @@ def places_read(builder: Builder, function: Callable, size: int, args: tuple) ->
         if len(values) == len(found):
             nodes = tuple([node for value in values for node in value.nodes])
             with isolated(), torch.no_grad():
-                places = torch.arange(size, device=builder.device)
+                places = torch.arange(size, device=builder.device).expand(*beside, size)
                 known = Value(function(places, *fill(args, (value.tensor for value in values))), nodes)
         builder.known[key] = known
     return builder.known[key]

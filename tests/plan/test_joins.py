@@ -43,12 +43,61 @@ def chained(x: Tensor) -> Tensor:
     return (two_apart * x[FIRST]).sum(1).tanh().sum()
 
 
+# Indices for every column, for every row, and pairs of indices: some come twice, some never.
+DRAW = torch.Generator().manual_seed(0)
+PLACES = torch.randint(COUNT, (len(FIRST), 3), generator=DRAW)
+TO, ROWS, OTHER_ROWS = (torch.randint(12, (COUNT, 1), generator=DRAW) for _ in range(3))
+COLUMNS, OTHER_COLUMNS = (torch.randint(-8, 8, (COUNT,), generator=DRAW) for _ in range(2))
+ALONG = torch.randint(8, (12, 8), generator=DRAW)
+
+
+def cells(x: Tensor) -> Tensor:
+    return x[:, 0].reshape(12, 8) * x[:, 1].reshape(12, 8).sin()
+
+
+def into_columns(x: Tensor) -> Tensor:
+    heard = torch.zeros_like(x).scatter_add(0, PLACES, (x[FIRST] - x[SECOND]).tanh())
+    return heard.pow(3).sum() + (heard @ WEIGHTS).cos().sum()
+
+
+def into_columns_alike(x: Tensor) -> Tensor:
+    heard = torch.zeros_like(x).scatter_add(0, FIRST[:, None].expand(-1, 3), ((x[FIRST] - x[SECOND]) @ WEIGHTS).tanh())
+    return heard.pow(3).sum()
+
+
+def from_columns(x: Tensor) -> Tensor:
+    return torch.zeros_like(x).index_add(0, FIRST, x.gather(0, PLACES).exp() @ WEIGHTS).tanh().sum()
+
+
+def into_cells(x: Tensor) -> Tensor:
+    m = cells(x)
+    read = m[ROWS[:, 0], COLUMNS] * m.sin()[OTHER_ROWS[:, 0], OTHER_COLUMNS]
+    return torch.zeros_like(m).index_put((TO[:, 0], COLUMNS), read, accumulate=True).pow(3).sum()
+
+
+def from_and_into_cells(x: Tensor) -> Tensor:
+    m = cells(x).sin()
+    put = torch.zeros(12, dtype=x.dtype).index_add(0, TO[:, 0], m[ROWS[:, 0], COLUMNS])
+    return (put * m[:, 3]).square().sum()
+
+
+def along_rows(x: Tensor) -> Tensor:
+    m = cells(x)
+    return torch.zeros_like(m).scatter_add(1, ALONG, m.gather(1, ALONG.flip(0)).sin()).pow(3).sum()
+
+
 PROGRAMS: list[Callable[[Tensor], Tensor]] = [
     embedded_atoms,
     lambda x: messages(x, 1),
     lambda x: messages(x, 2),
     rectified,
     chained,
+    into_columns,
+    into_columns_alike,
+    from_columns,
+    into_cells,
+    from_and_into_cells,
+    along_rows,
 ]
 
 
@@ -71,7 +120,7 @@ def test_second_derivatives(
     assert_equal(hofunc.hessian(f, strategy=strategy, layout="compact").plan(x)(x).to_sparse().to_dense(), expected)
 
 
-@pytest.mark.parametrize("f", [embedded_atoms, rectified])
+@pytest.mark.parametrize("f", [embedded_atoms, rectified, into_columns, into_columns_alike, into_cells, along_rows])
 def test_third_derivatives(f: Callable[[Tensor], Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(joins, "SPARSE", 0)
     x, v = points(), points(COUNT).flip(0)
@@ -84,6 +133,20 @@ def test_what_is_kept_is_what_there_is() -> None:
     entries = COUNT * 9 * 9  # of every point and the nine that two edges lead to, one block of 3 x 3
     assert got.to_sparse()._nnz() == entries
     assert got.nbytes < 4 * entries * 8
+
+
+@pytest.mark.parametrize("f", [into_cells, along_rows])
+def test_indices_of_several_axes_or_for_each_row_are_kept(f: Callable[[Tensor], Tensor]) -> None:
+    got = hofunc.hessian(f, layout="compact", strategy="reverse")(points())
+    assert got.nbytes < 8 * (3 * COUNT) ** 2 / 5
+
+
+def test_columns_with_the_same_indices_are_about_as_sparse_as_rows() -> None:
+    def by_rows(x: Tensor) -> Tensor:
+        return torch.zeros_like(x).index_add(0, FIRST, ((x[FIRST] - x[SECOND]) @ WEIGHTS).tanh()).pow(3).sum()
+
+    every, rows = (hofunc.hessian(f, layout="compact")(points()) for f in (into_columns_alike, by_rows))
+    assert every.nbytes < 1.1 * rows.nbytes
 
 
 def test_the_cost_grows_with_edges_and_not_with_pairs_of_points() -> None:
