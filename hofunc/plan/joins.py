@@ -141,7 +141,7 @@ def _paired(
 ) -> Met | None:
     """Let two selections of one axis meet, if that makes few pairs."""
     join = Join.of(found[place], found[other_place])
-    count = join.count()
+    count = join.size()
     spreads = _spread(join.one, join, found, shown), _spread(join.other, join, found, shown)
     points = size_of(join.shared)
     taken = {label for each in found.values() for label in each.labels}

@@ -16,8 +16,8 @@ from hofunc.graph.node import Call, Ref
 from hofunc.plan.adding import added_in_pieces
 from hofunc.plan.lookups import LEAST, elements, multiplied, no_rows, piece_beside
 from hofunc.plan.memory import Held
-from hofunc.plan.relations import read_last
 from hofunc.plan.program import Program, Register, Step, frees_of
+from hofunc.plan.relations import read_last
 from hofunc.plan.tracing import Trace, traced
 from hofunc.scatter import added, flat_places
 

@@ -144,7 +144,7 @@ class Join(NamedTuple):
         """Return for each of both a number for every row, which tells the indices of the labels that both have."""
         return [_numbers(relation, self.shared) for relation in (self.one, self.other)]
 
-    def count(self) -> int:
+    def size(self) -> int:
         """Return how many pairs of rows meet."""
         counts = [torch.bincount(key, minlength=size_of(self.shared)) for key in self.keys()]
         return int((counts[0] * counts[1]).sum())

@@ -37,6 +37,29 @@ PROGRAMS: dict[str, Callable[[Tensor], Tensor]] = {
     "a mask between": lambda x: ((y := x[FIRST].relu().square())[SECOND] * y[THIRD]).sin().sum(),
 }
 
+# The same of a matrix of three columns: read for each of them at indices of its own, and at pairs of indices.
+COLUMNS = 3
+EACH = torch.randint(POINTS, (READ, COLUMNS), generator=GENERATOR)
+EACH_AGAIN, EACH_OTHER = torch.randint(READ, (2, EDGES, COLUMNS), generator=GENERATOR)
+COLUMN, OTHER_COLUMN = torch.randint(-COLUMNS, COLUMNS, (2, EDGES), generator=GENERATOR)
+
+OF_COLUMNS: dict[str, Callable[[Tensor], Tensor]] = {
+    "columns of columns": lambda x: (
+        ((y := x.gather(0, EACH).sin()).gather(0, EACH_AGAIN) * y.gather(0, EACH_OTHER)).sum(1).cos().sum()
+    ),
+    "rows of columns": lambda x: ((y := x.gather(0, EACH).exp())[SECOND] * y[THIRD]).sum(1).tanh().sum(),
+    "columns of rows": lambda x: ((y := x[FIRST].exp()).gather(0, EACH_AGAIN) * y[THIRD]).sum(1).tanh().sum(),
+    "elements of rows": lambda x: ((y := x[FIRST].sin())[SECOND, COLUMN] * y[THIRD, OTHER_COLUMN]).cos().sum(),
+    "rows of elements": lambda x: ((y := x[SECOND % POINTS, COLUMN].sin())[AGAIN] * y[:5]).cos().sum(),
+    "elements of columns": lambda x: ((y := x.gather(0, EACH).exp())[SECOND, COLUMN] * y[THIRD, 1]).tanh().sum(),
+    "along rows": lambda x: (x.t()[:, FIRST].sin().gather(1, EACH_AGAIN.t()) ** 2).sum(0).cos().sum(),
+    "columns, added": lambda x: (
+        (torch.zeros(READ, COLUMNS, dtype=x.dtype).scatter_add(0, EACH_AGAIN, x[FIRST].sin()[THIRD])[ROWS] * x[FIRST])
+        .tanh()
+        .sum()
+    ),
+}
+
 
 @pytest.fixture(autouse=True)
 def _nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,6 +78,26 @@ def test_derivatives(name: str, order: int, strategy: str) -> None:
     assert_equal(hofunc.hod(f, order, strategy=strategy)(x), expected(x))
     compact = hofunc.hod(f, order, strategy=strategy, layout="compact")(x)
     assert_equal(compact.to_sparse().to_dense(), expected(x))
+
+
+@pytest.mark.parametrize("strategy", ["reverse", "mixed", "forward"])
+@pytest.mark.parametrize("order", [1, 2, 3])
+@pytest.mark.parametrize("name", OF_COLUMNS)
+def test_derivatives_by_a_matrix(name: str, order: int, strategy: str) -> None:
+    f, x = OF_COLUMNS[name], rand(CPU, POINTS, COLUMNS)
+    expected = f
+    for _ in range(order):
+        expected = torch.func.jacrev(expected)
+    assert_equal(hofunc.hod(f, order, strategy=strategy)(x), expected(x))
+    compact = hofunc.hod(f, order, strategy=strategy, layout="compact")(x)
+    assert_equal(compact.to_sparse().to_dense(), expected(x))
+
+
+@pytest.mark.parametrize("strategy", ["reverse", "mixed"])
+@pytest.mark.parametrize("name", [name for name in OF_COLUMNS if name != "columns, added"])  # where nearly all meet
+def test_what_is_read_of_a_matrix_is_kept(name: str, strategy: str) -> None:
+    x = rand(CPU, POINTS, COLUMNS)
+    assert "[" in hofunc.hessian(OF_COLUMNS[name], strategy=strategy, layout="compact")(x).pattern
 
 
 @pytest.mark.parametrize("strategy", ["reverse", "mixed"])
@@ -91,3 +134,18 @@ def test_indices_of_the_call_are_those_that_are_read() -> None:
         plan(x, other, others + READ)
     mapped = torch.func.vmap(lambda rows: hofunc.hessian(f)(x, FIRST, rows))(torch.stack([ROWS, others]))
     assert_equal(mapped[1], torch.func.hessian(f)(x, FIRST, others))
+
+
+def test_indices_of_the_call_for_each_column() -> None:
+    def f(x: Tensor, first: Tensor, again: Tensor, column: Tensor) -> Tensor:
+        y = x.gather(0, first).sin()
+        return (y.gather(0, again).sum(1) * y[again[:, 0], column]).cos().sum()
+
+    x = rand(CPU, POINTS, COLUMNS)
+    plan = hofunc.hessian(f).plan(x, EACH, EACH_AGAIN, COLUMN)
+    for given in ((EACH, EACH_AGAIN, COLUMN), (EACH.flip(0), EACH_OTHER, OTHER_COLUMN)):
+        assert_equal(plan(x, *given), torch.func.hessian(f)(x, *given))
+    mapped = torch.func.vmap(lambda again: hofunc.hessian(f)(x, EACH, again, COLUMN))(
+        torch.stack([EACH_AGAIN, EACH_OTHER])
+    )
+    assert_equal(mapped[1], torch.func.hessian(f)(x, EACH, EACH_OTHER, COLUMN))
