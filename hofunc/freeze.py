@@ -14,6 +14,7 @@ from hofunc.graph.facts import Facts
 from hofunc.graph.identity import is_fake
 from hofunc.graph.layout import restrided
 from hofunc.graph.node import CONSTANT, Call, Graph, Ref
+from hofunc.graph.readings import Reading
 from hofunc.graph.record import Recording, made_recordable
 from hofunc.graph.standin import in_transform
 from hofunc.internals import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
@@ -62,7 +63,7 @@ class Request(NamedTuple):
     assemble: Callable[[Sequence[Any], Recording, Evaluation], Any]
 
 
-def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
+def freeze(name: str, request: Request, args: tuple, kwargs: dict, *, by_indices: bool = False) -> Plan:
     """Record and plan a derivative.
 
     Args:
@@ -70,13 +71,14 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict) -> Plan:
         request: What is wanted.
         args: Positional arguments, of which those to differentiate by are checked, and are tensors.
         kwargs: Keyword arguments.
+        by_indices: Whether the plan may go by the values of integers among the arguments, and refuse others then.
 
     Raises:
         ArgumentError: The limits cannot be kept to.
     """
     taken = _taken(request, args, kwargs)
     captured = _captured(taken)
-    lowered = _lowered(taken)._replace(values=captured)
+    lowered = _lowered(taken)._replace(values=captured | (_integers(taken) if by_indices else {}))
 
     def peak(made: Blueprint) -> int:
         return _completed(request, taken, made).cost.peak_bytes
@@ -251,7 +253,8 @@ def _completed(request: Request, taken: _Taken, chosen: Blueprint) -> _Completed
     tensors = [leaf for leaf in leaves if isinstance(leaf, Register)]
     for reading in (*taken.readings, *shapes_read(graph)):
         whole.guard(*reading)
-    if by_values := [reading for reading in chosen.lowered.decided if reading.call.op is not GONE_BY]:
+    captured = _captured(taken)
+    if by_values := [each for each in chosen.lowered.decided if _captured_of(chosen.lowered, each, captured) is None]:
         decided = Decided(chosen.lowered._replace(decided=tuple(by_values)))
         call = Call(decided, tuple(map(Ref, range(len(decided.origins)))))
         whole.guard(call, decided.origins, value=True)
@@ -305,15 +308,25 @@ def _captured(taken: _Taken) -> dict[int, torch.Tensor]:
     }
 
 
+def _integers(taken: _Taken) -> dict[int, torch.Tensor]:
+    """Return the values of integers among the arguments."""
+    given = taken.graph.inputs[: len(taken.inputs)]
+    return {n: taken.recording.values[n] for n in given if taken.graph.nodes[n].dtype in INTEGERS}
+
+
 def _gone_by(lowered: Lowered, captured: Mapping[int, torch.Tensor]) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
     """Return the captured tensors by whose values a plan goes, and these."""
-    found = []
-    for reading in lowered.decided:
-        if reading.call.op is GONE_BY and isinstance(reading.value, torch.Tensor):
-            (place,) = reading.operands
-            origin = lowered.origins[place]
-            found += [(tensor, reading.value) for number, tensor in captured.items() if number == origin]
-    return tuple(found)
+    found = ((_captured_of(lowered, reading, captured), reading.value) for reading in lowered.decided)
+    return tuple([(one, value) for one, value in found if one is not None and isinstance(value, torch.Tensor)])
+
+
+def _captured_of(lowered: Lowered, reading: Reading, captured: Mapping[int, torch.Tensor]) -> torch.Tensor | None:
+    """Return the captured tensor by whose value a plan goes, None for what else decided it."""
+    if reading.call.op is not GONE_BY:
+        return None
+    (place,) = reading.operands
+    origin = lowered.origins[place]
+    return captured.get(origin) if isinstance(origin, int) else None
 
 
 def _sources(taken: _Taken) -> dict[int, Source]:

@@ -30,6 +30,8 @@ from hofunc.graph.standin import in_transform
 from hofunc.graph.tape import is_recording
 from hofunc.graph.uncompiled import uncompiled
 from hofunc.notebook import kept_as_html
+from hofunc.outline import Subject
+from hofunc.plan.values import GONE_BY
 from hofunc.sampling import Estimate
 from hofunc.spelling import spelt
 from hofunc.transform import Transform
@@ -71,9 +73,11 @@ def jit(
     A plan is made for shapes, dtypes and devices of tensors, the structure of arguments, the values of those that are
     no tensors, for autocast and defaults of torch, and for what the function reads: globals, closures, attributes, and
     values of tensors, by ``if`` or ``.item()``. A call that differs in any of these finds another plan or makes one, so
-    that results are always those of the transform. As a plan does, it calls the function while it is made, twice
-    mostly, and then never again: what the function prints or counts happens then only. Under ``torch.func.vmap`` and
-    the like, while another function is recorded, and where a function has no plan, the transform itself is called.
+    that results are always those of the transform. So does one that goes by the values of tensors of indices, where
+    these make a derivative sparse, unless compiled or with another ``on_miss``; where they change, a second one goes by
+    none. As a plan does, it calls the function while it is made, twice mostly, and then never again: what the function
+    prints or counts happens then only. Under ``torch.func.vmap`` and the like, while another function is recorded, and
+    where a function has no plan, the transform itself is called.
 
     Args:
         transform: What `hofunc.hod`, `hofunc.einsum`, `hofunc.laplacian` or any of their kin return.
@@ -151,11 +155,13 @@ class _Made(NamedTuple):
         plan: The plan.
         reason: What of the call did not fit another one.
         generators: The random generators from which it draws.
+        by_indices: Whether it goes by the values of indices, and so is tried before others.
     """
 
     plan: Plan
     reason: str
     generators: tuple[torch.Generator, ...]
+    by_indices: bool
 
 
 class _Kin:
@@ -262,7 +268,7 @@ class Jitted:
         with self._lock:
             refused = [entry.unplanned for entry in self._entries.values() if entry.unplanned]
         lines = [f"{self._settings.max_plans} plans at most of {_named(self._transform)}, {len(made)} made:"]
-        for number, (plan, reason, _) in enumerate(made):
+        for number, (plan, reason, *_) in enumerate(made):
             lines += [f"  {number}  {plan.takes}", f"     {reason}"]
         lines += [f"  none  {reason}" for reason in refused]
         return "\n".join([*lines, f"The last call that fitted none: {self._why or 'the first one'}"])
@@ -282,7 +288,7 @@ class Jitted:
 
     def _repr_html_(self) -> str:
         title = f"{self!r}, of at most {self._settings.max_plans}"
-        return kept_as_html(title, [(plan, reason) for plan, reason, _ in self._made()])
+        return kept_as_html(title, [(plan, reason) for plan, reason, *_ in self._made()])
 
     def _note_hit(self, form: tuple, entry: _Entry, made: _Made) -> None:
         """Take note that a plan was used."""
@@ -294,7 +300,7 @@ class Jitted:
             if form in self._entries:
                 self._entries.move_to_end(form)
             if entry.made[0] is not made and made in entry.made:
-                entry.made = (made, *(other for other in entry.made if other is not made))
+                entry.made = _in_order(made, *(other for other in entry.made if other is not made))
 
     def _missed(self, call: Call, tried: tuple[_Made, ...], why: str) -> Any:
         """Return the result of a call that fitted none of some plans, by one that is made for it."""
@@ -359,7 +365,7 @@ class Jitted:
         with self._lock:
             entry = self._entries.setdefault(form, _Entry(self._kin_of(form)))
             self._entries.move_to_end(form)
-            entry.made, entry.unplanned = (*made, *entry.made), unplanned
+            entry.made, entry.unplanned = _in_order(*made, *entry.made), unplanned
             self._latest = made[0] if made else self._latest
             while self._size() > self._settings.max_plans:
                 oldest = next(iter(self._entries.values()))
@@ -372,16 +378,34 @@ class Jitted:
         return sum(len(entry.made) or 1 for entry in list(self._entries.values()))
 
     def _planned(self, call: Call, why: str) -> _Made:
-        """Make a plan, and keep it."""
-        plan = self._transform.plan(*call.args, **call.kwargs)
+        """Make a plan, and keep it.
+
+        One of a form may go by the values of indices, as calls of the transform do; those after it go by none.
+        """
+        entry, settings = self._entries.get(call.form), self._settings
+        may = not settings.compile and settings.on_miss == "plan"
+        may = may and not (entry and any(made.by_indices for made in entry.made))
+        plan = self._transform.plan_of(call.args, call.kwargs, by_indices=may)
         if self._settings.compile:
             try:
                 plan = plan.compile(background=self._settings.compile == "background")
             except (ArgumentError, UnsupportedOpError) as error:
                 warn(f"{_named(self._transform)}, jitted, runs uncompiled: {error}", PlanningWarning)
-        made = _Made(plan, why or "it was the first", plan.generators())
+        made = _Made(plan, why or "it was the first", plan.generators(), may and _goes_by_indices(plan))
         self._keep(call.form, made)
         return made
+
+
+def _goes_by_indices(plan: Plan) -> bool:
+    subject = plan._subject
+    return isinstance(subject, Subject) and any(
+        reading.call.op is GONE_BY for reading in subject.chosen.lowered.decided
+    )
+
+
+def _in_order(*made: _Made) -> tuple[_Made, ...]:
+    """Return plans in the order in which they are tried: what goes by indices fits those only, and takes less."""
+    return tuple(sorted(made, key=lambda each: not each.by_indices))
 
 
 def _first_fitting(plans: Iterable[_Made], leaves: Sequence[Any]) -> tuple[_Made | None, Any]:

@@ -244,14 +244,21 @@ class Transform:
             tensor([[1., 0.],
                     [0., 3.]])
         """
-        check_values(self._options.name, args, kwargs)
-        with counted_once():
-            passed = self._passed(kwargs)
-            return self._known.settled(self._options.name, args, passed, lambda: self.planned(args, kwargs))
+        return self.plan_of(args, kwargs)
 
-    def planned(self, args: tuple, kwargs: dict) -> Plan:
-        """Return a plan, as `plan` does, for tensors that may have no elements and a function that taps nothing new."""
-        return freeze(f"{self._options.name}({_name(self._f)})", *self._requested(args, kwargs))
+    def plan_of(self, args: tuple, kwargs: dict, *, by_indices: bool = False) -> Plan:
+        """Return a plan, as `plan` does; by indices, one that may go by the values of integers among the arguments."""
+        check_values(self._options.name, args, kwargs)
+
+        def planned() -> Plan:
+            return self.planned(args, kwargs, by_indices=by_indices)
+
+        with counted_once():
+            return self._known.settled(self._options.name, args, self._passed(kwargs), planned)
+
+    def planned(self, args: tuple, kwargs: dict, *, by_indices: bool = False) -> Plan:
+        """Return a plan, as `plan_of`, for tensors that may have no elements and a function that taps nothing new."""
+        return freeze(f"{self._options.name}({_name(self._f)})", *self._requested(args, kwargs), by_indices=by_indices)
 
     def graph(self, args: tuple, kwargs: dict) -> Graph:
         """Return the graph of which `planned` makes a plan."""

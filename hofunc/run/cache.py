@@ -15,7 +15,7 @@ from weakref import WeakSet
 import torch
 
 from hofunc.graph.identity import is_fake
-from hofunc.graph.node import Graph
+from hofunc.graph.node import CONSTANT, Graph
 from hofunc.graph.walk import Values
 from hofunc.options import cache_bytes, fallback, planning
 from hofunc.plan.blueprint import Blueprint, Limits, result_bytes, zero_bytes
@@ -200,8 +200,13 @@ def _made(graph: Graph, values: Sequence[torch.Tensor], asked: _Asked, spots: tu
     with _lock:
         variants = [*_variants(_plans.get(key))]
     have_changed = any(made.decided.goes_by and not made.decided.holds(values) for made in variants)
-    if not asked.replayed and not have_changed and not any(map(is_fake, values)):
-        lowered = lowered._replace(values=_values(graph, values))
+    if not have_changed and not any(map(is_fake, values)):
+        known = _values(graph, values)
+        if asked.replayed:
+            known = {
+                lowered.numbers[n]: known[n] for n in lowered.numbers if n in known and graph.nodes[n].op is CONSTANT
+            }
+        lowered = lowered._replace(values=known)
     if asked.replayed:
         origins = tuple(
             origin if isinstance(origin, torch.Tensor) else index for index, origin in enumerate(lowered.origins)

@@ -208,3 +208,47 @@ def test_under_transforms_of_torch() -> None:
     weights = torch.linspace(0, 1, 9 * COUNT * COUNT, dtype=torch.float64).reshape(COUNT, 3, COUNT, 3)
     got = torch.func.grad(lambda x: (hessian(x) * weights).sum())(x)
     assert_equal(got, torch.func.grad(lambda x: (expected(x) * weights).sum())(x))
+
+
+def test_jitted_transforms_go_by_indices_that_are_arguments_until_they_change() -> None:
+    jitted, x = hofunc.jit(hofunc.hessian(embedded_atoms)), points()
+    captured = hofunc.hessian(lambda x: embedded_atoms(x, FIRST, SECOND)).plan(x)
+    for first in (FIRST, FIRST.flip(0), FIRST.roll(1), FIRST):
+        assert_equal(jitted(x, first, SECOND), torch.func.hessian(embedded_atoms)(x, first, SECOND))
+    by_indices, by_none = sorted(jitted.plans, key=lambda plan: plan.flops)
+    assert by_indices.flops == captured.flops
+    assert 2 * by_indices.flops < by_none.flops
+    jitted(x, FIRST, SECOND)
+    assert jitted.plans[-1] is by_indices  # which is tried first
+
+
+def test_jitted_transforms_that_may_not_miss_go_by_no_arguments() -> None:
+    jitted, x = hofunc.jit(hofunc.hessian(embedded_atoms), on_miss="error"), points()
+    for first in (FIRST, FIRST.flip(0)):
+        assert_equal(jitted(x, first, SECOND), torch.func.hessian(embedded_atoms)(x, first, SECOND))
+    assert len(jitted.plans) == 1
+
+
+@pytest.mark.parametrize("is_captured", [True, False])
+def test_indices_that_vmap_does_not_map_are_gone_by(is_captured: bool) -> None:
+    first, second, stack = FIRST.clone(), SECOND.clone(), torch.stack([points(), points() / 2])
+
+    def mapped() -> Tensor:
+        if is_captured:
+            return torch.func.vmap(hofunc.hessian(lambda x: embedded_atoms(x, first, second)))(stack)
+        return torch.func.vmap(hofunc.hessian(embedded_atoms), in_dims=(0, None, None))(stack, first, second)
+
+    def expected() -> Tensor:
+        return torch.stack([torch.func.hessian(embedded_atoms)(x, first, second) for x in stack])
+
+    assert_equal(mapped(), expected())
+    assert any(made.decided.goes_by for key in cache._plans.values() for made in cache._variants(key))
+    for place in (3, 5):
+        first[place] = 20
+        assert_equal(mapped(), expected())
+
+
+def test_indices_that_vmap_maps_are_not_gone_by() -> None:
+    x, seconds = points(), torch.stack([SECOND, SECOND.flip(0)])
+    got = torch.func.vmap(hofunc.hessian(embedded_atoms), in_dims=(None, None, 0))(x, FIRST, seconds)
+    assert_equal(got, torch.stack([torch.func.hessian(embedded_atoms)(x, FIRST, second) for second in seconds]))
