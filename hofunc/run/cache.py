@@ -15,12 +15,15 @@ from weakref import WeakSet
 import torch
 
 from hofunc.graph.identity import is_fake
+from hofunc.graph.lines import is_detecting
 from hofunc.graph.node import CONSTANT, Graph
 from hofunc.graph.walk import Values
 from hofunc.options import cache_bytes, fallback, planning
 from hofunc.plan.blueprint import Blueprint, Limits, result_bytes, zero_bytes
 from hofunc.plan.memory import bytes_of, memory_of
+from hofunc.plan.peak import peak_of
 from hofunc.plan.planner import STEP_SECONDS, plan, quickly
+from hofunc.plan.tracing import traced
 from hofunc.plan.wanted import Wanted, highest
 from hofunc.rules.lower import INTEGERS, lower
 from hofunc.rules.numbers import Spot, as_tensors, lifted, numbers_of, without_numbers
@@ -88,6 +91,28 @@ class Planned(NamedTuple):
     other: "Planned | None" = None
 
 
+class _Beside(NamedTuple):
+    """What a function computed, that is there as its derivatives are computed.
+
+    Attributes:
+        bytes: How many.
+        left: Of those, how many are there to the end; all of them unless others are given up at their last use.
+    """
+
+    bytes: int
+    left: int
+
+    def most(self, made: Blueprint, needed: int) -> int:
+        """Return the most that is held at once where a blueprint is run that needs so many bytes of its own."""
+        if self.left == self.bytes or made.chunks is not None or made.careful is not None:
+            return self.bytes + needed
+        trace, lowered = traced(made.program), made.lowered
+        computed = {number for number, place in lowered.numbers.items() if not lowered.graph.nodes[place].is_given}
+        given = [register for register, one in made.program.given.items() if one.origin not in computed]
+        later = peak_of(made.program, trace, memory_of(trace.of(given)))
+        return max(self.bytes, self.left + max(later, needed))
+
+
 class _Asked(NamedTuple):
     """What is asked of a plan, beside its graph; see `planned`."""
 
@@ -96,7 +121,7 @@ class _Asked(NamedTuple):
     replayed: bool
     strategy: str
     limits: Limits
-    beside: int
+    beside: "_Beside"
     rules: int
     is_strict: bool
     planning: str
@@ -124,7 +149,7 @@ def planned(
         limits: Rows at a time, and memory.
         replayed: Whether the plan is run on the values of the lowered graph, rather than of the recorded one.
     """
-    beside = 0 if limits.max_bytes is None else _beside(graph, values)
+    beside = _Beside(0, 0) if limits.max_bytes is None else _beside(graph, values, limits, replayed=replayed)
     asked = _Asked(
         wanted,
         compact,
@@ -219,7 +244,7 @@ def _made(graph: Graph, values: Sequence[torch.Tensor], asked: _Asked, spots: tu
         return max(made.run_cost.peak_bytes, after) + zeros
 
     def peak(made: Blueprint) -> int:
-        return asked.beside + needs(made)
+        return asked.beside.most(made, needs(made))
 
     looks = not asked.replayed
     all_of_it, is_due = Due(inf), any(made.due.calls <= 0 for made in variants)
@@ -296,10 +321,13 @@ def _bounded(kept: OrderedDict) -> None:
         kept.popitem(last=False)
 
 
-def _beside(graph: Graph, values: Sequence[torch.Tensor]) -> int:
-    """Return the bytes of what the function computed, which is held while its derivatives are."""
-    given = [values[node.number] for node in graph.nodes if node.is_given]
-    return bytes_of(list(values), memory_of(given))
+def _beside(graph: Graph, values: Sequence[torch.Tensor], limits: Limits, *, replayed: bool) -> _Beside:
+    """Return what the function computed, which is held while its derivatives are, or until it was read last."""
+    outside = memory_of([values[node.number] for node in graph.nodes if node.is_given])
+    every = bytes_of(list(values), outside)
+    is_kept = replayed or limits.in_pieces or is_detecting() or any(value.requires_grad for value in values)
+    ends = (*graph.outputs, *graph.aux)
+    return _Beside(every, every if is_kept else bytes_of([values[number] for number in ends], outside))
 
 
 def forget() -> None:

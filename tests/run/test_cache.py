@@ -228,3 +228,19 @@ def test_a_plan_without_steps(device: torch.device, monkeypatch: pytest.MonkeyPa
     assert made.run_cost.seconds == 0
     for _ in range(3):
         assert not hofunc.hessian(lambda x: x * 2)(x).any()
+
+
+def test_what_the_function_computed_counts_until_it_was_read_last() -> None:
+    first, second = torch.triu_indices(64, 64, 1)
+
+    def energy(x: Tensor) -> Tensor:
+        inverse = 1 / (x[first] - x[second]).square().sum(-1) ** 3
+        return (4 * (inverse * inverse - inverse)).sum()
+
+    x = torch.randn(64, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    needed = hofunc.hessian(energy).plan(x).peak_bytes
+    got = hofunc.hessian(energy, max_bytes=needed + needed // 50)(x)
+    torch.testing.assert_close(got, torch.func.hessian(energy)(x))
+    followed = x.clone().requires_grad_()  # of which autograd keeps what was computed
+    with pytest.raises(hofunc.ArgumentError, match="more memory than allowed"):
+        hofunc.hessian(energy, max_bytes=needed + needed // 50)(followed)
