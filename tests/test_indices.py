@@ -166,6 +166,54 @@ def test_indices_that_are_arguments_are_those_of_the_call() -> None:
         plan(x, FIRST + N, SECOND)
 
 
+def _added_alike(x: Tensor, first: Tensor, second: Tensor) -> Tensor:
+    read = x.gather(0, (first % N)[:, None].repeat(1, 2)).sin()
+    return (
+        torch.zeros(N + 1, 3, dtype=x.dtype).scatter_add(0, (second % N).view(-1, 1).expand_as(read), read).pow(3).sum()
+    )
+
+
+def _along_rows_alike(x: Tensor, first: Tensor, second: Tensor) -> Tensor:
+    read = x.t().gather(-1, (first % N).expand(3, -1)).exp()
+    return (torch.ones(4, N, dtype=x.dtype).scatter_add(1, (second % N).expand(3, -1), read) ** 2).sum()
+
+
+def _single_alike(x: Tensor, first: Tensor, second: Tensor) -> Tensor:
+    one = x[:, :1].gather(0, (first % N)[:, None].expand(-1, 1)) * x[:1].gather(1, (second % 3).expand(1, -1)).t()
+    return x[:, 0].gather(0, (second % N).expand(len(second))).cos().sum() + one.exp().sum()
+
+
+@pytest.mark.parametrize("f", [_added_alike, _along_rows_alike, _single_alike])
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_indices_that_are_expanded_over_other_axes(f: Callable[..., Tensor], order: int) -> None:
+    expected = f
+    for _ in range(order):
+        expected = torch.func.jacrev(expected)
+    x = points()
+    plan = hofunc.hod(f, order).plan(x, FIRST, SECOND)
+    for first, second in ((FIRST, SECOND), (SECOND, FIRST.flip(0)), (FIRST * 0, SECOND)):
+        torch.testing.assert_close(plan(x, first, second), expected(x, first, second))
+        torch.testing.assert_close(hofunc.hod(f, order)(x, first, second), expected(x, first, second))
+    got = torch.func.vmap(hofunc.hod(f, order), in_dims=(None, 0, None))(x, torch.stack([FIRST, SECOND]), SECOND)
+    torch.testing.assert_close(got[0], expected(x, FIRST, SECOND))
+    none = torch.zeros(0, dtype=torch.long)
+    torch.testing.assert_close(hofunc.hod(f, order)(x, none, none), torch.zeros_like(expected(x, FIRST, SECOND)))
+
+
+def test_sums_over_expanded_indices_cost_what_sums_of_rows_do() -> None:
+    first, second = edges(64, 6)
+
+    def by_elements(x: Tensor, first: Tensor, second: Tensor) -> Tensor:
+        messages = (x[first] * x[second]) @ WEIGHTS
+        return torch.zeros_like(x).scatter_add(0, first.view(-1, 1).expand_as(messages), messages).tanh().sum()
+
+    def by_rows(x: Tensor, first: Tensor, second: Tensor) -> Tensor:
+        return torch.zeros_like(x).index_add(0, first, (x[first] * x[second]) @ WEIGHTS).tanh().sum()
+
+    plans = [hofunc.hessian(f).plan(points(64), first, second) for f in (by_elements, by_rows)]
+    assert plans[0].flops < 1.05 * plans[1].flops
+
+
 def test_indices_mapped_by_vmap() -> None:
     def energy(x: Tensor, first: Tensor) -> Tensor:
         return (x[first] - x[SECOND]).square().sum(-1).exp().sum()

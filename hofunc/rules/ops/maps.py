@@ -1,15 +1,17 @@
 """Linear maps along an axis: applied forward or transposed to one axis of a tensor, never built as a matrix."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 
 from hofunc.algebra.labels import Axes, Label, fresh_axes, full
 from hofunc.algebra.operators import Map
 from hofunc.algebra.term import Factor, Term
+from hofunc.graph.node import Graph, Node
 from hofunc.rules.axes import dims_of, replaced
-from hofunc.rules.kinds import Site
-from hofunc.rules.registry import by_map, define_linear
+from hofunc.rules.kinds import Linear, Rule, Site
+from hofunc.rules.registry import by_map, define_fusion, define_linear
 
 aten = torch.ops.aten
 
@@ -129,6 +131,52 @@ def gathered_back(tensor: torch.Tensor, index: torch.Tensor, dim: int, extent: i
 
 def _last(index: torch.Tensor, dim: int) -> torch.Tensor:
     return index.movedim(dim, -1) if index.dim() else index.reshape(1)
+
+
+def is_expanded(graph: Graph, node: Node, dim: int) -> bool:
+    """Tell whether the index of a gather or a scatter is one along an axis, expanded over all others."""
+    index = graph.nodes[node.args[2].node]
+    if index.op not in _EXPANDING or not index.shape:
+        return False
+    before = graph.nodes[index.args[0].node].shape
+    shape, dim = (1,) * (len(index.shape) - len(before)) + tuple(before), dim % len(index.shape)
+    return all(size == (index.shape[dim] if place == dim else 1) for place, size in enumerate(shape))
+
+
+_EXPANDING = (aten.expand.default, aten.repeat.default)
+
+
+def picked_alike(tensor: torch.Tensor, index: torch.Tensor, dim: int, extent: int) -> torch.Tensor:
+    """Take the elements of the last axis that indices name, which are the same along all axes but one."""
+    return picked(tensor, _along_one(index, dim), extent)
+
+
+def put_back_alike(tensor: torch.Tensor, index: torch.Tensor, dim: int, extent: int) -> torch.Tensor:
+    """Add the elements of the last axis into a new one at the indices that they were taken from."""
+    return put_back(tensor, _along_one(index, dim), extent)
+
+
+def _along_one(index: torch.Tensor, dim: int) -> torch.Tensor:
+    return index.movedim(dim, -1)[(0,) * (index.dim() - 1)]
+
+
+@define_fusion(aten.gather.default)
+def _gather_alike(graph: Graph, node: Node) -> Rule | None:
+    """Recognise the reading of all columns at the same indices."""
+    is_one = is_expanded(graph, node, node.args[1]) and 0 not in node.shape
+    return (
+        Linear(lambda site: site.bind(partial(_gathered_alike, site), map(fresh_axes, site.shapes))) if is_one else None
+    )
+
+
+def _gathered_alike(site: Site, x: Axes, dim: int, index: Axes, sparse_grad: bool = False) -> Terms:
+    dim %= len(x)
+    extent = x[dim][0].extent
+    separate = fresh_axes(site.node.shape)
+    slot = tuple((axis[0]._replace(extent=size),) for axis, size in zip(separate, site.shapes[0], strict=True))
+    taken = (full(Label(extent)),)
+    pick = Map(picked_alike, put_back_alike, (site.ref(1), dim, extent), selects=True)
+    return {0: [by_map(pick, separate, replaced(slot, dim, taken), (separate[dim],), (taken,))]}
 
 
 @define_linear(aten.gather.default)

@@ -1,19 +1,21 @@
 """Writing, adding and reducing into places that a tensor of indices names, one for each element."""
 
 from collections.abc import Callable
+from functools import partial
 from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from hofunc.algebra.labels import Axes, Label, full
+from hofunc.algebra.labels import Axes, Label, fresh_axes, full
 from hofunc.algebra.operators import Map
 from hofunc.algebra.term import Term
+from hofunc.graph.node import Graph, Node
 from hofunc.rules.axes import replaced
-from hofunc.rules.kinds import Site
-from hofunc.rules.ops.maps import gathered, gathered_back
-from hofunc.rules.registry import by_map, define_composite, define_linear
+from hofunc.rules.kinds import Linear, Rule, Site
+from hofunc.rules.ops.maps import gathered, gathered_back, is_expanded, picked_alike, put_back_alike
+from hofunc.rules.registry import by_map, define_composite, define_fusion, define_linear
 
 aten = torch.ops.aten
 
@@ -40,6 +42,29 @@ def _scatter_add(site: Site, x: Axes, dim: int, index: Axes, source: Axes) -> di
     return {
         0: [Term(1, (), x, (x,))],
         2: [by_map(add, replaced(out, dim, target), slot, (target,), (separate[dim],), others)],
+    }
+
+
+@define_fusion(aten.scatter_add.default)
+def _scatter_add_alike(graph: Graph, node: Node) -> Rule | None:
+    """Recognise the adding of all columns at the same indices."""
+    index = graph.nodes[node.args[2].node].shape
+    is_one = is_expanded(graph, node, node.args[1]) and 0 not in index
+    return Linear(lambda site: site.bind(partial(_added_alike, site), map(fresh_axes, site.shapes))) if is_one else None
+
+
+def _added_alike(site: Site, x: Axes, dim: int, index: Axes, source: Axes) -> dict[int, list[Term]]:
+    dim %= len(x)
+    separate, extent = fresh_axes(site.shapes[1]), x[dim][0].extent
+    slot, out = (
+        tuple((axis[0]._replace(extent=size),) for axis, size in zip(separate, site.shapes[place], strict=True))
+        for place in (2, 0)
+    )
+    target = (full(Label(extent)),)
+    add = Map(put_back_alike, picked_alike, (site.ref(1), dim, extent), adds=True)
+    return {
+        0: [Term(1, (), x, (x,))],
+        2: [by_map(add, replaced(out, dim, target), slot, (target,), (separate[dim],))],
     }
 
 
