@@ -149,3 +149,16 @@ def test_indices_of_the_call_for_each_column() -> None:
         torch.stack([EACH_AGAIN, EACH_OTHER])
     )
     assert_equal(mapped[1], torch.func.hessian(f)(x, EACH, EACH_OTHER, COLUMN))
+
+
+@pytest.mark.parametrize("name", OF_COLUMNS)
+def test_contractions_by_a_matrix(name: str) -> None:
+    f, x, v = OF_COLUMNS[name], rand(CPU, POINTS, COLUMNS), rand(CPU, POINTS, COLUMNS, seed=1)
+    hessian = torch.func.jacrev(torch.func.jacrev(f))(x)
+    assert_equal(hofunc.hvp(f)(x, vector=v), torch.einsum("aibj,bj->ai", hessian, v))
+    assert_equal(
+        hofunc.einsum(f, ", n i, n j -> n i j")(x), torch.einsum("ainj,an->nij", hessian, torch.eye(POINTS).to(x))
+    )
+    third = torch.func.jacrev(torch.func.jacrev(torch.func.jacrev(f)))(x)
+    got = hofunc.einsum(f, ", n i, n i, m j -> m j")(x)
+    assert_equal(got, torch.einsum("niNIpq,nN,iI->pq", third, torch.eye(POINTS).to(x), torch.eye(COLUMNS).to(x)))
