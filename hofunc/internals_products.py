@@ -4,156 +4,187 @@ It imports the compiler, which takes seconds, and so is imported where something
 
 NOTE [products]: a panel of columns of the right matrix, as wide as fits into a few registers, is multiplied by a few
 rows of the left one at a time, so that every number that is read is used for as many products as registers allow, and
-none of the sums goes through memory. Sums are over SUMMED entries at a time. Where the panel does not lie side by side
-in memory it is copied so that it does. All sizes are known as the kernel is compiled.
+no sum goes through memory. Sums are of SUMMED products at a time, and then added, as BLAS does for exactness. Where a
+panel does not lie side by side in memory it is copied so that it does. All sizes are known as a kernel is compiled, so
+that its loops over registers are unrolled.
 """
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from functools import partial
+from math import lcm
 from typing import Any, NamedTuple
 
-import torch
-from torch._inductor import ir
-from torch._inductor.lowering import register_lowering  # isort: skip # before the next, which imports it in a circle
+from torch._inductor import ir, lowering  # the next one would import the latter in a circle
 from torch._inductor.codegen.cpp_template_kernel import CppTemplateKernel
 from torch._inductor.codegen.cpp_utils import DTYPE_TO_CPP
 from torch._inductor.cpu_vec_isa import invalid_vec_isa, pick_vec_isa
+from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
 from torch._inductor.utils import Placeholder, parallel_num_threads
+from torch.fx import Graph
 
-SUMMED = 256  # entries of a sum that is kept in registers, as BLAS does
-MANY_REGISTERS = 512  # bits of vectors of processors with 32 of them, as of AVX512; others have 16
-ROWS_OF_A_THREAD = 1 << 18  # multiplications that are worth a thread
+SUMMED = 128  # products in a sum that is kept in a register
+MANY_BITS = 512  # of vectors of a processor with 32 of them, as of AVX512; others are taken to have 16
+OF_A_THREAD = 1 << 18  # multiplications that are worth a thread
 
-_ROWS = {True: {1: 16, 2: 12, 3: 8, 4: 6}, False: {1: 10, 2: 6}}  # by registers, and the vectors of a row
+# The rows that are multiplied by a panel at a time, by the vectors of a row of the panel: with many registers, and few.
+_MANY = {1: 16, 2: 12, 3: 8, 4: 6}
+_FEW = {1: 10, 2: 6}
 
 _SOURCE = r"""
 #include <torch/csrc/inductor/cpp_prefix.h>
 
-namespace {
-using Number = @number@;
+namespace {{
+using Number = {number};
 using Vector = at::vec::Vectorized<Number>;
-constexpr int64_t WIDTH = Vector::size();
+constexpr int64_t WIDTH = Vector::size(), ROWS = {rows}, INNER = {inner}, SUMMED = {summed};
+constexpr int64_t LEFT_ROW = {left_row}, LEFT_STEP = {left_step};
+constexpr int64_t RIGHT_STEP = {right_step}, RIGHT_COLUMN = {right_column}, RESULT_ROW = {columns};
 
-// The product of R rows with a panel of V vectors, of which the last has so many entries, added to what it starts from.
-template <int R, int V, int LAST>
+// A vector of numbers side by side, or its first few.
+template <int COUNT>
+inline Vector load(const Number* numbers) {{
+    if constexpr (COUNT == WIDTH) return Vector::loadu(numbers);
+    else return Vector::loadu(numbers, COUNT);
+}}
+
+template <int COUNT>
+inline void store(const Vector& vector, Number* numbers) {{
+    if constexpr (COUNT == WIDTH) vector.store(numbers);
+    else vector.store(numbers, COUNT);
+}}
+
+// R rows times a panel of V vectors, of which the last is loaded and stored in part, and what is added to the result.
+template <int R, int V, int LOADED, int STORED, int64_t STEP>
 inline __attribute__((always_inline)) void tile(
-    const Number* left, int64_t left_row, int64_t left_step, const Number* right, int64_t right_step,
-    const Number* start, int64_t start_row, Number* result, int64_t result_row, int64_t summed) {
+    const Number* left, const Number* right, const Number* added, int64_t added_row, Number* result, int64_t summed) {{
     Vector sums[R][V];
     #pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) {
+    for (int r = 0; r < R; ++r) {{
         #pragma GCC unroll 4
-        for (int v = 0; v < V; ++v) {
-            if (start == nullptr) sums[r][v] = Vector(0);
-            else if (v < V - 1 || LAST == WIDTH) sums[r][v] = Vector::loadu(start + r * start_row + v * WIDTH);
-            else sums[r][v] = Vector::loadu(start + r * start_row + v * WIDTH, LAST);
-        }
-    }
-    for (int64_t k = 0; k < summed; ++k) {
+        for (int v = 0; v < V; ++v) sums[r][v] = Vector(0);
+    }}
+    for (int64_t k = 0; k < summed; ++k) {{
         Vector row[V];
         #pragma GCC unroll 4
-        for (int v = 0; v < V; ++v) {
-            if (v < V - 1 || LAST == WIDTH) row[v] = Vector::loadu(right + k * right_step + v * WIDTH);
-            else row[v] = Vector::loadu(right + k * right_step + v * WIDTH, LAST);
-        }
+        for (int v = 0; v < V - 1; ++v) row[v] = Vector::loadu(right + k * STEP + v * WIDTH);
+        row[V - 1] = load<LOADED>(right + k * STEP + (V - 1) * WIDTH);
         #pragma GCC unroll 16
-        for (int r = 0; r < R; ++r) {
-            const Vector factor(left[r * left_row + k * left_step]);
+        for (int r = 0; r < R; ++r) {{
+            const Vector factor(left[r * LEFT_ROW + k * LEFT_STEP]);
             #pragma GCC unroll 4
             for (int v = 0; v < V; ++v) sums[r][v] = at::vec::fmadd(factor, row[v], sums[r][v]);
-        }
-    }
+        }}
+    }}
     #pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) {
+    for (int r = 0; r < R; ++r) {{
+        if (added != nullptr) {{
+            #pragma GCC unroll 4
+            for (int v = 0; v < V - 1; ++v) sums[r][v] = sums[r][v] + Vector::loadu(added + r * added_row + v * WIDTH);
+            sums[r][V - 1] = sums[r][V - 1] + load<STORED>(added + r * added_row + (V - 1) * WIDTH);
+        }}
         #pragma GCC unroll 4
-        for (int v = 0; v < V; ++v) {
-            if (v < V - 1 || LAST == WIDTH) sums[r][v].store(result + r * result_row + v * WIDTH);
-            else sums[r][v].store(result + r * result_row + v * WIDTH, LAST);
-        }
-    }
-}
+        for (int v = 0; v < V - 1; ++v) sums[r][v].store(result + r * RESULT_ROW + v * WIDTH);
+        store<STORED>(sums[r][V - 1], result + r * RESULT_ROW + (V - 1) * WIDTH);
+    }}
+}}
 
-// The product of some rows with a panel.
-template <int V, int LAST>
+// Some rows times a panel of V vectors, the last of so many numbers, R rows at a time.
+template <int R, int V, int LAST, bool IS_COPIED>
 inline void panel(
-    const Number* left, int64_t left_row, int64_t left_step, const Number* right, int64_t right_step,
-    const Number* start, int64_t start_row, Number* result, int64_t result_row, int64_t rows) {
-    constexpr int64_t COLUMNS = (V - 1) * WIDTH + LAST;
-    constexpr bool IS_COPIED = @copied@;
-    constexpr int R = V == 1 ? @rows1@ : V == 2 ? @rows2@ : V == 3 ? @rows3@ : @rows4@;
-    constexpr int REST = @rows@ % R;
-    alignas(64) Number copy[IS_COPIED ? @summed@ * V * WIDTH : 1];
-    for (int64_t first = 0; first < @inner@; first += @summed@) {
-        const int64_t summed = std::min<int64_t>(@summed@, @inner@ - first);
-        const Number* part = right + first * right_step;
-        if constexpr (IS_COPIED) {
-            for (int64_t k = 0; k < summed; ++k)
-                for (int64_t n = 0; n < COLUMNS; ++n)
-                    copy[k * V * WIDTH + n] = part[k * right_step + n * @right_column@];
-        }
-        const Number* from = IS_COPIED ? copy : part;
-        const int64_t step = IS_COPIED ? V * WIDTH : right_step;
-        const Number* begin = first ? result : start;
-        const int64_t begin_row = first ? result_row : start_row;
+    const Number* left, const Number* right, const Number* added, int64_t added_row, Number* result, int64_t rows) {{
+    constexpr int64_t COLUMNS = (V - 1) * WIDTH + LAST, STEP = IS_COPIED ? V * WIDTH : RIGHT_STEP;
+    constexpr int LOADED = IS_COPIED ? WIDTH : LAST;
+    alignas(64) Number copy[IS_COPIED ? SUMMED * V * WIDTH : 1];
+    if constexpr (IS_COPIED && LAST != WIDTH) std::fill(std::begin(copy), std::end(copy), Number(0));
+    for (int64_t first = 0; first < INNER; first += SUMMED) {{
+        const int64_t summed = std::min<int64_t>(SUMMED, INNER - first);
+        const Number* from = right + first * RIGHT_STEP;
+        if constexpr (IS_COPIED) {{
+            if constexpr (RIGHT_STEP == 1) {{
+                at::vec::transpose_mxn<Number>(from, RIGHT_COLUMN, copy, STEP, COLUMNS, summed);
+            }} else {{
+                for (int64_t k = 0; k < summed; ++k)
+                    for (int64_t n = 0; n < COLUMNS; ++n) copy[k * STEP + n] = from[k * RIGHT_STEP + n * RIGHT_COLUMN];
+            }}
+            from = copy;
+        }}
+        const Number* base = first ? result : added;
+        const int64_t base_row = first ? RESULT_ROW : added_row;
         int64_t m = 0;
         for (; m + R <= rows; m += R)
-            tile<R, V, LAST>(left + m * left_row + first * left_step, left_row, left_step, from, step,
-                begin ? begin + m * begin_row : nullptr, begin_row, result + m * result_row, result_row, summed);
-        if constexpr (REST > 0) {
+            tile<R, V, LOADED, LAST, STEP>(left + m * LEFT_ROW + first * LEFT_STEP, from,
+                base ? base + m * base_row : nullptr, base_row, result + m * RESULT_ROW, summed);
+        if constexpr (ROWS % R > 0) {{
             if (m < rows)
-                tile<REST, V, LAST>(left + m * left_row + first * left_step, left_row, left_step, from, step,
-                    begin ? begin + m * begin_row : nullptr, begin_row, result + m * result_row, result_row, summed);
-        }
-    }
-}
-}  // namespace
+                tile<ROWS % R, V, LOADED, LAST, STEP>(left + m * LEFT_ROW + first * LEFT_STEP, from,
+                    base ? base + m * base_row : nullptr, base_row, result + m * RESULT_ROW, summed);
+        }}
+    }}
+}}
+}}  // namespace
 
-extern "C" @definition@
-{
-    for (int64_t item = 0; item < @items@; ++item) {
-        const Number* left = @left@ + item * @left_item@;
-        const Number* right = @right@ + item * @right_item@;
-        Number* result = @result@ + item * @result_item@;
-        const Number* start = @start@;
-        @panels@
-    }
-}
+extern "C" {definition}
+{{
+    {parallel}
+    for (int64_t part = 0; part < {items} * {parts}; ++part) {{
+        const int64_t item = part / {parts}, first = part % {parts} * {part_rows};
+        const int64_t rows = std::min<int64_t>({part_rows}, ROWS - first);
+        const Number* left = {left} + item * {left_item} + first * LEFT_ROW;
+        const Number* right = {right} + item * {right_item};
+        const Number* added = {added};
+        Number* result = {result} + (item * ROWS + first) * RESULT_ROW;
+        {panels}
+    }}
+}}
 """
 
 
-class _Sizes(NamedTuple):
-    """The sizes of a product: of how many, of rows, of sums and of columns."""
+class _Pass(CustomGraphPass):
+    """What changes a graph, and what tells that what was compiled before may be taken again."""
 
-    items: int
-    rows: int
-    inner: int
-    columns: int
+    def __init__(self, change: Callable[[Graph], None], source: str):
+        self._change, self._source = change, source
 
+    def __call__(self, graph: Graph) -> None:
+        self._change(graph)
 
-def is_vectorised() -> bool:
-    """Tell whether inductor writes vectors for this processor."""
-    return pick_vec_isa() is not invalid_vec_isa
-
-
-def lower_by(op: Any) -> None:
-    """Tell inductor that an op of two matrices, or as many of each, and of what is added, is such a product."""
-    register_lowering(op, type_promotion_kind=None)(_lowered)
+    def uuid(self) -> Any:
+        return get_hash_for_files((__file__, self._source), str(parallel_num_threads()))
 
 
-def _lowered(left: Any, right: Any, added: Any = None) -> Any:
+def with_products(op: Any, change: Callable[[Graph], None], source: str) -> dict[str, Any]:
+    """Return the options of inductor with which an op is a product of matrices by this kernel.
+
+    Args:
+        op: The op: of two matrices, or as many of each, and what is added to the product, of its shape, or None.
+        change: Puts the op into a graph.
+        source: The file of what does.
+
+    Returns:
+        The options; none where inductor writes no vectors for the processor.
+    """
+    if pick_vec_isa() is invalid_vec_isa or sys.platform == "win32":  # whose compiler has other names for some things
+        return {}
+    if op not in lowering.lowerings:
+        lowering.register_lowering(op, type_promotion_kind=None)(_lowered)
+    return {"post_grad_custom_post_pass": _Pass(change, source)}
+
+
+def _lowered(left: Any, right: Any, added: Any) -> Any:
     inputs = [_realised(operand) for operand in (left, right, added) if operand is not None]
-    *batch, rows, _ = left.get_size()
-    size = [*batch, rows, right.get_size()[-1]]
+    if added is not None and inputs[2].get_stride()[-1] != 1:
+        inputs[2] = _realised(ir.ExternKernel.copy_input(inputs[2]))
+    size = [*left.get_size()[:-1], right.get_size()[-1]]
     layout = ir.FixedLayout(left.get_device(), left.get_dtype(), size, ir.FlexibleLayout.contiguous_strides(size))
-    buffer = ir.CppTemplateBuffer(
-        layout=layout, inputs=inputs, make_kernel_render=partial(_rendered, inputs), template=None, choice=None
-    )
+    render: Any = partial(_rendered, inputs)
+    buffer = ir.CppTemplateBuffer(layout, inputs, render, template=None, choice=None)  # type: ignore[arg-type]
     buffer.allow_epilogue_fusion = False
     return ir.TensorBox.create(buffer)
 
 
 def _realised(operand: Any) -> Any:
-    """Return an operand as it lies in memory."""
+    """Return an operand that lies in memory."""
     found = ir.ExternKernel.realize_input(operand)
     found.freeze_layout()
     return found
@@ -162,79 +193,136 @@ def _realised(operand: Any) -> Any:
 def _rendered(inputs: Sequence[Any], buffer: Any, **_: Any) -> tuple[Any, Any]:
     """Return the kernel of a product, and what writes its source."""
     kernel = CppTemplateKernel(str(Placeholder.KERNEL_NAME), parallel_num_threads())
-    return kernel, lambda: kernel.render(_Template(inputs, buffer))
+    return kernel, partial(kernel.render, _Template(inputs, buffer))
 
 
 class _Template:
-    """What writes the source of a product."""
+    """What writes the source of a product of some inputs."""
 
     def __init__(self, inputs: Sequence[Any], buffer: Any):
         self._inputs, self._buffer = inputs, buffer
 
     def render(self, kernel: Any) -> str:
-        """Return the source, with what the kernel fills in at the end."""
-        left, right, *added = self._inputs
-        names = {"left_": left, "right_": right} | ({"added_": added[0]} if added else {})
-        definition = kernel.def_kernel(inputs=names, outputs={"result_": self._buffer})
-        *batch, rows, inner = map(int, left.get_size())
-        columns = int(right.get_size()[-1])
-        vectors = pick_vec_isa().nelements(left.get_dtype())
-        many = pick_vec_isa().bit_width() >= MANY_REGISTERS
-        rows_of = _ROWS[many]
-        widest = max(rows_of)
-        steps = {name: [*map(int, value.get_stride())] for name, value in names.items()}
-
-        def at(value: Any) -> str:
-            return f"&{kernel.index(value, [0] * len(value.get_size()))}"
-
-        right_step, right_column = steps["right_"][-2:]
-        is_copied = right_column != 1
-        start = "nullptr"
-        start_row = 0
-        if added:
-            start_row = steps["added_"][-2] if len(steps["added_"]) > 1 else 0
-            item = steps["added_"][0] if len(steps["added_"]) > 2 else 0
-            start = f"{at(added[0])} + item * {item}"
-        panels = []
-        for first, count, last in _panels(columns, vectors, widest):
-            call = (
-                f"panel<{count}, {last}>(left, {steps['left_'][-2]}, {steps['left_'][-1]}, "
-                f"right + {first * right_column}, {right_step}, start ? start + {first} : nullptr, {start_row}, "
-                f"result + {first}, {columns}, {rows});"
-            )
-            panels.append(call)
-        known = {
-            "number": DTYPE_TO_CPP[left.get_dtype()],
-            "definition": definition,
-            "copied": "true" if is_copied else "false",
-            "rows": rows,
-            "inner": inner,
-            "summed": min(SUMMED, inner),
-            "right_column": right_column,
-            "items": batch[0] if batch else 1,
-            "left": at(left),
-            "right": at(right),
-            "result": at(self._buffer),
-            "left_item": steps["left_"][0] if batch else 0,
-            "right_item": steps["right_"][0] if batch else 0,
-            "result_item": rows * columns,
-            "start": start,
-            "panels": "\n        ".join(panels),
-        } | {f"rows{count}": rows_of.get(count, 1) for count in (1, 2, 3, 4)}
-        source = _SOURCE
-        for name, value in known.items():
-            source = source.replace(f"@{name}@", str(value))
-        return source
+        """Return the source, for a kernel that knows what its arguments are called."""
+        names = ("left_", "right_", "added_")
+        definition = kernel.def_kernel(
+            inputs=dict(zip(names, self._inputs, strict=False)), outputs={"result_": self._buffer}
+        )
+        product = Product.of([([*map(int, node.get_size())], [*map(int, node.get_stride())]) for node in self._inputs])
+        dtype = self._inputs[0].get_dtype()
+        isa, threads = pick_vec_isa(), parallel_num_threads()
+        panels = product.panels(isa.bit_width() // (8 * dtype.itemsize), isa.bit_width() >= MANY_BITS)
+        parts, part_rows = product.parts(threads, lcm(*(panel.rows for panel in panels)))
+        left, right, result, *added = [
+            f"&{kernel.index(node, [0] * len(node.get_size()))}"
+            for node in (*self._inputs[:2], self._buffer, *self._inputs[2:])
+        ]
+        found = f"{added[0]} + item * {product.added_item} + first * {product.added_row}" if added else "nullptr"
+        return _SOURCE.format(
+            **product._asdict(),
+            number=DTYPE_TO_CPP[dtype],
+            summed=min(SUMMED, product.inner),
+            definition=definition,
+            parallel=f"#pragma omp parallel for num_threads({threads})" if product.is_shared(threads) else "",
+            parts=parts,
+            part_rows=part_rows,
+            left=left,
+            right=right,
+            added=found,
+            result=result,
+            panels="\n        ".join(panel.call(product) for panel in panels),
+        )
 
 
-def _panels(columns: int, width: int, widest: int) -> list[tuple[int, int, int]]:
-    """Return the first column of every panel, its vectors, and the entries of the last of these."""
-    vectors = -(-columns // width)
-    count = -(-vectors // widest)
-    each = -(-vectors // count)
-    found = []
-    for first in range(0, vectors, each):
-        here = min(each, vectors - first)
-        last = min(width, columns - (first + here - 1) * width)
-        found.append((first * width, here, last))
-    return found
+class Panel(NamedTuple):
+    """Columns of the right matrix.
+
+    Attributes:
+        first: The first of them.
+        vectors: How many vectors they are.
+        last: How many numbers the last of these has.
+        rows: By how many rows they are multiplied at a time.
+        is_copied: Whether they are copied, to lie side by side or to be whole vectors.
+    """
+
+    first: int
+    vectors: int
+    last: int
+    rows: int
+    is_copied: bool
+
+    def call(self, product: "Product") -> str:
+        """Return the call that multiplies them."""
+        kinds = f"{self.rows}, {self.vectors}, {self.last}, {str(self.is_copied).lower()}"
+        added = f"added ? added + {self.first} : nullptr, {product.added_row}"
+        return (
+            f"panel<{kinds}>(left, right + {self.first * product.right_column}, {added}, result + {self.first}, rows);"
+        )
+
+
+class Product(NamedTuple):
+    """A product of matrices, or of so many, and how these lie in memory: how far apart are items, rows and columns."""
+
+    items: int
+    rows: int
+    inner: int
+    columns: int
+    left_item: int
+    left_row: int
+    left_step: int
+    right_item: int
+    right_step: int
+    right_column: int
+    added_item: int = 0
+    added_row: int = 0
+
+    @classmethod
+    def of(cls, operands: Sequence[tuple[Sequence[int], Sequence[int]]]) -> "Product":
+        """Return the product of two matrices, or as many of each, to which a third may be added.
+
+        Args:
+            operands: The shape and the strides of each.
+        """
+        sizes = [size for size, _ in operands]
+        left, right, added = [[0] * (3 - len(steps)) + [*steps] for _, steps in [*operands, ([], [0])][:3]]
+        items = sizes[0][0] if len(sizes[0]) > 2 else 1
+        rows, inner = sizes[0][-2:]
+        made = cls(items, rows, inner, sizes[1][-1], *left, *right, *added[:2])
+        return made._joined() if made._is_one() else made
+
+    def _is_one(self) -> bool:
+        """Tell whether all items are one product with the same right matrix."""
+        steps = (self.left_item, self.left_row), (self.added_item, self.added_row)
+        return self.right_item == 0 and all(item == self.rows * row for item, row in steps)
+
+    def _joined(self) -> "Product":
+        return self._replace(items=1, rows=self.items * self.rows)
+
+    def panels(self, width: int, has_many: bool) -> list[Panel]:
+        """Return the panels of the right matrix, of about the same number of vectors.
+
+        Args:
+            width: The numbers of a vector.
+            has_many: Whether there are 32 registers for vectors rather than 16.
+        """
+        rows = _MANY if has_many else _FEW
+        vectors = -(-self.columns // width)
+        each = -(-vectors // -(-vectors // max(rows)))
+        found = []
+        for first in range(0, vectors, each):
+            count = min(each, vectors - first)
+            last = min(width, self.columns - (first + count - 1) * width)
+            is_copied = self.right_column != 1 or (last < width and not has_many)
+            found.append(Panel(first * width, count, last, rows[count], is_copied))
+        return found
+
+    def is_shared(self, threads: int) -> bool:
+        """Tell whether threads share the work."""
+        return threads > 1 and self.items * self.rows * self.inner * self.columns >= threads * OF_A_THREAD
+
+    def parts(self, threads: int, multiple: int) -> tuple[int, int]:
+        """Return in how many parts the rows of an item are multiplied, and how many rows a part has, a multiple."""
+        if self.items >= threads or not self.is_shared(threads):
+            return 1, self.rows
+        rows = -(-self.rows // (threads * multiple)) * multiple
+        return -(-self.rows // rows), rows

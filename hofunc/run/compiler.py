@@ -18,8 +18,8 @@ from hofunc.run.executor import compiled, warming_up
 from hofunc.run.fuse import INDUCTOR, fuse_small_products
 from hofunc.run.fx import check_static, traced
 from hofunc.run.looks import Looking, parts_of
-from hofunc.run.onednn import by_onednn
 from hofunc.run.piecewise import RegionCompiler, compiled_piecewise, needs_gradient
+from hofunc.run.products import by_own_products
 from hofunc.run.quotients import put_quotients
 from hofunc.run.regions import Region, regions
 
@@ -82,11 +82,11 @@ def _is_inductor(options: dict[str, Any]) -> bool:
 
 def _direct(module: GraphModule, tensors: Tensors) -> Function:
     """Compile without the checks that torch.compile makes of what a plan has checked already."""
+    copy, options = _copied(module), INDUCTOR | by_own_products()
     if any(map(needs_gradient, tensors)):
-        return compiled_by_inductor(_copied(module), tensors, INDUCTOR)
+        return compiled_by_inductor(copy, tensors, options)
     with torch.no_grad():
-        faster = by_onednn(module)
-        return compiled_by_inductor(faster, tensors, INDUCTOR | put_quotients(faster))
+        return compiled_by_inductor(copy, tensors, options | put_quotients(copy))
 
 
 def _by_torch(options: dict[str, Any], module: GraphModule, _: Tensors) -> Function:
