@@ -34,7 +34,7 @@ _FEW = {1: 10, 2: 6}
 _SOURCE = r"""
 #include <torch/csrc/inductor/cpp_prefix.h>
 
-namespace {{
+namespace parts_of_{name} {{
 using Number = {number};
 using Vector = at::vec::Vectorized<Number>;
 constexpr int64_t WIDTH = Vector::size(), ROWS = {rows}, INNER = {inner}, SUMMED = {summed};
@@ -122,10 +122,11 @@ inline void panel(
         }}
     }}
 }}
-}}  // namespace
+}}  // namespace parts_of_{name}
 
 extern "C" {definition}
 {{
+    using namespace parts_of_{name};
     {parallel}
     for (int64_t part = 0; part < {items} * {parts}; ++part) {{
         const int64_t item = part / {parts}, first = part % {parts} * {part_rows};
@@ -220,6 +221,7 @@ class _Template:
         found = f"{added[0]} + item * {product.added_item} + first * {product.added_row}" if added else "nullptr"
         return _SOURCE.format(
             **product._asdict(),
+            name=Placeholder.KERNEL_NAME,
             number=DTYPE_TO_CPP[dtype],
             summed=min(SUMMED, product.inner),
             definition=definition,
