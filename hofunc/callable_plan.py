@@ -151,6 +151,7 @@ class Plan:
     is_compiled: bool
     _signature: Signature
     _facts: Facts
+    _check: Callable[[], None]
     _steps: Steps
     _run: Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
     _result: Result | None
@@ -174,7 +175,7 @@ class Plan:
         Raises:
             PlanMismatchError: As from a call, as are the other errors.
         """
-        self._facts.check(self.name)
+        self._check()
         return self._called(self._signature.tensors_among(leaves))
 
     def _called(self, tensors: Sequence[torch.Tensor]) -> Any:
@@ -193,7 +194,7 @@ class Plan:
         Raises:
             PlanMismatchError: The plan was not made for such a call; values that the function reads are not looked at.
         """
-        self._facts.check(self.name)
+        self._check()
         return self._signature.tensors(args, kwargs)
 
     def generators(self) -> tuple[torch.Generator, ...]:
@@ -355,6 +356,7 @@ def made(
         False,
         signature,
         facts,
+        facts.checker(name),
         steps,
         of_plan(*steps),
         result,

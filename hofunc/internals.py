@@ -29,6 +29,7 @@ from torch._C import _is_torch_function_enabled as is_torch_function_enabled
 from torch._C import _len_torch_dispatch_stack as count_dispatch_modes
 from torch._C import _len_torch_function_stack as count_function_modes
 from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
+from torch._C._dynamo.guards import TensorGuards as _TensorGuards
 from torch._C._functorch import _add_batch_dim as add_batch_dim
 from torch._C._functorch import _vmap_decrement_nesting as leave_vmap
 from torch._C._functorch import _vmap_increment_nesting as enter_vmap
@@ -123,6 +124,7 @@ __all__ = [
     "end_graph_before",
     "enter_vmap",
     "find_cpp_compiler",
+    "form_check",
     "function_refused",
     "function_running",
     "generic_associative_scan",
@@ -146,6 +148,7 @@ __all__ = [
     "is_namedtuple_class",
     "is_torch_function",
     "is_torch_function_enabled",
+    "joined_node",
     "kernel_of",
     "keystr",
     "known_to_compiler",
@@ -225,6 +228,11 @@ def is_torch_function(value: Any) -> bool:
 def pytree_classes() -> list[Any]:
     """Return the classes that pytrees are made of; what makes the classes of named tuples stands for these."""
     return [*SUPPORTED_NODES]
+
+
+def joined_node(kind: type, parts: Sequence[Any], context: Any) -> Any:
+    """Return a container of a kind that is a node of pytrees, with these things in it."""
+    return SUPPORTED_NODES[kind].unflatten_fn(parts, context)
 
 
 def getter_of(attribute: str) -> Callable[[Tensor], Any]:
@@ -390,6 +398,19 @@ def compiled_by_inductor(module: torch.fx.GraphModule, tensors: Sequence[Tensor]
     from torch._inductor import compile as compiled  # noqa: PLC0415 - slow to import
 
     return compiled(module, list(tensors), options=options)
+
+
+def form_check(tensors: Sequence[Tensor]) -> Callable[..., bool]:
+    """Return what tells, in one call, that tensors surely have the shape, strides, dtype and device of these.
+
+    It says no where something else differs as well, as whether they require gradients.
+
+    Args:
+        tensors: Plain ones.
+    """
+    sizes: Any = [[*tensor.shape] for tensor in tensors]
+    strides: Any = [[*tensor.stride()] for tensor in tensors]
+    return _TensorGuards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check
 
 
 def compiling() -> AbstractContextManager[Any]:

@@ -144,23 +144,23 @@ extern "C" {definition}
 class _Pass(CustomGraphPass):
     """What changes a graph, and what tells that what was compiled before may be taken again."""
 
-    def __init__(self, change: Callable[[Graph], None], source: str):
-        self._change, self._source = change, source
+    def __init__(self, change: Callable[[Graph], None], sources: Sequence[str]):
+        self._change, self._sources = change, sources
 
     def __call__(self, graph: Graph) -> None:
         self._change(graph)
 
     def uuid(self) -> Any:
-        return get_hash_for_files((__file__, self._source), str(parallel_num_threads()))
+        return get_hash_for_files((__file__, *self._sources), str(parallel_num_threads()))
 
 
-def with_products(op: Any, change: Callable[[Graph], None], source: str) -> dict[str, Any]:
+def with_products(op: Any, change: Callable[[Graph], None], sources: Sequence[str]) -> dict[str, Any]:
     """Return the options of inductor with which an op is a product of matrices by this kernel.
 
     Args:
         op: The op: of two matrices, or as many of each, and what is added to the product, of its shape, or None.
         change: Puts the op into a graph.
-        source: The file of what does.
+        sources: The files of what does, and of what else decides what is made of a graph.
 
     Returns:
         The options; none where inductor writes no vectors for the processor.
@@ -169,7 +169,7 @@ def with_products(op: Any, change: Callable[[Graph], None], source: str) -> dict
         return {}
     if op not in lowering.lowerings:
         lowering.register_lowering(op, type_promotion_kind=None)(_lowered)
-    return {"post_grad_custom_post_pass": _Pass(change, source)}
+    return {"post_grad_custom_post_pass": _Pass(change, sources)}
 
 
 def _lowered(left: Any, right: Any, added: Any) -> Any:

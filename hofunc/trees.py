@@ -145,12 +145,12 @@ def _joined(leaves: Sequence[Any], spec: TreeSpec) -> Any:
     kind = spec.type
     if kind is None:
         return leaves[0]
-    if kind is not dict and kind is not tuple and kind is not list:
-        return internals.tree_unflatten(leaves, spec)
     parts = leaves
     if spec.num_nodes > spec.num_leaves + 1 or not spec.num_leaves:
         parts, start = [], 0
         for child in spec.children():
             parts.append(_joined(leaves[start : start + child.num_leaves], child))
             start += child.num_leaves
-    return dict(zip(spec.context, parts, strict=True)) if kind is dict else kind(parts)
+    if kind is dict:
+        return dict(zip(spec.context, parts, strict=True))
+    return kind(parts) if kind is tuple or kind is list else internals.joined_node(kind, parts, spec.context)

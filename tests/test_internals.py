@@ -6,7 +6,7 @@ import inspect
 import re
 import shutil
 import weakref
-from collections import namedtuple
+from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Iterator
 from functools import partial
 from operator import getitem
@@ -843,6 +843,24 @@ def test_the_compiler_puts_a_graph_in_the_place_of_an_operator() -> None:
     assert len(found.captured) == 1
     assert found.returned.leaves == [compiler.Place(0)]
     assert [*found.operators] == []
+
+
+def test_forms_are_checked_in_one_call() -> None:
+    tensors = torch.ones(2, 3), torch.nn.Parameter(torch.ones(4))
+    check = internals.form_check(tensors)
+    assert check(*tensors)
+    assert check(torch.zeros(2, 3), tensors[1])
+    others = [torch.ones(3, 2), torch.ones(3, 2).t(), torch.ones(2, 3).double(), torch.ones(2, 3, device="meta")]
+    assert not any(check(other, tensors[1]) for other in others)
+    tensors[0].data = torch.ones(3, 2)
+    assert not check(*tensors)
+    assert internals.form_check(())()
+
+
+def test_a_node_of_pytrees_is_put_together() -> None:
+    tree = OrderedDict(a=1, b=2)
+    leaves, spec = internals.tree_flatten(tree)
+    assert internals.joined_node(OrderedDict, leaves, spec.context) == tree
 
 
 def test_sizes_as_symbols() -> None:

@@ -37,9 +37,10 @@ _PRODUCTS: frozenset[Any] = frozenset(
 
 def by_own_products() -> dict[str, Any]:
     """Return the options of inductor with which products are by the kernel, in a backward pass too."""
-    from hofunc.internals_products import with_products  # noqa: PLC0415 - imports the compiler
+    from hofunc import internals_buffers  # noqa: PLC0415 - imports the compiler
+    from hofunc.internals_products import with_products  # noqa: PLC0415 - likewise
 
-    return with_products(torch.ops.hofunc.product.default, own_products, __file__)
+    return with_products(torch.ops.hofunc.product.default, own_products, [__file__, internals_buffers.__file__])
 
 
 def own_products(graph: Graph) -> None:

@@ -79,7 +79,7 @@ class Structured:
             return torch.func.vmap(partial(type(self).dense, keep_batch=keep_batch))(self)
         if not self.terms:
             return torch.zeros(self.shape, dtype=self.dtype, device=self.device)
-        return dense(self.terms, self._one(), keep_batch=keep_batch)
+        return dense(self.terms, self._one, keep_batch=keep_batch)
 
     @property
     def symmetric_in(self) -> tuple[tuple[int, ...], ...]:

@@ -2,38 +2,44 @@
 
 from collections.abc import Callable
 from functools import lru_cache
-from itertools import repeat
 from typing import Any, NamedTuple
 
 import torch
 
 from hofunc.algebra.combine import by_pattern
 from hofunc.algebra.labels import Axes
-from hofunc.algebra.operators import is_reading, sources, with_sources
-from hofunc.algebra.term import Term, visible
+from hofunc.algebra.operators import Indices, is_reading, sources, with_sources
+from hofunc.algebra.term import Factor, Term, visible
 from hofunc.scatter import core_of, entries_of, solid
 from hofunc.structured.batch import batch_first, common_batch
 from hofunc.views import Labelled, Part, assembled
 
 
-def dense(terms: tuple[Term, ...], one: torch.Tensor, *, keep_batch: bool) -> torch.Tensor:
+def dense(terms: tuple[Term, ...], one: Callable[[], torch.Tensor], *, keep_batch: bool) -> torch.Tensor:
     """Return the sum of terms, of which there is one at least, as one tensor.
 
     Args:
         terms: The terms.
-        one: The number one.
+        one: Returns the number one, which few need.
         keep_batch: Whether labels that all slots share stand once, in front.
     """
     recipe = _recipe(template(terms), keep_batch)
     tensors = [*sources(terms)]
     if recipe.takes_one:
-        tensors.append(one)
+        tensors.append(one())
     return recipe(tensors)
 
 
 def template(terms: tuple[Term, ...]) -> tuple[Term, ...]:
     """Return the terms without their tensors."""
-    return with_sources(terms, repeat(None))
+    return tuple([Term(coefficient, _bare(factors), out, slots) for coefficient, factors, out, slots in terms])
+
+
+def _bare(factors: tuple[Factor, ...]) -> tuple[Factor, ...]:
+    return tuple([Factor(_NO_INDICES if type(source) is Indices else None, axes) for source, axes in factors])
+
+
+_NO_INDICES = Indices(None)
 
 
 class _Held:
