@@ -1,4 +1,4 @@
-"""How fast matrix products are by torch and by JAX: what neither hofunc nor a peer can change about the networks of P.
+"""How fast matrix products are by torch, by JAX, and by the kernel of compiled plans, of which networks of P consist.
 
 Run it as `python -m asv_benchmarks.products`: it prints a table in Markdown, of billions of operations a second in
 float32 on one thread, two for every multiplication, in chains of products; medians of calls in turn. It needs JAX.
@@ -9,8 +9,11 @@ from statistics import median
 from typing import Any
 
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from asv_benchmarks.benchmarks.timing import interleaved, keep_memory, keep_to_processors
+from hofunc.internals import compiled_by_inductor
+from hofunc.run.products import by_own_products
 
 ROUNDS = 50
 CHAIN = 16  # products of a call
@@ -29,7 +32,12 @@ def rates(rows: int) -> dict[str, float]:
         return x
 
     arrays, compiled = [jax.numpy.asarray(matrix.numpy()) for matrix in (x, weight)], jax.jit(chain)
-    calls = {"torch": lambda: chain(x, weight), "JAX": lambda: compiled(*arrays).block_until_ready()}
+    own = compiled_by_inductor(make_fx(chain)(x, weight), [x, weight], by_own_products())
+    calls = {
+        "torch": lambda: chain(x, weight),
+        "hofunc": lambda: own(x, weight),
+        "JAX": lambda: compiled(*arrays).block_until_ready(),
+    }
     seconds = interleaved(calls, ROUNDS, burst=1e-3)
     return {name: 2e-9 * CHAIN * rows * WIDTH**2 / median(taken) for name, taken in seconds.items()}
 
@@ -40,11 +48,12 @@ def main() -> None:
     torch.set_grad_enabled(False)
     keep_memory()
     keep_to_processors(1)
-    print("| product | torch, GFLOP/s | JAX, GFLOP/s |")
-    print("| --- | --- | --- |")
+    print("| product | torch, GFLOP/s | compiled plans, GFLOP/s | JAX, GFLOP/s |")
+    print("| --- | --- | --- | --- |")
     for rows in ROWS:
         rate = rates(rows)
-        print(f"| {rows} x {WIDTH} x {WIDTH} | {rate['torch']:.0f} | {rate['JAX']:.0f} |", flush=True)
+        shown = " | ".join(f"{rate[name]:.0f}" for name in ("torch", "hofunc", "JAX"))
+        print(f"| {rows} x {WIDTH} x {WIDTH} | {shown} |", flush=True)
 
 
 if __name__ == "__main__":
