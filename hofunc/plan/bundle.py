@@ -137,12 +137,12 @@ class Bundle:
         if start >= stop:
             return None
         axes = fresh_axes(tuple(map(int, self._nodes[member].shape)))
-        tensor, labels = given.tensor, list(given.labels)
-        if reached.label not in labels and (start, stop) != (own.start, own.stop):
-            labels.append(reached.label)
+        tensor, labels, label = given.tensor, list(given.labels), reached.label or Label(1)
+        if label not in labels and (start, stop) != (own.start, own.stop):
+            labels.append(label)
             tensor = spread(self._builder.emit, given, each(labels))
-        if reached.label in labels:
-            dim = labels.index(reached.label)
+        if label in labels:
+            dim = labels.index(label)
             tensor = self._builder.emit(cut, tensor, dim, start - reached.start, stop - start)
             if stop - start < len(own):
                 beside = (0, 0) * (len(labels) - 1 - dim)

@@ -10,6 +10,7 @@ from torch import Tensor
 import hofunc
 from hofunc.plan import planner
 from hofunc.plan.blocks import local_blocks
+from hofunc.plan.blueprint import Limits
 from hofunc.plan.waist import waist
 from hofunc.rules.lower import lower
 from tests.cases import rand
@@ -133,9 +134,9 @@ def test_a_waist_that_takes_more_to_plan_than_it_could_save_is_given_up(monkeypa
     layers = torch.nn.LSTM(3, 4, num_layers=2, dtype=torch.float64)
     recording = recorded(lambda x: layers(x)[0].sum(), rand(torch.device("cpu"), 10, 3))
     lowered = lower(recording.graph, recording.values, 2)
-    with_waist = planner.quickly(lowered, (2,), compact=False, limits=planner.Limits())
+    with_waist = planner.quickly(lowered, (2,), compact=False, limits=Limits())
     assert waist(lowered.graph, local_blocks(lowered, 2)) is not None
     monkeypatch.setattr(planner, "_ways", lambda *_: (None,))
-    without = planner.quickly(lowered, (2,), compact=False, limits=planner.Limits())
+    without = planner.quickly(lowered, (2,), compact=False, limits=Limits())
     assert with_waist.plan.run_cost.price == without.plan.run_cost.price
     assert without.effort < with_waist.effort < 2 * without.effort
