@@ -50,14 +50,13 @@ def columns(x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("shape", [(7, 3), (4, 3), (1, 3)], ids=str)
-@pytest.mark.parametrize("strategy", ["forward", "mixed"])
-@pytest.mark.parametrize("order", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("order", "strategy"), [(1, "forward"), (2, "forward"), (2, "mixed"), (3, "forward"), (3, "mixed")]
+)
 @pytest.mark.parametrize("f", [gated, windows, entries, columns], ids=lambda f: f.__name__)
 def test_derivatives_by_what_is_read_at_places(
     f: Callable[[Tensor], Tensor], order: int, strategy: str, shape: tuple[int, ...], device: torch.device
 ) -> None:
-    if order == 1 and strategy == "mixed":
-        pytest.skip("which is for orders from two on")
     x = rand(device, *shape)
     got = hofunc.hod(f, order, strategy=strategy)(x)
     assert relative_error(got, nested_reverse(f, order)(x)) < 1e-10
