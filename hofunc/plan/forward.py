@@ -140,14 +140,11 @@ class Polynomials:
         """Return a coefficient of a power of a node's polynomial, elementwise and without its constant."""
         place = (node, exponent, key)
         self._compute(place)
-        if place not in self._powers:
-            terms, shift = self._shifts[place]
-            self._powers[place] = terms if shift is None else shifted(self.builder, terms, shift) or []
         return self._powers[place]
 
     def _compute(self, place: "_Place") -> None:
-        """Compute a coefficient of a power, as it is or as if it were read at the first place of an input."""
-        if place in self._powers or place in self._shifts:
+        """Compute a coefficient of a power, if it is not known."""
+        if place in self._powers:
             return
         node, exponent, key = place
         before, self.builder.node = self.builder.node, node
@@ -172,9 +169,8 @@ class Polynomials:
         for shift in shifts:
             terms = self._added([each for each, other in moved if other == shift], at_first=shift is not None)
             there = terms if shift is None else shifted(self.builder, terms, shift)
-            if shift and there is not None and len(shifts) == 1:
+            if there is not None and len(shifts) == 1:
                 self._shifts[place] = terms, shift
-                return
             alike = [each for each, (_, other) in zip(products, moved, strict=True) if other == shift]
             found.append(self._added(alike) if there is None else there)
         self._powers[place] = found[0] if len(found) == 1 else added_in_place(self.builder, [*chain(*found)])
