@@ -19,10 +19,12 @@ class Shift(NamedTuple):
 
     Attributes:
         number: Which segment of the slot it is that is part of a range.
+        extent: That of the range.
         start: Where the first of the terms starts along it.
     """
 
     number: int
+    extent: int
     start: int
 
 
@@ -36,10 +38,12 @@ def shift_of(builder: Builder, terms: Sequence[Term]) -> Shift | None:
         slot = term.slots[0]
         known = builder.recipes.get((shift_of, id(slot)))
         if known is None:
-            parts = [(number, each.start) for number, each in enumerate(_segments(slot)) if not each.is_full]
+            parts = [
+                (number, each.extent, each.start) for number, each in enumerate(_segments(slot)) if not each.is_full
+            ]
             known = slot, Shift(*parts[0]) if len(parts) == 1 else None
             builder.recipes[shift_of, id(slot)] = known
-        if known[1] is None or known[1].number != (found or [known[1]])[0].number:
+        if known[1] is None or known[1][:2] != (found or [known[1]])[0][:2]:
             return None
         found.append(known[1])
     least = min(found, key=lambda shift: shift.start, default=None)
@@ -47,14 +51,17 @@ def shift_of(builder: Builder, terms: Sequence[Term]) -> Shift | None:
 
 
 def shifted(builder: Builder, terms: Sequence[Term], shift: Shift, *, back: bool = False) -> list[Term] | None:
-    """Return terms that start later by a shift, or earlier; None if one would leave its range."""
-    number, by = shift.number, -shift.start if back else shift.start
+    """Return terms that start later by a shift, or earlier; None if one would leave the range, or has another one.
+
+    Of the latter kind are those of which the range was taken apart, as by a reshape, which it cannot be from everywhere.
+    """
+    by = -shift.start if back else shift.start
     found: list[Term] = []
     for term in terms:
-        key = shifted, axes_of(term), number, by
+        key = shifted, axes_of(term), shift, by
         known = builder.recipes.get(key)
         if known is None:
-            moved = _shifted(term, number, by)
+            moved = _shifted(term, shift, by)
             known = builder.recipes[key] = (term, moved and interned(builder, moved))
         template = known[1]
         if template is None:
@@ -64,12 +71,12 @@ def shifted(builder: Builder, terms: Sequence[Term], shift: Shift, *, back: bool
     return found
 
 
-def _shifted(term: Term, number: int, by: int) -> Term | None:
+def _shifted(term: Term, shift: Shift, by: int) -> Term | None:
     segments = _segments(term.slots[0])
-    segment = segments[number]
-    if segment.start + by < 0 or segment.stop + by > segment.extent:
+    segment = segments[shift.number]
+    if segment.extent != shift.extent or segment.start + by < 0 or segment.stop + by > segment.extent:
         return None
-    segments[number] = segment._replace(start=segment.start + by)
+    segments[shift.number] = segment._replace(start=segment.start + by)
     rest = iter(segments)
     return term._replace(slots=(tuple([tuple([next(rest) for _ in axis]) for axis in term.slots[0]]),))
 

@@ -62,6 +62,19 @@ def test_derivatives_by_what_is_read_at_places(
     assert relative_error(got, nested_reverse(f, order)(x)) < 1e-10
 
 
+@pytest.mark.parametrize("strategy", ["forward", "mixed"])
+@pytest.mark.parametrize("size", [6, 7, 12])
+def test_runs_of_entries_that_are_given_several_axes(size: int, strategy: str, device: torch.device) -> None:
+    """From where they start the input cannot be taken apart likewise, unless that is at a row of them."""
+
+    def f(x: Tensor) -> Tensor:
+        rows = [x[start : start + 6].reshape(2, 3) for start in range(size - 5)]
+        return torch.stack([(each * each[:1].exp()).sin() for each in rows]).square().sum()
+
+    x = rand(device, size)
+    assert relative_error(hofunc.hessian(f, strategy=strategy)(x), nested_reverse(f, 2)(x)) < 1e-10
+
+
 def test_two_inputs_that_are_read_at_the_same_places(device: torch.device) -> None:
     x, y = rand(device, 6, 3), rand(device, 6, 3, seed=1)
 
