@@ -53,7 +53,7 @@ def shift_of(builder: Builder, terms: Sequence[Term]) -> Shift | None:
 def shifted(builder: Builder, terms: Sequence[Term], shift: Shift, *, back: bool = False) -> list[Term] | None:
     """Return terms that start later by a shift, or earlier; None if one would leave the range, or has another one.
 
-    Of the latter kind are those of which the range was taken apart, as by a reshape, which it cannot be from everywhere.
+    Of the latter kind are those whose range was taken apart, as by a reshape, which it cannot be from everywhere.
     """
     by = -shift.start if back else shift.start
     found: list[Term] = []
