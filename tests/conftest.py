@@ -1,5 +1,7 @@
 """Fixtures of the engine's tests."""
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 
@@ -16,3 +18,12 @@ def device(request: pytest.FixtureRequest) -> torch.device:
 def _seed() -> None:
     """Make random numbers the same in every run and order of the tests."""
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    """Let torch have two threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)

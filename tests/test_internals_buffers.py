@@ -1,6 +1,6 @@
 """Small buffers on the stack of a kernel: which are, that results stay the same, and that others stay tensors."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -33,15 +33,6 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(internals_buffers, "_taken", taken)
     return found
-
-
-@pytest.fixture
-def threads() -> Iterator[None]:
-    """Let torch have two threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
 
 
 def softmaxes(x: Tensor) -> Tensor:

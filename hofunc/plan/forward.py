@@ -123,7 +123,7 @@ class Polynomials:
         """Compute polynomials up to an order, from the inputs on, so that no later question goes deep."""
         for node in sorted(nodes):
             for key in self.asked.among(self.depends[node], range(1, order + 1)):
-                self._compute((node, 1, key))
+                self.coefficient(node, key)
 
     def without(self, variable: int, axes: Iterable[int]) -> None:
         """Take some axes of a variable for a batch no longer, and forget what rests on that."""
@@ -139,32 +139,25 @@ class Polynomials:
     def power(self, node: int, exponent: int, key: Key) -> list[Term]:
         """Return a coefficient of a power of a node's polynomial, elementwise and without its constant."""
         place = (node, exponent, key)
-        self._compute(place)
+        if place not in self._powers:
+            before, self.builder.node = self.builder.node, node
+            if exponent == 1 and (start := self._start(node, key)) is not None:
+                self._powers[place] = start
+            else:
+                products = [*(self._power(node, exponent, key) if exponent > 1 else self._coefficient(node, key))]
+                self._powers[place] = self._added(products) if len(key) > 1 else self._first(place, products)
+            self.builder.node = before
         return self._powers[place]
 
-    def _compute(self, place: "_Place") -> None:
-        """Compute a coefficient of a power, if it is not known."""
-        if place in self._powers:
-            return
-        node, exponent, key = place
-        before, self.builder.node = self.builder.node, node
-        if exponent == 1 and (start := self._start(node, key)) is not None:
-            self._powers[place] = start
-        else:
-            products = [*(self._power(node, exponent, key) if exponent > 1 else self._coefficient(node, key))]
-            if len(key) > 1:
-                self._powers[place] = self._added(products)
-            else:
-                self._compute_first(place, products)
-        self.builder.node = before
+    def _first(self, place: "_Place", products: "Sequence[_Product]") -> list[Term]:
+        """Return a coefficient of first order: what is read at one place of an input as if it were the first.
 
-    def _compute_first(self, place: "_Place", products: "Sequence[_Product]") -> None:
-        """Compute a coefficient of first order, what is read at one place of an input as if it were the first."""
+        If all of it is, that is noted, so that what follows may be computed likewise.
+        """
         moved = [self._at_first(each) for each in products]
         shifts = dict.fromkeys(shift for _, shift in moved)
         if not any(shifts):
-            self._powers[place] = self._added(products)
-            return
+            return self._added(products)
         found: list[list[Term]] = []
         for shift in shifts:
             terms = self._added([each for each, other in moved if other == shift], at_first=shift is not None)
@@ -173,7 +166,7 @@ class Polynomials:
                 self._shifts[place] = terms, shift
             alike = [each for each, (_, other) in zip(products, moved, strict=True) if other == shift]
             found.append(self._added(alike) if there is None else there)
-        self._powers[place] = found[0] if len(found) == 1 else added_in_place(self.builder, [*chain(*found)])
+        return found[0] if len(found) == 1 else added_in_place(self.builder, [*chain(*found)])
 
     def _at_first(self, product: "_Product") -> "tuple[_Product, Shift | None]":
         """Return a product of one coefficient as if what it reads were at the first place, and where that is.

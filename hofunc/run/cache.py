@@ -226,12 +226,7 @@ def _made(graph: Graph, values: Sequence[torch.Tensor], asked: _Asked, spots: tu
         variants = [*_variants(_plans.get(key))]
     have_changed = any(made.decided.goes_by and not made.decided.holds(values) for made in variants)
     if not have_changed and not any(map(is_fake, values)):
-        known = _values(graph, values)
-        if asked.replayed:
-            known = {
-                lowered.numbers[n]: known[n] for n in lowered.numbers if n in known and graph.nodes[n].op is CONSTANT
-            }
-        lowered = lowered._replace(values=known)
+        lowered = lowered._replace(values=_values(graph, values, lowered.numbers if asked.replayed else None))
     if asked.replayed:
         origins = tuple(
             origin if isinstance(origin, torch.Tensor) else index for index, origin in enumerate(lowered.origins)
@@ -274,12 +269,23 @@ def _made(graph: Graph, values: Sequence[torch.Tensor], asked: _Asked, spots: tu
     return _keep(key, result)
 
 
-def _values(graph: Graph, values: Sequence[torch.Tensor]) -> Mapping[int, torch.Tensor]:
+def _values(
+    graph: Graph, values: Sequence[torch.Tensor], replayed: Mapping[int, int] | None
+) -> Mapping[int, torch.Tensor]:
     """Return the values by which planning may go: integers that are given.
 
     Where they change from call to call, a second plan is made that goes by none.
+
+    Args:
+        graph: The recorded graph.
+        values: The value of each of its nodes.
+        replayed: The numbers of its nodes in the lowered graph, if the plan is run on values of that; of its inputs
+            there may be many then, so that only constants count.
     """
-    return {node.number: values[node.number] for node in graph.nodes if node.is_given and node.dtype in INTEGERS}
+    known = {node.number: values[node.number] for node in graph.nodes if node.is_given and node.dtype in INTEGERS}
+    if replayed is None:
+        return known
+    return {replayed[n]: known[n] for n in replayed if n in known and graph.nodes[n].op is CONSTANT}
 
 
 def _noted(graph: Graph, asked: _Asked) -> Family:

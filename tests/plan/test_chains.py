@@ -1,6 +1,7 @@
 """Chains of selections: derivatives of what is read of what is read keep to what is read, and are the same."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -71,23 +72,23 @@ def _nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("order", [1, 2, 3, 4])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_derivatives(name: str, order: int, strategy: str) -> None:
-    f, x = PROGRAMS[name], rand(CPU, POINTS)
-    expected = f
-    for _ in range(order):
-        expected = torch.func.jacfwd(expected)
-    assert_equal(hofunc.hod(f, order, strategy=strategy)(x), expected(x))
-    compact = hofunc.hod(f, order, strategy=strategy, layout="compact")(x)
-    assert_equal(compact.to_sparse().to_dense(), expected(x))
+    assert_derivatives(PROGRAMS[name], rand(CPU, POINTS), order, strategy, torch.func.jacfwd)
 
 
 @pytest.mark.parametrize("strategy", ["reverse", "mixed", "forward"])
 @pytest.mark.parametrize("order", [1, 2, 3])
 @pytest.mark.parametrize("name", OF_COLUMNS)
 def test_derivatives_by_a_matrix(name: str, order: int, strategy: str) -> None:
-    f, x = OF_COLUMNS[name], rand(CPU, POINTS, COLUMNS)
-    expected = f
+    assert_derivatives(OF_COLUMNS[name], rand(CPU, POINTS, COLUMNS), order, strategy, torch.func.jacrev)
+
+
+def assert_derivatives(
+    f: Callable[[Tensor], Tensor], x: Tensor, order: int, strategy: str, jacobian: Callable[..., Any]
+) -> None:
+    """Check derivatives in both layouts, beside a transform of torch's that is nested."""
+    expected: Callable[[Tensor], Tensor] = f
     for _ in range(order):
-        expected = torch.func.jacrev(expected)
+        expected = jacobian(expected)
     assert_equal(hofunc.hod(f, order, strategy=strategy)(x), expected(x))
     compact = hofunc.hod(f, order, strategy=strategy, layout="compact")(x)
     assert_equal(compact.to_sparse().to_dense(), expected(x))

@@ -126,10 +126,15 @@ def test_filling_asks_for_every_order_of_the_nodes_in_turn(
     device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     polynomials, _ = polynomials_of_exp(device)
-    asked: list[tuple[int, int, Key]] = []
-    monkeypatch.setattr(polynomials, "_compute", asked.append)
+    asked: list[tuple[int, Key]] = []
+
+    def noted(node: int, key: Key) -> list[Term]:
+        asked.append((node, key))
+        return []
+
+    monkeypatch.setattr(polynomials, "coefficient", noted)
     polynomials.fill([1, 0], 2)
-    assert asked == [(0, 1, (0,)), (0, 1, (0, 0)), (1, 1, (0,)), (1, 1, (0, 0))]
+    assert asked == [(0, (0,)), (0, (0, 0)), (1, (0,)), (1, (0, 0))]
 
 
 # Steps, counted by hand.

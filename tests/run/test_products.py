@@ -1,6 +1,6 @@
 """Products by the kernel of hofunc: which are replaced, that they are right in every layout, and that others stay."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -73,15 +73,6 @@ def test_products_are_replaced(f: Callable[..., Any], shapes: tuple[tuple[int, .
 def test_others_stay(f: Callable[..., Any], args: tuple[Tensor, ...]) -> None:
     before, after = products(f, *args)
     assert after == before
-
-
-@pytest.fixture
-def threads() -> Iterator[None]:
-    """Let torch have two threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
 
 
 def layouts(a: Tensor, b: Tensor, c: Tensor, items: Tensor) -> list[Tensor]:
