@@ -278,3 +278,8 @@ def _added(emit: Emit, parts: Sequence[Part]) -> Any:
 def each(labels: Sequence[Label]) -> Axes:
     """Return one whole axis per label."""
     return tuple((full(label),) for label in labels)
+
+
+def laid_out(tensor: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
+    """Permute the axes of a tensor, unless they are in order."""
+    return tensor if order == tuple(range(len(order))) else tensor.permute(order)

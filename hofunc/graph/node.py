@@ -128,6 +128,9 @@ def exact(number: float | complex) -> float | complex:
 class Call(NamedTuple):
     """A function and its arguments, with a Ref for every tensor; calling it fills in the tensors.
 
+    Among the arguments of what computes a factor may be other Calls, of tensors that several factors are made from: a
+    plan computes each of them once, and puts a Ref in its place.
+
     Example:
         >>> Call(torch.add, (Ref(3), 1), (("alpha", 2),))(torch.tensor(5.0))
         tensor(7.)
@@ -158,22 +161,24 @@ class Weights(Mask):
 
 
 def fill(template: Any, supply: Iterator) -> Any:
-    """Replace every Ref of a nested tuple by the next item of supply."""
+    """Replace every Ref of a nested tuple, and of Calls in it, by the next item of supply."""
     kind = type(template)
     if kind is Ref:
         return next(supply)
     if kind is tuple:
         return tuple(
             [
-                next(supply) if type(item) is Ref else fill(item, supply) if type(item) is tuple else item
+                next(supply) if type(item) is Ref else fill(item, supply) if type(item) in _NESTED else item
                 for item in template
             ]
         )
+    if kind is Call:
+        return Call(template.op, fill(template.args, supply), fill(template.kwargs, supply))
     return template
 
 
 def refs(template: Any) -> list[Ref]:
-    """List the Refs of a nested tuple in order of appearance."""
+    """List the Refs of a nested tuple, and of Calls in it, in order of appearance."""
     if type(template) is Ref:
         return [template]
     found: list[Ref] = []
@@ -182,21 +187,46 @@ def refs(template: Any) -> list[Ref]:
             kind = type(item)
             if kind is Ref:
                 found.append(item)
-            elif kind is tuple:
+            elif kind in _NESTED:
                 found += refs(item)
+    elif type(template) is Call:
+        return refs(template.args) + refs(template.kwargs)
     return found
 
 
-_FILLED = (tuple, Ref)
+_NESTED = {tuple, Call}
+_FILLED = {tuple, Call, Ref}
 
 
 def renumbered(template: Any, numbers: Mapping[int, int] | Sequence[int]) -> Any:
-    """Replace every Ref of a nested tuple by a Ref to numbers[node]."""
+    """Replace every Ref of a nested tuple, and of Calls in it, by a Ref to numbers[node]."""
     kind = type(template)
     if kind is Ref:
         return Ref(numbers[template.node])
     if kind is tuple:
         return tuple([renumbered(item, numbers) if type(item) in _FILLED else item for item in template])
+    if kind is Call:
+        return Call(template.op, renumbered(template.args, numbers), renumbered(template.kwargs, numbers))
+    return template
+
+
+def with_calls(template: Any, replace: Callable[[Call], Any]) -> Any:
+    """Replace every outermost Call of a nested tuple."""
+    kind = type(template)
+    if kind is tuple and not _NESTED.isdisjoint(map(type, template)):
+        return tuple([with_calls(item, replace) for item in template])
+    return replace(template) if kind is Call else template
+
+
+def computed(template: Any, values: Mapping[int, Any] | Sequence[Any]) -> Any:
+    """Return a nested tuple with the values of nodes in place of Refs to them, and the results of Calls in theirs."""
+    kind = type(template)
+    if kind is Ref:
+        return values[template.node]
+    if kind is tuple:
+        return tuple([computed(item, values) for item in template])
+    if kind is Call:
+        return template.op(*computed(template.args, values), **dict(computed(template.kwargs, values)))
     return template
 
 

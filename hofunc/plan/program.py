@@ -14,7 +14,7 @@ from hofunc.algebra.term import Term
 from hofunc.errors import InternalError
 from hofunc.graph.draws import is_random
 from hofunc.graph.layout import COMPUTED_AGAIN, select_scatter
-from hofunc.graph.node import Call, Graph, Mask, Ref, Weights, call_of, fill, refs
+from hofunc.graph.node import Call, Graph, Mask, Ref, Weights, call_of, fill, refs, with_calls
 from hofunc.graph.readings import Reading
 from hofunc.progress import TICK, ticking
 from hofunc.rules.lower import Lowered
@@ -201,7 +201,8 @@ class Builder:
         return register if dtype == self.dtype else self.emit(torch.Tensor.to, register, self.dtype)
 
     def call(self, call: Call) -> Register:
-        """Return the register of a call whose Refs name nodes."""
+        """Return the register of a call whose Refs name nodes, after those of the Calls among its arguments."""
+        call = call._replace(args=self._computed(call.args), kwargs=self._computed(call.kwargs))
         operands = [self.value(ref.node) for ref in refs(call.args)]
         places = map(Ref, count())
         args, kwargs = fill(call.args, places), call.kwargs
@@ -209,6 +210,18 @@ class Builder:
             operands += [self.value(ref.node) for ref in refs(kwargs)]
             kwargs = fill(kwargs, places)
         return self.emit(Call(call.op, args, kwargs), *operands)
+
+    def _computed(self, args: tuple) -> tuple:
+        """Return arguments in which a Ref is in place of every Call, the same one for equal Calls."""
+        return with_calls(args, lambda call: self.stand_in(self._register_of(call)))
+
+    def _register_of(self, call: Call) -> Register:
+        """Return the register of a call, which is computed once however often it is asked for."""
+        key = type(call), distinct(call)
+        register = self._called.get(key)
+        if register is None:
+            self._called[key] = register = self.call(call)
+        return register
 
     def apply(
         self,
@@ -222,6 +235,7 @@ class Builder:
 
         It has the program's dtype, unless another one is given.
         """
+        args = self._computed(args)
         operands = [self.value(ref.node) for ref in refs(args)]
         template = fill(args, (Ref(place) for place in range(1, len(operands) + 1)))
         result = self.emit(Call(function, (Ref(0), *template)), tensor, *operands)
@@ -242,12 +256,11 @@ class Builder:
             return register if node.dtype.is_floating_point else self.emit(torch.Tensor.to, register, self.dtype)
         if not isinstance(source, Call):
             raise InternalError(f"hofunc.plan: unknown source {source}", got=str(type(source)), expected="a tensor")
-        key = type(source), distinct(source)
-        if key not in self._called:
-            self._called[key] = register = self.call(source)
+        register = self._register_of(source)
+        if register.index not in self._shapes:
             is_bool = isinstance(source, Mask) and not isinstance(source, Weights)
             self._shapes[register.index] = (shape_of(axes), torch.bool if is_bool else self.dtype)
-        return self._called[key]
+        return register
 
     def stand_in(self, register: Register) -> Ref:
         """Return a Ref to a register, for the arguments of a call or a map."""

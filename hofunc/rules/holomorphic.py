@@ -15,7 +15,7 @@ from torch import Tensor
 from hofunc.algebra.labels import fresh_axes
 from hofunc.algebra.term import Factor, Term
 from hofunc.graph.layout import as_complex, as_pairs
-from hofunc.graph.node import Call, Node, Ref, refs
+from hofunc.graph.node import Call, Node, Ref, refs, with_calls
 from hofunc.rules.kinds import Positions, Rule, Site
 
 # The ops that have a rule for real numbers that holds for complex ones.
@@ -102,8 +102,10 @@ def _source(source: Any, pairs: set[int]) -> Any:
     """Return what computes the parts of a factor."""
     if isinstance(source, Ref):
         return source if source.node in pairs else Call(OnPairs(torch.clone, (False,)), (source,), ())
-    flags = tuple(ref.node in pairs for ref in refs((source.args, source.kwargs)))
-    return Call(OnPairs(source.op, flags), source.args, source.kwargs)
+    template = (source.args, source.kwargs)
+    flags = tuple(ref.node in pairs for ref in refs(with_calls(template, lambda _: Ref(next(iter(pairs))))))
+    args, kwargs = with_calls(template, lambda call: _source(call, pairs))
+    return Call(OnPairs(source.op, flags), args, kwargs)
 
 
 def signs_of_parts(like: Tensor, count: int) -> Tensor:

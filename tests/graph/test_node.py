@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from hofunc.graph.node import Call, Ref, exact, fill, refs, renumbered
+from hofunc.graph.node import Call, Ref, computed, exact, fill, refs, renumbered, with_calls
 
 
 def test_a_call_fills_in_its_tensors_in_order(device: torch.device) -> None:
@@ -21,6 +21,30 @@ def test_refs_in_lists_and_keywords() -> None:
     assert list(refs(template)) == [Ref(1), Ref(3), Ref(1)]
     assert fill(template, iter("abc")) == (("a", (2, "b")), "x", (("out", "c"),))
     assert renumbered(template, {1: 10, 3: 30}) == ((Ref(10), (2, Ref(30))), "x", (("out", Ref(10)),))
+
+
+INNER = Call(torch.exp, (Ref(3),), (("out", Ref(1)),))
+NESTED = (Ref(1), (INNER, 2), Call(torch.sin, (INNER,)))
+
+
+def test_refs_in_calls_among_arguments() -> None:
+    assert refs(NESTED) == [Ref(1), Ref(3), Ref(1), Ref(3), Ref(1)]
+    other = Call(torch.exp, (Ref(30),), (("out", Ref(10)),))
+    assert renumbered(NESTED, {1: 10, 3: 30}) == (Ref(10), (other, 2), Call(torch.sin, (other,)))
+    assert fill(NESTED, map(Ref, (10, 30, 10, 30, 10))) == renumbered(NESTED, {1: 10, 3: 30})
+    assert type(fill(NESTED, iter(range(5)))[1][0]) is Call
+
+
+def test_only_outermost_calls_are_replaced() -> None:
+    assert with_calls(NESTED, lambda call: call.op) == (Ref(1), (torch.exp, 2), torch.sin)
+    assert with_calls((Ref(1), (2, "x")), lambda call: call.op) == (Ref(1), (2, "x"))
+
+
+def test_calls_among_arguments_are_computed(device: torch.device) -> None:
+    x, y = (torch.full((2,), value, dtype=torch.float64, device=device) for value in (2.0, 3.0))
+    call = Call(torch.add, (Call(torch.mul, (Ref(0), Ref(1))), Ref(0)), (("alpha", 10),))
+    assert computed((call, (Ref(1), 5)), {0: x, 1: y})[0].tolist() == [26, 26]
+    assert computed(Ref(1), [x, y]) is y
 
 
 def test_a_ref_is_not_a_tuple_to_look_into() -> None:

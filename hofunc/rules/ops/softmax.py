@@ -30,6 +30,7 @@ from hofunc.rules.axes import dims_of
 from hofunc.rules.kinds import KeepsZeros, Positions, Site
 from hofunc.rules.ops.linear import reduced
 from hofunc.rules.registry import define, define_composite
+from hofunc.views import laid_out
 
 aten = torch.ops.aten
 
@@ -111,52 +112,33 @@ def cumulants(shape: Sequence[int], dims: Sequence[int], count: int, probabiliti
 def _along(linear_map: Map, shape: Sequence[int], dims: Sequence[int], probabilities: Ref | Call) -> Map:
     """Return a map along the axes at dims, given the probabilities, separate along all others."""
     kept, summed = ([dim for dim in range(len(shape)) if (dim in dims) == end] for end in (False, True))
-    call = probabilities if isinstance(probabilities, Call) else Call(_itself, (probabilities,))
-    known = (call.args[0], call.op, call.args[1:], (*kept, *summed), len(summed))
-    return linear_map._replace(args=known, outs=len(summed), ins=len(summed))
+    return linear_map._replace(args=(probabilities, (*kept, *summed), len(summed)), outs=len(summed), ins=len(summed))
 
 
-def _itself(x: torch.Tensor) -> torch.Tensor:
-    return x
-
-
-def _laid_out(p: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
-    """Permute the axes of probabilities, unless they are in order."""
-    return p if order == tuple(range(len(order))) else p.permute(order)
-
-
-def _centred(
-    tensor: torch.Tensor, x: torch.Tensor, function: Callable, args: tuple, order: tuple[int, ...], count: int
-) -> torch.Tensor:
+def _centred(tensor: torch.Tensor, p: torch.Tensor, order: tuple[int, ...], count: int) -> torch.Tensor:
     """Take its mean from a tensor, of which the last axes are those of the probabilities.
 
     It is taken twice, since what rounding leaves of it the first time may be larger than all else.
     """
-    p, dims = _laid_out(function(x, *args), order), tuple(range(-count, 0))
+    p, dims = laid_out(p, order), tuple(range(-count, 0))
     tensor = tensor - (tensor * p).sum(dims, keepdim=True)
     return tensor - (tensor * p).sum(dims, keepdim=True)
 
 
-def _centred_back(
-    tensor: torch.Tensor, x: torch.Tensor, function: Callable, args: tuple, order: tuple[int, ...], count: int
-) -> torch.Tensor:
+def _centred_back(tensor: torch.Tensor, p: torch.Tensor, order: tuple[int, ...], count: int) -> torch.Tensor:
     """Apply the transpose of `_centred`."""
-    p = _laid_out(function(x, *args), order)
+    p = laid_out(p, order)
     return _less_sum(_less_sum(tensor, p, count), p, count)
 
 
-def _changed(
-    tensor: torch.Tensor, x: torch.Tensor, function: Callable, args: tuple, order: tuple[int, ...], count: int
-) -> torch.Tensor:
+def _changed(tensor: torch.Tensor, p: torch.Tensor, order: tuple[int, ...], count: int) -> torch.Tensor:
     """Apply the Jacobian of softmax, which is its own transpose."""
-    return _jacobian_of(tensor, _laid_out(function(x, *args), order), count)
+    return _jacobian_of(tensor, laid_out(p, order), count)
 
 
-def _covaried(
-    tensor: torch.Tensor, x: torch.Tensor, function: Callable, args: tuple, order: tuple[int, ...], count: int
-) -> torch.Tensor:
+def _covaried(tensor: torch.Tensor, p: torch.Tensor, order: tuple[int, ...], count: int) -> torch.Tensor:
     """Apply the same, and take the mean twice: what is left of it the first time is in proportion to probabilities."""
-    p = _laid_out(function(x, *args), order)
+    p = laid_out(p, order)
     return _less_sum(_jacobian_of(tensor, p, count), p, count)
 
 
@@ -171,11 +153,9 @@ def _less_sum(tensor: torch.Tensor, p: torch.Tensor, count: int) -> torch.Tensor
     return torch.addcmul(tensor, p, tensor.sum(tuple(range(-count, 0)), keepdim=True), value=-1)
 
 
-def _reached(
-    tensor: torch.Tensor, x: torch.Tensor, function: Callable, args: tuple, order: tuple[int, ...], count: int
-) -> torch.Tensor:
+def _reached(tensor: torch.Tensor, p: torch.Tensor, order: tuple[int, ...], count: int) -> torch.Tensor:
     """Return what depends on what along the axes of probabilities: all but what is zero, on all but that."""
-    some = (function(x, *args).permute(order) != 0).to(tensor.dtype)
+    some = (laid_out(p, order) != 0).to(tensor.dtype)
     return some * (some * tensor).sum(tuple(range(-count, 0)), keepdim=True)
 
 
