@@ -18,7 +18,6 @@ from hofunc.plan.program import Program, TooManyStepsError
 from hofunc.plan.strategies import strategies_of
 from hofunc.plan.wanted import Chosen, Contractions, Wanted, highest, orders_of
 from hofunc.rules.kinds import (
-    Autonomous,
     Elementwise,
     ElementwisePair,
     Linear,
@@ -308,7 +307,6 @@ def _kind(rule: Rule | None, node: Node) -> str:
     if rule is None:
         return "constant"
     kinds = {
-        Autonomous: "elementwise",
         Elementwise: "elementwise",
         ElementwisePair: "elementwise",
         Linear: "linear",

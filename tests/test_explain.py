@@ -44,7 +44,7 @@ def x(device: torch.device) -> Tensor:
 
 
 def test_the_whole_text(device: torch.device) -> None:
-    text = explained(lambda x: (x**3).sum(), rand(device, 2, 3), strategy="reverse")
+    text = explained(lambda x: (x**4).sum(), rand(device, 2, 3), strategy="reverse")
     estimates = [word for line in text.splitlines() for word in line.split() if word.replace(".", "").isdigit()]
     assert estimates
     assert text.splitlines()[0] == "hod(<lambda>): order 2, by the strategy reverse"

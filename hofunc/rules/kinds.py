@@ -7,14 +7,16 @@ stands, so an op that takes one tensor twice needs nothing of its own.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import combinations, combinations_with_replacement
+from operator import mul
 from typing import Any, NamedTuple, Protocol
 
 import torch
 
 from hofunc.algebra.labels import Axes, fresh_axes
 from hofunc.algebra.term import Factor, Term
-from hofunc.graph.node import Call, Graph, Node, Ref
+from hofunc.graph.node import Call, Graph, Node, Ref, computed
 from hofunc.rules.axes import broadcast
 
 Positions = tuple[int, ...]
@@ -126,6 +128,9 @@ class Multilinear(OfProducts):
         return [Term(self.scale(site), factors, out, tuple(operands[position] for position in positions))]
 
 
+Product = tuple[float, Sequence[Ref | Call]]  # a number, and what computes tensors
+
+
 @dataclass(frozen=True, slots=True)
 class Elementwise:
     """A function of one number, applied to every element: order r lies on the diagonal of all its slots.
@@ -135,11 +140,14 @@ class Elementwise:
         degree: Highest order that does not vanish, given the op's parameters; None if all may be there.
         domain: Interval of inputs at which the function is smooth. Derivatives may be infinite outside, unless it is
             REAL.
+        factors: ``factors(x, y, r, *params)`` returns the product that the r-th derivative is, given what names x and
+            y, so that what orders have in common is computed once; None, as itself, if `derivative` computes it.
     """
 
     derivative: Callable
     degree: Callable[..., int | None]
     domain: tuple[float, float]
+    factors: Callable[..., Product | None] | None = None
 
     def positions(self, site: Site, order: int) -> Iterable[Positions]:
         """See `Rule`."""
@@ -150,42 +158,29 @@ class Elementwise:
         """See `Rule`."""
         axes = fresh_axes(site.node.shape)
         order = len(positions)
-        coefficient, sources = self.product(site, order)
+        coefficient, sources = self._product(site, order)
         return [Term(coefficient, tuple(Factor(source, axes) for source in sources), axes, (axes,) * order)]
 
-    def product(self, site: Site, order: int) -> tuple[float, list[Ref | Call]]:
-        """Return a number and what computes tensors, the product of which is the derivative of an order."""
+    def _product(self, site: Site, order: int) -> Product:
         args = (site.ref(0), Ref(site.node.number), order, *params_of(site))
-        return 1, [Call(self.derivative, args, site.node.kwargs)]
+        found = None if self.factors is None else self.factors(*args, **dict(site.node.kwargs))
+        return found or (1, [Call(self.derivative, args, site.node.kwargs)])
+
+
+def derivative_of(factors: Callable[..., Product]) -> Callable[..., torch.Tensor]:
+    """Return the function of x, y, the order and parameters that multiplies the factors of a derivative."""
+
+    def derivative(x: torch.Tensor, y: torch.Tensor, r: int, *params: Any, **keywords: Any) -> torch.Tensor:
+        coefficient, sources = factors(Ref(0), Ref(1), r, *params, **keywords)
+        tensors = [computed(source, (x, y)) for source in sources]
+        return reduce(mul, tensors, torch.full_like(x, coefficient))
+
+    return derivative
 
 
 @dataclass(frozen=True, slots=True)
 class PiecewiseLinear(Elementwise, KeepsZeros):
     """A function of one number that is of straight pieces, and constant wherever its slope is zero."""
-
-
-@dataclass(frozen=True, slots=True)
-class Autonomous(Elementwise):
-    """A function of one number whose derivative is a function of its value, of which all orders are multiples.
-
-    Attributes:
-        multiple: ``multiple(r)`` returns the polynomial of the value, its coefficients with the constant first, by
-            which the first derivative is to be multiplied.
-        evaluated: ``evaluated(polynomial, y)`` evaluates it.
-    """
-
-    multiple: Callable[[int], tuple[float, ...]]
-    evaluated: Callable
-
-    def product(self, site: Site, order: int) -> tuple[float, list[Ref | Call]]:
-        """See `Elementwise`; the first derivative is one factor at all orders, and so is computed once."""
-        y, polynomial = Ref(site.node.number), self.multiple(order)
-        first = Call(self.derivative, (site.ref(0), y, 1))
-        if not any(polynomial[1:]):
-            return polynomial[0], [first]
-        if not any(polynomial[:1] + polynomial[2:]):
-            return polynomial[1], [first, y]
-        return 1, [first, Call(self.evaluated, (polynomial, y))]
 
 
 def params_of(site: Site) -> tuple:

@@ -336,7 +336,7 @@ def inside(rule: Rule, site: Site, factor: Factor) -> tuple[Callable, tuple] | N
         return None
     middle = sum(getattr(rule, "domain", ())) / 2
     call = factor.source
-    if type(rule) is Elementwise:
+    if type(rule) is Elementwise and call.op is rule.derivative:
         place = site.node.args.index(site.ref(0))
         order, *params = call.args[2:]
         return of_one, (rule.derivative, site.node.op, middle, place, order, tuple(params), call.kwargs, site.ref(0))

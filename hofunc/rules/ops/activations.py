@@ -6,32 +6,46 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from hofunc.graph.node import Call, Ref
 from hofunc.internals import TIES_ARE_SHARED
-from hofunc.rules.ops.calculus import chained, differentiated, evaluated
-from hofunc.rules.ops.elementwise import Derivative, autonomous, sigmoid, tanh
-from hofunc.rules.ops.special import gaussian
+from hofunc.rules.kinds import Product
+from hofunc.rules.ops.calculus import chained, differentiated, evaluated, plus, recurrence, times
+from hofunc.rules.ops.elementwise import (
+    Derivative,
+    define_factored,
+    multiples,
+    sigmoid,
+    slope_of_sigmoid,
+    tanh,
+)
 from hofunc.rules.registry import define_composite, define_elementwise, define_piecewise_linear
 
 aten = torch.ops.aten
 
-Function = Callable[[Tensor, int], Tensor]  # (x, r): the r-th derivative at x, the value for r = 0
+Function = Callable[[Tensor, int], Tensor | float]  # (x, r): the r-th derivative at x, the value for r = 0
 
 
 # Smooth ones.
 
 
-def _sigmoid(x: Tensor, r: int) -> Tensor:
-    y = x.sigmoid()
-    return sigmoid(x, y, r) if r else y
+_logistic = multiples((0, 1, -1))  # of the slope of the logistic function
 
 
-def softplus(x: Tensor, y: Tensor, r: int, beta: float = 1, threshold: float = 20) -> Tensor:
+def _up_to(x: Tensor, threshold: float, derivative: Tensor, above: float) -> Tensor:
+    return torch.where(x > threshold, above, derivative)
+
+
+def _softplus(x: Ref, y: Ref, r: int, beta: float = 1, threshold: float = 20) -> Product:
     """Differentiate log(1 + exp(beta x)) / beta, in place of which torch takes x above the threshold."""
-    derivative = beta ** (r - 1) * _sigmoid(beta * x, r - 1)
-    return torch.where(beta * x > threshold, 1 if r == 1 else 0, derivative)
+    u = x if beta == 1 else Call(torch.mul, (x, beta))
+    gate = Call(torch.sigmoid, (u,))
+    if r == 1:
+        return 1, [Call(_up_to, (u, threshold, gate, 1))]
+    slope = Call(_up_to, (u, threshold, Call(slope_of_sigmoid, (u, gate)), 0))
+    return beta ** (r - 1), [slope] if r == 2 else [slope, Call(evaluated, (_logistic(r - 1), gate))]
 
 
-define_elementwise(aten.softplus.default, softplus)
+define_factored(aten.softplus.default, _softplus)
 define_composite(
     aten.log_sigmoid_forward.default, lambda x: (-torch.nn.functional.softplus(-x, threshold=math.inf), None)
 )
@@ -46,37 +60,93 @@ def gated(gate: Function) -> Derivative:
     return lambda x, y, r: x * gate(x, r) + r * gate(x, r - 1)
 
 
-def _normal(x: Tensor, r: int) -> Tensor:
-    """Differentiate the standard normal distribution function."""
-    x = x * math.sqrt(0.5)
-    return 0.5 * torch.erfc(-x) if r == 0 else math.sqrt(0.5) ** r / math.sqrt(math.pi) * gaussian(x, r - 1)
+# x times the logistic function, of which the slope is a factor of all orders but the first
 
 
-def _about_normal(x: Tensor, r: int) -> Tensor:
-    """Differentiate what GELU takes for the normal distribution function where it approximates by tanh."""
-    cubic = tuple(math.sqrt(2 / math.pi) * c for c in (0, 1, 0, 0.044715))
-    x = x.clamp(-30, 30)  # beyond which it is one or zero, whatever the polynomial
-    u = torch.as_tensor(evaluated(cubic, x))
-    if r == 0:
-        return (2 * u).sigmoid()
-    t = u.tanh()
-    return 0.5 * chained(lambda k: _far_tanh(u, t, k), lambda k: evaluated(differentiated(cubic, k), x), r)
+def _slope_of_silu(x: Tensor, gate: Tensor, slope: Tensor) -> Tensor:
+    return torch.addcmul(gate, x, slope)
 
 
-# 1 - y * y has no digits left where y is near one
-_far_tanh, _ = autonomous((1, 0, -1), lambda x, y, r: 4 * (2 * x).sigmoid() * (-2 * x).sigmoid())
+def _silu_over_slope(x: Tensor, gate: Tensor, r: int) -> Tensor:
+    return x * evaluated(_logistic(r), gate) + r * evaluated(_logistic(r - 1), gate)
 
 
-def _tanh_of_softplus(x: Tensor, r: int) -> Tensor:
+def _silu(x: Ref, y: Ref, r: int) -> Product:
+    gate = Call(torch.sigmoid, (x,))
+    slope = Call(slope_of_sigmoid, (x, gate))
+    return 1, [Call(_slope_of_silu, (x, gate, slope))] if r == 1 else [slope, Call(_silu_over_slope, (x, gate, r))]
+
+
+# x times the normal distribution function: from the second order on they are polynomials times its density
+
+_over_density = recurrence((2, 0, -1), lambda p, r: plus(times(p, (0, -1)), differentiated(p)))
+
+
+def _within_normal(x: Tensor) -> Tensor:
+    return x.clamp(-43, 43)  # beyond which the density is zero in every dtype, whatever its polynomial
+
+
+def _density(x: Tensor) -> Tensor:
+    """Return exp(-x^2 / 2)."""
+    return (x * x * -0.5).exp()
+
+
+def _slope_of_gelu(x: Tensor, within: Tensor, density: Tensor) -> Tensor:
+    """Return twice the slope."""
+    return torch.addcmul((x * -math.sqrt(0.5)).erfc(), within, density, value=math.sqrt(2 / math.pi))
+
+
+def _by_density(x: Ref, y: Ref, r: int) -> Product:
+    within = Call(_within_normal, (x,))
+    density = Call(_density, (within,))
+    if r == 1:
+        return 0.5, [Call(_slope_of_gelu, (x, within, density))]
+    return 1 / math.sqrt(2 * math.pi), [density, Call(evaluated, (_over_density(r - 1), within))]
+
+
+# x times the logistic function of a cubic polynomial, that GELU takes for the normal distribution function
+
+_cubic = tuple(2 * math.sqrt(2 / math.pi) * c for c in (0, 1, 0, 0.044715))
+
+
+def _within_cubic(x: Tensor) -> Tensor:
+    return x.clamp(-30, 30)  # beyond which the gate is one or zero, whatever the polynomial
+
+
+def _slope_by_cubic(x: Tensor, gate: Tensor, slope: Tensor) -> Tensor:
+    return torch.addcmul(gate, x * evaluated(differentiated(_cubic), x), slope)
+
+
+def _over_slope_by_cubic(x: Tensor, gate: Tensor, r: int) -> Tensor:
+    def of_gate(order: int) -> Tensor | float:
+        return chained(
+            lambda k: evaluated(_logistic(k), gate), lambda k: evaluated(differentiated(_cubic, k), x), order
+        )
+
+    return x * of_gate(r) + r * of_gate(r - 1)
+
+
+def _by_cubic(x: Ref, y: Ref, r: int) -> Product:
+    within = Call(_within_cubic, (x,))
+    u = Call(evaluated, (_cubic, within))
+    gate = Call(torch.sigmoid, (u,))
+    slope = Call(slope_of_sigmoid, (u, gate))
+    if r == 1:
+        return 1, [Call(_slope_by_cubic, (within, gate, slope))]
+    return 1, [slope, Call(_over_slope_by_cubic, (within, gate, r))]
+
+
+def _tanh_of_softplus(x: Tensor, r: int) -> Tensor | float:
     t = torch.nn.functional.softplus(x).tanh()
-    return chained(lambda k: tanh(x, t, k), lambda k: _sigmoid(x, k - 1), r) if r else t
+    gate = x.sigmoid()
+    return chained(lambda k: tanh(x, t, k), lambda k: sigmoid(x, gate, k - 1) if k > 1 else gate, r) if r else t
 
 
-_gelu = {"none": gated(_normal), "tanh": gated(_about_normal)}
+_gelu = {"none": _by_density, "tanh": _by_cubic}
 
-define_elementwise(aten.silu.default, gated(_sigmoid))
+define_factored(aten.silu.default, _silu)
 define_elementwise(aten.mish.default, gated(_tanh_of_softplus))
-define_elementwise(aten.gelu.default, lambda x, y, r, approximate="none": _gelu[approximate](x, y, r))
+define_factored(aten.gelu.default, lambda x, y, r, approximate="none": _gelu[approximate](x, y, r))
 define_composite(aten.glu.default, lambda x, dim=-1: x.chunk(2, dim)[0] * x.chunk(2, dim)[1].sigmoid())
 
 

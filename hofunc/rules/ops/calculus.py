@@ -72,7 +72,7 @@ def recurrence(first: Polynomial, step: Callable[[Polynomial, int], Polynomial])
     return polynomial
 
 
-def chained(outer: Callable[[int], Tensor], inner: Callable[[int], Tensor | float], r: int) -> Tensor:
+def chained(outer: Callable[[int], Tensor | float], inner: Callable[[int], Tensor | float], r: int) -> Tensor | float:
     """Differentiate a composition r times by the rule of Faa di Bruno.
 
     Args:

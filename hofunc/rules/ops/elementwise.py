@@ -11,8 +11,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from hofunc.graph.node import Call, Ref
 from hofunc.internals import OpOverload
-from hofunc.rules.kinds import Autonomous
+from hofunc.rules.kinds import Elementwise, Product, derivative_of
 from hofunc.rules.ops.calculus import (
     Polynomial,
     differentiated,
@@ -27,7 +28,24 @@ from hofunc.rules.registry import POSITIVE, REAL, UNIT, define, define_elementwi
 
 aten = torch.ops.aten
 
-Derivative = Callable[[Tensor, Tensor, int], Tensor]
+Derivative = Callable[..., Tensor]  # (x, y, r, *params)
+Factors = Callable[..., Product]  # the same of what names x and y
+
+
+def define_factored(
+    op: OpOverload,
+    factors: Factors,
+    *,
+    degree: Callable[..., int | None] = lambda *_, **__: None,
+    domain: tuple[float, float] = REAL,
+) -> Derivative:
+    """Enter a function of one number whose derivatives are products; see `Elementwise`.
+
+    Singular ones have none, as their derivatives are taken elsewhere where they are infinite.
+    """
+    derivative = derivative_of(factors)
+    define(op, Elementwise(derivative, degree, domain, factors))
+    return derivative
 
 
 # Powers.
@@ -38,13 +56,23 @@ def power(x: Tensor, y: Tensor, r: int, exponent: float) -> Tensor:
     return falling(exponent, r) * x ** (exponent - r)
 
 
+def _monomial(x: Ref, r: int, exponent: float) -> Product:
+    """Return the factors of a derivative of a polynomial of one power, the last of which is a number."""
+    left = exponent - r
+    return falling(exponent, r), [] if left == 0 else [x] if left == 1 else [Call(torch.pow, (x, left))]
+
+
 def highest_power(exponent: float) -> int | None:
     """Return the degree of x ** exponent if it is a polynomial."""
     return int(exponent) if exponent >= 0 and exponent == int(exponent) else None
 
 
-define_elementwise(aten.pow.Tensor_Scalar, power, degree=highest_power, domain=POSITIVE)
-define_elementwise(aten.square.default, lambda x, y, r: 2 * x if r == 1 else torch.full_like(x, 2), degree=2)
+def _factors_of_power(x: Ref, y: Ref, r: int, exponent: float) -> Product | None:
+    return None if highest_power(exponent) is None else _monomial(x, r, exponent)
+
+
+define(aten.pow.Tensor_Scalar, Elementwise(power, highest_power, POSITIVE, _factors_of_power))
+define_factored(aten.square.default, lambda x, y, r: _monomial(x, r, 2), degree=lambda: 2)
 define_elementwise(aten.sqrt.default, lambda x, y, r: falling(0.5, r) * y ** (1 - 2 * r), domain=POSITIVE)
 define_elementwise(aten.rsqrt.default, lambda x, y, r: falling(-0.5, r) * y ** (1 + 2 * r), domain=POSITIVE)
 define_elementwise(aten.reciprocal.default, lambda x, y, r: falling(-1.0, r) * y ** (1 + r), domain=POSITIVE)
@@ -65,9 +93,9 @@ def power_of_number(x: Tensor, y: Tensor, r: int, base: float) -> Tensor:
     return math.log(base) ** r * y if base > 0 else y * (0 if base == 0 else math.nan)
 
 
-define_elementwise(aten.exp.default, lambda x, y, r: y)
-define_elementwise(aten.exp2.default, lambda x, y, r: math.log(2) ** r * y)
-define_elementwise(aten.expm1.default, lambda x, y, r: x.exp())
+define_factored(aten.exp.default, lambda x, y, r: (1, [y]))
+define_factored(aten.exp2.default, lambda x, y, r: (math.log(2) ** r, [y]))
+define_factored(aten.expm1.default, lambda x, y, r: (1, [Call(torch.exp, (x,))]))
 define_elementwise(aten.pow.Scalar, power_of_number)
 define_elementwise(aten.log.default, log, domain=POSITIVE)
 define_elementwise(aten.log2.default, lambda x, y, r: log(x, y, r) / math.log(2), domain=POSITIVE)
@@ -78,48 +106,63 @@ define_elementwise(aten.log1p.default, lambda x, y, r: log(1 + x, y, r), domain=
 # Functions that are each other's derivatives.
 
 
-def quarter(y: Tensor, first: Callable[[], Tensor], r: int) -> Tensor:
-    """Return the r-th derivative of a function whose second one is -y, given how to compute the first."""
-    derivative = first() if r % 2 else y
-    return derivative if r % 4 < 2 else -derivative
+def _define_quarters(op: OpOverload, first: Callable[[Tensor], Tensor], sign: int) -> None:
+    """Enter a function whose first derivative is that of x times a sign, and whose second one is -y."""
+    define_factored(
+        op, lambda x, y, r: ((-1) ** (r // 2) * (sign if r % 2 else 1), [Call(first, (x,)) if r % 2 else y])
+    )
 
 
-define_elementwise(aten.sin.default, lambda x, y, r: quarter(y, x.cos, r))
-define_elementwise(aten.cos.default, lambda x, y, r: quarter(y, lambda: -x.sin(), r))
-define_elementwise(aten.sinh.default, lambda x, y, r: x.cosh() if r % 2 else y)
-define_elementwise(aten.cosh.default, lambda x, y, r: x.sinh() if r % 2 else y)
+_define_quarters(aten.sin.default, torch.cos, 1)
+_define_quarters(aten.cos.default, torch.sin, -1)
+define_factored(aten.sinh.default, lambda x, y, r: (1, [Call(torch.cosh, (x,)) if r % 2 else y]))
+define_factored(aten.cosh.default, lambda x, y, r: (1, [Call(torch.sinh, (x,)) if r % 2 else y]))
 
 
 # Functions whose derivative is a polynomial of their value: y' = q(y), so that all others are q(y) Q(y).
 
 
-def _define_autonomous(
-    op: OpOverload, q: Polynomial, first: Derivative, domain: tuple[float, float] = REAL
-) -> Derivative:
-    """Enter the solution of y' = q(y); see `autonomous`."""
-    derivative, multiple = autonomous(q, first)
-    define(op, Autonomous(derivative, lambda: None, domain, multiple, evaluated))
-    return derivative
+def multiples(q: Polynomial) -> Callable[[int], Polynomial]:
+    """Return by order the polynomial of y by which q(y) is to be multiplied, where y' = q(y)."""
+    return recurrence((1,), lambda p, r: plus(times(differentiated(p), q), times(p, differentiated(q))))
 
 
-def autonomous(q: Polynomial, first: Derivative) -> tuple[Derivative, Callable[[int], Polynomial]]:
-    """Differentiate the solution of y' = q(y); ``first(x, y, 1)`` computes q(y) in the way that loses no digits.
+def autonomous(q: Polynomial, slope: Callable[[Tensor, Tensor], Tensor]) -> Factors:
+    """Return the factors of the derivatives of the solution of y' = q(y).
 
-    Returns:
-        The derivative, and by order the polynomial of y by which the first one is to be multiplied.
+    Args:
+        q: The polynomial.
+        slope: ``slope(x, y)`` computes q(y) in the way that loses no digits.
     """
-    multiple = recurrence((1,), lambda p, r: plus(times(differentiated(p), q), times(p, differentiated(q))))
+    multiple = multiples(q)
 
-    def derivative(x: Tensor, y: Tensor, r: int) -> Tensor:
-        return first(x, y, 1) if r == 1 else first(x, y, 1) * evaluated(multiple(r), y)
+    def factors(x: Ref, y: Ref, r: int) -> Product:
+        first, polynomial = Call(slope, (x, y)), multiple(r)
+        if not any(polynomial[1:]):
+            return polynomial[0], [first]
+        if not any(polynomial[:1] + polynomial[2:]):
+            return polynomial[1], [first, y]
+        return 1, [first, Call(evaluated, (polynomial, y))]
 
-    return derivative, multiple
+    return factors
 
 
-# 1 - y has no digits left where y is near one
-sigmoid = _define_autonomous(aten.sigmoid.default, (0, 1, -1), lambda x, y, r: y * (-x).sigmoid())
-tanh = _define_autonomous(aten.tanh.default, (1, 0, -1), lambda x, y, r: torch.addcmul(y.new_ones(()), y, y, value=-1))
-_define_autonomous(aten.tan.default, (1, 0, 1), lambda x, y, r: 1 + y * y, UNIT)
+def slope_of_sigmoid(x: Tensor, y: Tensor) -> Tensor:
+    """Return y (1 - y), of which the difference has no digits left where y is near one."""
+    return y * (-x).sigmoid()
+
+
+def _slope_of_tanh(x: Tensor, y: Tensor) -> Tensor:
+    return torch.addcmul(y.new_ones(()), y, y, value=-1)
+
+
+def _slope_of_tan(x: Tensor, y: Tensor) -> Tensor:
+    return 1 + y * y
+
+
+sigmoid = define_factored(aten.sigmoid.default, autonomous((0, 1, -1), slope_of_sigmoid))
+tanh = define_factored(aten.tanh.default, autonomous((1, 0, -1), _slope_of_tanh))
+define_factored(aten.tan.default, autonomous((1, 0, 1), _slope_of_tan), domain=UNIT)
 
 
 # Functions whose derivative is a power of a quadratic polynomial of x.

@@ -13,7 +13,7 @@ length one is its gradient, so that the derivatives of that are those of the nor
 As roots of sums of powers they are differences of which only rounding is left where one element is far above others.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from math import inf, isinf, prod
 from typing import Any, NamedTuple
 
@@ -31,6 +31,7 @@ from hofunc.rules.kinds import Positions, Site
 from hofunc.rules.ops.calculus import falling
 from hofunc.rules.ops.linear import extreme, reduced
 from hofunc.rules.registry import define
+from hofunc.views import laid_out
 
 aten = torch.ops.aten
 
@@ -46,6 +47,7 @@ class Vectors(NamedTuple):
         dims: The axes.
         p: Which norm it is.
         excess: What is added to the square of a Euclidean norm.
+        slope: What names the gradients of the lengths, if that is known.
     """
 
     x: Ref
@@ -53,6 +55,7 @@ class Vectors(NamedTuple):
     dims: tuple[int, ...]
     p: float = 2
     excess: float = 0
+    slope: Ref | None = None
 
     @property
     def order(self) -> tuple[int, ...]:
@@ -81,7 +84,9 @@ class Vectors(NamedTuple):
     def _term(self, separate: Axes, blocks: Sequence[Sequence[int]], coefficient: float) -> Term:
         count = sum(map(len, blocks))
         slots = [self._laid(separate) for _ in range(count)]
-        factors = [self._factor(_power, 1 - count, axes=self._kept(separate))] if count > 1 else []
+        inverse = Call(_inverse, (self._lengths, self.excess))
+        power = inverse if count == 2 else Call(torch.pow, (inverse, count - 1))
+        factors = [Factor(power, reduced(separate, self.dims, True))] if count > 1 else []
         for block in blocks:
             factors += self._moment(separate, [slots[slot] for slot in block])
         return Term(coefficient, tuple(factors), (), tuple(slots))
@@ -89,17 +94,30 @@ class Vectors(NamedTuple):
     def _moment(self, separate: Axes, slots: Sequence[Axes]) -> list[Factor]:
         """Return the factors of one block: its slots less their parts along the vector, if they are several."""
         if len(slots) == 1:
-            return [self._factor(_slope, axes=slots[0])]
+            return [Factor(self.slope or self._slope, slots[0])]
         *others, end = slots if len(slots) == 2 else (*slots, self._laid(separate))
-        weight = [] if self.p == 2 else [self._factor(_weight, len(slots), axes=end)]
-        projection = Map(_projected, _projected_back, (self.x, self.order, len(self.dims), self.p, self.excess))
+        weight = Call(_weight, (self.x, self._lengths, self.p, len(slots)))
+        z = Call(_over, (self.x, self._lengths))
+        share = Call(_shared, (Call(_inverse, (self._lengths, self.excess)), self.excess)) if self.excess else None
+        along = (z, Call(_dual, (z, self._slope, self.dims)), share)
+        projection = Map(_projected, _projected_back, (*along, self.order, len(self.dims)))
         projection = projection._replace(outs=len(self.dims), ins=len(self.dims))
-        return weight + [
+        return [Factor(weight, end)] * (self.p != 2) + [
             Factor(projection, (*self._own(end), *self._own(slot), *self._kept(separate))) for slot in others
         ]
 
-    def _factor(self, function: Callable, *args: Any, axes: Axes) -> Factor:
-        return Factor(Call(function, (self.x, self.dims, self.p, self.excess, *args)), axes)
+    @property
+    def _lengths(self) -> Call:
+        return Call(_length, (self.x, self.dims, self.p))
+
+    @property
+    def _slope(self) -> Call:
+        """What computes the gradients of lengths, of which no square has an excess."""
+        if self.p == 1:
+            return Call(torch.sign, (self.x,))
+        if self.p == 2:
+            return Call(_over, (self.x, self._lengths))
+        return Call(_slope, (self.x, self._lengths, self.dims, self.p))
 
     def _laid(self, separate: Axes) -> Axes:
         own = fresh_axes(self.shape)
@@ -112,78 +130,81 @@ class Vectors(NamedTuple):
         return tuple(axis for dim, axis in enumerate(axes) if dim not in self.dims)
 
 
-def length(x: Tensor, dims: Sequence[int], p: float, excess: float) -> Tensor:
+def _length(x: Tensor, dims: Sequence[int], p: float) -> Tensor:
     """Return the lengths of vectors, the axes of which stay with size 1."""
-    norm = torch.linalg.vector_norm(x, p, dims, keepdim=True)
-    return (norm * norm + excess).sqrt() if excess else norm
+    return torch.linalg.vector_norm(x, p, dims, keepdim=True)
 
 
-def _power(x: Tensor, dims: Sequence[int], p: float, excess: float, exponent: int) -> Tensor:
-    """Return a power of the lengths, zero where they are."""
-    n = length(x, dims, p, excess).squeeze(tuple(dims))
-    return torch.where(n > 0, torch.where(n > 0, n, 1) ** exponent, 0)
+def _inverse(n: Tensor, excess: float) -> Tensor:
+    """Return one over the roots of squared lengths and an excess, zero where these are."""
+    return (n * n + excess).rsqrt() if excess else torch.where(n > 0, 1 / torch.where(n > 0, n, 1), 0)
 
 
-def _scaled(x: Tensor, dims: Sequence[int], p: float, excess: float = 0) -> tuple[Tensor, Tensor]:
-    """Return vectors over their lengths, and where these are not zero and have slopes, as they have in torch."""
-    n = length(x, dims, p, excess)
-    usable = (n > 0) & (x != 0) if p < 1 else (n > 0).expand(x.shape)
-    return x / torch.where(n > 0, n, 1), usable
+def _over(x: Tensor, n: Tensor) -> Tensor:
+    """Return vectors over their lengths, or as they are where these are zero."""
+    return x / torch.where(n > 0, n, 1)
 
 
-def _slope(x: Tensor, dims: Sequence[int], p: float, excess: float) -> Tensor:
-    """Return the gradients of lengths."""
-    if p == 1:
-        return x.sign()
+def _usable(x: Tensor, n: Tensor, p: float) -> Tensor:
+    """Tell where vectors over their lengths are not zero and have slopes, as they have in torch."""
+    return (n > 0) & (x != 0) if p < 1 else (n > 0).expand(x.shape)
+
+
+def _slope(x: Tensor, n: Tensor, dims: Sequence[int], p: float) -> Tensor:
+    """Return the gradients of lengths that are neither the sum of moduli nor Euclidean."""
     if isinf(p):
-        return x.sign() * extreme(x.abs(), length(x, dims, p, excess), tuple(dims), True)
-    z, usable = _scaled(x, dims, p, excess)
-    return z if p == 2 else torch.where(usable, z.sign() * torch.where(usable, z, 1).abs() ** (p - 1), 0)
+        return x.sign() * extreme(x.abs(), n, tuple(dims), True)
+    return _powers(x, n, p, p - 1, 1)
 
 
-def _weight(x: Tensor, dims: Sequence[int], p: float, excess: float, size: int) -> Tensor:
+def _weight(x: Tensor, n: Tensor, p: float, size: int) -> Tensor:
     """Return the weights of the elements in the moment of a block."""
-    z, usable = _scaled(x, dims, p)
-    return torch.where(usable, z.sign() ** size * torch.where(usable, z, 1).abs() ** (p - size), 0)
+    return _powers(x, n, p, p - size, size)
 
 
-def _projected(tensor: Tensor, x: Tensor, order: tuple[int, ...], count: int, p: float, excess: float) -> Tensor:
-    """Take from a tensor its part along vectors, the axes of which are its last ones."""
-    rows = x.permute(order)
-    z, slope = _along(rows, count, p)
-    return _without(tensor, z, slope, count) + _share(tensor, rows, z, count, excess)
+def _powers(x: Tensor, n: Tensor, p: float, exponent: float, times: int) -> Tensor:
+    """Return powers of the elements of vectors over their lengths, times so many signs of these."""
+    z, usable = _over(x, n), _usable(x, n, p)
+    return torch.where(usable, z.sign() ** times * torch.where(usable, z, 1).abs() ** exponent, 0)
 
 
-def _projected_back(tensor: Tensor, x: Tensor, order: tuple[int, ...], count: int, p: float, excess: float) -> Tensor:
+def _dual(z: Tensor, slope: Tensor, dims: tuple[int, ...]) -> Tensor:
+    """Return gradients of lengths over what they see of z, which is one but for rounding, or zero."""
+    return slope / (z * slope).sum(dims, keepdim=True).clamp_min(0.5)
+
+
+def _shared(inverse: Tensor, excess: float) -> Tensor:
+    return inverse * inverse * excess
+
+
+def _projected(
+    tensor: Tensor, z: Tensor, dual: Tensor, share: Tensor | None, order: tuple[int, ...], count: int
+) -> Tensor:
+    """Take from a tensor its part along vectors, but for the share of it that an excess leaves.
+
+    Args:
+        tensor: The tensor, the last axes of which are those of the vectors.
+        z: The vectors, of length one.
+        dual: What sees the part along them.
+        share: The share, if there is an excess, which only a Euclidean norm has.
+        order: The axes of the vectors, laid out as those of the tensor are.
+        count: How many of them are along the vectors.
+    """
+    z, dual = laid_out(z, order), laid_out(dual, order)
+    dims = tuple(range(-count, 0))
+    part = (tensor * dual).sum(dims, keepdim=True)
+    tensor = torch.addcmul(tensor, z, part, value=-1)
+    rest = (tensor * dual).sum(dims, keepdim=True)  # which rounding leaves, and which may exceed all else
+    if share is not None:
+        rest = torch.addcmul(rest, part, laid_out(share, order), value=-1)
+    return torch.addcmul(tensor, z, rest, value=-1)
+
+
+def _projected_back(
+    tensor: Tensor, z: Tensor, dual: Tensor, share: Tensor | None, order: tuple[int, ...], count: int
+) -> Tensor:
     """Apply the transpose of `_projected`."""
-    rows = x.permute(order)
-    z, slope = _along(rows, count, p)
-    return _without(tensor, slope, z, count) + _share(tensor, rows, z, count, excess)
-
-
-def _along(rows: Tensor, count: int, p: float) -> tuple[Tensor, Tensor]:
-    """Return vectors, along the last axes, of length one, and the gradients of their lengths."""
-    dims = tuple(range(-count, 0))
-    z, _ = _scaled(rows, dims, p)
-    return z, z if p == 2 else _slope(rows, dims, p, 0)
-
-
-def _without(tensor: Tensor, z: Tensor, slope: Tensor, count: int) -> Tensor:
-    """Take away the part along z that slope sees; twice, since rounding leaves some of it that may exceed the rest."""
-    dims = tuple(range(-count, 0))
-    slope = slope / (z * slope).sum(dims, keepdim=True).clamp_min(0.5)  # by one but for rounding, or zero
-    for _ in range(2):
-        tensor = tensor - z * (tensor * slope).sum(dims, keepdim=True)
-    return tensor
-
-
-def _share(tensor: Tensor, rows: Tensor, z: Tensor, count: int, excess: float) -> Tensor | float:
-    """Return what the excess, which only a Euclidean norm has, leaves of the part along vectors of length one."""
-    if not excess:
-        return 0.0
-    dims = tuple(range(-count, 0))
-    n = length(rows, dims, 2, excess)
-    return z * (tensor * z).sum(dims, keepdim=True) * (excess / (n * n))
+    return _projected(tensor, dual, z, share, order, count)
 
 
 class Norm:
@@ -233,7 +254,7 @@ class Direction:
     def terms(self, site: Site, positions: Positions) -> Sequence[Term]:
         """See `Rule`."""
         _, dims, excess = site.node.args
-        vectors = Vectors(site.ref(0), site.shapes[0], dims, excess=excess)
+        vectors = Vectors(site.ref(0), site.shapes[0], dims, excess=excess, slope=Ref(site.node.number))
         terms = vectors.terms(len(positions) + 1)
         return [term._replace(out=term.slots[0], slots=term.slots[1:]) for term in terms]
 

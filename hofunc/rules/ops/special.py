@@ -1,12 +1,14 @@
 """Error, gamma and cardinal sine functions, and the logit, at every order in closed form."""
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+from hofunc.graph.node import Call, Ref
 from hofunc.rules.ops.calculus import differentiated, evaluated, falling, near_and_far, plus, recurrence, scaled, times
-from hofunc.rules.ops.elementwise import log, quarter
+from hofunc.rules.ops.elementwise import define_factored, log
 from hofunc.rules.registry import POSITIVE, UNIT, define_composite, define_elementwise
 
 aten = torch.ops.aten
@@ -19,19 +21,28 @@ _inverse = recurrence((1,), lambda p, r: plus(scaled(times(p, (0, 1)), 2 * r), d
 _quantile = recurrence((1,), lambda p, r: plus(scaled(times(p, (0, 1)), r), differentiated(p)))
 
 
-def gaussian(x: Tensor, r: int) -> Tensor:
-    """Return the r-th derivative of exp(-x^2); beyond 30 it is zero in every dtype, whatever its polynomial."""
-    x = x.clamp(-30, 30)
-    return evaluated(_hermite(r + 1), x) * (-x * x).exp()
+def _within_gaussian(x: Tensor) -> Tensor:
+    return x.clamp(-30, 30)  # beyond which it is zero in every dtype, whatever its polynomial
+
+
+def _gaussian(x: Tensor) -> Tensor:
+    return (-x * x).exp()
+
+
+def _derivatives_of_gaussian(x: Ref, r: int) -> list[Ref | Call]:
+    """Return the factors of the r-th derivative of exp(-x^2)."""
+    within = Call(_within_gaussian, (x,))
+    found: list[Ref | Call] = [Call(_gaussian, (within,))]
+    return [*found, Call(evaluated, (_hermite(r + 1), within))] if r else found
+
+
+define_factored(aten.erf.default, lambda x, y, r: (2 / math.sqrt(math.pi), _derivatives_of_gaussian(x, r - 1)))
+define_factored(aten.erfc.default, lambda x, y, r: (-2 / math.sqrt(math.pi), _derivatives_of_gaussian(x, r - 1)))
 
 
 def erfinv(x: Tensor, y: Tensor, r: int) -> Tensor:
     """Differentiate the inverse error function, of which y' = sqrt(pi)/2 exp(y^2)."""
     return evaluated(_inverse(r), y) * (math.sqrt(math.pi) / 2 * (y * y).exp()) ** r
-
-
-define_elementwise(aten.erf.default, lambda x, y, r: 2 / math.sqrt(math.pi) * gaussian(x, r - 1))
-define_elementwise(aten.erfc.default, lambda x, y, r: -2 / math.sqrt(math.pi) * gaussian(x, r - 1))
 
 
 def ndtri(x: Tensor, y: Tensor, r: int) -> Tensor:
@@ -94,6 +105,12 @@ define_elementwise(
 # The cardinal sine.
 
 
+def _quarter(y: Tensor, first: Callable[[], Tensor], r: int) -> Tensor:
+    """Return the r-th derivative of a function whose second one is -y, given how to compute the first."""
+    derivative = first() if r % 2 else y
+    return derivative if r % 4 < 2 else -derivative
+
+
 def cardinal(z: Tensor, r: int) -> Tensor:
     """Differentiate sin(z) / z: its Taylor series near zero, where the quotient loses all digits.
 
@@ -104,7 +121,7 @@ def cardinal(z: Tensor, r: int) -> Tensor:
         sine, cosine = z.sin(), z.cos()
         quotient = sine / z
         for k in range(1, r + 1):
-            quotient = (quarter(sine, lambda: cosine, k) - k * quotient) / z
+            quotient = (_quarter(sine, lambda: cosine, k) - k * quotient) / z
         return quotient
 
     return near_and_far(z, r, lambda n: 0 if n % 2 else (-1) ** (n // 2) / math.factorial(n + 1), far)

@@ -4,6 +4,7 @@ Each order is compared with autograd of the order below, down to the op itself: 
 Closed forms in 40 digits are a second, independent witness for the smooth functions.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ import mpmath
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import hofunc
 from hofunc import hod
@@ -359,3 +361,48 @@ def test_a_product_with_a_logarithm_at_zero(device: torch.device) -> None:
     z = torch.tensor([0.0, 2.0, 3.0], dtype=torch.float64, device=device)
     check_hod(lambda x: torch.xlogy(x, z).sum(), (x,), 1)
     check_hod(lambda x: torch.xlogy(x, z).sum(), (x,), 2)
+
+
+# What orders have in common.
+
+COMMON = {  # the ops that several orders need, and which are called once
+    "gelu": (torch.nn.functional.gelu, {"exp", "erfc", "clamp"}),
+    "gelu by tanh": (lambda x: torch.nn.functional.gelu(x, approximate="tanh"), {"clamp"}),
+    "silu": (torch.nn.functional.silu, set()),
+    "softplus": (torch.nn.functional.softplus, set()),
+    "erf": (torch.erf, {"exp", "clamp"}),
+    "layer_norm": (lambda x: torch.nn.functional.layer_norm(x, (3,)), {"linalg_vector_norm", "clamp_min"}),
+    "norm": (lambda x: torch.linalg.vector_norm(x, 2, 1), {"clamp_min"}),
+    "log_softmax": (lambda x: x.log_softmax(1), {"exp"}),
+}
+
+
+class Calls(TorchDispatchMode):
+    """Counts the ops that are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names[func.overloadpacket.__name__] += 1
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", COMMON)
+def test_what_orders_have_in_common_is_computed_once(name: str, device: torch.device) -> None:
+    function, once = COMMON[name]
+    x = torch.linspace(-2, 2, 12, dtype=torch.float64, device=device).reshape(4, 3)
+    plan = hofunc.derivatives(lambda x: (function(x) ** 3).sum(), 2, strategy="reverse").plan(x)
+    with Calls() as calls:
+        plan(x)
+    assert {op: calls.names[op] for op in once} == dict.fromkeys(once, 1)
+    assert calls.names["sigmoid"] <= 2  # of x, and of -x where one less that has no digits
+
+
+def test_the_last_derivative_of_a_polynomial_is_a_number(device: torch.device) -> None:
+    x = torch.linspace(-2, 2, 5, dtype=torch.float64, device=device)
+    for function in (torch.square, lambda x: x**2):
+        plan = hofunc.hod(lambda x, f=function: f(x).sum(), 2, layout="compact").plan(x)  # type: ignore[misc]
+        assert plan.steps == 0
+        assert torch.equal(plan(x).dense(), 2 * torch.eye(5, dtype=torch.float64, device=device))
