@@ -214,8 +214,21 @@ def prepared(program: Program, early: Sequence[Step], taken: Sequence[int], rows
         **{r: given.shape for r, given in program.given.items()},
         **{r: s for r, (s, _) in program.shapes.items()},
     }
-    looks = {register: (shapes.get(register, metas[register].shape), metas[register].dtype) for register in taken}
+    unknown = [register for register in taken if register not in shapes]
+    if unknown:
+        some = finished(program.given, program.shapes, early, [Register(register) for register in unknown])
+        other = traced(resized(some, _unlike(rows))).values
+        shapes |= {register: _told(metas[register].shape, other[register].shape, rows) for register in unknown}
+    looks = {register: (shapes[register], metas[register].dtype) for register in taken}
     return Prepared(before, looks, tuple([_marked_dim(shape) for shape, _ in looks.values()]))
+
+
+def _told(whole: Sequence[int], part: Sequence[int], rows: int) -> tuple[int, ...]:
+    """Return a shape in which rows are marked, told from it for all rows and for some."""
+    if any(one != other and one % rows for one, other in zip(whole, part, strict=True)):
+        raise UnevenError
+    pairs = zip(whole, part, strict=True)
+    return tuple([one if one == other else Rows(rows, one // rows) for one, other in pairs])
 
 
 def body_of(whole: Program, joints: tuple[int, ...], rows: int, size: int) -> Body:

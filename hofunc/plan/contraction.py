@@ -116,7 +116,7 @@ class _Contracting:
 
     def _reverse(self, asked: Contraction) -> Iterator[Term]:
         """Yield what arrives at the inputs of one slot as adjoints along all others."""
-        whole, last = asked.whole(), asked.widest(self._graph)
+        whole, last = asked.whole(), asked.widest(asked.sizes(self._graph))
         start, others = asked.start(whole), asked.others(whole, last)
         others = self._met.setdefault(others, others)  # by each of many variables alone, along the same ones
         late = _others(asked.operands, chain(start.operands, (operand.bearer for operand in others.operands)))

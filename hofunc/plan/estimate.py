@@ -56,34 +56,32 @@ def estimates(
     )
     found: dict[str, Estimate] = {}
     extents = Extents(graph, local, wanted)
+    along = _Along(graph, local, chain(*wanted.sums)) if isinstance(wanted, Contractions) else None
     for name in sorted(strategies, key=lambda name: name == by_blocks):
         most = max(hopeless, CLOSE_AS_TERMS * compact) * min((each.run for each in found.values()), default=inf)
-        found[name] = _estimate(extents, wanted, name, most)
+        found[name] = _estimate(extents, wanted, name, most, along)
     return {name: found[name] for name in strategies}
 
 
 def estimate(graph: Graph, local: Mapping[int, Local], wanted: Wanted, strategy: str) -> Estimate:
     """Estimate what a strategy takes, one of those by which what is asked for can be computed."""
-    return _estimate(Extents(graph, local, wanted), wanted, strategy, inf)
+    return estimates(graph, local, wanted, (strategy,))[strategy]
 
 
-def _estimate(extents: Extents, wanted: Wanted, strategy: str, most: float) -> Estimate:
+def _estimate(extents: Extents, wanted: Wanted, strategy: str, most: float, along: "_Along | None") -> Estimate:
     """Estimate what a strategy takes; counting ends where it runs longer than is of interest."""
-    graph, local = extents.graph, extents.local
-    if strategy == "blocks" or (strategy == "reverse" and not isinstance(wanted, Contractions)):
+    if strategy == "blocks" or (strategy == "reverse" and along is None):
         return _of_reverse(extents, most)
     if strategy == "each" and isinstance(wanted, Contractions):
-        each = [fastest(graph, local, kind)[1] for kind in wanted.kinds()]
+        each = [fastest(extents.graph, extents.local, kind)[1] for kind in wanted.kinds()]
         return Estimate(sum(one.compositions for one in each), sum(one.run for one in each))
-    if isinstance(wanted, Contractions):
-        return _of_jets(graph, local, wanted, strategy)
-    return _of_directions(extents, is_mixed=strategy == "mixed")
+    return _of_directions(extents, is_mixed=strategy == "mixed") if along is None else along.by(strategy)
 
 
 def fastest(graph: Graph, local: Mapping[int, Local], kind: Sequence[Contraction]) -> tuple[str, Estimate]:
     """Return the strategy by which contractions of one kind should be the fastest alone, and what it takes."""
-    alone = Contractions((tuple(kind),))
-    found = [(name, _of_jets(graph, local, alone, name)) for name in ("mixed", "reverse", "forward")]
+    along = _Along(graph, local, kind)
+    found = [(name, along.by(name)) for name in ("mixed", "reverse", "forward")]
     return min(found, key=lambda one: one[1].run)
 
 
@@ -142,9 +140,9 @@ class _Count:
 def _of_reverse(extents: Extents, most: float) -> Estimate:
     """Count by eliminating nodes from the keys of blocks, those of all outputs together.
 
-    A block has the entries of the one that it comes from, once for every index that is new in a local derivative; it
-    has none of its own where a node only reads a part of another. Where counting ends early, it is in proportion to the
-    nodes that are left.
+    A block has the entries of the one that it comes from, once for every index that is new in a local derivative; as
+    long as it is a number it has none of its own, and what it is multiplied by has as many. Where counting ends early,
+    it is in proportion to the nodes that are left.
     """
     local, asked = extents.local, extents.asked
     order = elimination_order(local)
@@ -161,9 +159,9 @@ def _of_reverse(extents: Extents, most: float) -> Estimate:
         facts = extents.facts(node)
         growth = {key: times for key, times in zip(local[node], facts.growth, strict=True) if times}
         own = dict(zip(local[node], facts.calls, strict=True))
-        whole, ways = blocks.size(blocks.places([node])), {}
+        ways: dict[tuple[int, int], list[tuple[Key, int, int]]] = {}
         count.calls += facts.made
-        for key, before in blocks.taken(node):
+        for key, before, was_number in blocks.taken(node):
             rest = key[key.count(key[0]) :]
             case = len(key), len(rest)
             if case not in ways:
@@ -180,13 +178,13 @@ def _of_reverse(extents: Extents, most: float) -> Estimate:
                 target = tuple(sorted(rest + operands))
                 if asked.are_chosen and not asked.leads([extents.depends[node] for node in blocks.nodes(target)]):
                     continue
-                is_tensor = before or calls
-                after = min((before or whole) * times, blocks.size(target)) if is_tensor else 0
-                each = calls - (not before and calls > 0)
-                is_added = blocks.add(target, after)
+                is_number = was_number and not calls
+                after = min(before * times, blocks.size(target))
+                each = calls - (was_number and calls > 0)
+                is_added = blocks.add(target, after, is_number=is_number)
                 each += is_added and (PLACED * inputs.isdisjoint(operands) if facts.reads else 1)
-                each += TURNED * (is_tensor > 0 and not {*rest}.isdisjoint(operands))
-                count.add(1, 1, each, after)
+                each += TURNED * (not is_number and not {*rest}.isdisjoint(operands))
+                count.add(1, 1, each, 0 if is_number else after)
         if count.compositions > MOST or count.run > most:
             return count.estimate(done / len(order))
     return count.estimate()
@@ -265,6 +263,7 @@ class _Blocks:
         self._nodes = [*order, *sorted({*extents.depends}.difference(order))]
         self._places = {node: place for place, node in enumerate(self._nodes)}
         self._having: list[dict[Key, int]] = [{} for _ in self._nodes]
+        self._tensors: set[Key] = set()
         self._sizes, self._of_rows, self._rows = extents.sizes_of(self._nodes)
 
     def places(self, nodes: Iterable[int]) -> Key:
@@ -278,21 +277,24 @@ class _Blocks:
     def start(self, output: int) -> None:
         """Add the block of an output by itself, for all outputs together: the number one."""
         if output in self._places:
-            self.add((self._places[output],), 0)
+            key = (self._places[output],)
+            self.add(key, self.size(key), is_number=True)
 
-    def add(self, key: Key, entries: int) -> bool:
-        """Add entries to a block, none for a number; tells whether that takes a call."""
+    def add(self, key: Key, entries: int, *, is_number: bool) -> bool:
+        """Add entries to a block, which may be those that a number is for; tells whether that takes a call."""
         having = self._having[key[0]]
         before = having.get(key)
         having[key] = entries + (before or 0)
-        return before is not None and having[key] > 0
+        if not is_number:
+            self._tensors.add(key)
+        return before is not None and key in self._tensors
 
-    def taken(self, node: int) -> Iterator[tuple[Key, int]]:
-        """Yield the blocks that have a node, with their entries, and forget them."""
+    def taken(self, node: int) -> Iterator[tuple[Key, int, bool]]:
+        """Yield the blocks that have a node, with their entries and whether they are numbers, and forget them."""
         place = self._places[node]
         having, self._having[place] = self._having[place], {}
         for key, entries in having.items():
-            yield key, min(entries, self.size(key))
+            yield key, min(entries, self.size(key)), key not in self._tensors
 
     def size(self, key: Key) -> int:
         """Return the most entries that a block can have."""
@@ -306,33 +308,44 @@ class _Blocks:
         return entries
 
 
-def _of_jets(graph: Graph, local: Mapping[int, Local], wanted: Contractions, strategy: str) -> Estimate:
-    """Count the coefficients and adjoints of all nodes, each of contractions that have some in common once."""
-    steps, entries = 0, 0.0
-    nonlinear = sum(is_nonlinear(each) for each in local.values())
-    sizes, rows = sizes_of_row(graph), number_of_rows(graph) or 1
-    width = sum(sizes[node] for node in local)
-    met: set[Slots] = set()
-    same: dict[Slots, Slots] = {}  # of each of many variables alone, along the same ones
-    for contraction in chain(*wanted.sums):
-        asked = contraction.of(graph)
-        whole = asked.whole()
-        extents = {name: 1 if isinstance(size, Rows) else int(size) for name, size in asked.sizes(graph).items()}
-        count = len(whole.slots)
-        if strategy == "reverse" and count:
-            whole = asked.others(whole, asked.widest(graph))
-        whole = same.setdefault(whole, whole)
-        top = count - 1 if strategy == "mixed" else len(whole.slots)
-        for part in (whole.part(places) for places in subsets(len(whole.slots)) if len(places) <= top):
-            known, _ = canonical(part)
-            if known in met:
-                continue
-            met.add(known)
-            ways = 2 ** max(0, len(part.slots) - 1)
-            passes = 2 if strategy == "reverse" else 1
-            steps += passes * (len(local) + nonlinear * ways)
-            entries += passes * width * prod(extents[name] for name in part.open)
-        if strategy == "mixed":
-            steps += nonlinear * 2**count
-            entries += sum(map(int, map(extents.__getitem__, whole.open)))
-    return Estimate(steps, steps + entries * rows / JET_ENTRIES)
+class _Along:
+    """Counts coefficients and adjoints of all nodes along slots, what contractions have in common of them once.
+
+    Args:
+        graph: The graph.
+        local: The local derivatives of its nodes.
+        contractions: What is asked for, which is told once for all strategies.
+    """
+
+    def __init__(self, graph: Graph, local: Mapping[int, Local], contractions: Iterable[Contraction]):
+        self._nodes, self._nonlinear = len(local), sum(is_nonlinear(each) for each in local.values())
+        sizes, self._rows = sizes_of_row(graph), number_of_rows(graph) or 1
+        self._width = sum(sizes[node] for node in local)
+        self._asked: list[tuple[Slots, Slots, dict[str, int]]] = []
+        same: dict[Slots, Slots] = {}  # of each of many variables alone, along the same ones
+        for asked in (contraction.of(graph) for contraction in contractions):
+            whole, sizes_of_labels = asked.whole(), asked.sizes(graph)
+            rest = asked.others(whole, asked.widest(sizes_of_labels)) if whole.slots else whole
+            extents = {name: 1 if isinstance(size, Rows) else int(size) for name, size in sizes_of_labels.items()}
+            self._asked.append((whole, same.setdefault(rest, rest), extents))
+
+    def by(self, strategy: str) -> Estimate:
+        """Estimate what a strategy takes."""
+        steps, entries = 0, 0.0
+        met: set[Slots] = set()
+        passes = 2 if strategy == "reverse" else 1
+        for whole, rest, extents in self._asked:
+            count, slots = len(whole.slots), rest if strategy == "reverse" else whole
+            top = count - 1 if strategy == "mixed" else len(slots.slots)
+            for part in (slots.part(places) for places in subsets(len(slots.slots)) if len(places) <= top):
+                known, _ = canonical(part)
+                if known in met:
+                    continue
+                met.add(known)
+                ways = 2 ** max(0, len(part.slots) - 1)
+                steps += passes * (self._nodes + self._nonlinear * ways)
+                entries += passes * self._width * prod(extents[name] for name in part.open)
+            if strategy == "mixed":
+                steps += self._nonlinear * 2**count
+                entries += sum(map(extents.__getitem__, whole.open))
+        return Estimate(steps, steps + entries * self._rows / JET_ENTRIES)

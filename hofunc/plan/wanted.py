@@ -1,6 +1,6 @@
 """What is asked of a plan: all derivatives of some orders, or some blocks of these, or contractions of derivatives."""
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, product
 from math import prod
 from typing import NamedTuple
@@ -56,14 +56,15 @@ class Contraction(NamedTuple):
         borne = labels_of(chain(*self.slots, (operand.bearer for operand in operands)))
         return Slots(self.slots, tuple(operands), tuple([name for name in borne if name in asked]))
 
-    def widest(self, graph: Graph) -> int:
-        """Return the slot that stands for most directions if it is not read off adjoints; its labels are of nodes."""
-        sizes = self.sizes(graph)
+    def widest(self, sizes: Mapping[str, int]) -> int:
+        """Return the slot that stands for most directions if it is not read off adjoints, given the sizes of labels."""
+        result = {*self.result}
 
         def directions(place: int) -> int:
-            others = (slot for other, slot in enumerate(self.slots) if other != place)
+            own = [name for name in labels_of(self.slots[place]) if name in result]
+            others = (slot for other, slot in enumerate(self.slots) if own and other != place)
             beside = labels_of(chain([self.output], *others))
-            alone = [name for name in labels_of(self.slots[place]) if name in self.result and name not in beside]
+            alone = [name for name in own if name not in beside]
             return prod(int(sizes[name]) for name in alone)
 
         return max(range(len(self.slots)), key=directions)

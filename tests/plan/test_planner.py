@@ -16,7 +16,7 @@ from hofunc.plan.blocks import local_blocks
 from hofunc.plan.blueprint import Blueprint, Limits, own_peak
 from hofunc.plan.cost import Cost, StepCost
 from hofunc.plan.entries import Extents
-from hofunc.plan.estimate import CLOSE, Estimate, _pairs_of_reverse, estimate, estimates
+from hofunc.plan.estimate import CLOSE, ENTRIES, Estimate, _pairs_of_reverse, estimate, estimates
 from hofunc.plan.planner import plan, rival
 from hofunc.plan.program import TooManyStepsError
 from hofunc.plan.rates import rates_of
@@ -367,6 +367,14 @@ def test_counting_ends_where_a_strategy_cannot_be_the_fastest(monkeypatch: pytes
         assert (found[name] == alone) is not (name == "reverse" and is_hopeless)
 
 
+def test_what_multiplies_a_number_has_the_entries_of_its_indices() -> None:
+    """The second derivative of the square of a sum of 200 is 2 for each pair of terms."""
+    recording = recorded(lambda x: (rand(CPU, 200, 20) @ x).sin().square().sum() ** 2, rand(CPU, 20))
+    lowered = with_rows(lower(recording.graph, recording.values, 2))
+    local = local_blocks(lowered, 2)
+    assert 2 * estimate(lowered.graph, local, (2,), "reverse").run > 200 * 200 / ENTRIES
+
+
 def sines(x: Tensor) -> Tensor:
     for _ in range(20):
         x = torch.sin(x)
@@ -387,7 +395,7 @@ def test_calls_are_told_of_a_chain(strategy: str) -> None:
     lowered = with_rows(lower(recording.graph, recording.values, 2))
     (made,) = plan(lowered, (2,), compact=False, strategy=strategy)
     calls = 2 * estimate(lowered.graph, local_blocks(lowered, 2), (2,), strategy).run
-    assert calls == pytest.approx(len(made.program.steps), rel=0.1)
+    assert calls == pytest.approx(len(made.program.steps), rel=0.12)
 
 
 def relaxed(x: Tensor) -> Tensor:

@@ -124,7 +124,7 @@ def test_a_wrong_rule_is_found_and_the_entry_named(monkeypatch: pytest.MonkeyPat
     def wrong(x: Tensor, y: Tensor, r: int) -> Tensor:
         return -right.derivative(x, y, r) if r == 3 else right.derivative(x, y, r)
 
-    monkeypatch.setitem(RULES, torch.ops.aten.sin.default, replace(right, derivative=wrong))
+    monkeypatch.setitem(RULES, torch.ops.aten.sin.default, replace(right, derivative=wrong, factors=None))
     monkeypatch.setattr(cache, "_plans", type(cache._plans)())
     point = torch.tensor([0.0, 1.0], dtype=torch.float64)
     assert hodcheck(torch.sin, point, 2)

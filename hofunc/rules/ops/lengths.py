@@ -254,7 +254,8 @@ class Direction:
     def terms(self, site: Site, positions: Positions) -> Sequence[Term]:
         """See `Rule`."""
         _, dims, excess = site.node.args
-        vectors = Vectors(site.ref(0), site.shapes[0], dims, excess=excess, slope=Ref(site.node.number))
+        slope = Ref(site.node.number) if excess else None  # which is nan where the length is zero
+        vectors = Vectors(site.ref(0), site.shapes[0], dims, excess=excess, slope=slope)
         terms = vectors.terms(len(positions) + 1)
         return [term._replace(out=term.slots[0], slots=term.slots[1:]) for term in terms]
 
