@@ -187,7 +187,7 @@ class Polynomials:
     def _start(self, node: int, key: Key) -> list[Term] | None:
         """Return a coefficient of a variable; None for any other node."""
         if self.joint is not None and node in self.joint.ranges:
-            return [self.joint.seed(self.builder, node)] if key == (self.joint.number,) else []
+            return self.joint.seed(self.builder, node) if key == (self.joint.number,) else []
         if node in self.variables:
             axes = fresh_axes(self.variables[node].shape)
             return [seed(self.variables[node], axes)] if key == (node,) else []

@@ -47,16 +47,18 @@ class Jointly:
         self.ranges = dict(zip(self._shapes, map(range, stops, stops[1:]), strict=False))
         self.variable = Variable((stops[-1],), frozenset())
 
-    def seed(self, builder: Builder, number: int) -> Term:
-        """Return the derivative of an input by the variable."""
+    def seed(self, builder: Builder, number: int) -> list[Term]:
+        """Return the derivative of an input by the variable, no terms if it has no elements."""
         shape, places, count = self._shapes[number], self.ranges[number], self.variable.count
+        if not places:
+            return []
         matrix = builder.emit(eye_like, builder.like(), count)
         rows = builder.emit(torch.narrow, matrix, 0, places.start, len(places))
         sizes = tuple([size for size in shape if size > 1])
         tensor = builder.emit(torch.reshape, rows, (*sizes, count))
         axes, slot = fresh_axes(shape), fresh_axes((count,))
         labels = [label for label in labels_of(axes, slot) if label.size > 1]
-        return Term(1, (Factor(tensor, each(labels)),), axes, (slot,))
+        return [Term(1, (Factor(tensor, each(labels)),), axes, (slot,))]
 
     def apart(self, builder: Builder, blocks: Blocks) -> Blocks:
         """Return the blocks by inputs, given those by the variable that do not vanish."""
@@ -68,7 +70,7 @@ class Jointly:
             whole = dense(builder, terms)
             shape = builder.lowered.graph.nodes[output].shape
             for inputs in sorted(self._keys[output]):
-                if len(inputs) == len(key):
+                if len(inputs) == len(key) and all(self.ranges[number] for number in inputs):
                     found[output, inputs] = [self._cut(builder, whole, shape, inputs)]
         return found
 

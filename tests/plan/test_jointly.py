@@ -81,3 +81,17 @@ def test_blocks_that_vanish_are_not_there() -> None:
     assert "eye_like" in names(made.program)
     assert {key for _, key in made.dense} == {(1, 2)}
     check_hod(f, inputs, 2, argnums=(0, 1, 2), strategies=("forward", "mixed"))
+
+
+@pytest.mark.parametrize("strategy", ["forward", "mixed"])
+def test_an_input_without_elements_has_no_part_in_it(strategy: str) -> None:
+    """As a part of it, of which the blocks have no elements, it would have to be of a shape that has none."""
+
+    def f(nothing: Tensor, matrix: Tensor, bias: Tensor, rate: Tensor, start: Tensor) -> tuple[Tensor, ...]:
+        values = stepped(40)(matrix, bias + nothing.sum(), rate, start)
+        return *values, (nothing * start.sum()).sin()
+
+    inputs = (torch.zeros(0, 2, dtype=torch.float64), *args())
+    made = lowered_plan(f, *inputs, strategy=strategy)
+    assert "eye_like" in names(made.program)
+    check_hod(f, inputs, 2, argnums=(0, 1, 2, 3, 4), strategies=(strategy,))
