@@ -7,13 +7,13 @@ of its leaves; ``...`` does so for axes that everything has in common.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain, product
 from typing import Any, NamedTuple, NoReturn
 
 from hofunc.errors import ArgumentError
 from hofunc.internals import TreeSpec, tree_unflatten
-from hofunc.plan.slots import Bearer, Index
+from hofunc.plan.slots import Bearer, Index, tag
 from hofunc.plan.wanted import Contraction
 from hofunc.words import plural
 
@@ -196,6 +196,7 @@ class _Binding:
     def bound(self) -> Bound:
         kept = [place for place in range(1 + self._count) if self._is_nested(place)]
         merged = [place for place in range(1, 1 + self._count) if place not in kept and self._is_merged(place)]
+        self._axes.tagged = {name for place in merged for name in self._varied_by(place)}
         self._share(merged)
         first = [place for place in kept if self._led_by(place, kept) == place]
         sizes = [len(self._trees[place].numbers) for place in first]
@@ -224,13 +225,15 @@ class _Binding:
         )
 
     def _is_merged(self, place: int) -> bool:
-        """Tell whether a slot is one direction, given by operands, so that all of its leaves are varied at once."""
+        """Tell whether a slot is one direction, given by operands, so that all of its leaves are varied at once.
+
+        What gives it multiplies one of the leaves, and so is there before any other slot is, of which it has no names.
+        """
         own = {token.text for token in self._groups[place].tokens if not token.is_number}
-        others = {
-            token.text for other in range(1 + self._count) if other != place for token in self._groups[other].tokens
-        }
-        given = {token.text for group in self._groups[1 + self._count :] for token in group.tokens}
-        return not own & (others | self._asked) and own <= given
+        groups = [{token.text for token in group.tokens} for group in self._groups]
+        others = set(chain(*(groups[other] for other in range(1, 1 + self._count) if other != place)))
+        giving = set(chain(*(names for names in groups[1 + self._count :] if own & names)))
+        return own.isdisjoint(groups[0] | others | self._asked) and giving.isdisjoint(others) and own <= giving
 
     def _contraction(self, choice: Mapping[int, int], merged: Sequence[int]) -> Contraction | None:
         """Return the contraction of some leaves, None if a name stands for two different ones of them."""
@@ -270,8 +273,12 @@ class _Binding:
 
     def _varied(self, place: int) -> list["_Taken"]:
         """Return all leaves of a slot that is one direction."""
-        names = [token.text for token in self._groups[place].tokens if token.text[0] == "*"]
+        names = self._varied_by(place)
         return [(place, leaf, dict.fromkeys(names, leaf)) for leaf in range(len(self._trees[place].numbers))]
+
+    def _varied_by(self, place: int) -> list[str]:
+        """Return the names with a star of a group."""
+        return [token.text for token in self._groups[place].tokens if token.text[0] == "*"]
 
     def _named(self, axes: "_Axes", taken: Sequence["_Taken"]) -> dict[int, tuple[Bearer, ...]]:
         """Return leaves by their places, with their indices, given which leaves names with a star are of."""
@@ -337,14 +344,21 @@ class _Axes:
         pattern: The pattern.
         ranks: For how many axes each name stands, of each leaf, as far as that is known.
         sizes: The sizes of axes, likewise.
+        tagged: The names, each of one slot that is several leaves at once, that a leaf without axes bears as a tag.
     """
 
-    def __init__(self, pattern: Pattern, ranks: Mapping[tuple[str, int], int] = {}, sizes: Mapping[str, int] = {}):
-        self._pattern, self._ranks, self._sizes = pattern, {**ranks}, {**sizes}
+    def __init__(
+        self,
+        pattern: Pattern,
+        ranks: Mapping[tuple[str, int], int] = {},
+        sizes: Mapping[str, int] = {},
+        tagged: Collection[str] = (),
+    ):
+        self._pattern, self._ranks, self._sizes, self.tagged = pattern, {**ranks}, {**sizes}, tagged
 
     def copy(self) -> "_Axes":
         """Return what is known, for more to be added."""
-        return _Axes(self._pattern, self._ranks, self._sizes)
+        return _Axes(self._pattern, self._ranks, self._sizes, self.tagged)
 
     def bearers(self, tensors: Sequence[tuple[Group, Tree, int, Mapping[str, int]]]) -> list[Bearer]:
         """Return tensors by their numbers, with their indices.
@@ -387,7 +401,10 @@ class _Axes:
         sizes = iter(tree.shapes[leaf])
         indices: list[Index] = []
         for token in group.tokens:
-            for name in self._of(token, leaves):
+            names = self._of(token, leaves)
+            if not names and token.text in self.tagged:
+                indices.append(tag(f"{token.text}.{leaves[token.text]}"))
+            for name in names:
                 size = next(sizes)
                 self._check(token, name, size, tree)
                 indices.append(int(name) if token.is_number else name)

@@ -329,6 +329,20 @@ def test_a_slot_by_several_arguments_at_once(parameters: dict, direction: dict, 
     assert_equal(by_parameters, hofunc.jacobian(network)(parameters, x)["y"])
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_an_operand_that_joins_a_slot_by_several_arguments_and_another(strategy: str, device: torch.device) -> None:
+    """What multiplies one leaf multiplies no other, also where it can only when another slot is there."""
+
+    def f(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+        return (a.sum() * b).sin().sum() * c.prod() + a.square().sum() * c.sum() ** 2
+
+    a, b, c = rand(device, 2), rand(device, 3, seed=1), rand(device, 4, seed=2)
+    one, other = rand(device, 2, 4, seed=3), rand(device, 3, 4, seed=4)
+    hessian = torch.func.hessian(f, (0, 1, 2))(a, b, c)
+    got = einsum(f, ", *p, k, *p k ->", ((0, 1), 2), strategy=strategy)(a, b, c, operands=((one, other),))
+    assert_equal(got, (hessian[0][2] * one).sum() + (hessian[1][2] * other).sum())
+
+
 @each_strategy
 def test_aux_is_returned_beside(strategy: str, device: torch.device) -> None:
     x = rand(device, ROWS, 3)

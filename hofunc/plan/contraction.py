@@ -28,7 +28,7 @@ from hofunc.plan.keys import Keys
 from hofunc.plan.program import Builder
 from hofunc.plan.recipes import worked
 from hofunc.plan.reverse import reverse
-from hofunc.plan.slots import Bearer, Indices, Slots, multiplying, tied
+from hofunc.plan.slots import Bearer, Indices, Slots, multiplying, of_axes, tied
 from hofunc.plan.wanted import Contraction, Contractions
 
 STRATEGIES = ("mixed", "reverse", "forward", "blocks", "each")
@@ -128,7 +128,7 @@ class _Contracting:
             operands = multiplying([asked.slots[last]], [(node, indices)], late)
             for term in self._adjoints.along(start, node, others):
                 apart = term._replace(slots=(*((axis,) for axis in term.slots[0]), *term.slots[1:]))
-                yield from self._finished(asked, apart, (*start.open, *indices, *others.open), operands)
+                yield from self._finished(asked, apart, (*start.open, *of_axes(indices), *others.open), operands)
 
     def _blocks(self, asked: Contraction) -> Iterator[Term]:
         """Yield the contraction of whole derivatives."""
@@ -140,7 +140,7 @@ class _Contracting:
             operands = multiplying(asked.slots, slots, asked.operands)
             for term in self._whole[order].get((output, tuple([node for node, _ in inside])), ()):
                 apart = term._replace(slots=tuple([(axis,) for slot in term.slots for axis in slot]))
-                names = tuple(chain(indices, *(each for _, each in inside)))
+                names = tuple(chain(indices, *(of_axes(each) for _, each in inside)))
                 yield from self._finished(asked, apart, names, operands)
 
     def _finished(self, asked: Contraction, term: Term, indices: Indices, operands: Sequence[Bearer]) -> Iterator[Term]:

@@ -3,6 +3,10 @@
 A contraction gives each axis of every slot an index: the name of a label, or a number. A label may stand on several
 slots, and on operands, which multiply the derivative. It is open if it is still asked for, be it by the result, by the
 output or by a slot that is not there yet; all others are summed as soon as everything that bears them is there.
+
+What multiplies one of the variables of a slot, and none of the others, is told by the labels that the two have in
+common. A variable without axes has none; in their place it and what multiplies it bear a tag, which is the index of no
+axis.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,6 +40,8 @@ class Operand(NamedTuple):
     bearer: Bearer
     home: Places
 
+
+_TAG = "!"  # the last of the name of a tag
 
 MOST_ORDERS = 6  # slots, up to which all their orders are compared
 
@@ -105,8 +111,18 @@ class Slots(_Slots):
         yield from chain(*self.slots, (operand.bearer for operand in self.operands))
 
 
+def tag(name: str) -> str:
+    """Return a name for an index of no axis."""
+    return name + _TAG
+
+
+def of_axes(indices: Indices) -> Indices:
+    """Return those indices that are of axes."""
+    return tuple([index for index in indices if isinstance(index, int) or not index.endswith(_TAG)])
+
+
 def labels_of(bearers: Iterable[Bearer]) -> list[str]:
-    """Return the labels that something bears, in order of first appearance."""
+    """Return the labels that something bears, and tags, in order of first appearance."""
     return list(dict.fromkeys(index for _, indices in bearers for index in indices if isinstance(index, str)))
 
 
@@ -131,7 +147,7 @@ def _named(slots: Slots, order: Places) -> tuple[Slots, dict[str, str]]:
     first = {name: number for number, name in enumerate(labels_of(chain(*inside)))}
     operands = sorted(moved, key=lambda one: (one.bearer[0], one.home, [first.get(str(x), -1) for x in one.bearer[1]]))
     borne = labels_of(chain(*inside, (operand.bearer for operand in operands)))
-    names = {name: f"{number:03}" for number, name in enumerate(borne)}
+    names = {name: f"{number:03}{_TAG * name.endswith(_TAG)}" for number, name in enumerate(borne)}
     renamed = tuple([tuple([_renamed(bearer, names) for bearer in slot]) for slot in inside])
     entered = tuple([operand._replace(bearer=_renamed(operand.bearer, names)) for operand in operands])
     return Slots(renamed, entered, tuple(sorted(names[name] for name in slots.open))), names
@@ -287,7 +303,7 @@ def axes_of(indices: Indices, labels: Mapping[str, Label], shape: Sequence[int] 
     return tuple(
         [
             (full(labels[index]),) if isinstance(index, str) else (Segment(None, index, shape[dim]),)
-            for dim, index in enumerate(indices)
+            for dim, index in enumerate(of_axes(indices))
         ]
     )
 
@@ -300,7 +316,7 @@ def multiplying(slots: Iterable[Slot], chosen: Sequence[Bearer], operands: Itera
 
 def sizes_of(nodes: Sequence[Node], bearers: Iterable[Bearer]) -> dict[str, int]:
     """Return the size of every label that something bears."""
-    pairs = [pair for number, indices in bearers for pair in zip(indices, nodes[number].shape, strict=True)]
+    pairs = [pair for number, indices in bearers for pair in zip(of_axes(indices), nodes[number].shape, strict=True)]
     return {index: size for index, size in pairs if isinstance(index, str)}
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from hofunc.graph.node import Graph
 from hofunc.plan.adjoints import Start
-from hofunc.plan.slots import Bearer, Operand, Slot, Slots, labels_of, sizes_of
+from hofunc.plan.slots import Bearer, Operand, Slot, Slots, labels_of, of_axes, sizes_of
 
 
 class Contraction(NamedTuple):
@@ -117,7 +117,7 @@ class Contractions(NamedTuple):
             asked = contraction.of(graph)
             sizes = sizes_of(nodes, chain([asked.output], *asked.slots))
             for number, indices in asked.operands:
-                shape = zip(indices, nodes[number].shape, strict=True)
+                shape = zip(of_axes(indices), nodes[number].shape, strict=True)
                 nodes[number] = nodes[number]._replace(
                     shape=tuple([sizes.get(str(name), int(size)) for name, size in shape])
                 )
