@@ -66,14 +66,17 @@ class Bundle:
             yield from found if len(found) <= FEW else [self._tied(output, node, found)]
 
     def _is_dense(self, variable: int, key: Key, term: Term) -> bool:
-        """Tell whether a block of a node and an input, or the bundle, is a tensor without a diagonal or a gap."""
+        """Tell whether a block of a node and an input, or the bundle, is a tensor without a diagonal or a gap.
+
+        One without elements is none: there is nothing of it to be part of another.
+        """
         if variable != self.number and variable not in self._ranges:
             return False
         slots = [slot for other, slot in zip(key, term.slots, strict=True) if other != self.number]
         segments = [segment for axes in (term.out, *slots) for axis in axes for segment in axis]
         whole = all(segment.extent == 1 or segment.is_full for segment in segments) and not selections_of(term)
         labels = [segment.label for segment in segments if segment.label is not None]
-        return whole and len({*labels}) == len(labels)
+        return whole and len({*labels}) == len(labels) and 0 not in [label.size for label in labels]
 
     def _tied(self, output: int, node: int, found: Sequence[tuple[Block, list[Term]]]) -> tuple[Block, list[Term]]:
         """Return one block of a node and the bundle for those of the node and some inputs."""

@@ -57,6 +57,23 @@ def test_derivatives_by_many_inputs(name: str, order: int, compact: bool, device
         assert relative_error(one.dense() if compact else one, other) < 1e-12, place
 
 
+@pytest.mark.parametrize("compact", [False, True])
+def test_an_input_or_a_value_without_elements(compact: bool, device: torch.device) -> None:
+    def f(*p: Tensor) -> tuple[Tensor, ...]:
+        moved = recurrence(*p[:-1]) + p[-1].sum()
+        return (p[-1] * moved).sin(), (p[1] * moved + p[-1].prod()).tanh()
+
+    given, numbers = [*inputs(device), rand(device, 0, 2)], tuple(range(len(SHAPES) + 1))
+    got = hofunc.hod(f, 2, argnums=numbers, strategy="reverse", layout="compact" if compact else "dense")(*given)
+    expected = nested_reverse(lambda *p: f(*p)[1], 2, numbers)(*given)
+    for one, other in product(numbers, repeat=2):
+        empty, block = (part[one][other] for part in got)
+        assert empty.shape == (0, 2, *given[one].shape, *given[other].shape)
+        assert block.shape == expected[one][other].shape
+        if expected[one][other].numel():
+            assert relative_error(block.dense() if compact else block, expected[one][other]) < 1e-12
+
+
 def test_a_layer_is_composed_with_what_follows_it_at_once(device: torch.device) -> None:
     """The steps by all parameters grow with the layers, but for two views of each block of the result."""
 
