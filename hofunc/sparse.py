@@ -7,7 +7,7 @@ from warnings import catch_warnings, simplefilter
 
 import torch
 
-from hofunc.algebra.labels import Axis, Label
+from hofunc.algebra.labels import Axis, Label, shape_of
 from hofunc.algebra.term import Term, visible
 from hofunc.errors import ArgumentError
 from hofunc.scatter import Entries, entries_of, flattened, places_of, size_of, values
@@ -53,7 +53,8 @@ def coordinates(terms: Sequence[Term], groups: int, like: torch.Tensor) -> Coord
         like: A tensor of the dtype and device of the entries.
     """
     one = Labelled(like.new_ones(()), ())
-    found = [_coordinates(term, entries_of(term, one), like) for term in terms]
+    some = [term for term in terms if all(map(prod, map(shape_of, (term.out, *term.slots))))]
+    found = [_coordinates(term, entries_of(term, one), like) for term in some]
     if not found:
         return Coordinates(torch.zeros(groups, 0, dtype=torch.long, device=like.device), like.new_zeros(0))
     return Coordinates(torch.cat([each.indices for each in found], 1), torch.cat([each.values for each in found]))

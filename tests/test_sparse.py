@@ -134,6 +134,18 @@ def test_a_scalar_and_no_entries() -> None:
     assert_equal(got.dense(), torch.zeros(N, 3, N, 3, dtype=torch.float64))
 
 
+@pytest.mark.parametrize("order", [1, 2])
+def test_an_input_without_elements_has_no_entries(order: int) -> None:
+    def f(x: Tensor, y: Tensor) -> Tensor:
+        return (x.sin().sum() + y.sum()).exp()
+
+    slots = (torch.zeros(0, 2, dtype=torch.float64), torch.ones(3, dtype=torch.float64))
+    by_both = hofunc.hod(f, order, (0, 1), layout="compact")(*slots)[0]
+    for block in by_both if order == 2 else [by_both]:
+        assert block.to_sparse()._nnz() == 0
+        assert_equal(block.to_sparse().to_dense(), block.dense())
+
+
 def test_nothing_dense_is_made() -> None:
     count = 200_000  # the dense Hessian would have 2.9 TB
     first = torch.arange(count - 1)
