@@ -218,11 +218,9 @@ class _Binding:
         return next((owner for owner in owners if owner is not None and owner in kept), place)
 
     def _is_nested(self, place: int) -> bool:
-        """Tell whether the result has a part for every leaf of a group."""
+        """Tell whether the result has a part for every leaf of a group, as a sum over the leaves has not."""
         several = [token for token in self._groups[place].tokens if token.text[0] == "*"]
-        return (
-            len(self._trees[place].numbers) == 1 or not several or any(token.text in self._asked for token in several)
-        )
+        return not several or any(token.text in self._asked for token in several)
 
     def _is_merged(self, place: int) -> bool:
         """Tell whether a slot is one direction, given by operands, so that all of its leaves are varied at once.

@@ -155,7 +155,7 @@ def test_leaves_without_axes_are_multiplied_by_their_own_part_of_the_vector(
     assert_equal(hofunc.directional(scaled, 3, strategy=strategy)(point, x, vector=vector), third)
 
 
-def test_leaves_without_axes_cost_no_more_directions(x: Tensor, device: torch.device) -> None:
+def test_leaves_without_axes_cost_no_more_directions(device: torch.device) -> None:
     """All leaves are varied at once: twice as many of them take no more operations for each."""
 
     def f(leaves: list[Tensor]) -> Tensor:
@@ -169,3 +169,28 @@ def test_leaves_without_axes_cost_no_more_directions(x: Tensor, device: torch.de
         leaves = [rand(device, seed=number) for number in range(count)]
         flops.append(hofunc.jvp(f, strategy="forward").plan(leaves, vector=leaves).flops)
     assert flops[2] - flops[1] <= 2 * (flops[1] - flops[0])
+
+
+@pytest.mark.parametrize("argnums", [0, (0,)])
+@pytest.mark.parametrize("of_output", [lambda y: y, lambda y: {"y": y}, lambda y: (y,)], ids=["plain", "dict", "tuple"])
+def test_pytrees_of_one_leaf_are_pytrees_like_any(of_output: Callable, argnums: Any, device: torch.device) -> None:
+    def loss(point: Parameters) -> Tensor:
+        return point["w"].sin().sum()
+
+    def f(point: Parameters) -> Any:
+        return of_output(loss(point))
+
+    def of_slot(part: Any) -> Any:
+        return part if argnums == 0 else (part,)
+
+    point, vector, cotangent = {"w": rand(device, 3)}, {"w": rand(device, 3, seed=1)}, rand(device, seed=2)
+    slope = along(loss, vector)
+    assert_equal(hofunc.jvp(f, argnums)(point, vector=of_slot(vector)), of_output(slope(point)))
+    second = of_output(along(slope, vector)(point))
+    assert_equal(hofunc.directional(f, 2, argnums)(point, vector=of_slot(vector)), second)
+    pulled = of_slot({"w": cotangent * point["w"].cos()})
+    assert_equal(hofunc.vjp(f, argnums)(point, cotangent=of_output(cotangent)), pulled)
+    products = of_output(of_slot(along(torch.func.grad(loss), vector)(point)))
+    for product in (hofunc.hvp, hofunc.vhp):
+        assert_equal(product(f, argnums)(point, vector=of_slot(vector)), products)
+    assert_equal(hofunc.einsum(f, "*o, *p, *p ->")(point, operands=(vector,)), slope(point))
