@@ -126,7 +126,7 @@ def check_transform(
     check_argnums(name, argnums)
     if layout not in LAYOUTS:
         refuse(name, "layout", repr(layout), f"one of {LAYOUTS}", "Use 'dense' for plain tensors.")
-    if strategy not in ABLATIONS:
+    if not isinstance(strategy, str) or strategy not in ABLATIONS:
         check_strategy(name, strategy, STRATEGIES)
     if not isinstance(holomorphic, bool):
         refuse(name, "holomorphic", repr(holomorphic), "True or False", "Leave it out if in doubt.")
@@ -188,7 +188,7 @@ def check_strategy(name: str, strategy: Any, known: Sequence[str]) -> None:
     Raises:
         ArgumentError: It is not.
     """
-    if strategy not in known:
+    if not isinstance(strategy, str) or strategy not in known:
         refuse(name, "strategy", repr(strategy), f"one of {known}", "Leave it at 'auto' if in doubt.")
 
 

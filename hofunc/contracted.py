@@ -27,7 +27,7 @@ from hofunc.plan.blueprint import Limits
 from hofunc.plan.wanted import Contractions
 from hofunc.run.evaluate import Evaluation, check_sizes
 from hofunc.run.nest import Nest, nesting
-from hofunc.sampling import Estimate, Sampled, checked
+from hofunc.sampling import Estimate, Sampled, check_unsampled, checked
 from hofunc.transform import Options, Transform
 from hofunc.trees import Kept, tree_flatten, tree_unflatten
 
@@ -161,6 +161,9 @@ def einsum(
         tensor([  6., -12.])
     """
     if estimate is None:
+        unless_given = {"directions": "rademacher", "generator": None, "with_error": False}
+        given = {"directions": directions, "generator": generator, "with_error": with_error}
+        check_unsampled("einsum", "estimate", {name: x for name, x in given.items() if x != unless_given[name]})
         return Einsum("einsum", f, pattern, argnums, has_aux, strategy, Limits(chunk_size, max_bytes), wrt)
     options = {"has_aux": has_aux, "strategy": strategy, "chunk_size": chunk_size, "max_bytes": max_bytes}
     drawn = {"directions": directions, "generator": generator, "with_error": with_error}

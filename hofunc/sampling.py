@@ -81,6 +81,23 @@ def checked(transform: str, estimate: Any, directions: Any, generator: Any, with
     return Sampling(dict(estimate), directions, generator, bool(with_error))
 
 
+def check_unsampled(transform: str, option: str, options: Mapping[str, Any]) -> None:
+    """Check that nothing says how to draw samples of which there are none.
+
+    Args:
+        transform: Name of the transform.
+        option: The option that asks for samples.
+        options: The options that it was given.
+
+    Raises:
+        ArgumentError: Something does.
+    """
+    for name in ("directions", "generator", "with_error"):
+        if name in options:
+            got = f"{name} without {option}"
+            refuse(transform, name, got, "it with an estimate alone", f"Say by {option} how many to draw.")
+
+
 def sampled(pattern: Pattern, slots: int, sampling: Sampling) -> Sampled:
     """Return a pattern in which labels are sampled.
 

@@ -105,7 +105,7 @@ def test_layout(layout: Any) -> None:
 
 
 @pytest.mark.parametrize("transform", TRANSFORMS)
-@pytest.mark.parametrize("strategy", ["backward", None, "AUTO", 0, ("forward",)])
+@pytest.mark.parametrize("strategy", ["backward", None, "AUTO", 0, ("forward",), ["forward"]])
 def test_strategy(transform: Callable[..., Any], strategy: Any) -> None:
     assert_refuses(
         lambda: transform(square, strategy=strategy),

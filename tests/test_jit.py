@@ -443,6 +443,7 @@ def test_wrong_arguments(x: Tensor) -> None:
         ((hod(cubed),), {"on_miss": "raise"}, "jit: on_miss: got 'raise', expected one of"),
         ((hod(cubed),), {"compile": "later"}, "jit: compile: got 'later', expected one of"),
         ((hod(cubed),), {"static_argnames": "y"}, "jit: static_argnames: got 'y', expected names among x"),
+        ((hod(cubed),), {"static_argnames": 1}, "jit: static_argnames: got 1, expected the name of an argument"),
     ]
     for args, kwargs, message in wrong:
         refused(lambda args=args, kwargs=kwargs: jit(*args, **kwargs), hofunc.ArgumentError, message)  # type: ignore[misc]

@@ -176,3 +176,15 @@ def test_estimates_by_names(directions: str, device: torch.device) -> None:
     by_name = hofunc.einsum(f, LAPLACIAN, wrt="x", estimate={"i": 3}, directions="coordinates")
     assert_equal(by_name(x), hofunc.laplacian(f)(x))
     assert_equal(hofunc.laplacian(f, wrt="h", samples=3)(x), 6 * (x @ weight.T).tanh().sum(-1))
+
+
+@pytest.mark.parametrize("option", [{"directions": "gaussian"}, {"generator": torch.Generator()}, {"with_error": True}])
+def test_options_of_an_estimate_without_one(option: dict[str, Any], device: torch.device) -> None:
+    (name,) = option
+    for call, needed in (
+        (lambda: hofunc.einsum(network(device), LAPLACIAN, **option), "estimate"),
+        (lambda: hofunc.laplacian(network(device), **option), "samples"),
+        (lambda: hofunc.biharmonic(network(device), **option), "samples"),
+    ):
+        with pytest.raises(hofunc.ArgumentError, match=f"{name}: got {name} without {needed}, expected it with"):
+            call()

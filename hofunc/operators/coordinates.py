@@ -17,7 +17,7 @@ from hofunc.dynamo import compilable
 from hofunc.internals import tree_map_only
 from hofunc.operators.named import Operator, Options, SampleOptions
 from hofunc.pattern import Bound, Pattern, Tree, parsed
-from hofunc.sampling import Estimate
+from hofunc.sampling import Estimate, check_unsampled
 
 Function = Callable[..., Any]
 
@@ -142,6 +142,7 @@ def laplacian(f: Function, argnums: int = 0, *, samples: int | None = None, **op
     """
     if samples is not None:
         return _sampled("laplacian", f, "... *o, ... i, ... i -> ... *o", argnums, samples, **options)
+    check_unsampled("laplacian", "samples", options)
     return _Laplacian("laplacian", f, "... *o, ... i, ... i -> ... *o", argnums, ("weight",), **options)
 
 
@@ -179,6 +180,7 @@ def biharmonic(f: Function, argnums: int = 0, *, samples: int | None = None, **o
     pattern = "... *o, ... i, ... i, ... j, ... j -> ... *o"
     if samples is not None:
         return _sampled("biharmonic", f, pattern, argnums, samples, **options)
+    check_unsampled("biharmonic", "samples", options)
     return _Field("biharmonic", f, pattern, argnums, **options)
 
 

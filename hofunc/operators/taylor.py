@@ -48,6 +48,9 @@ def jet(f: Function, primals: Sequence[Any], series: Sequence[Sequence[Any]], *,
         (tensor(1.), tensor(1.), tensor(1.))
     """
     check_function("jet", f)
+    if not _is_listed(primals):
+        got = f"{type(primals).__name__}"
+        refuse("jet", "primals", got, "a tuple with the arguments of f", "Pass jet(f, (x,), ((v,),)).")
     moving = _Moving.of(f, tuple(primals), series, wrt)
     leaves, spec = tree_flatten(moving.points)
     points = [*map(as_input, leaves)]

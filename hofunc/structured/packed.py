@@ -114,6 +114,8 @@ def _checked_size(entries: Any, shape: Sequence[int], order: Any) -> int:
     """Return the number of elements of a shape, given entries that fit it."""
     if type(order) is not int or order < 1:
         raise _misfit("order", repr(order), "an int of at least 1")
+    if not isinstance(shape, Sequence) or not all(isinstance(size, int | torch.SymInt) for size in shape):
+        raise _misfit("shape", repr(shape), "a tuple of sizes")
     n = prod(shape)
     if not isinstance(entries, torch.Tensor) or entries.dim() == 0 or entries.shape[-1] != count(n, order):
         got = f"shape {tuple(entries.shape)}" if isinstance(entries, torch.Tensor) else type(entries).__name__

@@ -73,6 +73,8 @@ def test_the_dtype_is_that_of_the_output(device: torch.device) -> None:
         ((torch.ones(2, dtype=torch.int64),), ((torch.ones(2),),), "a primal: got dtype torch.int64"),
         (("a",), ((torch.ones(2),),), "a primal: got str"),
         ((), (), "primals: got none"),
+        (torch.ones(2), (torch.ones(2),), "primals: got Tensor"),
+        (1.0, ((torch.ones(2),),), "primals: got float"),
     ],
 )
 def test_what_is_refused(primals: Any, series: Any, got: str) -> None:

@@ -64,4 +64,5 @@ def test_wrong_use() -> None:
     refused(lambda: unpack(entries, (4,), 2), ArgumentError, "hofunc.unpack: entries: got shape (6,)", "10 entries")
     refused(lambda: unpack([1.0], (1,), 1), ArgumentError, "got list")  # type: ignore[arg-type]
     refused(lambda: unpack(entries, (3,), 0), ArgumentError, "hofunc.unpack: order: got 0, expected an int")
+    refused(lambda: unpack(entries, 3, 2), ArgumentError, "hofunc.unpack: shape: got 3, expected a tuple of sizes")  # type: ignore[arg-type]
     refused(lambda: unpack(torch.tensor(1.0), (1,), 1), ArgumentError, "got shape ()")
