@@ -132,14 +132,19 @@ def jit(
         refuse("jit", "max_plans", repr(max_plans), "an int of at least 1", "64 unless given.")
     if on_miss not in MISSES:
         refuse("jit", "on_miss", repr(on_miss), f"one of {MISSES}", "'plan' unless given.")
-    if not isinstance(static_argnames, Iterable):
-        got, expected = repr(static_argnames), "the name of an argument, or several"
-        refuse("jit", "static_argnames", got, expected, "Name arguments, as static_argnames=('steps',).")
-    names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
+    names = _names(static_argnames)
     settings = _Settings(names, compile, max_plans, on_miss)
     if isinstance(transform, Estimate):
         return transform.over(lambda exact: Jitted(exact, settings))
     return Jitted(transform, settings)
+
+
+def _names(given: Any) -> tuple[str, ...]:
+    """Return the names of static arguments, one or several."""
+    if not isinstance(given, Iterable):
+        expected = "the name of an argument, or several"
+        refuse("jit", "static_argnames", repr(given), expected, "Name arguments, as static_argnames=('steps',).")
+    return (given,) if isinstance(given, str) else tuple(given)
 
 
 class _Settings(NamedTuple):

@@ -110,7 +110,7 @@ def unpack(entries: torch.Tensor, shape: Sequence[int], order: int) -> torch.Ten
     return _unpacked(entries, n, order).reshape([*entries.shape[:-1], *[*shape] * order])
 
 
-def _checked_size(entries: Any, shape: Sequence[int], order: Any) -> int:
+def _checked_size(entries: Any, shape: Any, order: Any) -> int:
     """Return the number of elements of a shape, given entries that fit it."""
     if type(order) is not int or order < 1:
         raise _misfit("order", repr(order), "an int of at least 1")
