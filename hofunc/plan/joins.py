@@ -145,7 +145,7 @@ def _paired(
     spreads = _spread(join.one, join, found, shown), _spread(join.other, join, found, shown)
     points = size_of(join.shared)
     taken = {label for each in found.values() for label in each.labels}
-    pair_cost = PAIR + SHORT / size_of([label for label in shown if label not in taken])
+    pair_cost = PAIR + SHORT / max(1, size_of([label for label in shown if label not in taken]))
     is_sparse = pair_cost * SPARSE * count <= points * prod(spreads) and SPARSE * count <= HELD * points * sum(spreads)
     if count < 2 or (SPARSE and not is_sparse):
         return None

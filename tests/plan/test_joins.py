@@ -5,12 +5,14 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 import hofunc
 from hofunc import ArgumentError
 from hofunc.plan import joins, selections
 from hofunc.run import cache
 from tests.checks import assert_equal
+from verification.trees import function_of
 
 COUNT = 96
 FIRST = torch.arange(COUNT).repeat(4)
@@ -252,3 +254,14 @@ def test_indices_that_vmap_maps_are_not_gone_by() -> None:
     x, seconds = points(), torch.stack([SECOND, SECOND.flip(0)])
     got = torch.func.vmap(hofunc.hessian(embedded_atoms), in_dims=(None, None, 0))(x, FIRST, seconds)
     assert_equal(got, torch.stack([torch.func.hessian(embedded_atoms)(x, FIRST, second) for second in seconds]))
+
+
+def test_selections_of_what_has_no_elements() -> None:
+    """Of what is added up for them there is nothing, which is no number of them to divide by."""
+
+    f = function_of([(6, 3, 3), (0, 6, 5)], [(0,)], 2, 2)
+    _, spec = tree_flatten(f.argument)
+    pair = tree_unflatten([torch.zeros(0, 2, dtype=torch.float64)], spec)
+    product = hofunc.einsum(lambda x: f(x)["loss"], ", *p, *q, *r, *q k, *r -> *p k")
+    (found,), _ = tree_flatten(product(f.argument, operands=(pair, f.argument)))
+    assert found.shape == (0, 2)
