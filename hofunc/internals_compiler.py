@@ -35,6 +35,7 @@ from hofunc.internals import (
     set_inplace_requires_grad_allowed,
     tree_leaves,
 )
+from hofunc.internals_strides import tell_strides
 
 _ALIAS, _CLONE, _VIEW = torch.ops.aten.alias.default, torch.ops.aten.clone.default, torch.ops.aten.view.default
 _SIZE = torch.ops.aten.sym_size.int
@@ -140,6 +141,7 @@ def compile_by(operator: HigherOrderOperator, ask: Callable[[Tree, TreeSpec], As
             return _Call(tx, operator, ask).called(*LazyVariableTracker.realize_all(tuple(args)))
 
     _hop_name_to_variable_class[operator.name()] = Variable
+    tell_strides()
 
 
 class _Body(NamedTuple):

@@ -15,6 +15,7 @@ LAYERS = [
     {"spelling"},
     {"releases", "options"},
     {"internals"},
+    {"internals_strides"},
     {"internals_buffers", "internals_compiler", "internals_products", "internals_symbols"},
     {"trees", "progress"},
     {"graph", "algebra"},

@@ -83,7 +83,9 @@ def _is_inductor(options: dict[str, Any]) -> bool:
 def _direct(module: GraphModule, tensors: Tensors) -> Function:
     """Compile without the checks that torch.compile makes of what a plan has checked already."""
     from hofunc.internals_buffers import buffers_inside  # noqa: PLC0415 - imports the compiler
+    from hofunc.internals_strides import tell_strides  # noqa: PLC0415 - likewise
 
+    tell_strides()
     copy, options = _copied(module), INDUCTOR | by_own_products()
     if any(map(needs_gradient, tensors)):
         return compiled_by_inductor(copy, tensors, options)
