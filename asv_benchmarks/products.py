@@ -12,7 +12,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from asv_benchmarks.benchmarks.timing import interleaved, keep_memory, keep_to_processors
-from hofunc.internals import compiled_by_inductor
+from hofunc.internals_files import compiled_by_inductor
 from hofunc.run.products import by_own_products
 
 ROUNDS = 50

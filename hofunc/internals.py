@@ -112,7 +112,6 @@ __all__ = [
     "before_swaps",
     "below_autograd",
     "cast_as_autocast",
-    "compiled_by_inductor",
     "count_dispatch_modes",
     "count_function_modes",
     "count_handles",
@@ -391,13 +390,6 @@ def before_swaps(check: Callable[[Tensor, Tensor], None]) -> None:
 def has_weak_reference(error: RuntimeError) -> bool:
     """Tell whether an error is that two tensors cannot exchange what they hold, as one has a weak reference."""
     return str(error).startswith("Cannot swap") and "weakref" in str(error)
-
-
-def compiled_by_inductor(module: torch.fx.GraphModule, tensors: Sequence[Tensor], options: dict[str, Any]) -> Any:
-    """Compile a graph for tensors that lie in memory as the given ones do."""
-    from torch._inductor import compile as compiled  # noqa: PLC0415 - slow to import
-
-    return compiled(module, list(tensors), options=options)
 
 
 def form_check(tensors: Sequence[Tensor]) -> Callable[..., bool]:

@@ -81,7 +81,8 @@ def kept_by_torch(path: Path) -> Iterator[str]:
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(SOURCES[0].parent)))
 def test_no_other_file_reads_what_torch_keeps_to_itself(path: Path) -> None:
     found = {*kept_by_torch(path)}
-    importing = {"internals_buffers", "internals_compiler", "internals_products", "internals_strides"}  # the compiler
+    importing = {"internals_buffers", "internals_compiler", "internals_files", "internals_products"}
+    importing |= {"internals_strides"}  # the compiler
     assert bool(found) == (path.stem in {"internals", *importing}), found
 
 
@@ -672,7 +673,6 @@ def test_inductor_finds_the_compiler_of_this_machine() -> None:
     else:
         with pytest.raises(RuntimeError, match="compiler"):
             internals.find_cpp_compiler()
-    assert callable(internals.compiled_by_inductor)  # tests/test_callable_plan.py compiles plans by it
 
 
 def test_one_thread_compiles_at_a_time() -> None:

@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from hofunc import internals_buffers
-from hofunc.internals import compiled_by_inductor
 from hofunc.internals_buffers import buffers_inside
+from hofunc.internals_files import compiled_by_inductor
 from tests.cases import rand
 from tests.checks import has_compiler
 

@@ -16,7 +16,7 @@ LAYERS = [
     {"releases", "options"},
     {"internals"},
     {"internals_strides"},
-    {"internals_buffers", "internals_compiler", "internals_products", "internals_symbols"},
+    {"internals_buffers", "internals_compiler", "internals_files", "internals_products", "internals_symbols"},
     {"trees", "progress"},
     {"graph", "algebra"},
     {"rules", "views"},

@@ -10,7 +10,7 @@ from torch.fx import GraphModule
 
 from hofunc.errors import CompilerError
 from hofunc.graph.standin import in_transform
-from hofunc.internals import compiled_by_inductor, compiling, count_dispatch_modes, find_cpp_compiler, has_forward_level
+from hofunc.internals import compiling, count_dispatch_modes, find_cpp_compiler, has_forward_level
 from hofunc.plan.program import Program
 from hofunc.progress import Shown
 from hofunc.run.background import InBackground
@@ -83,6 +83,7 @@ def _is_inductor(options: dict[str, Any]) -> bool:
 def _direct(module: GraphModule, tensors: Tensors) -> Function:
     """Compile without the checks that torch.compile makes of what a plan has checked already."""
     from hofunc.internals_buffers import buffers_inside  # noqa: PLC0415 - imports the compiler
+    from hofunc.internals_files import compiled_by_inductor  # noqa: PLC0415 - likewise
     from hofunc.internals_strides import tell_strides  # noqa: PLC0415 - likewise
 
     tell_strides()

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import hofunc
-from hofunc.internals import compiled_by_inductor
+from hofunc.internals_files import compiled_by_inductor
 from hofunc.run.products import LARGEST, by_own_products, own_products
 from tests.cases import rand
 from tests.checks import has_compiler

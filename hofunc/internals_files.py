@@ -1,0 +1,164 @@
+"""What hofunc reads of inductor to compile the kernels of a graph as one file of C++ rather than each as one.
+
+A file costs 0.4 seconds of a processor before the first kernel in it: the header that is compiled already is read, and
+what comes out is linked. A kernel itself costs about 0.05 if it is a product of matrices, and derivatives are mostly
+these, or about 10 microseconds for each character that inductor writes. It imports the compiler, which takes seconds,
+and so is imported where something is compiled.
+
+NOTE [files]: inductor names each kernel `kernel`, and defines what it needs beside it. So what is in a file is in a
+namespace for each kernel, but for the headers, and each has a name of its own for Python to call it by. Which kernels
+are one file is a matter of how long they are and of nothing else, so that it is found again on the disk in the next
+process. A file of all would keep the other processors waiting.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+from torch import Tensor
+from torch._inductor.async_compile import AsyncCompile, get_compile_threads
+from torch._inductor.codecache import CppPythonBindingsCodeCache
+from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+from torch.fx import GraphModule
+
+from hofunc.internals import compiling
+
+LONG = 100_000  # characters in a file, from which on the next kernel is in another one
+
+_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include\b.*\n", re.MULTILINE)
+_KERNEL = re.compile(r'(extern "C"[^(]*\b)kernel(?=\()')
+_DEFINE = re.compile(r"^[ \t]*#[ \t]*define\b", re.MULTILINE)
+
+# Of the C++ that is added to a kernel for Python: what comes before what calls it, and the list of what can be called.
+_CALL, _LIST = "static PyObject* {entry_func}_py", "static PyMethodDef py_methods[]"
+_ROW = '{{"{entry_func}", {entry_func}_py, METH_VARARGS, ""}},'
+_WAITING = "kernels_of_hofunc"
+
+
+@dataclass(eq=False)
+class Kernel:
+    """A kernel that is to be compiled.
+
+    Attributes:
+        types: The types of its arguments in C++.
+        source: What inductor wrote.
+    """
+
+    types: Sequence[str]
+    source: str
+
+
+class Parts(NamedTuple):
+    """What inductor adds to a kernel for Python, in parts: before, what calls it, and after."""
+
+    before: str
+    call: str
+    after: str
+
+
+def parts_for_python() -> Parts | None:
+    """Return what inductor adds to a kernel; None if it is not what is known."""
+    text = CppPythonBindingsCodeCache.suffix_template
+    if any(text.count(mark) != 1 for mark in (_CALL, _LIST, _ROW)):
+        return None
+    first, second = text.index(_CALL), text.index(_LIST)
+    return Parts(text[:first], text[first:second], text[second:]) if first < second else None
+
+
+def compiled_by_inductor(module: GraphModule, tensors: Sequence[Tensor], options: dict[str, Any]) -> Any:
+    """Compile a graph for tensors that lie in memory as the given ones do, its kernels as few files.
+
+    So is its backward, which is compiled when it is first needed.
+    """
+
+    @wraps(compile_fx_inner)
+    def inner(*args: Any, **kwargs: Any) -> Any:
+        with compiling(), few_files():
+            return compile_fx_inner(*args, **kwargs)
+
+    with few_files():  # those that are taken from a cache
+        return compile_fx(module, list(tensors), inner, options)
+
+
+@contextmanager
+def few_files() -> Iterator[None]:
+    """Let the kernels of what is compiled be few files."""
+    parts = parts_for_python()
+    if parts is None:
+        yield
+        return
+    take, wait = AsyncCompile.cpp_pybinding, AsyncCompile.wait
+
+    def taken(compiler: Any, types: list[str], source: str) -> Any:
+        if not _is_for_a_file(source):
+            return take(compiler, types, source)
+        kernel = Kernel(types, source)
+        vars(compiler).setdefault(_WAITING, []).append(kernel)
+        return kernel
+
+    def waited(compiler: Any, scope: dict[str, Any]) -> None:
+        kernels = vars(compiler).pop(_WAITING, [])
+        submit = compiler.submit if get_compile_threads() > 1 else None
+        files = [(each, _load(each, parts, submit)) for each in files_of(kernels)]
+        made = {kernel: getattr(load(), name) for each, load in files for kernel, name in _named(each)}
+        scope |= {name: made[value] for name, value in scope.items() if isinstance(value, Kernel)}
+        wait(compiler, scope)
+
+    with patch.object(AsyncCompile, "cpp_pybinding", taken), patch.object(AsyncCompile, "wait", waited):
+        yield
+
+
+def _is_for_a_file(source: str) -> bool:
+    """Tell whether a kernel can stand beside others, with a name of its own."""
+    return len(_KERNEL.findall(source)) == 1 and not _DEFINE.search(source)
+
+
+def files_of(kernels: Sequence[Kernel]) -> list[list[Kernel]]:
+    """Return kernels by the file that they are in, in order."""
+    files: list[list[Kernel]] = []
+    length = LONG
+    for kernel in kernels:
+        if length >= LONG:
+            files.append([])
+            length = 0
+        files[-1].append(kernel)
+        length += len(kernel.source)
+    return files
+
+
+def _named(kernels: Sequence[Kernel]) -> Iterator[tuple[Kernel, str]]:
+    return ((kernel, f"kernel_{place}") for place, kernel in enumerate(kernels))
+
+
+def _load(kernels: Sequence[Kernel], parts: Parts, submit: Any) -> Callable[[], Any]:
+    """Return what waits for the file of some kernels to be compiled, and returns it as a module."""
+    return CppPythonBindingsCodeCache.load_async(source_of(kernels, parts), submit_fn=submit)
+
+
+def source_of(kernels: Sequence[Kernel], parts: Parts) -> str:
+    """Return the file of some kernels, with what Python calls them by."""
+    includes = dict.fromkeys(line.strip() for kernel in kernels for line in _INCLUDE.findall(kernel.source))
+    named = [*_named(kernels)]
+    bodies = [_in_namespace(kernel.source, name) for kernel, name in named]
+    calls = [_called(kernel, name, parts.call) for kernel, name in named]
+    rows = [_ROW.format(entry_func=name) for _, name in named]
+    own = CppPythonBindingsCodeCache.entry_function
+    before = parts.before.format(entry_func=own, extra_parse_arg="")
+    after = parts.after.replace(_ROW, "{rows}").format(entry_func=own, rows="\n    ".join(rows))
+    return "\n".join([*includes, *bodies, before, *calls, after])
+
+
+def _in_namespace(source: str, name: str) -> str:
+    body = _KERNEL.sub(rf"\1{name}", _INCLUDE.sub("", source))
+    return f"namespace of_{name} {{\n{body}\n}}"
+
+
+def _called(kernel: Kernel, name: str, call: str) -> str:
+    """Return what calls a kernel with what Python passes."""
+    values = [f"parse_arg<{kind.replace('const ', '')}>(args, {place})" for place, kind in enumerate(kernel.types)]
+    made = f"of_{name}::{name}({', '.join(values)}); Py_RETURN_NONE;"
+    return call.format(entry_func=name, arg_len=len(values), call_entry_func=made)

@@ -1,0 +1,119 @@
+"""Kernels of a graph as few files: which are in one, that each is called by its own name, and what is left alone."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch._inductor import config
+from torch._inductor.codecache import CppPythonBindingsCodeCache
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from hofunc import internals_files
+from hofunc.internals_files import LONG, Kernel, compiled_by_inductor, files_of, parts_for_python, source_of
+from tests.cases import rand
+from tests.checks import has_compiler
+
+pytestmark = [
+    pytest.mark.skipif(not has_compiler(), reason="there is no C++ compiler"),
+    pytest.mark.filterwarnings("ignore"),  # of inductor
+]
+CPU = torch.device("cpu")
+INCLUDE = "#include <torch/csrc/inductor/cpp_prefix.h>\n"
+SOURCE = INCLUDE + 'extern "C"  void kernel(const float* in, float* out)\n{ out[0] = in[0]; }'
+
+
+@pytest.fixture
+def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list of the files that are compiled, or found on the disk."""
+    found: list[str] = []
+    load = CppPythonBindingsCodeCache.load_async
+
+    def noted(source: str, *args: Any, **kwargs: Any) -> Any:
+        found.append(source)
+        return load(source, *args, **kwargs)
+
+    monkeypatch.setattr(CppPythonBindingsCodeCache, "load_async", noted)
+    return found
+
+
+def sorted_between(x: Tensor) -> tuple[Tensor, ...]:
+    """Return what takes three kernels, as no kernel sorts."""
+    first = x.sin().sort(0)[0].exp()
+    second = first.sort(1)[0].cos() + x
+    return first, second
+
+
+def compiled(x: Tensor) -> Any:
+    return compiled_by_inductor(make_fx(sorted_between)(x), [x], {"force_disable_caches": True})
+
+
+def test_kernels_are_one_file(loaded: list[str]) -> None:
+    x = rand(CPU, 5, 4)
+    with torch.no_grad():
+        got = compiled(x)(x)
+    for one, other in zip(got, sorted_between(x), strict=True):
+        torch.testing.assert_close(one, other)
+    (source,) = loaded
+    assert source.count('extern "C"') == source.count("namespace of_kernel_") == 3
+    assert source.count("#include <torch/csrc/inductor/cpp_prefix.h>") == 1
+
+
+def test_a_backward_is_one_file(loaded: list[str]) -> None:
+    x = rand(CPU, 5, 4).requires_grad_()
+    result = compiled(x)(x)
+    forward = len(loaded)
+    (got,) = torch.autograd.grad(torch.cat(result).sin().sum(), x)
+    (expected,) = torch.autograd.grad(torch.cat(sorted_between(x)).sin().sum(), x)
+    torch.testing.assert_close(got, expected)
+    assert (forward, len(loaded)) == (1, 2)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_files_of_a_length(loaded: list[str], threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(internals_files, "LONG", 1)
+    x = rand(CPU, 5, 4 + threads)
+    with torch.no_grad(), config.patch(compile_threads=threads):
+        torch.testing.assert_close(compiled(x)(x)[1], sorted_between(x)[1])
+    assert len(loaded) == 3
+
+
+def test_what_differs_from_what_is_known_is_left_alone(loaded: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(internals_files, "_LIST", "another list")
+    assert parts_for_python() is None
+    x = rand(CPU, 6, 4)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x)(x)[1], sorted_between(x)[1])
+    assert len(loaded) == 3
+
+
+def test_outside_the_compiler_does_as_before(loaded: list[str]) -> None:
+    x = rand(CPU, 7, 4)
+    with torch.no_grad():
+        compiled(x)
+        loaded.clear()
+        other: Any = torch.compile(sorted_between, options={"fx_graph_cache": False})
+        torch.testing.assert_close(other(2 * x)[1], sorted_between(2 * x)[1])
+    assert len(loaded) == 3
+
+
+def test_which_are_one_file() -> None:
+    long, short = Kernel([], LONG * "x"), [Kernel([], "x") for _ in range(3)]
+    assert files_of([]) == []
+    assert files_of(short) == [short]
+    assert files_of([*short, long, *short]) == [[*short, long], short]
+
+
+def test_which_can_stand_beside_others() -> None:
+    assert internals_files._is_for_a_file(SOURCE)
+    assert not internals_files._is_for_a_file("#define N 3\n" + SOURCE)
+    assert not internals_files._is_for_a_file(SOURCE.replace("kernel", "another"))
+
+
+def test_what_is_written_depends_on_nothing_else() -> None:
+    parts = parts_for_python()
+    assert parts is not None
+    kernels = [Kernel(["const float*", "float*"], SOURCE), Kernel(["const float*", "float*"], SOURCE)]
+    first, second = source_of(kernels, parts), source_of(kernels, parts)
+    assert first == second
+    assert "of_kernel_1::kernel_1(parse_arg<float*>(args, 0), parse_arg<float*>(args, 1))" in first
