@@ -14,6 +14,7 @@ import torch
 from hofunc.algebra.labels import Label, full, labels_of
 from hofunc.algebra.operators import Map, selection_of
 from hofunc.algebra.term import Factor
+from hofunc.graph.gathers import add_at, read_at
 from hofunc.plan.program import Builder
 from hofunc.plan.values import places_read
 from hofunc.scatter import ranges, size_of
@@ -114,12 +115,12 @@ def as_factor(builder: Builder, selection: Known) -> Factor:
 
 def read_last(tensor: torch.Tensor, index: torch.Tensor, _: int) -> torch.Tensor:
     """Return elements of the last axis."""
-    return tensor.index_select(-1, index)
+    return read_at(tensor, index)
 
 
 def add_last(tensor: torch.Tensor, index: torch.Tensor, size: int) -> torch.Tensor:
     """Return zeros to which elements are added along the last axis: the transpose of `read_last`."""
-    return tensor.new_zeros(*tensor.shape[:-1], size).index_add(-1, index, tensor)
+    return add_at(tensor, index, size)
 
 
 class Join(NamedTuple):

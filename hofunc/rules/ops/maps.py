@@ -8,6 +8,7 @@ import torch
 from hofunc.algebra.labels import Axes, Label, fresh_axes, full
 from hofunc.algebra.operators import Map
 from hofunc.algebra.term import Factor, Term
+from hofunc.graph.gathers import add_at, read_at
 from hofunc.graph.node import Graph, Node
 from hofunc.rules.axes import dims_of, replaced
 from hofunc.rules.kinds import Linear, Rule, Site
@@ -95,13 +96,12 @@ def _roll(site: Site, x: Axes, shifts: Sequence[int], dims: Sequence[int] = ()) 
 
 def picked(tensor: torch.Tensor, index: torch.Tensor, extent: int) -> torch.Tensor:
     """Take the elements of the last axis that indices name, negative ones from its end, as one axis."""
-    return tensor.index_select(-1, _from_front(index, extent))
+    return read_at(tensor, _from_front(index, extent))
 
 
 def put_back(tensor: torch.Tensor, index: torch.Tensor, extent: int) -> torch.Tensor:
     """Add the elements of the last axis into a new one at the indices they were taken from."""
-    zeros = tensor.new_zeros(*tensor.shape[:-1], extent)
-    return torch.index_add(zeros, -1, _from_front(index, extent), tensor)
+    return add_at(tensor, _from_front(index, extent), extent)
 
 
 def _from_front(index: torch.Tensor, extent: int) -> torch.Tensor:
