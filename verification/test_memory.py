@@ -7,13 +7,19 @@ Falsifier: results of chunks that are held twice, a view taken for a copy, what 
 Tolerance: 2 %, and 1 kB for numbers; 3 % of a call, whose function may hold what it did not return.
 """
 
+import gc
+
 import pytest
 import torch
+from torch import Tensor
 
 import hofunc
+from asv_benchmarks.memory import peak
+from hofunc.run.cache import forget
 from verification.memory import (
     FUNCTIONS,
     IN_ROWS,
+    SLACK,
     STRATEGIES,
     assert_keeps_to_max_bytes,
     assert_takes_what_it_says,
@@ -43,3 +49,25 @@ def test_what_is_said(name: str, dtype: torch.dtype, strategy: str) -> None:
 def test_what_is_allowed(name: str, strategy: str) -> None:
     f, shape, order = FUNCTIONS[name]
     assert_keeps_to_max_bytes(f, order, strategy, drawn(*shape))
+
+
+def test_what_is_allowed_where_a_call_plans() -> None:
+    """Constants of strategies that are not taken are let go before anything is computed, not as garbage some time."""
+    x = drawn(60, 8)
+
+    def attention(x: Tensor) -> Tensor:
+        return ((x @ x.T).softmax(-1) @ x).square().sum()
+
+    whole, result = hofunc.hessian(attention).plan(x), 8 * (60 * 8) ** 2
+    for part in (0.1, 0.3):
+        forget()
+        limit = int(result + part * (whole.peak_bytes - result))
+        call = hofunc.hessian(attention, max_bytes=limit)
+        gc.collect()
+        gc.disable()
+        try:
+            with torch.no_grad():
+                peaks = [peak(lambda: call(x)) for _ in range(4)]  # noqa: B023 - called at once
+        finally:
+            gc.enable()
+        assert max(peaks) <= limit + 30 * SLACK  # small constants, of planning

@@ -18,7 +18,7 @@ import torch
 
 from hofunc.algebra.extents import UnevenError
 from hofunc.plan.accumulate import dense
-from hofunc.plan.blocks import Local
+from hofunc.plan.blocks import Blocks, Local
 from hofunc.plan.blueprint import Blueprint, Limits, Peak, cast, largest
 from hofunc.plan.chunks import Chunks, body_of, given_as, parts_of, prepared, priced_chunks, reads_of
 from hofunc.plan.cost import Cost
@@ -100,6 +100,12 @@ class Columns(NamedTuple):
             peak: Tells what is held at once where a blueprint is run.
         """
         builder, blocks = propagated(self.lowered, local, self.wanted, strategy, most_steps)
+        try:
+            return self._drawn(builder, blocks, strategy, limits, peak)
+        finally:
+            builder.forget()
+
+    def _drawn(self, builder: Builder, blocks: Blocks, strategy: str, limits: Limits, peak: Peak) -> Blueprint:
         outputs: list[Register | None] = []
         for number, part in enumerate(self.parts):
             terms = blocks.get((part.output, (number,)))

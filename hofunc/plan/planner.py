@@ -193,7 +193,10 @@ def _maker(
             settlings=settlings,
             way=way,
         )
-        return drawn(builder, blocks, name, compact=compact, limits=limits, peak=peak)
+        try:
+            return drawn(builder, blocks, name, compact=compact, limits=limits, peak=peak)
+        finally:
+            builder.forget()
 
     def careless(name: str, most_steps: float) -> Blueprint:
         masks_come_last = not is_directional(wanted, name)

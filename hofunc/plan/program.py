@@ -156,6 +156,14 @@ class Builder:
             return function, (tensor, how)
         return torch.reshape, (base, how if function is torch.reshape else (*shape[:how], 1, *shape[how:]))
 
+    def forget(self) -> None:
+        """Let go of all tensors: of constants of a strategy that is not taken, of values that planning went by.
+
+        Functions that worked something out may hold this in circles, so that it is there for some time.
+        """
+        for held in (self.recipes, self.known, self._given, self._known, self._constants, self._held):
+            held.clear()
+
     def spend(self, steps: int = 1) -> None:
         """Count steps of planning.
 

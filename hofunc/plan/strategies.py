@@ -70,19 +70,40 @@ def propagated(
     settlings = settlings or Settlings(lowered.graph, lowered.rules, local)
     builder.rounds = settlings.are_finite
     builder.has_rows = number_of_rows(lowered.graph) is not None
-    directional = is_directional(wanted, strategy)
+    try:
+        return builder, _blocks(
+            builder, local, wanted, strategy, settlings, settles=settles, keeps=keeps_blocks, way=way
+        )
+    except Exception:
+        builder.forget()
+        raise
+
+
+def _blocks(
+    builder: Builder,
+    local: dict[int, Local],
+    wanted: Wanted,
+    strategy: str,
+    settlings: Settlings,
+    *,
+    settles: bool,
+    keeps: bool,
+    way: int | None,
+) -> Blocks:
+    """Return the blocks of a strategy, see `propagated`."""
+    lowered, directional = builder.lowered, is_directional(wanted, strategy)
     if settles:
         local = settled(builder, local, settlings, masks_come_last=not directional)
     local = _interned(builder, local)
     if isinstance(wanted, Contractions):
-        return builder, contraction.contracted(builder, local, wanted, strategy)
+        return contraction.contracted(builder, local, wanted, strategy)
     asked = Keys(wanted, lowered.graph.inputs)
     if not directional:
-        return builder, ABLATIONS.get(strategy, reverse)(builder, local, asked)
+        return ABLATIONS.get(strategy, reverse)(builder, local, asked)
     if way is not None:
-        return builder, through(builder, local, asked, way)
+        return through(builder, local, asked, way)
     joint = None
-    if not (keeps_blocks or asked.are_chosen):
+    if not (keeps or asked.are_chosen):
         joint = jointly(builder, local, asked.highest, is_mixed=strategy == "mixed")
     nodes = lowered.graph.nodes
     inputs = [number for number in lowered.graph.inputs if nodes[number].active]
@@ -91,7 +112,7 @@ def propagated(
     while True:
         try:
             blocks = (forward if strategy == "forward" else mixed)(polynomials)
-            return builder, joint.apart(builder, blocks) if joint else blocks
+            return joint.apart(builder, blocks) if joint else blocks
         except RowsMixError as error:
             builder.node = None
             polynomials.without(error.variable, error.axes)
