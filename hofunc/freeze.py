@@ -22,7 +22,8 @@ from hofunc.options import records_forwards
 from hofunc.outline import Subject
 from hofunc.plan.blueprint import Blueprint, Limits
 from hofunc.plan.chunks import Chunks, priced_chunks
-from hofunc.plan.cost import Cost, priced
+from hofunc.plan.cost import Cost
+from hofunc.plan.lean import priced
 from hofunc.plan.planner import plan
 from hofunc.plan.primal import PartsOf, Source, Whole
 from hofunc.plan.program import Program, Register, device_of

@@ -18,7 +18,8 @@ from hofunc.graph.node import Graph
 from hofunc.plan.accumulate import accumulated, dense
 from hofunc.plan.blocks import Blocks
 from hofunc.plan.chunks import Chunks, chunked
-from hofunc.plan.cost import Cost, Kept, priced
+from hofunc.plan.cost import Cost, Kept
+from hofunc.plan.lean import priced
 from hofunc.plan.memory import bytes_of
 from hofunc.plan.program import Builder, Part, Program, Register, memory_of
 from hofunc.plan.rates import rates_of

@@ -14,7 +14,8 @@ import torch
 
 from hofunc.algebra.extents import Rows, UnevenError, has_rows, sized
 from hofunc.graph.node import Call
-from hofunc.plan.cost import Cost, lean
+from hofunc.plan.cost import Cost
+from hofunc.plan.lean import lean
 from hofunc.plan.memory import Held, bytes_of, memory_of
 from hofunc.plan.operators import eye_like, one_like, unit_rows
 from hofunc.plan.peak import peak_of
@@ -243,7 +244,7 @@ def priced_chunks(chunks: Chunks, device: torch.device) -> Chunks:
     What comes before the bodies is held until all chunks are done, and from the end of the first of a body so is what
     they are written to.
     """
-    first_part = lean(chunks.before, traced(chunks.before))
+    first_part = lean(chunks.before, traced(chunks.before), device)
     before = first_part.trace
     outside = memory_of(before.of(chunks.before.given))
     held = before.of(chunks.before.outputs)
@@ -255,7 +256,7 @@ def priced_chunks(chunks: Chunks, device: torch.device) -> Chunks:
             size: traced(program, _placed(program, chunks.taken(held, Held.narrowed, body.start, size)))
             for size, program in body.programs.items()
         }
-        made = {size: lean(program, traces[size]) for size, program in body.programs.items()}
+        made = {size: lean(program, traces[size], device) for size, program in body.programs.items()}
         bodies.append(body._replace(programs={size: one.program for size, one in made.items()}))
         each = {size: one.cost(device) for size, one in made.items()}
         costs += [each[size] for size in body.sizes]
@@ -273,7 +274,7 @@ def priced_chunks(chunks: Chunks, device: torch.device) -> Chunks:
         )
         peak = max(peak, bytes_of(held, outside) + max(before_it + each[first].peak_bytes, bytes_of(joint) + later))
     after = traced(chunks.after, _placed(chunks.after, [*joint, *held]))
-    last_part = lean(chunks.after, after)
+    last_part = lean(chunks.after, after, device)
     costs.append(last_part.cost(device))
     peak = max(peak, peak_of(last_part.program, last_part.trace, outside))
     cost = Cost(tuple([step for cost in costs for step in cost.steps]), peak)

@@ -10,17 +10,16 @@ import torch
 
 from hofunc.graph.node import Call
 from hofunc.plan.adding import added_in_pieces
-from hofunc.plan.late import deepest_first, put_off
 from hofunc.plan.lookups import multiplied, products_added
+from hofunc.plan.looped import Part, Work, looped
 from hofunc.plan.memory import Kind
-from hofunc.plan.order import in_order
 from hofunc.plan.peak import peak_of
-from hofunc.plan.pieces import in_pieces
 from hofunc.plan.program import Program, Step
 from hofunc.plan.rates import Rates, rates_of
-from hofunc.plan.reuse import with_reuse
+from hofunc.plan.slicing import is_reading
 from hofunc.plan.tracing import SCATTERS, Effect, Trace, traced
 from hofunc.rules.ops.convolution import work_of
+from hofunc.scatter import added
 from hofunc.views import folded
 
 _PRODUCTS = (torch.mm, torch.bmm, torch.addmm, torch.matmul, folded)
@@ -57,8 +56,12 @@ class Kept(NamedTuple):
     placed: int = 0
 
     def seconds(self, itemsize: int, rates: Rates) -> float:
-        """Return the estimated time that it takes to read it once."""
-        return self.terms * rates.term + self.entries * itemsize / rates.bytes + self.placed * rates.place
+        """Return the estimated time that it takes to read it once, as a dense tensor or a sparse one.
+
+        As a sparse one, entries of parts of the dense one are put in order as well, so that they count half of that.
+        """
+        entry = itemsize / rates.bytes + rates.place / 2
+        return self.terms * rates.term + self.entries * entry + self.placed * rates.place
 
 
 class Cost(NamedTuple):
@@ -93,47 +96,6 @@ class Cost(NamedTuple):
     def price(self) -> float:
         """Estimated time of all steps and of reading what they return: what strategies are compared by."""
         return self.seconds + self.reading
-
-
-LARGE = 1 << 18  # bytes at once, from which on it is worth to look for an order that holds less,
-EACH = 1 << 12  # if there are as many for each step, which takes as long to find its place as to write four times these
-
-
-def priced(program: Program, device: torch.device) -> tuple[Program, Cost]:
-    """Return a program that writes over what it can, and what it costs on a device, without running it there."""
-    made = lean(program, traced(program))
-    return made.program, made.cost(device)
-
-
-class Lean(NamedTuple):
-    """A program that writes over what it can, what its registers hold, and the most that is held at once."""
-
-    program: Program
-    trace: Trace
-    peak: int
-
-    @classmethod
-    def of(cls, program: Program, trace: Trace) -> "Lean":
-        """Return a program in its order."""
-        program = with_reuse(program, trace)
-        return cls(program, trace, peak_of(program, trace))
-
-    def cost(self, device: torch.device) -> Cost:
-        """Return what it costs on a device, without running it there."""
-        return cost_of(self.program, device, self.trace, self.peak)
-
-
-def lean(program: Program, trace: Trace) -> Lean:
-    """Return a program so that it holds little at once, without more to compute."""
-    program, trace = in_pieces(program, trace)
-    made = Lean.of(program, trace)
-    if made.peak < max(LARGE, EACH * len(program.steps)):
-        return made
-    found = [made]
-    for start in ((program, trace), deepest_first(program, trace)):
-        ordered = in_order(*start)
-        found += [Lean.of(*ordered), Lean.of(*put_off(*ordered))]
-    return min(found, key=lambda each: each.peak)
 
 
 def cost_of(program: Program, device: torch.device, trace: Trace | None = None, peak: int | None = None) -> Cost:
@@ -174,10 +136,37 @@ def _of_lookups(step: Step, effect: Effect, result: Kind) -> tuple[int, float]:
 _IN_PIECES = {added_in_pieces: _of_body, multiplied: _of_lookups, products_added: _of_lookups}
 
 
+def _rows_in_pieces(step: Step, effect: Effect) -> int:
+    """Return how many rows a step reads or adds some at a time."""
+    if step.function is added_in_pieces:
+        body, sums = step.args[4:6]
+        return step.args[1] * (len(sums) + sum(is_reading(function) for function, _ in body))
+    return _rows(effect)
+
+
+def _rows(effect: Effect) -> int:
+    """Return at how many indices a step reads or adds."""
+    return sum(operand.numel for operand in effect.operands if operand.dtype == torch.long)
+
+
+def _loop_cost(work: Work, rates: Rates) -> StepCost:
+    seconds = work.pieces * sum(_part_seconds(part, rates) for part in work.parts)
+    return StepCost(work.flops, work.bytes, (), seconds)
+
+
+def _part_seconds(part: Part, rates: Rates) -> float:
+    """Return how long a step of a loop takes for some entries."""
+    if not part.products:
+        return rates.call + part.bytes / rates.bytes
+    if part.products > 1:
+        return rates.call + rates.batch(part.products, part.flops / (2 * part.products))
+    return rates.call + rates.item + part.flops / rates.flops
+
+
 def _step_cost(step: Step, effect: Effect, rates: Rates) -> StepCost:
     result = effect.result
     if result is None:
-        return StepCost(0, 0, (), rates.view)
+        return _loop_cost(step.args[1], rates) if step.function is looped else StepCost(0, 0, (), rates.view)
     if effect.is_view:
         return StepCost(0, 0, result.shape, rates.view)
     written = result.nbytes if step.function in SCATTERS else _nbytes(result)
@@ -192,6 +181,7 @@ def _step_cost(step: Step, effect: Effect, rates: Rates) -> StepCost:
     if step.function in _IN_PIECES:
         flops, read = _IN_PIECES[step.function](step, effect, result)
         computing = 2 * read / rates.bytes + (flops / rates.flops if step.function is not added_in_pieces else 0)
+        computing += _rows_in_pieces(step, effect) * rates.row
         return StepCost(flops, moved, result.shape, seconds + computing)
     shapes = [operand.shape for operand in effect.operands]
     work = work_of(step.function, shapes, result.shape, result.dtype) if isinstance(step.function, Call) else None
@@ -199,4 +189,5 @@ def _step_cost(step: Step, effect: Effect, rates: Rates) -> StepCost:
         columns = work.columns * result.dtype.itemsize
         seconds += columns / rates.bytes + (columns / rates.fresh if columns >= rates.large else 0)
         return StepCost(2 * work.products, moved, result.shape, seconds + 2 * work.products / rates.flops)
-    return StepCost(result.numel, moved, result.shape, seconds + moved / rates.bytes)
+    rows = _rows(effect) if step.function is added else 0
+    return StepCost(result.numel, moved, result.shape, seconds + moved / rates.bytes + rows * rates.row)

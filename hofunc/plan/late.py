@@ -30,7 +30,7 @@ def deepest_first(program: Program, trace: Trace) -> tuple[Program, Trace]:
     if len(steps) < len(program.steps):
         return program, trace
     other = program._replace(steps=steps, frees=frees_of(steps, program.outputs)[0])
-    return other, Trace(trace.values, [effects[step.target] for step in steps])
+    return other, Trace(trace.values, [effects[step.target] for step in steps], trace.known)
 
 
 def put_off(program: Program, trace: Trace) -> tuple[Program, Trace]:
@@ -70,4 +70,4 @@ def put_off(program: Program, trace: Trace) -> tuple[Program, Trace]:
         return program, trace
     steps = tuple([program.steps[number] for number in order])
     other = program._replace(steps=steps, frees=frees_of(steps, program.outputs)[0])
-    return other, Trace(trace.values, [trace.effects[number] for number in order])
+    return other, Trace(trace.values, [trace.effects[number] for number in order], trace.known)

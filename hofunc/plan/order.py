@@ -22,7 +22,7 @@ def in_order(program: Program, trace: Trace) -> tuple[Program, Trace]:
     order = _Order(program, trace).taken()
     steps = tuple([program.steps[place] for place in order])
     other = program._replace(steps=steps, frees=frees_of(steps, program.outputs)[0])
-    return other, Trace(trace.values, [trace.effects[place] for place in order])
+    return other, Trace(trace.values, [trace.effects[place] for place in order], trace.known)
 
 
 class _Order:

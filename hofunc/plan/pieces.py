@@ -6,7 +6,7 @@ for some of its entries after the other, and what they make is never held as a w
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from hofunc.plan.lookups import LEAST, elements, multiplied, no_rows, piece_besi
 from hofunc.plan.memory import Held
 from hofunc.plan.program import Program, Register, Step, frees_of
 from hofunc.plan.relations import read_last
+from hofunc.plan.slicing import RULES, Axes, Rule
 from hofunc.plan.tracing import Trace, traced
 from hofunc.scatter import added, flat_places
 
@@ -54,7 +55,7 @@ def in_pieces(program: Program, trace: Trace) -> tuple[Program, Trace]:
         return program, trace
     steps = [new for step in program.steps if step.target not in gone for new in instead.get(step.target, [step])]
     made = program._replace(steps=tuple(steps), frees=frees_of(steps, program.outputs)[0])
-    return made, traced(made)
+    return made, traced(made, like=trace)
 
 
 class _Group(NamedTuple):
@@ -210,81 +211,35 @@ def _taken(step: Step, axis: int, looks: Looks) -> Taken | None:
     return [(a.index, each) for a, each in zip(step.args, found, strict=True) if type(a) is Register]
 
 
-_Axes = Sequence[int | None] | None
-
-
-def _elementwise(shape: Sequence[int], axis: int, *operands: Any) -> _Axes:
-    axes = [axis - len(shape) + len(each) if type(each) is tuple else None for each in operands]
-    return [
-        None if place is None or place < 0 or each[place] == 1 else place
-        for place, each in zip(axes, operands, strict=True)
-    ]
-
-
-def _permuted(_: Sequence[int], axis: int, __: Any, dims: Sequence[int]) -> _Axes:
-    return [dims[axis], None]
-
-
-def _transposed(shape: Sequence[int], axis: int, _: Any, one: int, other: int) -> _Axes:
-    one, other = one % len(shape), other % len(shape)
-    return [{one: other, other: one}.get(axis, axis), None, None]
-
-
-def _unsqueezed(shape: Sequence[int], axis: int, _: Any, dim: int) -> _Axes:
-    dim %= len(shape)
-    return None if axis == dim else [axis - (axis > dim), None]
-
-
-def _reshaped(shape: Sequence[int], axis: int, before: Sequence[int], _: Any) -> _Axes:
+def _reshaped(shape: Sequence[int], axis: int, before: Sequence[int], _: Any) -> Axes:
     ahead = prod(shape[:axis])
     found = [d for d, size in enumerate(before) if size == shape[axis] and prod(before[:d]) == ahead]
     return [found[0], None] if found else None
 
 
-def _read_elements(_: Sequence[int], axis: int, __: Any, *indices: Sequence[int]) -> _Axes:
+def _read_elements(_: Sequence[int], axis: int, __: Any, *indices: Sequence[int]) -> Axes:
     return [None, *[0 for _ in indices]] if axis == 0 and all(len(each) == 1 for each in indices) else None
 
 
-def _read_last(shape: Sequence[int], axis: int, *args: Any) -> _Axes:
+def _read_last(shape: Sequence[int], axis: int, *args: Any) -> Axes:
     return [None, 0] if axis == len(shape) - 1 and len(args) == 2 and len(args[1]) == 1 else None
 
 
-def _selected(_: Sequence[int], axis: int, __: Any, dim: int, ___: Any) -> _Axes:
-    return [None, None, 0] if axis == dim else [axis, None, None]
-
-
-def _summed(_: Sequence[int], axis: int, before: Sequence[int], dims: Sequence[int]) -> _Axes:
-    return [[dim for dim in range(len(before)) if dim not in dims][axis], None]
-
-
-def _batch(_: Sequence[int], axis: int, *__: Any) -> _Axes:
+def _batch(_: Sequence[int], axis: int, *__: Any) -> Axes:
     return None if axis else [0, 0]
 
 
-def _of_products(_: Sequence[int], axis: int, *args: Any) -> _Axes:
-    return None if axis else [None, None, None, *[0 for _ in args[3:]]]
-
-
-def _of_places(shape: Sequence[int], _: int, sizes: Sequence[int], __: Any, ___: Any, *indices: Sequence[int]) -> _Axes:
-    is_along = len(sizes) == 1 and all(tuple(each) == tuple(shape) for each in indices)
-    return [None, None, None, *[0 for _ in indices]] if is_along else None
-
-
-_RULES: dict[Any, Callable[..., _Axes]] = {
-    torch.mul: _elementwise,
-    torch.add: _elementwise,
-    torch.neg: _elementwise,
-    torch.permute: _permuted,
-    torch.transpose: _transposed,
-    torch.unsqueeze: _unsqueezed,
+# Rows are taken as a whole, and pieces of no other axis than that of entries.
+_ALIKE = (
+    *(torch.mul, torch.add, torch.neg, torch.permute, torch.transpose, torch.unsqueeze, torch.sum, torch.index_select),
+    *(multiplied, flat_places),
+)
+_RULES: dict[Any, Rule] = {
+    **{function: RULES[function] for function in _ALIKE},
     torch.reshape: _reshaped,
     elements: _read_elements,
     read_last: _read_last,
-    torch.sum: _summed,
     torch.bmm: _batch,
-    torch.index_select: _selected,
-    multiplied: _of_products,
-    flat_places: _of_places,
 }
 
 

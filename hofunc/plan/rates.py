@@ -22,6 +22,7 @@ class Rates(NamedTuple):
         large: From how many bytes on that is so.
         term: Seconds in which a term of a result is read, beyond its entries.
         place: Seconds in which an entry gets its place among others by its indices, by sorting.
+        row: Seconds in which a row is added to its place, or read at an index some at a time, beyond its entries.
     """
 
     view: float
@@ -33,6 +34,7 @@ class Rates(NamedTuple):
     large: int
     term: float
     place: float
+    row: float
 
     def batch(self, count: int, products: float) -> float:
         """Return the seconds that a batch of so many matrix products takes, each of so many products of numbers.
@@ -45,8 +47,8 @@ class Rates(NamedTuple):
 
 # Measured in float32 with one thread on the CPU of a shared server; those of a GPU are its data sheet's order.
 RATES = {
-    "cpu": Rates(1e-6, 1.5e-6, 1e-7, 9e10, 5e10, 1e10, 1 << 20, 1e-5, 5e-8),
-    "cuda": Rates(2e-6, 6e-6, 1e-9, 2e13, 2e12, 1e12, 1 << 62, 4e-5, 1e-9),
+    "cpu": Rates(1e-6, 1.5e-6, 1e-7, 9e10, 5e10, 1e10, 1 << 20, 1e-5, 5e-8, 1e-8),
+    "cuda": Rates(2e-6, 6e-6, 1e-9, 2e13, 2e12, 1e12, 1 << 62, 4e-5, 1e-9, 1e-10),
 }
 
 

@@ -6,6 +6,7 @@ steps have allocated themselves is written over, and only while nobody follows w
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
+from operator import getitem
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ from hofunc.graph.followed import is_followed
 from hofunc.graph.identity import PLAIN
 from hofunc.graph.layout import select_scatter
 from hofunc.plan import adding, lookups
+from hofunc.plan.looped import looped
 from hofunc.plan.memory import Held
 from hofunc.plan.program import Program, Register, Step, cut
 from hofunc.plan.tracing import Effect, Trace
@@ -35,6 +37,7 @@ def with_reuse(program: Program, trace: Trace) -> Program:
     over: dict[int, int] = {}
     joined: list[int] = []
     before: Step | None = None
+    loops: set[int] = set()
     for step, effect, freed in zip(program.steps, trace.effects, program.frees, strict=True):
         for register in freed:
             if register in bases:
@@ -46,7 +49,9 @@ def with_reuse(program: Program, trace: Trace) -> Program:
         if before is not None and _is_joined(before, step, freed, over, trace, bases):
             joined.append(step.target)
         before = step
-        base = step.target if step.function in _MAKERS and place is None else _UNKNOWN
+        is_sum = step.function is getitem and bases.get(step.args[0].index) in loops  # each is a tensor of its own
+        loops |= {step.target} if step.function is looped else set()
+        base = step.target if (step.function in _MAKERS and place is None) or is_sum else _UNKNOWN
         if place is not None or step.function in _VIEWS:
             base = bases.get(step.args[place or 0].index, _UNKNOWN)
         elif base == _UNKNOWN:  # it may return what it takes, or keep it, so that this is held for good
@@ -196,6 +201,7 @@ _MAKERS = {
     folded,
     lookups.multiplied,
     lookups.no_rows,
+    looped,
     stacked,
     torch.bmm,
     torch.constant_pad_nd,

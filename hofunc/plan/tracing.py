@@ -16,7 +16,7 @@ from hofunc.graph.functions import FunctionOp
 from hofunc.graph.layout import select_scatter
 from hofunc.graph.node import Call
 from hofunc.internals import identity_of
-from hofunc.plan import adding, lookups, operators, packing, placing
+from hofunc.plan import adding, lookups, looped, operators, packing, placing
 from hofunc.plan.memory import Held, Kind, bytes_of, contiguous
 from hofunc.plan.program import Given, Program, Register, Step, cut
 from hofunc.plan.scratch import called, of_product
@@ -55,32 +55,35 @@ class Trace(NamedTuple):
     Attributes:
         values: By register a tensor without data, or several; None if that is not known.
         effects: What each step does.
+        known: What was found out of tensors of some looks.
     """
 
     values: dict[int, Any]
     effects: list[Effect]
+    known: tuple[dict, dict]
 
     def of(self, registers: Iterable[int]) -> list[Any]:
         """Return what registers hold."""
         return [self.values[register] for register in registers]
 
 
-def traced(program: Program, given: Mapping[int, Held] | None = None) -> Trace:
+def traced(program: Program, given: Mapping[int, Held] | None = None, like: Trace | None = None) -> Trace:
     """Run a program on tensors without data.
 
     Args:
         program: The program.
         given: What its given registers hold; as the program says if left out.
+        like: The trace of a program that has many of its steps.
 
     Raises:
         RuntimeError: Shapes do not fit each other.
     """
-    tracing = _Tracing(program)
+    tracing = _Tracing(program, *(({}, {}) if like is None else like.known))
     with isolated(), torch.no_grad():
         for register, origin in program.given.items():
             tracing.give(register, origin if given is None else given[register])
         effects = [tracing.taken(step) for step in program.steps]
-    return Trace(tracing.values, effects)
+    return Trace(tracing.values, effects, (tracing.kinds, tracing.effects))
 
 
 class _Tracing:
@@ -88,23 +91,26 @@ class _Tracing:
 
     Args:
         program: The program that has them.
+        kinds: All kinds that are known, of which there is one of each.
+        effects: What steps do to tensors of some kinds, as far as it is known.
 
     Attributes:
         values: What its registers hold so far.
+        kinds: What was given.
+        effects: Likewise.
     """
 
-    def __init__(self, program: Program):
+    def __init__(self, program: Program, kinds: dict[tuple, Kind], effects: dict[Hashable, Effect]):
         self.values: dict[int, Any] = {}
+        self.kinds, self.effects = kinds, effects
         self._program = program
-        self._kinds: dict[tuple, Kind] = {}
-        self._effects: dict[Hashable, Effect] = {}
 
     def give(self, register: int, given: Given | Held) -> None:
         """Set what a given register holds."""
         if isinstance(given, Held):
             kind = given.kind
             key = kind.shape, kind.stride, kind.dtype, kind.nbytes
-            self.values[register] = given._replace(kind=self._kinds.setdefault(key, kind))
+            self.values[register] = given._replace(kind=self.kinds.setdefault(key, kind))
         else:
             kind = self._kind_of(_given(given))
             self.values[register] = Held(kind, {object(): kind.nbytes})
@@ -126,11 +132,11 @@ class _Tracing:
             names = [*map(id, memories)]
             shared = None if len({*names}) == len(names) else tuple(map(names.index, names))
         key = (*looks, shared, self._program.shapes.get(step.target))
-        effect = self._effects.get(key)
+        effect = self.effects.get(key)
         if effect is None:
             memories = []
             args = [self._seen(self.values[a.index], memories) if type(a) is Register else a for a in step.args]
-            self._effects[key] = effect = self._ruled(step, args, len(memories)) or self._effect(step, args, memories)
+            self.effects[key] = effect = self._ruled(step, args, len(memories)) or self._effect(step, args, memories)
         self.values[step.target] = self._held(effect.made, memories)
         return effect
 
@@ -200,9 +206,9 @@ class _Tracing:
         return self._kind(tuple(tensor.shape), tensor.stride(), tensor.dtype, nbytes)
 
     def _kind(self, *looks: Any) -> Kind:
-        if looks not in self._kinds:
-            self._kinds[looks] = Kind(*looks)
-        return self._kinds[looks]
+        if looks not in self.kinds:
+            self.kinds[looks] = Kind(*looks)
+        return self.kinds[looks]
 
 
 Shaped = torch.Tensor | Kind
@@ -242,11 +248,12 @@ def _result(step: Step, values: Mapping[int, Any], program: Program) -> tuple[An
     """Return the result of a step on meta tensors, None if it is not known, and the bytes that it takes beside."""
     args = [values[arg.index] if isinstance(arg, Register) else arg for arg in step.args]
     function = step.function
-    if isinstance(function, Call) or (step.target in program.shapes and function is not getitem):
+    is_call = isinstance(function, Call) or function is looped.looped
+    if is_call or (step.target in program.shapes and function is not getitem):
         return _called(step, args, program)
+    tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
     if function in SCATTERS:
         return _scattered(args[0]), 0
-    tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
     if function in _STRIDED and not all(tensor.is_contiguous() for tensor in tensors):
         return called(function, args)
     if function in _SHAPES:
@@ -263,6 +270,9 @@ def _dtype(tensors: Sequence[Shaped]) -> torch.dtype:
 
 def _called(step: Step, args: Sequence[Any], program: Program) -> tuple[Any, int]:
     """Return the result of a call, as the program declares it where the call cannot be made on meta tensors."""
+    if step.function is looped.looped:
+        tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
+        return tuple([_meta(shape, _dtype(tensors)) for shape in args[0].shapes]), args[1].scratch
     is_unknown = any(args[place] is None for place, arg in enumerate(step.args) if isinstance(arg, Register))
     is_custom = isinstance(step.function, Call) and isinstance(step.function.op, FunctionOp)  # which may do anything
     if step.function is operators.zeros or is_unknown or is_custom:

@@ -368,4 +368,4 @@ def test_entries_that_have_their_places_are_only_read() -> None:
         return x.sin().sum() + y.sum() ** 3
 
     compact = lowered_plan(f, rand(CPU, 9), rand(CPU, 7), compact=True).run_cost
-    assert compact.reading == pytest.approx(2 * rates.term + (9 + 1) * FLOAT / rates.bytes)
+    assert compact.reading == pytest.approx(2 * rates.term + (9 + 1) * (FLOAT / rates.bytes + rates.place / 2))

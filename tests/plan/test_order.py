@@ -6,8 +6,9 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - the name that everyone gives it
 
 import hofunc
-from hofunc.plan import cost, order
-from hofunc.plan.cost import cost_of, priced
+from hofunc.plan import lean, order
+from hofunc.plan.cost import cost_of
+from hofunc.plan.lean import priced
 from hofunc.plan.program import Given, Register, Step, finished
 from hofunc.run.executor import compiled
 from tests.cases import rand
@@ -28,13 +29,13 @@ def test_what_becomes_small_does_so_at_once(monkeypatch: pytest.MonkeyPatch) -> 
     sums = [Register(30 + number) for number in range(8)]
     steps += [Step(each.index, torch.sum, (Register(10 + n), (0, 1))) for n, each in enumerate(sums)]
     program = finished({0: Given(0, (width, width), torch.float64)}, {}, steps, [total, *sums])
-    monkeypatch.setattr(cost, "LARGE", 0)
-    lean, its_cost = priced(program, CPU)
+    monkeypatch.setattr(lean, "LARGE", 0)
+    made, its_cost = priced(program, CPU)
     one = 8 * width**2
     assert cost_of(program, CPU).peak_bytes > 8 * one
     assert its_cost.peak_bytes < 3 * one
     value = rand(CPU, width, width)
-    torch.testing.assert_close(compiled(lean)([value]), compiled(program)([value]), rtol=0, atol=0)
+    torch.testing.assert_close(compiled(made)([value]), compiled(program)([value]), rtol=0, atol=0)
 
 
 def test_random_numbers_are_drawn_in_order() -> None:
@@ -63,8 +64,8 @@ def test_steps_are_looked_at_a_few_times_each(monkeypatch: pytest.MonkeyPatch) -
         counts[-1] += 1
         return look(self, place)
 
-    monkeypatch.setattr(cost, "LARGE", 0)
-    monkeypatch.setattr(cost, "EACH", 0)
+    monkeypatch.setattr(lean, "LARGE", 0)
+    monkeypatch.setattr(lean, "EACH", 0)
     monkeypatch.setattr(order._Order, "_is_small", counted)
     for number in (200, 400):
         registers = [Register(n) for n in range(2 * number + 1)]

@@ -9,7 +9,7 @@ from torch import Tensor
 import hofunc
 from hofunc.plan import lookups, pieces
 from hofunc.plan.adding import add_in_pieces, added_in_pieces
-from hofunc.plan.cost import lean
+from hofunc.plan.lean import lean
 from hofunc.plan.lookups import elements
 from hofunc.plan.program import Given, Program, Register, Step, finished
 from hofunc.plan.tracing import traced
@@ -73,7 +73,7 @@ def functions(program: Program) -> list[object]:
 
 def test_what_is_made_in_pieces_is_what_is_made_at_once() -> None:
     program = outer()
-    made = lean(program, traced(program)).program
+    made = lean(program, traced(program), CPU).program
     assert added_in_pieces in functions(made)
     assert {elements, torch.permute, flat_places}.isdisjoint(functions(made))
     for run in (compiled, interpreted):
@@ -82,7 +82,7 @@ def test_what_is_made_in_pieces_is_what_is_made_at_once() -> None:
 
 def test_it_is_counted_as_it_is() -> None:
     program = outer()
-    whole, made = traced(program), lean(program, traced(program))
+    whole, made = traced(program), lean(program, traced(program), CPU)
     product = 9 * 8 * PAIRS
     assert made.peak < product < sum(effect.result.nbytes for effect in whole.effects if effect.result)
     given, run = values(), compiled(made.program)
@@ -91,14 +91,14 @@ def test_it_is_counted_as_it_is() -> None:
 
 def test_what_others_take_too_is_made_as_a_whole() -> None:
     program = outer(and_return=True)
-    made = lean(program, traced(program)).program
+    made = lean(program, traced(program), CPU).program
     assert torch.mul in functions(made)
     torch.testing.assert_close(compiled(made)(values()), compiled(program)(values()))
 
 
 def test_autograd_and_vmap_follow_it() -> None:
     program = outer()
-    run, plain = compiled(lean(program, traced(program)).program), compiled(program)
+    run, plain = compiled(lean(program, traced(program), CPU).program), compiled(program)
     x, *others = values()
     torch.testing.assert_close(
         torch.func.jacrev(lambda x: run([x, *others])[0])(x), torch.func.jacrev(lambda x: plain([x, *others])[0])(x)

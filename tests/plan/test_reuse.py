@@ -9,7 +9,7 @@ from torch import Tensor
 
 import hofunc
 from hofunc.graph.node import Call, Ref
-from hofunc.plan.cost import priced
+from hofunc.plan.lean import priced
 from hofunc.plan.operators import passed_on
 from hofunc.plan.program import Given, Program, Register, Step, finished
 from hofunc.run.executor import compiled, interpreted

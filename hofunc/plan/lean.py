@@ -1,0 +1,123 @@
+"""Lean programs: the same steps so that little is held at once, without more to compute than is worth it."""
+
+from collections.abc import Iterator
+from operator import itemgetter
+from typing import NamedTuple
+
+import torch
+
+from hofunc.algebra.extents import has_rows
+from hofunc.plan.cost import Cost, cost_of
+from hofunc.plan.late import deepest_first, put_off
+from hofunc.plan.lookups import LEAST
+from hofunc.plan.loops import Known, regions_at, with_loop
+from hofunc.plan.memory import bytes_of
+from hofunc.plan.order import in_order
+from hofunc.plan.peak import at_peak, held_by, peak_of
+from hofunc.plan.pieces import in_pieces
+from hofunc.plan.program import Program
+from hofunc.plan.remade import computed_after, with_remade
+from hofunc.plan.reuse import with_reuse
+from hofunc.plan.tracing import Trace, traced
+
+LARGE = 1 << 18  # bytes at once, from which on it is worth to look for an order that holds less,
+EACH = 1 << 12  # if there are as many for each step, which takes as long to find its place as to write four times these
+
+
+MOST = 3  # times the results, below which memory is not at issue,
+HELD = 4 << 20  # nor below so many bytes
+SLOWER = 1.1  # times as long as it may take to hold less
+FEWER = 0.9  # of what was held that is worth another way
+ROUNDS = 4  # of loops that are looked for one after the other
+LARGEST = 4  # tensors at the peak for which they are
+
+
+def priced(program: Program, device: torch.device) -> tuple[Program, Cost]:
+    """Return a program that writes over what it can, and what it costs on a device, without running it there."""
+    made = lean(program, traced(program), device)
+    return made.program, made.cost(device)
+
+
+class Lean(NamedTuple):
+    """A program that writes over what it can, what its registers hold, and the most that is held at once."""
+
+    program: Program
+    trace: Trace
+    peak: int
+
+    @classmethod
+    def of(cls, program: Program, trace: Trace) -> "Lean":
+        """Return a program in its order."""
+        program = with_reuse(program, trace)
+        return cls(program, trace, peak_of(program, trace))
+
+    def excess(self, goal: int) -> int:
+        """Return how many bytes are held beyond so many, by all steps together."""
+        return sum(max(0, held - goal) for held in held_by(self.program, self.trace))
+
+    def cost(self, device: torch.device) -> Cost:
+        """Return what it costs on a device, without running it there."""
+        return cost_of(self.program, device, self.trace, self.peak)
+
+
+def lean(program: Program, trace: Trace, device: torch.device) -> Lean:
+    """Return a program so that it holds little at once, without more to compute than is worth it.
+
+    Args:
+        program: The program.
+        trace: What its registers hold.
+        device: Where it is to run.
+    """
+    made = _in_order(program, trace)
+    goal = max(HELD, MOST * bytes_of(trace.of(program.outputs)))
+    if made.peak <= goal or any(has_rows(given.shape) for given in program.given.values()):
+        return made
+    return _in_loops(program, trace, made, goal, device)
+
+
+def _in_order(program: Program, trace: Trace) -> Lean:
+    """Return a program in the order, of those that are tried, in which it holds least."""
+    program, trace = in_pieces(program, trace)
+    made = Lean.of(program, trace)
+    if made.peak < max(LARGE, EACH * len(program.steps)):
+        return made
+    found = [made]
+    for start in ((program, trace), deepest_first(program, trace)):
+        ordered = in_order(*start)
+        found += [Lean.of(*ordered), Lean.of(*put_off(*ordered))]
+    return min(found, key=lambda each: each.peak)
+
+
+def _in_loops(program: Program, trace: Trace, made: Lean, goal: int, device: torch.device) -> Lean:
+    """Return a program with loops in place of what leads from its largest tensors to sums, as far as it holds less.
+
+    A loop may not tell in the peak before there is another one, where as much is held at other steps.
+    """
+    best, longest = made, SLOWER * made.cost(device).seconds
+    size = max(LEAST, bytes_of(trace.of(program.outputs)))
+    for _ in range(ROUNDS):
+        known, found = Known(program, trace), []
+        for changed in _changed(known, made, size):
+            other = _in_order(*changed)
+            if other.peak <= made.peak and other.cost(device).seconds <= longest:
+                found.append((other.excess(goal), other, changed))
+        if not found or (least := min(found, key=itemgetter(0)))[0] >= made.excess(goal):
+            break
+        _, made, (program, trace) = least
+        best = made if made.peak < FEWER * best.peak else best
+        if made.peak <= goal:
+            break
+    return best
+
+
+def _changed(known: Known, made: Lean, size: int) -> Iterator[tuple[Program, Trace]]:
+    """Yield programs that may hold less than one, in which it is in some order, at its peak."""
+    place, held = at_peak(made.program, made.trace)
+    largest = sorted(held, key=lambda register: -held[register])[:LARGEST]
+    for region in regions_at(known, largest):
+        if (changed := with_loop(known, region, size)) is not None:
+            yield changed
+    after = computed_after(known, made.program, place)
+    for register in largest:
+        if (remade := with_remade(known, register, after)) is not None:
+            yield remade

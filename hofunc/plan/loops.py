@@ -1,0 +1,357 @@
+"""Loops over a label that is summed: what leads to sums over it is made for some of its entries at a time.
+
+Where a derivative is a sum over the entries of a label, as of features, rows or edges, what is multiplied for it may be
+many times as large as the sum. So what leads from a large tensor to sums over one of its labels, and to nothing else,
+becomes one step, which runs it for some entries after the others (`hofunc.plan.looped`). Several sums over one label
+are one loop. What others take as well, and is as cheap to make as to read, is made anew for it.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from math import prod
+from operator import getitem
+from typing import Any
+
+import torch
+
+from hofunc.algebra.extents import UnevenError
+from hofunc.graph.node import Ref
+from hofunc.plan.looped import MADE_BESIDE, Body, Inside, Part, Work, looped
+from hofunc.plan.memory import Held, memory_of
+from hofunc.plan.order import is_first
+from hofunc.plan.peak import peak_of
+from hofunc.plan.program import Given, Program, Register, Step, depth_first, frees_of
+from hofunc.plan.slicing import CHEAP, VIEWS, Along, is_read, made, registers_of, sized, summed, taken, template
+from hofunc.plan.tracing import Trace, traced
+from hofunc.views import folded
+
+SMALL = 1 << 12  # bytes that are not worth to be made for some entries at a time
+
+
+class Known:
+    """What is known of the steps of a program.
+
+    Args:
+        program: The program.
+        trace: What its registers hold.
+
+    Attributes:
+        program: What was given.
+        looks: What its registers hold.
+        makers: The step that computes each register.
+        users: The steps that take each, None for whoever takes the results.
+        fresh: The first of the registers that are not used yet.
+    """
+
+    def __init__(self, program: Program, trace: Trace):
+        self.program, self.looks = program, trace.values
+        self._trace = trace
+        self.makers = {step.target: step for step in program.steps}
+        self.users: dict[int, list[Step | None]] = defaultdict(list)
+        for step in program.steps:
+            for register in {*registers_of(step)}:
+                self.users[register].append(step)
+        for register in program.outputs:
+            self.users[register].append(None)
+        self.fresh = 1 + max((*program.given, *self.makers), default=0)
+
+    def bytes(self, register: int) -> int:
+        """Return the bytes of the memory that a register holds."""
+        held = self.looks[register]
+        return sum(held.memory.values()) if type(held) is Held else 0
+
+    def viewing(self, memory: Any) -> Iterator[int]:
+        """Yield the registers that hold some memory."""
+        return (r for r, held in self.looks.items() if type(held) is Held and memory in held.memory)
+
+    def laid_out(self, register: int) -> Iterator[int]:
+        """Yield what a register has the entries of, be it that it is a copy in another order."""
+        while register in self.makers and self.makers[register].function in VIEWS:
+            register = self.makers[register].args[0].index
+            yield register
+
+    def before(self, registers: Sequence[int]) -> set[int]:
+        """Return all registers from which some are computed."""
+        found: set[int] = set()
+        waiting = [*registers]
+        while waiting:
+            register = waiting.pop()
+            if register not in found:
+                found.add(register)
+                waiting += registers_of(self.makers[register]) if register in self.makers else []
+        return found
+
+    def changed(self, steps: Mapping[int, Step]) -> tuple[Program, Trace]:
+        """Return the program and its trace with other steps for some registers, and without those nobody needs then."""
+        program, makers = self.program, {**self.makers, **steps}
+        pairs = zip(program.steps, self._trace.effects, strict=True)
+        first = [step.target for step, effect in pairs if is_first(step, effect)]
+        order = tuple(depth_first(makers, [*first, *program.outputs]))
+        targets = {step.target for step in order}
+        shapes = {r: looks for r, looks in program.shapes.items() if r in targets and r not in steps}
+        frees, live = frees_of(order, program.outputs)
+        given = {register: one for register, one in program.given.items() if register in live}
+        other = program._replace(given=given, shapes=shapes, steps=order, frees=frees)
+        return other, traced(other, like=self._trace)
+
+
+class Region:
+    """Steps that can be run for some entries of a label, and the sums over it that they end in.
+
+    Args:
+        known: The program.
+        entries: How many entries the label has.
+    """
+
+    def __init__(self, known: Known, entries: int):
+        self._known, self.entries = known, entries
+        self.axes: dict[int, Along] = {}  # of all that is made or taken for some entries
+        self.inside: dict[int, Step] = {}
+        self.ends: dict[int, Step] = {}
+        self.whole: set[int] = set()
+
+    @classmethod
+    def of(cls, known: Known, register: int, dim: int, *, grows: bool) -> "Region | None":
+        """Return the region that a tensor is in along one of its axes; None if it leads to more than such sums.
+
+        Args:
+            known: The program.
+            register: The tensor.
+            dim: The axis.
+            grows: Whether it may have sums that nothing leads to but what it takes.
+        """
+        held = known.looks[register]
+        region = cls(known, held.shape[dim])
+        if region.entries < 2 or not region._include(register, Along(dim)) or region._goes_in_circles():
+            return None
+        region._draw_in(grows=grows)
+        return region if region.ends else None
+
+    def _copy(self) -> "Region":
+        other = Region(self._known, self.entries)
+        other.axes, other.inside, other.ends, other.whole = (
+            {**self.axes},
+            {**self.inside},
+            {**self.ends},
+            {*self.whole},
+        )
+        return other
+
+    def _become(self, other: "Region") -> None:
+        self.axes, self.inside, self.ends, self.whole = other.axes, other.inside, other.ends, other.whole
+
+    def _include(self, register: int, along: Along, *, anew: bool = False) -> bool:
+        """Make a register for some entries, and all that is made of it, unless it is made as a whole as well."""
+        if register in self.inside:
+            return self.axes[register] == along
+        step = self._known.makers.get(register)
+        found = None if step is None else taken(step, along, self._known.looks)
+        if step is None or found is None or not self._take([*found, (register, along)]):
+            return False
+        self.inside[register] = step
+        return anew or all(self._use(user, register, along) for user in self._known.users[register])
+
+    def _use(self, user: Step | None, register: int, along: Along) -> bool:
+        """Do what takes a register for some entries likewise, or sum it up; tells whether that can be done."""
+        if user is None:
+            return False
+        if user.target in self.inside or user.target in self.ends:
+            return True  # which took it along the same axis
+        own = made(user, register, along, self._known.looks)
+        if own is not None:
+            return self._include(user.target, own)
+        found = summed(user, register, along, self._known.looks)
+        if found is None or not self._take(found):
+            return False
+        self.ends[user.target] = user
+        return True
+
+    def _take(self, found: Sequence[tuple[int, Along | None]]) -> bool:
+        for register, along in found:
+            if along is None and register in self.axes:
+                return False
+            if along is None:
+                self.whole.add(register)
+            elif register in self.whole or self.axes.setdefault(register, along) != along:
+                return False
+        return True
+
+    def _draw_in(self, *, grows: bool) -> None:
+        """Make what is taken for some entries, if it is large and nothing else takes it, or if it is made easily."""
+        tried: set[int] = set()
+        while waiting := [register for register in self.axes if register not in self.inside and register not in tried]:
+            for register in waiting:
+                tried.add(register)
+                step = self._known.makers.get(register)
+                if step is None or self._known.bytes(register) < SMALL:
+                    continue
+                found = taken(step, self.axes[register], self._known.looks)
+                if found is None or is_read(step, found):
+                    continue
+                ways = [False, True] if step.function in CHEAP else [False]
+                for anew in [True] if step.function in VIEWS else ways:
+                    other = self._copy()
+                    done = other._include(register, self.axes[register], anew=anew)
+                    if done and (grows or len(other.ends) == len(self.ends)) and not other._goes_in_circles():
+                        self._become(other)
+                        break
+
+    def _goes_in_circles(self) -> bool:
+        """Tell whether what is taken depends on what the region ends in."""
+        return not self.ends.keys().isdisjoint(self._known.before(self.taken))
+
+    @property
+    def taken(self) -> list[int]:
+        """The registers that are given to it."""
+        return [*dict.fromkeys(r for r in (*self.axes, *sorted(self.whole)) if r not in self.inside)]
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of what is made for all entries together."""
+        return sum(
+            self._known.looks[register].kind.numel * self._known.looks[register].dtype.itemsize
+            for register, step in self.inside.items()
+            if step.function not in VIEWS
+        )
+
+    def steps(self) -> list[Step]:
+        """Return its steps, and those that it ends in, in their order."""
+        return [s for s in self._known.program.steps if s.target in self.inside or s.target in self.ends]
+
+    def looped(self, bytes_at_a_time: int, fresh: int) -> list[Step]:
+        """Return the steps that do what it does.
+
+        Args:
+            bytes_at_a_time: How many bytes may be made of some entries.
+            fresh: A number of registers that are not used yet.
+        """
+        pieces = min(self.entries, max(2, -(-self.bytes // max(1, bytes_at_a_time))))
+        size = -(-self.entries // pieces)
+        slots, steps = self.taken, self.steps()
+        ends = [step.target for step in steps if step.target in self.ends]
+        numbers = {register: number for number, register in enumerate(slots)}
+        inside = []
+        for step in steps:
+            args = template(step, self._known.looks, self.axes)
+            filled = tuple([Ref(numbers[arg.index]) if type(arg) is Register else arg for arg in args])
+            total = ends.index(step.target) if step.target in self.ends else None
+            inside.append(Inside(step.function, filled, (), total))  # type: ignore[arg-type] # a Call is called too
+            if total is None:
+                numbers[step.target] = len(numbers)
+        places = tuple([self.axes.get(register) for register in slots])
+        shapes = tuple([self._known.looks[end].shape for end in ends])
+        body = Body(self.entries, size, places, tuple(_freeing(inside)), shapes)
+        args = (body, self._work(size, steps), *map(Register, slots))
+        return [
+            Step(fresh, looped, args),
+            *(Step(end, getitem, (Register(fresh), place)) for place, end in enumerate(ends)),
+        ]
+
+    def _work(self, size: int, steps: Sequence[Step]) -> Work:
+        """Return what a loop does that takes so many entries at a time."""
+        parts = tuple([self._part(size, step) for step in steps if step.function not in VIEWS])
+        return Work(parts, -(-self.entries // size), self._scratch(size, steps))
+
+    def _part(self, size: int, step: Step) -> Part:
+        """Return what a step does for so many entries."""
+        looks, is_product = self._known.looks, step.function in PRODUCTS
+        taken = [self._numel(register, size) for register in registers_of(step)]
+        made = self._numel(step.target, size)
+        depth = looks[step.args[0].index].shape[-1] if is_product else 1
+        along = self.axes.get(step.args[0].index) if is_product else None
+        if along is not None and along.dim == len(looks[step.args[0].index].shape) - 1:
+            depth = depth // self.entries * size
+        items = prod(looks[step.target].shape[:-2]) if step.function is torch.bmm else 1
+        flops = 2 * made * depth if is_product else made
+        return Part(flops, looks[step.target].dtype.itemsize * (made + sum(taken)), items if is_product else 0)
+
+    def _numel(self, register: int, size: int) -> int:
+        """Return how many entries a register has of so many entries of the label."""
+        count = self._known.looks[register].kind.numel
+        return count // self.entries * size if register in self.axes else count
+
+    def _scratch(self, size: int, steps: Sequence[Step]) -> int:
+        """Return what is held for so many entries, beside the sums."""
+        looks, whole = self._known.looks, self._known.program
+        shapes: dict[int, Any] = {}
+        given, held = {}, {}
+        for number, register in enumerate(self.taken):
+            along, look = self.axes.get(register), looks[register]
+            given[register] = Given(number, look.shape, look.dtype)
+            if along is not None and along.outer > 1:
+                held[register] = Held.fresh(_some(look.shape, along, size), look.dtype)
+            else:
+                held[register] = look if along is None else look.narrowed(along.dim, 0, size * along.inner)
+        parts: list[Step] = []
+        for step in steps:
+            args = template(step, looks, self.axes)
+            parts.append(step._replace(args=tuple([sized(arg, size) for arg in args])))
+            if step.target in whole.shapes:
+                shape, dtype = whole.shapes[step.target]
+                shapes[step.target] = _some(shape, self.axes.get(step.target), size), dtype
+        ends = [*self.ends]
+        program = Program(given, shapes, tuple(parts), frees_of(parts, ends)[0], tuple(ends))
+        trace = traced(program, held)
+        for step in parts:
+            expected = _some(looks[step.target].shape, self.axes.get(step.target), size)
+            if trace.values[step.target].shape != expected:
+                raise UnevenError
+        slices = sum(sum(one.memory.values()) for r, one in held.items() if (a := self.axes.get(r)) and a.outer > 1)
+        beside = max((looks[e].kind.nbytes for e, s in self.ends.items() if s.function in MADE_BESIDE), default=0)
+        outside = [name for register in given for name in memory_of(trace.values[register])]
+        sums = [name for end in ends for name in memory_of(trace.values[end])]
+        return slices + beside + peak_of(program, trace, [*outside, *sums])
+
+
+PRODUCTS = (torch.mm, torch.bmm, torch.matmul, folded)
+
+
+def _some(shape: Sequence[int], along: Along | None, size: int) -> tuple[int, ...]:
+    """Return the shape of so many entries of a label."""
+    own = (along.outer * along.inner * size,) if along is not None else ()
+    return (*shape[: along.dim], *own, *shape[along.dim + 1 :]) if along is not None else tuple(shape)
+
+
+def _freeing(steps: Sequence[Inside]) -> Iterator[Inside]:
+    """Yield the steps of a loop with the numbers of what is not read after each."""
+    reads = [{arg.node for arg in step.args if type(arg) is Ref} for step in steps]
+    last: dict[int, int] = {}
+    for place, own in enumerate(reads):
+        last |= dict.fromkeys(own, place)
+    for place, step in enumerate(steps):
+        dead = [number for number in reads[place] if last[number] == place]
+        yield step._replace(frees=tuple(sorted(dead)))
+
+
+def regions_at(known: Known, registers: Sequence[int]) -> Iterator[Region]:
+    """Yield the regions that tensors are in, along any of their axes."""
+    seen: set[frozenset] = set()
+    for register in registers:
+        held = known.looks.get(register)
+        if type(held) is not Held or register not in known.makers:
+            continue
+        views = [other for memory in held.memory for other in known.viewing(memory)]
+        same = [*dict.fromkeys((*known.laid_out(register), *views))]
+        most = max(len(known.looks[other].shape) for other in same)
+        starts = [other for other in same if len(known.looks[other].shape) == most]
+        for start, dim, grows in product(starts, range(most), (True, False)):
+            region = Region.of(known, start, dim, grows=grows)
+            key = frozenset() if region is None else frozenset(region.axes.items())
+            if region is not None and key not in seen:
+                seen.add(key)
+                yield region
+
+
+def with_loop(known: Known, region: Region, bytes_at_a_time: int) -> tuple[Program, Trace] | None:
+    """Return a program, and its trace, that does in a loop what a region of it does; None if it turns out not to.
+
+    Args:
+        known: The program.
+        region: The region.
+        bytes_at_a_time: How many bytes may be made of some entries.
+    """
+    try:
+        return known.changed({step.target: step for step in region.looped(bytes_at_a_time, known.fresh)})
+    except (UnevenError, RuntimeError):  # the latter where shapes do not fit each other for fewer entries
+        return None

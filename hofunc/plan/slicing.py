@@ -1,0 +1,392 @@
+"""Slices of steps: along which axes a step takes some entries of what it takes, for some entries of what it makes.
+
+Where all that leads from one tensor to sums over one of its labels can be done for some entries of that label at a
+time, what is made on the way is never held as a whole. Only what is listed here is known to be done so: of a function
+that mixes entries, no slice of its result follows from slices of what it takes.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+import torch
+
+from hofunc.graph.draws import is_random
+from hofunc.graph.layout import select_scatter
+from hofunc.graph.node import Call
+from hofunc.internals import OpOverload
+from hofunc.plan.lookups import elements, multiplied
+from hofunc.plan.memory import Held
+from hofunc.plan.operators import passed_on
+from hofunc.plan.program import Register, Step, cut
+from hofunc.plan.relations import add_last, read_last
+from hofunc.rules.ops.maps import picked, put_back
+from hofunc.scatter import added, flat_places
+from hofunc.views import add_scaled, concatenated, folded, narrow_scatter, stacked
+
+Looks = Mapping[int, Any]  # by register, what it holds
+
+
+class Along(NamedTuple):
+    """Where a label lies in a tensor: along an axis that runs over it, and maybe over other labels around it.
+
+    Attributes:
+        dim: The axis.
+        outer: How many entries of it there are for those labels that come before.
+        inner: Likewise for those that come after.
+    """
+
+    dim: int
+    outer: int = 1
+    inner: int = 1
+
+
+Taken = list[tuple[int, Along | None]]  # registers, each with where its entries are taken, None if it is as a whole
+
+
+class Some(NamedTuple):
+    """A size that is so many times the number of entries that are taken."""
+
+    factor: int
+
+
+def sized(arg: Any, count: int) -> Any:
+    """Return an argument with the sizes for so many entries."""
+    if type(arg) is tuple:
+        return tuple([sized(each, count) for each in arg])
+    return arg.factor * count if type(arg) is Some else arg
+
+
+def taken(step: Step, along: Along, looks: Looks) -> Taken | None:
+    """Return what a step takes for some entries of its result; None if it is not known to do that."""
+    if not _are_tensors(step, looks):
+        return None
+    shape = looks[step.target].shape
+    if step.function is torch.reshape:
+        found = _through_reshape(shape, along, looks[step.args[0].index].shape)
+        return None if found is None else [(step.args[0].index, found)]
+    if step.function is added:
+        return _of_columns(step, along, looks)
+    rule = _rule_of(step)
+    dims = None if rule is None else rule(shape, along.dim, *_operands(step, looks))
+    if dims is None:
+        return None
+    pairs = zip(step.args, dims, strict=True)
+    return [(a.index, None if dim is None else along._replace(dim=dim)) for a, dim in pairs if type(a) is Register]
+
+
+def made(step: Step, register: int, along: Along, looks: Looks) -> Along | None:
+    """Return where entries of what a step takes lie in what it makes; None if they do not or if that is not known."""
+    if not _are_tensors(step, looks):
+        return None
+    shape = looks[step.target].shape
+    if step.function is torch.reshape:
+        return _through_reshape(looks[register].shape, along, shape)
+    if step.function is added:
+        tried = _laid_out(looks[register].shape, along, step.args[1])
+        tries = [] if tried is None else [tried]
+    else:
+        tries = [along._replace(dim=dim) for dim in range(len(shape))]
+    for each in tries:
+        found = taken(step, each, looks)
+        if found is not None and all(own == along for other, own in found if other == register):
+            return each
+    return None
+
+
+def summed(step: Step, register: int, along: Along, looks: Looks) -> Taken | None:
+    """Return what a step takes of entries over which it sums, given where they lie in one of its operands.
+
+    None if it does not sum over them, or if that is not known.
+    """
+    if not _are_tensors(step, looks):
+        return None
+    if step.function is added:
+        return _of_entries(step, register, along, looks)
+    if step.function is torch.sum:
+        return [(register, along)] if along.dim in step.args[1] else None
+    if step.function not in _CONTRACTED or any(type(arg) is not Register for arg in step.args):
+        return None
+    left, right = (arg.index for arg in step.args)
+    dims = _CONTRACTED[step.function](looks[left].shape, looks[right].shape)
+    if any(own == register and dim != along.dim for own, dim in zip((left, right), dims, strict=True)):
+        return None
+    return [(own, along._replace(dim=dim)) for own, dim in zip((left, right), dims, strict=True)]
+
+
+def template(step: Step, looks: Looks, axes: Mapping[int, Along]) -> tuple:
+    """Return what a step takes, with sizes that tell how many entries there are in place of those of all of them."""
+    args, own = list(step.args), axes.get(step.target)
+    if own is None:
+        return tuple(args)
+    if step.function in (torch.reshape, torch.Tensor.expand):
+        shape = list(looks[step.target].shape)
+        shape[own.dim] = Some(own.outer * own.inner)
+        args[1] = tuple(shape)
+    elif step.function is added:
+        args[1] = Some(own.outer * own.inner)
+    elif step.function is flat_places:
+        args[0] = (Some(own.outer * own.inner),)
+    return tuple(args)
+
+
+def _are_tensors(step: Step, looks: Looks) -> bool:
+    return all(type(looks[each]) is Held for each in (step.target, *registers_of(step)))
+
+
+def registers_of(step: Step) -> Iterator[int]:
+    """Yield the registers that a step reads."""
+    return (arg.index for arg in step.args if type(arg) is Register)
+
+
+def _operands(step: Step, looks: Looks) -> list[Any]:
+    return [looks[arg.index].shape if type(arg) is Register else arg for arg in step.args]
+
+
+def _through_reshape(shape: Sequence[int], along: Along, other: Sequence[int]) -> Along | None:
+    """Return where a label lies after a reshape, None if it is part of no axis as a whole."""
+    count = shape[along.dim] // (along.outer * along.inner)
+    ahead = prod(shape[: along.dim]) * along.outer
+    before = 1
+    for dim, size in enumerate(other):
+        if size != 1 and before and ahead % before == 0 and (before * size) % (ahead * count) == 0:
+            return Along(dim, ahead // before, before * size // (ahead * count))
+        before *= size
+    return None
+
+
+def _of_columns(step: Step, along: Along, looks: Looks) -> Taken | None:
+    """Return what an addition of rows takes for some columns."""
+    if along.dim != 1:
+        return None
+    count = len(step.args[2])
+    places, rows = step.args[3 : 3 + count], step.args[3 + count :]
+    found: Taken = [(register.index, None) for register in places]
+    for register, where in zip(rows, places, strict=True):
+        laid = (looks[where.index].shape[0], step.args[1])
+        own = _through_reshape(laid, along, looks[register.index].shape)
+        if own is None:
+            return None
+        found.append((register.index, own))
+    return found
+
+
+def _laid_out(shape: Sequence[int], along: Along, width: int) -> Along | None:
+    """Return the columns that entries of rows are, whatever axes these have."""
+    found = _through_reshape(shape, along, (prod(shape) // width, width))
+    return found if found is not None and found.dim == 1 else None
+
+
+def _of_entries(step: Step, register: int, along: Along, looks: Looks) -> Taken | None:
+    """Return what an addition of rows takes of some of them, if all that it adds are as many and lie alike."""
+    count, width = len(step.args[2]), step.args[1]
+    places, rows = step.args[3 : 3 + count], step.args[3 + count :]
+    entries = looks[places[0].index].shape[0]
+    found = _through_reshape(looks[register].shape, along, (entries, width))
+    if found is None or found.dim != 0 or any(looks[where.index].shape[0] != entries for where in places):
+        return None
+    if all(each.index != register for each in rows):
+        return None
+    owns = [_through_reshape((entries, width), found, looks[each.index].shape) for each in rows]
+    pairs = [(each.index, own) for each, own in zip(rows, owns, strict=True) if own is not None]
+    return [*((where.index, found) for where in places), *pairs] if len(pairs) == count else None
+
+
+_CONTRACTED: dict[Any, Callable[[Sequence[int], Sequence[int]], tuple[int, int]]] = {
+    torch.mm: lambda left, right: (1, 0),  # noqa: ARG005 - of matrices
+    torch.bmm: lambda left, right: (2, 1),  # noqa: ARG005
+    torch.matmul: lambda left, right: (len(left) - 1, max(0, len(right) - 2)),
+    folded: lambda left, right: (len(left) - 1, 0),  # noqa: ARG005
+}
+
+
+# The axes of operands along which a step takes entries, for entries along an axis of its result.
+
+Axes = Sequence[int | None] | None
+
+
+def elementwise(shape: Sequence[int], axis: int, *operands: Any) -> Axes:
+    """Return the axes of what is broadcast against each other."""
+    axes = [axis - len(shape) + len(each) if type(each) is tuple else None for each in operands]
+    return [
+        None if place is None or place < 0 or each[place] == 1 else place
+        for place, each in zip(axes, operands, strict=True)
+    ]
+
+
+def _permuted(_: Sequence[int], axis: int, __: Any, dims: Sequence[int]) -> Axes:
+    return [dims[axis], None]
+
+
+def _transposed(shape: Sequence[int], axis: int, _: Any, one: int, other: int) -> Axes:
+    one, other = one % len(shape), other % len(shape)
+    return [{one: other, other: one}.get(axis, axis), None, None]
+
+
+def _unsqueezed(shape: Sequence[int], axis: int, _: Any, dim: int) -> Axes:
+    dim %= len(shape)
+    return None if axis == dim else [axis - (axis > dim), None]
+
+
+def _expanded(shape: Sequence[int], axis: int, before: Sequence[int], _: Any) -> Axes:
+    own = axis - len(shape) + len(before)
+    return [None if own < 0 or before[own] == 1 else own, None]
+
+
+def _read_elements(_: Sequence[int], axis: int, __: Any, *indices: Sequence[int]) -> Axes:
+    if any(len(each) != 1 for each in indices):
+        return None
+    return [None, *[0 for _ in indices]] if axis == 0 else [axis - 1 + len(indices), *[None for _ in indices]]
+
+
+def _of_last(shape: Sequence[int], axis: int, *args: Any) -> Axes:
+    """Return the axes of what reads, or adds to, the last axis at one vector of indices."""
+    is_plain = len(args) == 2 and len(args[1]) == 1 and len(args[0]) == len(shape)
+    return [axis, None] if is_plain and axis < len(shape) - 1 else None
+
+
+def _read_last(shape: Sequence[int], axis: int, *args: Any) -> Axes:
+    is_last = axis == len(shape) - 1 and len(args) == 2 and len(args[1]) == 1
+    return [None, 0] if is_last else _of_last(shape, axis, *args)
+
+
+def _selected_at(_: Sequence[int], axis: int, __: Any, dim: int, ___: Any) -> Axes:
+    return [None, None, 0] if axis == dim else [axis, None, None]
+
+
+def _selected(_: Sequence[int], axis: int, before: Sequence[int], dim: int, __: int) -> Axes:
+    return [axis + (axis >= dim % len(before)), None, None]
+
+
+def _narrowed(shape: Sequence[int], axis: int, _: Any, dim: int, __: int, ___: int) -> Axes:
+    return None if axis == dim % len(shape) else [axis, None, None, None]
+
+
+def _summed(_: Sequence[int], axis: int, before: Sequence[int], dims: Sequence[int]) -> Axes:
+    return [[dim for dim in range(len(before)) if dim not in dims][axis], None]
+
+
+def _diagonal(_: Sequence[int], axis: int, before: Sequence[int], __: int, one: int, other: int) -> Axes:
+    rest = [dim for dim in range(len(before)) if dim not in (one, other)]
+    return [rest[axis], None, None, None] if axis < len(rest) else None
+
+
+def _diagonal_written(shape: Sequence[int], axis: int, _: Any, __: Any, ___: int, one: int, other: int) -> Axes:
+    rest = [dim for dim in range(len(shape)) if dim not in (one, other)]
+    return [axis, rest.index(axis), None, None, None] if axis in rest else None
+
+
+def _select_written(_: Sequence[int], axis: int, __: Any, ___: Any, dim: int, ____: int) -> Axes:
+    return None if axis == dim else [axis, axis - (axis > dim), None, None]
+
+
+def _narrow_written(_: Sequence[int], axis: int, __: Any, ___: Any, dim: int, *rest: int) -> Axes:
+    return None if axis == dim else [axis, axis, None, *[None for _ in rest]]
+
+
+def _concatenated(_: Sequence[int], axis: int, dim: int, *tensors: Any) -> Axes:
+    return None if axis == dim else [None, *[axis for _ in tensors]]
+
+
+def _stacked(_: Sequence[int], axis: int, *tensors: Any) -> Axes:
+    return [axis - 1 for _ in tensors] if axis else None
+
+
+def _matrix(_: Sequence[int], axis: int, *__: Any) -> Axes:
+    return [0, None] if axis == 0 else [None, 1]
+
+
+def _matrices(_: Sequence[int], axis: int, *__: Any) -> Axes:
+    return [(0, 0), (1, None), (None, 2)][axis]
+
+
+def _folded(_: Sequence[int], axis: int, left: Sequence[int], __: Any) -> Axes:
+    return [axis, None] if axis < len(left) - 1 else [None, axis - len(left) + 2]
+
+
+def _multiplied(shape: Sequence[int], axis: int, left: Sequence[int], right: Sequence[int]) -> Axes:
+    return _folded(shape, axis, left, right) if len(right) <= 2 else None
+
+
+def _of_products(_: Sequence[int], axis: int, *args: Any) -> Axes:
+    return None if axis else [None, None, None, *[0 for _ in args[3:]]]
+
+
+def _of_places(shape: Sequence[int], _: int, sizes: Sequence[int], __: Any, ___: Any, *indices: Sequence[int]) -> Axes:
+    is_along = len(sizes) == 1 and bool(indices) and all(tuple(each) == tuple(shape) for each in indices)
+    return [None, None, None, *[0 for _ in indices]] if is_along else None
+
+
+Rule = Callable[..., Axes]
+
+RULES: dict[Any, Rule] = {
+    torch.mul: elementwise,
+    torch.add: elementwise,
+    torch.neg: elementwise,
+    torch.Tensor.to: elementwise,
+    add_scaled: elementwise,
+    passed_on: elementwise,
+    torch.permute: _permuted,
+    torch.transpose: _transposed,
+    torch.unsqueeze: _unsqueezed,
+    torch.Tensor.expand: _expanded,
+    torch.diagonal: _diagonal,
+    torch.diagonal_scatter: _diagonal_written,
+    torch.select: _selected,
+    select_scatter: _select_written,
+    torch.narrow: _narrowed,
+    cut: _narrowed,
+    narrow_scatter: _narrow_written,
+    concatenated: _concatenated,
+    stacked: _stacked,
+    elements: _read_elements,
+    read_last: _read_last,
+    add_last: _of_last,
+    picked: _of_last,
+    put_back: _of_last,
+    torch.sum: _summed,
+    torch.mm: _matrix,
+    torch.bmm: _matrices,
+    torch.matmul: _multiplied,
+    folded: _folded,
+    torch.index_select: _selected_at,
+    multiplied: _of_products,
+    flat_places: _of_places,
+}
+
+
+VIEWS = frozenset(
+    {
+        torch.permute,
+        torch.transpose,
+        torch.unsqueeze,
+        torch.reshape,
+        torch.Tensor.expand,
+        torch.diagonal,
+        torch.select,
+        torch.narrow,
+        cut,
+    }
+)
+# What takes as long to make as to read, or as to write and to read.
+READS = frozenset({elements, torch.index_select, read_last, picked})
+CHEAP = VIEWS | {torch.mul, torch.add, torch.neg, add_scaled, passed_on, elements, torch.index_select}
+
+
+def is_read(step: Step, found: Taken) -> bool:
+    """Tell whether a step reads parts of rows at all indices, which takes about as long as to read whole ones."""
+    return is_reading(step.function) and found[-1][1] is None
+
+
+def is_reading(function: Any) -> bool:
+    """Tell whether a function reads rows at indices."""
+    return (function.op if isinstance(function, Call) else function) in READS
+
+
+def _rule_of(step: Step) -> Rule | None:
+    function = step.function
+    if not isinstance(function, Call):
+        return RULES.get(function)
+    op = function.op
+    is_op = isinstance(op, OpOverload) and torch.Tag.pointwise in op.tags and not is_random(op)
+    return elementwise if is_op else RULES.get(op)

@@ -1,0 +1,132 @@
+"""Loops over labels that are summed: the same as at once, and nothing is held of what is made for all entries."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+import hofunc
+from hofunc.plan import lean
+from hofunc.plan.lean import priced
+from hofunc.plan.looped import looped
+from hofunc.plan.program import Given, Program, Register, Step, finished
+from hofunc.run.executor import compiled, interpreted
+from tests.cases import rand
+from verification.memory import SLACK, taken
+
+CPU = torch.device("cpu")
+FEATURES, POINTS = 40, 30
+X, Y = Register(0), Register(1)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take all memory for worth to be saved."""
+    for name, value in (("HELD", 0), ("LARGE", 0), ("EACH", 0), ("LEAST", 1 << 12), ("SLOWER", 10.0)):
+        monkeypatch.setattr(lean, name, value)
+
+
+def squares(*, returned: bool = False, mixed: bool = False) -> Program:
+    """Multiply all features of points by each other, as many as there are points, and sum over both.
+
+    Args:
+        returned: Whether what is large is returned as well.
+        mixed: Whether one sum is multiplied by the other's summands.
+    """
+    outer, turned, flat, other, total, sums = map(Register, range(10, 16))
+    steps = [
+        Step(20, torch.reshape, (X, (POINTS, 1, FEATURES))),
+        Step(21, torch.reshape, (Y, (1, POINTS, FEATURES))),
+        Step(outer.index, torch.mul, (Register(20), Register(21))),
+        Step(turned.index, torch.permute, (outer, (0, 2, 1))),
+        Step(flat.index, torch.reshape, (turned, (POINTS * FEATURES, POINTS))),
+        Step(22, torch.transpose, (flat, 0, 1)),
+        Step(other.index, torch.mul, (flat, 2.0)),
+        Step(total.index, torch.mm, (Register(22), other)),
+        Step(sums.index, torch.sum, (outer, (0, 2))),
+    ]
+    outputs = [total, sums, *([outer] if returned else [])]
+    if mixed:
+        steps += [Step(23, torch.mul, (outer, sums)), Step(24, torch.sum, (Register(23), (0, 1, 2)))]
+        steps[-2:] = [
+            Step(25, torch.reshape, (sums, (1, POINTS, 1))),
+            Step(23, torch.mul, (outer, Register(25))),
+            Step(24, torch.sum, (Register(23), (0, 1))),
+        ]
+        outputs.append(Register(24))
+    given = {n: Given(n, (POINTS, FEATURES), torch.float64) for n in (0, 1)}
+    return finished(given, {}, steps, outputs)
+
+
+def values() -> list[Tensor]:
+    return [rand(CPU, POINTS, FEATURES), rand(CPU, POINTS, FEATURES, seed=1)]
+
+
+def functions(program: Program) -> list[object]:
+    return [step.function for step in program.steps]
+
+
+@pytest.mark.parametrize("is_mixed", [False, True])
+def test_what_is_made_in_a_loop_is_what_is_made_at_once(is_mixed: bool) -> None:
+    program = squares(mixed=is_mixed)
+    made, cost = priced(program, CPU)
+    assert looped in functions(made)
+    for run in (compiled, interpreted):
+        torch.testing.assert_close(run(made)(values()), run(program)(values()))
+    whole = 8 * POINTS**2 * FEATURES
+    given, whole_run = values(), compiled(made)
+    assert taken(lambda: whole_run(given)) <= cost.peak_bytes + SLACK
+    assert cost.peak_bytes < whole
+
+
+def test_several_sums_are_one_loop() -> None:
+    made, _ = priced(squares(), CPU)
+    assert functions(made).count(looped) == 1
+    assert not {torch.mm, torch.sum, torch.mul} & {*functions(made)}
+
+
+def test_what_is_returned_is_made_as_a_whole() -> None:
+    program = squares(returned=True)
+    made, _ = priced(program, CPU)
+    torch.testing.assert_close(compiled(made)(values()), compiled(program)(values()))
+
+
+def test_autograd_and_vmap_follow_it() -> None:
+    program = squares()
+    run, plain = compiled(priced(program, CPU)[0]), compiled(program)
+    x, y = values()
+    torch.testing.assert_close(
+        torch.func.jacrev(lambda x: run([x, y])[0])(x), torch.func.jacrev(lambda x: plain([x, y])[0])(x)
+    )
+    torch.testing.assert_close(
+        torch.func.vmap(lambda x: tuple(run([x, y])))(torch.stack([x, 2 * x])),
+        torch.func.vmap(lambda x: tuple(plain([x, y])))(torch.stack([x, 2 * x])),
+    )
+    x.requires_grad_(True)
+    torch.stack([each.sum() for each in run([x, y])]).sum().backward()
+    grad, x.grad = x.grad, None
+    torch.stack([each.sum() for each in plain([x, y])]).sum().backward()
+    torch.testing.assert_close(grad, x.grad)
+
+
+def test_a_loop_is_the_same_at_every_call() -> None:
+    run = compiled(priced(squares(), CPU)[0])
+    first, second = run(values()), run(values())
+    assert all(map(torch.equal, first, second))
+
+
+def test_plans_have_loops_and_say_so_and_travel(tmp_path: Path) -> None:
+    weights, readout = rand(CPU, 6, 40, seed=2), rand(CPU, 40, seed=3)
+
+    def energy(x: Tensor) -> Tensor:
+        y = (x @ weights).tanh()
+        return ((y @ y.T).softmax(-1) @ y @ readout).square().sum()
+
+    x = rand(CPU, 12, 6)
+    plan = hofunc.hessian(energy).plan(x)
+    torch.testing.assert_close(plan(x), torch.func.hessian(energy)(x), atol=1e-10, rtol=1e-10)
+    assert taken(lambda: plan(x)) <= plan.peak_bytes + SLACK
+    assert "looped" in plan.explain()
+    plan.save(tmp_path / "plan.hofunc")
+    torch.testing.assert_close(hofunc.load_plan(tmp_path / "plan.hofunc")(x), plan(x))
