@@ -37,6 +37,7 @@ def contract(builder: Builder, term: Term) -> Term:
     shown = visible(term)
     operators, operands = joined(builder, operators, operands, shown)
     beside: list[Selection] = []
+    put_off: list[Selection] = []
     while operators:
         place = _next(operators, shown, spreading=builder.small)
         if place is None and (beside := _staying(operators, shown, builder.small)):
@@ -51,14 +52,17 @@ def contract(builder: Builder, term: Term) -> Term:
         transformed = applied(builder, operator, _multiplied(builder, operator, operands, needed), needed)
         if transformed is not None:
             operands = transformed
+        elif (selection := _large(operator, shown, builder.small)) is not None and _is_apart(selection, operators):
+            put_off.append(selection)
+            shown = dict.fromkeys((*shown, *labels_of(operator.axes)))
         elif isinstance(operator.source, Map) and operator.source.parts and not {*labels_of(operator.axes)} <= {*shown}:
             inner, others = _parted(builder, operator.source.parts(operator.axes, *operator.source.args))
             operators, operands = operators + inner, operands + others
         else:
             operands = [*operands, matrix(builder, operator)]
-    kept = tuple([selection.factor for selection in beside])
-    if beside:
-        operands = read_through(builder, operands, beside)
+    kept = tuple([selection.factor for selection in (*beside, *put_off)])
+    if kept:
+        operands = read_through(builder, operands, [*beside, *put_off])
     if not operands:
         return term._replace(factors=kept)
     result = product(builder, operands, shown)
@@ -116,6 +120,12 @@ def _staying(operators: Sequence[Factor], shown: Collection[Label], small: int) 
     is_apart = len({*targets}) == len(targets) and indexed.isdisjoint(targets)
     can = is_apart and len(found) == len(operators) and all(can_stay(selection, shown) for selection in found)
     return found if can and any(entries_of_matrix(selection) > small for selection in found) else []
+
+
+def _is_apart(selection: Selection, others: Sequence[Factor]) -> bool:
+    """Tell whether no other operator reads from what a selection reads from, or along that."""
+    target = {*labels_of((selection.target,))}
+    return all(target.isdisjoint(labels_of(other.axes)) for other in others)
 
 
 def _multiplied(builder: Builder, operator: Factor, operands: list[Labelled], needed: set[Label]) -> list[Labelled]:

@@ -2,14 +2,20 @@
 
 from collections.abc import Sequence
 from itertools import product
+from math import prod
 
 from hofunc.algebra.labels import Label, labels_of
 from hofunc.algebra.operators import selections_of, with_merged_selections
-from hofunc.algebra.term import Term
+from hofunc.algebra.term import Term, visible
 from hofunc.plan.accumulate import accumulated, by_reading, without_reading
 from hofunc.plan.joins import can_join, coalesced
 from hofunc.plan.program import Builder
+from hofunc.plan.rates import rates_of
 from hofunc.plan.recipes import composed
+from hofunc.plan.selections import entries
+from hofunc.scatter import size_of
+
+_MOVED = 12  # times as long as to write an entry it takes to make one of a product, to lay it out and to add it
 
 Inners = Sequence[Sequence[Term | None]]
 
@@ -40,10 +46,38 @@ def inners_met(builder: Builder, outer: Term, inners: Inners) -> Inners:
     if len(found) == len(sparse) and _can_join(builder, [outer], found):
         return found
     builder.went_by = gone_by
+    stays = _kept_apart(builder, given, meet)
     return [
-        accumulated(builder, without_reading(builder, some)) if at else terms
-        for some, terms, at in zip(given, inners, meet, strict=True)
+        accumulated(builder, without_reading(builder, some)) if at and place != stays else terms
+        for place, (some, terms, at) in enumerate(zip(given, inners, meet, strict=True))
     ]
+
+
+def _kept_apart(builder: Builder, inners: Sequence[Sequence[Term]], meet: Sequence[bool]) -> int | None:
+    """Return the place of the terms that may read through indices where others that meet them are dense, if any.
+
+    What the latter have where an entry is read is then multiplied with that entry, for all entries: that moves more for
+    each of them than a product of matrices takes, but there may be far fewer than these have.
+    """
+    places = [place for place, at in enumerate(meet) if at]
+    if len(places) != 2:
+        return None
+    rates, sizes = rates_of(builder.device), {place: _size(inners[place]) for place in places}
+    shared = max(size_of(_targets(term) & {*labels_of(term.out)}) for term in inners[places[0]])
+    products = 2 * prod(sizes.values()) // max(1, shared)
+    best, least = None, products / rates.flops
+    for place in places:
+        (other,) = [size for each, size in sizes.items() if each != place]
+        read = sum(size_of(entries(term)) for term in inners[place] if selections_of(term))
+        seconds = _MOVED * builder.dtype.itemsize * read * other / max(1, shared) / rates.bytes
+        if seconds < least:
+            best, least = place, seconds
+    return best
+
+
+def _size(terms: Sequence[Term]) -> int:
+    """Return how many entries a dense tensor has of which terms are parts."""
+    return max(size_of(visible(term)) for term in terms)
 
 
 def _sparse(builder: Builder, terms: Sequence[Term]) -> Sequence[Term] | None:

@@ -18,8 +18,9 @@ from hofunc.plan.lookups import elements, elements_along
 from hofunc.plan.operators import one_like, transformed
 from hofunc.plan.program import Builder
 from hofunc.scatter import Entries, positions, range_like, size_of
-from hofunc.views import Labelled, aligned, read
+from hofunc.views import Labelled, aligned, plus, read
 
+LONG = 256  # entries of a row that is added to its place no longer than as many of a tensor are
 SMALL = 4096  # entries of a matrix that is multiplied by in no longer than it takes to read through indices
 
 
@@ -136,7 +137,30 @@ def solid(builder: Builder, terms: Sequence[Term], shown: Sequence[Label]) -> La
         terms: Terms of which each has selections, or has all the labels.
         shown: The labels of the result, which are visible in all terms.
     """
-    return scatter.solid(builder.emit, builder.like(), [entries_of(builder, term) for term in terms], shown)
+    apart: dict[frozenset[Label], list[Term]] = {}
+    for term in terms:
+        apart.setdefault(_targets_of_long_rows(term, shown), []).append(term)
+    found = [
+        scatter.solid(builder.emit, builder.like(), [entries_of(builder, term) for term in group], shown)
+        for group in apart.values()
+    ]
+    total = found[0]
+    for other in found[1:]:
+        total = total._replace(tensor=plus(builder.emit, total.tensor, aligned(builder.emit, other, total.labels), 1))
+    return total
+
+
+def _targets_of_long_rows(term: Term, shown: Sequence[Label]) -> frozenset[Label]:
+    """Return the labels that a term reads from, if it has long rows of others for their indices; none for other terms.
+
+    Such rows are added as they are, and the entries of other terms one by one.
+    """
+    found = selections_of(term)
+    targets = frozenset(labels_of(tuple([selection.target for selection in found])))
+    along = {*labels_of(*(selection.indexed for selection in found))}
+    rest = [label for label in shown if label not in targets and label not in along]
+    is_long = len(found) == 1 and size_of(rest) >= LONG and tensor_of(term) is not None
+    return targets if is_long else frozenset()
 
 
 def entries_of(builder: Builder, term: Term) -> Entries:
