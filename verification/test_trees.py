@@ -60,7 +60,8 @@ def test_products_with_vectors(f: Function, strategy: str) -> None:
 @given(functions(), st.integers(1, 3), of_contractions)
 def test_derivatives_along_a_vector(f: Function, order: int, strategy: str) -> None:
     x, v = f.argument, f.like(1)
-    value, *slopes = (reduce(along, [v] * k, f)(x) for k in range(order + 1))
+    given: Callable[[Any], Any] = f
+    value, *slopes = (reduce(along, [v] * k, given)(x) for k in range(order + 1))
     directional = hofunc.directional(f, order, strategy=strategy)
     assert_close(directional(x, vector=v), slopes[-1])
     assert_close(hofunc.jit(directional)(x, vector=v), slopes[-1])

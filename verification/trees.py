@@ -1,6 +1,7 @@
 """Functions of pytrees whose leaves are of any shape: numbers, rows, matrices, and tensors without elements."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -20,7 +21,8 @@ class Layer(NamedTuple):
     place: int
 
 
-class Function(NamedTuple):
+@dataclass(frozen=True, repr=False)
+class Function:
     """A function of a pytree, which has for its argument the tensors that are given, and what it returns.
 
     Attributes:
@@ -75,7 +77,8 @@ def _written(state: Tensor, one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]
 
 def _summed(state: Tensor, one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
     index = torch.tensor([2, 0, 2])
-    return state.index_add(0, index, one * other[index]).sin(), state[index].prod()
+    first, second, third = state[index]  # torch is wrong of prod at zero
+    return state.index_add(0, index, one * other[index]).sin(), first * second * third
 
 
 def _solved(state: Tensor, one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:

@@ -52,7 +52,9 @@ def contract(builder: Builder, term: Term) -> Term:
         transformed = applied(builder, operator, _multiplied(builder, operator, operands, needed), needed)
         if transformed is not None:
             operands = transformed
-        elif (selection := _large(operator, shown, builder.small)) is not None and _is_apart(selection, operators):
+        elif (selection := _large(operator, shown, builder.small)) is not None and _is_apart(
+            selection, [*operators, *(other.factor for other in put_off)]
+        ):
             put_off.append(selection)
             shown = dict.fromkeys((*shown, *labels_of(operator.axes)))
         elif isinstance(operator.source, Map) and operator.source.parts and not {*labels_of(operator.axes)} <= {*shown}:
@@ -123,9 +125,10 @@ def _staying(operators: Sequence[Factor], shown: Collection[Label], small: int) 
 
 
 def _is_apart(selection: Selection, others: Sequence[Factor]) -> bool:
-    """Tell whether no other operator reads from what a selection reads from, or along that."""
+    """Tell whether neither a selection itself nor another operator reads along what it reads from."""
     target = {*labels_of((selection.target,))}
-    return all(target.isdisjoint(labels_of(other.axes)) for other in others)
+    along = [selection.indexed, *(other.axes for other in others)]
+    return all(target.isdisjoint(labels_of(axes)) for axes in along)
 
 
 def _multiplied(builder: Builder, operator: Factor, operands: list[Labelled], needed: set[Label]) -> list[Labelled]:

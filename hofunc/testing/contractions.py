@@ -11,7 +11,7 @@ from hofunc.errors import HodcheckError
 from hofunc.internals import tree_leaves
 from hofunc.pattern import parsed
 from hofunc.plan.blueprint import Limits
-from hofunc.plan.slots import Bearer, Indices, multiplying
+from hofunc.plan.slots import Bearer, Indices, multiplying, of_axes
 from hofunc.plan.wanted import Contraction
 from hofunc.testing.entries import largest, worst
 from hofunc.testing.judgement import Tolerances
@@ -87,9 +87,10 @@ def _contracted(contractions: Sequence[Contraction], dense: Leaves, values: Leav
 def _einsum(
     block: torch.Tensor, indices: Indices, operands: Sequence[Bearer], values: Leaves, result: Sequence[str]
 ) -> torch.Tensor:
+    indices = of_axes(indices)
     taken = block[tuple([index if isinstance(index, int) else slice(None) for index in indices])]
     named = [(taken, [index for index in indices if isinstance(index, str)])]
-    named += [(values[number], [str(index) for index in own]) for number, own in operands]
+    named += [(values[number], [str(index) for index in of_axes(own)]) for number, own in operands]
     numbers = {name: number for number, name in enumerate(dict.fromkeys(chain(*(own for _, own in named))))}
     given = chain(*((tensor, [numbers[name] for name in own]) for tensor, own in named))
     return torch.einsum(*given, [numbers[name] for name in result])

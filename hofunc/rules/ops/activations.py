@@ -104,24 +104,33 @@ def _by_density(x: Ref, y: Ref, r: int) -> Product:
     return 1 / math.sqrt(2 * math.pi), [density, Call(evaluated, (_over_density(r - 1), within))]
 
 
-# x times the logistic function of a cubic polynomial, that GELU takes for the normal distribution function
+# x times the logistic function of twice a cubic polynomial, that GELU takes for the normal distribution function
 
-_cubic = tuple(2 * math.sqrt(2 / math.pi) * c for c in (0, 1, 0, 0.044715))
+_cubic = tuple(math.sqrt(2 / math.pi) * c for c in (0, 1, 0, 0.044715))
+_of_tanh = multiples((1, 0, -1))  # which have all digits where it is small, as one less twice the gate has not
 
 
 def _within_cubic(x: Tensor) -> Tensor:
     return x.clamp(-30, 30)  # beyond which the gate is one or zero, whatever the polynomial
 
 
+def _gate(u: Tensor) -> Tensor:
+    return (2 * u).sigmoid()
+
+
+def _slope_of_gate(u: Tensor, gate: Tensor) -> Tensor:
+    return 2 * gate * (-2 * u).sigmoid()
+
+
 def _slope_by_cubic(x: Tensor, gate: Tensor, slope: Tensor) -> Tensor:
     return torch.addcmul(gate, x * evaluated(differentiated(_cubic), x), slope)
 
 
-def _over_slope_by_cubic(x: Tensor, gate: Tensor, r: int) -> Tensor:
+def _over_slope_by_cubic(x: Tensor, u: Tensor, r: int) -> Tensor:
+    t = u.tanh()
+
     def of_gate(order: int) -> Tensor | float:
-        return chained(
-            lambda k: evaluated(_logistic(k), gate), lambda k: evaluated(differentiated(_cubic, k), x), order
-        )
+        return chained(lambda k: evaluated(_of_tanh(k), t), lambda k: evaluated(differentiated(_cubic, k), x), order)
 
     return x * of_gate(r) + r * of_gate(r - 1)
 
@@ -129,11 +138,11 @@ def _over_slope_by_cubic(x: Tensor, gate: Tensor, r: int) -> Tensor:
 def _by_cubic(x: Ref, y: Ref, r: int) -> Product:
     within = Call(_within_cubic, (x,))
     u = Call(evaluated, (_cubic, within))
-    gate = Call(torch.sigmoid, (u,))
-    slope = Call(slope_of_sigmoid, (u, gate))
+    gate = Call(_gate, (u,))
+    slope = Call(_slope_of_gate, (u, gate))
     if r == 1:
         return 1, [Call(_slope_by_cubic, (within, gate, slope))]
-    return 1, [slope, Call(_over_slope_by_cubic, (within, gate, r))]
+    return 1, [slope, Call(_over_slope_by_cubic, (within, u, r))]
 
 
 def _tanh_of_softplus(x: Tensor, r: int) -> Tensor | float:

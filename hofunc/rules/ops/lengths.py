@@ -100,7 +100,8 @@ class Vectors(NamedTuple):
         z = Call(_over, (self.x, self._lengths))
         share = Call(_shared, (Call(_inverse, (self._lengths, self.excess)), self.excess)) if self.excess else None
         along = (z, Call(_dual, (z, self._slope, self.dims)), share)
-        projection = Map(_projected, _projected_back, (*along, self.order, len(self.dims)))
+        back = _projected if self.p == 2 else _projected_back  # it is symmetric then, and as exact both ways
+        projection = Map(_projected, back, (*along, self.order, len(self.dims)))
         projection = projection._replace(outs=len(self.dims), ins=len(self.dims))
         return [Factor(weight, end)] * (self.p != 2) + [
             Factor(projection, (*self._own(end), *self._own(slot), *self._kept(separate))) for slot in others
