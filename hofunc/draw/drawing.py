@@ -38,7 +38,7 @@ class Drawing:
         mermaid: The drawing in the language of mermaid.
 
     Example:
-        >>> drawing = hofunc.hessian(lambda x: (x**3).sum()).plan(torch.ones(2)).draw()
+        >>> drawing = hofunc.hessian(lambda x: (x**4).sum()).plan(torch.ones(2)).draw()
         >>> print(drawing.mermaid, end="")
         flowchart TD
         ...
