@@ -25,7 +25,8 @@ EACH = 1 << 12  # if there are as many for each step, which takes as long to fin
 
 
 MOST = 3  # times the results, below which memory is not at issue,
-HELD = 4 << 20  # nor below so many bytes
+HELD = 4 << 20  # nor below so many bytes,
+HELD_EACH = 1 << 14  # or so many for each step, of which all are put in order again for each loop that is tried
 SLOWER = 1.1  # times as long as it may take to hold less
 FEWER = 0.9  # of what was held that is worth another way
 ROUNDS = 4  # of loops that are looked for one after the other
@@ -69,7 +70,7 @@ def lean(program: Program, trace: Trace, device: torch.device) -> Lean:
         device: Where it is to run.
     """
     made = _in_order(program, trace)
-    goal = max(HELD, MOST * bytes_of(trace.of(program.outputs)))
+    goal = max(HELD, HELD_EACH * len(program.steps), MOST * bytes_of(trace.of(program.outputs)))
     if made.peak <= goal or any(has_rows(given.shape) for given in program.given.values()):
         return made
     return _in_loops(program, trace, made, goal, device)

@@ -23,7 +23,7 @@ X, Y = Register(0), Register(1)
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take all memory for worth to be saved."""
-    for name, value in (("HELD", 0), ("LARGE", 0), ("EACH", 0), ("LEAST", 1 << 12), ("SLOWER", 10.0)):
+    for name, value in (("HELD", 0), ("HELD_EACH", 0), ("LARGE", 0), ("EACH", 0), ("LEAST", 1 << 12), ("SLOWER", 10.0)):
         monkeypatch.setattr(lean, name, value)
 
 
