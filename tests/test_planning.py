@@ -92,7 +92,7 @@ def test_misses_are_named() -> None:
 
 
 def test_loops_are_not_looked_for_among_many_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All steps are put in order again for each loop that is tried, which took 6 s for what holds 6 MB in 6000 steps."""
+    """All steps are put in order again for each loop that is tried: 6 s for what holds 6 MB in 6000 steps."""
     (lstm,) = (program for program in PROGRAMS if program.name.startswith("LSTM"))
     problem = lstm.make(100)
     monkeypatch.setattr(lean, "_in_loops", lambda *_: pytest.fail("loops were looked for"))
