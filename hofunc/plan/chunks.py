@@ -219,17 +219,17 @@ def prepared(program: Program, early: Sequence[Step], taken: Sequence[int], rows
     if unknown:
         some = finished(program.given, program.shapes, early, [Register(register) for register in unknown])
         other = traced(resized(some, _unlike(rows))).values
-        shapes |= {register: _told(metas[register].shape, other[register].shape, rows) for register in unknown}
+        shapes |= {register: _told(metas[register], other[register], rows) for register in unknown}
     looks = {register: (shapes[register], metas[register].dtype) for register in taken}
     return Prepared(before, looks, tuple([_marked_dim(shape) for shape, _ in looks.values()]))
 
 
-def _told(whole: Sequence[int], part: Sequence[int], rows: int) -> tuple[int, ...]:
-    """Return a shape in which rows are marked, told from it for all rows and for some."""
-    if any(one != other and one % rows for one, other in zip(whole, part, strict=True)):
+def _told(whole: Any, part: Any, rows: int) -> tuple[int, ...]:
+    """Return the shape of what a register holds, in which rows are marked, told from it for all rows and for some."""
+    dims = _row_dims(whole, part)
+    if any(whole.shape[dim] % rows for dim in dims):
         raise UnevenError
-    pairs = zip(whole, part, strict=True)
-    return tuple([one if one == other else Rows(rows, one // rows) for one, other in pairs])
+    return tuple([Rows(rows, size // rows) if dim in dims else size for dim, size in enumerate(whole.shape)])
 
 
 def body_of(whole: Program, joints: tuple[int, ...], rows: int, size: int) -> Body:

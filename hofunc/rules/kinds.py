@@ -172,8 +172,10 @@ def derivative_of(factors: Callable[..., Product]) -> Callable[..., torch.Tensor
 
     def derivative(x: torch.Tensor, y: torch.Tensor, r: int, *params: Any, **keywords: Any) -> torch.Tensor:
         coefficient, sources = factors(Ref(0), Ref(1), r, *params, **keywords)
-        tensors = [computed(source, (x, y)) for source in sources]
-        return reduce(mul, tensors, torch.full_like(x, coefficient))
+        if not sources:
+            return torch.full_like(x, coefficient)
+        product = reduce(mul, [computed(source, (x, y)) for source in sources])
+        return product if coefficient == 1 else coefficient * product
 
     return derivative
 

@@ -1,7 +1,6 @@
 """Error, gamma and cardinal sine functions, and the logit, at every order in closed form."""
 
 import math
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -105,12 +104,6 @@ define_elementwise(
 # The cardinal sine.
 
 
-def _quarter(y: Tensor, first: Callable[[], Tensor], r: int) -> Tensor:
-    """Return the r-th derivative of a function whose second one is -y, given how to compute the first."""
-    derivative = first() if r % 2 else y
-    return derivative if r % 4 < 2 else -derivative
-
-
 def cardinal(z: Tensor, r: int) -> Tensor:
     """Differentiate sin(z) / z: its Taylor series near zero, where the quotient loses all digits.
 
@@ -119,9 +112,10 @@ def cardinal(z: Tensor, r: int) -> Tensor:
 
     def far(z: Tensor) -> Tensor:
         sine, cosine = z.sin(), z.cos()
+        turns = sine, cosine, -sine, -cosine
         quotient = sine / z
         for k in range(1, r + 1):
-            quotient = (_quarter(sine, lambda: cosine, k) - k * quotient) / z
+            quotient = (turns[k % 4] - k * quotient) / z
         return quotient
 
     return near_and_far(z, r, lambda n: 0 if n % 2 else (-1) ** (n // 2) / math.factorial(n + 1), far)
