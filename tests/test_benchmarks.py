@@ -12,10 +12,11 @@ import pytest
 import torch
 from torch import Tensor
 from torch.func import grad, jacfwd, jacrev, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_leaves
 
 import hofunc
-from asv_benchmarks import accepted, baseline, compare, contest, estimates, markdown, memory, results, table
+from asv_benchmarks import accepted, baseline, compare, contest, estimates, markdown, memory, networks, results, table
 from asv_benchmarks.benchmarks import columns, contracted, contractions, derivatives, jets, sparse, symmetric
 from asv_benchmarks.benchmarks.captured import captured
 from asv_benchmarks.benchmarks.contractions import Contraction
@@ -444,3 +445,20 @@ def test_steps_through_estimates_are_counted() -> None:
     rate, held = estimates.steps_a_second(20, samples=4, seconds=0.01)
     assert rate > 0
     assert held > 0
+
+
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        (lambda: networks.normalised(1), (2, 16)),
+        (lambda: networks.convolved(1), (2, 4, 3, 3)),
+        (lambda: networks.attending(1), (2, 3, 16)),
+        (networks.Recurrent, (2, 3, 4)),
+    ],
+    ids=["normalised", "convolved", "attending", "recurrent"],
+)
+def test_products_by_networks_are_those_of_torch(make: Callable[[], torch.nn.Module], shape: tuple[int, ...]) -> None:
+    with sdpa_kernel(SDPBackend.MATH):
+        leaves, *_, difference = networks.row(make, shape)
+    assert int(leaves) == len([*make().parameters()])
+    assert float(difference) < 1e-12
