@@ -5,12 +5,12 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from inspect import Parameter, signature
 from types import MappingProxyType
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import torch
 
 from hofunc.complex_tensors import by_parts, is_complex, put_together
-from hofunc.errors import ArgumentError
+from hofunc.given import check_choice, check_flag, check_order, refuse
 from hofunc.graph.identity import PLAIN, is_fake
 from hofunc.graph.standin import in_transform
 from hofunc.graph.tape import is_recording
@@ -120,16 +120,13 @@ def check_transform(
             strategy is unknown, or holomorphic is asked for with a compact layout.
     """
     check_function(name, f)
-    if isinstance(order, bool) or not isinstance(order, int) or order < 1:
-        _check_no_point(name, "order", order, "an int of at least 1")
-        refuse(name, "order", repr(order), "an int of at least 1", "The value itself is f(x), or derivatives()[0].")
+    _check_no_point(name, "order", order, "an int of at least 1")
+    check_order(name, order)
     check_argnums(name, argnums)
-    if layout not in LAYOUTS:
-        refuse(name, "layout", repr(layout), f"one of {LAYOUTS}", "Use 'dense' for plain tensors.")
+    check_choice(name, "layout", layout, LAYOUTS, "Use 'dense' for plain tensors.")
     if not isinstance(strategy, str) or strategy not in ABLATIONS:
         check_strategy(name, strategy, STRATEGIES)
-    if not isinstance(holomorphic, bool):
-        refuse(name, "holomorphic", repr(holomorphic), "True or False", "Leave it out if in doubt.")
+    check_flag(name, "holomorphic", holomorphic)
     if holomorphic and layout == "compact":
         refuse(
             name,
@@ -176,10 +173,16 @@ def _check_no_point(name: str, what: str, given: Any, expected: str) -> None:
     Raises:
         ArgumentError: One does.
     """
-    point = next((leaf for leaf in tree_flatten(given)[0] if hasattr(leaf, "shape")), None)
+    leaves = tree_flatten(given)[0]
+    point = next((leaf for leaf in leaves if isinstance(leaf, torch.Tensor) or _has_axes(leaf)), None)
     if point is not None:
         got = f"{type(point).__name__} of shape {tuple(point.shape)}"
         refuse(name, what, got, expected, f"Pass arguments to the function that is returned: {name}(f)(x).")
+
+
+def _has_axes(leaf: Any) -> bool:
+    """Whether something is an array of another library, and no number of one."""
+    return hasattr(leaf, "shape") and leaf.shape != ()
 
 
 def check_strategy(name: str, strategy: Any, known: Sequence[str]) -> None:
@@ -188,8 +191,7 @@ def check_strategy(name: str, strategy: Any, known: Sequence[str]) -> None:
     Raises:
         ArgumentError: It is not.
     """
-    if not isinstance(strategy, str) or strategy not in known:
-        refuse(name, "strategy", repr(strategy), f"one of {known}", "Leave it at 'auto' if in doubt.")
+    check_choice(name, "strategy", strategy, known, "Leave it at 'auto' if in doubt.")
 
 
 def check_limits(name: str, chunk_size: Any, max_bytes: Any) -> None:
@@ -426,8 +428,3 @@ def check_aux(name: str, result: Any) -> tuple[Any, Any]:
             name, "the result of f", type(result).__name__, "a pair (output, aux)", "Return a pair, or drop has_aux."
         )
     return result
-
-
-def refuse(name: str, what: str, got: str, expected: str, remedy: str) -> NoReturn:
-    """Raise the error of a transform about what it was given."""
-    raise ArgumentError(f"{name}: {what}", got=got, expected=expected, remedy=remedy)

@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
-from hofunc.arguments import Arguments, refuse
+from hofunc.arguments import Arguments
 from hofunc.derivative import Derivative
+from hofunc.given import refuse
 from hofunc.internals import TreeSpec, default_collate_fn_map, register_pytree_node
 from hofunc.internals import tree_flatten as flattened
 from hofunc.keypaths import part_of

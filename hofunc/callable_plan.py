@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -12,6 +11,7 @@ from torch.fx import GraphModule
 from hofunc.draw.drawing import Drawing, drawing_of
 from hofunc.errors import ArgumentError, PlanFileError
 from hofunc.explain import Told, explain, told
+from hofunc.given import path_of
 from hofunc.graph.draws import generators_of, is_random
 from hofunc.graph.facts import Facts
 from hofunc.graph.lines import Lines, is_detecting, undetected
@@ -232,9 +232,10 @@ class Plan:
         Raises:
             PlanFileError: The plan has something that cannot be looked up by name elsewhere: a custom Function, an
                 object among the arguments, a tensor of a subclass.
+            ArgumentError: The path is none.
             OSError: The file cannot be written; what was there is as it was.
         """
-        write_whole(Path(path), _packed(self))
+        write_whole(path_of("Plan.save", path), _packed(self))
 
     def explain(self) -> str:
         """Return a text about what the plan does and why, to be read in a terminal.
@@ -381,6 +382,7 @@ def load_plan(path: str | PathLike[str]) -> Plan:
     Raises:
         PlanFileError: It is no plan or damaged; it is one of another version of hofunc or torch, or for devices that
             are not here; or an op or a class that it names has not been defined or imported.
+        ArgumentError: The path is none.
         OSError: It cannot be read.
 
     Example:
@@ -391,7 +393,8 @@ def load_plan(path: str | PathLike[str]) -> Plan:
         tensor([[ 6.,  0.],
                 [ 0., 12.]])
     """
-    return _loaded(Path(path).read_bytes(), str(path))
+    file = path_of("load_plan", path)
+    return _loaded(file.read_bytes(), str(file))
 
 
 def unpickled(data: bytes) -> Plan:

@@ -5,7 +5,8 @@ from itertools import chain, combinations, product
 from math import prod
 from typing import Any, NamedTuple
 
-from hofunc.arguments import Arguments, refuse
+from hofunc.arguments import Arguments
+from hofunc.given import refuse
 from hofunc.internals import TreeSpec
 from hofunc.keypaths import is_entry, part_of
 from hofunc.plan.wanted import Block, Chosen, Wanted

@@ -15,10 +15,10 @@ from hofunc.arguments import (
     check_limits,
     check_strategy,
     named_variables,
-    refuse,
     split,
 )
 from hofunc.dynamo import compilable
+from hofunc.given import check_flag, refuse
 from hofunc.graph.identity import PLAIN
 from hofunc.graph.record import Recording
 from hofunc.pattern import Bound, Pattern, Tree, bound, parsed
@@ -27,7 +27,7 @@ from hofunc.plan.blueprint import Limits
 from hofunc.plan.wanted import Contractions
 from hofunc.run.evaluate import Evaluation, check_sizes
 from hofunc.run.nest import Nest, nesting
-from hofunc.sampling import Estimate, Sampled, check_unsampled, checked
+from hofunc.sampling import Estimate, Sampled, check_drawing, check_unsampled, checked
 from hofunc.transform import Options, Transform
 from hofunc.trees import Kept, tree_flatten, tree_unflatten
 
@@ -160,6 +160,7 @@ def einsum(
         >>> hvp(torch.tensor([1.0, 2.0]), operands=(torch.tensor([1.0, -1.0]),))
         tensor([  6., -12.])
     """
+    check_drawing("einsum", directions, generator, with_error)
     if estimate is None:
         unless_given = {"directions": "rademacher", "generator": None, "with_error": False}
         given = {"directions": directions, "generator": generator, "with_error": with_error}
@@ -204,6 +205,7 @@ class Einsum(Transform):
         wrt: Any = None,
     ):
         check_function(name, f)
+        check_flag(name, "has_aux", has_aux)
         check_strategy(name, strategy, STRATEGIES)
         check_limits(name, limits.chunk_size, limits.max_bytes)
         _check_signature(name, f, self._keywords)
@@ -387,6 +389,7 @@ def estimated(
 ) -> Estimate:
     """Return an estimate by samples of some labels, given the name of a transform; for the options see `einsum`."""
     sampling = checked(name, estimate, directions, generator, with_error)
+    check_flag(name, "has_aux", has_aux)
     if has_aux:
         refuse(name, "has_aux", "an estimate", "one of what f returns alone", "Return aux from another call of f.")
     variables = argnums if wrt is None else _meant(name, f, wrt, argnums)[0]

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from hofunc.arguments import refuse
 from hofunc.errors import ArgumentError
+from hofunc.given import refuse
 from hofunc.graph.identity import PLAIN, is_fake
 from hofunc.graph.world import state
 from hofunc.options import of_recording

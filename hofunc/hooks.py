@@ -15,9 +15,10 @@ from typing import Any
 
 import torch
 
-from hofunc.arguments import check_transform, named_variables, refuse
+from hofunc.arguments import check_transform, named_variables
 from hofunc.complex_tensors import by_parts
 from hofunc.errors import UntracedError
+from hofunc.given import refuse
 from hofunc.internals import tree_map_only
 from hofunc.rules.lower import isolated
 from hofunc.taps import Tapping, anew, counted_once

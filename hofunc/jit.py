@@ -15,7 +15,6 @@ from weakref import WeakValueDictionary
 import torch
 from torch.compiler import is_dynamo_compiling
 
-from hofunc.arguments import refuse
 from hofunc.callable_plan import Plan
 from hofunc.errors import (
     ArgumentError,
@@ -26,6 +25,7 @@ from hofunc.errors import (
     warn,
 )
 from hofunc.forms import Call, Forms, without_values
+from hofunc.given import check_amount, check_choice, listed, refuse
 from hofunc.graph.standin import in_transform
 from hofunc.graph.tape import is_recording
 from hofunc.graph.uncompiled import uncompiled
@@ -126,12 +126,9 @@ def jit(
         refuse(
             "jit", "transform", got, expected, "Wrap the transform, not the function: hofunc.jit(hofunc.hessian(f))."
         )
-    if compile not in COMPILES:
-        refuse("jit", "compile", repr(compile), f"one of {COMPILES}", "Leave it out if in doubt.")
-    if type(max_plans) is not int or max_plans < 1:
-        refuse("jit", "max_plans", repr(max_plans), "an int of at least 1", "64 unless given.")
-    if on_miss not in MISSES:
-        refuse("jit", "on_miss", repr(on_miss), f"one of {MISSES}", "'plan' unless given.")
+    check_choice("jit", "compile", compile, COMPILES, "Leave it out if in doubt.")
+    check_amount("jit", "max_plans", max_plans, 1, "64 unless given.")
+    check_choice("jit", "on_miss", on_miss, MISSES, "'plan' unless given.")
     names = _names(static_argnames)
     settings = _Settings(names, compile, max_plans, on_miss)
     if isinstance(transform, Estimate):
@@ -141,10 +138,12 @@ def jit(
 
 def _names(given: Any) -> tuple[str, ...]:
     """Return the names of static arguments, one or several."""
-    if not isinstance(given, Iterable):
-        expected = "the name of an argument, or several"
-        refuse("jit", "static_argnames", repr(given), expected, "Name arguments, as static_argnames=('steps',).")
-    return (given,) if isinstance(given, str) else tuple(given)
+    remedy = "Name arguments, as static_argnames=('steps',)."
+    return (
+        (given,)
+        if isinstance(given, str)
+        else listed("jit", "static_argnames", given, "the name of an argument, or several", remedy)
+    )
 
 
 class _Settings(NamedTuple):

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from hofunc.arguments import Arguments, refuse
+from hofunc.arguments import Arguments
+from hofunc.given import refuse
 from hofunc.internals import tree_flatten, tree_flatten_with_path, tree_is_leaf
 from hofunc.trees import tree_unflatten
 

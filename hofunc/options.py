@@ -1,6 +1,6 @@
 """Options: what hofunc does where a caller may want it otherwise."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from math import inf
@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from hofunc.errors import ArgumentError
+from hofunc.given import shown
 from hofunc.spelling import spelt
 
 FALLBACKS = ("warn", "error", "quiet")
@@ -147,12 +148,12 @@ class options:  # noqa: N801 - it is called as a function is, as torch.set_grad_
         cache_bytes: int | None = None,
         progress: bool | None = None,
     ):
-        _check("fallback", fallback, fallback in FALLBACKS, f"one of {FALLBACKS}", "'warn'")
+        _check_word("fallback", fallback, FALLBACKS)
         chosen = functions if functions is None or isinstance(functions, str) else _classes(functions)
         is_right = not isinstance(chosen, str) or chosen in PASSES
         passes = f"one of {PASSES}, or a collection of classes of torch.autograd.Function"
         _check("functions", functions, is_right, passes, "'backward'")
-        _check("planning", planning, planning in PLANNINGS, f"one of {PLANNINGS}", "'auto'")
+        _check_word("planning", planning, PLANNINGS)
         seconds = "a number of seconds above zero"
         _check("max_plan_seconds", max_plan_seconds, _is_positive(max_plan_seconds), seconds, "math.inf")
         is_right = type(cache_bytes) is int and cache_bytes >= 0
@@ -183,14 +184,19 @@ def _check(name: str, value: Any, is_right: bool, expected: str, default: str) -
     if value is not None and not is_right:
         raise ArgumentError(
             f"hofunc.options: {name}",
-            got=repr(value),
+            got=shown(value),
             expected=expected,
             remedy=f"{default} is what holds unless it is set.",
         )
 
 
+def _check_word(name: str, value: Any, words: Sequence[str]) -> None:
+    """Refuse what an option is set to that is one of some words, the first of which holds unless it is set."""
+    _check(name, value, isinstance(value, str) and value in words, f"one of {words}", repr(words[0]))
+
+
 def _is_positive(value: Any) -> bool:
-    return isinstance(value, int | float) and value > 0
+    return type(value) in {int, float} and value > 0
 
 
 def _classes(given: Iterable[type]) -> "str | frozenset[type]":

@@ -7,6 +7,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from hofunc.errors import ArgumentError
+from hofunc.given import refuse, shown
 from hofunc.options import shows_progress
 
 Progress = bool | Callable[[int, int], None]
@@ -25,8 +26,9 @@ def display(progress: Progress | None, what: str) -> Shown:
         what: What is called, for the bar and the error.
 
     Raises:
-        ArgumentError: There is no tqdm.
+        ArgumentError: There is no tqdm, or nothing to call.
     """
+    check_progress(what, progress)
     if progress is None and shows_progress():
         return lambda total, unit: _bar(_tqdm(what), total, unit, what, DELAY)
     if progress is not True:
@@ -34,6 +36,16 @@ def display(progress: Progress | None, what: str) -> Shown:
         return lambda total, _: nullcontext(lambda done: call(done, total))
     tqdm = _tqdm(what)
     return lambda total, unit: _bar(tqdm, total, unit, what, 0)
+
+
+def check_progress(what: str, progress: Any) -> None:
+    """Check that what is to show progress is yes, no, or can be called.
+
+    Raises:
+        ArgumentError: It is none of these.
+    """
+    if progress is not None and type(progress) is not bool and not callable(progress):
+        refuse(what, "progress", shown(progress), "True, False, None or a function of two numbers", "As progress=True.")
 
 
 def _tqdm(what: str) -> Any:

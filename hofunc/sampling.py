@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from hofunc.arguments import refuse
+from hofunc.given import check_choice, check_flag, refuse, shown
 from hofunc.graph.uncompiled import opaque
 from hofunc.internals import tree_flatten, tree_map, tree_unflatten
 from hofunc.pattern import Group, Pattern, parsed
+from hofunc.run.room import SMALL, free_bytes
 
 DIRECTIONS = ("rademacher", "gaussian", "coordinates")
 
@@ -58,27 +59,33 @@ def checked(transform: str, estimate: Any, directions: Any, generator: Any, with
     """Check what is asked of an estimate.
 
     Raises:
-        ArgumentError: The estimate is no dict of positive ints, or there is no such kind of directions.
+        ArgumentError: The estimate is no dict of positive ints, or as from `check_drawing`.
     """
     counts = [*estimate.values()] if isinstance(estimate, Mapping) else []
     if not counts or not all(type(count) is int and count > 0 for count in counts):
         refuse(
-            transform, "estimate", repr(estimate), "a dict of names of labels and numbers of samples", "As {'i': 16}."
+            transform, "estimate", shown(estimate), "a dict of names of labels and numbers of samples", "As {'i': 16}."
         )
     if len({*counts}) > 1:
         expected = "one number for all labels, which are sampled together"
         refuse(transform, "estimate", repr(estimate), expected, "Estimate by the larger number.")
+    check_drawing(transform, directions, generator, with_error)
     if with_error and counts[0] < 2:
         refuse(transform, "estimate", repr(estimate), "two samples at least, for a standard error", "Take more.")
-    if directions not in DIRECTIONS:
-        refuse(
-            transform, "directions", repr(directions), f"one of {DIRECTIONS}", "'rademacher' has the least variance."
-        )
+    return Sampling(dict(estimate), directions, generator, with_error)
+
+
+def check_drawing(transform: str, directions: Any, generator: Any, with_error: Any) -> None:
+    """Check what says how samples are drawn.
+
+    Raises:
+        ArgumentError: There is no such kind of directions, no such generator, or the error is neither wanted nor not.
+    """
+    check_choice(transform, "directions", directions, DIRECTIONS, "'rademacher' has the least variance.")
     if generator is not None and not isinstance(generator, torch.Generator):
-        refuse(
-            transform, "generator", type(generator).__name__, "a torch.Generator, or None", "Leave it out if in doubt."
-        )
-    return Sampling(dict(estimate), directions, generator, bool(with_error))
+        expected = "a torch.Generator, or None"
+        refuse(transform, "generator", type(generator).__name__, expected, "Leave it out if in doubt.")
+    check_flag(transform, "with_error", with_error)
 
 
 def check_unsampled(transform: str, option: str, options: Mapping[str, Any]) -> None:
@@ -195,14 +202,14 @@ class Estimate:
     @opaque
     def __call__(self, *args: Any, operands: Sequence[Any] = (), **kwargs: Any) -> Any:
         """Draw samples and return the estimate, or the pair of it and of its standard error; see `hofunc.einsum`."""
-        found, exact = self._exact(len(operands))
+        found, exact = self._exact(operands)
         given, sizes = self._drawn(found, exact, args, kwargs)
         return self._summarised(exact(*args, operands=(*operands, *given), **kwargs), sizes)
 
     @opaque
     def plan(self, *args: Any, operands: Sequence[Any] = (), **kwargs: Any) -> Callable[..., Any]:
         """Return a function that draws samples at every call, and computes with them by one plan."""
-        found, exact = self._exact(len(operands))
+        found, exact = self._exact(operands)
         given, _ = self._drawn(found, exact, args, kwargs)
         plan = exact.plan(*args, operands=(*operands, *given), **kwargs)
 
@@ -219,8 +226,11 @@ class Estimate:
         other._make, other._made = lambda found, operands: wrap(make(found, operands)), {}
         return other
 
-    def _exact(self, operands: int) -> tuple[Sampled, Any]:
-        """Return the pattern for so many operands of the caller, and what computes it."""
+    def _exact(self, given: Any) -> tuple[Sampled, Any]:
+        """Return the pattern for the operands of the caller, and what computes it."""
+        if not isinstance(given, tuple | list):
+            refuse(self._pattern.transform, "operands", shown(given), "a tuple of tensors", "Pass operands=(v,).")
+        operands = len(given)
         if operands not in self._made:
             found = sampled(self._pattern, len(self._pattern.others) - operands, self._sampling)
             self._made[operands] = found, self._make(found, operands)
@@ -241,6 +251,7 @@ class Estimate:
                 remedy = "Differentiate by one tensor, of which an axis is sampled."
                 refuse(self._pattern.transform, what, got, "a tensor with axes", remedy)
             sizes.append(like.shape[axis])
+            _check_room(self._pattern.transform, count, like.shape[axis], like)
             vectors.append(_vectors(count, like.shape[axis], like, sampling))
         return vectors, sizes
 
@@ -253,6 +264,19 @@ class Estimate:
         values, spec = tree_flatten(tree_map(lambda value: value * weight, found))
         pairs = [_summarised(value, self._sampling, sizes) for value in values]
         return tuple(tree_unflatten([pair[place] for pair in pairs], spec) for place in range(2))
+
+
+def _check_room(transform: str, count: int, size: int, like: torch.Tensor) -> None:
+    """Check that samples fit into the memory that is free.
+
+    Raises:
+        ArgumentError: They take more.
+    """
+    needed = count * size * (like.element_size() + torch.long.itemsize)  # of which the latter are given back
+    if needed > SMALL and needed > (free := free_bytes(like.device)):
+        got = f"{shown(count)}, which take {needed} bytes to draw for an axis of {size}"
+        remedy = "Take fewer, and the mean of several calls, each of which draws its own."
+        refuse(transform, "a number of samples", got, f"at most {int(free)} bytes, which are free", remedy)
 
 
 def _vectors(count: int, size: int, like: torch.Tensor, sampling: Sampling) -> torch.Tensor:

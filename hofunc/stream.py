@@ -22,12 +22,13 @@ from typing import Any, NoReturn
 import torch
 
 from hofunc.errors import ArgumentError
+from hofunc.given import path_of
 from hofunc.graph.draws import is_random
 from hofunc.graph.node import Node
 from hofunc.graph.record import Recording
 from hofunc.plan.blueprint import Blueprint, Limits
 from hofunc.plan.operators import zeros
-from hofunc.progress import Progress, display
+from hofunc.progress import Progress, check_progress, display
 from hofunc.run.pieces import Block, Piece, blocks_of, number_of_chunks, pieces_of
 from hofunc.run.room import free_bytes
 
@@ -82,7 +83,8 @@ class Stream:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, progress: Progress | None = None):
-        self.path = Path(path)
+        self.path = path_of("Stream", path)
+        check_progress("Stream", progress)
         self._progress = progress
 
     def __repr__(self) -> str:

@@ -19,7 +19,6 @@ from hofunc.arguments import (
     check_holomorphic,
     check_outputs,
     check_unlimited,
-    refuse,
     split,
 )
 from hofunc.blockwise import with_names
@@ -28,6 +27,7 @@ from hofunc.chosen import Choice
 from hofunc.complex_tensors import Blocks, is_complex, taken_apart
 from hofunc.dynamo import derived, exported
 from hofunc.freeze import Request, check_values, freeze, graph_of
+from hofunc.given import refuse
 from hofunc.graph.asking import recorded, source_of
 from hofunc.graph.draws import drawn_again
 from hofunc.graph.node import Graph

@@ -11,6 +11,7 @@ from hofunc.arguments import (
 )
 from hofunc.chosen import BlocksAsked, GroupsAsked, Which, checked
 from hofunc.dynamo import compilable
+from hofunc.given import check_flag
 from hofunc.plan.blueprint import Limits
 from hofunc.stream import Stream
 from hofunc.transform import Function, Options, Transform
@@ -276,6 +277,8 @@ def _checked(
     which: Which,
 ) -> Options:
     check_transform(name, f, order, argnums, layout, strategy, holomorphic)
+    check_flag(name, "has_aux", has_aux)
+    check_flag(name, "strict", strict)
     check_out(name, out, layout)
     check_limits(name, limits.chunk_size, limits.max_bytes)
     variables, parameters = (argnums, ()) if wrt is None else named_variables(name, f, wrt, argnums)

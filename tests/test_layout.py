@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 # From the bottom to the top, as in design.md; what is beside each other does not import each other.
 LAYERS = [
     {"errors"},
-    {"spelling"},
+    {"spelling", "given"},
     {"releases", "options"},
     {"internals"},
     {"internals_strides"},

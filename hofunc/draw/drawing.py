@@ -5,12 +5,12 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 from os import PathLike
-from pathlib import Path
 from typing import Any, NoReturn
 
 from hofunc.draw.boxes import sketch_of
 from hofunc.draw.languages import as_dot, as_mermaid
 from hofunc.errors import ArgumentError
+from hofunc.given import path_of
 from hofunc.outline import Outline
 
 _SECONDS = 60  # that graphviz may take
@@ -69,7 +69,7 @@ class Drawing:
             ArgumentError: It is none of these; or graphviz is needed, and is not installed or does not draw it.
             OSError: The file cannot be written.
         """
-        target = Path(path)
+        target = path_of("Drawing.save", path)
         texts = {".dot": self.dot, ".mmd": self.mermaid}
         if target.suffix in texts:
             target.write_text(texts[target.suffix], encoding="utf-8")

@@ -11,9 +11,10 @@ from typing import Any, Unpack, overload
 
 import torch
 
-from hofunc.arguments import check_aux, refuse
+from hofunc.arguments import check_aux
 from hofunc.contracted import Einsum, SampledEinsum, estimated
 from hofunc.dynamo import compilable
+from hofunc.given import refuse
 from hofunc.internals import tree_map_only
 from hofunc.operators.named import Operator, Options, SampleOptions
 from hofunc.pattern import Bound, Pattern, Tree, parsed

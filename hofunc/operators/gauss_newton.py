@@ -6,9 +6,10 @@ from typing import Any
 
 from torch.compiler import is_dynamo_compiling
 
-from hofunc.arguments import check_argnums, check_function, named_variables, refuse
+from hofunc.arguments import check_argnums, check_function, named_variables
 from hofunc.contracted import Einsum
 from hofunc.dynamo import compilable
+from hofunc.given import check_flag, refuse
 from hofunc.operators.named import check_vector
 from hofunc.operators.products import hvp
 from hofunc.pattern import Pattern, Tree
@@ -57,6 +58,7 @@ def ggnvp(model: Function, loss: Function, argnums: Argnums = 0, *, wrt: Names =
     """
     if is_dynamo_compiling():
         return partial(_product, *_parts(model, loss, argnums, wrt, has_aux), has_aux)  # type: ignore[return-value]
+    check_flag("ggnvp", "has_aux", has_aux)
     check_function("ggnvp", model)
     check_function("ggnvp", loss)
     if wrt is None:

@@ -5,8 +5,8 @@ from typing import Any, TypedDict
 
 import torch
 
-from hofunc.arguments import refuse
 from hofunc.contracted import Einsum
+from hofunc.given import refuse
 from hofunc.pattern import Pattern, Tree
 from hofunc.plan.blueprint import Limits
 from hofunc.transforms import Names

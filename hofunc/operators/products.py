@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Unpack
 
-from hofunc.arguments import refuse
 from hofunc.contracted import Einsum
 from hofunc.dynamo import compilable
+from hofunc.given import check_order
 from hofunc.operators.named import Operator, Options
 
 Function = Callable[..., Any]
@@ -137,8 +137,7 @@ def directional(f: Function, order: int = 1, argnums: Argnums = 0, **options: Un
         >>> hofunc.directional(lambda x: x.prod(), 2)(torch.tensor([1.0, 2.0]), vector=torch.tensor([1.0, 3.0]))
         tensor(6.)
     """
-    if type(order) is not int or order < 1:
-        refuse("directional", "order", repr(order), "an int of at least 1", "The value itself is f(x).")
+    check_order("directional", order)
     names = ", ".join(f"*p{number}" for number in range(order))
     pattern, vectors = f"*o, {names}, {names} -> *o", ("vector",) * order
     return Operator("directional", f, pattern, _slots(argnums, order), vectors, **options)

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple, cast
 
 import torch
 
-from hofunc.arguments import as_input, check_function, named_variables, refuse
+from hofunc.arguments import as_input, check_function, named_variables
+from hofunc.given import refuse
 from hofunc.graph.uncompiled import opaque
 from hofunc.internals import TreeSpec, tree_flatten, tree_leaves, tree_map, tree_unflatten
 from hofunc.taps import Tapping, TapsMet

@@ -194,7 +194,7 @@ class Placed(NamedTuple):
 def _along(label: Label, at: At, shape: Sequence[int]) -> torch.Tensor:
     device = next(iter(at.places.values())).device
     own = [label.size if label is other else 1 for other in at.labels]
-    return torch.arange(label.size, device=device).reshape(own).expand(*shape)
+    return torch.arange(label.size, device=device).reshape(own).expand(shape)
 
 
 def placed(labels: Sequence[Label], at: At) -> Placed:

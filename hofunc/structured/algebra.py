@@ -10,6 +10,7 @@ import torch
 from hofunc.algebra.labels import shape_of
 from hofunc.algebra.operators import Indices
 from hofunc.algebra.term import Factor, Term, with_slots
+from hofunc.given import check_flag
 from hofunc.graph.uncompiled import uncompiled
 from hofunc.structured import checks
 from hofunc.structured.batch import batch_first, batch_of, common_batch
@@ -75,6 +76,7 @@ class Structured:
             Tensor of `shape`; with keep_batch, of the batch sizes and then what is left of `shape` without them.
 
         """
+        check_flag("hofunc.Derivative.dense", "keep_batch", keep_batch)
         if self.mapped:
             return torch.func.vmap(partial(type(self).dense, keep_batch=keep_batch))(self)
         if not self.terms:
@@ -211,6 +213,7 @@ class Structured:
             >>> hofunc.hessian(lambda x: x.prod(), layout="compact")(torch.tensor([1.0, 2.0, 3.0])).packed()
             tensor([0., 3., 2., 0., 1., 0.])
         """
+        check_flag("hofunc.Derivative.packed", "keep_batch", keep_batch)
         checks.check_symmetric(self.symmetric_in, self.shapes)
         if self.mapped:
             return torch.func.vmap(lambda each: each.packed(keep_batch=keep_batch))(self)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hofunc.errors import ArgumentError
+from hofunc.given import refuse, shown
 from hofunc.scatter import flattened
 
 if TYPE_CHECKING:
@@ -51,8 +52,10 @@ def plotted(panels: Sequence[tuple[str, torch.Tensor]], columns: int, ax: "Axes 
         ax: Where to draw a single one; by default in a new figure.
 
     Raises:
-        ArgumentError: There is no matplotlib.
+        ArgumentError: There is no matplotlib, or nothing to draw on.
     """
+    if ax is not None and not hasattr(ax, "get_figure"):
+        refuse("hofunc.Derivative.plot", "ax", shown(ax), "axes of matplotlib, or None", "Leave it out for a figure.")
     figure_class = _figure_class()
     if ax is None:
         rows = -(-len(panels) // columns)

@@ -11,6 +11,7 @@ from hofunc.arguments import check_strategy, check_transform, split
 from hofunc.chosen import BlocksAsked, GroupsAsked, Which, checked
 from hofunc.contracted import STRATEGIES
 from hofunc.errors import ArgumentError, HodcheckError
+from hofunc.given import check_amount, check_flag, check_tolerance, listed, refuse, shown
 from hofunc.graph.uncompiled import opaque
 from hofunc.internals import tree_leaves
 from hofunc.spelling import spelt
@@ -89,13 +90,19 @@ def hodcheck(
         >>> hofunc.hodcheck(lambda x: x.sin().prod(), x, pattern=", i, i -> ")
         True
     """
+    if not isinstance(operands, tuple | list):
+        refuse("hodcheck", "operands", shown(operands), "a tuple of tensors", "Pass operands=(v,), with a pattern.")
     if pattern is not None:
         check_strategy("hodcheck", strategy, STRATEGIES)
         order = slots_of(pattern, operands)
     check_transform("hodcheck", f, order, argnums, "dense", "auto" if pattern else strategy)
     which = Which(blocks, groups)
     checked("hodcheck", which, order, all_orders=False, orders_below=False)
-    args = (args,) if isinstance(args, torch.Tensor) else tuple(args)
+    check_tolerance("hodcheck", "rtol", rtol)
+    check_tolerance("hodcheck", "atol", atol)
+    check_amount("hodcheck", "max_entries", max_entries, 1, "A million unless given.")
+    check_flag("hodcheck", "raise_exception", raise_exception)
+    args = (args,) if isinstance(args, torch.Tensor) else listed("hodcheck", "args", args, *_ARGS)
     f, args = of_parts("hodcheck", f, args, argnums)
     arguments = split("hodcheck", args, {}, argnums)
     _check_precise("an input to differentiate by", arguments.leaves)
@@ -122,6 +129,9 @@ def hodcheck(
             raise
         return False
     return True
+
+
+_ARGS = ("a tensor, or a tuple of the arguments of f", "Pass hodcheck(f, (x, y)).")
 
 
 def _check_precise(what: str, leaves: Sequence[torch.Tensor]) -> None:

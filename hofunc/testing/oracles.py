@@ -153,4 +153,4 @@ def _stacked(columns: Leaves, leaf: torch.Tensor, x: torch.Tensor) -> torch.Tens
     """Return tensors, one for each element of an input, as one of the shape of the derivative by it."""
     if not columns:
         return leaf.new_zeros((*leaf.shape, *x.shape))
-    return torch.stack(columns, -1).reshape(*leaf.shape, *x.shape)
+    return torch.stack(columns, -1).reshape((*leaf.shape, *x.shape))

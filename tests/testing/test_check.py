@@ -337,3 +337,8 @@ def test_writing_to_an_argument(x: Tensor) -> None:
     with pytest.raises(hofunc.MutationError, match=re.escape("got args[1]['n'] with other values after a call")):
         hodcheck(lambda x, other: x * other["n"].add_(1), (x, {"n": torch.tensor([2])}))
     assert torch.equal(x, before)
+
+
+def test_differences_of_a_number_by_a_number_have_its_shape() -> None:
+    """In single precision torch is not confirmed to the last digits along a direction, so that differences decide."""
+    assert hofunc.hodcheck(lambda x: (x**3).sum(), torch.tensor(1.0))

@@ -88,7 +88,7 @@ def _read_last(tensor: torch.Tensor, layout: Layout, shape: Sequence[int]) -> to
     """Take the tensors that lie in the memories of some shape along the last axes."""
     lead = tensor.shape[: tensor.dim() - len(shape)]
     flat = tensor.reshape(*lead, prod(shape)).index_select(-1, places(layout, tensor.device))
-    return flat.reshape(*lead, *layout.size)
+    return flat.reshape((*lead, *layout.size))
 
 
 def _add_last(tensor: torch.Tensor, layout: Layout, shape: Sequence[int]) -> torch.Tensor:
@@ -96,4 +96,4 @@ def _add_last(tensor: torch.Tensor, layout: Layout, shape: Sequence[int]) -> tor
     lead = tensor.shape[: tensor.dim() - len(layout.size)]
     flat = tensor.reshape(*lead, prod(layout.size))
     zeros = tensor.new_zeros(*lead, prod(shape))
-    return torch.index_add(zeros, -1, places(layout, tensor.device), flat).reshape(*lead, *shape)
+    return torch.index_add(zeros, -1, places(layout, tensor.device), flat).reshape((*lead, *shape))
