@@ -4,9 +4,11 @@ Variables are any hashable, ordered objects (hofunc uses node numbers). A key is
 a block's slots; by Schwarz's theorem one block per key is enough.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import combinations, product
+from itertools import chain, combinations
+from math import comb, factorial, prod
 
 Key = tuple[int, ...]
 
@@ -73,45 +75,60 @@ def arrangements(rest: Key, groups: Sequence[Key]) -> tuple[Key, list[tuple[int,
     return tuple(sorted(variables)), _arrangements(tuple([ranks[variable] for variable in rest]), inner)
 
 
+def number_of_arrangements(rest: Key, groups: Sequence[Key]) -> int:
+    """Count the ways that `arrangements` lists.
+
+    The slots of each variable go to the parts in as many ways as there are orderings of a multiset; and groups with the
+    same key, of which all slots differ, can be exchanged.
+
+    Example:
+        >>> number_of_arrangements((), [(0, 0)] * 6)  # 12 slots in pairs
+        10395
+    """
+    totals, ways = Counter(chain(rest, *groups)), 1
+    for part in map(Counter, (rest, *groups)):
+        for variable, number in part.items():
+            ways *= comb(totals[variable], number)
+            totals[variable] -= number
+    return ways // prod(map(factorial, Counter(groups).values()))
+
+
 @lru_cache(maxsize=4096)
 def _arrangements(rest: Key, groups: tuple[Key, ...]) -> list[tuple[int, ...]]:
-    part_of = [0] * len(rest) + [part for part, key in enumerate(groups, 1) for _ in key]
-    variables = [*rest, *(v for key in groups for v in key)]
-    target = sorted(variables)
-    by_variable = {v: [slot for slot, other in enumerate(variables) if other == v] for v in dict.fromkeys(target)}
-    seen: dict = {}
-    for deal in product(*(_orderings(tuple(part_of[slot] for slot in slots)) for slots in by_variable.values())):
-        parts = [part for ordering in deal for part in ordering]
-        seen.setdefault(_signature(parts, groups), _take(parts, target, part_of, variables))
-    return list(seen.values())
+    """List the ways, dealing slot by slot of the target: of groups that are empty and alike the first one is next."""
+    parts = (rest, *groups)
+    target = sorted(variable for key in parts for variable in key)
+    left, twins = _slots_of(parts), _twins(parts)
+    taken = [0] * len(parts)
+    order: list[int] = []
+
+    def deal() -> Iterator[tuple[int, ...]]:
+        if len(order) == len(target):
+            yield tuple(order)
+            return
+        variable = target[len(order)]
+        for part, twin in enumerate(twins):
+            slots = left[part].get(variable)
+            if not slots or (twin is not None and not taken[part] and not taken[twin]):
+                continue
+            order.append(slots.pop())
+            taken[part] += 1
+            yield from deal()
+            taken[part] -= 1
+            slots.append(order.pop())
+
+    return list(deal())
 
 
-@lru_cache(maxsize=4096)
-def _orderings(items: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """List the distinct orderings of a multiset."""
-    if not items:
-        return [()]
-    return [
-        (first, *others)
-        for first in dict.fromkeys(items)
-        for others in _orderings(items[: items.index(first)] + items[items.index(first) + 1 :])
-    ]
+def _slots_of(parts: Sequence[Key]) -> list[dict[int, list[int]]]:
+    """Number the slots of all parts in turn, and list those of each by variable, the first one last."""
+    found: list[dict[int, list[int]]] = [{} for _ in parts]
+    slots = [(part, variable) for part, key in enumerate(parts) for variable in key]
+    for slot, (part, variable) in reversed([*enumerate(slots)]):
+        found[part].setdefault(variable, []).append(slot)
+    return found
 
 
-def _signature(parts: Sequence[int], groups: Sequence[Key]) -> tuple:
-    """Name a deal up to the exchange of groups that have the same key."""
-    places = [tuple(slot for slot, part in enumerate(parts) if part == number) for number in range(len(groups) + 1)]
-    return places[0], tuple(sorted(zip(groups, places[1:], strict=True)))
-
-
-def _take(
-    parts: Sequence[int], target: Sequence[int], part_of: Sequence[int], variables: Sequence[int]
-) -> tuple[int, ...]:
-    """Give each target slot, in turn, the first slot left of its variable in its part."""
-    left = list(range(len(variables)))
-    order = []
-    for variable, part in zip(target, parts, strict=True):
-        slot = next(s for s in left if variables[s] == variable and part_of[s] == part)
-        left.remove(slot)
-        order.append(slot)
-    return tuple(order)
+def _twins(parts: Sequence[Key]) -> list[int | None]:
+    """Return for each part the last one before it that has the same key; the first is like no other."""
+    return [max((p for p in range(1, part) if parts[p] == parts[part]), default=None) for part in range(len(parts))]

@@ -8,10 +8,10 @@ node at a time needs neither balanced layers nor identity nodes.
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain, product
+from itertools import chain, compress, product
 
 from hofunc.algebra.labels import fresh_axes
-from hofunc.algebra.partitions import Key, arrangements, choices
+from hofunc.algebra.partitions import Key, arrangements, choices, number_of_arrangements
 from hofunc.algebra.term import Term, identity, with_slots
 from hofunc.plan.accumulate import accumulated
 from hofunc.plan.blocks import Blocks, Local
@@ -38,11 +38,23 @@ def eliminated(
     """
     rest, chosen = substitutions(index, key, local, highest)
     for groups in chosen:
-        target, orders = arrangements(rest, groups)
+        target = tuple(sorted(chain(rest, *groups)))
         if leads(target):
             inners = [local[group] for group in groups]
             composed = substituted(builder, index, key, terms, inners, is_read=is_reading(local))
-            yield target, [with_slots(term, order) for order in orders for term in composed]
+            yield target, _dealt(composed, rest, groups)
+
+
+def _dealt(terms: Sequence[Term], rest: Key, groups: Sequence[Key]) -> list[Term]:
+    """Return terms for every way to deal out their slots; those that are the same whichever it is, times the number."""
+    variables = (*rest, *chain(*groups))
+    alike = [len({*zip(variables, term.slots, strict=True)}) == len({*variables}) for term in terms]
+    if not any(alike):
+        return [with_slots(term, order) for order in arrangements(rest, groups)[1] for term in terms]
+    number, order = number_of_arrangements(rest, groups), sorted(range(len(variables)), key=variables.__getitem__)
+    once = [term._replace(coefficient=number * term.coefficient) for term in compress(terms, alike)]
+    others = [term for term, is_alike in zip(terms, alike, strict=True) if not is_alike]
+    return [with_slots(term, order) for term in once] + (_dealt(others, rest, groups) if others else [])
 
 
 def substitutions(index: int, key: Key, local: Iterable[Key], highest: int) -> tuple[Key, list[list[Key]]]:

@@ -5,7 +5,14 @@ from math import comb, factorial
 
 import pytest
 
-from hofunc.algebra.partitions import Key, arrangements, choices, ordered_partitions, set_partitions
+from hofunc.algebra.partitions import (
+    Key,
+    arrangements,
+    choices,
+    number_of_arrangements,
+    ordered_partitions,
+    set_partitions,
+)
 
 BELL = (1, 1, 2, 5, 15, 52, 203, 877)
 
@@ -85,7 +92,14 @@ Y: Key = (1,)
     ],
 )
 def test_arrangements_counted_by_hand(rest: Key, groups: list[Key], count: int) -> None:
-    assert len(arrangements(rest, groups)[1]) == count
+    assert len(arrangements(rest, groups)[1]) == number_of_arrangements(rest, groups) == count
+
+
+def test_many_arrangements_are_counted_and_the_few_of_many_slots_are_listed() -> None:
+    """Where all slots are alike there is one way to deal them out, of as many as there are permutations."""
+    assert arrangements((), [X] * 40)[1] == [tuple(range(40))]
+    assert number_of_arrangements(X, [X] * 39) == 40
+    assert number_of_arrangements((), [X2] * 20) == 319830986772877770815625
 
 
 def test_the_terms_of_faa_di_bruno_sum_to_bell_numbers() -> None:
