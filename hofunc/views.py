@@ -178,7 +178,7 @@ def plus(emit: Emit, left: Any, right: Any, coefficient: float) -> Any:
     """Return left + coefficient * right."""
     if coefficient == 1:
         return emit(torch.add, left, right)
-    return emit(add_scaled, left, right, coefficient)
+    return emit(add_scaled, left, right, as_number(coefficient))
 
 
 def add_scaled(left: torch.Tensor, right: torch.Tensor, coefficient: float) -> torch.Tensor:
@@ -190,7 +190,12 @@ def times(emit: Emit, tensor: Any, coefficient: float) -> Any:
     """Return coefficient * tensor."""
     if coefficient == 1:
         return tensor
-    return emit(torch.neg, tensor) if coefficient == -1 else emit(torch.mul, tensor, coefficient)
+    return emit(torch.neg, tensor) if coefficient == -1 else emit(torch.mul, tensor, as_number(coefficient))
+
+
+def as_number(coefficient: float) -> float:
+    """Return a coefficient as ops take it: they take no int of more than 64 bits, and tensors keep 53 of them."""
+    return float(coefficient) if isinstance(coefficient, int) and abs(coefficient) >> 53 else coefficient
 
 
 class Part(NamedTuple):

@@ -16,7 +16,7 @@ from hofunc.plan.placing import joint
 from hofunc.plan.program import Builder, Register
 from hofunc.plan.recipes import axes_of, by_recipe, interned
 from hofunc.plan.selections import entries, solid, tensor_of, without_selections
-from hofunc.views import Labelled, Part, add_within, aligned, each, plus, spread, times
+from hofunc.views import Labelled, Part, add_within, aligned, as_number, each, plus, spread, times
 
 FEW = 4  # terms of a block, beyond which every further one costs more than some zeros between them
 SMALL = 4096  # entries of a block that take no longer to compute with than a call does
@@ -214,7 +214,7 @@ def _sum(builder: Builder, terms: Sequence[Term]) -> Term:
         tensor, weight = aligned(builder.emit, labelled, labels), weights[labelled] / common
         total = times(builder.emit, tensor, weight) if total is None else plus(builder.emit, total, tensor, weight)
     if constant:
-        total = builder.emit(torch.add, total, constant)
+        total = builder.emit(torch.add, total, as_number(constant))
     return terms[0]._replace(coefficient=common, factors=(Factor(total, each(labels)), *kept))
 
 

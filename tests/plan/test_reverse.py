@@ -211,3 +211,21 @@ def test_the_gradient_by_a_bias_counts_the_rows(device: torch.device) -> None:
     x, w = rand(device, 5, 3), rand(device, 3, 2)
     got = hofunc.jacobian(lambda b: (x @ w + b).sum())(rand(device, 2))
     assert got.tolist() == [5, 5]
+
+
+@pytest.mark.parametrize("strategy", ["auto", "forward", "reverse", "mixed"])
+def test_of_slots_that_are_alike_there_are_no_more_terms_at_higher_orders(strategy: str) -> None:
+    """exp(exp(x)) has at zero Bell numbers times e, coefficients of which do not fit into 64 bits."""
+    x = torch.zeros((), dtype=torch.float64)
+    for order, bell in ((12, 4213597), (30, 846749014511809332450147)):
+        found = hofunc.hod(lambda x: x.exp().exp(), order, strategy=strategy)(x)
+        torch.testing.assert_close(found, float(bell) * x.exp().exp())
+
+
+@pytest.mark.parametrize("f", [torch.atan, torch.lgamma, torch.digamma, torch.i0, torch.asin, torch.special.i1])
+def test_rules_have_numbers_of_any_size(f: Callable[[Tensor], Tensor]) -> None:
+    x = torch.tensor(0.3, dtype=torch.float64)
+    for order in (20, 24, 30):
+        found, below = hofunc.hod(f, order)(x), hofunc.hod(f, order - 1)
+        slope = (below(x + 1e-6) - below(x - 1e-6)) / 2e-6
+        torch.testing.assert_close(found, slope, rtol=1e-6, atol=0)

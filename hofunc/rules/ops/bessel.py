@@ -22,7 +22,7 @@ def i0(x: Tensor, r: int) -> Tensor:
 
 
 def _coefficient(n: int) -> float:
-    return 0 if n % 2 else 0.25 ** (n // 2) / math.factorial(n // 2) ** 2
+    return 0 if n % 2 else 1 / (4 ** (n // 2) * math.factorial(n // 2) ** 2)
 
 
 def _continued(x: Tensor, value: Tensor, slope: Tensor, r: int) -> Tensor:

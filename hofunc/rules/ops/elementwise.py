@@ -189,7 +189,7 @@ def integral(q: Polynomial, over_root: Callable[[Tensor], Tensor], exponent: flo
     def derivative(x: Tensor, y: Tensor, r: int) -> Tensor:
         u = over_root(x)
         s = x * u
-        terms = [c * s**k * u ** (r - 1 - k) for k, c in enumerate(polynomial(r)) if c]
+        terms = [float(c) * s**k * u ** (r - 1 - k) for k, c in enumerate(polynomial(r)) if c]
         return sum(terms[1:], terms[0]) * u ** (r - 1 - 2 * exponent)
 
     return derivative

@@ -90,7 +90,7 @@ define_composite(aten.special_log_ndtr.default, _log_ndtr)
 
 def polygamma(n: int, x: Tensor) -> Tensor:
     """Return the n-th derivative of digamma, by the zeta function: torch.polygamma is off by 1e-10 at n = 1."""
-    return x.digamma() if n == 0 else (-1) ** (n + 1) * math.factorial(n) * torch.special.zeta(n + 1, x)
+    return x.digamma() if n == 0 else (-1.0) ** (n + 1) * math.factorial(n) * torch.special.zeta(n + 1, x)
 
 
 define_elementwise(aten.lgamma.default, lambda x, y, r: polygamma(r - 1, x), domain=POSITIVE)
