@@ -16,6 +16,8 @@ from hofunc.rules.registry import define, define_composite
 
 aten = torch.ops.aten
 
+MOST = 1 << 18  # entries of matrices whose exponentials are computed at once, for one matrix of a batch
+
 
 class MatrixExponential:
     """The rule of the exponential of every matrix of a batch: dense in a matrix, diagonal in the batch."""
@@ -42,18 +44,10 @@ def exponential(x: Tensor, order: int) -> Tensor:
     """
     *batch, size, _ = x.shape
     basis = torch.eye(size * size, dtype=x.dtype, device=x.device).reshape(size * size, size, size)
-    counts = [size * size] * order
-    shape = (*batch, *counts, size, size)
-    diagonal = x.reshape(*batch, *[1] * order, size, size).expand(shape)
-    zeros = torch.zeros((), dtype=x.dtype, device=x.device).expand(shape)
-    rows = []
-    for place in range(order + 1):
-        row = [zeros] * place + [diagonal]
-        if place < order:
-            direction = basis.reshape(*[1] * place, size * size, *[1] * (order - 1 - place), size, size)
-            row += [direction.expand(shape)] + [zeros] * (order - 1 - place)
-        rows.append(torch.cat(row, -1))
-    corner = torch.matrix_exp(torch.cat(rows, -2))[..., :size, order * size :]
+    entries = size ** (2 * order) * (order + 1) ** 2  # of the matrices of blocks that have one first direction
+    corner = torch.cat(
+        [_corner(x, part, basis, order) for part in basis.split(max(1, MOST // max(1, entries)))], len(batch)
+    )
     front = len(batch)
     places = list(range(front, front + order))
     orders = (
@@ -61,6 +55,25 @@ def exponential(x: Tensor, order: int) -> Tensor:
     )
     total = torch.movedim(reduce(add, orders), (-2, -1), (front, front + 1))
     return total.reshape(*batch, size, size, *[size] * (2 * order))
+
+
+def _corner(x: Tensor, first: Tensor, basis: Tensor, order: int) -> Tensor:
+    """Return the corners for some first directions and all others, of shape (*batch, directions, ..., *matrix)."""
+    *batch, size, _ = x.shape
+    directions = [first, *[basis] * (order - 1)]
+    shape = (*batch, *map(len, directions), size, size)
+    diagonal = x.reshape(*batch, *[1] * order, size, size).expand(shape)
+    zeros = torch.zeros((), dtype=x.dtype, device=x.device).expand(shape)
+    rows = []
+    for place in range(order + 1):
+        row = [zeros] * place + [diagonal]
+        if place < order:
+            direction = directions[place].reshape(
+                *[1] * place, shape[len(batch) + place], *[1] * (order - 1 - place), size, size
+            )
+            row += [direction.expand(shape)] + [zeros] * (order - 1 - place)
+        rows.append(torch.cat(row, -1))
+    return torch.matrix_exp(torch.cat(rows, -2))[..., :size, order * size :].clone()
 
 
 def _householder_product(vectors: Tensor, scales: Tensor) -> Tensor:

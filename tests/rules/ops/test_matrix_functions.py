@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 import hofunc
+from hofunc.rules.ops import matrix_functions
 from tests.cases import rand
 from tests.rules.opcase import ORACLE_WARNINGS, OpCase, every_row, use
 from verification.oracles import nested_reverse, relative_error
@@ -120,3 +121,19 @@ def test_under_vmap_and_through_autograd(device: torch.device) -> None:
 def test_matrices_of_few_elements(shape: tuple[int, ...], device: torch.device) -> None:
     a = rand(device, *shape)
     assert hofunc.hessian(torch.matrix_exp)(a).shape == shape * 3
+
+
+def test_the_directions_of_a_matrix_exponential_are_taken_some_at_a_time(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them at order 4 are 6561 matrices of 15 x 15, whose exponentials took 155 MB at once."""
+    a = rand(device, 3, 3)
+    plan = hofunc.hod(torch.matrix_exp, 4).plan(a)
+    assert plan.peak_bytes < 20e6
+    pieces = hofunc.hod(torch.matrix_exp, 2)(a)
+    monkeypatch.setattr(matrix_functions, "MOST", 1)
+    torch.testing.assert_close(hofunc.hod(torch.matrix_exp, 2)(a), pieces)
+
+
+def test_the_exponential_of_a_matrix_without_entries(device: torch.device) -> None:
+    assert hofunc.hod(torch.matrix_exp, 2)(rand(device, 0, 0)).shape == (0,) * 6
