@@ -5,7 +5,7 @@ they take, and how these lie in memory. So where all calls are those of the reco
 stands, and of the values only those have to be kept that a plan takes, before they are written over.
 """
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from typing import Any, NamedTuple
 from weakref import ref
 
@@ -133,7 +133,7 @@ class Step:
         op: The op.
         runs: What computes it.
         arity: The number of its positional arguments.
-        known: Which of these are tensors that came along before, and their numbers.
+        known: Which of these are tensors that came along before the call, and their numbers.
         others: Which are no tensors, what they are, and their types.
         rest: What stands for each of the others, by place or name.
         names: The names of its keyword arguments.
@@ -168,10 +168,11 @@ class Step:
     def __init__(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], result: Any):
         self.op, self.runs = op, QUICK.get(op) or kernel_of(op)
         self.arity, self.names = len(args), kwargs.keys()
-        places = [*enumerate(args)]
-        self.known = tuple((place, each.number) for place, each in places if type(each) is Seen)
+        places, new = [*enumerate(args)], {*_new(tuple(args))}
+        self.known = tuple((p, e.number) for p, e in places if type(e) is Seen and e.number not in new)
         self.others = tuple((place, each.value, each.kind) for place, each in places if _is_plain(each))
-        self.rest = (*((p, e) for p, e in places if type(e) is not Seen and not _is_plain(e)), *kwargs.items())
+        told = {place for place, *_ in (*self.known, *self.others)}
+        self.rest = (*((p, e) for p, e in places if p not in told), *kwargs.items())
         self.reshapes: int | None = args[0].number if reshapes(op) else None
         self.result, self.makes = result, effects(op).makes
         self.is_new = type(result) is New and not self.makes and self.reshapes is None
@@ -179,6 +180,15 @@ class Step:
         self.stride: tuple[int, ...] | None = result.form.layout.stride if self.is_new else None
         self.dtype: torch.dtype | None = result.form.reading[0] if self.is_new else None
         self.saved: tuple[tuple[int, int], ...] = ()
+
+
+def _new(each: Any) -> Iterator[int]:
+    """Yield the numbers of the tensors that come along for the first time in what stands for arguments."""
+    if type(each) is New:
+        yield each.number
+    elif type(each) in {tuple, Several}:
+        for item in each if type(each) is tuple else each.items:
+            yield from _new(item)
 
 
 def _is_plain(each: Any) -> bool:

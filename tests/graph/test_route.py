@@ -117,6 +117,35 @@ def test_what_is_captured_may_change(ways: Ways, device: torch.device) -> None:
     assert ways[3:] == ["left"]
 
 
+@pytest.mark.parametrize(
+    "twice",
+    [
+        lambda c, x: c * c * x,
+        lambda c, x: torch.addcmul(x, c, c),
+        lambda c, x: torch.stack([c, c]) * x,
+        lambda c, x: torch.where(c > 0, c, c * x),
+        lambda c, x: torch.index_put(x, (torch.tensor([0], device=c.device),), c[:1]) * c,
+    ],
+)
+def test_one_call_may_take_twice_what_is_captured(
+    twice: Callable[[Tensor, Tensor], Tensor], ways: Ways, device: torch.device
+) -> None:
+    """It came along for the first time with that very call, which was an IndexError."""
+    kept = {"c": rand(device, 3, seed=5)}
+
+    def f(x: Tensor) -> Tensor:
+        y = x.clone()
+        y[0].sin_()
+        return (twice(kept["c"], y) ** 2).sum()
+
+    hessian, x = hofunc.hessian(f), rand(device, 3)
+    for _ in range(MET + 1):
+        assert relative_error(hessian(x), second(f, x)) < 1e-12
+    kept["c"] = rand(device, 3, seed=6)
+    assert relative_error(hessian(x), second(f, x)) < 1e-12
+    assert ways[-2:] == ["along"] * 2
+
+
 @pytest.mark.parametrize("other", [2.0, -0.0, float("nan"), 1])
 def test_another_number_is_another_way(other: float, ways: Ways, device: torch.device) -> None:
     scale = 0.5
