@@ -35,7 +35,9 @@ from hofunc.internals import (
     set_inplace_requires_grad_allowed,
     tree_leaves,
 )
+from hofunc.internals_files import few_files_of_graph
 from hofunc.internals_strides import tell_strides
+from hofunc.internals_types import tell_types
 
 _ALIAS, _CLONE, _VIEW = torch.ops.aten.alias.default, torch.ops.aten.clone.default, torch.ops.aten.view.default
 _SIZE = torch.ops.aten.sym_size.int
@@ -142,6 +144,7 @@ def compile_by(operator: HigherOrderOperator, ask: Callable[[Tree, TreeSpec], As
 
     _hop_name_to_variable_class[operator.name()] = Variable
     tell_strides()
+    tell_types()
 
 
 class _Body(NamedTuple):
@@ -172,6 +175,7 @@ class _Call:
 
     def called(self, what: Any, function: Any, leaves: Any, spec: Any) -> Any:
         """Put into the graph what stands in the place of the call; returns what that returns."""
+        few_files_of_graph()
         constants, form = what.items
         structure = spec.as_python_constant()
         with _uncompiled():

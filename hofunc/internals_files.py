@@ -16,13 +16,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
+from threading import local
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
 from torch import Tensor
+from torch._guards import CompileContext, CompileId
 from torch._inductor.async_compile import AsyncCompile, get_compile_threads
 from torch._inductor.codecache import CppPythonBindingsCodeCache
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+from torch._inductor.exc import CppCompileError
 from torch.fx import GraphModule
 
 from hofunc.internals import compiling
@@ -38,6 +40,10 @@ _CALL, _LIST = "static PyObject* {entry_func}_py", "static PyMethodDef py_method
 _ROW = '{{"{entry_func}", {entry_func}_py, METH_VARARGS, ""}},'
 _WAITING = "kernels_of_hofunc"
 
+_inside = local()  # whether a thread compiles a graph of hofunc's
+_graphs: set[CompileId] = set()  # of torch.compile, with derivatives in them
+_GRAPHS: set[CompileId] = set()  # of torch.compile, with derivatives in them
+
 
 @dataclass(eq=False)
 class Kernel:
@@ -48,7 +54,7 @@ class Kernel:
         source: What inductor wrote.
     """
 
-    types: Sequence[str]
+    types: list[str]
     source: str
 
 
@@ -86,30 +92,62 @@ def compiled_by_inductor(module: GraphModule, tensors: Sequence[Tensor], options
 
 @contextmanager
 def few_files() -> Iterator[None]:
-    """Let the kernels of what is compiled be few files."""
-    parts = parts_for_python()
-    if parts is None:
+    """Let the kernels of what this thread compiles be few files."""
+    _replace()
+    before, _inside.few = _is_inside(), True
+    try:
         yield
+    finally:
+        _inside.few = before
+
+
+def few_files_of_graph() -> None:
+    """Let the kernels of the graph that torch.compile makes now be few files, and those of its backward."""
+    _replace()
+    graph = CompileContext.current_compile_id()
+    if graph is not None:
+        _graphs.add(graph)
+
+
+def _is_inside() -> bool:
+    return getattr(_inside, "few", False)
+
+
+def _replace() -> None:
+    """Have inductor ask for each kernel whether it is to be in a file with others."""
+    if hasattr(AsyncCompile.wait, "before"):
         return
     take, wait = AsyncCompile.cpp_pybinding, AsyncCompile.wait
 
+    @wraps(take)
     def taken(compiler: Any, types: list[str], source: str) -> Any:
-        if not _is_for_a_file(source):
+        is_one_of_few = _is_inside() or CompileContext.current_compile_id() in _graphs
+        parts = parts_for_python() if is_one_of_few and _is_for_a_file(source) else None
+        if parts is None:
             return take(compiler, types, source)
         kernel = Kernel(types, source)
-        vars(compiler).setdefault(_WAITING, []).append(kernel)
+        vars(compiler).setdefault(_WAITING, (parts, []))[1].append(kernel)
         return kernel
 
+    @wraps(wait)
     def waited(compiler: Any, scope: dict[str, Any]) -> None:
-        kernels = vars(compiler).pop(_WAITING, [])
+        parts, kernels = vars(compiler).pop(_WAITING, (None, []))
         submit = compiler.submit if get_compile_threads() > 1 else None
         files = [(each, _load(each, parts, submit)) for each in files_of(kernels)]
-        made = {kernel: getattr(load(), name) for each, load in files for kernel, name in _named(each)}
+        made: dict[Kernel, Any] = {}
+        for each, load in files:
+            try:
+                module = load()
+            except CppCompileError:  # maybe only as one file
+                made |= {kernel: take(compiler, kernel.types, kernel.source) for kernel in each}
+            else:
+                made |= {kernel: getattr(module, name) for kernel, name in _named(each)}
         scope |= {name: made[value] for name, value in scope.items() if isinstance(value, Kernel)}
         wait(compiler, scope)
 
-    with patch.object(AsyncCompile, "cpp_pybinding", taken), patch.object(AsyncCompile, "wait", waited):
-        yield
+    waited.before = wait  # type: ignore[attr-defined]
+    AsyncCompile.cpp_pybinding = taken  # type: ignore[method-assign, assignment]
+    AsyncCompile.wait = waited  # type: ignore[method-assign, assignment]
 
 
 def _is_for_a_file(source: str) -> bool:

@@ -9,6 +9,7 @@ from torch._inductor import config
 from torch._inductor.codecache import CppPythonBindingsCodeCache
 from torch.fx.experimental.proxy_tensor import make_fx
 
+import hofunc
 from hofunc import internals_files
 from hofunc.internals_files import LONG, Kernel, compiled_by_inductor, files_of, parts_for_python, source_of
 from tests.cases import rand
@@ -85,6 +86,31 @@ def test_what_differs_from_what_is_known_is_left_alone(loaded: list[str], monkey
     with torch.no_grad():
         torch.testing.assert_close(compiled(x)(x)[1], sorted_between(x)[1])
     assert len(loaded) == 3
+
+
+def test_what_does_not_compile_as_one_file_is_files(loaded: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(internals_files, "source_of", lambda *_: "no C++")
+    x = rand(CPU, 8, 4)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x)(x)[1], sorted_between(x)[1])
+    assert len(loaded) == 4
+
+
+def test_a_graph_with_a_derivative_is_one_file(loaded: list[str]) -> None:
+    def call(x: Tensor) -> Tensor:
+        return torch.cat(sorted_between(hofunc.hessian_diagonal(lambda x: (x.sin() ** 2).sum(-1))(x)))
+
+    x, options = rand(CPU, 9, 4).requires_grad_(), dict[str, Any](fx_graph_cache=False)
+    torch.compiler.reset()
+    got: Any = torch.compile(call, options=options)
+    (gradient,) = torch.autograd.grad(got(x).sin().sum(), x)
+    (expected,) = torch.autograd.grad(call(x).sin().sum(), x)
+    torch.testing.assert_close(gradient, expected)
+    assert len(loaded) == 2  # forward and backward
+    with torch.no_grad():
+        other: Any = torch.compile(sorted_between, options=options)
+        torch.testing.assert_close(other(x)[1], sorted_between(x)[1])
+    assert len(loaded) == 5
 
 
 def test_outside_the_compiler_does_as_before(loaded: list[str]) -> None:
