@@ -13,17 +13,19 @@ process. A file of all would keep the other processors waiting.
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import wraps
-from threading import local
+from functools import cache, wraps
+from threading import Thread, local
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 from torch._guards import CompileContext, CompileId
 from torch._inductor.async_compile import AsyncCompile, get_compile_threads
 from torch._inductor.codecache import CppPythonBindingsCodeCache
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+from torch._inductor.cpu_vec_isa import pick_vec_isa
 from torch._inductor.exc import CppCompileError
 from torch.fx import GraphModule
 
@@ -86,6 +88,7 @@ def compiled_by_inductor(module: GraphModule, tensors: Sequence[Tensor], options
         with compiling(), few_files():
             return compile_fx_inner(*args, **kwargs)
 
+    find_vectors()
     with few_files():  # those that are taken from a cache
         return compile_fx(module, list(tensors), inner, options)
 
@@ -113,6 +116,10 @@ def _is_inside() -> bool:
     return getattr(_inside, "few", False)
 
 
+def _is_ours() -> bool:
+    return _is_inside() or CompileContext.current_compile_id() in _graphs
+
+
 def _replace() -> None:
     """Have inductor ask for each kernel whether it is to be in a file with others."""
     if hasattr(AsyncCompile.wait, "before"):
@@ -121,8 +128,7 @@ def _replace() -> None:
 
     @wraps(take)
     def taken(compiler: Any, types: list[str], source: str) -> Any:
-        is_one_of_few = _is_inside() or CompileContext.current_compile_id() in _graphs
-        parts = parts_for_python() if is_one_of_few and _is_for_a_file(source) else None
+        parts = parts_for_python() if _is_ours() and _is_for_a_file(source) else None
         if parts is None:
             return take(compiler, types, source)
         kernel = Kernel(types, source)
@@ -148,6 +154,22 @@ def _replace() -> None:
     waited.before = wait  # type: ignore[attr-defined]
     AsyncCompile.cpp_pybinding = taken  # type: ignore[method-assign, assignment]
     AsyncCompile.wait = waited  # type: ignore[method-assign, assignment]
+
+
+@cache
+def find_vectors() -> None:
+    """Have inductor find out, in another thread, which vectors the processor and the C++ compiler have.
+
+    It compiles and loads six files for that, in a later process it only loads them, before it writes the first kernel.
+    Where a graph is for another device, it may never ask.
+    """
+    if not torch.cuda.is_available():
+        Thread(target=_vectors, name="hofunc-vectors", daemon=True).start()
+
+
+def _vectors() -> None:
+    with suppress(Exception):  # which is raised where it is asked for
+        pick_vec_isa()
 
 
 def _is_for_a_file(source: str) -> bool:

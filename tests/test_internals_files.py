@@ -1,5 +1,6 @@
 """Kernels of a graph as few files: which are in one, that each is called by its own name, and what is left alone."""
 
+from threading import Event, current_thread
 from typing import Any
 
 import pytest
@@ -11,7 +12,15 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import hofunc
 from hofunc import internals_files
-from hofunc.internals_files import LONG, Kernel, compiled_by_inductor, files_of, parts_for_python, source_of
+from hofunc.internals_files import (
+    LONG,
+    Kernel,
+    compiled_by_inductor,
+    files_of,
+    find_vectors,
+    parts_for_python,
+    source_of,
+)
 from tests.cases import rand
 from tests.checks import has_compiler
 
@@ -121,6 +130,23 @@ def test_outside_the_compiler_does_as_before(loaded: list[str]) -> None:
         other: Any = torch.compile(sorted_between, options={"fx_graph_cache": False})
         torch.testing.assert_close(other(2 * x)[1], sorted_between(2 * x)[1])
     assert len(loaded) == 3
+
+
+def test_vectors_are_found_in_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, done = list[str](), Event()
+
+    def ask() -> None:
+        asked.append(current_thread().name)
+        done.set()
+        raise RuntimeError("no compiler")  # which what compiles is told
+
+    monkeypatch.setattr(internals_files, "pick_vec_isa", ask)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    find_vectors.cache_clear()
+    for _ in range(2):
+        find_vectors()
+    assert done.wait(60)
+    assert asked == ["hofunc-vectors"]
 
 
 def test_which_are_one_file() -> None:
