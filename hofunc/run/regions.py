@@ -4,11 +4,14 @@ A compiler takes time by the op, and more than that for what it fuses. A graph i
 and once for all that are equal: that is what makes a network of many layers, or of many steps in time, cheap.
 
 Where to cut is told by what a cut costs and by nothing else that differs from layer to layer, so that equal layers are
-cut alike: the tensors that a compiler could have kept in registers had it seen both sides. What views a tensor, or is
-filled with a number, does not pass a cut. It is made anew on the other side, where it costs nothing.
+cut alike: the tensors that a compiler could have kept in registers had it seen both sides. But a layer may have so few
+ops in one pass over the network that a region of the least size is no whole number of them, and so all regions differ.
+So stretches of ops that repeat are looked for, and where it is much less to compile, each is a region. What views a
+tensor, or is filled with a number, does not pass a cut. It is made anew on the other side, where it costs nothing.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from itertools import accumulate, pairwise
 from operator import getitem
 from typing import NamedTuple
@@ -18,11 +21,15 @@ from torch.fx import Graph, GraphModule, Node, map_arg
 
 from hofunc.graph.draws import is_random
 from hofunc.internals import OpOverload, schema_of
+from hofunc.run.repeats import Repeat, repeats
 
 aten = torch.ops.aten
 
 LEAST, MOST = 100, 300  # ops in a region, views not counted
 NEAR = MOST  # ops, within which a tensor is used soon: at fewer, calls took up to a third longer
+LEAST_REPEATED = 60  # ops in a region that is there several times in a row
+FAR = 60  # ops, from which on it does not matter how far before an op its tensors come
+WORTH = 0.9  # of what would be compiled otherwise, for more and smaller regions
 OF_A_TENSOR = 4096  # bytes that are written in the time in which a tensor is allocated
 
 
@@ -42,18 +49,28 @@ class Region(NamedTuple):
     outputs: tuple[Node, ...]
 
 
-def regions(module: GraphModule, least: int = LEAST, most: int = MOST) -> list[Region]:
+def regions(module: GraphModule, least: int = LEAST, most: int = MOST, repeated: int = LEAST_REPEATED) -> list[Region]:
     """Return the regions of a graph in the order in which they run; none if it is small, or cannot be cut.
 
     Args:
         module: The graph, of aten ops that write nowhere, on tensors of known shapes.
-        least: How many ops a region has at least, but for the last one.
+        least: How many ops a region has at least, but for the last one, and for what is left beside what repeats.
         most: How many it has at most.
+        repeated: How many one has at least that is there several times in a row.
     """
     ops, output = _ops(module.graph), module.graph.output_node()
     if len(ops) <= most or any(_is_whole(node) for node in module.graph.nodes):
         return []
-    parts = [[node for op in ops[start:stop] for node in op] for start, stop in pairwise(_cuts(ops, least, most))]
+    parted = partial(_parted, _costs(ops), [f"{op[0].target} {_shape(op[0])}" for op in ops], least, most)
+    plain = _cut(ops, [*parted(0, len(ops)), len(ops)], output)
+    found = repeats(_told(ops), repeated)
+    alike = _cut(ops, _cuts_by_repeats(found, _costs(ops), parted), output) if found else plain
+    return alike if _to_compile(alike) <= WORTH * _to_compile(plain) else plain
+
+
+def _cut(ops: Sequence[Sequence[Node]], cuts: Sequence[int], output: Node) -> list[Region]:
+    """Return the regions of a graph that start before some ops."""
+    parts = [[node for op in ops[start:stop] for node in op] for start, stop in pairwise(cuts)]
     parts[-1] += [node for node in output.all_input_nodes if _is_free(node)]
     closures = [_closure(part) for part in parts]
     wanted = {*output.all_input_nodes, *(node for inputs, _ in closures for node in inputs)}
@@ -61,6 +78,11 @@ def regions(module: GraphModule, least: int = LEAST, most: int = MOST) -> list[R
         _region(inputs, body, [node for node in part if node in wanted])
         for part, (inputs, body) in zip(parts, closures, strict=True)
     ]
+
+
+def _to_compile(parts: Sequence[Region]) -> int:
+    """Return how many ops are to be compiled."""
+    return sum({part.key: len(_ops(part.module.graph)) for part in parts}.values())
 
 
 def _is_whole(node: Node) -> bool:
@@ -111,18 +133,56 @@ def _closure(part: Sequence[Node]) -> tuple[list[Node], list[Node]]:
     return inputs, body
 
 
-def _cuts(ops: Sequence[Sequence[Node]], least: int, most: int) -> list[int]:
-    """Return before which ops regions start, and the number of ops.
+def _parted(costs: Sequence[int], names: Sequence[str], least: int, most: int, start: int, stop: int) -> list[int]:
+    """Return before which ops regions start in a stretch.
 
     A cut is where it costs least of all that are allowed after the one before it; of several, at ops that come first
     in alphabetical order: not where equal layers would be cut each at another place.
     """
-    costs, cuts = _costs(ops), [0]
-    names = [f"{op[0].target} {_shape(op[0])}" for op in ops]
-    while len(ops) - cuts[-1] > most:
+    cuts = [start] if start < stop else []
+    while cuts and stop - cuts[-1] > most:
         allowed = range(cuts[-1] + least, cuts[-1] + most + 1)
         cuts.append(min(allowed, key=lambda place: (costs[place], names[place - 1 : place + 2], place)))
-    return [*cuts, len(ops)]
+    return cuts
+
+
+def _cuts_by_repeats(
+    found: Sequence[Repeat], costs: Sequence[int], parted: Callable[[int, int], list[int]]
+) -> list[int]:
+    """Return before which ops regions start, and the number of ops, where all that repeats is cut alike.
+
+    Args:
+        found: What repeats.
+        costs: What it costs to cut before each op.
+        parted: Returns before which ops regions start in a stretch.
+    """
+    cuts, end = list[int](), 0
+    for each in found:
+        spare = (each.stop - each.start) % each.length
+        places = range(each.start, each.start + spare + 1)
+        first = min(places, key=lambda place: (sum(costs[place : each.stop + 1 : each.length]), place))
+        inside = [cut - first for cut in parted(first, first + each.length)]
+        cuts += parted(end, first)
+        cuts += [first + turn * each.length + cut for turn in range(each.times) for cut in inside]
+        end = first + each.times * each.length
+    return [*cuts, *parted(end, len(costs) - 1), len(costs) - 1]
+
+
+def _told(ops: Sequence[Sequence[Node]]) -> list[Hashable]:
+    """Return for each op what tells it from others: also from how far before its tensors come, if that is not far.
+
+    What comes from another part of the program, as all that the forward pass leaves for the backward, is as far as
+    layers are long there.
+    """
+    homes = {node: place for place, op in enumerate(ops) for node in op}
+
+    def distance(node: Node, place: int) -> int:
+        return min(place - homes.get(node, -FAR), FAR)
+
+    return [
+        (str(op[0].target), _shape(op[0]), *(distance(node, place) for node in _closure(op)[0]))
+        for place, op in enumerate(ops)
+    ]
 
 
 def _costs(ops: Sequence[Sequence[Node]]) -> list[int]:

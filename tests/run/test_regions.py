@@ -46,10 +46,10 @@ def ops(region: Region) -> list[str]:
     return [node.target.__name__ for node in region.module.graph.nodes if node.op == "call_function"]
 
 
-def check(f: Callable[..., Any], *args: Tensor, least: int = 1, most: int = 1) -> list[Region]:
+def check(f: Callable[..., Any], *args: Tensor, least: int = 1, most: int = 1, repeated: int = 1000) -> list[Region]:
     """Check that regions do what f does, at the tensors they are compiled for, and at others; returns them."""
     module = graph_of(f, *args)
-    parts = regions(module, least, most)
+    parts = regions(module, least, most, repeated)
     if not parts:
         return []
     run, first = compiled_piecewise(module, parts, RegionCompiler(as_it_is), args, lambda _: None)
@@ -83,6 +83,30 @@ def test_equal_layers_are_equal_regions(least: int, most: int) -> None:
     assert sizes[-1] <= most
     assert len({part.key for part in parts[1:-1]}) == 1
     assert all(len(part.outputs) == 1 for part in parts)  # where layers meet: the cheapest place
+
+
+def there_and_back(x: Tensor, *weights: Tensor) -> tuple[Tensor]:
+    """Return what layers make of x, and then others, in which each takes what one of the first have left."""
+    left = []
+    for weight in weights:
+        left.append(x.sin().t().cos().t())
+        x = x + (x @ weight).tanh()
+    for each in reversed(left):
+        x = (x * each).exp().t().sin().t() + each.t().tanh().t()
+    return (x,)
+
+
+@pytest.mark.parametrize(("repeated", "most_often"), [(5, 12), (8, 5)])
+def test_what_repeats_is_compiled_once(repeated: int, most_often: int) -> None:
+    plain, alike = (check(there_and_back, X, *WEIGHTS, least=13, most=20, repeated=each) for each in (1000, repeated))
+    keys = [part.key for part in alike]
+    assert max(map(keys.count, keys)) == most_often
+    assert to_compile(alike) < to_compile(plain)
+
+
+def to_compile(parts: list[Region]) -> int:
+    """Return how many ops there are in regions that differ."""
+    return sum({part.key: len(ops(part)) for part in parts}.values())
 
 
 def test_a_cut_is_where_few_bytes_pass() -> None:
