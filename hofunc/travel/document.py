@@ -115,6 +115,7 @@ DAMAGE = (
     EOFError,
     LookupError,
     RuntimeError,
+    StopIteration,
     TypeError,
     ValueError,
 )

@@ -14,6 +14,7 @@ from hofunc.errors import PlanFileError
 from hofunc.travel.document import Document
 from hofunc.travel.files import packed, unpacked
 from tests.checks import refused
+from tests.travel.kept import SAVED
 
 
 @pytest.fixture
@@ -81,6 +82,19 @@ def test_steps_are_no_code(document: Document) -> None:
     refused(loads(other), PlanFileError, "steps that are none")
     assert not ran
     del hofunc.callable_plan.ran  # type: ignore[attr-defined]
+
+
+def test_steps_that_take_fewer_tensors_than_they_name() -> None:
+    _, (data,) = SAVED["indices"]().plan().__reduce__()
+    document = unpacked(data, "a plan")
+    entries, refusals = json.loads(document.text), 0
+    for place in [entry[-1][0] for entry in entries if entry[0] == "fields" and entry[1].endswith(":Step")]:
+        fewer = [entry[:2] if number == place else entry for number, entry in enumerate(entries)]
+        try:
+            loads(document._replace(text=json.dumps(fewer)))()
+        except PlanFileError:
+            refusals += 1
+    assert refusals
 
 
 class _Runs:
