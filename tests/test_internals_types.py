@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch._inductor import utils
+from torch._inductor import lowering, utils  # noqa: F401 - the former has the rules
 from torch._inductor.dtype_propagation import DtypePropagationOpsHandler
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND
 
