@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 import hofunc
+from asv_benchmarks.benchmarks.graphs import filters_whole
 from asv_benchmarks.memory import peak
 from hofunc.run.cache import forget
 from verification.memory import (
@@ -71,3 +72,12 @@ def test_what_is_allowed_where_a_call_plans() -> None:
         finally:
             gc.enable()
         assert max(peaks) <= limit + 30 * SLACK  # small constants, of planning
+
+
+def test_what_all_strategies_take_to_plan() -> None:
+    """Edges that meet by a strategy that is not taken are far more than those by the one that is."""
+    workload = filters_whole(125, depth=2)
+    hessian = hofunc.hessian(workload.f)
+    with torch.no_grad(), hofunc.options(planning="full"):
+        first, later = (peak(lambda: hessian(*workload.args)) for _ in range(2))
+    assert first <= 2 * later

@@ -156,7 +156,7 @@ def drawn(
     program = builder.program(outputs)
     patterns = {block: tuple(term._replace(factors=()) for term in blocks[block]) for block in blocks}
     kept = _kept([term for block in terms for term in blocks[block]])
-    program, cost = priced(program, builder.device)
+    program, cost = priced(program, builder.device, builder.leave.seconds)
     cost = cost._replace(reading=kept.seconds(builder.dtype.itemsize, rates_of(builder.device)))
     decided = (*builder.lowered.decided, *builder.went_by.values())
     rows = number_of_rows(builder.lowered.graph)

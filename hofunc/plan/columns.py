@@ -23,7 +23,7 @@ from hofunc.plan.blueprint import Blueprint, Limits, Peak, cast, largest
 from hofunc.plan.chunks import Chunks, body_of, given_as, parts_of, prepared, priced_chunks, reads_of
 from hofunc.plan.cost import Cost
 from hofunc.plan.operators import zeros
-from hofunc.plan.program import Builder, Given, Program, Register, Step, device_of, finished
+from hofunc.plan.program import Builder, Given, Leave, Program, Register, Step, device_of, finished
 from hofunc.plan.rows import unmarked
 from hofunc.plan.strategies import propagated
 from hofunc.plan.units import Multiplied, Part, Shape, of_contractions, of_derivatives
@@ -89,17 +89,17 @@ class Columns(NamedTuple):
         sizes = dict.fromkeys([rows] * (slots == 1) + [min(_FEW, rows)])
         return [cls(whole, asked.units.of(size), asked.parts, groups, slots) for size in sizes]
 
-    def drawn(self, local: dict[int, Local], strategy: str, most_steps: float, limits: Limits, peak: Peak) -> Blueprint:
+    def drawn(self, local: dict[int, Local], strategy: str, leave: Leave, limits: Limits, peak: Peak) -> Blueprint:
         """Return the blueprint by a strategy of contractions, in chunks of as many coordinates as limits allow.
 
         Args:
             local: The local derivatives of the nodes.
             strategy: The strategy.
-            most_steps: How many steps it may take.
+            leave: What planning may take.
             limits: Coordinates at a time, and memory.
             peak: Tells what is held at once where a blueprint is run.
         """
-        builder, blocks = propagated(self.lowered, local, self.wanted, strategy, most_steps)
+        builder, blocks = propagated(self.lowered, local, self.wanted, strategy, leave)
         try:
             return self._drawn(builder, blocks, strategy, limits, peak)
         finally:

@@ -147,7 +147,7 @@ def _paired(
     taken = {label for each in found.values() for label in each.labels}
     pair_cost = PAIR + SHORT / max(1, size_of([label for label in shown if label not in taken]))
     is_sparse = pair_cost * SPARSE * count <= points * prod(spreads) and SPARSE * count <= HELD * points * sum(spreads)
-    if count < 2 or (SPARSE and not is_sparse):
+    if count < 2 or (SPARSE and not is_sparse) or join.bytes(count) > builder.leave.bytes:
         return None
     return _substituted(builder, operators, found, [place, other_place], At((Label(count),), join.pairs()), shown)
 

@@ -1,6 +1,7 @@
 """Lean programs: the same steps so that little is held at once, without more to compute than is worth it."""
 
 from collections.abc import Iterator
+from math import inf
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -33,9 +34,15 @@ ROUNDS = 4  # of loops that are looked for one after the other
 LARGEST = 4  # tensors at the peak for which they are
 
 
-def priced(program: Program, device: torch.device) -> tuple[Program, Cost]:
-    """Return a program that writes over what it can, and what it costs on a device, without running it there."""
-    made = lean(program, traced(program), device)
+def priced(program: Program, device: torch.device, longest: float = inf) -> tuple[Program, Cost]:
+    """Return a program that writes over what it can, and what it costs on a device, without running it there.
+
+    Args:
+        program: The program.
+        device: Where it is to run.
+        longest: How many seconds it may run; of one that runs longer it is of no interest what it holds.
+    """
+    made = lean(program, traced(program), device, longest)
     return made.program, made.cost(device)
 
 
@@ -61,19 +68,32 @@ class Lean(NamedTuple):
         return cost_of(self.program, device, self.trace, self.peak)
 
 
-def lean(program: Program, trace: Trace, device: torch.device) -> Lean:
+def lean(program: Program, trace: Trace, device: torch.device, longest: float = inf) -> Lean:
     """Return a program so that it holds little at once, without more to compute than is worth it.
 
     Args:
         program: The program.
         trace: What its registers hold.
         device: Where it is to run.
+        longest: How many seconds it may run for that to be worth something.
     """
     made = _in_order(program, trace)
-    goal = max(HELD, HELD_EACH * len(program.steps), MOST * bytes_of(trace.of(program.outputs)))
+    goal = _goal(program, trace)
     if made.peak <= goal or any(has_rows(given.shape) for given in program.given.values()):
         return made
+    if made.cost(device).seconds > longest:
+        return made
     return _in_loops(program, trace, made, goal, device)
+
+
+def is_much(peak: int, program: Program) -> bool:
+    """Tell whether so many bytes, that a program holds, are worth to hold less."""
+    return peak > max(HELD, HELD_EACH * len(program.steps)) and peak > _goal(program, traced(program))
+
+
+def _goal(program: Program, trace: Trace) -> int:
+    """Return how many bytes a program may hold at once before memory is at issue."""
+    return max(HELD, HELD_EACH * len(program.steps), MOST * bytes_of(trace.of(program.outputs)))
 
 
 def _in_order(program: Program, trace: Trace) -> Lean:

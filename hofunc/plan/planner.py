@@ -13,8 +13,9 @@ from hofunc.plan.blocks import Local, local_blocks
 from hofunc.plan.blueprint import Blueprint, Limits, Peak, drawn, own_peak, result_bytes
 from hofunc.plan.columns import Columns
 from hofunc.plan.estimate import CLOSE, CLOSE_AS_TERMS, Estimate, estimates
+from hofunc.plan.lean import FEWER, HELD, SLOWER, is_much
 from hofunc.plan.packing import DirectionsError
-from hofunc.plan.program import TooManyStepsError, device_of
+from hofunc.plan.program import Leave, TooManyStepsError, device_of
 from hofunc.plan.rates import rates_of
 from hofunc.plan.rows import number_of_rows, with_rows
 from hofunc.plan.strategies import is_directional, propagated, strategies_of
@@ -59,7 +60,8 @@ def plan(
         looks: Whether whoever runs a blueprint looks at the results, and has a careful one if they are not finite.
 
     Returns:
-        Blueprints of the strategies, the one that is estimated to be fastest first.
+        Blueprints of the strategies, the one that is estimated to be fastest first; if memory is at issue, one before
+        it that holds less and takes about as long.
 
     Raises:
         DirectionsError: The strategy asked for does not apply; it is an ArgumentError.
@@ -70,9 +72,11 @@ def plan(
         local = local_blocks(marked, highest(wanted))
         settlings = Settlings(marked.graph, marked.rules, local)
         make = _maker(marked, local, settlings, wanted, compact, limits, peak, looks=looks)
-        return tuple(_kept([make(strategy, inf)], lowered, wanted, compact, limits, peak))
+        return tuple(_kept([make(strategy, _of_first(limits))], lowered, wanted, compact, limits, peak))
     plans = _turns(lowered, wanted, compact, limits, peak, looks=looks).taken(_POSSIBLE)
-    return tuple(sorted(_kept(plans, lowered, wanted, compact, limits, peak), key=_price))
+    kept = sorted(_kept(plans, lowered, wanted, compact, limits, peak), key=_price)
+    best = _preferred(kept)
+    return (best, *(made for made in kept if made is not best))
 
 
 class Quick(NamedTuple):
@@ -100,7 +104,7 @@ def quickly(
     """
     turns = _turns(lowered, wanted, compact, limits, peak, looks=looks)
     plans = turns.taken(_LIKELY)
-    best = min(_kept(plans, lowered, wanted, compact, limits, peak), key=_price)
+    best = _preferred(_kept(plans, lowered, wanted, compact, limits, peak))
     made = {plan.strategy for plan in plans} | turns.inapplicable
     left_out = [each.compositions for name, each in turns.estimates.items() if name not in made]
     return Quick(best, _PER_COMPOSITION * sum(left_out), turns.effort)
@@ -123,7 +127,7 @@ def rival(best: Blueprint, wanted: Wanted, *, compact: bool, strategy: str, limi
     local = local_blocks(lowered, highest(wanted))
     settlings = Settlings(lowered.graph, lowered.rules, local)
     make = _maker(lowered, local, settlings, wanted, compact, limits, own_peak)
-    (made,) = _within([make(strategy, _steps_within(best, _POSSIBLE))], limits, own_peak)
+    (made,) = _within([make(strategy, _beside(best, _POSSIBLE, limits))], limits, own_peak)
     return made
 
 
@@ -155,7 +159,7 @@ def _candidates(settlings: Settlings, wanted: Wanted) -> Sequence[str]:
     return tuple(name for name in strategies_of(wanted) if name not in left_out)
 
 
-_Maker = Callable[[str, float], Blueprint]
+_Maker = Callable[[str, Leave], Blueprint]
 
 
 def _maker(
@@ -169,24 +173,24 @@ def _maker(
     *,
     looks: bool = False,
 ) -> _Maker:
-    """Return the function that plans by the strategy of a name, in at most so many steps.
+    """Return the function that plans by the strategy of a name, within what it may take.
 
     Looking at results takes a dense one, and that nobody waits for a device or counts memory.
     """
     keeps_blocks = compact or limits != Limits()
     looks = looks and not keeps_blocks and device_of(lowered.graph).type == "cpu"
 
-    def made(name: str, most_steps: float, *, settles: bool = True) -> Blueprint:
+    def made(name: str, leave: Leave, *, settles: bool = True) -> Blueprint:
         ways = [partial(one, name, settles, way) for way in _ways(lowered, local, wanted, name)]
-        return _best_way(ways, most_steps, limits, peak)
+        return _best_way(ways, leave, limits, peak)
 
-    def one(name: str, settles: bool, way: int | None, most_steps: float) -> Blueprint:
+    def one(name: str, settles: bool, way: int | None, leave: Leave) -> Blueprint:
         builder, blocks = propagated(
             lowered,
             local,
             wanted,
             name,
-            most_steps,
+            leave,
             keeps_indices=compact,
             keeps_blocks=keeps_blocks,
             settles=settles,
@@ -198,11 +202,11 @@ def _maker(
         finally:
             builder.forget()
 
-    def careless(name: str, most_steps: float) -> Blueprint:
+    def careless(name: str, leave: Leave) -> Blueprint:
         masks_come_last = not is_directional(wanted, name)
         if not settlings.of(masks_come_last=masks_come_last).settled:
-            return made(name, most_steps)
-        return replace(made(name, most_steps, settles=False), careful=lambda: made(name, inf))
+            return made(name, leave)
+        return replace(made(name, leave, settles=False), careful=lambda: made(name, _of_first(limits)))
 
     return careless if looks else made
 
@@ -214,7 +218,7 @@ def _ways(lowered: Lowered, local: dict[int, Local], wanted: Wanted, name: str) 
     return [*dict.fromkeys((None, waist(lowered.graph, local)))]
 
 
-def _best_way(ways: Sequence[Callable[[float], Blueprint]], most_steps: float, limits: Limits, peak: Peak) -> Blueprint:
+def _best_way(ways: Sequence[Callable[[Leave], Blueprint]], leave: Leave, limits: Limits, peak: Peak) -> Blueprint:
     """Return the cheapest of the blueprints of one strategy, of those that keep to the limits if one does.
 
     A way after the first may take as many steps of planning as one that is likely to be the faster.
@@ -226,21 +230,37 @@ def _best_way(ways: Sequence[Callable[[float], Blueprint]], most_steps: float, l
     found: list[Blueprint] = []
     given_up = 0
     for place, way in enumerate(ways):
-        likely = min((_steps_within(made, _LIKELY) for made in found if _fits(made, limits, peak)), default=inf)
+        fitting = [made for made in found if _fits(made, limits, peak)]
+        own = _least(leave, _beside(_preferred(fitting), _LIKELY, limits)) if fitting else leave
         try:
-            found.append(way(min(most_steps, likely)))
+            found.append(way(own))
         except (TooManyStepsError, DirectionsError) as error:
             if place == len(ways) - 1 and not found:
                 raise
-            given_up += int(min(most_steps, likely)) if isinstance(error, TooManyStepsError) else 0
-    best = min(found, key=lambda made: (not _fits(made, limits, peak), _price(made))) if len(found) > 1 else found[0]
+            given_up += int(own.steps) if isinstance(error, TooManyStepsError) else 0
+    best = _preferred([made for made in found if _fits(made, limits, peak)] or found)
     return replace(best, effort=given_up + sum(each.effort for each in found))
 
 
-def _steps_within(best: Blueprint, per_call: float) -> float:
-    """Return how many steps of planning a faster plan takes at most, so many for each call of no work of a plan."""
+def _of_first(limits: Limits) -> Leave:
+    """Return what the plan may take that is made first."""
+    return Leave(bytes=inf if limits.max_bytes is None else limits.max_bytes)
+
+
+def _beside(best: Blueprint, per_call: float, limits: Limits) -> Leave:
+    """Return what a plan may take to make that is faster than another one.
+
+    It has so many steps at most for each call of no work of that, runs hardly longer, and what holds more as it is made
+    than that as it is run is no better.
+    """
     call = rates_of(device_of(best.lowered.graph)).view
-    return max(FIRST_LEAVE, per_call * best.run_cost.seconds / call)
+    steps = max(FIRST_LEAVE, per_call * best.run_cost.seconds / call)
+    own = Leave(steps, max(HELD, best.run_cost.peak_bytes), SLOWER * _price(best))
+    return _least(own, _of_first(limits))
+
+
+def _least(one: Leave, other: Leave) -> Leave:
+    return Leave(*map(min, zip(one, other, strict=True)))
 
 
 def _estimates(
@@ -317,21 +337,23 @@ class _Turns:
         )  # it should be the fastest
         while left:
             for name in left[:]:
-                best = min((one for one in plans if _fits(one, self._limits, self._peak)), key=_price, default=None)
-                most = inf if best is None else _steps_within(best, per_call)
-                if best is not None:
-                    most = min(most, clock.steps_left(plans))
-                    if per_call < _POSSIBLE and not (self._is_close(name, best) and self._expected(name, best) <= most):
+                fitting = [one for one in plans if _fits(one, self._limits, self._peak)]
+                most = _of_first(self._limits)
+                if fitting:
+                    best = _preferred(fitting)
+                    most = _least(_beside(best, per_call, self._limits), Leave(clock.steps_left(plans)))
+                    is_likely = self._is_close(name, best) and self._expected(name, best) <= most.steps
+                    if per_call < _POSSIBLE and not is_likely:
                         left.remove(name)
                         continue
                 try:
-                    plans.append(self._make(name, min(leave, most)))
+                    plans.append(self._make(name, _least(most, Leave(leave))))
                 except DirectionsError:  # reverse always applies
                     self.inapplicable.add(name)
                     left.remove(name)
                 except TooManyStepsError:
-                    self.effort += int(min(leave, most))
-                    if most <= leave:
+                    self.effort += int(min(leave, most.steps))
+                    if most.steps <= leave:
                         left.remove(name)
                 else:
                     self.effort += plans[-1].effort
@@ -385,6 +407,16 @@ def _price(made: Blueprint) -> float:
     return made.run_cost.price
 
 
+def _preferred(plans: Sequence[Blueprint]) -> Blueprint:
+    """Return the cheapest of some plans, or if memory is at issue one that holds less and takes about as long."""
+    best = min(plans, key=_price)
+    if len(plans) == 1 or not is_much(best.run_cost.peak_bytes, best.program):
+        return best
+    close = [made for made in plans if _price(made) <= SLOWER * _price(best)]
+    least = min(close, key=lambda made: made.run_cost.peak_bytes)
+    return least if least.run_cost.peak_bytes < FEWER * best.run_cost.peak_bytes else best
+
+
 def _kept(
     plans: Sequence[Blueprint], lowered: Lowered, wanted: Wanted, compact: bool, limits: Limits, peak: Peak
 ) -> list[Blueprint]:
@@ -414,8 +446,8 @@ def _by_columns(columns: Columns, wanted: Wanted, limits: Limits, peak: Peak) ->
     """Return plans of what another one computes at once, by some coordinates at a time."""
     local = local_blocks(columns.lowered, highest(wanted))
 
-    def made(name: str, most_steps: float) -> Blueprint:
-        return columns.drawn(local, name, most_steps, limits, peak)
+    def made(name: str, leave: Leave) -> Blueprint:
+        return columns.drawn(local, name, leave, limits, peak)
 
     settlings = Settlings(columns.lowered.graph, columns.lowered.rules, local)
     estimates = _estimates(columns.lowered, local, settlings, columns.wanted)

@@ -77,13 +77,27 @@ class TooManyStepsError(Exception):
     """A plan takes more steps to make than it was given leave for; it is caught where strategies have their turns."""
 
 
+class Leave(NamedTuple):
+    """What planning may take.
+
+    Attributes:
+        steps: How many steps.
+        bytes: How many bytes at once, of the indices of entries that meet.
+        seconds: How long the plan may run; of one that runs longer nobody asks what it holds.
+    """
+
+    steps: float = inf
+    bytes: float = inf
+    seconds: float = inf
+
+
 class Builder:
     """Builds a program over the values of a lowered graph.
 
     Args:
         lowered: The graph.
         dtype: Dtype in which everything is computed; values of other floating dtypes are converted.
-        most_steps: How many steps planning may take.
+        leave: What planning may take.
         small: How many entries a matrix may have that is multiplied by rather than read through its indices.
 
     Attributes:
@@ -100,8 +114,8 @@ class Builder:
         has_rows: Whether there may be extents of rows in what steps are called with.
     """
 
-    def __init__(self, lowered: Lowered, dtype: torch.dtype, most_steps: float = inf, small: int = 0):
-        self.lowered = lowered
+    def __init__(self, lowered: Lowered, dtype: torch.dtype, leave: Leave = Leave(), small: int = 0):  # noqa: B008
+        self.lowered, self.leave = lowered, leave
         self.dtype = dtype
         self.small = small
         self.effort = 0
@@ -114,7 +128,7 @@ class Builder:
         self.went_by: dict[int, Reading] = {}
         self.rounds, self.has_rows = False, True
         self._held: dict[Hashable, list[tuple[torch.Tensor, Register]]] = {}
-        self._most_steps, self._next_look, self._tick = most_steps, min(most_steps, TICK), ticking()
+        self._next_look, self._tick = min(leave.steps, TICK), ticking()
         self._steps: list[Step] = []
         self._producers: dict[Register, Step] = {}
         self._known: dict[Hashable, Register] = {}
@@ -172,10 +186,10 @@ class Builder:
         """
         self.effort += steps
         if self.effort > self._next_look:
-            if self.effort > self._most_steps:
+            if self.effort > self.leave.steps:
                 raise TooManyStepsError
             self._tick(TICK)
-            self._next_look = min(self._most_steps, self._next_look + TICK)
+            self._next_look = min(self.leave.steps, self._next_look + TICK)
 
     def value(self, index: int) -> Register:
         """Return the register of a node's value, in the program's dtype if it is floating."""

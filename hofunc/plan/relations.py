@@ -47,12 +47,15 @@ class Known(NamedTuple):
         found = torch.unravel_index(self.indices, [label.size for label in self.targets])
         return dict(zip(self.targets, found, strict=True))
 
-    def columns(self, rows: torch.Tensor | None = None) -> dict[Label, torch.Tensor]:
-        """Return the indices of all labels at some rows, which are places in the tensor of indices; None for all."""
+    def columns(self, rows: torch.Tensor | None = None, without: Collection[Label] = ()) -> dict[Label, torch.Tensor]:
+        """Return the indices of all labels but some at rows, places in the tensor of indices; None for all rows."""
         rows = torch.arange(self.indices.numel(), device=self.indices.device) if rows is None else rows
         own = [label.size for label in self.read]
-        read = dict(zip(self.read, torch.unravel_index(rows, own), strict=True))
-        return {label: places.reshape(-1)[rows] for label, places in self.places().items()} | read
+        along = (rows,) if len(own) == 1 else torch.unravel_index(rows, own)
+        read = {label: index for label, index in zip(self.read, along, strict=True) if label not in without}
+        needed = [label for label in self.targets if label not in without]
+        places = self.places() if needed else {}
+        return {label: places[label].reshape(-1)[rows] for label in needed} | read
 
 
 class At(NamedTuple):
@@ -145,6 +148,10 @@ class Join(NamedTuple):
         """Return for each of both a number for every row, which tells the indices of the labels that both have."""
         return [_numbers(relation, self.shared) for relation in (self.one, self.other)]
 
+    def bytes(self, count: int) -> int:
+        """Return what is held as the indices of so many pairs are made: those of all labels, of rows, and of ranges."""
+        return torch.long.itemsize * count * (len({*self.one.labels, *self.other.labels}) + 4)
+
     def size(self) -> int:
         """Return how many pairs of rows meet."""
         counts = [torch.bincount(key, minlength=size_of(self.shared)) for key in self.keys()]
@@ -157,7 +164,7 @@ class Join(NamedTuple):
         first, within = ranges(counts[one])
         starts = counts.cumsum(0) - counts
         second = other.argsort(stable=True)[starts[one[first]] + within]
-        return self.one.columns(first) | self.other.columns(second)
+        return self.one.columns(first) | self.other.columns(second, self.shared)
 
 
 def _numbers(relation: Known, labels: tuple[Label, ...]) -> torch.Tensor:

@@ -2,7 +2,6 @@
 
 from collections.abc import Hashable
 from functools import reduce
-from math import inf
 
 import torch
 
@@ -16,7 +15,7 @@ from hofunc.plan.jointly import jointly
 from hofunc.plan.keys import Keys
 from hofunc.plan.mixed import mixed
 from hofunc.plan.packing import RowsMixError, Variable
-from hofunc.plan.program import Builder
+from hofunc.plan.program import Builder, Leave
 from hofunc.plan.recipes import axes_of, interned
 from hofunc.plan.reverse import reverse
 from hofunc.plan.rows import number_of_rows
@@ -38,7 +37,7 @@ def propagated(
     local: dict[int, Local],
     wanted: Wanted,
     strategy: str,
-    most_steps: float = inf,
+    leave: Leave = Leave(),  # noqa: B008 - it is a tuple
     *,
     keeps_indices: bool = False,
     keeps_blocks: bool = True,
@@ -53,7 +52,7 @@ def propagated(
         local: The local derivatives of its nodes.
         wanted: What is asked for.
         strategy: One of those by which it can be computed, or of ABLATIONS.
-        most_steps: How many steps it may take.
+        leave: What it may take.
         keeps_indices: Whether terms are to read through indices, however few, rather than to multiply by zeros.
         keeps_blocks: Whether the structure of blocks by each input matters beyond what they take to compute.
         settles: Whether slopes behind what is constant are finite; else what is finite in the end is right.
@@ -66,7 +65,7 @@ def propagated(
         TooManyStepsError: It takes more steps.
     """
     small = 0 if keeps_indices else selections.SMALL
-    builder = Builder(lowered, computing_dtype(lowered), most_steps, small)
+    builder = Builder(lowered, computing_dtype(lowered), leave, small)
     settlings = settlings or Settlings(lowered.graph, lowered.rules, local)
     builder.rounds = settlings.are_finite
     builder.has_rows = number_of_rows(lowered.graph) is not None

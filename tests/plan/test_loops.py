@@ -86,6 +86,12 @@ def test_several_sums_are_one_loop() -> None:
     assert not {torch.mm, torch.sum, torch.mul} & {*functions(made)}
 
 
+def test_of_what_runs_too_long_nobody_asks_what_it_holds() -> None:
+    _, cost = priced(squares(), CPU)
+    made, _ = priced(squares(), CPU, cost.seconds / 4)
+    assert looped not in functions(made)
+
+
 def test_what_is_returned_is_made_as_a_whole() -> None:
     program = squares(returned=True)
     made, _ = priced(program, CPU)

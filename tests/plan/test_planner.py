@@ -18,7 +18,7 @@ from hofunc.plan.cost import Cost, StepCost
 from hofunc.plan.entries import Extents
 from hofunc.plan.estimate import CLOSE, ENTRIES, Estimate, _pairs_of_reverse, estimate, estimates
 from hofunc.plan.planner import plan, rival
-from hofunc.plan.program import TooManyStepsError
+from hofunc.plan.program import Leave, TooManyStepsError
 from hofunc.plan.rates import rates_of
 from hofunc.plan.reverse import elimination_order
 from hofunc.plan.rows import with_rows
@@ -160,8 +160,8 @@ def test_a_plan_beyond_the_limits_makes_no_other_give_up(max_bytes: int | None, 
     """One strategy takes 1 ms and 100 bytes, the other 5000 steps, of which one takes a microsecond at least."""
     real = plans(torch.sin, rand(CPU, 1), strategy="reverse")["reverse"]
 
-    def make(name: str, most_steps: float) -> Blueprint:
-        if most_steps < {"reverse": 1, "mixed": 5000}[name]:
+    def make(name: str, leave: Leave) -> Blueprint:
+        if leave.steps < {"reverse": 1, "mixed": 5000}[name]:
             raise TooManyStepsError
         return replace(real, strategy=name, cost=Cost((StepCost(0, 0, (), 1e-3),), 100 if name == "reverse" else 10))
 
@@ -174,6 +174,27 @@ def test_a_plan_beyond_the_limits_makes_no_other_give_up(max_bytes: int | None, 
     )
     made = turns.taken(planner._POSSIBLE)
     assert {one.strategy for one in made} == expected
+
+
+@pytest.mark.parametrize(
+    ("seconds", "peak_bytes", "expected"),
+    [
+        (1.05, 1 << 24, "mixed"),
+        (1.05, (1 << 26) - (1 << 20), "reverse"),  # hardly less
+        (1.2, 1 << 24, "reverse"),
+        (0.95, 1 << 27, "reverse"),
+        (0.9, 1 << 26, "mixed"),
+    ],
+)
+def test_far_more_memory_is_not_taken_for_little_time(seconds: float, peak_bytes: int, expected: str) -> None:
+    real = plans(torch.sin, rand(CPU, 1), strategy="reverse")["reverse"]
+    one, other = (
+        replace(real, strategy=name, cost=Cost((StepCost(0, 0, (), time),), held))
+        for name, time, held in (("reverse", 1.0, 1 << 26), ("mixed", seconds, peak_bytes))
+    )
+    assert planner._preferred([one, other]).strategy == planner._preferred([other, one]).strategy == expected
+    small = [replace(made, cost=made.cost._replace(peak_bytes=made.cost.peak_bytes >> 10)) for made in (one, other)]
+    assert planner._preferred(small) is min(small, key=lambda made: made.cost.seconds)
 
 
 def test_a_rival_says_why_it_is_none() -> None:
