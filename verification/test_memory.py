@@ -81,3 +81,14 @@ def test_what_all_strategies_take_to_plan() -> None:
     with torch.no_grad(), hofunc.options(planning="full"):
         first, later = (peak(lambda: hessian(*workload.args)) for _ in range(2))
     assert first <= 2 * later
+
+
+@pytest.mark.parametrize(("points", "times"), [(216, 7.2), (256, 6.5)])
+def test_what_two_layers_of_messages_take(points: int, times: float) -> None:
+    """What is made for all features, or for all edges that meet, would be 20 times the result."""
+    workload = filters_whole(points, depth=2)
+    plan = hofunc.hessian(workload.f).plan(*workload.args)
+    with torch.no_grad():
+        plan(*workload.args)
+        assert peak(lambda: plan(*workload.args)) <= plan.peak_bytes + SLACK
+    assert plan.peak_bytes <= times * workload.nbytes

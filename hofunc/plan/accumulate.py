@@ -10,7 +10,7 @@ from hofunc.algebra.combine import by_pattern, cover, embedding, grouped, hull, 
 from hofunc.algebra.labels import Bindings, Label, labels_of
 from hofunc.algebra.operators import selections_of
 from hofunc.algebra.term import Factor, Term, pattern, visible
-from hofunc.plan.joins import coalesced
+from hofunc.plan.joins import SPARSE, coalesced
 from hofunc.plan.operators import one_like
 from hofunc.plan.placing import joint
 from hofunc.plan.program import Builder, Register
@@ -57,15 +57,17 @@ def _accumulated(builder: Builder, terms: Sequence[Term]) -> list[Term]:
 def _parted(builder: Builder, terms: Sequence[Term]) -> tuple[list[Term], list[Term]]:
     """Part terms into those that read through indices and others, of which the former are made if they are as many.
 
-    That is if there is such a dense term already, or if the entries of what is read are as many as those of one.
+    That is if there is such a dense term already, or if the entries of what is read are as many as those of one. Where
+    many of them are at the same places, as those of pairs are that meet, these are added.
     """
     reading, others = by_reading(terms)
     left: list[Term] = []
     for alike in reading:
         whole = without_selections(alike[0])
         is_there = any(embedding(whole, other) is not None for other in others)
-        is_full = sum(_size(term) for term in alike) >= prod(label.size for label in visible(whole))
-        few = coalesced(builder, alike) if is_full and not is_there and builder.went_by else None
+        count, size = sum(_size(term) for term in alike), prod(label.size for label in visible(whole))
+        is_full, is_tried = count >= size, SPARSE * count >= size and not is_there and builder.went_by
+        few = coalesced(builder, alike, 1 if is_full else SPARSE) if is_tried else None
         if few is not None:
             left.append(few)
         elif is_there or is_full:

@@ -208,10 +208,15 @@ def _read_at(builder: Builder, operand: Labelled, at: At) -> Labelled:
     return Labelled(builder.emit(elements, tensor, *indices), read.labels)
 
 
-def coalesced(builder: Builder, terms: Sequence[Term]) -> Term | None:
+def coalesced(builder: Builder, terms: Sequence[Term], fewer: int = 1) -> Term | None:
     """Return the sum of terms of one pattern as one with an entry for each place that some have; None if not known.
 
     None too if that would be nearly as many as a dense tensor has.
+
+    Args:
+        builder: Takes the steps.
+        terms: The terms.
+        fewer: How many times as many entries these have to have.
     """
     sparse = [_all_known(builder, term) for term in terms]
     found = [selections for selections in sparse if selections is not None]
@@ -224,6 +229,8 @@ def coalesced(builder: Builder, terms: Sequence[Term]) -> Term | None:
     places = [_flat(selections, labels, targets) for selections, labels in zip(found, runs, strict=True)]
     distinct, inverse = torch.cat(places).unique(return_inverse=True)
     if len(distinct) < 2 or (SPARSE and SPARSE * len(distinct) >= size_of(targets)):
+        return None
+    if fewer * len(distinct) > len(inverse):
         return None
     go_by(builder, [node for selections in found for one in selections for node in one.nodes])
     if len(terms) == 1 and len(distinct) == len(inverse):

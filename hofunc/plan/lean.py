@@ -31,6 +31,7 @@ HELD_EACH = 1 << 14  # or so many for each step, of which all are put in order a
 SLOWER = 1.1  # times as long as it may take to hold less
 FEWER = 0.9  # of what was held that is worth another way
 ROUNDS = 4  # of loops that are looked for one after the other
+WIDTH = 2  # programs that are gone on with in each of them
 LARGEST = 4  # tensors at the peak for which they are
 
 
@@ -97,8 +98,12 @@ def _goal(program: Program, trace: Trace) -> int:
 
 
 def _in_order(program: Program, trace: Trace) -> Lean:
+    """Return a program in the order, of those that are tried, in which it holds least, what it adds in pieces."""
+    return _ordered(*in_pieces(program, trace))
+
+
+def _ordered(program: Program, trace: Trace) -> Lean:
     """Return a program in the order, of those that are tried, in which it holds least."""
-    program, trace = in_pieces(program, trace)
     made = Lean.of(program, trace)
     if made.peak < max(LARGE, EACH * len(program.steps)):
         return made
@@ -112,23 +117,47 @@ def _in_order(program: Program, trace: Trace) -> Lean:
 def _in_loops(program: Program, trace: Trace, made: Lean, goal: int, device: torch.device) -> Lean:
     """Return a program with loops in place of what leads from its largest tensors to sums, as far as it holds less.
 
-    A loop may not tell in the peak before there is another one, where as much is held at other steps.
+    A loop may not tell in the peak before there is another one, where as much is held at other steps, and the one that
+    tells most may be in the way of others, so that several programs are kept to go on from.
     """
     best, longest = made, SLOWER * made.cost(device).seconds
     size = max(LEAST, bytes_of(trace.of(program.outputs)))
+    states = [_State(made.excess(goal), made, program, trace)]
     for _ in range(ROUNDS):
-        known, found = Known(program, trace), []
-        for changed in _changed(known, made, size):
-            other = _in_order(*changed)
-            if other.peak <= made.peak and other.cost(device).seconds <= longest:
-                found.append((other.excess(goal), other, changed))
-        if not found or (least := min(found, key=itemgetter(0)))[0] >= made.excess(goal):
+        every = [other for state in states for other in _better(state, goal, size, longest, device)]
+        states = sorted(every, key=itemgetter(0))[:WIDTH]
+        least = min(states, key=lambda state: state.made.peak, default=None)
+        if least is None:
             break
-        _, made, (program, trace) = least
-        best = made if made.peak < FEWER * best.peak else best
-        if made.peak <= goal:
+        if least.made.peak < FEWER * best.peak:
+            best = min(least.made, _in_order(least.program, least.trace), key=lambda made: made.peak)
+        if best.peak <= goal:
             break
     return best
+
+
+class _State(NamedTuple):
+    """A program with some loops: what it holds beyond the goal, what is made of it, and its steps before that."""
+
+    excess: int
+    made: Lean
+    program: Program
+    trace: Trace
+
+
+def _better(state: _State, goal: int, size: int, longest: float, device: torch.device) -> Iterator[_State]:
+    """Yield programs that hold less than one, by one more change, and do not run longer than they may.
+
+    They are in the order in which most hold least, as to try others takes most of the time.
+    """
+    known = Known(state.program, state.trace)
+    for changed in _changed(known, state.made, size):
+        program, trace = in_pieces(*changed)
+        if cost_of(program, device, trace, 0).seconds > longest:
+            continue
+        made = Lean.of(*put_off(*in_order(program, trace)))
+        if made.peak <= state.made.peak and (excess := made.excess(goal)) < state.excess:
+            yield _State(excess, made, *changed)
 
 
 def _changed(known: Known, made: Lean, size: int) -> Iterator[tuple[Program, Trace]]:

@@ -7,7 +7,7 @@ are one loop. What others take as well, and is as cheap to make as to read, is m
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
 from operator import getitem
@@ -55,6 +55,12 @@ class Known:
         for register in program.outputs:
             self.users[register].append(None)
         self.fresh = 1 + max((*program.given, *self.makers), default=0)
+        self._before: dict[int, int] = {}  # by register, a bit for each from which it is computed, and for itself
+        for step in program.steps:
+            bits = 1 << step.target
+            for register in registers_of(step):
+                bits |= self._before.get(register, 0)
+            self._before[step.target] = bits
 
     def bytes(self, register: int) -> int:
         """Return the bytes of the memory that a register holds."""
@@ -71,16 +77,12 @@ class Known:
             register = self.makers[register].args[0].index
             yield register
 
-    def before(self, registers: Sequence[int]) -> set[int]:
-        """Return all registers from which some are computed."""
-        found: set[int] = set()
-        waiting = [*registers]
-        while waiting:
-            register = waiting.pop()
-            if register not in found:
-                found.add(register)
-                waiting += registers_of(self.makers[register]) if register in self.makers else []
-        return found
+    def depend(self, registers: Iterable[int], others: Iterable[int]) -> bool:
+        """Tell whether some registers are among others, or are computed from them."""
+        bits = 0
+        for register in others:
+            bits |= 1 << register
+        return any(self._before.get(register, 0) & bits for register in registers)
 
     def changed(self, steps: Mapping[int, Step]) -> tuple[Program, Trace]:
         """Return the program and its trace with other steps for some registers, and without those nobody needs then."""
@@ -112,21 +114,25 @@ class Region:
         self.whole: set[int] = set()
 
     @classmethod
-    def of(cls, known: Known, register: int, dim: int, *, grows: bool) -> "Region | None":
-        """Return the region that a tensor is in along one of its axes; None if it leads to more than such sums.
+    def at(cls, known: Known, register: int, dim: int) -> "Iterator[Region]":
+        """Yield the regions that a tensor is in along one of its axes; none if it leads to more than such sums.
+
+        The first may have sums that nothing leads to but what it takes.
 
         Args:
             known: The program.
             register: The tensor.
             dim: The axis.
-            grows: Whether it may have sums that nothing leads to but what it takes.
         """
         held = known.looks[register]
-        region = cls(known, held.shape[dim])
-        if region.entries < 2 or not region._include(register, Along(dim)) or region._goes_in_circles():
-            return None
-        region._draw_in(grows=grows)
-        return region if region.ends else None
+        least = cls(known, held.shape[dim])
+        if least.entries < 2 or not least._include(register, Along(dim)) or least._goes_in_circles():
+            return
+        for grows in (True, False):
+            region = least._copy()
+            region._draw_in(grows=grows)
+            if region.ends:
+                yield region
 
     def _copy(self) -> "Region":
         other = Region(self._known, self.entries)
@@ -199,7 +205,7 @@ class Region:
 
     def _goes_in_circles(self) -> bool:
         """Tell whether what is taken depends on what the region ends in."""
-        return not self.ends.keys().isdisjoint(self._known.before(self.taken))
+        return self._known.depend(self.taken, self.ends)
 
     @property
     def taken(self) -> list[int]:
@@ -335,12 +341,12 @@ def regions_at(known: Known, registers: Sequence[int]) -> Iterator[Region]:
         same = [*dict.fromkeys((*known.laid_out(register), *views))]
         most = max(len(known.looks[other].shape) for other in same)
         starts = [other for other in same if len(known.looks[other].shape) == most]
-        for start, dim, grows in product(starts, range(most), (True, False)):
-            region = Region.of(known, start, dim, grows=grows)
-            key = frozenset() if region is None else frozenset(region.axes.items())
-            if region is not None and key not in seen:
-                seen.add(key)
-                yield region
+        for start, dim in product(starts, range(most)):
+            for region in Region.at(known, start, dim):
+                key = frozenset(region.axes.items())
+                if key not in seen:
+                    seen.add(key)
+                    yield region
 
 
 def with_loop(known: Known, region: Region, bytes_at_a_time: int) -> tuple[Program, Trace] | None:

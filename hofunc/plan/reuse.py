@@ -14,11 +14,13 @@ import torch
 from hofunc.graph.followed import is_followed
 from hofunc.graph.identity import PLAIN
 from hofunc.graph.layout import select_scatter
-from hofunc.plan import adding, lookups
+from hofunc.graph.node import Call
+from hofunc.plan import adding, lookups, relations
 from hofunc.plan.looped import looped
 from hofunc.plan.memory import Held
 from hofunc.plan.program import Program, Register, Step, cut
 from hofunc.plan.tracing import Effect, Trace
+from hofunc.rules.ops.maps import picked, put_back
 from hofunc.scatter import added
 from hofunc.views import add_scaled, concatenated, folded, narrow_scatter, stacked
 
@@ -51,7 +53,7 @@ def with_reuse(program: Program, trace: Trace) -> Program:
         before = step
         is_sum = step.function is getitem and bases.get(step.args[0].index) in loops  # each is a tensor of its own
         loops |= {step.target} if step.function is looped else set()
-        base = step.target if (step.function in _MAKERS and place is None) or is_sum else _UNKNOWN
+        base = step.target if (_allocates(step) and place is None) or is_sum else _UNKNOWN
         if place is not None or step.function in _VIEWS:
             base = bases.get(step.args[place or 0].index, _UNKNOWN)
         elif base == _UNKNOWN:  # it may return what it takes, or keep it, so that this is held for good
@@ -62,6 +64,12 @@ def with_reuse(program: Program, trace: Trace) -> Program:
             bases[step.target] = base
             holders[base] += 1
     return program._replace(over=tuple(over.items()), joined=tuple(joined))
+
+
+def _allocates(step: Step) -> bool:
+    """Tell whether a step allocates what it returns, whatever it is given."""
+    function = step.function.op if isinstance(step.function, Call) else step.function
+    return function in _MAKERS
 
 
 class Sum(NamedTuple):
@@ -199,9 +207,15 @@ _MAKERS = {
     added,
     concatenated,
     folded,
+    lookups.elements,
+    lookups.elements_along,
     lookups.multiplied,
     lookups.no_rows,
     looped,
+    picked,
+    put_back,
+    relations.add_last,
+    relations.read_last,
     stacked,
     torch.bmm,
     torch.constant_pad_nd,

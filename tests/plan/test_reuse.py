@@ -10,9 +10,12 @@ from torch import Tensor
 import hofunc
 from hofunc.graph.node import Call, Ref
 from hofunc.plan.lean import priced
+from hofunc.plan.lookups import elements
 from hofunc.plan.operators import passed_on
 from hofunc.plan.program import Given, Program, Register, Step, finished
 from hofunc.run.executor import compiled, interpreted
+from hofunc.rules.ops.maps import put_back
+from hofunc.scatter import range_like
 from hofunc.views import add_scaled
 from tests.cases import rand
 from verification.memory import SLACK, taken
@@ -41,6 +44,16 @@ PROGRAMS: dict[str, tuple[list[tuple], list[Register], dict[int, int]]] = {
         [TWICE, (torch.diagonal, A, 0, 0, 1), (add_scaled, B, B, 0.5), (torch.diagonal_scatter, A, C, 0, 0, 1)],
         [D],
         {4: 0},
+    ),
+    "what is read at indices": (
+        [(range_like, X, 4), (elements, X, A), (torch.mul, B, 3.0), (Call(put_back, (Ref(0), Ref(1), 4)), C, A)],
+        [D],
+        {3: 0},
+    ),
+    "what is added at indices": (
+        [(range_like, X, 4), (Call(put_back, (Ref(0), Ref(1), 4)), X, A), (torch.neg, B)],
+        [C],
+        {3: 0},
     ),
     "a mask": ([(torch.gt, X, 0), (torch.mul, X, 2.0), (passed_on, B, A), (add_scaled, C, X, 2.0)], [D], {}),
 }
