@@ -6,7 +6,13 @@ import torch
 
 from hofunc.graph.standin import in_transform
 from hofunc.graph.tape import is_recording
-from hofunc.internals import has_forward_level
+from hofunc.internals import (
+    VmapInterpreter,
+    get_unwrapped,
+    has_forward_level,
+    is_batchedtensor,
+    retrieve_all_functorch_interpreters,
+)
 
 
 def is_followed(tensors: Iterable[torch.Tensor]) -> bool:
@@ -17,3 +23,25 @@ def is_followed(tensors: Iterable[torch.Tensor]) -> bool:
         or (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors))
         or is_recording()
     )
+
+
+def is_kept(tensors: Iterable[torch.Tensor]) -> bool:
+    """Tell whether values are kept for whoever follows what is done with tensors; `torch.func.vmap` keeps none.
+
+    What is kept is not held any shorter for being computed some at a time.
+    """
+    if not in_transform():
+        return is_followed(tensors)
+    if (
+        has_forward_level()
+        or is_recording()
+        or not all(isinstance(at, VmapInterpreter) for at in retrieve_all_functorch_interpreters())
+    ):
+        return True
+    return torch.is_grad_enabled() and any(_innermost(tensor).requires_grad for tensor in tensors)
+
+
+def _innermost(tensor: torch.Tensor) -> torch.Tensor:
+    while is_batchedtensor(tensor):
+        tensor = get_unwrapped(tensor)
+    return tensor

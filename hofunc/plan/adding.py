@@ -1,11 +1,11 @@
 """Additions of what is made for some entries of an axis at a time: what a step does that `hofunc.plan.pieces` makes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
-from hofunc.graph.followed import is_followed
+from hofunc.graph.followed import is_followed, is_kept
 from hofunc.graph.node import Ref
 
 Sums = tuple[tuple[float, int, int], ...]  # a weight, where the places are, where the rows are
@@ -36,9 +36,11 @@ def added_in_pieces(
     """
     if not is_followed((total, *tensors)):
         return add_in_pieces(total.clone(), entries, size, dims, body, sums, work, *tensors)
-    made = _made(body, tensors)
-    for weight, where, rows in sums:
-        total = torch.index_add(total, 0, made[where], made[rows].reshape(-1, total.shape[1]), alpha=weight)
+    size = entries if is_kept((total, *tensors)) else size
+    pieces = _pieces(entries, size, dims, tensors)
+    total = _with_piece(total, body, sums, next(pieces))
+    for piece in pieces:  # the total is mapped as they are now
+        _add_piece(total, body, sums, piece)
     return total
 
 
@@ -53,10 +55,25 @@ def add_in_pieces(
     *tensors: torch.Tensor,
 ) -> torch.Tensor:
     """Add to the matrix itself what `added_in_pieces` adds."""
+    for piece in _pieces(entries, size, dims, tensors):
+        _add_piece(total, body, sums, piece)
+    return total
+
+
+def _pieces(
+    entries: int, size: int, dims: Sequence[int | None], tensors: Sequence[torch.Tensor]
+) -> Iterator[Sequence[torch.Tensor]]:
+    """Yield tensors for so many entries after the others."""
     for start in range(0, entries, size):
         count = min(size, entries - start)
         pairs = zip(tensors, dims, strict=True)
-        _add_piece(total, body, sums, [each if dim is None else each.narrow(dim, start, count) for each, dim in pairs])
+        yield [each if dim is None else each.narrow(dim, start, count) for each, dim in pairs]
+
+
+def _with_piece(total: torch.Tensor, body: Body, sums: Sums, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    made = _made(body, tensors)
+    for weight, where, rows in sums:
+        total = torch.index_add(total, 0, made[where], made[rows].reshape(-1, total.shape[1]), alpha=weight)
     return total
 
 

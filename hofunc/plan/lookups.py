@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 
 from hofunc.algebra.labels import Label
-from hofunc.graph.followed import is_followed
+from hofunc.graph.followed import is_followed, is_kept
 from hofunc.plan.program import Builder, Register
 from hofunc.scatter import size_of
 from hofunc.views import Labelled, add_scaled, aligned
@@ -103,12 +103,27 @@ def multiplied(count: int, one: torch.Tensor, other: torch.Tensor, *indices: tor
     """
     total = len(indices[0])
     size = _size_of_piece(one, other, total * _bytes_of_product(one, other))
-    if total <= size or is_followed((one, other)):
+    if total <= size or is_kept((one, other)):
         return torch.bmm(elements(one, *indices[:count]), elements(other, *indices[count:]).mT)
+    if is_followed((one, other)):
+        return _mapped(count, size, one, other, *indices)
     result = one.new_empty(total, one.shape[-2], other.shape[-2])
     for start in range(0, total, size):
         piece, *places = (tensor[start : start + size] for tensor in (result, *indices))
         torch.bmm(elements(one, *places[:count]), elements(other, *places[count:]).mT, out=piece)
+    return result
+
+
+def _mapped(count: int, size: int, one: torch.Tensor, other: torch.Tensor, *indices: torch.Tensor) -> torch.Tensor:
+    """Return what `multiplied` does under vmap, of which no op can write to a tensor that it does not map as well."""
+    total = len(indices[0])
+    places = [index[:size] for index in indices]
+    first = torch.bmm(elements(one, *places[:count]), elements(other, *places[count:]).mT)
+    result = first.new_empty(total, *first.shape[1:])
+    result[:size] = first
+    for start in range(size, total, size):
+        places = [index[start : start + size] for index in indices]
+        result[start : start + size] = torch.bmm(elements(one, *places[:count]), elements(other, *places[count:]).mT)
     return result
 
 

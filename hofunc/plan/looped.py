@@ -4,12 +4,12 @@ What `hofunc.plan.loops` makes of several steps is one: it computes for some ent
 label, adds that, and goes on with the next, so that what leads to them is never held as a whole.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
-from hofunc.graph.followed import is_followed
+from hofunc.graph.followed import is_followed, is_kept
 from hofunc.graph.node import Ref
 from hofunc.plan.slicing import Along, Some, sized
 from hofunc.scatter import added
@@ -96,12 +96,14 @@ def looped(body: Body, work: Work, *tensors: torch.Tensor) -> tuple[torch.Tensor
         work: What all of it takes.
         tensors: What it is done of.
     """
-    size = body.entries if is_followed(tensors) else body.size  # one that is written to is followed by nobody
+    size = body.entries if is_kept(tensors) else body.size
+    adding = {} if is_followed(tensors) else _ADDING
     totals: list[torch.Tensor] = []
     for start in range(0, body.entries, size):
         count = min(size, body.entries - start)
         pairs = zip(tensors, body.places, strict=True)
-        _run(body.steps, count, [some(tensor, along, body.entries, start, count) for tensor, along in pairs], totals)
+        held = [some(tensor, along, body.entries, start, count) for tensor, along in pairs]
+        _run(body.steps, count, held, totals, adding)
     return tuple(totals)
 
 
@@ -115,7 +117,9 @@ def some(tensor: torch.Tensor, along: Along | None, entries: int, start: int, co
     return tensor.unflatten(dim, (outer, entries, inner)).narrow(dim + 1, start, count).flatten(dim, dim + 2)
 
 
-def _run(steps: Sequence[Inside], count: int, held: list[Any], totals: list[torch.Tensor]) -> None:
+def _run(
+    steps: Sequence[Inside], count: int, held: list[Any], totals: list[torch.Tensor], adding: Mapping[Any, Callable]
+) -> None:
     """Run steps on some entries, and add what they sum up to totals, which there are none of at first."""
     is_first = not totals
     for function, args, frees, total in steps:
@@ -127,8 +131,10 @@ def _run(steps: Sequence[Inside], count: int, held: list[Any], totals: list[torc
             held.append(function(*filled))
         elif is_first:
             totals.append(function(*filled))
+        elif function in adding:
+            adding[function](totals[total], *filled)
         else:
-            _ADDING[function](totals[total], *filled)
+            totals[total].add_(function(*filled))  # which is mapped as what was made first is
         del filled
         for number in frees:
             held[number] = None

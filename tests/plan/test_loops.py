@@ -1,5 +1,6 @@
 """Loops over labels that are summed: the same as at once, and nothing is held of what is made for all entries."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,29 @@ def test_autograd_and_vmap_follow_it() -> None:
     grad, x.grad = x.grad, None
     torch.stack([each.sum() for each in plain([x, y])]).sum().backward()
     torch.testing.assert_close(grad, x.grad)
+
+
+@pytest.mark.parametrize("in_dims", [(0, 0), (0, None), (None, 0)])
+def test_vmap_keeps_nothing_of_what_a_loop_makes(in_dims: tuple[int | None, int | None]) -> None:
+    program, stack = squares(), 3
+    made, cost = priced(program, CPU)
+
+    def under_vmap(program: Program) -> Callable[..., tuple[Tensor, ...]]:
+        run = compiled(program)
+        return torch.func.vmap(lambda x, y: tuple(run([x, y])), in_dims)
+
+    run, plain = under_vmap(made), under_vmap(program)
+    given = [
+        each if dim is None else torch.stack([each, 2 * each, -each])
+        for each, dim in zip(values(), in_dims, strict=True)
+    ]
+    torch.testing.assert_close(run(*given), plain(*given))
+    with torch.no_grad():
+        assert taken(lambda: run(*given)) <= 1.5 * stack * cost.peak_bytes < taken(lambda: plain(*given)) / 2
+    given[0].requires_grad_(True)
+    (got,) = torch.autograd.grad(run(*given)[0].square().sum(), given[0])
+    (expected,) = torch.autograd.grad(plain(*given)[0].square().sum(), given[0])
+    torch.testing.assert_close(got, expected)
 
 
 def test_a_loop_is_the_same_at_every_call() -> None:

@@ -109,6 +109,24 @@ def test_autograd_and_vmap_follow_it() -> None:
     torch.testing.assert_close(got, expected)
 
 
+@pytest.mark.parametrize("mapped", [(0,), (1,), (0, 1), (2,), (0, 1, 2, 3)])
+def test_vmap_keeps_no_pieces(mapped: tuple[int, ...]) -> None:
+    """Of numbers, vectors, or indices."""
+    program = outer()
+    made = lean(program, traced(program), CPU)
+    in_dims = tuple(0 if place in mapped else None for place in range(4))
+
+    def under_vmap(program: Program) -> Callable[..., Tensor]:
+        run = compiled(program)
+        return torch.func.vmap(lambda *given: run(given)[0], in_dims)
+
+    run, plain = under_vmap(made.program), under_vmap(program)
+    given = [torch.stack([each, each.flip(-1)]) if place in mapped else each for place, each in enumerate(values())]
+    torch.testing.assert_close(run(*given), plain(*given))
+    with torch.no_grad():
+        assert taken(lambda: run(*given)) < taken(lambda: plain(*given)) / 2
+
+
 @pytest.mark.parametrize("size", [1, 7, PAIRS])
 def test_pieces_may_be_of_any_size(size: int) -> None:
     x, _, i, j = values()

@@ -13,8 +13,8 @@ from hofunc.plan.lean import priced
 from hofunc.plan.lookups import elements
 from hofunc.plan.operators import passed_on
 from hofunc.plan.program import Given, Program, Register, Step, finished
-from hofunc.run.executor import compiled, interpreted
 from hofunc.rules.ops.maps import put_back
+from hofunc.run.executor import compiled, interpreted
 from hofunc.scatter import range_like
 from hofunc.views import add_scaled
 from tests.cases import rand
