@@ -249,3 +249,24 @@ def test_nothing_runs_over_pairs_of_edges_and_points(strategy: str) -> None:
     result = (3 * count) ** 2 * 8
     assert plan.peak_bytes < 3 * result + 64 * 9 * len(first) * 8  # one matrix of edges and points has 64 * 384 entries
     assert plan.flops < 4 * (3 * count) ** 2 + 200 * 9 * len(first)
+
+
+def read_again(x: Tensor) -> Tensor:
+    columns = torch.tensor([[0, 1, 1], [1, 2, 0], [0, 0, 2], [2, 0, 1], [2, 2, 2]])
+    product = x[torch.tensor([1, 1, 0, 2, 4])].gather(1, columns) * x.sin()
+    return (product[FIRST] * torch.linspace(-1, 1, 21, dtype=x.dtype).reshape(7, 3)).sum(1)
+
+
+@pytest.mark.parametrize("small", [0, 20, 4096])
+@pytest.mark.parametrize("layout", ["dense", "compact"])
+@pytest.mark.parametrize("strategy", ["auto", "reverse", "mixed", "forward"])
+def test_what_others_read_along_is_read_by_none_that_stays(
+    strategy: str, layout: str, small: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what rows are read at, by selections along rows, and by one from rows, entries of all rows were taken."""
+    monkeypatch.setattr(selections, "SMALL", small)
+    x = points()
+    expected = torch.func.jacrev(torch.func.jacrev(torch.func.jacrev(read_again)))(x)
+    got = hofunc.hod(read_again, 3, strategy=strategy, layout=layout)(x)
+    dense = got.dense() if isinstance(got, hofunc.Derivative) else got
+    torch.testing.assert_close(dense, expected, rtol=1e-10, atol=1e-10)

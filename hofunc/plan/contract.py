@@ -40,7 +40,7 @@ def contract(builder: Builder, term: Term) -> Term:
     put_off: list[Selection] = []
     while operators:
         place = _next(operators, shown, spreading=builder.small)
-        if place is None and (beside := _staying(operators, shown, builder.small)):
+        if place is None and (beside := _staying(operators, put_off, shown, builder.small)):
             shown = dict.fromkeys((*shown, *labels_of(*(selection.factor.axes for selection in beside))))
             break
         place = _next(operators, shown) if place is None else place
@@ -111,14 +111,18 @@ def _large(operator: Factor, shown: Collection[Label], small: int) -> Selection 
     return selection
 
 
-def _staying(operators: Sequence[Factor], shown: Collection[Label], small: int) -> list[Selection]:
+def _staying(
+    operators: Sequence[Factor], put_off: Sequence[Selection], shown: Collection[Label], small: int
+) -> list[Selection]:
     """Return the operators that stay beside the tensor of a term: all of them, if all are selections that can.
 
-    Where the matrices of all are small, it takes less to multiply by them.
+    Where the matrices of all are small, it takes less to multiply by them. None may read from what another one reads
+    along, be it one that was put off: what everything else is read at there would be lost to that.
     """
     found = [selection for operator in operators if (selection := selection_of(operator)) is not None]
-    targets = labels_of(tuple([selection.target for selection in found]))
-    indexed = {*labels_of(*(selection.indexed for selection in found))}
+    every = [*found, *put_off]
+    targets = labels_of(tuple([selection.target for selection in every]))
+    indexed = {*labels_of(*(selection.indexed for selection in every))}
     is_apart = len({*targets}) == len(targets) and indexed.isdisjoint(targets)
     can = is_apart and len(found) == len(operators) and all(can_stay(selection, shown) for selection in found)
     return found if can and any(entries_of_matrix(selection) > small for selection in found) else []
