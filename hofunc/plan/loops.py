@@ -149,16 +149,25 @@ class Region:
 
     def _include(self, register: int, along: Along, *, anew: bool = False) -> bool:
         """Make a register for some entries, and all that is made of it, unless it is made as a whole as well."""
-        if register in self.inside:
-            return self.axes[register] == along
-        step = self._known.makers.get(register)
-        found = None if step is None else taken(step, along, self._known.looks)
-        if step is None or found is None or not self._take([*found, (register, along)]):
-            return False
-        self.inside[register] = step
-        return anew or all(self._use(user, register, along) for user in self._known.users[register])
+        waiting = [(register, along)]
+        while waiting:
+            register, along = waiting.pop()
+            if register in self.inside:
+                if self.axes[register] != along:
+                    return False
+                continue
+            step = self._known.makers.get(register)
+            found = None if step is None else taken(step, along, self._known.looks)
+            if step is None or found is None or not self._take([*found, (register, along)]):
+                return False
+            self.inside[register] = step
+            users = [] if anew else self._known.users[register]
+            if not all(self._use(user, register, along, waiting) for user in users):
+                return False
+            anew = False
+        return True
 
-    def _use(self, user: Step | None, register: int, along: Along) -> bool:
+    def _use(self, user: Step | None, register: int, along: Along, waiting: list[tuple[int, Along]]) -> bool:
         """Do what takes a register for some entries likewise, or sum it up; tells whether that can be done."""
         if user is None:
             return False
@@ -166,7 +175,8 @@ class Region:
             return True  # which took it along the same axis
         own = made(user, register, along, self._known.looks)
         if own is not None:
-            return self._include(user.target, own)
+            waiting.append((user.target, own))
+            return True
         found = summed(user, register, along, self._known.looks)
         if found is None or not self._take(found):
             return False

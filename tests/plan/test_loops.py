@@ -11,7 +11,9 @@ import hofunc
 from hofunc.plan import lean
 from hofunc.plan.lean import priced
 from hofunc.plan.looped import looped
+from hofunc.plan.loops import Known, Region
 from hofunc.plan.program import Given, Program, Register, Step, finished
+from hofunc.plan.tracing import traced
 from hofunc.run.executor import compiled, interpreted
 from tests.cases import rand
 from verification.memory import SLACK, taken
@@ -79,6 +81,23 @@ def test_what_is_made_in_a_loop_is_what_is_made_at_once(is_mixed: bool) -> None:
     given, whole_run = values(), compiled(made)
     assert taken(lambda: whole_run(given)) <= cost.peak_bytes + SLACK
     assert cost.peak_bytes < whole
+
+
+def test_what_leads_to_a_sum_may_be_any_number_of_steps() -> None:
+    count = 1500
+    steps = [
+        Step(20, torch.reshape, (X, (POINTS, 1, FEATURES))),
+        Step(21, torch.reshape, (Y, (1, POINTS, FEATURES))),
+        Step(100, torch.mul, (Register(20), Register(21))),
+        *(Step(101 + number, torch.mul, (Register(100 + number), 1.0)) for number in range(count)),
+        Step(22, torch.sum, (Register(100 + count), (2,))),
+    ]
+    given = {n: Given(n, (POINTS, FEATURES), torch.float64) for n in (0, 1)}
+    program = finished(given, {}, steps, [Register(22)])
+    known = Known(program, traced(program))
+    regions = [*Region.at(known, 100, 2)]
+    assert all(len(region.inside) > count and [*region.ends] == [22] for region in regions)
+    assert regions
 
 
 def test_several_sums_are_one_loop() -> None:
