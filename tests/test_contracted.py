@@ -32,6 +32,13 @@ def flow(x: Tensor) -> Tensor:
     return field(x).unsqueeze(-1) * x.sin() + x.flip(-1) ** 3
 
 
+def tailed(x: Tensor) -> Tensor:
+    """As many numbers for every row as it has coordinates, by linear ops of what is not, some of it passed by."""
+    h = (x @ _weights(x.shape[-1], 4, x)).tanh()
+    y = h @ _weights(4, x.shape[-1], x) + 2 * x - x * h.sum(-1, keepdim=True)
+    return torch.cat([y.flip(-1)[..., :1], h[..., 1 : x.shape[-1]]], -1) / 3 + y.cumsum(-1)
+
+
 def mixing(x: Tensor) -> Tensor:
     """Numbers of all rows together."""
     return field(x) * x.sin().sum()
@@ -80,6 +87,12 @@ TABLE = [
     (field, "b, b i, b j, b i j -> b", ((ROWS, 3, 3),)),
     (flow, "b o, b o -> b", ()),
     (flow, "b o, b i, i o j -> b j", ((3, 3, 3),)),
+    (tailed, "b o, b o -> b", ()),
+    (tailed, "b o, b o -> b o", ()),
+    (tailed, "b o, b o, b i, b i -> b", ()),
+    (tailed, "b o, b o, b o, o -> b", ((3,),)),
+    (tailed, "b o, b i, b i, i o -> b", ((3, 3),)),
+    (tailed, "b o, c o -> b c", ()),
     (field, "b, b i, b j, b -> i j", ((ROWS,),)),
     (field, "b, b i, b i -> b i", ()),
     (field, "b, b i, b j -> b j i", ()),

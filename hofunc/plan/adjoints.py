@@ -6,7 +6,7 @@ Source: Griewank and Walther, Evaluating Derivatives (2008), chapter 10.2, for a
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import chain, combinations, product
 from typing import NamedTuple
 
@@ -47,15 +47,16 @@ class Adjoints:
 
     Args:
         jets: The coefficients of the nodes.
+        among: The nodes through which they are led back; all of them if they are left out.
     """
 
-    def __init__(self, jets: Jets):
+    def __init__(self, jets: Jets, among: Collection[int] | None = None):
         self._jets = jets
         self._nodes, self._local = jets.builder.lowered.graph.nodes, jets.local
         self._known: dict[tuple[Start, int, Slots], list[Term]] = {}
         self._filled: set[tuple[Start, Slots]] = set()
         self._takers: dict[int, list[int]] = defaultdict(list)  # by node, those that are computed from it
-        for node in sorted(jets.local):
+        for node in sorted(jets.local if among is None else among):
             for operand in {operand for key in jets.local[node] for operand in key}:
                 self._takers[operand].append(node)
 

@@ -315,10 +315,10 @@ def _matrix(
     """Lay an operand out as (batch, free, summed), or (batch, summed, free) if transposed; a matrix without a batch.
 
     Of the two orders of the matrix dimensions the one nearer to the operand's own is reshaped, and the result is
-    turned by a view.
+    turned by a view. If what is summed has the operand's last label it comes last, so that runs of it are copied.
     """
     position = operand.labels.index
-    summed_last = not free or position(summed[0]) > position(free[0])
+    summed_last = not free or operand.labels[-1] in summed or position(summed[0]) > position(free[0])
     groups = [free, summed] if summed_last else [summed, free]
     groups = [batch, *groups] if batch else groups
     order = tuple(position(label) for group in groups for label in group)

@@ -15,18 +15,18 @@ What each sums over is summed as soon as everything that bears it is there.
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, product
 
-from hofunc.algebra.labels import fresh_axes
+from hofunc.algebra.labels import fresh_axes, labels_of
 from hofunc.algebra.term import Factor, Term
-from hofunc.graph.node import Ref
+from hofunc.graph.node import Ref, refs
 from hofunc.plan.accumulate import accumulated
 from hofunc.plan.adjoints import NONE, Adjoints, subsets
-from hofunc.plan.blocks import Blocks, Local
+from hofunc.plan.blocks import Blocks, Local, is_nonlinear
 from hofunc.plan.contract import contract
 from hofunc.plan.estimate import fastest
 from hofunc.plan.jets import Jets
 from hofunc.plan.keys import Keys
 from hofunc.plan.program import Builder
-from hofunc.plan.recipes import worked
+from hofunc.plan.recipes import composed, worked
 from hofunc.plan.reverse import reverse
 from hofunc.plan.slots import Bearer, Indices, Slots, multiplying, of_axes, tied
 from hofunc.plan.wanted import Contraction, Contractions
@@ -95,8 +95,46 @@ class _Contracting:
         (node, indices), whole = asked.output, asked.whole()
         late = _others(asked.operands, (operand.bearer for operand in whole.operands))
         self._jets.fill(self._local, [whole.part(places) for places in subsets(len(whole.slots))[1:]])
-        for term in self._jets.coefficient(node, whole):
+        terms = self._jets.coefficient(node, whole)
+        if any(_meets_late(term, indices, whole.open) for term in terms):
+            yield from self._before_tail(asked, whole)
+            return
+        for term in terms:
             yield from self._finished(asked, term, (*indices, *whole.open), late)
+
+    def _before_tail(self, asked: Contraction, whole: Slots) -> Iterator[Term]:
+        """Yield the same where a label of a slot is one of the output as well, and no other place has both.
+
+        So that no entry is computed that is not asked for, what linear nodes make of others on the way to the output is
+        one derivative, and the labels meet as the coefficients of these others are multiplied by it.
+        """
+        start, tail = asked.start(whole), self._tail(asked.output[0])
+        late = _others(asked.operands, chain(start.operands, (operand.bearer for operand in whole.operands)))
+        adjoints = Adjoints(self._jets, tail)
+        given = {operand for node in tail for key in self._local[node] for operand in key} - tail
+        for node in sorted(given or {asked.output[0]}):
+            self._builder.node = node
+            found = product(adjoints.along(start, node, NONE), self._jets.coefficient(node, whole))
+            for term in (composed(self._builder, adjoint, [inner]) for adjoint, inner in found):
+                if term is not None:
+                    yield from self._finished(asked, term, (*start.open, *whole.open), late)
+
+    def _tail(self, output: int) -> set[int]:
+        """Return the linear nodes from which an output is computed by linear nodes alone, and itself if it is one."""
+        found, left = set(), [output]
+        while left:
+            node = left.pop()
+            if node not in found and node in self._local and self._is_linear(node):
+                found.add(node)
+                left.extend(operand for key in self._local[node] for operand in key)
+        return found
+
+    def _is_linear(self, node: int) -> bool:
+        """Tell whether a node has first derivatives alone, which depend on nothing that is differentiated by."""
+        if is_nonlinear(self._local[node]):
+            return False
+        factors = chain(*(term.factors for terms in self._local[node].values() for term in terms))
+        return not any(self._graph.nodes[ref.node].active for factor in factors for ref in refs(factor.source))
 
     def _mixed(self, asked: Contraction) -> Iterator[Term]:
         """Yield what every nonlinear node adds to it through its adjoint."""
@@ -149,6 +187,16 @@ class _Contracting:
         found = tied(self._builder, apart, 0, indices, asked.result, operands, asked.sizes(self._graph))
         if found is not None:
             yield found._replace(out=sum(found.slots, ()), slots=())
+
+
+def _meets_late(term: Term, indices: Indices, names: Sequence[str]) -> bool:
+    """Tell whether an axis of the output and a slot have one label, given their indices, but not in a term."""
+    axes = dict(zip(names, (axis for (axis,) in term.slots), strict=True))
+    return any(
+        {*labels_of((axis,))} != {*labels_of((axes[index],))}
+        for axis, index in zip(term.out, of_axes(indices), strict=True)
+        if index in axes
+    )
 
 
 def _others(operands: Sequence[Bearer], entered: Iterator[Bearer]) -> list[Bearer]:

@@ -56,6 +56,16 @@ def test_a_partial_derivative_costs_as_much_as_its_order(network: Callable, devi
         assert flops(network(4), pattern, 4, device, strategy="forward") < (order + 1.7) * layer
 
 
+def test_a_divergence_has_no_product_for_entries_beside_the_diagonal(device: torch.device) -> None:
+    """A layer of WIDTH x WIDTH for each coordinate and one for the value, and no last layer for each coordinate."""
+    size = 16
+    first, second, last = (rand(device, *shape) for shape in ((size, WIDTH), (WIDTH, WIDTH), (WIDTH, size)))
+    f = lambda x: ((x @ first).tanh() @ second).tanh() @ last  # noqa: E731
+    taken = flops(f, "b o, b o -> b", size, device, strategy="forward")
+    layer = 2 * ROWS * WIDTH**2
+    assert taken < (size + 1) * layer + 8 * ROWS * WIDTH * size
+
+
 def test_patterns_share_what_they_have_in_common(network: Callable, device: torch.device) -> None:
     f, x = network(3), rand(device, ROWS, 3)
     orders = tuple(f"b, {', '.join(['b 0'] * order)} -> b" for order in (1, 2, 3))
