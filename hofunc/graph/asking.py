@@ -10,7 +10,7 @@ is watched when a function is recorded for the first time, and again when it mee
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -20,6 +20,7 @@ from hofunc.graph.node import Graph
 from hofunc.graph.record import Function, Recording, made_recordable, record
 from hofunc.graph.standin import in_transform
 from hofunc.graph.trail import NOTHING, Trail
+from hofunc.internals import form_check
 from hofunc.options import records_forwards
 
 MOST_TRAILS = 8  # of functions of one source
@@ -33,31 +34,52 @@ class _Met:
         trails: What was recorded last of one, for inputs of each kind.
     """
 
-    __slots__ = ("_latest", "asks", "trails")
+    __slots__ = ("_again", "_latest", "asks", "trails")
 
     def __init__(self) -> None:
         self.asks: bool | None = None
         self.trails: OrderedDict[tuple, Trail] = OrderedDict()
         self._latest: tuple[tuple | None, Trail] = None, NOTHING
+        self._again: _Again | None = None
 
     def leave(self, key: tuple, graph: Graph, *, are_plain: bool) -> None:
         """Note what was recorded of inputs of a kind."""
         self.trails[key] = trail = Trail(graph, are_known=None not in key, are_plain=are_plain)
-        self._latest = key, trail
+        self._latest, self._again = (key, trail), None
         if len(self.trails) > MOST_TRAILS:
             self.trails.popitem(last=False)
 
-    def trail_of(self, key: tuple | None) -> Trail:
+    def trail_of(self, inputs: Sequence[torch.Tensor], follow: bool) -> Trail:
         """Return what was recorded of inputs of a kind, mostly that of the call before."""
+        again = self._again
+        if again is not None and again.follow == follow and not in_transform() and again.check(*inputs):
+            return again.trail
+        key = _key(inputs, follow)
         if key is None:
             return NOTHING
         latest, trail = self._latest
         if latest == key:
+            if again is None and trail.are_known and all(x.layout is torch.strided for x in inputs):
+                self._again = _Again(follow, form_check(inputs), trail)
             return trail
         trail = self.trails.get(key, NOTHING)
         if trail is not NOTHING:
-            self._latest = key, trail
+            self._latest, self._again = (key, trail), None
         return trail
+
+
+class _Again(NamedTuple):
+    """What tells at once that inputs are like those of the call before, strides included, and what was recorded then.
+
+    Attributes:
+        follow: Whether autograd followed them.
+        check: Tells whether others are like them; no where it cannot tell.
+        trail: What was recorded.
+    """
+
+    follow: bool
+    check: Callable[..., bool]
+    trail: Trail
 
 
 _met: WeakKeyDictionary[Any, _Met] = WeakKeyDictionary()  # by their sources
@@ -99,10 +121,9 @@ def recorded(
     def call(follow: bool) -> Recording:
         if follow and not forwards:
             met.asks = True
-        watched, key = watch or forwards or asks is None, _key(inputs, follow)
-        trail = met.trail_of(key)
+        watched, trail = watch or forwards or asks is None, met.trail_of(inputs, follow)
         recording = record(f, inputs, others, follow=follow, watch=watched, trail=trail)
-        if key is not None and recording.graph is not trail.graph:
+        if recording.graph is not trail.graph and (key := _key(inputs, follow)) is not None:
             met.leave(key, recording.graph, are_plain=all(map(has_no_history, inputs)))
         return recording
 

@@ -174,10 +174,9 @@ def planned(
 
 def _found(graph: Graph, values: Sequence[torch.Tensor], asked: _Asked) -> Planned | None:
     """Return the plan that was made for a graph and for what its values decide, if there is one."""
-    first = _first((graph, asked))
-    if first is None:
-        return None
-    found = next((made for made in _variants(first) if made.decided.holds(values)), None)
+    found = _first((graph, asked))
+    while found is not None and not found.decided.holds(values):
+        found = found.other
     if found is None:
         return None
     found.family.met_again()

@@ -282,3 +282,29 @@ def test_a_graph_is_kept_where_f_asks_whether_it_is_needed(device: torch.device)
     x = rand(device, 3).abs()
     for got in (hofunc.hessian(f)(x), hofunc.hessian(f).plan(x * 2)(x), vmap(hofunc.hessian(f))(x[None])[0]):
         assert relative_error(got, (-2 / x**2).diag()) < 1e-12
+
+
+def test_inputs_that_differ_from_those_before_are_recorded_by_what_they_are(device: torch.device) -> None:
+    """Of calls alike it is told by one check of torch's, which has to say no for all others."""
+
+    def f(x: Tensor, y: Tensor) -> Tensor:
+        factor = 2 if x.dtype is torch.float64 else 3
+        return (x.reshape(-1) * y.reshape(-1)).sin().sum() * (factor + x.shape[0])
+
+    x, y, z = rand(device, 3, 2), rand(device, 3, 2, seed=1), rand(device, 3, 2, seed=2) + 1j * rand(device, 3, 2)
+    others = [
+        (x.float(), y.float()),
+        (rand(device, 2, 3).T, y),
+        (rand(device, 2, 3), y),
+        (x.clone().requires_grad_(), y),
+        (x, x),
+        (z.imag, y),
+        (z.conj().imag, y),
+        (nn.Parameter(x), y),
+    ]
+    derivative = hofunc.hod(f, order=2, argnums=(0, 1))
+    for other in others:
+        for inputs in (*[(x, y)] * 3, *[other] * 3, (x, y)):
+            expected = torch.func.hessian(f, argnums=(0, 1))(*(tensor.detach().resolve_neg() for tensor in inputs))
+            for got, right in zip(sum(derivative(*inputs), ()), sum(expected, ()), strict=True):
+                torch.testing.assert_close(got, right)
