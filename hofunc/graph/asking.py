@@ -52,7 +52,7 @@ class _Met:
     def trail_of(self, inputs: Sequence[torch.Tensor], follow: bool) -> Trail:
         """Return what was recorded of inputs of a kind, mostly that of the call before."""
         again = self._again
-        if again is not None and again.follow == follow and not in_transform() and again.check(*inputs):
+        if again is not None and again.holds(inputs, follow):
             return again.trail
         key = _key(inputs, follow)
         if key is None:
@@ -60,7 +60,7 @@ class _Met:
         latest, trail = self._latest
         if latest == key:
             if again is None and trail.are_known and all(x.layout is torch.strided for x in inputs):
-                self._again = _Again(follow, form_check(inputs), trail)
+                self._again = _Again(follow, len(inputs), form_check(inputs), trail)
             return trail
         trail = self.trails.get(key, NOTHING)
         if trail is not NOTHING:
@@ -73,13 +73,19 @@ class _Again(NamedTuple):
 
     Attributes:
         follow: Whether autograd followed them.
-        check: Tells whether others are like them; no where it cannot tell.
+        count: How many there were.
+        check: Tells whether as many others are like them; no where it cannot tell.
         trail: What was recorded.
     """
 
     follow: bool
+    count: int
     check: Callable[..., bool]
     trail: Trail
+
+    def holds(self, inputs: Sequence[torch.Tensor], follow: bool) -> bool:
+        """Tell whether inputs surely are like these; on stand-ins no recording follows another."""
+        return self.follow == follow and self.count == len(inputs) and not in_transform() and self.check(*inputs)
 
 
 _met: WeakKeyDictionary[Any, _Met] = WeakKeyDictionary()  # by their sources

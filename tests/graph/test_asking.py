@@ -308,3 +308,14 @@ def test_inputs_that_differ_from_those_before_are_recorded_by_what_they_are(devi
             expected = torch.func.hessian(f, argnums=(0, 1))(*(tensor.detach().resolve_neg() for tensor in inputs))
             for got, right in zip(sum(derivative(*inputs), ()), sum(expected, ()), strict=True):
                 torch.testing.assert_close(got, right)
+
+
+def test_a_function_of_more_inputs_than_before_is_recorded(device: torch.device) -> None:
+    def f(leaves: list[Tensor]) -> Tensor:
+        return torch.stack(leaves).prod(0).sin().sum()
+
+    gradient = hofunc.jacobian(f)
+    for count in (2, 2, 2, 3, 3, 3, 1, 2):
+        leaves = [rand(device, 3, seed=seed) for seed in range(count)]
+        for got, right in zip(gradient(leaves), torch.func.grad(f)(leaves), strict=True):
+            torch.testing.assert_close(got, right)
