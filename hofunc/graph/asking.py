@@ -73,19 +73,19 @@ class _Again(NamedTuple):
 
     Attributes:
         follow: Whether autograd followed them.
-        count: How many there were.
+        number: How many there were.
         check: Tells whether as many others are like them; no where it cannot tell.
         trail: What was recorded.
     """
 
     follow: bool
-    count: int
+    number: int
     check: Callable[..., bool]
     trail: Trail
 
     def holds(self, inputs: Sequence[torch.Tensor], follow: bool) -> bool:
         """Tell whether inputs surely are like these; on stand-ins no recording follows another."""
-        return self.follow == follow and self.count == len(inputs) and not in_transform() and self.check(*inputs)
+        return self.follow == follow and self.number == len(inputs) and not in_transform() and self.check(*inputs)
 
 
 _met: WeakKeyDictionary[Any, _Met] = WeakKeyDictionary()  # by their sources

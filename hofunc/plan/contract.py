@@ -23,6 +23,8 @@ from hofunc.views import Labelled, aligned, each, folded, permuted
 
 Labels = tuple[Label, ...]
 
+NARROW = 16  # columns of a product of matrices, below which it is better turned
+
 
 def contract(builder: Builder, term: Term) -> Term:
     """Return an equal term with at most one tensor, whose labels are all visible or of selections that stay beside it.
@@ -67,7 +69,9 @@ def contract(builder: Builder, term: Term) -> Term:
         operands = read_through(builder, operands, [*beside, *put_off])
     if not operands:
         return term._replace(factors=kept)
-    result = product(builder, operands, shown)
+    result = product(
+        builder, operands, {*shown} if kept else shown
+    )  # whose axes are in no order where some stay beside
     return term._replace(factors=(Factor(result.tensor, each(result.labels)), *kept))
 
 
@@ -170,7 +174,8 @@ def product(builder: Builder, operands: Sequence[Labelled], keep: dict[Label, No
         one, other = left[first], left[second]
         left = [operand for place, operand in enumerate(left) if place not in (first, second)]
         needed = {*keep, *(label for operand in left for label in operand.labels)}
-        left.append(_pair(builder, one, other, needed))
+        order = [*keep] if isinstance(keep, dict) else []
+        left.append(_pair(builder, one, other, needed, order))
     return left[0]
 
 
@@ -191,8 +196,12 @@ def _path(builder: Builder, operands: Sequence[Labelled], keep: dict[Label, None
     return best_path(subscripts, result, sizes, rates_of(builder.device), builder.dtype.itemsize)
 
 
-def _pair(builder: Builder, one: Labelled, other: Labelled, keep: set[Label]) -> Labelled:
-    """Multiply two labelled tensors, summing the labels that both have and that are not kept."""
+def _pair(builder: Builder, one: Labelled, other: Labelled, keep: set[Label], order: Sequence[Label] = ()) -> Labelled:
+    """Multiply two labelled tensors, summing the labels that both have and that are not kept.
+
+    The product of two matrices takes as long either way round, so that it has the order in which its axes are wanted,
+    unless it would have a short axis last, with which it takes up to twice as long.
+    """
     one, other = _summed(builder, one, {*keep, *other.labels}), _summed(builder, other, {*keep, *one.labels})
     if _size(other.labels) > _size(one.labels):
         one, other = other, one
@@ -222,6 +231,9 @@ def _pair(builder: Builder, one: Labelled, other: Labelled, keep: set[Label]) ->
         return _inner_product(builder, one, other, split, summed, columns)
     if not batch and _is_led_by(one.labels, summed) and _size(columns) < _size(rows):
         one, other, rows, columns = other, one, columns, rows  # so that nothing is turned, and the last axis is long
+    is_long = _size(rows) >= min(NARROW, _size(columns))
+    if not batch and len(rows) == len(columns) == 1 and is_long and _is_before(columns[0], rows[0], order):
+        one, other, rows, columns = other, one, columns, rows
     folded_product = None if batch else _folded(builder, one, other, (rows, columns), summed)
     return folded_product or _product_of_matrices(builder, one, other, batch, (rows, columns), summed)
 
@@ -267,6 +279,11 @@ def _last(builder: Builder, operand: Labelled) -> Labelled:
     """
     labels = (*operand.labels[1:], operand.labels[0])
     return Labelled(permuted(builder.emit, operand.tensor, (*range(1, len(labels)), 0)), labels)
+
+
+def _is_before(one: Label, other: Label, order: Sequence[Label]) -> bool:
+    """Tell whether a label comes before another in an order that has both."""
+    return one in order and other in order and order.index(one) < order.index(other)
 
 
 def _is_led_by(labels: Labels, summed: Labels) -> bool:

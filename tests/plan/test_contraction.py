@@ -97,3 +97,16 @@ def test_planning_a_product_by_many_leaves_is_linear_in_these(
         hofunc.hvp(chain, strategy="reverse").plan(leaves, vector=leaves)
     few, more, many = steps
     assert many - more == 2 * (more - few)
+
+
+def test_products_of_matrices_come_out_in_the_order_in_which_they_are_wanted(device: torch.device) -> None:
+    """So that sums with them are their own: none is of a matrix and one that is turned."""
+    x, query, key = rand(device, 32, 24), rand(device, 24, 24), rand(device, 24, 24, seed=1)
+
+    def scores(x: Tensor) -> Tensor:
+        return ((x @ query) @ (x @ key).T).sin().sum()
+
+    plan = hofunc.einsum(scores, ", s i, t j, t j -> s i").plan(x, operands=(x,))
+    names = [node.name for node in plan.to_fx().graph.nodes]
+    assert not any(name == "add" or name.startswith("add_") for name in names)
+    assert sum(name.startswith("addmm") for name in names) == 4
