@@ -96,6 +96,16 @@ def test_the_rules_of_a_sample() -> None:
     assert rules.fallback == frozenset()
 
 
+@pytest.mark.parametrize(("reduction", "kind"), [("mean", "linear"), ("none", "composite")])
+def test_an_op_has_the_kind_of_its_form(reduction: str, kind: str) -> None:
+    x, target = torch.rand(2, 3), torch.tensor([2, 0])
+
+    def loss(x: Tensor) -> list[Tensor]:
+        return [torch.nn.functional.nll_loss(x, target, reduction=reduction)]
+
+    assert measure.rules_of(Sample(loss, (x,), loss(x))).kinds == {kind}
+
+
 # The verdict.
 
 

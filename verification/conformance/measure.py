@@ -7,10 +7,12 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 import hofunc
+from hofunc.graph.node import Graph, Node
 from hofunc.graph.record import record
-from hofunc.rules.kinds import Opaque
+from hofunc.plan.blocks import reached_nodes
+from hofunc.rules.kinds import Composite, Opaque
 from hofunc.rules.lower import lower
-from hofunc.rules.registry import RULES
+from hofunc.rules.registry import FUSIONS, RULES
 from verification.conformance.lines import ORDERS, Directions, origin
 from verification.conformance.sample import Sample
 from verification.oracles import contracted
@@ -24,7 +26,8 @@ class Rules(NamedTuple):
     """The rules by which hofunc differentiates a sample.
 
     Attributes:
-        kinds: The kind of the rule of every recorded op; "decomposed" for an op that torch takes apart.
+        kinds: The kind of the rule of every recorded op on which the output depends, or of the form of it that is
+            recognised; "decomposed" for an op that torch takes apart.
         fallback: The ops that are left to nested torch.func.
     """
 
@@ -43,6 +46,13 @@ def derivative(sample: Sample, directions: Directions, order: int) -> float:
     return (outputs @ torch.cat([weight.double().reshape(-1) for weight in directions.weights])).item()
 
 
+def _kind(graph: Graph, node: Node) -> str:
+    """Name the kind of the rule of a node: that of its form, if that is one that is recognised, or else of its op."""
+    found = (recognise(graph, node) for recognise in FUSIONS.get(node.op, ()))
+    own = next((rule for rule in found if rule is not None and not isinstance(rule, Composite)), RULES.get(node.op))
+    return "decomposed" if own is None else type(own).__name__.lower()
+
+
 def rules_of(sample: Sample) -> Rules:
     """Return the rules by which a sample is differentiated.
 
@@ -50,8 +60,9 @@ def rules_of(sample: Sample) -> Rules:
         HofuncError: It cannot be.
     """
     recording = record(lambda inputs, _: sample.f(*inputs), sample.inputs)
-    recorded = [node.op for node in recording.graph.nodes if node.active and not node.is_given]
-    kinds = {type(RULES[op]).__name__.lower() if op in RULES else "decomposed" for op in recorded}
+    graph = recording.graph
+    recorded = [graph.nodes[number] for number in reached_nodes(graph) if not graph.nodes[number].is_given]
+    kinds = {_kind(graph, node) for node in recorded}
     lowered = lower(recording.graph, recording.values, max(ORDERS))
     opaque = {str(lowered.graph.nodes[node].op) for node, rule in lowered.rules.items() if isinstance(rule, Opaque)}
     return Rules(frozenset(kinds), frozenset(opaque))
