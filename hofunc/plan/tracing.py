@@ -117,6 +117,9 @@ class _Tracing:
 
     def taken(self, step: Step) -> Effect:
         """Take a step, and return what it does."""
+        if step.function is getitem and type(several := self.values[step.args[0].index]) is tuple:
+            self.values[step.target] = held = several[step.args[1]]
+            return Effect([], None if type(held) is not Held else _Made(held.kind, 0), True, 0)
         memories: list[dict[Any, int]] = []
         looks: list[Any] = [step.function]  # kinds by their identity, as there is one of each
         for arg in step.args:
