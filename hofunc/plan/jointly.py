@@ -99,9 +99,12 @@ def jointly(builder: Builder, local: Mapping[int, Local], order: int, *, is_mixe
     inputs = [number for number in graph.inputs if graph.nodes[number].active]
     elements = sum(prod(map(int, graph.nodes[number].shape)) for number in inputs)
     largest = max([prod(map(int, graph.nodes[number].shape)) for number in local], default=0)
-    if order > 2 or len(inputs) < 2 or not builder.rounds or largest * elements**order > SMALL:
+    top = order - is_mixed
+    given = max(prod(map(int, graph.nodes[number].shape)) for number in graph.outputs)
+    entries = max(largest * elements**top, given * elements**order)
+    if order > 2 or len(inputs) < 2 or not builder.rounds or entries > SMALL:
         return None
-    depends, top = depends_of(local, inputs), order - is_mixed
+    depends = depends_of(local, inputs)
     saved = sum(comb(depends[node].bit_count() + top - 1, top) - 1 for node in local if top)
     if saved <= WORTH_IT * comb(len(inputs) + order, order):
         return None
