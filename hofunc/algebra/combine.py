@@ -87,11 +87,11 @@ def cover(term: Term) -> Term:
     return Term(1, (), covered(term.out), tuple(covered(slot) for slot in term.slots))
 
 
-def hull(parts: Sequence[Term], *, rounded: bool = False) -> Term:
+def hull(parts: Sequence[Term], *, rounded: int = 0) -> Term:
     """Return the least pattern in which terms lie of which all have one cover, without any factor.
 
     It reaches, on every axis, from where the first of them starts to where the last one ends; if rounded, to the next
-    numbers that are multiples of a power of two, of half its length at most.
+    multiples of the largest power of two of which so many are no more than its length.
     """
     names: dict[Label | None, Label | None] = {}
 
@@ -99,7 +99,7 @@ def hull(parts: Sequence[Term], *, rounded: bool = False) -> Term:
         start, stop = min(s.start for s in segments), max(s.stop for s in segments)
         if not rounded or stop - start < 2:
             return start, stop
-        step = 1 << (int(stop - start).bit_length() - 1)
+        step = 1 << max(0, (int(stop - start) // rounded).bit_length() - 1)
         return start - start % step, min(int(extent), stop + -stop % step)
 
     def narrowed(segments: Sequence[Segment]) -> Segment:

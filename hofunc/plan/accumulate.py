@@ -20,6 +20,8 @@ from hofunc.views import Labelled, Part, add_within, aligned, as_number, each, p
 
 FEW = 4  # terms of a block, beyond which every further one costs more than some zeros between them
 SMALL = 4096  # entries of a block that take no longer to compute with than a call does
+MEDIUM = 1 << 16  # those that take no longer than it takes to plan a block of its own, if they are an eighth more
+EIGHTH = 8
 
 
 def accumulated(builder: Builder, terms: Sequence[Term]) -> list[Term]:
@@ -150,10 +152,14 @@ def _covered(builder: Builder, terms: Sequence[Term]) -> list[Term]:
 def _hull(builder: Builder, parts: Sequence[Term]) -> Term:
     """Return the pattern to lay parts into: of a sequence, one that serves for some more of its steps, if it is small.
 
-    So what follows from ever more steps has the axes of few patterns, each of which is worked out once.
+    So what follows from ever more steps has the axes of few patterns, each of which is worked out once. The larger it
+    is, the fewer zeros are worth that.
     """
-    rounded = hull(parts, rounded=builder.rounds)
-    return rounded if _size(rounded) <= SMALL else hull(parts)
+    for most, parts_of_length in (SMALL, 1), (MEDIUM, EIGHTH):
+        rounded = hull(parts, rounded=parts_of_length)
+        if builder.rounds and _size(rounded) <= most:
+            return rounded
+    return hull(parts)
 
 
 def _laid_into(builder: Builder, whole: Term, parts: Sequence[Term]) -> Term:
