@@ -22,7 +22,8 @@ from hofunc.plan.reuse import with_reuse
 from hofunc.plan.tracing import Trace, traced
 
 LARGE = 1 << 18  # bytes at once, from which on it is worth to look for an order that holds less,
-EACH = 1 << 12  # if there are as many for each step, which takes as long to find its place as to write four times these
+EACH = 1 << 12  # if there are as many for each step, which takes as long to find its place as to write four times these,
+MANY = 1 << 10  # and twice as many for each beyond so many steps, for which one would wait
 
 
 MOST = 3  # times the results, below which memory is not at issue,
@@ -105,7 +106,8 @@ def _in_order(program: Program, trace: Trace) -> Lean:
 def _ordered(program: Program, trace: Trace) -> Lean:
     """Return a program in the order, of those that are tried, in which it holds least."""
     made = Lean.of(program, trace)
-    if made.peak < max(LARGE, EACH * len(program.steps)):
+    count = len(program.steps)
+    if made.peak < max(LARGE, EACH * count, 2 * EACH * (count - MANY)):
         return made
     found = [made]
     for start in ((program, trace), deepest_first(program, trace)):
