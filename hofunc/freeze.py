@@ -112,7 +112,10 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict, *, by_indices
             *(f"captured {n}" for n in range(len(taken.facts.captured))),
         ),
         chosen,
-        {each.strategy: each.run_cost for each in (chosen, *others)},
+        {
+            each.strategy: each.run_cost
+            for each in (chosen, *(each for each in others if each.strategy != chosen.strategy))
+        },
         request.strategy,
         request.compact,
         request.limits,

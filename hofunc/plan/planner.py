@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from math import inf
 from time import perf_counter
 from typing import NamedTuple
@@ -17,6 +17,7 @@ from hofunc.plan.lean import FEWER, HELD, SLOWER, is_much
 from hofunc.plan.packing import DirectionsError
 from hofunc.plan.program import Leave, TooManyStepsError, device_of
 from hofunc.plan.rates import rates_of
+from hofunc.plan.recurrences import with_recurrences
 from hofunc.plan.rows import number_of_rows, with_rows
 from hofunc.plan.strategies import is_directional, propagated, strategies_of
 from hofunc.plan.waist import waist
@@ -29,6 +30,7 @@ FIRST_LEAVE = 1500  # steps of planning that a strategy may take before the othe
 _LEAVE_GROWS = 4
 _PER_COMPOSITION = 5  # steps of planning at most, as a rule
 STEP_SECONDS = 4e-5  # that a step of planning takes, about
+LONG_RECURRENCE = 800  # nodes of recurrences, from which on planning them node by node takes longer than by steps
 LONG = 2.0  # seconds of planning, from which on it is announced
 
 # How many steps of planning a strategy may take for as long as the best plan runs, in calls that compute nothing. A
@@ -73,7 +75,10 @@ def plan(
         settlings = Settlings(marked.graph, marked.rules, local)
         make = _maker(marked, local, settlings, wanted, compact, limits, peak, looks=looks)
         return tuple(_kept([make(strategy, _of_first(limits))], lowered, wanted, compact, limits, peak))
-    plans = _turns(lowered, wanted, compact, limits, peak, looks=looks).taken(_POSSIBLE)
+    asked = _Asked(lowered, wanted, compact, limits, peak, looks=looks)
+    recurrent = asked.recurrent_turns()
+    plans = [] if recurrent is None else recurrent.taken(_LIKELY)
+    plans += asked.turns().taken(_POSSIBLE, plans)
     kept = sorted(_kept(plans, lowered, wanted, compact, limits, peak), key=_price)
     best = _preferred(kept)
     return (best, *(made for made in kept if made is not best))
@@ -102,7 +107,8 @@ def quickly(
     compositions, which is counted before. So the strategy that should run fastest is planned first; another one only
     if it should not take longer than the first plan does.
     """
-    turns = _turns(lowered, wanted, compact, limits, peak, looks=looks)
+    asked = _Asked(lowered, wanted, compact, limits, peak, looks=looks)
+    turns = asked.recurrent_turns(LONG_RECURRENCE) or asked.turns()
     plans = turns.taken(_LIKELY)
     best = _preferred(_kept(plans, lowered, wanted, compact, limits, peak))
     made = {plan.strategy for plan in plans} | turns.inapplicable
@@ -323,11 +329,12 @@ class _Turns:
         self._make, self._limits, self._peak, self._in_terms = make, limits, peak, in_terms
 
     @counting("hofunc: planning", "step")
-    def taken(self, per_call: float) -> list[Blueprint]:
+    def taken(self, per_call: float, rivals: Sequence[Blueprint] = ()) -> list[Blueprint]:
         """Return the plans.
 
         Args:
             per_call: How many steps a strategy may take for as long as the best plan runs, in calls of no work.
+            rivals: Plans that were made otherwise, of which one may be the best.
         """
         plans: list[Blueprint] = []
         clock = _Clock(max_plan_seconds())
@@ -337,7 +344,7 @@ class _Turns:
         )  # it should be the fastest
         while left:
             for name in left[:]:
-                fitting = [one for one in plans if _fits(one, self._limits, self._peak)]
+                fitting = [one for one in (*rivals, *plans) if _fits(one, self._limits, self._peak)]
                 most = _of_first(self._limits)
                 if fitting:
                     best = _preferred(fitting)
@@ -374,17 +381,67 @@ class _Turns:
         return steps * best.effort / max(1, self.estimates[best.strategy].compositions)
 
 
-def _turns(
-    lowered: Lowered, wanted: Wanted, compact: bool, limits: Limits, peak: Peak, *, looks: bool = False
-) -> _Turns:
-    """Return what plans by the strategies that may be taken, and say so if that is going to take long."""
-    lowered = _with_rows(lowered, wanted)
-    local = local_blocks(lowered, highest(wanted))
-    settlings = Settlings(lowered.graph, lowered.rules, local)
-    estimates = _estimates(lowered, local, settlings, wanted, compact=compact)
-    _announce(lowered, wanted, estimates)
-    make = _maker(lowered, local, settlings, wanted, compact, limits, peak, looks=looks)
-    return _Turns(make, estimates, limits, peak, in_terms=compact)
+class _Asked:
+    """What is asked of a plan, from which turns of strategies are made.
+
+    Args:
+        lowered: The graph.
+        wanted: The orders wanted, or the contractions.
+        compact: Whether to return terms rather than dense tensors.
+        limits: Rows at a time, and memory.
+        peak: Tells what is held at once where a plan is run.
+        looks: Whether whoever runs a plan looks at the results, see `plan`.
+    """
+
+    def __init__(self, lowered: Lowered, wanted: Wanted, compact: bool, limits: Limits, peak: Peak, *, looks: bool):
+        self._wanted, self._compact, self._limits, self._peak = wanted, compact, limits, peak
+        self._lowered = _with_rows(lowered, wanted)
+        self._local = local_blocks(self._lowered, highest(wanted))
+        self._settlings = Settlings(self._lowered.graph, self._lowered.rules, self._local)
+        self._looks = looks
+
+    def turns(self) -> _Turns:
+        """Return what plans by the strategies that may be taken, and say so if that is going to take long."""
+        return self._turns(self._lowered, self._local, self._settlings, self._make)
+
+    @cached_property
+    def _make(self) -> _Maker:
+        given = self._lowered, self._local, self._settlings, self._wanted, self._compact, self._limits, self._peak
+        return _maker(*given, looks=self._looks)
+
+    def recurrent_turns(self, least: int = 0) -> _Turns | None:
+        """Return what plans with the steps of recurrences as ops of their own; None if there are none.
+
+        Args:
+            least: How many nodes recurrences are to have.
+        """
+        wanted, graph = self._wanted, self._lowered.graph
+        is_plain = not self._compact and self._limits == Limits() and not isinstance(wanted, Contractions | Chosen)
+        if not (is_plain and self._looks) or highest(wanted) < 2:
+            return None
+        looks = device_of(graph).type == "cpu"
+        if not (looks or self._settlings.are_finite):
+            return None
+        lowered = with_recurrences(self._lowered, self._local, highest(wanted), least=least, with_masks=looks)
+        if lowered is None:
+            return None
+        local = local_blocks(lowered, highest(wanted))
+        settlings = Settlings(lowered.graph, lowered.rules, local)
+        make = _maker(lowered, local, settlings, wanted, False, self._limits, self._peak)
+
+        def careful(name: str) -> Blueprint:
+            possible = _candidates(self._settlings, wanted)
+            return self._make(name if name in possible else possible[0], _of_first(self._limits))
+
+        def made(name: str, leave: Leave) -> Blueprint:
+            return replace(make(name, leave), careful=partial(careful, name))
+
+        return self._turns(lowered, local, settlings, make if self._settlings.are_finite else made)
+
+    def _turns(self, lowered: Lowered, local: dict[int, Local], settlings: Settlings, make: _Maker) -> _Turns:
+        estimates = _estimates(lowered, local, settlings, self._wanted, compact=self._compact)
+        _announce(lowered, self._wanted, estimates)
+        return _Turns(make, estimates, self._limits, self._peak, in_terms=self._compact)
 
 
 class _Clock:

@@ -33,7 +33,7 @@ from hofunc.internals import current_dispatch_mode
 from hofunc.plan.blueprint import Blueprint
 from hofunc.plan.chunks import Chunks
 from hofunc.plan.operators import eye_like, one_like
-from hofunc.plan.program import Program, Register
+from hofunc.plan.program import Program, Register, device_of
 from hofunc.run.executor import MANY, Runner, compiled, in_chunks, warming_up
 from hofunc.scatter import range_like
 
@@ -67,14 +67,22 @@ def _way_of(plan: Blueprint) -> Way:
 
 
 def _in_order(plan: Blueprint, careful: Blueprint) -> Way:
-    """Return the way of a careful plan, with results in the order of the other one."""
-    way, order = _way_of(careful), [careful.dense[block] for block in plan.dense]
-    if order == [*plan.dense.values()]:
+    """Return the way of a careful plan, with results in the order of the other one; what vanishes by it is zero."""
+    ours, theirs = plan.lowered.graph, careful.lowered.graph
+    names = dict(zip((*ours.inputs, *ours.outputs), (*theirs.inputs, *theirs.outputs), strict=True))
+    way = _way_of(careful)
+    order = [careful.dense.get((names[output], tuple([names[n] for n in key]))) for output, key in plan.dense]
+    if order == [*range(len(careful.dense))]:
         return way
+    shapes = [sum((tuple(ours.nodes[n].shape) for n in (output, *key)), ()) for output, key in plan.dense]
+    like = [ours.nodes[output] for output, _ in plan.dense]
 
     def run(values: Any) -> list[Tensor]:
         results = way.run(values)
-        return [results[place] for place in order]
+        return [
+            torch.zeros(shape, dtype=node.dtype, device=device_of(ours)) if place is None else results[place]
+            for place, shape, node in zip(order, shapes, like, strict=True)
+        ]
 
     return way._replace(run=run)
 

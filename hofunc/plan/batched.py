@@ -1,0 +1,150 @@
+"""The derivatives of all steps of a recurrence by what they take, in one batch.
+
+The function of a step is recorded under `torch.func.vmap`, and planned as any other function is. Its program is that of
+all steps at once.
+"""
+
+import warnings
+from collections.abc import Callable, Iterable
+from math import prod
+from typing import Any, NamedTuple
+
+import torch
+
+from hofunc.graph.draws import is_random
+from hofunc.graph.node import Call, Graph, call_of
+from hofunc.internals import OpOverload
+from hofunc.plan.accumulate import dense
+from hofunc.plan.blocks import local_blocks
+from hofunc.plan.program import Program, Register, device_of
+from hofunc.plan.steps import Steps
+from hofunc.plan.strategies import computing_dtype, propagated
+from hofunc.plan.tracing import Trace, traced
+from hofunc.rules.lower import Lowered, expansion, isolated
+
+ENTRIES = 2048  # of the highest derivative of a node by all that a step takes, which takes no longer than some calls
+ALL = 1 << 20  # entries of the highest derivatives of all steps at most
+
+
+class Derived(NamedTuple):
+    """Steps, and what computes their derivatives.
+
+    Attributes:
+        steps: The steps.
+        program: Takes zeros, the unit matrix, what is active of all steps as vectors, and what is constant, stacked
+            unless it is shared; returns their derivatives by the vectors, of every order.
+        trace: What its registers hold.
+    """
+
+    steps: Steps
+    program: Program
+    trace: Trace
+
+
+def derived(lowered: Lowered, steps: Steps, order: int) -> Derived | None:
+    """Return what computes the derivatives of steps, None if they are better propagated node by node."""
+    nodes, first = lowered.graph.nodes, steps.nodes[0]
+    ops = [nodes[number].op for number in first]
+    if not all(isinstance(op, OpOverload) and not is_random(op) for op in ops):
+        return None
+    width = sum(prod(nodes[each.nodes[0]].shape) for each in steps.active)
+    elements = sum(prod(nodes[number].shape) for number in first)
+    height = sum(prod(nodes[first[place]].shape) for place in steps.given)
+    of_each = elements * width**order
+    dtypes = {nodes[number].dtype for number in (*first, *(each.nodes[0] for each in steps.active))}
+    if not 0 < of_each <= ENTRIES * len(first) or height * width**order * len(steps.nodes) > ALL:
+        return None
+    if dtypes != {computing_dtype(lowered)}:
+        return None
+    try:
+        return _planned(lowered.graph, steps, width, order)
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError, Warning):
+        return None  # torch cannot batch an op, or only one by one
+
+
+def _planned(graph: Graph, steps: Steps, width: int, order: int) -> Derived | None:
+    """Plan the derivatives of all steps in one batch, None if values decide something.
+
+    Raises:
+        RuntimeError: An op cannot be batched, or what else torch raises then.
+    """
+    inner = _batched(graph, steps, width, order)
+    if inner is None:
+        return None
+    orders = tuple(range(1, order + 1))
+    builder, blocks = propagated(inner, local_blocks(inner, order), orders, "mixed")
+    found: dict[int, Register] = {}
+    for (_, key), terms in blocks.items():
+        if any(axes[0] != term.out[0] for term in terms for axes in term.slots):
+            return None
+        of_each = [term._replace(slots=tuple([axes[1:] for axes in term.slots])) for term in terms]
+        found[len(key)] = dense(builder, of_each)
+    if sorted(found) != [*orders[: len(found)]]:
+        return None
+    program = builder.program([found[each] for each in sorted(found)])
+    return Derived(steps, program, traced(program))
+
+
+def _batched(graph: Graph, steps: Steps, width: int, order: int) -> Lowered | None:
+    """Return the graph of all steps in one batch, None if values decide something.
+
+    What it is differentiated by is a change of what the steps take, through a matrix that nothing is known of: so that
+    derivatives are small dense matrices from the start, and not made of a block for each part of what is taken.
+    """
+    count, device = len(steps.nodes), device_of(graph)
+
+    def ones(shape: Iterable[int], dtype: torch.dtype) -> torch.Tensor:
+        return torch.ones([*shape], dtype=dtype, device=device)
+
+    dtype = graph.nodes[steps.nodes[0][0]].dtype
+    values = [ones((count, width), dtype), ones((width, width), dtype), ones((count, width), dtype)]
+    for each in steps.constant:
+        node = graph.nodes[each.nodes[0]]
+        values.append(ones(node.shape if each.is_shared else (count, *node.shape), node.dtype))
+    step = _step(graph, steps)
+
+    def changed(
+        change: torch.Tensor, matrix: torch.Tensor, vector: torch.Tensor, *constant: torch.Tensor
+    ) -> torch.Tensor:
+        return step(vector + matrix @ change, *constant)
+
+    dims = 0, None, 0, *[None if each.is_shared else 0 for each in steps.constant]
+    with isolated(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        inner, (end,) = expansion(torch.func.vmap(changed, dims), values, [True] + [False] * (len(values) - 1), order)
+    if inner.decided or not isinstance(end, int) or inner.graph.nodes[end].dtype != dtype:
+        return None
+    places = {number: place for place, number in enumerate(inner.graph.inputs)}
+    origins = [
+        origin if isinstance(origin, torch.Tensor) else places.get(number)
+        for number, origin in enumerate(inner.origins)
+    ]
+    return inner._replace(origins=tuple(origins))
+
+
+def _step(graph: Graph, steps: Steps) -> Callable[..., torch.Tensor]:
+    """Return the function of one step, from what is active as one vector, and what is constant, to what it gives."""
+    sizes = [prod(graph.nodes[each.nodes[0]].shape) for each in steps.active]
+
+    def step(vector: torch.Tensor, *constant: torch.Tensor) -> torch.Tensor:
+        parts, others = iter(vector.split(sizes)), iter(constant)
+        taken = [
+            next(parts).reshape(graph.nodes[each.nodes[0]].shape) if each.is_active else next(others)
+            for each in steps.taken
+        ]
+        found: dict[int, Any] = {}
+        results: dict[Call, Any] = {}
+        for place, number in enumerate(steps.nodes[0]):
+            node = graph.nodes[number]
+            call = call_of(node)
+            if call not in results:
+                results[call] = call(
+                    *[
+                        taken[steps.sources[place, slot]] if (place, slot) in steps.sources else found[operand]
+                        for slot, operand in enumerate(node.operands)
+                    ]
+                )
+            found[number] = results[call] if node.output is None else results[call][node.output]
+        return torch.cat([found[steps.nodes[0][place]].reshape(-1) for place in steps.given])
+
+    return step

@@ -1,0 +1,274 @@
+"""Recurrences: their steps as ops of their own, beside nested torch.func and beside plans node by node."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import hofunc
+from hofunc.plan import planner, recurrences
+from hofunc.run.cache import forget
+
+STEPS = 24
+
+
+def drawn(*shape: int, seed: int = 0, scale: float = 0.4) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return scale * torch.randn(shape, dtype=torch.float64, generator=generator)
+
+
+def module(kind: type[nn.Module], *args: Any, **kwargs: Any) -> nn.Module:
+    torch.manual_seed(0)
+    return kind(*args, **kwargs).double().requires_grad_(False)
+
+
+LSTM, GRU = module(nn.LSTM, 2, 3), module(nn.GRU, 2, 2)
+LOWER, UPPER = module(nn.LSTMCell, 2, 2), module(nn.LSTMCell, 2, 2)
+
+
+def lstm(x: Tensor) -> Tensor:
+    return LSTM(x)[0].square().sum()
+
+
+def gru(x: Tensor) -> Tensor:
+    return GRU(x)[0][-1].sum()
+
+
+def cells(x: Tensor) -> Tensor:
+    """Two layers of LSTM cells, one after the other at every step."""
+    lower = upper = torch.zeros(2, dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
+    for each in x:
+        lower = LOWER(each, lower)
+        upper = UPPER(lower[0], upper)
+    return upper[0].sum()
+
+
+def runge_kutta(y: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def slope(y: Tensor) -> Tensor:
+        return weight.T @ torch.tanh(weight @ y + bias)
+
+    for _ in range(STEPS):
+        k1 = slope(y)
+        k2 = slope(y + 0.05 * k1)
+        k3 = slope(y + 0.05 * k2)
+        y = y + 0.1 / 6 * (k1 + 2 * k2 + 2 * k3 + slope(y + 0.1 * k3))
+    return y.square().sum()
+
+
+def filtered(logarithms: Tensor) -> Tensor:
+    """The log-likelihood of a Kalman filter of two states, by the logarithms of its variances."""
+    seen = drawn(STEPS, seed=1)
+    noise, error = torch.diag(logarithms[:2].exp()), logarithms[2].exp()
+    transition = torch.tensor([[1.0, 0.1], [0.0, 1.0]], dtype=torch.float64)
+    state, spread = torch.zeros(2, dtype=torch.float64), torch.eye(2, dtype=torch.float64)
+    total = torch.zeros((), dtype=torch.float64)
+    for step in range(STEPS):
+        state, spread = transition @ state, transition @ spread @ transition.T + noise
+        variance, surprise = spread[0, 0] + error, seen[step] - state[0]
+        gain = spread[0] / variance
+        total = total + surprise * surprise / variance + variance.log()
+        state, spread = state + gain * surprise, spread - torch.outer(gain, spread[0])
+    return total
+
+
+def logistic(x: Tensor, rate: Tensor) -> Tensor:
+    states = []
+    for _ in range(STEPS):
+        x = rate * x * (1 - x)
+        states.append(x)
+    return torch.stack(states)
+
+
+def scheduled(x: Tensor) -> Tensor:
+    """Steps of lengths of their own, of which all states are returned."""
+    states = []
+    for step in range(STEPS):
+        x = x + 0.1 / (step + 1) * torch.sin(x * x) * x.flip(0)
+        states.append(x)
+    return torch.stack(states)
+
+
+def bent(x: Tensor) -> Tensor:
+    """Steps with a mask, of which some elements are left out."""
+    weight = drawn(3, 3, seed=2)
+    for _ in range(STEPS):
+        x = torch.relu(weight @ x) * 1.1 + torch.tanh(x) * x * 0.5
+    return x
+
+
+def apart(x: Tensor) -> Tensor:
+    """Two recurrences, the second of what the first ends in."""
+    for _ in range(STEPS):
+        x = torch.sin(x) * x.sum() * 0.3 + x
+    y = x
+    for _ in range(STEPS):
+        y = torch.cos(y) / (1 + y * y) + 0.1 * y.flip(0)
+    return y + x
+
+
+def far(x: Tensor) -> Tensor:
+    """Each state from the last two, which is no step of one state."""
+    before = x
+    for _ in range(STEPS):
+        before, x = x, torch.sin(x) * before + 0.5 * x * x
+    return x.sum()
+
+
+FUNCTIONS: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...], int]] = {
+    "lstm": (lstm, (drawn(STEPS, 2),), 2),
+    "gru": (gru, (drawn(STEPS, 2),), 2),
+    "cells": (cells, (drawn(STEPS, 2),), 2),
+    "runge_kutta": (runge_kutta, (drawn(2), drawn(3, 2, seed=1), drawn(3, seed=2)), 2),
+    "filtered": (filtered, (drawn(3),), 2),
+    "logistic": (logistic, (drawn(seed=3).abs(), 2 + drawn(seed=4)), 3),
+    "scheduled": (scheduled, (drawn(2),), 3),
+    "bent": (bent, (drawn(3),), 2),
+    "apart": (apart, (drawn(3),), 2),
+    "far": (far, (drawn(2),), 2),
+}
+
+
+def noting(monkeypatch: pytest.MonkeyPatch, found: list[Any]) -> None:
+    """Note the graphs in which steps are ops, None where there are none."""
+
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        found.append(recurrences.with_recurrences(*args, **kwargs))
+        return found[-1]
+
+    monkeypatch.setattr(planner, "with_recurrences", noted)
+
+
+@pytest.fixture
+def by_steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """Take steps for ops however short a recurrence is; gives the graphs in which they are."""
+    found: list[Any] = []
+    noting(monkeypatch, found)
+    monkeypatch.setattr(planner, "LONG_RECURRENCE", 0)
+    forget()
+    yield found
+    forget()
+
+
+def nested(f: Callable, args: tuple[Tensor, ...], order: int) -> list[Tensor]:
+    places = tuple(range(len(args)))
+    for _ in range(order):
+        f = torch.func.jacrev(f, argnums=places)
+    return torch.utils._pytree.tree_leaves(f(*args))
+
+
+def leaves(tree: Any) -> list[Tensor]:
+    return torch.utils._pytree.tree_leaves(tree)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_recurrences_are_derived_as_nested_transforms_do(name: str, by_steps: list[Any]) -> None:
+    f, args, order = FUNCTIONS[name]
+    derivative = hofunc.hod(f, order=order, argnums=tuple(range(len(args))))
+    want = nested(f, args, order)
+    for found in (leaves(derivative(*args)), leaves(derivative.plan(*args)(*args))):
+        for one, other in zip(found, want, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+    assert by_steps
+    assert (by_steps[0] is not None) == (name not in ("far", "scheduled"))
+
+
+def of_steps(f: Callable, args: tuple[Tensor, ...]) -> Any:
+    return hofunc.hod(f, order=2, argnums=tuple(range(len(args)))).plan(*args)
+
+
+@pytest.mark.usefixtures("by_steps")
+def test_few_calls_are_left_of_a_step() -> None:
+    f, args, _ = FUNCTIONS["runge_kutta"]
+    by_nodes = hofunc.hod(f, order=2, argnums=(0, 1, 2), strategy="mixed").plan(*args)
+    taken, others = (len(plan.to_fx().graph.nodes) for plan in (of_steps(f, args), by_nodes))
+    recorded = 29 * STEPS
+    assert taken - recorded < 0.5 * (others - recorded)
+
+
+@pytest.mark.usefixtures("by_steps")
+def test_what_is_read_of_steps_is_the_same_in_float32() -> None:
+    f, args, _ = FUNCTIONS["lstm"]
+    (x,) = args
+    single = module(nn.LSTM, 2, 3).float()
+    found = hofunc.hessian(lambda x: single(x)[0].square().sum())(x.float())
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found.double(), torch.func.hessian(f)(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.usefixtures("by_steps")
+def test_steps_are_derived_under_transforms_and_through_them() -> None:
+    f, (y, *others), _ = FUNCTIONS["runge_kutta"]
+
+    def energy(y: Tensor) -> Tensor:
+        return f(y, *others)
+
+    several = torch.stack([y, 2 * y])
+    mapped = torch.func.vmap(hofunc.hessian(energy))(several)
+    torch.testing.assert_close(mapped, torch.func.vmap(torch.func.hessian(energy))(several))
+
+    def summed(several: Tensor) -> Tensor:
+        return torch.func.vmap(energy)(several).sum()
+
+    torch.testing.assert_close(hofunc.hessian(summed)(several), torch.func.hessian(summed)(several))
+    third = torch.func.grad(lambda y: hofunc.hessian(energy)(y).sum())(y)
+    torch.testing.assert_close(third, torch.func.grad(lambda y: torch.func.hessian(energy)(y).sum())(y))
+    leaf = y.clone().requires_grad_()
+    hofunc.hessian(energy)(leaf).sum().backward()
+    torch.testing.assert_close(leaf.grad, third)
+
+
+@pytest.mark.usefixtures("by_steps")
+def test_plans_of_steps_travel_and_are_kept_by_jit(tmp_path: Path) -> None:
+    f, args, _ = FUNCTIONS["runge_kutta"]
+    plan = of_steps(f, args)
+    plan.save(tmp_path / "plan")
+    moved = tuple(2 * arg for arg in args)
+    want = leaves(torch.func.hessian(f, argnums=(0, 1, 2))(*moved))
+    jitted = hofunc.jit(hofunc.hessian(f, argnums=(0, 1, 2)))
+    jitted(*args)
+    for found in (hofunc.load_plan(tmp_path / "plan")(*moved), jitted(*moved), plan.to_fx()(*moved)):
+        for one, other in zip(leaves(found), want, strict=True):
+            torch.testing.assert_close(one, other)
+    assert "joined" in str(plan.explain())
+
+
+def test_steps_whose_derivatives_are_infinite_are_as_node_by_node(by_steps: list[Any]) -> None:
+    def rooted(x: Tensor) -> Tensor:
+        for _ in range(STEPS):
+            x = torch.sqrt(x * x) * 0.5 + torch.sin(x) * x * 0.1 + torch.where(x > 0, x.sqrt(), x * x) * 0.1
+        return x
+
+    x = torch.tensor([0.0, 0.7], dtype=torch.float64)
+    found = hofunc.hessian(rooted)(x)
+    assert by_steps[0] is not None
+    forget()
+    alone = hofunc.hod(rooted, order=2, strategy="reverse")(x)
+    assert not alone.isfinite().all()
+    torch.testing.assert_close(found, alone, equal_nan=True)
+
+
+@pytest.mark.usefixtures("by_steps")
+def test_numbers_and_tensors_of_each_step_are_values() -> None:
+    def driven(x: Tensor, rates: list[float], pushes: Tensor) -> Tensor:
+        for rate, push in zip(rates, pushes, strict=True):
+            x = x + rate * torch.sin(x * push) * torch.cos(x.flip(0)) / (1 + x * x)
+        return x
+
+    x, pushes = drawn(2), drawn(STEPS, 2, seed=5)
+    derivative = hofunc.hessian(driven)
+    for seed in range(3):
+        rates = [0.01 * (seed + 1) * (step + 1) for step in range(STEPS)]
+        args = (x, rates, pushes * (seed + 1))
+        torch.testing.assert_close(derivative(*args), torch.func.hessian(driven)(*args))
+
+
+def test_short_recurrences_are_planned_node_by_node_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    f, args, _ = FUNCTIONS["scheduled"]
+    found: list[Any] = []
+    noting(monkeypatch, found)
+    forget()
+    hofunc.hessian(f)(*args)
+    assert found == [None]
