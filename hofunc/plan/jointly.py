@@ -100,7 +100,7 @@ def jointly(builder: Builder, local: Mapping[int, Local], order: int, *, is_mixe
     elements = sum(prod(map(int, graph.nodes[number].shape)) for number in inputs)
     largest = max([prod(map(int, graph.nodes[number].shape)) for number in local], default=0)
     top = order - is_mixed
-    given = max(prod(map(int, graph.nodes[number].shape)) for number in graph.outputs)
+    given = max([prod(map(int, graph.nodes[number].shape)) for number in graph.outputs], default=0)
     entries = max(largest * elements**top, given * elements**order)
     if order > 2 or len(inputs) < 2 or not builder.rounds or entries > SMALL:
         return None

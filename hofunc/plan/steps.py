@@ -17,7 +17,7 @@ from hofunc.rules.local import Alike
 
 LEAST = 8  # steps, below which nothing is gained
 NODES = 16  # of a step, if several steps are taken for one
-NONLINEAR = 3  # nodes of a step that are not linear, below which nothing is gained either
+NONLINEAR = 3  # nodes of a step, not linear, that depend on the step before, below which nothing is gained either
 _TRIED = 6  # distances at which names may recur
 
 
@@ -175,13 +175,26 @@ def _arranged(graph: Graph, local: Mapping[int, Local], nodes: list[list[int]]) 
         if each.is_active and not each.is_shared and inside.isdisjoint(each.nodes)
     }
     size = 1 if own else min(-(-NODES // len(nodes[0])), len(nodes) // LEAST)
-    if own:
-        left_out = _adding(graph, local, found, own)
-        nodes = [[node for place, node in enumerate(step) if place not in left_out] for step in nodes]
-    elif size > 1:
-        nodes = [[*chain(*nodes[start : start + size])] for start in range(len(nodes) % size, len(nodes), size)]
-    is_worth_it = sum(is_nonlinear(local[node]) for node in nodes[0]) >= NONLINEAR
-    return _wired(graph, local, nodes) if is_worth_it else None
+    left_out = _adding(graph, local, found, own)
+    bent = [place for place in _following(graph, *nodes[:2]) if is_nonlinear(local[nodes[0][place]])]
+    if len({*bent} - left_out) * size < NONLINEAR:
+        return None
+    if size > 1:
+        return _wired(
+            graph, local, [[*chain(*nodes[at : at + size])] for at in range(len(nodes) % size, len(nodes), size)]
+        )
+    if not left_out:
+        return found
+    return _wired(graph, local, [[node for place, node in enumerate(step) if place not in left_out] for step in nodes])
+
+
+def _following(graph: Graph, before: Sequence[int], step: Sequence[int]) -> list[int]:
+    """Return the places of the nodes of a step that depend on the step before."""
+    reached = {*before}
+    for node in step:
+        if not reached.isdisjoint(graph.nodes[node].operands):
+            reached.add(node)
+    return [place for place, node in enumerate(step) if node in reached]
 
 
 def _adding(graph: Graph, local: Mapping[int, Local], steps: Steps, own: Collection[int]) -> set[int]:
