@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from math import inf
+from operator import itemgetter
 from time import perf_counter
 from typing import NamedTuple
 
@@ -31,6 +32,7 @@ _LEAVE_GROWS = 4
 _PER_COMPOSITION = 5  # steps of planning at most, as a rule
 STEP_SECONDS = 4e-5  # that a step of planning takes, about
 LONG_RECURRENCE = 800  # nodes of recurrences, from which on planning them node by node takes longer than by steps
+COMPOSITION_SECONDS = {"reverse": 2e-5, "blocks": 2e-5}  # that one takes to plan, about; others 50 to 200 us
 LONG = 2.0  # seconds of planning, from which on it is announced
 
 # How many steps of planning a strategy may take for as long as the best plan runs, in calls that compute nothing. A
@@ -279,8 +281,8 @@ def _estimates(
 
 def _announce(lowered: Lowered, wanted: Wanted, estimates: dict[str, Estimate]) -> None:
     """Say so if planning is going to take long."""
-    count = min(each.compositions for each in estimates.values())
-    seconds = _PER_COMPOSITION / 2 * count * STEP_SECONDS
+    name, count = min(((name, each.compositions) for name, each in estimates.items()), key=itemgetter(1))
+    seconds = COMPOSITION_SECONDS.get(name, 1e-4) * count
     if seconds < LONG:
         return
     nodes = lowered.graph.nodes
