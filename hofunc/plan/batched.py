@@ -58,12 +58,12 @@ def derived(lowered: Lowered, steps: Steps, order: int) -> Derived | None:
         return None
     try:
         return _planned(lowered.graph, steps, width, order)
-    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError, Warning):
-        return None  # torch cannot batch an op, or only one by one
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
+        return None  # torch cannot batch an op, or not that of other values
 
 
 def _planned(graph: Graph, steps: Steps, width: int, order: int) -> Derived | None:
-    """Plan the derivatives of all steps in one batch, None if values decide something.
+    """Plan the derivatives of all steps in one batch, None if they cannot be told by a matrix for each step.
 
     Raises:
         RuntimeError: An op cannot be batched, or what else torch raises then.
@@ -86,7 +86,7 @@ def _planned(graph: Graph, steps: Steps, width: int, order: int) -> Derived | No
 
 
 def _batched(graph: Graph, steps: Steps, width: int, order: int) -> Lowered | None:
-    """Return the graph of all steps in one batch, None if values decide something.
+    """Return the graph of all steps in one batch, None if that would be another one than that of each.
 
     What it is differentiated by is a change of what the steps take, through a matrix that nothing is known of: so that
     derivatives are small dense matrices from the start, and not made of a block for each part of what is taken.
@@ -109,11 +109,11 @@ def _batched(graph: Graph, steps: Steps, width: int, order: int) -> Lowered | No
         return step(vector + matrix @ change, *constant)
 
     dims = 0, None, 0, *[None if each.is_shared else 0 for each in steps.constant]
-    with isolated(), warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with isolated(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         inner, (end,) = expansion(torch.func.vmap(changed, dims), values, [True] + [False] * (len(values) - 1), order)
-    if inner.decided or not isinstance(end, int) or inner.graph.nodes[end].dtype != dtype:
-        return None
+    if caught or inner.decided or not isinstance(end, int) or inner.graph.nodes[end].dtype != dtype:
+        return None  # an op is batched one by one, or values decide something, or numbers have other dtypes in batches
     places = {number: place for place, number in enumerate(inner.graph.inputs)}
     origins = [
         origin if isinstance(origin, torch.Tensor) else places.get(number)

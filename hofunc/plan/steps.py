@@ -224,9 +224,8 @@ def _wired(graph: Graph, local: Mapping[int, Local], nodes: Sequence[list[int]])
             back = {number - where[each][0] if each in where else None for number, each in enumerate(operands)}
             if back == {0}:
                 continue
-            if not back <= {None, 1} or (
-                1 in back and len({where.get(each, (0, None))[1] for each in operands[1:]}) > 1
-            ):
+            places = {where.get(each, (0, None))[1] for each in operands[1:]}
+            if not back <= {None, 1} or (1 in back and len(places) > 1):
                 return None
             found[place, slot] = _one(graph, operands)
     given: set[int] = set()

@@ -317,6 +317,15 @@ def test_long_planning_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
     hofunc.hessian(steps(5))(rand(CPU, 5, 3))
 
 
+def test_compositions_by_reverse_are_announced_later(recwarn: pytest.WarningsRecorder) -> None:
+    recording = recorded(lambda x: x.sin().sum(), rand(CPU, 3))
+    lowered = lower(recording.graph, recording.values, 2)
+    planner._announce(lowered, (2,), {"reverse": Estimate(80_000, 1.0)})
+    assert not recwarn
+    planner._announce(lowered, (2,), {"mixed": Estimate(80_000, 1.0)})
+    assert "planning takes some 8 seconds" in str(recwarn.pop(hofunc.PlanningWarning).message)
+
+
 def test_planning_is_bounded_in_time() -> None:
     x = rand(CPU, 5, 3)
     with hofunc.options(max_plan_seconds=1e-9):
