@@ -43,7 +43,7 @@ class Problem:
         with torch.no_grad():
             recording = record(lambda inputs, _: self.f(*tree_unflatten(inputs, spec)), leaves)
             lowered = lower(recording.graph, recording.values, self.order)
-            return quickly(lowered, (self.order,), compact=False, limits=Limits())
+            return quickly(lowered, (self.order,), compact=False, limits=Limits(), looks=True)
 
 
 def drawn(*shape: int, seed: int = 0, scale: float = 1.0) -> Tensor:
