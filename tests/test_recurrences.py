@@ -189,6 +189,14 @@ def test_few_calls_are_left_of_a_step() -> None:
 
 
 @pytest.mark.usefixtures("by_steps")
+def test_steps_are_not_propagated_in_pairs() -> None:
+    x = drawn(60, 2)
+    explanation = str(hofunc.hessian(lambda x: LSTM(x)[0][-1].sum()).plan(x).explain())
+    assert "by the strategy mixed" in explanation  # by reverse it would hold ten times as much
+    assert "stepped" in explanation
+
+
+@pytest.mark.usefixtures("by_steps")
 def test_what_is_read_of_steps_is_the_same_in_float32() -> None:
     f, args, _ = FUNCTIONS["lstm"]
     (x,) = args

@@ -404,7 +404,8 @@ class _Asked:
 
     def turns(self) -> _Turns:
         """Return what plans by the strategies that may be taken, and say so if that is going to take long."""
-        return self._turns(self._lowered, self._local, self._settlings, self._make)
+        given = self._lowered, self._local, self._settlings, self._wanted
+        return self._turns(self._lowered, _estimates(*given, compact=self._compact), self._make)
 
     @cached_property
     def _make(self) -> _Maker:
@@ -413,6 +414,9 @@ class _Asked:
 
     def recurrent_turns(self, least: int = 0) -> _Turns | None:
         """Return what plans with the steps of recurrences as ops of their own; None if there are none.
+
+        By reverse, of each step a dense block would be held for every pair of steps; so that is for what no other
+        strategy applies to.
 
         Args:
             least: How many nodes recurrences are to have.
@@ -438,10 +442,12 @@ class _Asked:
         def made(name: str, leave: Leave) -> Blueprint:
             return replace(make(name, leave), careful=partial(careful, name))
 
-        return self._turns(lowered, local, settlings, make if self._settlings.are_finite else made)
+        found = _estimates(lowered, local, settlings, wanted)
+        likely = {name: each for name, each in found.items() if is_directional(wanted, name)}
+        unlikely = {name: each._replace(run=inf) for name, each in found.items() if name not in likely}
+        return self._turns(lowered, likely | unlikely, make if self._settlings.are_finite else made)
 
-    def _turns(self, lowered: Lowered, local: dict[int, Local], settlings: Settlings, make: _Maker) -> _Turns:
-        estimates = _estimates(lowered, local, settlings, self._wanted, compact=self._compact)
+    def _turns(self, lowered: Lowered, estimates: dict[str, Estimate], make: _Maker) -> _Turns:
         _announce(lowered, self._wanted, estimates)
         return _Turns(make, estimates, self._limits, self._peak, in_terms=self._compact)
 
