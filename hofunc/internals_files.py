@@ -44,7 +44,6 @@ _WAITING = "kernels_of_hofunc"
 
 _inside = local()  # whether a thread compiles a graph of hofunc's
 _graphs: set[CompileId] = set()  # of torch.compile, with derivatives in them
-_GRAPHS: set[CompileId] = set()  # of torch.compile, with derivatives in them
 
 
 @dataclass(eq=False)
