@@ -22,11 +22,8 @@ from hofunc.plan.reuse import with_reuse
 from hofunc.plan.tracing import Trace, traced
 
 LARGE = 1 << 18  # bytes at once, from which on it is worth to look for an order that holds less,
-EACH = (
-    1 << 12
-)  # if there are as many for each step, which takes as long to find its place as to write four times these,
+EACH = 1 << 12  # if there are as many for each step, whose place takes as long to find as to write four times these,
 MANY = 1 << 10  # and twice as many for each beyond so many steps, for which one would wait
-
 
 MOST = 3  # times the results, below which memory is not at issue,
 HELD = 4 << 20  # nor below so many bytes,

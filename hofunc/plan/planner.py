@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from math import inf
-from operator import itemgetter
 from time import perf_counter
 from typing import NamedTuple
 
@@ -32,7 +31,8 @@ _LEAVE_GROWS = 4
 _PER_COMPOSITION = 5  # steps of planning at most, as a rule
 STEP_SECONDS = 4e-5  # that a step of planning takes, about
 LONG_RECURRENCE = 800  # nodes of recurrences, from which on planning them node by node takes longer than by steps
-COMPOSITION_SECONDS = {"reverse": 2e-5, "blocks": 2e-5}  # that one takes to plan, about; others 50 to 200 us
+BLOCK_SECONDS = 2e-5  # that a composition takes to plan, about, where blocks are propagated,
+DIRECTION_SECONDS = 1e-4  # and by directions
 LONG = 2.0  # seconds of planning, from which on it is announced
 
 # How many steps of planning a strategy may take for as long as the best plan runs, in calls that compute nothing. A
@@ -71,13 +71,9 @@ def plan(
         DirectionsError: The strategy asked for does not apply; it is an ArgumentError.
         ArgumentError: No plan keeps to max_bytes, or rows mix, so that chunk_size cannot be kept to.
     """
-    if strategy != "auto":
-        marked = _with_rows(lowered, wanted)
-        local = local_blocks(marked, highest(wanted))
-        settlings = Settlings(marked.graph, marked.rules, local)
-        make = _maker(marked, local, settlings, wanted, compact, limits, peak, looks=looks)
-        return tuple(_kept([make(strategy, _of_first(limits))], lowered, wanted, compact, limits, peak))
     asked = _Asked(lowered, wanted, compact, limits, peak, looks=looks)
+    if strategy != "auto":
+        return tuple(_kept([asked.make(strategy, _of_first(limits))], lowered, wanted, compact, limits, peak))
     recurrent = asked.recurrent_turns()
     plans = [] if recurrent is None else recurrent.taken(_LIKELY)
     plans += asked.turns().taken(_POSSIBLE, plans)
@@ -131,11 +127,8 @@ def rival(best: Blueprint, wanted: Wanted, *, compact: bool, strategy: str, limi
         TooManyStepsError: It takes too many steps.
         ArgumentError: It does not keep to the limits.
     """
-    lowered = _with_rows(best.lowered, wanted)
-    local = local_blocks(lowered, highest(wanted))
-    settlings = Settlings(lowered.graph, lowered.rules, local)
-    make = _maker(lowered, local, settlings, wanted, compact, limits, own_peak)
-    (made,) = _within([make(strategy, _beside(best, _POSSIBLE, limits))], limits, own_peak)
+    asked = _Asked(best.lowered, wanted, compact, limits, own_peak)
+    (made,) = _within([asked.make(strategy, _beside(best, _POSSIBLE, limits))], limits, own_peak)
     return made
 
 
@@ -281,8 +274,9 @@ def _estimates(
 
 def _announce(lowered: Lowered, wanted: Wanted, estimates: dict[str, Estimate]) -> None:
     """Say so if planning is going to take long."""
-    name, count = min(((name, each.compositions) for name, each in estimates.items()), key=itemgetter(1))
-    seconds = COMPOSITION_SECONDS.get(name, 1e-4) * count
+    name = min(estimates, key=lambda name: estimates[name].compositions)
+    count = estimates[name].compositions
+    seconds = count * (BLOCK_SECONDS if name in ("reverse", "blocks") else DIRECTION_SECONDS)
     if seconds < LONG:
         return
     nodes = lowered.graph.nodes
@@ -384,7 +378,7 @@ class _Turns:
 
 
 class _Asked:
-    """What is asked of a plan, from which turns of strategies are made.
+    """What is asked of a plan, from which plans by a strategy and turns of strategies are made.
 
     Args:
         lowered: The graph.
@@ -395,7 +389,9 @@ class _Asked:
         looks: Whether whoever runs a plan looks at the results, see `plan`.
     """
 
-    def __init__(self, lowered: Lowered, wanted: Wanted, compact: bool, limits: Limits, peak: Peak, *, looks: bool):
+    def __init__(
+        self, lowered: Lowered, wanted: Wanted, compact: bool, limits: Limits, peak: Peak, *, looks: bool = False
+    ):
         self._wanted, self._compact, self._limits, self._peak = wanted, compact, limits, peak
         self._lowered = _with_rows(lowered, wanted)
         self._local = local_blocks(self._lowered, highest(wanted))
@@ -405,10 +401,11 @@ class _Asked:
     def turns(self) -> _Turns:
         """Return what plans by the strategies that may be taken, and say so if that is going to take long."""
         given = self._lowered, self._local, self._settlings, self._wanted
-        return self._turns(self._lowered, _estimates(*given, compact=self._compact), self._make)
+        return self._turns(self._lowered, _estimates(*given, compact=self._compact), self.make)
 
     @cached_property
-    def _make(self) -> _Maker:
+    def make(self) -> _Maker:
+        """What plans by the strategy of a name, node by node."""
         given = self._lowered, self._local, self._settlings, self._wanted, self._compact, self._limits, self._peak
         return _maker(*given, looks=self._looks)
 
@@ -437,7 +434,7 @@ class _Asked:
 
         def careful(name: str) -> Blueprint:
             possible = _candidates(self._settlings, wanted)
-            return self._make(name if name in possible else possible[0], _of_first(self._limits))
+            return self.make(name if name in possible else possible[0], _of_first(self._limits))
 
         def made(name: str, leave: Leave) -> Blueprint:
             return replace(make(name, leave), careful=partial(careful, name))
