@@ -9,7 +9,7 @@ from asv_benchmarks import baseline, cold, first_calls
 from asv_benchmarks.benchmarks.programs import PROGRAMS, Program
 from asv_benchmarks.cold import exponent, header, line, misses, row_of
 from asv_benchmarks.first_calls import Nested, Row
-from hofunc.plan import lean, planner
+from hofunc.plan import lean, turns
 
 ROW = Row(10, 100, 0.1, 0.01, "mixed", 50, 1000, Nested("jacrev(jacrev)", 0.02, 0.01, 1e-16))
 ROWS = [replace(ROW, size=size, effort=10 * size) for size in (10, 20, 40)]
@@ -27,8 +27,8 @@ def test_steps_of_plans_that_were_given_up_are_counted(monkeypatch: pytest.Monke
     problem = PROGRAMS[0].make(3)
     before = problem.planned()
     alone = before.plan.effort
-    monkeypatch.setattr(planner, "FIRST_LEAVE", alone // 2)
-    monkeypatch.setattr(planner, "_PER_COMPOSITION", 0)
+    monkeypatch.setattr(turns, "FIRST_LEAVE", alone // 2)
+    monkeypatch.setattr(turns, "PER_COMPOSITION", 0)
     assert problem.planned().effort >= alone + alone // 2
 
 

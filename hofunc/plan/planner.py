@@ -4,41 +4,42 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from math import inf
-from time import perf_counter
 from typing import NamedTuple
 
 from hofunc.errors import ArgumentError, PlanningWarning, warn
-from hofunc.options import max_plan_seconds
 from hofunc.plan.blocks import Local, local_blocks
 from hofunc.plan.blueprint import Blueprint, Limits, Peak, drawn, own_peak, result_bytes
 from hofunc.plan.columns import Columns
-from hofunc.plan.estimate import CLOSE, CLOSE_AS_TERMS, Estimate, estimates
-from hofunc.plan.lean import FEWER, HELD, SLOWER, is_much
+from hofunc.plan.estimate import Estimate, estimates
 from hofunc.plan.packing import DirectionsError
 from hofunc.plan.program import Leave, TooManyStepsError, device_of
-from hofunc.plan.rates import rates_of
 from hofunc.plan.recurrences import with_recurrences
-from hofunc.plan.rows import number_of_rows, with_rows
+from hofunc.plan.rows import with_rows
 from hofunc.plan.strategies import is_directional, propagated, strategies_of
+from hofunc.plan.turns import (
+    LIKELY,
+    PER_COMPOSITION,
+    POSSIBLE,
+    Maker,
+    Turns,
+    beside,
+    fits,
+    is_in_chunks,
+    narrower,
+    of_first,
+    preferred,
+    price,
+)
 from hofunc.plan.waist import waist
 from hofunc.plan.wanted import Chosen, Contractions, Wanted, highest
-from hofunc.progress import counting
 from hofunc.rules.lower import Lowered
 from hofunc.rules.settle import Settlings
 
-FIRST_LEAVE = 1500  # steps of planning that a strategy may take before the others have their turn
-_LEAVE_GROWS = 4
-_PER_COMPOSITION = 5  # steps of planning at most, as a rule
 STEP_SECONDS = 4e-5  # that a step of planning takes, about
 LONG_RECURRENCE = 800  # nodes of recurrences, from which on planning them node by node takes longer than by steps
 BLOCK_SECONDS = 2e-5  # that a composition takes to plan, about, where blocks are propagated,
 DIRECTION_SECONDS = 1e-4  # and by directions
 LONG = 2.0  # seconds of planning, from which on it is announced
-
-# How many steps of planning a strategy may take for as long as the best plan runs, in calls that compute nothing. A
-# fourth of the steps at least are calls in the end, so that beyond the first number it cannot be faster; as a rule it
-# is not beyond twice the second.
-_POSSIBLE, _LIKELY = 4.0, 0.8
 
 
 def plan(
@@ -73,12 +74,12 @@ def plan(
     """
     asked = _Asked(lowered, wanted, compact, limits, peak, looks=looks)
     if strategy != "auto":
-        return tuple(_kept([asked.make(strategy, _of_first(limits))], lowered, wanted, compact, limits, peak))
+        return tuple(_kept([asked.make(strategy, of_first(limits))], lowered, wanted, compact, limits, peak))
     recurrent = asked.recurrent_turns()
-    plans = [] if recurrent is None else recurrent.taken(_LIKELY)
-    plans += asked.turns().taken(_POSSIBLE, plans)
-    kept = sorted(_kept(plans, lowered, wanted, compact, limits, peak), key=_price)
-    best = _preferred(kept)
+    plans = [] if recurrent is None else recurrent.taken(LIKELY)
+    plans += asked.turns().taken(POSSIBLE, plans)
+    kept = sorted(_kept(plans, lowered, wanted, compact, limits, peak), key=price)
+    best = preferred(kept)
     return (best, *(made for made in kept if made is not best))
 
 
@@ -107,11 +108,11 @@ def quickly(
     """
     asked = _Asked(lowered, wanted, compact, limits, peak, looks=looks)
     turns = asked.recurrent_turns(LONG_RECURRENCE) or asked.turns()
-    plans = turns.taken(_LIKELY)
-    best = _preferred(_kept(plans, lowered, wanted, compact, limits, peak))
+    plans = turns.taken(LIKELY)
+    best = preferred(_kept(plans, lowered, wanted, compact, limits, peak))
     made = {plan.strategy for plan in plans} | turns.inapplicable
     left_out = [each.compositions for name, each in turns.estimates.items() if name not in made]
-    return Quick(best, _PER_COMPOSITION * sum(left_out), turns.effort)
+    return Quick(best, PER_COMPOSITION * sum(left_out), turns.effort)
 
 
 def admitted(lowered: Lowered, wanted: Wanted) -> Sequence[str]:
@@ -128,7 +129,7 @@ def rival(best: Blueprint, wanted: Wanted, *, compact: bool, strategy: str, limi
         ArgumentError: It does not keep to the limits.
     """
     asked = _Asked(best.lowered, wanted, compact, limits, own_peak)
-    (made,) = _within([asked.make(strategy, _beside(best, _POSSIBLE, limits))], limits, own_peak)
+    (made,) = _within([asked.make(strategy, beside(best, POSSIBLE, limits))], limits, own_peak)
     return made
 
 
@@ -160,9 +161,6 @@ def _candidates(settlings: Settlings, wanted: Wanted) -> Sequence[str]:
     return tuple(name for name in strategies_of(wanted) if name not in left_out)
 
 
-_Maker = Callable[[str, Leave], Blueprint]
-
-
 def _maker(
     lowered: Lowered,
     local: dict[int, Local],
@@ -173,7 +171,7 @@ def _maker(
     peak: Peak,
     *,
     looks: bool = False,
-) -> _Maker:
+) -> Maker:
     """Return the function that plans by the strategy of a name, within what it may take.
 
     Looking at results takes a dense one, and that nobody waits for a device or counts memory.
@@ -207,7 +205,7 @@ def _maker(
         masks_come_last = not is_directional(wanted, name)
         if not settlings.of(masks_come_last=masks_come_last).settled:
             return made(name, leave)
-        return replace(made(name, leave, settles=False), careful=lambda: made(name, _of_first(limits)))
+        return replace(made(name, leave, settles=False), careful=lambda: made(name, of_first(limits)))
 
     return careless if looks else made
 
@@ -231,37 +229,16 @@ def _best_way(ways: Sequence[Callable[[Leave], Blueprint]], leave: Leave, limits
     found: list[Blueprint] = []
     given_up = 0
     for place, way in enumerate(ways):
-        fitting = [made for made in found if _fits(made, limits, peak)]
-        own = _least(leave, _beside(_preferred(fitting), _LIKELY, limits)) if fitting else leave
+        fitting = [made for made in found if fits(made, limits, peak)]
+        own = narrower(leave, beside(preferred(fitting), LIKELY, limits)) if fitting else leave
         try:
             found.append(way(own))
         except (TooManyStepsError, DirectionsError) as error:
             if place == len(ways) - 1 and not found:
                 raise
             given_up += int(own.steps) if isinstance(error, TooManyStepsError) else 0
-    best = _preferred([made for made in found if _fits(made, limits, peak)] or found)
+    best = preferred([made for made in found if fits(made, limits, peak)] or found)
     return replace(best, effort=given_up + sum(each.effort for each in found))
-
-
-def _of_first(limits: Limits) -> Leave:
-    """Return what the plan may take that is made first."""
-    return Leave(bytes=inf if limits.max_bytes is None else limits.max_bytes)
-
-
-def _beside(best: Blueprint, per_call: float, limits: Limits) -> Leave:
-    """Return what a plan may take to make that is faster than another one.
-
-    It has so many steps at most for each call of no work of that, runs hardly longer, and what holds more as it is made
-    than that as it is run is no better.
-    """
-    call = rates_of(device_of(best.lowered.graph)).view
-    steps = max(FIRST_LEAVE, per_call * best.run_cost.seconds / call)
-    own = Leave(steps, max(HELD, best.run_cost.peak_bytes), SLOWER * _price(best))
-    return _least(own, _of_first(limits))
-
-
-def _least(one: Leave, other: Leave) -> Leave:
-    return Leave(*map(min, zip(one, other, strict=True)))
 
 
 def _estimates(
@@ -290,93 +267,6 @@ def _announce(lowered: Lowered, wanted: Wanted, estimates: dict[str, Estimate]) 
     )
 
 
-class _Turns:
-    """Plans by all strategies that apply and that could be the fastest.
-
-    Some strategies take no end of steps for a graph for which another takes few. So each may take a number of steps at
-    first, and those that need more have leave for more in the next turn, until they take so many that they cannot be
-    faster than the best plan.
-
-    Args:
-        make: Plans by a strategy, in so many steps.
-        estimates: What each is estimated to take, the one that should run fastest first.
-        limits: Rows at a time, and memory.
-        peak: Tells what is held at once where a plan is run.
-        in_terms: Whether results are, of which no estimate knows what they leave to be read.
-
-    Attributes:
-        estimates: What was given.
-        inapplicable: The strategies that turned out not to apply.
-        effort: How many steps all took so far, those that were given up among them.
-    """
-
-    def __init__(
-        self,
-        make: _Maker,
-        estimates: dict[str, Estimate],
-        limits: Limits,
-        peak: Peak,
-        *,
-        in_terms: bool,
-    ):
-        self.estimates = estimates
-        self.inapplicable: set[str] = set()
-        self.effort = 0
-        self._make, self._limits, self._peak, self._in_terms = make, limits, peak, in_terms
-
-    @counting("hofunc: planning", "step")
-    def taken(self, per_call: float, rivals: Sequence[Blueprint] = ()) -> list[Blueprint]:
-        """Return the plans.
-
-        Args:
-            per_call: How many steps a strategy may take for as long as the best plan runs, in calls of no work.
-            rivals: Plans that were made otherwise, of which one may be the best.
-        """
-        plans: list[Blueprint] = []
-        clock = _Clock(max_plan_seconds())
-        left = list(self.estimates)
-        leave = max(
-            FIRST_LEAVE, 2 * _PER_COMPOSITION * self.estimates[left[0]].compositions
-        )  # it should be the fastest
-        while left:
-            for name in left[:]:
-                fitting = [one for one in (*rivals, *plans) if _fits(one, self._limits, self._peak)]
-                most = _of_first(self._limits)
-                if fitting:
-                    best = _preferred(fitting)
-                    most = _least(_beside(best, per_call, self._limits), Leave(clock.steps_left(plans)))
-                    is_likely = self._is_close(name, best) and self._expected(name, best) <= most.steps
-                    if per_call < _POSSIBLE and not is_likely:
-                        left.remove(name)
-                        continue
-                try:
-                    plans.append(self._make(name, _least(most, Leave(leave))))
-                except DirectionsError:  # reverse always applies
-                    self.inapplicable.add(name)
-                    left.remove(name)
-                except TooManyStepsError:
-                    self.effort += int(min(leave, most.steps))
-                    if most.steps <= leave:
-                        left.remove(name)
-                else:
-                    self.effort += plans[-1].effort
-                    left.remove(name)
-            leave *= _LEAVE_GROWS
-        return plans
-
-    def _is_close(self, name: str, best: Blueprint) -> bool:
-        """Tell whether a strategy may be faster than the best one, for all that estimates err."""
-        is_along_slots = "each" in self.estimates or "blocks" in self.estimates  # of which estimates err by more
-        close = CLOSE_AS_TERMS if self._in_terms else CLOSE
-        return is_along_slots or self.estimates[name].run <= close * self.estimates[best.strategy].run
-
-    def _expected(self, name: str, best: Blueprint) -> float:
-        """Return how many steps a strategy takes, or runs as long as, if estimates err as that of the best one did."""
-        theirs = self.estimates[name]
-        steps = theirs.compositions if self._in_terms else max(theirs)
-        return steps * best.effort / max(1, self.estimates[best.strategy].compositions)
-
-
 class _Asked:
     """What is asked of a plan, from which plans by a strategy and turns of strategies are made.
 
@@ -398,18 +288,18 @@ class _Asked:
         self._settlings = Settlings(self._lowered.graph, self._lowered.rules, self._local)
         self._looks = looks
 
-    def turns(self) -> _Turns:
+    def turns(self) -> Turns:
         """Return what plans by the strategies that may be taken, and say so if that is going to take long."""
         given = self._lowered, self._local, self._settlings, self._wanted
         return self._turns(self._lowered, _estimates(*given, compact=self._compact), self.make)
 
     @cached_property
-    def make(self) -> _Maker:
+    def make(self) -> Maker:
         """What plans by the strategy of a name, node by node."""
         given = self._lowered, self._local, self._settlings, self._wanted, self._compact, self._limits, self._peak
         return _maker(*given, looks=self._looks)
 
-    def recurrent_turns(self, least: int = 0) -> _Turns | None:
+    def recurrent_turns(self, least: int = 0) -> Turns | None:
         """Return what plans with the steps of recurrences as ops of their own; None if there are none.
 
         By reverse, of each step a dense block would be held for every pair of steps; so that is for what no other
@@ -434,7 +324,7 @@ class _Asked:
 
         def careful(name: str) -> Blueprint:
             possible = _candidates(self._settlings, wanted)
-            return self.make(name if name in possible else possible[0], _of_first(self._limits))
+            return self.make(name if name in possible else possible[0], of_first(self._limits))
 
         def made(name: str, leave: Leave) -> Blueprint:
             return replace(make(name, leave), careful=partial(careful, name))
@@ -444,39 +334,9 @@ class _Asked:
         unlikely = {name: each._replace(run=inf) for name, each in found.items() if name not in likely}
         return self._turns(lowered, likely | unlikely, make if self._settlings.are_finite else made)
 
-    def _turns(self, lowered: Lowered, estimates: dict[str, Estimate], make: _Maker) -> _Turns:
+    def _turns(self, lowered: Lowered, estimates: dict[str, Estimate], make: Maker) -> Turns:
         _announce(lowered, self._wanted, estimates)
-        return _Turns(make, estimates, self._limits, self._peak, in_terms=self._compact)
-
-
-class _Clock:
-    """Counts the seconds of planning.
-
-    Args:
-        limit: How many it may take once there is a plan.
-    """
-
-    def __init__(self, limit: float):
-        self._limit, self._start = limit, perf_counter()
-
-    def steps_left(self, plans: Sequence[Blueprint]) -> float:
-        """Return how many more steps can be made in time, as fast as those of some plans were."""
-        spent = perf_counter() - self._start
-        return inf if self._limit == inf else max(0, (self._limit / spent - 1) * sum(plan.effort for plan in plans))
-
-
-def _price(made: Blueprint) -> float:
-    return made.run_cost.price
-
-
-def _preferred(plans: Sequence[Blueprint]) -> Blueprint:
-    """Return the cheapest of some plans, or if memory is at issue one that holds less and takes about as long."""
-    best = min(plans, key=_price)
-    if len(plans) == 1 or not is_much(best.run_cost.peak_bytes, best.program):
-        return best
-    close = [made for made in plans if _price(made) <= SLOWER * _price(best)]
-    least = min(close, key=lambda made: made.run_cost.peak_bytes)
-    return least if least.run_cost.peak_bytes < FEWER * best.run_cost.peak_bytes else best
+        return Turns(make, estimates, self._limits, self._peak, in_terms=self._compact)
 
 
 def _kept(
@@ -484,9 +344,9 @@ def _kept(
 ) -> list[Blueprint]:
     """Return the plans that keep to the limits, by columns if none does otherwise and that can be."""
     is_contracted = isinstance(wanted, Contractions)
-    if compact or (is_contracted and limits.in_pieces) or any(_fits(made, limits, peak) for made in plans):
+    if compact or (is_contracted and limits.in_pieces) or any(fits(made, limits, peak) for made in plans):
         return _within(plans, limits, peak)
-    whole = min(plans, key=_price)
+    whole = min(plans, key=price)
     ways = Columns.of(lowered, whole, wanted)
     if not ways and is_contracted and whole.dense:
         return _within(plans, limits, peak)
@@ -499,7 +359,7 @@ def _kept(
         ways = [columns for columns in ways if columns.slots == 1]
     for columns in ways:
         found += _by_columns(columns, wanted, limits, peak)
-        if any(_fits(made, limits, peak) for made in found):
+        if any(fits(made, limits, peak) for made in found):
             break
     return _within([*plans, *found], limits, peak)
 
@@ -514,13 +374,13 @@ def _by_columns(columns: Columns, wanted: Wanted, limits: Limits, peak: Peak) ->
     settlings = Settlings(columns.lowered.graph, columns.lowered.rules, local)
     estimates = _estimates(columns.lowered, local, settlings, columns.wanted)
     apart = {name: each for name, each in estimates.items() if is_directional(columns.wanted, name)}
-    turns = _Turns(made, apart or estimates, limits, peak, in_terms=False)
-    return [replace(plan, strategy=columns.whole.strategy) for plan in turns.taken(_LIKELY)]
+    turns = Turns(made, apart or estimates, limits, peak, in_terms=False)
+    return [replace(plan, strategy=columns.whole.strategy) for plan in turns.taken(LIKELY)]
 
 
 def _within(plans: Sequence[Blueprint], limits: Limits, peak: Peak) -> list[Blueprint]:
     """Return the plans that keep to the limits."""
-    in_chunks = [made for made in plans if _is_in_chunks(made, limits)]
+    in_chunks = [made for made in plans if is_in_chunks(made, limits)]
     if not in_chunks and limits.in_pieces:
         raise ArgumentError(
             "hofunc: pieces of what is not computed by coordinates",
@@ -535,7 +395,7 @@ def _within(plans: Sequence[Blueprint], limits: Limits, peak: Peak) -> list[Blue
             expected="those of a function that treats rows independently",
             remedy="Leave chunk_size out, or ask for a dense derivative.",
         )
-    fitting = [made for made in in_chunks if _fits(made, limits, peak)]
+    fitting = [made for made in in_chunks if fits(made, limits, peak)]
     if not fitting:
         held = result_bytes(plans[0]) if plans[0].dense and not limits.in_pieces else 0
         is_large = limits.max_bytes is not None and held > limits.max_bytes
@@ -548,18 +408,3 @@ def _within(plans: Sequence[Blueprint], limits: Limits, peak: Peak) -> list[Blue
             remedy=f"Raise max_bytes, take layout='compact', or {other}.",
         )
     return fitting
-
-
-def _fits(made: Blueprint, limits: Limits, peak: Peak) -> bool:
-    """Tell whether a plan keeps to the limits."""
-    return _is_in_chunks(made, limits) and (limits.max_bytes is None or peak(made) <= limits.max_bytes)
-
-
-def _is_in_chunks(made: Blueprint, limits: Limits) -> bool:
-    """Tell whether a plan runs in such chunks as are asked for."""
-    if limits.in_pieces:
-        return made.chunks is not None and made.chunks.in_pieces
-    if limits.chunk_size is None or made.chunks is not None:
-        return True
-    rows = number_of_rows(made.lowered.graph)
-    return rows is not None and rows <= limits.chunk_size

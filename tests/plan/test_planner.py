@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import hofunc
-from hofunc.plan import packing, planner
+from hofunc.plan import packing, planner, turns
 from hofunc.plan.blocks import local_blocks
 from hofunc.plan.blueprint import Blueprint, Limits, own_peak
 from hofunc.plan.cost import Cost, StepCost
@@ -23,6 +23,7 @@ from hofunc.plan.rates import rates_of
 from hofunc.plan.reverse import elimination_order
 from hofunc.plan.rows import with_rows
 from hofunc.plan.strategies import STRATEGIES
+from hofunc.plan.turns import POSSIBLE, Turns, preferred
 from hofunc.rules.lower import lower
 from hofunc.run import cache
 from hofunc.run.cache import forget
@@ -148,7 +149,7 @@ def test_a_strategy_of_endless_steps_is_given_up() -> None:
 def test_how_many_steps_are_allowed_at_first_does_not_decide(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     f, weights = tanh_network(2, 64, 64, 1)
     expected, *_ = plans(lambda x: f(x, *weights), rand(CPU, 256, 2), order=3)
-    monkeypatch.setattr(planner, "FIRST_LEAVE", first)
+    monkeypatch.setattr(turns, "FIRST_LEAVE", first)
     chosen, *_ = plans(lambda x: f(x, *weights), rand(CPU, 256, 2), order=3)
     assert chosen == expected
 
@@ -165,14 +166,14 @@ def test_a_plan_beyond_the_limits_makes_no_other_give_up(max_bytes: int | None, 
             raise TooManyStepsError
         return replace(real, strategy=name, cost=Cost((StepCost(0, 0, (), 1e-3),), 100 if name == "reverse" else 10))
 
-    turns = planner._Turns(
+    in_turn = Turns(
         make,
         {"reverse": Estimate(1, 1), "mixed": Estimate(1, 1)},
         Limits(max_bytes=max_bytes),
         own_peak,
         in_terms=False,
     )
-    made = turns.taken(planner._POSSIBLE)
+    made = in_turn.taken(POSSIBLE)
     assert {one.strategy for one in made} == expected
 
 
@@ -192,9 +193,9 @@ def test_far_more_memory_is_not_taken_for_little_time(seconds: float, peak_bytes
         replace(real, strategy=name, cost=Cost((StepCost(0, 0, (), time),), held))
         for name, time, held in (("reverse", 1.0, 1 << 26), ("mixed", seconds, peak_bytes))
     )
-    assert planner._preferred([one, other]).strategy == planner._preferred([other, one]).strategy == expected
+    assert preferred([one, other]).strategy == preferred([other, one]).strategy == expected
     small = [replace(made, cost=made.cost._replace(peak_bytes=made.cost.peak_bytes >> 10)) for made in (one, other)]
-    assert planner._preferred(small) is min(small, key=lambda made: made.cost.seconds)
+    assert preferred(small) is min(small, key=lambda made: made.cost.seconds)
 
 
 def test_a_rival_says_why_it_is_none() -> None:
@@ -222,7 +223,7 @@ def steps(n: int) -> Callable[[Tensor], Tensor]:
 
 
 def test_what_is_not_likely_to_be_faster_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planner, "FIRST_LEAVE", 10)
+    monkeypatch.setattr(turns, "FIRST_LEAVE", 10)
     recording = recorded(steps(6), rand(CPU, 6, 3))
     lowered = lower(recording.graph, recording.values, 2)
     made, forgone, effort = planner.quickly(lowered, (2,), compact=False, limits=Limits())

@@ -1,0 +1,179 @@
+"""Turns: each strategy may take some steps of planning at first, and more until it cannot be the fastest any more."""
+
+from collections.abc import Callable, Sequence
+from math import inf
+from time import perf_counter
+
+from hofunc.options import max_plan_seconds
+from hofunc.plan.blueprint import Blueprint, Limits, Peak
+from hofunc.plan.estimate import CLOSE, CLOSE_AS_TERMS, Estimate
+from hofunc.plan.lean import FEWER, HELD, SLOWER, is_much
+from hofunc.plan.packing import DirectionsError
+from hofunc.plan.program import Leave, TooManyStepsError, device_of
+from hofunc.plan.rates import rates_of
+from hofunc.plan.rows import number_of_rows
+from hofunc.progress import counting
+
+FIRST_LEAVE = 1500  # steps of planning that a strategy may take before the others have their turn
+_LEAVE_GROWS = 4
+PER_COMPOSITION = 5  # steps of planning at most, as a rule
+
+# How many steps of planning a strategy may take for as long as the best plan runs, in calls that compute nothing. A
+# fourth of the steps at least are calls in the end, so that beyond the first number it cannot be faster; as a rule it
+# is not beyond twice the second.
+POSSIBLE, LIKELY = 4.0, 0.8
+
+Maker = Callable[[str, Leave], Blueprint]
+
+
+class Turns:
+    """Plans by all strategies that apply and that could be the fastest.
+
+    Some strategies take no end of steps for a graph for which another takes few. So each may take a number of steps at
+    first, and those that need more have leave for more in the next turn, until they take so many that they cannot be
+    faster than the best plan.
+
+    Args:
+        make: Plans by a strategy, in so many steps.
+        estimates: What each is estimated to take, the one that should run fastest first.
+        limits: Rows at a time, and memory.
+        peak: Tells what is held at once where a plan is run.
+        in_terms: Whether results are, of which no estimate knows what they leave to be read.
+
+    Attributes:
+        estimates: What was given.
+        inapplicable: The strategies that turned out not to apply.
+        effort: How many steps all took so far, those that were given up among them.
+    """
+
+    def __init__(
+        self,
+        make: Maker,
+        estimates: dict[str, Estimate],
+        limits: Limits,
+        peak: Peak,
+        *,
+        in_terms: bool,
+    ):
+        self.estimates = estimates
+        self.inapplicable: set[str] = set()
+        self.effort = 0
+        self._make, self._limits, self._peak, self._in_terms = make, limits, peak, in_terms
+
+    @counting("hofunc: planning", "step")
+    def taken(self, per_call: float, rivals: Sequence[Blueprint] = ()) -> list[Blueprint]:
+        """Return the plans.
+
+        Args:
+            per_call: How many steps a strategy may take for as long as the best plan runs, in calls of no work.
+            rivals: Plans that were made otherwise, of which one may be the best.
+        """
+        plans: list[Blueprint] = []
+        clock = _Clock(max_plan_seconds())
+        left = list(self.estimates)
+        leave = max(FIRST_LEAVE, 2 * PER_COMPOSITION * self.estimates[left[0]].compositions)  # it should be the fastest
+        while left:
+            for name in left[:]:
+                fitting = [one for one in (*rivals, *plans) if fits(one, self._limits, self._peak)]
+                most = of_first(self._limits)
+                if fitting:
+                    best = preferred(fitting)
+                    most = narrower(beside(best, per_call, self._limits), Leave(clock.steps_left(plans)))
+                    is_likely = self._is_close(name, best) and self._expected(name, best) <= most.steps
+                    if per_call < POSSIBLE and not is_likely:
+                        left.remove(name)
+                        continue
+                try:
+                    plans.append(self._make(name, narrower(most, Leave(leave))))
+                except DirectionsError:  # reverse always applies
+                    self.inapplicable.add(name)
+                    left.remove(name)
+                except TooManyStepsError:
+                    self.effort += int(min(leave, most.steps))
+                    if most.steps <= leave:
+                        left.remove(name)
+                else:
+                    self.effort += plans[-1].effort
+                    left.remove(name)
+            leave *= _LEAVE_GROWS
+        return plans
+
+    def _is_close(self, name: str, best: Blueprint) -> bool:
+        """Tell whether a strategy may be faster than the best one, for all that estimates err."""
+        is_along_slots = "each" in self.estimates or "blocks" in self.estimates  # of which estimates err by more
+        close = CLOSE_AS_TERMS if self._in_terms else CLOSE
+        return is_along_slots or self.estimates[name].run <= close * self.estimates[best.strategy].run
+
+    def _expected(self, name: str, best: Blueprint) -> float:
+        """Return how many steps a strategy takes, or runs as long as, if estimates err as that of the best one did."""
+        theirs = self.estimates[name]
+        steps = theirs.compositions if self._in_terms else max(theirs)
+        return steps * best.effort / max(1, self.estimates[best.strategy].compositions)
+
+
+class _Clock:
+    """Counts the seconds of planning.
+
+    Args:
+        limit: How many it may take once there is a plan.
+    """
+
+    def __init__(self, limit: float):
+        self._limit, self._start = limit, perf_counter()
+
+    def steps_left(self, plans: Sequence[Blueprint]) -> float:
+        """Return how many more steps can be made in time, as fast as those of some plans were."""
+        spent = perf_counter() - self._start
+        return inf if self._limit == inf else max(0, (self._limit / spent - 1) * sum(plan.effort for plan in plans))
+
+
+def of_first(limits: Limits) -> Leave:
+    """Return what the plan may take that is made first."""
+    return Leave(bytes=inf if limits.max_bytes is None else limits.max_bytes)
+
+
+def beside(best: Blueprint, per_call: float, limits: Limits) -> Leave:
+    """Return what a plan may take to make that is faster than another one.
+
+    It has so many steps at most for each call of no work of that, runs hardly longer, and what holds more as it is made
+    than that as it is run is no better.
+    """
+    call = rates_of(device_of(best.lowered.graph)).view
+    steps = max(FIRST_LEAVE, per_call * best.run_cost.seconds / call)
+    own = Leave(steps, max(HELD, best.run_cost.peak_bytes), SLOWER * price(best))
+    return narrower(own, of_first(limits))
+
+
+def narrower(one: Leave, other: Leave) -> Leave:
+    """Return what both leave."""
+    return Leave(*map(min, zip(one, other, strict=True)))
+
+
+def preferred(plans: Sequence[Blueprint]) -> Blueprint:
+    """Return the cheapest of some plans, or if memory is at issue one that holds less and takes about as long."""
+    best = min(plans, key=price)
+    if len(plans) == 1 or not is_much(best.run_cost.peak_bytes, best.program):
+        return best
+    close = [made for made in plans if price(made) <= SLOWER * price(best)]
+    least = min(close, key=lambda made: made.run_cost.peak_bytes)
+    return least if least.run_cost.peak_bytes < FEWER * best.run_cost.peak_bytes else best
+
+
+def price(made: Blueprint) -> float:
+    """Return that by which plans are compared."""
+    return made.run_cost.price
+
+
+def fits(made: Blueprint, limits: Limits, peak: Peak) -> bool:
+    """Tell whether a plan keeps to the limits."""
+    return is_in_chunks(made, limits) and (limits.max_bytes is None or peak(made) <= limits.max_bytes)
+
+
+def is_in_chunks(made: Blueprint, limits: Limits) -> bool:
+    """Tell whether a plan runs in such chunks as are asked for."""
+    if limits.in_pieces:
+        return made.chunks is not None and made.chunks.in_pieces
+    if limits.chunk_size is None or made.chunks is not None:
+        return True
+    rows = number_of_rows(made.lowered.graph)
+    return rows is not None and rows <= limits.chunk_size
