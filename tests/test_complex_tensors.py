@@ -89,6 +89,19 @@ def test_a_complex_function_of_real_numbers(device: torch.device) -> None:
     assert_equal(hofunc.hod(lambda x: (1j * x).exp(), 2)(x).sum((1, 2)), -((1j * x).exp()))
 
 
+@pytest.mark.parametrize("strategy", ["reverse", "mixed", "forward"])
+def test_a_loop_that_recursion_would_be_too_deep_for(strategy: str, device: torch.device) -> None:
+    def f(x: Tensor) -> Tensor:
+        z = torch.complex(x, x.sin())
+        for _ in range(600):
+            z = z * (1 + 1e-3j)
+        return z.abs().square().sum()
+
+    x = rand(device, 3)
+    expected = (2 + 2 * (2 * x).cos()) * (1 + 1e-6) ** 600  # of x^2 + sin(x)^2
+    assert_equal(hofunc.hessian(f, strategy=strategy)(x), expected.diag())
+
+
 def test_real_and_complex_arguments_together(device: torch.device) -> None:
     tree = {"z": numbers(device, 2), "x": rand(device, 2, seed=5)}
     value, first, second = hofunc.derivatives(lambda t: {"a": t["z"] * t["x"], "b": t["x"] ** 2})(tree)

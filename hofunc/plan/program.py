@@ -196,22 +196,36 @@ class Builder:
         known = self._values.get(index)
         if known is not None:
             return known
-        node = self.lowered.graph.nodes[index]
-        origin = self.lowered.origins[index]
-        if origin is None:
-            call = call_of(node)
-            before, self.node = self.node, index
-            register = self.call(call._replace(op=COMPUTED_AGAIN.get(call.op, call.op)))
-            if node.output is not None:
-                register = self.emit(getitem, register, node.output)
-            self.node = before
-            dtype = self.dtype if node.dtype.is_floating_point else node.dtype
-            self._shapes[register.index] = (tuple(node.shape), dtype)
-        else:
+        pending = [index]
+        while pending:  # not by recursion, for which a chain may be too deep
+            number = pending[-1]
+            missing = [place for place in self._computed_from(number) if place not in self._values]
+            if missing:
+                pending += reversed(missing)
+                continue
+            del pending[-1]
+            if number not in self._values:
+                self._values[number] = self._value_of(number)
+        return self._values[index]
+
+    def _computed_from(self, number: int) -> tuple[int, ...]:
+        return () if self.lowered.origins[number] is not None else self.lowered.graph.nodes[number].operands
+
+    def _value_of(self, number: int) -> Register:
+        """Return the register of a node's value, those of its operands being known."""
+        node = self.lowered.graph.nodes[number]
+        origin = self.lowered.origins[number]
+        if origin is not None:
             register = self._give(origin, tuple(node.shape), node.dtype)
-            if node.dtype.is_floating_point:
-                register = self._converted(register, node.dtype)
-        self._values[index] = register
+            return self._converted(register, node.dtype) if node.dtype.is_floating_point else register
+        call = call_of(node)
+        before, self.node = self.node, number
+        register = self.call(call._replace(op=COMPUTED_AGAIN.get(call.op, call.op)))
+        if node.output is not None:
+            register = self.emit(getitem, register, node.output)
+        self.node = before
+        dtype = self.dtype if node.dtype.is_floating_point else node.dtype
+        self._shapes[register.index] = (tuple(node.shape), dtype)
         return register
 
     def _give(self, origin: int | torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Register:
