@@ -99,6 +99,18 @@ def test_strategies_that_masks_leave_out(x: Tensor) -> None:
         assert f"  {strategy} was left out: it may multiply an infinite slope behind a mask by zero" in text
 
 
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: torch.where(x > 0, x, 1.0).sqrt().sum(),
+        lambda x: (x * x).masked_fill(x * x == 0, 1.0).sqrt().sum(),
+        lambda x: (x * (1 + 2j)).abs().square().sum(),
+    ],
+)
+def test_masks_that_leave_no_singularity_leave_out_no_strategy(f: Callable[[Tensor], Tensor], x: Tensor) -> None:
+    assert "left out" not in explained(lambda x: f(x @ x.t()), x)
+
+
 def test_strategies_that_were_given_up() -> None:
     """Two inputs of three directions each: polynomials of order 4 have thousands of coefficients."""
 

@@ -43,7 +43,7 @@ from hofunc.rules.kinds import (
 )
 from hofunc.rules.quotient import Quotient
 from hofunc.rules.registry import POSITIVE, REAL, RULES
-from hofunc.rules.signs import Sign, signs_of
+from hofunc.rules.signs import Sign, sign_where_it_varies, signs_of
 
 Terms = Mapping[tuple[int, ...], list[Term]]  # derivatives of one node, by the sorted tuple of its operands
 Singular = dict[int, Sign]  # nodes whose derivatives may be infinite, and the signs of what they are of
@@ -260,7 +260,10 @@ def singularities(graph: Graph, rules: Mapping[int, Rule]) -> Singular:
     ruled = [(node, _rule(node, rules)) for node in graph.nodes]
     found = {node.number: _singular_at_zero(rule, node) for node, rule in ruled if is_singular(rule, node)}
     signs = signs_of(graph, rules) if found else []
-    at_limits = {number: Sign.ANY if at is None else signs[at] for number, at in found.items()}
+    at_limits = {
+        number: Sign.ANY if at is None else max(signs[at], sign_where_it_varies(graph, at, signs))
+        for number, at in found.items()
+    }
     return {number: sign for number, sign in at_limits.items() if sign < Sign.POSITIVE}
 
 

@@ -3,7 +3,7 @@
 What has a singularity at zero has none there. A node that is left out costs time, and nothing else.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from typing import cast
 
@@ -29,6 +29,32 @@ _NEVER_NEGATIVE = {
 _SUMS = (aten.add.Scalar, aten.add.Tensor)
 _DIFFERENCES = (aten.rsub.Scalar, aten.rsub.Tensor, aten.sub.Scalar, aten.sub.Tensor)
 _LIMITS = (aten.clamp.default, aten.clamp_min.default)
+
+# Places of the condition, of what is taken where it holds, and of what is taken elsewhere.
+_CHOICES = {
+    aten.where.self: (0, 1, 2),
+    aten.masked_fill.Scalar: (1, 2, 0),
+    aten.masked_fill.Tensor: (1, 2, 0),
+}
+_COMPARISONS = {
+    aten.gt.Scalar: "gt",
+    aten.gt.Tensor: "gt",
+    aten.ge.Scalar: "ge",
+    aten.ge.Tensor: "ge",
+    aten.ne.Scalar: "ne",
+    aten.ne.Tensor: "ne",
+}
+_OPPOSITES = {
+    aten.le.Scalar: "gt",
+    aten.le.Tensor: "gt",
+    aten.lt.Scalar: "ge",
+    aten.lt.Tensor: "ge",
+    aten.eq.Scalar: "ne",
+    aten.eq.Tensor: "ne",
+}
+_BOTH = {aten.bitwise_and.Tensor, aten.logical_and.default}
+_EITHER = {aten.bitwise_or.Tensor, aten.logical_or.default}
+_NOT = {aten.bitwise_not.default, aten.logical_not.default}
 
 
 class Sign(IntEnum):
@@ -58,9 +84,63 @@ def signs_of(graph: Graph, rules: Mapping[int, Rule]) -> list[Sign]:
     return signs
 
 
+def sign_where_it_varies(graph: Graph, number: int, signs: list[Sign]) -> Sign:
+    """Return what is known of the elements of a node that depend on an input, as in ``torch.where(x > 0, x, 1)``.
+
+    It is at most that they are positive: what the others are, which are constant, nobody knows.
+
+    Args:
+        graph: A lowered graph.
+        number: The node.
+        signs: What is known of all nodes, whatever the inputs are.
+    """
+    node = graph.nodes[number]
+    if node.op is aten.relu.default:
+        return Sign.TINY
+    if node.op not in _CHOICES:
+        return signs[number]
+    condition, *sides = [node.args[place] for place in _CHOICES[node.op]]
+    varying = [
+        max([signs[side.node], *_implied(graph, condition, side.node, signs, holds=holds)])
+        for side, holds in zip(sides, (True, False), strict=True)
+        if isinstance(side, Ref) and graph.nodes[side.node].active
+    ]
+    return min([Sign.TINY, *varying])
+
+
+def _implied(graph: Graph, condition: object, number: int, signs: list[Sign], *, holds: bool) -> Iterator[Sign]:
+    """Yield what is known of a node where a condition holds, or where it does not."""
+    if not isinstance(condition, Ref):
+        return
+    node = graph.nodes[condition.node]
+    if node.op in _NOT or node.op in (_BOTH if holds else _EITHER):
+        for part in node.args:
+            yield from _implied(graph, part, number, signs, holds=holds != (node.op in _NOT))
+    comparison = (_COMPARISONS if holds else _OPPOSITES).get(node.op)
+    if comparison is None or not isinstance(node.args[0], Ref) or not _is_same(graph, node.args[0].node, number):
+        return
+    limit = _sign_of(node.args[1], signs)
+    if comparison == "ge":
+        yield limit
+    elif comparison == "gt":
+        yield Sign.TINY if limit else Sign.ANY
+    elif node.args[1] == 0:
+        yield Sign.TINY if signs[number] else Sign.ANY
+
+
+def _is_same(graph: Graph, one: int, other: int) -> bool:
+    """Tell whether two nodes are the same op of the same operands."""
+    first, second = graph.nodes[one], graph.nodes[other]
+    return one == other or (not first.is_given and first._replace(number=other) == second)
+
+
+def _sign_of(arg: object, signs: list[Sign]) -> Sign:
+    return signs[arg.node] if isinstance(arg, Ref) else sign_of_number(arg)
+
+
 def _sign(graph: Graph, node: Node, rule: Rule | None, signs: list[Sign]) -> Sign:
     """Return the sign of a node from those of the nodes before it."""
-    known = [signs[arg.node] if isinstance(arg, Ref) else sign_of_number(arg) for arg in node.args]
+    known = [_sign_of(arg, signs) for arg in node.args]
     if node.op in _LIMITS:
         return max(known[:2])
     if node.op in _SUMS and not node.kwargs:

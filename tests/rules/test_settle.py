@@ -270,6 +270,28 @@ def test_a_sum_with_what_varies_is_not_constant(x: Tensor) -> None:
     torch.testing.assert_close(hofunc.hessian(f)(x), torch.func.hessian(f)(x))
 
 
+# What keeps away from a singularity what would come to it, as users write it.
+KEPT_AWAY: dict[str, Function] = {
+    "where": lambda y: torch.where(y > 0, y, 1.0).sqrt(),
+    "where around it too": lambda y: torch.where(y > 0, torch.where(y > 0, y, 1.0).log(), 0.0),
+    "masked_fill": lambda y: y.masked_fill(y <= 0, 2.0).sqrt(),
+    "squares": lambda y: (y * y).masked_fill(y * y == 0, 1.0).sqrt(),
+    "both conditions": lambda y: 1 / torch.where((y > 0) & (y < 9), y, 1.0),
+    "x log x": lambda y: torch.where(y > 0, y * torch.where(y > 0, y, 1.0).log(), 0.0),
+}
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("kept_away", KEPT_AWAY)
+def test_what_is_kept_away_is_right_by_every_strategy(kept_away: str, strategy: str, x: Tensor) -> None:
+    def f(x: Tensor) -> Tensor:
+        return KEPT_AWAY[kept_away](torch.stack([x[0] - x[0], x[1] * x[2], x[2].sin(), x[3] - 3 * x[1]])).sum()
+
+    for order in (2, 3):
+        found = hofunc.hod(f, order, strategy=strategy)(x)
+        assert relative_error(found, nested_reverse(f, order)(x)) < 1e-12
+
+
 @pytest.mark.parametrize(
     ("f", "is_settled"),
     [

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from hofunc.rules.lower import lower
-from hofunc.rules.signs import Sign, signs_of
+from hofunc.rules.signs import Sign, sign_where_it_varies, signs_of
 from tests.graph.recordings import recorded
 
 Function = Callable[[Tensor], Tensor]
@@ -15,10 +15,16 @@ Function = Callable[[Tensor], Tensor]
 
 def sign_of(f: Function, x: Tensor) -> Sign:
     """Return the sign that is known of what a function returns."""
+    return signs(f, x)[0]
+
+
+def signs(f: Function, x: Tensor) -> tuple[Sign, Sign]:
+    """Return the sign that is known of all elements of what a function returns, and of those that vary."""
     recording = recorded(f, x)
     lowered = lower(recording.graph, recording.values, 1)
     (output,) = lowered.graph.outputs
-    return signs_of(lowered.graph, lowered.rules)[output]
+    known = signs_of(lowered.graph, lowered.rules)
+    return known[output], sign_where_it_varies(lowered.graph, output, known)
 
 
 @pytest.mark.parametrize(
@@ -50,3 +56,36 @@ def test_what_is_known(f: Function, sign: Sign, device: torch.device) -> None:
     x = torch.tensor([[-0.5, 0.25], [0.0, 2.0]], dtype=torch.float64, device=device)
     assert sign_of(f, x) is sign
     assert sign is Sign.ANY or bool((f(x) >= 0).all())
+
+
+@pytest.mark.parametrize(
+    ("f", "sign"),
+    [
+        (lambda x: x, Sign.ANY),
+        (lambda x: x.exp() + 1, Sign.POSITIVE),
+        (lambda x: x.relu(), Sign.TINY),
+        (lambda x: torch.where(x > 0, x, 1.0), Sign.TINY),
+        (lambda x: torch.where(x > 0, x, -1.0), Sign.TINY),
+        (lambda x: torch.where(x >= 1e-3, x, torch.zeros_like(x)), Sign.TINY),
+        (lambda x: torch.where(x > 0.1, x, x * x + 1), Sign.TINY),
+        (lambda x: torch.where(x > 0.1, x, x * x), Sign.NEVER_NEGATIVE),
+        (lambda x: torch.where(x > 0.1, x.sin(), 1.0), Sign.ANY),
+        (lambda x: torch.where(x >= 0, x, 1.0), Sign.NEVER_NEGATIVE),
+        (lambda x: torch.where(x > -1, x, 1.0), Sign.ANY),
+        (lambda x: torch.where(x < 1, x, 1.0), Sign.ANY),
+        (lambda x: torch.where(x != 0, x, 1.0), Sign.ANY),
+        (lambda x: torch.where(x.square() != 0, x.square(), 1.0), Sign.TINY),
+        (lambda x: torch.where((x > 0) & (x < 1), x, 1.0), Sign.TINY),
+        (lambda x: torch.where((x > 0) | (x < 1), x, 1.0), Sign.ANY),
+        (lambda x: torch.where(~(x > 0), 1.0, x), Sign.TINY),
+        (lambda x: torch.where(~(x > 0), x, 1.0), Sign.ANY),
+        (lambda x: x.masked_fill(x <= 0, 1.0), Sign.TINY),
+        (lambda x: x.masked_fill((x <= 0) | (x > 9), 1.0), Sign.TINY),
+        (lambda x: x.masked_fill((x <= 0) & (x > 9), 1.0), Sign.ANY),
+        (lambda x: (x * x).masked_fill(x * x == 0, x.new_ones(())), Sign.TINY),
+        (lambda x: x.masked_fill(x > 0, 1.0), Sign.ANY),
+    ],
+)
+def test_what_is_known_of_what_varies(f: Function, sign: Sign, device: torch.device) -> None:
+    x = torch.tensor([[-0.5, 0.25], [0.0, 2.0]], dtype=torch.float64, device=device)
+    assert signs(f, x)[1] is sign
