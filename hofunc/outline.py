@@ -282,8 +282,9 @@ def _costs_of_nodes(subject: Subject) -> dict[int, StepCost]:
     found: dict[int, StepCost] = {}
     for step, cost in zip(subject.program.steps, subject.at_once.steps, strict=True):
         if (node := subject.owners.get(step.target)) is not None:
-            flops, moved, _, seconds = found.get(node, _NOTHING)
-            found[node] = StepCost(flops + cost.flops, moved + cost.bytes, (), seconds + cost.seconds)
+            so_far = found.get(node, _NOTHING)
+            flops, moved, seconds = (cost.flops, cost.bytes, cost.seconds)
+            found[node] = StepCost(so_far.flops + flops, so_far.bytes + moved, (), so_far.seconds + seconds)
     return found
 
 

@@ -34,12 +34,14 @@ class StepCost(NamedTuple):
         bytes: Bytes that it reads and writes; zero for a view.
         shape: Shape of the result.
         seconds: Estimated time.
+        is_large: Whether it takes new memory that is too large to be at hand, which is a part of that time.
     """
 
     flops: int
     bytes: int
     shape: tuple[int, ...]
     seconds: float
+    is_large: bool = False
 
 
 class Kept(NamedTuple):
@@ -171,23 +173,27 @@ def _step_cost(step: Step, effect: Effect, rates: Rates) -> StepCost:
         return StepCost(0, 0, result.shape, rates.view)
     written = result.nbytes if step.function in SCATTERS else _nbytes(result)
     moved = written + sum(map(_nbytes, effect.operands))
-    seconds = rates.call + (written / rates.fresh if written >= rates.large else 0)
+    is_large = written >= rates.large
+    seconds = rates.call + (written / rates.fresh if is_large else 0)
     if step.function in _PRODUCTS:
         flops = 2 * result.numel * effect.operands[-2].shape[-1]  # a sum with a product has the product last
         items = prod(result.shape[:-2]) if step.function is torch.bmm else 1
         is_batch = items > 1
         computing = rates.batch(items, flops / (2 * items)) if is_batch else rates.item + flops / rates.flops
-        return StepCost(flops, moved, result.shape, seconds + computing)
+        return StepCost(flops, moved, result.shape, seconds + computing, is_large)
     if step.function in _IN_PIECES:
         flops, read = _IN_PIECES[step.function](step, effect, result)
         computing = 2 * read / rates.bytes + (flops / rates.flops if step.function is not added_in_pieces else 0)
         computing += _rows_in_pieces(step, effect) * rates.row
-        return StepCost(flops, moved, result.shape, seconds + computing)
+        return StepCost(flops, moved, result.shape, seconds + computing, is_large)
     shapes = [operand.shape for operand in effect.operands]
     work = work_of(step.function, shapes, result.shape, result.dtype) if isinstance(step.function, Call) else None
     if work:
         columns = work.columns * result.dtype.itemsize
-        seconds += columns / rates.bytes + (columns / rates.fresh if columns >= rates.large else 0)
-        return StepCost(2 * work.products, moved, result.shape, seconds + 2 * work.products / rates.flops)
+        are_large = columns >= rates.large
+        seconds += columns / rates.bytes + (columns / rates.fresh if are_large else 0)
+        computing = 2 * work.products / rates.flops
+        return StepCost(2 * work.products, moved, result.shape, seconds + computing, is_large or are_large)
     rows = _rows(effect) if step.function is added else 0
-    return StepCost(result.numel, moved, result.shape, seconds + moved / rates.bytes + rows * rates.row)
+    computing = moved / rates.bytes + rows * rates.row
+    return StepCost(result.numel, moved, result.shape, seconds + computing, is_large)
