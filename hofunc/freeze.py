@@ -16,6 +16,7 @@ from hofunc.graph.layout import restrided
 from hofunc.graph.node import CONSTANT, Call, Graph, Ref
 from hofunc.graph.readings import Reading
 from hofunc.graph.record import Recording, made_recordable
+from hofunc.graph.saving import unhooked
 from hofunc.graph.standin import in_transform
 from hofunc.internals import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 from hofunc.options import records_forwards
@@ -210,9 +211,10 @@ def _taken(request: Request, args: tuple, kwargs: dict) -> _Taken:
 
     objects = [leaf for leaf in leaves if not isinstance(leaf, torch.Tensor)]
     given = tensors, [leaves[place] for place in others], (request.user, *objects)
-    recording, readings, facts, asked_history = made_recordable(
-        lambda follow: record_for_replay(function, *given, follow=follow), follow=records_forwards()
-    )
+    with unhooked():
+        recording, readings, facts, asked_history = made_recordable(
+            lambda follow: record_for_replay(function, *given, follow=follow), follow=records_forwards()
+        )
     output, _ = tree_unflatten(recording.leaves, recording.spec)
     count = tree_flatten(output)[1].num_leaves
     ends = recording.graph.outputs

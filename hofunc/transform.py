@@ -32,6 +32,7 @@ from hofunc.graph.asking import recorded, source_of
 from hofunc.graph.draws import drawn_again
 from hofunc.graph.node import Graph
 from hofunc.graph.record import Recording
+from hofunc.graph.saving import unhooked
 from hofunc.graph.uncollected import uncollected
 from hofunc.graph.uncompiled import uncompiled
 from hofunc.internals import TreeSpec
@@ -119,7 +120,7 @@ class Transform:
         evaluation = self._evaluated(recording, arguments)
         if out is None and source not in evaluation.checked:
             if recording.asked is None:
-                with drawn_again(arguments.leaves):
+                with unhooked(), drawn_again(arguments.leaves):
                     again = recorded(function, source, *call, watch=True)
                 if again.asked:
                     recording, evaluation = again, self._evaluated(again, arguments)

@@ -18,6 +18,7 @@ import torch
 from hofunc.graph.identity import PLAIN, has_no_history
 from hofunc.graph.node import Graph
 from hofunc.graph.record import Function, Recording, made_recordable, record
+from hofunc.graph.saving import is_hooked
 from hofunc.graph.standin import in_transform
 from hofunc.graph.trail import NOTHING, Trail
 from hofunc.internals import form_check
@@ -127,7 +128,7 @@ def recorded(
     def call(follow: bool) -> Recording:
         if follow and not forwards:
             met.asks = True
-        watched, trail = watch or forwards or asks is None, met.trail_of(inputs, follow)
+        watched, trail = watch or forwards or asks is None, NOTHING if is_hooked() else met.trail_of(inputs, follow)
         recording = record(f, inputs, others, follow=follow, watch=watched, trail=trail)
         if recording.graph is not trail.graph and (key := _key(inputs, follow)) is not None:
             met.leave(key, recording.graph, are_plain=all(map(has_no_history, inputs)))

@@ -19,6 +19,7 @@ from hofunc.graph.lines import LineNotes, Lines, noting_lines
 from hofunc.graph.node import CONSTANT, Call, Graph
 from hofunc.graph.purity import FunctionMet, refuse_function
 from hofunc.graph.reads import Reads
+from hofunc.graph.saving import unseen_hooks
 from hofunc.graph.spots import Spots
 from hofunc.graph.standin import Lift, in_transform, outside_transforms, stand_in
 from hofunc.graph.storage import Made
@@ -148,7 +149,7 @@ def _record_values(
     with torch.enable_grad():
         aliases = variables_of(inputs, follow=follow, are_plain=trail.are_plain)
         tape.ledger.add_inputs(aliases)
-        with noting_lines() as notes, tape, _watching(tape, asked) if watch else nullcontext():
+        with unseen_hooks(), noting_lines() as notes, tape, _watching(tape, asked) if watch else nullcontext():
             result = f(tape.seen(aliases, inputs), others)
     recording = _recording(tape, result, notes, any(asked) if watch else None)
     if tape.arrived is not None and isinstance(recording.values, Values):
@@ -253,7 +254,8 @@ def _record_stand_ins(f: Function, inputs: Sequence[torch.Tensor], others: Any, 
             members.append(member)
         plain_others = tree_map(lift.swap, others)
         asked: list[bool] = []
-        with noting_lines() as notes, tape, Reads(tape.read, _noting(tape, asked), tape.replaced), lift:
+        reads = Reads(tape.read, _noting(tape, asked), tape.replaced)
+        with unseen_hooks(), noting_lines() as notes, tape, reads, lift:
             result = f(tape.seen(members, inputs), plain_others)
         recording = _recording(tape, tree_map(lift.swap, result), notes, any(asked))
         if any(value.requires_grad for value in recording.values):

@@ -28,6 +28,7 @@ from hofunc.graph.draws import is_random
 from hofunc.graph.followed import is_followed
 from hofunc.graph.identity import PLAIN, storage_key
 from hofunc.graph.node import Call
+from hofunc.graph.saving import is_hooked
 from hofunc.graph.world import without_autocast
 from hofunc.internals import current_dispatch_mode
 from hofunc.plan.blueprint import Blueprint
@@ -149,7 +150,7 @@ def as_asked(
         if any(type(tensor) not in PLAIN for tensor in held.values()):
             return in_full(values)
         is_wanted = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in held.values())
-        if history.is_asked if is_wanted else careful is None or way is not quick:
+        if (history.is_asked or is_hooked()) if is_wanted else careful is None or way is not quick:
             del held
             return in_full(values)
         if is_wanted:

@@ -17,6 +17,7 @@ import torch
 from hofunc.graph.identity import is_fake
 from hofunc.graph.lines import is_detecting
 from hofunc.graph.node import CONSTANT, Graph
+from hofunc.graph.saving import is_hooked
 from hofunc.graph.walk import Values
 from hofunc.options import cache_bytes, fallback, planning
 from hofunc.plan.blueprint import Blueprint, Limits, result_bytes, zero_bytes
@@ -159,7 +160,7 @@ def planned(
         beside,
         len(RULES),  # a rule that is added later makes other plans
         fallback() == "error",  # what was planned with the fallback is refused
-        planning(),
+        "full" if is_hooked() else planning(),  # so that what is saved is the same at every call
     )
     found = _found(graph, values, asked)
     if found is not None:
