@@ -160,7 +160,7 @@ def planned(
         beside,
         len(RULES),  # a rule that is added later makes other plans
         fallback() == "error",  # what was planned with the fallback is refused
-        "full" if is_hooked() else planning(),  # so that what is saved is the same at every call
+        _planning(),
     )
     found = _found(graph, values, asked)
     if found is not None:
@@ -171,6 +171,12 @@ def planned(
     given = lifted(graph, numbers, [value.device for value in values])
     values = as_tensors(graph, numbers, values)
     return _found(given, values, asked) or _made(given, values, asked, tuple(numbers))
+
+
+def _planning() -> str:
+    """Return how far to plan; in full at once where what autograd saves has to be the same at every call."""
+    chosen = planning()
+    return "full" if chosen == "auto" and is_hooked() else chosen
 
 
 def _found(graph: Graph, values: Sequence[torch.Tensor], asked: _Asked) -> Planned | None:
