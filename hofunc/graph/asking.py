@@ -15,10 +15,11 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from hofunc.graph.draws import drawn_again
 from hofunc.graph.identity import PLAIN, has_no_history
 from hofunc.graph.node import Graph
 from hofunc.graph.record import Function, Recording, made_recordable, record
-from hofunc.graph.saving import is_hooked
+from hofunc.graph.saving import is_hooked, unhooked
 from hofunc.graph.standin import in_transform
 from hofunc.graph.trail import NOTHING, Trail
 from hofunc.internals import form_check
@@ -123,6 +124,9 @@ def recorded(
         RuntimeError: As from `record`, or from torch.
     """
     met, forwards = _met.get(source) or _met.setdefault(source, _Met()), records_forwards()
+    if met.asks is None and is_hooked():  # learn how to record it before, since what is recorded twice is saved twice
+        with unhooked(), drawn_again(inputs):
+            recorded(f, source, inputs, others, watch=watch)
     asks = met.asks  # unless options say that a forward is recorded, in which a context tells of what is followed
 
     def call(follow: bool) -> Recording:

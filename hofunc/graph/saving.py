@@ -18,8 +18,8 @@ from hofunc.internals_saving import saving_hooks, without_modes
 
 
 def is_hooked() -> bool:
-    """Tell whether there are hooks for what autograd saves."""
-    return saving_hooks() is not None
+    """Tell whether there are hooks for what autograd saves, that is other ones than those of `unhooked`."""
+    return saving_hooks() not in (None, (_itself, _itself))
 
 
 def unhooked() -> AbstractContextManager[object]:

@@ -77,6 +77,16 @@ def test_activation_checkpointing(name: str, device: torch.device) -> None:
         assert_equal(again, gradients(lambda x: step(network, x), network, inputs))
 
 
+def test_functions_that_ask_at_their_first_call(device: torch.device) -> None:
+    """Ask whether autograd follows the input: such a function is recorded in another way, as its first call tells."""
+    network = network_on(device)
+    space: dict[str, Any] = {"network": network}
+    exec("def f(x):\n    y = network(x).exp() if x.requires_grad else network(x)\n    return (y * y).sum()", space)
+    step, x = hofunc.hessian(space["f"]), rand(device, 4, 3).requires_grad_()
+    first = gradients(partial(checkpoint, step, use_reentrant=False), network, [x])
+    assert_equal(first, gradients(step, network, [x]))
+
+
 def test_of_what_is_recorded_once(device: torch.device) -> None:
     network = network_on(device)
     inputs = [rand(device, 4, 3, seed=seed).requires_grad_() for seed in range(2)]
