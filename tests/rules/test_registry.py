@@ -64,6 +64,8 @@ TESTED_ELSEWHERE = {
     "aten._transformer_encoder_layer_fwd.default": ("rules/ops/test_attention.py", "TransformerEncoderLayer"),
     "aten._ctc_loss.default": ("rules/ops/test_ctc.py", "F.ctc_loss"),
     "aten._ctc_loss.Tensor": ("rules/ops/test_ctc.py", "F.ctc_loss"),
+    "aten._pack_padded_sequence.default": ("rules/ops/test_packed.py", "pack_padded_sequence"),
+    "aten._pad_packed_sequence.default": ("rules/ops/test_packed.py", "pad_packed_sequence"),
     "aten._cdist_backward.default": ("rules/ops/test_distances.py", "gradient_of(distances)"),
     "aten._pdist_backward.default": ("rules/ops/test_distances.py", "gradient_of(distances)"),
     "aten._embedding_bag.default": ("rules/ops/test_embedding.py", "F.embedding_bag"),
