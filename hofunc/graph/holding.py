@@ -7,7 +7,7 @@ what is in them is the same (`hofunc.graph.snapshot`).
 
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
-from types import CellType
+from types import CellType, FunctionType
 from typing import Any, NamedTuple
 
 import torch
@@ -101,6 +101,23 @@ def held_by(cell: CellType) -> Any:
         return cell.cell_contents
     except ValueError:
         return MISSING
+
+
+def of_code(name: str, function: FunctionType) -> Holding:
+    """Hold the code of a function, which an editor may put a newer one in the place of."""
+    holding = _of_one(f"the function {name}", "the code", function, lambda: function.__code__)
+    return holding._replace(test=lambda name: f"{name(function)}.__code__ is {name(holding.values[0])}")
+
+
+def of_kind(name: str, owner: Any) -> Holding:
+    """Hold the class of an object, which may be given another one."""
+    holding = _of_one(name, "the class", owner, lambda: type(owner))
+    return holding._replace(test=lambda name: f"type({name(owner)}) is {name(holding.values[0])}")
+
+
+def of_labels(name: str, owner: Any) -> Holding:
+    """Hold which attributes an object has."""
+    return _of_one(name, "the attributes", owner, lambda: tuple(vars(owner)))
 
 
 def of_slot(name: str, owner: Any, slot: str) -> Holding:

@@ -6,6 +6,7 @@ the objects are searched, from the function and what it is called with, for what
 """
 
 import builtins
+import dataclasses
 import functools
 import gc
 import importlib
@@ -13,7 +14,7 @@ import os
 import sys
 import sysconfig
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import cache, partial
 from types import (
@@ -29,11 +30,23 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 
-from hofunc.graph.holding import Holding, held_by, of_cell, of_container, of_context, of_memory, of_names, of_slot
+from hofunc.graph.holding import (
+    Holding,
+    held_by,
+    of_cell,
+    of_code,
+    of_container,
+    of_context,
+    of_kind,
+    of_labels,
+    of_memory,
+    of_names,
+    of_slot,
+)
 from hofunc.graph.scratch import Attribute
-from hofunc.graph.snapshot import is_plain, leaves
+from hofunc.graph.snapshot import is_plain, leaves, snapshot
 from hofunc.graph.uncompiled import uncompiled
-from hofunc.graph.uses import NO_USES, uses_of
+from hofunc.graph.uses import NO_USES, asks_by_values, uses_of
 from hofunc.internals import MAKE_SUBCLASS
 
 _STDLIB = os.path.abspath(sysconfig.get_path("stdlib")) + os.sep
@@ -44,6 +57,7 @@ _OBJECTS_OF_TORCH = tuple(os.path.join(_TORCH, package) + os.sep for package in 
 _BY_NAMES = (_TORCH, _OWN, str(functools.__file__))  # the code of modules, and of properties that are kept
 _ALL_ATTRIBUTES = frozenset({"__dict__", "vars"})
 
+_OF_ALL_LAYERS = vars(torch.nn.Module()).keys()
 _HOOKS = ("_global_forward_hooks", "_global_forward_pre_hooks")  # which all layers run
 _FIRST = (property, MemberDescriptorType)  # what comes before attributes of the same name
 
@@ -124,8 +138,26 @@ class Witness:
             roots: The objects.
             scratch: Attributes of which it read nothing that they held before.
         """
-        codes = self.watched()
-        search = _Search(_Names.of(codes), frozenset(scratch))
+        roots, names = [*roots], _Names.of(self.watched())
+        is_asking = any(asks_by_values(code) for code in self._codes_of_users())
+        search = self._search(roots, names, frozenset(scratch), is_asking=is_asking)
+        while is_asking and (told := search.texts(roots) - names.read):  # which may be names
+            names = names._replace(read=names.read | told, added_to=names.added_to - told)
+            search = self._search(roots, names, frozenset(scratch), is_asking=is_asking)
+        return search.holdings, search.objects
+
+    def _codes_of_users(self) -> Iterator[CodeType]:
+        """Yield the code that may ask for attributes of what users make; that of dataclasses does."""
+        for code, path in [(code, code.co_filename) for code in self.codes]:
+            if path == dataclasses.__file__ or (_is_watched(path) and not path.startswith(_BY_NAMES)):
+                yield code
+
+    def _search(
+        self, roots: Sequence[Any], names: "_Names", scratch: frozenset[Attribute], *, is_asking: bool
+    ) -> "_Search":
+        """Search for what bears some names, from objects and from globals."""
+        codes, looks_at_all = self.watched(), self.looks_past_names() or is_asking
+        search = _Search(names, scratch, codes, looks_at_all=looks_at_all)
         named = {module for code, space in codes.items() for module in _modules(code, space)}
         search.find([(sys.modules[module], module) for module in sorted(named)])
         search.find([(root, "an argument") for root in roots])
@@ -134,11 +166,13 @@ class Witness:
             if not _is_of(code.co_filename, _TORCH):
                 seeing.setdefault(id(space), []).append(code)
         for space in {id(space): space for space in codes.values()}.values():
-            names = _Names.of_globals(seeing.get(id(space), ()))
-            bound = _HOOKS if space is vars(torch.nn.modules.module) else names.among(space)
-            shadowed = names.read.intersection(vars(builtins))
+            of_globals = _Names.of_globals(seeing.get(id(space), ()))
+            bound = _HOOKS if space is vars(torch.nn.modules.module) else of_globals.among(space)
+            shadowed = of_globals.read.intersection(vars(builtins))
+            if _is_of(space.get("__file__"), _TORCH):
+                bound = [label for label in bound if not _is_fixed(space[label])]
             search.find(search.within(f"the globals of {space.get('__name__')}", space, bound, shadowed))
-        return search.holdings, search.objects
+        return search
 
 
 class _Names(NamedTuple):
@@ -172,21 +206,37 @@ class _Names(NamedTuple):
 
 
 class _Search:
-    """The search for what bears one of some names; what is found holds others, or is named in an error."""
+    """The search for what bears one of some names; what is found holds others, or is named in an error.
 
-    def __init__(self, names: _Names, scratch: frozenset[Attribute]):
+    Args:
+        names: The names.
+        scratch: Attributes of which nothing was read that they held before.
+        codes: The code that ran.
+        looks_at_all: Whether that looked at attributes otherwise than by their names, so that all of them count.
+    """
+
+    def __init__(
+        self, names: _Names, scratch: frozenset[Attribute], codes: Collection[CodeType], *, looks_at_all: bool
+    ):
         self.holdings: list[Holding] = []
         self.objects: list[Any] = []
-        self._names, self._scratch = names, scratch
+        self._names, self._scratch, self._codes, self._looks_at_all = names, scratch, codes, looks_at_all
         self._seen: dict[int, Any] = {}  # by id, which an object keeps while it is here
 
     def find(self, left: list[_Found]) -> None:
         """Hold what objects hold, and what that holds in turn."""
         while left:
             value, name = left.pop()
-            if id(value) not in self._seen and not is_plain(value) and not isinstance(value, torch.Tensor):
+            has_nothing = is_plain(value) or (isinstance(value, torch.Tensor) and not vars(value))
+            if id(value) not in self._seen and not has_nothing:
                 self._seen[id(value)] = value
                 left += self._inside(value, name)
+
+    def texts(self, roots: Iterable[Any]) -> frozenset[str]:
+        """Return the texts that were found, which may be names of attributes."""
+        held = [*(snapshot(root) for root in roots), *(value for each in self.holdings for value in each.values)]
+        found = (leaf for each in held for leaf in leaves(each))
+        return frozenset(leaf for leaf in found if isinstance(leaf, str) and leaf.isidentifier())
 
     def _inside(self, value: Any, name: str) -> list[_Found]:
         """Hold what an object holds; returns that."""
@@ -195,6 +245,9 @@ class _Search:
 
     def _in_parts(self, parts: Iterable[Any], name: str) -> list[_Found]:
         return [(part, f"what is in {name}") for part in parts]
+
+    def _in_builtin(self, function: BuiltinFunctionType, name: str) -> list[_Found]:
+        return [(function.__self__, name)]  # of a method that is the object, else a module
 
     def _in_method(self, method: MethodType, name: str) -> list[_Found]:
         return [(method.__self__, name), (method.__func__, name)]
@@ -211,12 +264,15 @@ class _Search:
         keywords = self._held(of_container(f"the keywords of {name}", function.keywords))
         return [*keywords, *self._in_parts((function.func, *function.args), name)]
 
+    def _in_tensor(self, tensor: torch.Tensor, _: str) -> list[_Found]:
+        return self.within("a tensor", vars(tensor), self._names.among(vars(tensor)), place=tensor)
+
     def _in_container(self, container: Any, name: str) -> list[_Found]:
         return self._held(of_container(name, container))
 
     def _in_function(self, function: FunctionType, _: str) -> list[_Found]:
         name = function.__name__
-        found = []
+        found = self._held(of_code(name, function)) if function.__code__ in self._codes else []
         for label in ("__defaults__", "__kwdefaults__"):
             if getattr(function, label):
                 found += self._held(of_slot(f"the function {name}", function, label))
@@ -256,19 +312,26 @@ class _Search:
             return found
         of_class = {label: held for base in reversed(owner.__mro__) for label, held in vars(base).items()}
         self.objects.append(value)
+        found += self._held(of_kind(name, value)) if hasattr(value, "__dict__") else []
         kept = {label for other, label in self._scratch if other == id(value)}
         of_class = {label: of_class[label] for label in self._names.among(of_class) if label not in kept}
         for slot in [label for label, held in of_class.items() if isinstance(held, MemberDescriptorType)]:
             found += self._held(of_slot(name, value, slot))
         shadowed = [label for label, held in of_class.items() if not isinstance(held, _FIRST)]
-        names = [label for label in self._names.among(_attributes(value)) if label not in kept]
+        labels = {*self._names.among(_attributes(value))}
+        if self._looks_at_all and hasattr(value, "__dict__") and not _is_of(path, _TORCH):
+            labels |= vars(value).keys() - (_OF_ALL_LAYERS if isinstance(value, torch.nn.Module) else ())
+            found += self._held(of_labels(name, value))
+        names = [label for label in labels if label not in kept]
         return [*found, (owner, name), *self.within(name, _attributes(value), names, shadowed, place=value)]
 
     _KINDS: ClassVar[dict[Any, Callable]] = {
+        torch.Tensor: _in_tensor,
         tuple | frozenset: _in_parts,
         dict | list | set | deque: _in_container,
         FunctionType: _in_function,
         MethodType: _in_method,
+        BuiltinFunctionType: _in_builtin,
         partial: _in_partial,
         property | staticmethod | classmethod: _in_descriptor,
         ContextVar: _in_context,
@@ -288,11 +351,8 @@ class _Search:
             shadowed: Others, of which it is held that they stand for nothing there.
             place: The object or class, if the names are those of its attributes.
         """
-        names = [*names]
-        found = [label for label in names if not _is_fixed(space[label])]
-        modules = [(space[label], label) for label in names if isinstance(space[label], ModuleType)]
-        labels = (*sorted(found), *sorted(label for label in shadowed if label not in space))
-        return modules + self._held(of_names(name, space, labels, place)) if labels else modules
+        labels = (*sorted(names), *sorted(label for label in shadowed if label not in space))
+        return self._held(of_names(name, space, labels, place)) if labels else []
 
     def _held(self, holding: Holding) -> list[_Found]:
         self.holdings.append(holding)
@@ -334,7 +394,7 @@ def _attributes(value: Any) -> Any:
 
 
 def _is_fixed(value: Any) -> bool:
-    """Tell whether what a name stands for is code, or a library, which nobody changes."""
+    """Tell whether what a name of a library stands for is code, or a library, which nobody binds anew."""
     if isinstance(value, BuiltinFunctionType | ModuleType):
         return True
     if isinstance(value, classmethod | staticmethod | property):

@@ -4,7 +4,7 @@ What a function only keeps for others, a count of its calls or a list of losses,
 """
 
 import dis
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from types import CodeType
 from typing import NamedTuple
@@ -12,6 +12,7 @@ from typing import NamedTuple
 # Methods that say nothing of what a builtin container holds.
 _ADDING = frozenset({"append", "appendleft", "extend", "extendleft", "insert", "add", "update"})
 _ASKING = frozenset({"getattr", "hasattr"})
+_ASKING_OTHERWISE = frozenset({"attrgetter", "__getattribute__"})
 # What gives a module otherwise than by its own name, so that its globals may be attributes of that.
 _IMPORTING = frozenset({"modules", "import_module", "__import__"})
 # What loads a number or a local name, and the operands by which BINARY_OP is an augmented assignment, in all releases.
@@ -19,6 +20,7 @@ _SIMPLE = frozenset({"LOAD_CONST", "LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_C
 _IN_PLACE = range(13, 26)
 _LEFT_OUT = frozenset({"CACHE", "PRECALL", "EXTENDED_ARG", "NOP"})
 _BINDING = frozenset({"STORE_ATTR", "STORE_GLOBAL", "STORE_DEREF", "STORE_NAME"})
+_JUMPING = frozenset((*dis.hasjrel, *dis.hasjabs))
 _NAMING = frozenset((*dis.hasname, *dis.hasfree))
 _PREPARING = frozenset({"MAKE_CELL", "COPY_FREE_VARS", "LOAD_CLOSURE"})
 
@@ -70,6 +72,37 @@ def uses_of(code: CodeType) -> Uses:
         if isinstance(inner, CodeType):
             free |= uses_of(inner).free
     return Uses(*map(frozenset, (looked_at, added_to - looked_at, bound, asked_for, free, outermost)))
+
+
+@lru_cache(maxsize=1 << 16)
+def asks_by_values(code: CodeType) -> bool:
+    """Tell whether code may ask for attributes by names that it does not say, but puts together or is given."""
+    if not _ASKING_OTHERWISE.isdisjoint(code.co_names):
+        return True
+    if _ASKING.isdisjoint(code.co_names):
+        return False
+    steps = [step for step in dis.get_instructions(code) if step.opname not in {"CACHE", "EXTENDED_ARG"}]
+    places = [place for place, step in _naming(steps) if step.argval in _ASKING]
+    return not _ASKING_OTHERWISE.isdisjoint(code.co_names) or not all(
+        _says_name(steps[place + 1 :]) for place in places
+    )
+
+
+def _says_name(steps: Iterable[dis.Instruction]) -> bool:
+    """Tell whether the second argument of the call of a function, loaded before these steps, is surely a text."""
+    depth, second, before = 0, None, ""
+    for step in steps:
+        is_call = step.opname == "PRECALL" or (step.opname == "CALL" and before != "PRECALL")
+        if is_call and step.arg == depth:
+            return second is not None and second.opname == "LOAD_CONST" and isinstance(second.argval, str)
+        if step.opcode in _JUMPING:
+            return False
+        before = step.opname
+        depth += dis.stack_effect(step.opcode, step.arg)
+        second = step if depth == 2 else second  # the last that leaves two makes the second
+        if depth < 0:
+            return False
+    return False
 
 
 def _naming(steps: Sequence[dis.Instruction]) -> Iterator[tuple[int, dis.Instruction]]:

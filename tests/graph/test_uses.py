@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hofunc.graph.uses import uses_of
+from hofunc.graph.uses import asks_by_values, uses_of
 
 COUNT = 0
 
@@ -120,3 +120,24 @@ def test_names_that_may_be_of_globals() -> None:
     named = {"takes_an_item", "first", "exp", "scale"}
     assert uses_of(f.__code__).outermost & named == {"takes_an_item", "scale"}
     assert uses_of(g.__code__).outermost & named == {"first", "exp"}, "a module's attributes are its globals"
+
+
+@pytest.mark.parametrize(
+    ("asks", "by_values"),
+    [
+        (lambda o: getattr(o, "k"), False),  # noqa: B009
+        (lambda o: getattr(o, "k", None), False),
+        (lambda o: getattr(o.a["x"], "k", o.b(3)), False),
+        (lambda o: hasattr(o.b(1), "k") and getattr(o, "k", o.c), False),
+        (lambda o, f: getattr(f(o.k(2), 3), "k", f(1)), False),
+        (lambda o: o.getattr_of, False),
+        (lambda o, n: getattr(o, n), True),
+        (lambda o, n: getattr(o, f"k{n}"), True),
+        (lambda o, n: getattr(o["k"], n), True),
+        (lambda o: getattr(o, "k" if o else "l"), True),
+        (lambda o, n: map(getattr, o, n), True),
+        (lambda o: o.attrgetter("k.l"), True),
+    ],
+)
+def test_names_that_are_not_said(asks: Callable[..., Any], by_values: bool) -> None:
+    assert asks_by_values(asks.__code__) == by_values

@@ -1,0 +1,150 @@
+"""What a function reads of Python: whatever a user binds anew, a plan of before is refused and jit makes another."""
+
+import dataclasses
+import operator
+from collections.abc import Callable
+from types import FunctionType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import hofunc
+from hofunc import hod, jit
+from tests.cases import rand
+from tests.checks import assert_equal, refused
+
+GLOBAL: Any = torch.tanh
+
+
+@pytest.fixture
+def x(device: torch.device) -> Tensor:
+    return rand(device, 3, seed=1)
+
+
+class Layers(nn.Module):
+    """Reads functions of a library, as attributes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.activation: Callable[[Tensor], Tensor] = torch.tanh
+        self.scale_0, self.scale_1 = 1.0, 2.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        for number in range(2):
+            x = self.activation(x) * getattr(self, f"scale_{number}")
+        return x.sum()
+
+
+class Others(Layers):
+    """Does something else."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.exp().sum()
+
+
+@dataclasses.dataclass
+class Numbers:
+    """Numbers that a function does not name."""
+
+    one: float = 1.0
+    other: float = 2.0
+
+
+class WithActivation:
+    """Has a function of a library in its class."""
+
+    activation = staticmethod(torch.tanh)
+
+
+def by_a_global(x: Tensor) -> Tensor:
+    out: Tensor = GLOBAL(x)
+    return out.sum()
+
+
+def doubled(x: Tensor) -> Tensor:
+    return (x * 2).exp().sum()
+
+
+@pytest.fixture
+def same(x: Tensor) -> Callable[[Callable[[Tensor], Tensor]], Callable[[Callable[[], object], str], None]]:
+    """Return what makes a plan and a jit of a function, and checks them after something is bound anew."""
+
+    def planned(f: Callable[[Tensor], Tensor]) -> Callable[[Callable[[], object], str], None]:
+        transform = hod(f, 2)
+        plan, jitted = transform.plan(x), jit(transform)
+        assert_equal(plan(x), transform(x))
+        assert_equal(jitted(x), transform(x))
+
+        def check(change: Callable[[], object], named: str) -> None:
+            before = transform(x)
+            change()
+            assert not torch.equal(transform(x), before)
+            refused(lambda: plan(x), hofunc.ArgumentError, named, "as planned")
+            assert_equal(jitted(x), transform(x))
+
+        return check
+
+    return planned
+
+
+def test_functions_of_libraries(same: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    layers, box = Layers(), SimpleNamespace(activation=torch.tanh)
+    same(layers)(lambda: setattr(layers, "activation", torch.sin), "activation of a Layers")
+    same(layers)(lambda: setattr(layers, "activation", nn.functional.softplus), "activation of a Layers")
+    same(lambda x: box.activation(x).sum())(lambda: setattr(box, "activation", torch.sin), "activation of a Simple")
+    of_class = same(lambda x: WithActivation.activation(x).sum())
+    of_class(lambda: monkeypatch.setattr(WithActivation, "activation", staticmethod(torch.sin)), "activation of class")
+    same(by_a_global)(lambda: monkeypatch.setitem(globals(), "GLOBAL", torch.sin), "GLOBAL of the globals")
+
+
+def test_modules_in_the_place_of_others(same: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "GLOBAL", torch)
+    check = same(lambda x: GLOBAL.square(x).sin().sum())
+    stand_in = SimpleNamespace(square=torch.exp)
+    check(lambda: monkeypatch.setitem(globals(), "GLOBAL", stand_in), "GLOBAL of the globals")
+
+
+def test_methods_of_builtin_objects(same: Any) -> None:
+    table, powers = {"scale": 2.0}, [2, 3]
+    get, item = table.get, powers.__getitem__
+    same(lambda x: (get("scale") * x**3).sum())(lambda: table.update(scale=3.0), "got 3.0, expected 2.0")
+    same(lambda x: (x ** item(1)).sum())(lambda: powers.__setitem__(1, 4), "what is in it")
+
+
+def test_names_that_are_computed(same: Any) -> None:
+    layers, numbers, names = Layers(), Numbers(), ["one"]
+    same(layers)(lambda: setattr(layers, "scale_1", 3.0), "scale_1 of a Layers")
+    named: list[Callable[[], float]] = [
+        lambda: sum(dataclasses.astuple(numbers)),
+        lambda: sum(getattr(numbers, field.name) for field in dataclasses.fields(numbers)),
+        lambda: sum(vars(numbers).values()),
+        lambda: sum(getattr(numbers, name) for name in dir(numbers) if not name.startswith("_")),
+        lambda: sum(map(numbers.__getattribute__, ("one", "other"))),
+        lambda: sum(getattr(numbers, name) for name in names),
+        lambda: operator.attrgetter(names[0])(numbers),
+    ]
+    for number in named:
+        check = same(lambda x, number=number: (number() * x**3).sum())
+        check(lambda: setattr(numbers, "one", numbers.one + 1), "one of a Numbers")
+    same(lambda x: (sum(getattr(numbers, name) for name in names) * x**3).sum())(lambda: names.append("other"), "names")
+    same(lambda x: (len(vars(numbers)) * x**3).sum())(lambda: setattr(numbers, "third", 0), "the attributes of a Num")
+
+
+def test_code_and_classes_of_objects(same: Any) -> None:
+    def inner(x: Tensor) -> Tensor:
+        return x.sin().sum()
+
+    layers = Layers()
+    check = same(lambda x: inner(x) ** 2)
+    assert isinstance(inner, FunctionType)
+    check(lambda: setattr(inner, "__code__", doubled.__code__), "the code of the function inner")
+    same(layers)(lambda: setattr(layers, "__class__", Others), "the class of a Layers")
+
+
+def test_attributes_of_tensors(same: Any, x: Tensor) -> None:
+    weight: Any = x.clone()
+    weight.power = 3
+    check = same(lambda x: (weight * x**weight.power).sum())
+    check(lambda: setattr(weight, "power", 4), "power of a tensor")
