@@ -329,7 +329,10 @@ class Jitted:
                 self._keep(call.form, unplanned=str(error))
                 warn(f"{_named(self._transform)} has no plan, and is recorded at every call: {error}", PlanningWarning)
                 return self._transform(*call.args, **call.kwargs)
-        return made.plan.of_leaves(call.leaves)
+        made, result = _first_fitting((made,), call.leaves)
+        if made is None:  # another thread has changed what the function reads
+            return self._transform(*call.args, **call.kwargs)
+        return result
 
     def _difference(self, call: Call) -> str:
         """Tell what of a call does not fit the plan that was used last."""

@@ -560,6 +560,22 @@ def test_from_several_threads(x: Tensor) -> None:
     assert len(jitted.plans) <= 3
 
 
+def test_what_is_read_changes_before_the_new_plan_runs(x: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    box = {"scale": 2.0}
+    transform = hod(lambda x: (x**3 * box["scale"]).sum(), 2)
+    jitted, planned = jit(transform), transform.plan_of
+
+    def plan_of(*args: Any, **keywords: Any) -> Any:
+        plan = planned(*args, **keywords)
+        box["scale"] += 1  # as another thread may
+        return plan
+
+    monkeypatch.setattr(transform, "plan_of", plan_of)
+    for _ in range(3):
+        result = jitted(x)
+        assert_equal(result, transform(x))
+
+
 def test_nothing_holds_it(x: Tensor) -> None:
     jitted = jit(hod(lambda x: cubed(x * 1.5), 1))
     jitted(x)
