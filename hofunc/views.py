@@ -209,9 +209,9 @@ class Part(NamedTuple):
 def assembled(emit: Emit, parts: Sequence[Part]) -> Any:
     """Add parts, one at least, into one dense tensor; the axes of all parts have the same extents."""
     axes = parts[0].axes
-    flat = [Part(part.coefficient, part.source, tuple((s,) for axis in part.axes for s in axis)) for part in parts]
     if len(parts) == 1 or len({tuple(tuple(s.extent for s in axis) for axis in part.axes) for part in parts}) > 1:
         return _added(emit, parts)
+    flat = [Part(part.coefficient, part.source, tuple((s,) for axis in part.axes for s in axis)) for part in parts]
     total = _laid(emit, flat)
     return total if all(len(axis) == 1 for axis in axes) else emit(torch.reshape, total, shape_of(axes))
 
@@ -273,11 +273,15 @@ def folded(tensor: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
 
 def _added(emit: Emit, parts: Sequence[Part]) -> Any:
     """Write the largest part, and add the others to it."""
-    first, *others = sorted(parts, key=lambda part: prod(x.size for x in set(labels_of(part.axes))), reverse=True)
+    first, *others = sorted(parts, key=_entries, reverse=True) if len(parts) > 1 else parts
     total = times(emit, spread(emit, first.source, first.axes), first.coefficient)
     for part in others:
         total = add_within(emit, total, part.axes, part.source, part.coefficient)
     return total
+
+
+def _entries(part: Part) -> int:
+    return prod(label.size for label in {*labels_of(part.axes)})
 
 
 def each(labels: Sequence[Label]) -> Axes:

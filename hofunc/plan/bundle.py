@@ -16,7 +16,7 @@ from hofunc.algebra.partitions import Key, arrangements
 from hofunc.algebra.term import Factor, Term, with_slots
 from hofunc.plan.accumulate import core
 from hofunc.plan.program import Builder, cut
-from hofunc.views import Labelled, Part, assembled, each, spread, within
+from hofunc.views import Labelled, Part, assembled, each, permuted, spread, times, within
 
 LEAST = 8  # inputs, below which a block for each is no more work
 FEW = 3  # blocks of one node, likewise
@@ -123,38 +123,52 @@ class Bundle:
         if self.number not in key:
             yield block, [*terms]
             return
-        rest = key[:-1]
+        rest, wholes = key[:-1], [self._whole(term) for term in terms]
         for member in sorted(self._members[block]):
             target, orders = arrangements(rest, [(member,)])
-            cuts = [part for term in terms if (part := self._cut(term, member)) is not None]
-            yield (output, target), [with_slots(term, order) for order in orders for term in cuts]
+            cuts = [part for term, whole in zip(terms, wholes, strict=True) if (part := self._cut(term, whole, member))]
+            yield (output, target), [with_slots(part, order) for order in orders for part in cuts]
 
-    def _cut(self, term: Term, member: int) -> Term | None:
+    def _whole(self, term: Term) -> Labelled:
+        """Return a term with its coefficient, its axes as a dense tensor has them, so that its cuts are ready."""
+        given = core(self._builder, term)
+        labels = [label for label in dict.fromkeys(labels_of(term.out, *term.slots)) if label in given.labels]
+        tensor = permuted(self._builder.emit, given.tensor, tuple(map(given.labels.index, labels)))
+        return Labelled(times(self._builder.emit, tensor, term.coefficient), tuple(labels))
+
+    def _cut(self, term: Term, whole: Labelled, member: int) -> Term | None:
         """Return what a term has of an input, None if nothing; the bundle has its last slot.
 
         Where the bundle is reached in part, so may the input be: the rest of it is zero.
+
+        Args:
+            term: The term.
+            whole: What it is as a tensor.
+            member: The input.
         """
         *slots, ((reached,),) = term.slots
-        own, given = self._ranges[member], core(self._builder, term)
+        own, emit = self._ranges[member], self._builder.emit
         start, stop = max(own.start, reached.start), min(own.stop, reached.stop)
         if start >= stop:
             return None
         axes = fresh_axes(tuple(map(int, self._nodes[member].shape)))
-        tensor, labels, label = given.tensor, list(given.labels), reached.label or Label(1)
+        tensor, labels, label = whole.tensor, list(whole.labels), reached.label or Label(1)
         if label not in labels and (start, stop) != (own.start, own.stop):
             labels.append(label)
-            tensor = spread(self._builder.emit, given, each(labels))
+            tensor = spread(emit, whole, each(labels))
         if label in labels:
-            dim = labels.index(label)
-            tensor = self._builder.emit(cut, tensor, dim, start - reached.start, stop - start)
-            if stop - start < len(own):
+            dim, apart = labels.index(label), _with_dims(labels_of(axes))
+            sizes = tuple([label.size for label in apart])
+            if stop - start == len(own):
+                tensor = emit(cut, tensor, dim, start - reached.start, sizes)
+            else:
                 beside = (0, 0) * (len(labels) - 1 - dim)
-                tensor = self._builder.emit(
-                    torch.constant_pad_nd, tensor, (*beside, start - own.start, own.stop - stop)
-                )
-            labels[dim : dim + 1] = _with_dims(labels_of(axes))
-            tensor = self._builder.emit(torch.reshape, tensor, tuple(label.size for label in labels))
-        return term._replace(factors=(Factor(tensor, each(labels)),), slots=(*slots, axes))
+                tensor = emit(cut, tensor, dim, start - reached.start, (stop - start,))
+                tensor = emit(torch.constant_pad_nd, tensor, (*beside, start - own.start, own.stop - stop))
+                around = [label.size for label in labels]
+                tensor = emit(torch.reshape, tensor, (*around[:dim], *sizes, *around[dim + 1 :]))
+            labels[dim : dim + 1] = apart
+        return term._replace(coefficient=1, factors=(Factor(tensor, each(labels)),), slots=(*slots, axes))
 
 
 def _with_dims(labels: Iterable[Label]) -> list[Label]:

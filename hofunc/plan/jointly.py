@@ -79,7 +79,7 @@ class Jointly:
         for dim, number in enumerate(inputs, len(shape)):
             places = self.ranges[number]
             if len(places) < self.variable.count:
-                tensor = builder.emit(cut, tensor, dim, places.start, len(places))
+                tensor = builder.emit(cut, tensor, dim, places.start, (len(places),))
         out, slots = fresh_axes(shape), tuple([fresh_axes(self._shapes[number]) for number in inputs])
         labels = [label for label in labels_of(out, *slots) if label.size > 1]
         tensor = builder.emit(torch.reshape, tensor, tuple([label.size for label in labels]))

@@ -17,9 +17,11 @@ MOST = 1 << 22  # entries of which places are kept
 
 def joint(builder: Builder, parts: Sequence[Part]) -> Register:
     """Add parts, one at least, into one dense tensor; the axes of all parts have the same extents."""
+    if len(parts) < MANY:
+        return assembled(builder.emit, parts)
     shape = shape_of(parts[0].axes)
     entries = sum(prod(label.size for label in _labels(part.axes)) for part in parts)
-    if len(parts) < MANY or entries > MOST or any(isinstance(size, Rows) for part in parts for size in _sizes(part)):
+    if entries > MOST or any(isinstance(size, Rows) for part in parts for size in _sizes(part)):
         return assembled(builder.emit, parts)
     alike: dict[float, list[Part]] = {}
     for part in parts:

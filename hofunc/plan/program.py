@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from itertools import count
-from math import inf
+from math import inf, prod
 from operator import getitem
 from typing import Any, NamedTuple
 
@@ -476,9 +476,13 @@ _MAKERS = (
 )
 
 
-def cut(tensor: torch.Tensor, dim: int, start: int, size: int) -> torch.Tensor:
-    """Return a part of a tensor that is held for its parts only, of which none lies in another."""
-    return torch.narrow(tensor, dim, start, size)
+def cut(tensor: torch.Tensor, dim: int, start: int, sizes: tuple[int, ...]) -> torch.Tensor:
+    """Return a part along an axis, which is taken apart to axes of some sizes.
+
+    The tensor is held for its parts only, of which none lies in another.
+    """
+    part, shape = torch.narrow(tensor, dim, start, prod(sizes)), tensor.shape
+    return part if len(sizes) == 1 else torch.reshape(part, (*shape[:dim], *sizes, *shape[dim + 1 :]))
 
 
 Part = tuple[int, ...] | None

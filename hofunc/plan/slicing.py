@@ -262,6 +262,12 @@ def _narrowed(shape: Sequence[int], axis: int, _: Any, dim: int, __: int, ___: i
     return None if axis == dim % len(shape) else [axis, None, None, None]
 
 
+def _cut(_: Sequence[int], axis: int, __: Any, dim: int, ___: int, sizes: Sequence[int]) -> Axes:
+    if dim <= axis < dim + len(sizes):
+        return None
+    return [axis if axis < dim else axis - len(sizes) + 1, None, None, None]
+
+
 def _summed(_: Sequence[int], axis: int, before: Sequence[int], dims: Sequence[int]) -> Axes:
     return [[dim for dim in range(len(before)) if dim not in dims][axis], None]
 
@@ -335,7 +341,7 @@ RULES: dict[Any, Rule] = {
     torch.select: _selected,
     select_scatter: _select_written,
     torch.narrow: _narrowed,
-    cut: _narrowed,
+    cut: _cut,
     narrow_scatter: _narrow_written,
     concatenated: _concatenated,
     stacked: _stacked,

@@ -409,6 +409,12 @@ def _narrowed(kind: Kind, dim: int, start: int, length: int) -> Looks:
     return (*kind.shape[:dim], length, *kind.shape[dim + 1 :]), kind.stride
 
 
+def _cut(kind: Kind, dim: int, start: int, sizes: tuple[int, ...]) -> Looks:
+    shape, stride = _narrowed(kind, dim, start, prod(sizes))
+    steps = [step * stride[dim] for step in contiguous(sizes)]
+    return (*shape[:dim], *sizes, *shape[dim + 1 :]), (*stride[:dim], *steps, *stride[dim + 1 :])
+
+
 def _selected(kind: Kind, dim: int, place: int) -> Looks:
     _narrowed(kind, dim, place, 1)
     dim %= len(kind.shape)
@@ -436,7 +442,7 @@ _LOOKS: dict[Any, Callable[..., Looks | None]] = {
     torch.permute: _permuted,
     torch.transpose: _transposed,
     torch.narrow: _narrowed,
-    cut: _narrowed,
+    cut: _cut,
     torch.select: _selected,
     torch.unsqueeze: _unsqueezed,
     torch.reshape: _reshaped,
