@@ -509,7 +509,8 @@ def memory_of(builder: Builder, register: Register) -> Memory | None:
     step, part = builder.step_of(register), None
     while step is not None and step.function in (*_VIEWS, cut):
         if step.function is cut:
-            part = step.args[1:]
+            _, dim, start, sizes = step.args
+            part = dim, start, prod(sizes)
         register = step.args[0]
         step = builder.step_of(register)
     return Memory(register, part) if step is not None and step.function in _MAKERS else None

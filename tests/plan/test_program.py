@@ -113,7 +113,7 @@ def test_whose_memory_a_register_is(builder: Builder) -> None:
     view = builder.emit(torch.select, builder.emit(torch.permute, made, (1, 0)), 0, 0)
     assert memory_of(builder, view) == memory_of(builder, made) == Memory(made, None)
     part = builder.emit(torch.permute, builder.emit(cut, made, 0, 1, (2,)), (1, 0))
-    assert memory_of(builder, part) == Memory(made, (0, 1, (2,)))
+    assert memory_of(builder, part) == Memory(made, (0, 1, 2))
     assert memory_of(builder, x) is None
     assert memory_of(builder, builder.emit(torch.permute, x, (1, 0))) is None
     assert memory_of(builder, builder.emit(torch.Tensor.expand, made, (2, 3, 3))) is None
@@ -121,14 +121,14 @@ def test_whose_memory_a_register_is(builder: Builder) -> None:
 
 def test_parts_of_a_memory_are_beside_each_other(builder: Builder) -> None:
     made = builder.value(0)
-    whole, one = Memory(made, None), Memory(made, (0, 0, (1,)))
+    whole, one = Memory(made, None), Memory(made, (0, 0, 1))
     assert whole.is_beside(())
     assert one.is_beside(())
-    assert one.is_beside({(0, 1, (1,))})
+    assert one.is_beside({(0, 1, 1)})
     assert not whole.is_beside({None})
-    assert not whole.is_beside({(0, 1, (1,))})
+    assert not whole.is_beside({(0, 1, 1)})
     assert not one.is_beside({None})
-    assert not one.is_beside({(0, 0, (1,))})
+    assert not one.is_beside({(0, 0, 1)})
 
 
 # Whole programs.
