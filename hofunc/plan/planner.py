@@ -1,6 +1,6 @@
 """Planning: from a recorded graph and what is wanted of it to the blueprints of all strategies, the cheapest first."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from math import inf
@@ -245,8 +245,12 @@ def _estimates(
     lowered: Lowered, local: dict[int, Local], settlings: Settlings, wanted: Wanted, *, compact: bool = False
 ) -> dict[str, Estimate]:
     """Return what the strategies take of which one is to be taken, the one that should run fastest first."""
-    found = estimates(lowered.graph, local, wanted, _candidates(settlings, wanted), compact=compact)
-    return dict(sorted(found.items(), key=lambda item: item[1].run))
+    return _in_order(estimates(lowered.graph, local, wanted, _candidates(settlings, wanted), compact=compact))
+
+
+def _in_order(estimates: Mapping[str, Estimate]) -> dict[str, Estimate]:
+    """Return estimates, that of the strategy first that should run fastest."""
+    return dict(sorted(estimates.items(), key=lambda item: item[1].run))
 
 
 def _announce(lowered: Lowered, wanted: Wanted, estimates: dict[str, Estimate]) -> None:
@@ -329,10 +333,11 @@ class _Asked:
         def made(name: str, leave: Leave) -> Blueprint:
             return replace(make(name, leave), careful=partial(careful, name))
 
-        found = _estimates(lowered, local, settlings, wanted)
-        likely = {name: each for name, each in found.items() if is_directional(wanted, name)}
-        unlikely = {name: each._replace(run=inf) for name, each in found.items() if name not in likely}
-        return self._turns(lowered, likely | unlikely, make if self._settlings.are_finite else made)
+        every = _candidates(settlings, wanted)
+        likely = [name for name in every if is_directional(wanted, name)]
+        found = _in_order(estimates(lowered.graph, local, wanted, likely))
+        found |= dict.fromkeys([name for name in every if name not in found], Estimate(len(local) ** 2 // 2, inf))
+        return self._turns(lowered, found, make if self._settlings.are_finite else made)
 
     def _turns(self, lowered: Lowered, estimates: dict[str, Estimate], make: Maker) -> Turns:
         _announce(lowered, self._wanted, estimates)
