@@ -48,10 +48,14 @@ def eliminated(
 def _dealt(terms: Sequence[Term], rest: Key, groups: Sequence[Key]) -> list[Term]:
     """Return terms for every way to deal out their slots; those that are the same whichever it is, times the number."""
     variables = (*rest, *chain(*groups))
-    alike = [len({*zip(variables, term.slots, strict=True)}) == len({*variables}) for term in terms]
+    different = len({*variables})
+    order = sorted(range(len(variables)), key=variables.__getitem__)
+    if different == len(variables):  # of which there is one way
+        return [with_slots(term, order) for term in terms]
+    alike = [len({*zip(variables, term.slots, strict=True)}) == different for term in terms]
     if not any(alike):
         return [with_slots(term, order) for order in arrangements(rest, groups)[1] for term in terms]
-    number, order = number_of_arrangements(rest, groups), sorted(range(len(variables)), key=variables.__getitem__)
+    number = number_of_arrangements(rest, groups)
     once = [term._replace(coefficient=number * term.coefficient) for term in compress(terms, alike)]
     others = [term for term, is_alike in zip(terms, alike, strict=True) if not is_alike]
     return [with_slots(term, order) for term in once] + (_dealt(others, rest, groups) if others else [])
