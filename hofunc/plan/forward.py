@@ -24,8 +24,9 @@ from hofunc.plan.keys import Keys, depends_of
 from hofunc.plan.meetings import inners_met
 from hofunc.plan.packing import Variables, joined, opened, seed
 from hofunc.plan.program import Builder
+from hofunc.plan.reads import placed
 from hofunc.plan.recipes import by_recipe, composed, interned
-from hofunc.plan.shifts import Shift, shift_of, shifted
+from hofunc.plan.shifts import Shift, shift_of, shift_through, shifted
 
 
 class Group(NamedTuple):
@@ -174,15 +175,19 @@ class Polynomials:
         If it is read all over, it is returned as it is, and None.
         """
         outer, (place,) = product
-        if place[0] in self.variables and (shift := shift_of(self.builder, [outer])) is not None:
-            moved = shifted(self.builder, [outer], shift, back=True)
-            return (product, None) if moved is None else (product._replace(outer=moved[0]), shift)
-        if place not in self._shifts:
+        is_input = place[0] in self.variables
+        if not is_input and place not in self._shifts:
             terms = self.power(*place)
             shift = shift_of(self.builder, terms)
             back = shifted(self.builder, terms, shift, back=True) if shift else None
             self._shifts[place] = (terms, None) if back is None else (back, shift)
-        return product, self._shifts[place][1]
+        terms, own = ([], None) if is_input else self._shifts[place]
+        if own is None and (read := shift_of(self.builder, [outer])) is not None:
+            there = read if is_input else shift_through(read, terms)
+            moved = there and shifted(self.builder, [outer], read, back=True)
+            if moved:
+                return product._replace(outer=moved[0]), there
+        return product, own
 
     def _start(self, node: int, key: Key) -> list[Term] | None:
         """Return a coefficient of a variable; None for any other node."""
@@ -267,8 +272,15 @@ class _Product(NamedTuple):
 def composed_each(builder: Builder, outer: Term, inners: Sequence[Sequence[Term | None]]) -> list[Term]:
     """Put one of several terms into each slot of a term, in all ways; see `Polynomials.composed`."""
     inners = inners_met(builder, outer, inners)
-    found = (contracted(builder, outer, chosen) for chosen in product(*inners))
+    found = (_composed(builder, outer, chosen) for chosen in product(*inners))
     return [term for term in found if term is not None]
+
+
+def _composed(builder: Builder, outer: Term, inners: Sequence[Term | None]) -> Term | None:
+    """Put a term into each slot of a term, and contract it."""
+    inner = inners[0] if len(inners) == 1 else None
+    named = None if inner is None else placed(builder, outer, inner)
+    return contracted(builder, outer, inners) if named is None else named
 
 
 def forward(polynomials: Polynomials) -> Blocks:

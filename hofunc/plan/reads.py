@@ -1,11 +1,12 @@
-"""Reads: a block by a node that only reads another is one by that, under other names: nothing is computed.
+"""Reads: what only reads a node, or only places it in a larger one, names axes anew: nothing is computed.
 
-Each index that is read makes axes of its own, so that to compose them takes something new every time.
+Each index that is read, or placed at, makes axes of its own, so that to compose them takes something new every time.
 """
 
 from collections.abc import Mapping, Sequence
 from math import prod
 
+from hofunc.algebra.extents import has_rows
 from hofunc.algebra.labels import Axes, Axis, Label, Segment, labels_of
 from hofunc.algebra.term import Term
 from hofunc.plan.program import Builder, Register
@@ -38,6 +39,28 @@ def read(builder: Builder, outer: Term, is_read: Sequence[bool], inner: Term) ->
     builder.spend()
     coefficient = outer.coefficient * prod([inner.coefficient] * len(new))  # a power would raise rather than overflow
     return interned(builder, Term(coefficient, outer.factors, outer.out, (*slots, *new)))
+
+
+def placed(builder: Builder, outer: Term, inner: Term) -> Term | None:
+    """Return what it is to put a contracted term into the slot of one without factors, if that only names axes anew.
+
+    Args:
+        builder: Keeps the patterns of terms, and counts a step of planning.
+        outer: The derivative of a node that reads another, or has it as a part.
+        inner: The contracted term.
+
+    Returns:
+        The term; None if there is more to it, be it that it vanishes.
+    """
+    if outer.factors or len(outer.slots) != 1 or any(type(factor.source) is not Register for factor in inner.factors):
+        return None
+    if builder.has_rows and has_rows((outer.out, outer.slots, inner.out)):  # of axes that meet one may have no rows
+        return None
+    out = _named(Term(1, (), outer.slots[0], (outer.out,)), inner.out)
+    if out is None:
+        return None
+    builder.spend()
+    return interned(builder, Term(outer.coefficient * inner.coefficient, inner.factors, out, inner.slots))
 
 
 def _named(inner: Term, slot: Axes) -> Axes | None:

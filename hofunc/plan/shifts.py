@@ -8,7 +8,7 @@ from other places does it matter where it starts.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hofunc.algebra.labels import Axes, Segment
+from hofunc.algebra.labels import Axes, Segment, labels_of
 from hofunc.algebra.term import Factor, Term
 from hofunc.plan.program import Builder
 from hofunc.plan.recipes import axes_of, interned, is_applied
@@ -48,6 +48,24 @@ def shift_of(builder: Builder, terms: Sequence[Term]) -> Shift | None:
         found.append(known[1])
     least = min(found, key=lambda shift: shift.start, default=None)
     return least if least is not None and least.start and not any(map(is_applied, terms)) else None
+
+
+def shift_through(shift: Shift, terms: Sequence[Term]) -> Shift | None:
+    """Return the shift of an input for one of a node, given the derivative of the node by the input.
+
+    There is one if the node has the same of every place of the input, as of a layer that is applied to a sequence.
+    """
+    if len(terms) != 1 or is_applied(terms[0]):
+        return None
+    (term,) = terms
+    label = _segments(term.out)[shift.number].label
+    if label is None or label in labels_of(*[factor.axes for factor in term.factors]):
+        return None
+    reached = [(place, each) for place, each in enumerate(_segments(term.slots[0])) if each.label is label]
+    if len(reached) != 1 or sum(segment.label is label for segment in _segments(term.out)) != 1:
+        return None
+    ((place, segment),) = reached
+    return shift._replace(number=place) if segment.is_full and segment.extent == shift.extent else None
 
 
 def shifted(builder: Builder, terms: Sequence[Term], shift: Shift, *, back: bool = False) -> list[Term] | None:

@@ -4,11 +4,13 @@ import pytest
 import torch
 
 from hofunc.algebra.compose import compose
+from hofunc.algebra.extents import Rows
 from hofunc.algebra.labels import Axes, Label, Segment, full
 from hofunc.algebra.term import Factor, Term, pattern
 from hofunc.graph.ledger import Ledger
+from hofunc.graph.node import Ref
 from hofunc.plan.program import Builder, Register
-from hofunc.plan.reads import read
+from hofunc.plan.reads import placed, read
 from hofunc.rules.lower import lower
 from tests.cases import rand
 
@@ -87,3 +89,34 @@ def test_what_takes_more_than_names_is_left_to_composing(builder: Builder) -> No
     assert read(builder, Term(1, (), (), (whole(2, 3),)), [True], spread) is None
     assert read(builder, outer, [True], scaled) is None
     assert read(builder, outer, [True], matrix()) is None
+
+
+def flipped(term: Term) -> Term:
+    """Return the derivative of a node that has another one as a part, given that of one that reads such a part."""
+    return term._replace(out=term.slots[0], slots=(term.out,))
+
+
+@pytest.mark.parametrize(
+    "outer", [row(0), row(4), part(2), flipped(matrix()), turned()], ids=["row", "last row", "part", "flat", "turned"]
+)
+def test_a_part_is_placed_as_it_is_composed(builder: Builder, outer: Term) -> None:
+    outer = flipped(outer)
+    shape = tuple([axis[0].extent for axis in outer.slots[0]])
+    for block in blocks_by(shape):
+        inner = block._replace(out=block.slots[0], slots=(block.slots[1], block.out))
+        found, expected = placed(builder, outer, inner), compose(outer, [inner])
+        assert found is not None
+        assert expected is not None
+        assert pattern(found) == pattern(expected)
+        assert found.coefficient == expected.coefficient
+        assert [factor.source for factor in found.factors] == [factor.source for factor in expected.factors]
+
+
+def test_what_is_not_only_placed_is_left_to_composing(builder: Builder) -> None:
+    label, axes, rows = Label(3), whole(3), whole(Rows(3))
+    inner = Term(1, (Factor(Register(-1), axes),), axes, ())
+    assert placed(builder, Term(1, (), (), (((full(label),),),)), inner) is None  # a sum
+    assert placed(builder, Term(1, (Factor(Register(-2), axes),), axes, (axes,)), inner) is None
+    assert placed(builder, Term(1, (), axes, (axes, axes)), inner) is None
+    assert placed(builder, Term(1, (), rows, (rows,)), inner) is None  # axes that meet are the rows then
+    assert placed(builder, Term(1, (), axes, (axes,)), inner._replace(factors=(Factor(Ref(0), axes),))) is None

@@ -49,11 +49,21 @@ def columns(x: Tensor) -> Tensor:
     return total.sum()
 
 
+def layered(x: Tensor) -> Tensor:
+    """What a layer, and one that mixes places, make of the sequence, read at each place and put side by side again."""
+    weight = torch.linspace(-1, 1, 9).to(x).reshape(3, 3)
+    state, found = x.new_zeros(3), []
+    for row, column, mixed in zip(x @ weight, (x.T.exp() * x.T).unbind(1), x.cumsum(0), strict=True):
+        state = (state.sin() + row) * column + mixed[1].cos()
+        found.append(state)
+    return (torch.stack(found, 1) * torch.cat(found).reshape(-1, 3).T).sin().sum()
+
+
 @pytest.mark.parametrize("shape", [(7, 3), (4, 3), (1, 3)], ids=str)
 @pytest.mark.parametrize(
     ("order", "strategy"), [(1, "forward"), (2, "forward"), (2, "mixed"), (3, "forward"), (3, "mixed")]
 )
-@pytest.mark.parametrize("f", [gated, windows, entries, columns], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("f", [gated, windows, entries, columns, layered], ids=lambda f: f.__name__)
 def test_derivatives_by_what_is_read_at_places(
     f: Callable[[Tensor], Tensor], order: int, strategy: str, shape: tuple[int, ...], device: torch.device
 ) -> None:
@@ -95,4 +105,14 @@ def worked_out(f: Callable[..., Any], *inputs: Tensor) -> int:
 
 def test_what_is_read_at_other_places_is_worked_out_once(device: torch.device) -> None:
     counts = [worked_out(gated, rand(device, steps, 3)) for steps in (20, 31)]
+    assert counts[0] == counts[1] > 0
+
+
+def test_a_layer_before_makes_no_difference(device: torch.device) -> None:
+    """The second derivative of each place of what it makes is that of any other, as long as no places mix."""
+
+    def behind(x: Tensor) -> Tensor:
+        return gated(x.flip(1) @ torch.linspace(-1, 1, 9).to(x).reshape(3, 3))
+
+    counts = [worked_out(behind, rand(device, steps, 3)) for steps in (20, 31)]
     assert counts[0] == counts[1] > 0
