@@ -67,12 +67,15 @@ def arrangements(rest: Key, groups: Sequence[Key]) -> tuple[Key, list[tuple[int,
     Returns:
         The sorted key of the target, and for each way the slot of the representative that target slot t takes.
     """
-    variables = [*rest]
-    for key in groups:
-        variables += key
-    ranks = {variable: rank for rank, variable in enumerate(sorted({*variables}))}
+    inner_rest, inner = _by_rank(rest, groups)
+    return tuple(sorted(chain(rest, *groups))), _arrangements(inner_rest, inner)
+
+
+def _by_rank(rest: Key, groups: Sequence[Key]) -> tuple[Key, tuple[Key, ...]]:
+    """Return keys with the ranks of variables in their place, by which nothing that is counted differs."""
+    ranks = {variable: rank for rank, variable in enumerate(sorted({*rest, *chain(*groups)}))}
     inner = tuple([tuple([ranks[variable] for variable in key]) for key in groups])
-    return tuple(sorted(variables)), _arrangements(tuple([ranks[variable] for variable in rest]), inner)
+    return tuple([ranks[variable] for variable in rest]), inner
 
 
 def number_of_arrangements(rest: Key, groups: Sequence[Key]) -> int:
@@ -85,6 +88,11 @@ def number_of_arrangements(rest: Key, groups: Sequence[Key]) -> int:
         >>> number_of_arrangements((), [(0, 0)] * 6)  # 12 slots in pairs
         10395
     """
+    return _number_of_arrangements(*_by_rank(rest, groups))
+
+
+@lru_cache(maxsize=4096)
+def _number_of_arrangements(rest: Key, groups: tuple[Key, ...]) -> int:
     totals, ways = Counter(chain(rest, *groups)), 1
     for part in map(Counter, (rest, *groups)):
         for variable, number in part.items():

@@ -34,6 +34,8 @@ def with_rows(lowered: Lowered) -> Lowered:
 
 def unmarked(graph: Graph) -> Graph:
     """Return a graph in which no rows are marked."""
+    if number_of_rows(graph) is None:
+        return graph
     return graph._replace(nodes=tuple([node._replace(shape=tuple(map(int, node.shape))) for node in graph.nodes]))
 
 
