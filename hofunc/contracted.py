@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from inspect import signature
 from itertools import accumulate, chain, count
+from math import prod
 from typing import Any, NamedTuple, cast, overload
 
 import torch
@@ -17,6 +18,7 @@ from hofunc.arguments import (
     named_variables,
     split,
 )
+from hofunc.complex_tensors import is_complex, of_complex_output, taken_apart
 from hofunc.dynamo import compilable
 from hofunc.given import check_flag, refuse
 from hofunc.graph.identity import PLAIN
@@ -24,14 +26,15 @@ from hofunc.graph.record import Recording
 from hofunc.pattern import Bound, Pattern, Tree, bound, parsed
 from hofunc.plan import contraction
 from hofunc.plan.blueprint import Limits
-from hofunc.plan.wanted import Contractions
+from hofunc.plan.wanted import Contraction, Contractions
 from hofunc.run.evaluate import Evaluation, check_sizes
 from hofunc.run.nest import Nest, nesting
 from hofunc.sampling import Estimate, Sampled, check_drawing, check_unsampled, checked
-from hofunc.transform import Options, Transform
+from hofunc.transform import Options, Transform, differentiated
 from hofunc.trees import Kept, tree_flatten, tree_unflatten
 
 STRATEGIES = ("auto", *contraction.STRATEGIES)
+PARTS = "re im"  # the label of the parts of a complex output, which no pattern can have
 MOST_KEPT = 64  # forms of calls, and shapes, for which what patterns mean is kept
 
 
@@ -182,9 +185,16 @@ class _Form(NamedTuple):
 
 
 class _Meaning(NamedTuple):
-    """What patterns mean for some shapes: what is asked for of a plan, and how to nest each of so many results."""
+    """What patterns mean for some shapes.
+
+    Attributes:
+        wanted: What is asked for of a plan.
+        are_complex: Whether each result of that is the parts of a complex one.
+        nests: How to nest each of so many results.
+    """
 
     wanted: Contractions
+    are_complex: tuple[bool, ...]
     nests: tuple[tuple[int, Nest], ...]
 
 
@@ -270,16 +280,22 @@ class Einsum(Transform):
         return f"operands[{number}]"
 
     def _outputs(self, *args: Any, **kwargs: Any) -> tuple[Any, tuple[Any, Any]]:
-        """Return what is differentiated of what f returns, and aux."""
-        output, (aux, returned) = super()._outputs(*args, **self._passed(kwargs))
-        if returned is not None:
-            refuse(self._options.name, "an output of f", "a complex tensor", "real ones", "Return its parts.")
-        return output, (aux, None)
+        return super()._outputs(*args, **self._passed(kwargs))
+
+    def _joint_bytes(self, outputs: Any, arguments: Arguments) -> int:
+        meaning, given = self._meaning(outputs, arguments), tree_flatten(taken_apart(outputs))[0]
+        total = 0
+        for (one, *_), is_one in zip(meaning.wanted.sums, meaning.are_complex, strict=True):
+            sizes = one.sizes_in(given, arguments.leaves)
+            total += given[one.output[0]].itemsize * prod(sizes[name] for name in one.result) if is_one else 0
+        return total
 
     def _meaning(self, output: Any, arguments: Arguments) -> _Meaning:
         """Return what the patterns mean for what f returned and takes."""
         outputs, spec = tree_flatten(output)
-        key = (arguments.form, spec, *[leaf.shape for leaf in outputs], *[leaf.shape for leaf in arguments.leaves])
+        are_complex = tuple(map(is_complex, outputs))
+        shapes_given = *[leaf.shape for leaf in outputs], *[leaf.shape for leaf in arguments.leaves]
+        key = (arguments.form, spec, are_complex, *shapes_given)
         if not PLAIN.issuperset(map(type, (*outputs, *arguments.leaves))):
             check_sizes((*arguments.leaves, *outputs))  # which to compare would fix, if they are symbols
         meaning = self._meanings.of(key)
@@ -294,9 +310,23 @@ class Einsum(Transform):
                 for meant, argnums in zip(each, self._argnums, strict=True)
             ]
             nests = [(len(meant.results), nesting(form)) for meant, form in zip(each, specs, strict=True)]
-            meaning = _Meaning(Contractions(tuple(chain(*(meant.results for meant in each)))), tuple(nests))
+            sums = [self._by_parts(sums, are_complex) for meant in each for sums in meant.results]
+            of_parts = tuple([PARTS in one.result for one, *_ in sums])
+            meaning = _Meaning(Contractions(tuple(sums)), of_parts, tuple(nests))
             self._meanings.keep(key, meaning)
         return meaning
+
+    def _by_parts(self, sums: Sequence[Contraction], are_complex: Sequence[bool]) -> tuple[Contraction, ...]:
+        """Return contractions that are added up, those of a complex output as ones of its parts, along a last axis."""
+        kinds = {are_complex[one.output[0]] for one in sums}
+        if len(kinds) > 1:
+            got, remedy = "a sum over real and complex outputs of f", "Return complex numbers for all, or parts."
+            refuse(self._options.name, "pattern", got, "outputs of one kind", remedy)
+        if True not in kinds:
+            return tuple(sums)
+        outputs = [(number, (*indices, PARTS)) for number, indices in (one.output for one in sums)]
+        pairs = zip(sums, outputs, strict=True)
+        return tuple([one._replace(output=output, result=(*one.result, PARTS)) for one, output in pairs])
 
     def _bind(
         self, pattern: Pattern, argnums: Any, operands: Sequence[Any], arguments: Arguments, forms: tuple[Any, Any, Any]
@@ -341,9 +371,11 @@ class Einsum(Transform):
         """Nest the results, given the tensors that f returned."""
         meaning = self._meanings.latest
         if meaning is None or meaning.wanted is not evaluation.wanted:
-            output, _ = tree_unflatten(recording.leaves, recording.spec)
-            meaning = self._meaning(output, arguments)
+            meaning = self._meaning(differentiated(tree_unflatten(recording.leaves, recording.spec)), arguments)
         found, results, start = evaluation.contracted(meaning.wanted), [], 0
+        if True in meaning.are_complex:
+            pairs = zip(found, meaning.are_complex, strict=True)
+            found = [evaluation.emit(of_complex_output, one, -1) if is_one else one for one, is_one in pairs]
         for size, nest in meaning.nests:
             results.append(nest(found[start : start + size]))
             start += size

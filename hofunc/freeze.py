@@ -46,7 +46,7 @@ class Request(NamedTuple):
         function: Called with the arguments; returns the pair of what it returned to be differentiated and aux.
         arguments: Those that it is asked for at.
         keywords: The names of keyword arguments of which the tensors are inputs as well, if they are there.
-        wanted: Given what was returned to be differentiated, returns the orders wanted, or the contractions.
+        wanted: Given what function returned, returns the orders wanted, or the contractions.
         compact: Whether derivatives are kept as terms.
         strategy: One of the planner's strategies, or "auto".
         limits: Rows at a time, and memory.
@@ -215,13 +215,13 @@ def _taken(request: Request, args: tuple, kwargs: dict) -> _Taken:
         recording, readings, facts, asked_history = made_recordable(
             lambda follow: record_for_replay(function, *given, follow=follow), follow=records_forwards()
         )
-    output, _ = tree_unflatten(recording.leaves, recording.spec)
-    count = tree_flatten(output)[1].num_leaves
+    given_back = tree_unflatten(recording.leaves, recording.spec)
+    count = tree_flatten(given_back[0])[1].num_leaves
     ends = recording.graph.outputs
     graph = recording.graph._replace(outputs=ends[:count], aux=ends[count:])
     places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
     inputs = tuple(each if isinstance(each, Change) else places.index(each) for each in (*active, *others))
-    wanted = request.wanted(output)
+    wanted = request.wanted(given_back)
     return _Taken(recording, graph, inputs, are_complex, readings, facts, asked_history, wanted)
 
 

@@ -184,12 +184,12 @@ class Transform:
         self._evaluated(recording, arguments, limits, take)
         return (piece for _, pieces in pieces_of(*taken[0]) for piece in pieces)
 
-    def _joint_bytes(self, outputs: Sequence[torch.Tensor], arguments: Arguments) -> int:
-        """Return the bytes of the derivatives that are put together from those of the parts of complex outputs."""
+    def _joint_bytes(self, outputs: Any, arguments: Arguments) -> int:
+        """Return the bytes of the results that are put together from those of the parts of complex outputs."""
         inputs, wanted = arguments.leaves, self._wanted(None, arguments)
         blocks = chain(*(blocks_of(wanted, order, len(inputs)) for order in self._orders))
         entries = sum(prod(inputs[number].numel() for number in block) for block in blocks)
-        return entries * sum(output.nbytes for output in outputs if output.is_complex())
+        return entries * sum(output.nbytes for output in tree_flatten(outputs)[0] if output.is_complex())
 
     def _put_together(
         self,
@@ -281,7 +281,7 @@ class Transform:
             self._outputs,
             arguments,
             self._keywords,
-            lambda output: self._wanted(output, arguments),
+            lambda given: self._wanted(differentiated(given), arguments),
             options.compact,
             options.strategy,
             options.limits,
@@ -322,12 +322,12 @@ class Transform:
             limits = out.limits(options.limits, arguments.leaves[0].device)
             run = partial(out.written, identity_of(f"{options.name} of {_name(self._f)}", recording))
         if limits.max_bytes is not None and returned is not None and not options.compact:
-            limits = limits._replace(made_after=self._joint_bytes(tree_flatten(returned)[0], arguments))
+            limits = limits._replace(made_after=self._joint_bytes(returned, arguments))
         evaluation = evaluate(
             recording,
             arguments.leaves,
             count,
-            self._wanted(output, arguments),
+            self._wanted(output if returned is None else returned, arguments),
             compact=options.compact,
             strategy=options.strategy,
             limits=limits,
@@ -406,6 +406,12 @@ class Transform:
             computed = [with_names(tree, spec, arguments) if of else tree for tree, of in found]
         chosen = self._choose(value if returned is None else returned, computed)
         return (chosen, aux) if self._options.has_aux else chosen
+
+
+def differentiated(given: tuple[Any, tuple[Any, Any]]) -> Any:
+    """Return what f returned to be differentiated, with complex tensors as they were, given all that is recorded."""
+    value, (_, returned) = given
+    return value if returned is None else returned
 
 
 def _of(f: Function, transform: Transform) -> Transform:

@@ -639,7 +639,7 @@ def test_pytrees_that_do_not_fit(parameters: dict, device: torch.device) -> None
         (lambda x: einsum(field, "b, b i -> b", chunk_size=0)(x), "chunk_size: got 0"),
         (lambda x: einsum(field, "b, b i -> b")(), "no positional argument"),
         (lambda x: einsum(field, "b, b i -> b")(x + 0j), "a complex tensor"),
-        (lambda x: einsum(lambda x: field(x) + 0j, "b, b i -> b")(x), "a complex tensor"),
+        (lambda x: einsum(lambda x: (field(x) + 0j, field(x)), "*o, b i -> b i")(x), "real and complex outputs of f"),
         (lambda x: einsum(field, "b, b i -> b")(x.long()), "dtype torch.int64"),
         (lambda x: einsum(field, {"a": "b, b i -> b"})(x, operands={"c": (x,)}), "operands: got dict of 1 entries"),
         (lambda x: einsum(field, ("b, b i -> b",), (0, (0,), (0,)))(x), "argnums: got tuple of 3 entries"),

@@ -7,9 +7,11 @@ from typing import Any
 from torch.compiler import is_dynamo_compiling
 
 from hofunc.arguments import check_argnums, check_function, named_variables
+from hofunc.complex_tensors import is_complex
 from hofunc.contracted import Einsum
 from hofunc.dynamo import compilable
 from hofunc.given import check_flag, refuse
+from hofunc.internals import tree_leaves
 from hofunc.operators.named import check_vector
 from hofunc.operators.products import hvp
 from hofunc.pattern import Pattern, Tree
@@ -120,4 +122,6 @@ def _product(forwards: Einsum, curvature: Einsum, backwards: Einsum, has_aux: bo
     vector, targets = kwargs.pop("vector"), [kwargs.pop("targets")] if "targets" in kwargs else []
     found = forwards(*args, operands=((), (vector,)), **kwargs)
     output, tangent = found[0] if has_aux else found
+    if any(map(is_complex, tree_leaves(output))):
+        refuse("ggnvp", "an output of the model", "a complex tensor", "real ones", "Return its parts.")
     return backwards(*args, operands=(curvature(output, *targets, vector=tangent),), **kwargs)

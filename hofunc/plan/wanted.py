@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, product
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hofunc.graph.node import Graph
 from hofunc.plan.adjoints import Start
@@ -40,6 +40,10 @@ class Contraction(NamedTuple):
     def sizes(self, graph: Graph) -> dict[str, int]:
         """Return the size of every label."""
         return sizes_of(graph.nodes, self.bearers)
+
+    def sizes_in(self, outputs: Sequence[Any], inputs: Sequence[Any]) -> dict[str, int]:
+        """Return the size of every label, given tensors rather than nodes."""
+        return sizes_of(outputs, [self.output]) | sizes_of(inputs, chain(*self.slots, self.operands))
 
     def whole(self) -> Slots:
         """Return all slots, with the operands that have a label that only they and slots bear."""
