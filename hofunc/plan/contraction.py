@@ -19,7 +19,7 @@ from hofunc.algebra.labels import fresh_axes, labels_of
 from hofunc.algebra.term import Factor, Term
 from hofunc.graph.node import Ref, refs
 from hofunc.plan.accumulate import accumulated
-from hofunc.plan.adjoints import NONE, Adjoints, subsets
+from hofunc.plan.adjoints import NONE, Adjoints, open_along, subsets
 from hofunc.plan.blocks import Blocks, Local, is_nonlinear
 from hofunc.plan.contract import contract
 from hofunc.plan.estimate import fastest
@@ -155,8 +155,10 @@ class _Contracting:
     def _reverse(self, asked: Contraction) -> Iterator[Term]:
         """Yield what arrives at the inputs of one slot as adjoints along all others."""
         whole, last = asked.whole(), asked.widest(asked.sizes(self._graph))
-        start, others = asked.start(whole), asked.others(whole, last)
+        others = asked.others(whole, last)
         others = self._met.setdefault(others, others)  # by each of many variables alone, along the same ones
+        start = asked.start(whole, others)
+        names = open_along(start, others)
         late = _others(asked.operands, chain(start.operands, (operand.bearer for operand in others.operands)))
         parts = [others.part(places) for places in subsets(len(others.slots))[1:]]
         self._jets.fill(self._jets.before_nonlinear, parts)
@@ -166,7 +168,7 @@ class _Contracting:
             operands = multiplying([asked.slots[last]], [(node, indices)], late)
             for term in self._adjoints.along(start, node, others):
                 apart = term._replace(slots=(*((axis,) for axis in term.slots[0]), *term.slots[1:]))
-                yield from self._finished(asked, apart, (*start.open, *of_axes(indices), *others.open), operands)
+                yield from self._finished(asked, apart, (*names.out, *of_axes(indices), *names.slots), operands)
 
     def _blocks(self, asked: Contraction) -> Iterator[Term]:
         """Yield the contraction of whole derivatives."""

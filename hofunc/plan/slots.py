@@ -127,27 +127,33 @@ def labels_of(bearers: Iterable[Bearer]) -> list[str]:
 
 
 @lru_cache(maxsize=4096)
-def canonical(slots: Slots) -> tuple[Slots, tuple[int, ...]]:
+def canonical(slots: Slots, fixed: tuple[str, ...] = ()) -> tuple[Slots, tuple[int, ...]]:
     """Return the slots in the order, and by the names, that all have that differ from them in these only.
+
+    Args:
+        slots: The slots.
+        fixed: Labels that keep their names.
 
     Returns:
         The slots, and the place that each open label of the given slots has among those of the returned ones.
     """
     count = len(slots.slots)
     orders = permutations(range(count)) if count <= MOST_ORDERS else [tuple(range(count))]
-    named = [_named(slots, order) for order in orders]
+    named = [_named(slots, order, fixed) for order in orders]
     best, names = min(named, key=lambda found: _sortable(found[0]))
     return best, tuple([best.open.index(names[name]) for name in slots.open])
 
 
-def _named(slots: Slots, order: Places) -> tuple[Slots, dict[str, str]]:
-    """Return slots in an order, their labels numbered by first appearance, and the number of each."""
+def _named(slots: Slots, order: Places, fixed: tuple[str, ...]) -> tuple[Slots, dict[str, str]]:
+    """Return slots in an order, their labels numbered by first appearance but for fixed ones, and the name of each."""
     inside = [slots.slots[place] for place in order]
     moved = [Operand(bearer, tuple(sorted(map(order.index, home)))) for bearer, home in slots.operands]
     first = {name: number for number, name in enumerate(labels_of(chain(*inside)))}
     operands = sorted(moved, key=lambda one: (one.bearer[0], one.home, [first.get(str(x), -1) for x in one.bearer[1]]))
     borne = labels_of(chain(*inside, (operand.bearer for operand in operands)))
-    names = {name: f"{number:03}{_TAG * name.endswith(_TAG)}" for number, name in enumerate(borne)}
+    free = [name for name in borne if name not in fixed]
+    names = {name: f"{number:03}{_TAG * name.endswith(_TAG)}" for number, name in enumerate(free)}
+    names |= {name: name for name in borne if name in fixed}
     renamed = tuple([tuple([_renamed(bearer, names) for bearer in slot]) for slot in inside])
     entered = tuple([operand._replace(bearer=_renamed(operand.bearer, names)) for operand in operands])
     return Slots(renamed, entered, tuple(sorted(names[name] for name in slots.open))), names

@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, product
-from math import prod
+from math import inf, prod
 from typing import Any, NamedTuple
 
 from hofunc.graph.node import Graph
@@ -78,17 +78,26 @@ class Contraction(NamedTuple):
         """Return all slots but one."""
         return whole.part(tuple([place for place in range(len(whole.slots)) if place != last]))
 
-    def start(self, whole: Slots) -> Start:
-        """Return the output, multiplied by the operands that have no other labels."""
+    def start(self, whole: Slots, others: Slots | None = None) -> Start:
+        """Return the output, multiplied by the operands that have no other labels.
+
+        Args:
+            whole: All slots.
+            others: Those along which adjoints are computed, up to all of them; none if they are left out.
+        """
         node, indices = self.output
         own = {*labels_of([self.output])}
         inner = {operand.bearer for operand in whole.operands}
         operands = [bearer for bearer in self.operands if bearer not in inner and {*labels_of([bearer])} <= own]
-        others = [bearer for bearer in self.operands if bearer not in operands]
-        asked = {*self.result, *labels_of(chain(*self.slots, others))}
-        return Start(
-            node, indices, tuple(operands), tuple([name for name in labels_of([self.output]) if name in asked])
-        )
+        left = [bearer for bearer in self.operands if bearer not in operands]
+        asked = {*self.result, *labels_of(chain(*self.slots, left))}
+        kept = tuple([name for name in labels_of([self.output]) if name in asked])
+        along = [*others.slots, *([operand.bearer] for operand in others.operands)] if others else []
+        every = [*self.slots, *([bearer] for bearer in left), [(node, self.result)]]
+        borne = [sum(name in labels_of(each) for each in along) for name in kept]
+        ends = [sum(name in labels_of(each) for each in every) for name in kept]
+        bearers = [count if count == end else inf for count, end in zip(borne, ends, strict=True)]
+        return Start(node, indices, tuple(operands), kept, tuple(bearers))
 
 
 class Contractions(NamedTuple):

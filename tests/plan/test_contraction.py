@@ -66,6 +66,39 @@ def test_a_divergence_has_no_product_for_entries_beside_the_diagonal(device: tor
     assert taken < (size + 1) * layer + 8 * ROWS * WIDTH * size
 
 
+@pytest.mark.parametrize(
+    ("pattern", "shapes"),
+    [
+        ("b o, b o, b j -> b j", ()),  # the gradient of the divergence
+        ("b o, b i, b j, o i -> b j", ((16, 16),)),
+        ("b o, b o, b j, b o -> b j", ((ROWS, 16),)),
+    ],
+)
+def test_a_label_of_the_output_and_a_slot_is_summed_where_these_meet(
+    pattern: str, shapes: tuple, device: torch.device
+) -> None:
+    """A layer of WIDTH x WIDTH for the value, for each direction, back from each output, and once for what is summed.
+
+    The last layer takes outputs back as a matrix, and all others take as much as a few numbers of every direction.
+    """
+    size = 16
+    first, second, last = (rand(device, *shape) for shape in ((size, WIDTH), (WIDTH, WIDTH), (WIDTH, size)))
+    f = lambda x: ((x @ first).tanh() @ second).tanh() @ last  # noqa: E731
+    taken = flops(f, pattern, size, device, *shapes, strategy="reverse")
+    layer = 2 * ROWS * WIDTH**2
+    assert taken < (2 * size + 2) * layer + 12 * ROWS * WIDTH * size
+
+
+def test_a_label_of_the_output_and_two_slots_is_summed_where_the_second_joins(device: torch.device) -> None:
+    """Back from each output before either and with one of both slots, and once with both, where it is summed."""
+    size = 16
+    first, second, last = (rand(device, *shape) for shape in ((size, WIDTH), (WIDTH, WIDTH), (WIDTH, size)))
+    f = lambda x: ((x @ first).tanh() @ second).tanh() @ last  # noqa: E731
+    taken = flops(f, "b o, b o, b o, b j -> b j", size, device, strategy="reverse")
+    layer = 2 * ROWS * WIDTH**2
+    assert taken < (4 * size + 2) * layer + 24 * ROWS * WIDTH * size
+
+
 def test_patterns_share_what_they_have_in_common(network: Callable, device: torch.device) -> None:
     f, x = network(3), rand(device, ROWS, 3)
     orders = tuple(f"b, {', '.join(['b 0'] * order)} -> b" for order in (1, 2, 3))
