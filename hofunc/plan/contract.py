@@ -23,7 +23,9 @@ from hofunc.views import Labelled, aligned, each, folded, permuted
 
 Labels = tuple[Label, ...]
 
-NARROW = 16  # columns of a product of matrices, below which it is better turned
+NARROW = 16  # columns of a product of matrices, below which it is better turned, and many products are better one
+MANY = 32  # such products, below which they may be faster all the same,
+FEW_FACTORS = 4096  # and entries of their left matrices in all, below which they are
 
 
 def contract(builder: Builder, term: Term) -> Term:
@@ -227,7 +229,7 @@ def _pair(builder: Builder, one: Labelled, other: Labelled, keep: set[Label], or
         labels = (*rows, *columns, *shared)
         factors = [aligned(builder.emit, operand, labels) for operand in (one, other)]
         return _summed(builder, Labelled(builder.emit(torch.mul, *factors), labels), {*rows, *columns, *batch})
-    if not batch and (split := _around(one.labels, summed)) is not None:
+    if not batch and (split := _around(one.labels, summed)) is not None and _are_apart(split, summed, columns):
         return _inner_product(builder, one, other, split, summed, columns)
     if not batch and _is_led_by(one.labels, summed) and _size(columns) < _size(rows):
         one, other, rows, columns = other, one, columns, rows  # so that nothing is turned, and the last axis is long
@@ -297,6 +299,16 @@ def _around(labels: Labels, summed: Labels) -> tuple[Labels, Labels] | None:
     start, stop = min(places), max(places) + 1
     is_inside = start > 0 and stop < len(labels) and stop - start == len(summed)
     return (labels[:start], labels[stop:]) if is_inside else None
+
+
+def _are_apart(around: tuple[Labels, Labels], summed: Labels, columns: Labels) -> bool:
+    """Tell whether to multiply by a matrix for each of the leading labels, rather than turn what is multiplied by it.
+
+    With few columns a product takes as long as with NARROW: 128 by a matrix of 64 x 64 take ten times as long as one.
+    """
+    before, after = around
+    few = _size(before) < MANY and _size(before) * _size(summed) * _size(columns) < FEW_FACTORS
+    return few or _size(after) >= NARROW
 
 
 def _inner_product(

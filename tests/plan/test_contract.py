@@ -125,6 +125,20 @@ def test_what_is_summed_by_rows_stays_where_it_lies(device: torch.device) -> Non
 
 
 @pytest.mark.parametrize(
+    ("rows", "width", "columns", "product"), [(128, 16, 3, "mm"), (128, 16, 16, "bmm"), (4, 8, 3, "bmm")]
+)
+def test_products_with_few_columns_are_one(
+    rows: int, width: int, columns: int, product: str, device: torch.device
+) -> None:
+    """128 products of 16 x 16 by 16 x 3 take torch as long as by 16 x 16; 4 of 8 x 8, no longer than to turn them."""
+    b, j, k, n = labels(rows, width, width, columns)
+    draw = RandomTerms(0)
+    term = Term(1, (draw.factor(axes(b, k, n)), draw.factor(axes(j, k))), axes(b), (axes(j, n),))
+    steps = assert_contracts(term, draw, device)
+    assert [step for step in steps if step in ("mm", "bmm")] == [product]
+
+
+@pytest.mark.parametrize(
     ("summed", "around"),
     [
         ([1], ([0], [2, 3, 4])),
