@@ -224,7 +224,9 @@ def _pair(builder: Builder, one: Labelled, other: Labelled, keep: set[Label], or
         factors = [aligned(builder.emit, operand, one.labels) for operand in (one, other)]
         return _summed(builder, Labelled(builder.emit(torch.mul, *factors), one.labels), set(batch))
     entries = _size(rows) * _size(columns)
-    if batch and (entries <= SMALL_PRODUCT or (entries <= SHORT_VECTOR and 1 in (_size(rows), _size(columns)))):
+    lies_last = one.labels[-1] in batch  # so that each matrix would be read across all others
+    is_vector = 1 in (_size(rows), _size(columns))
+    if batch and (entries <= SMALL_PRODUCT or (is_vector and (lies_last or entries <= SHORT_VECTOR))):
         shared = tuple(label for label in one.labels if label in other.labels)  # as they lie, or sums take long
         labels = (*rows, *columns, *shared)
         factors = [aligned(builder.emit, operand, labels) for operand in (one, other)]

@@ -124,6 +124,20 @@ def test_what_is_summed_by_rows_stays_where_it_lies(device: torch.device) -> Non
     assert assert_contracts(term, draw, device) == ["mul", "sum"]
 
 
+@pytest.mark.parametrize(("order", "steps"), [("kib", ["mul", "sum"]), ("ikb", ["mul", "sum"]), ("bik", ["bmm"])])
+def test_products_of_matrices_and_vectors_that_lie_across_each_other_are_multiplied_and_summed(
+    order: str, steps: list[str], device: torch.device
+) -> None:
+    """A sum over k of z_ik v_k for every b that lies last: torch copies every matrix, and takes ten times as long."""
+    named = dict(zip("bik", labels(5, 32, 4), strict=True))
+    b, i, k = named.values()
+    draw = RandomTerms(0)
+    matrices = draw.factor(axes(*(named[name] for name in order)))
+    vectors = draw.factor(axes(k, b) if order.endswith("b") else axes(b, k))
+    term = Term(1, (matrices, vectors), axes(b), (axes(i),))
+    assert [step for step in assert_contracts(term, draw, device) if step in ("mul", "sum", "bmm")] == steps
+
+
 @pytest.mark.parametrize(
     ("rows", "width", "columns", "product"), [(128, 16, 3, "mm"), (128, 16, 16, "bmm"), (4, 8, 3, "bmm")]
 )
