@@ -24,6 +24,7 @@ from hofunc.views import Labelled, aligned, each, folded, permuted
 Labels = tuple[Label, ...]
 
 NARROW = 16  # columns of a product of matrices, below which it is better turned, and many products are better one
+SMALL_PART = 8  # times as large as an operand a product is, beside which a copy of that is nothing
 MANY = 32  # such products, below which they may be faster all the same,
 FEW_FACTORS = 4096  # and entries of their left matrices in all, below which they are
 
@@ -212,7 +213,7 @@ def _pair(builder: Builder, one: Labelled, other: Labelled, keep: set[Label], or
         if len(other.labels) == 1 and _leads(other.labels[0], one):
             one = _last(builder, one)
         labels = tuple(label for label in other.labels if label not in one.labels) + one.labels
-        tensors = [aligned(builder.emit, operand, labels) for operand in (one, other)]
+        tensors = [aligned(builder.emit, operand, labels) for operand in (one, _in_order(builder, other, one, labels))]
         factors = [builder.broadcast(tensor, len(labels)) for tensor in tensors]
         return Labelled(builder.emit(torch.mul, *factors), labels)
     batch = tuple(label for label in one.labels if label in other.labels and label in keep)
@@ -265,6 +266,20 @@ def _folded(
     left = _matrix(builder, one, (), rows, summed) if len(rows) == 1 else one.tensor
     right = _matrix(builder, other, (), columns, summed, transposed=True) if columns else other.tensor
     return Labelled(builder.emit(folded if len(rows) > 1 else torch.matmul, left, right), (*rows, *columns))
+
+
+def _in_order(builder: Builder, operand: Labelled, other: Labelled, labels: Labels) -> Labelled:
+    """Copy an operand as the labels of a product are, if a far larger product would lie as the operand does.
+
+    Torch puts that of two axes first which the first operand with both of them has first: this one, where it has one by
+    itself, which is to come first, after one that both have.
+    """
+    shared = [label in other.labels for label in operand.labels]
+    if shared == sorted(shared) or _size(labels) < SMALL_PART * _size(operand.labels):
+        return operand
+    own = tuple([label for label in labels if label in operand.labels])
+    turned = permuted(builder.emit, operand.tensor, tuple(map(operand.labels.index, own)))
+    return Labelled(builder.emit(torch.Tensor.contiguous, turned), own)
 
 
 def _leads(label: Label, operand: Labelled) -> bool:

@@ -124,6 +124,22 @@ def test_what_is_summed_by_rows_stays_where_it_lies(device: torch.device) -> Non
     assert assert_contracts(term, draw, device) == ["mul", "sum"]
 
 
+@pytest.mark.parametrize(("rows", "order", "copied"), [(16, "wi", True), (16, "iw", False), (4, "wi", False)])
+def test_a_large_product_lies_as_its_axes_are(rows: int, order: str, copied: bool, device: torch.device) -> None:
+    """Slopes of rows times a weight that would be turned: what would follow had to copy the product."""
+    named = dict(zip("bwi", labels(rows, 4, 3), strict=True))
+    b, w, i = named.values()
+    draw = RandomTerms(0)
+    slopes, weight = draw.factor(axes(b, w)), draw.factor(axes(*(named[name] for name in order)))
+    term = Term(1, (slopes, weight), axes(b), (axes(i, w),))
+    assert ("contiguous" in assert_contracts(term, draw, device)) == copied
+    bench = Workbench(draw, device)
+    factor = contract(bench.builder, bench.named(term)).factors[0]
+    (product,) = bench.run([factor.source])
+    assert list(labels_of(factor.axes)) == [i, b, w]
+    assert product.flags.c_contiguous or rows == 4
+
+
 @pytest.mark.parametrize(("order", "steps"), [("kib", ["mul", "sum"]), ("ikb", ["mul", "sum"]), ("bik", ["bmm"])])
 def test_products_of_matrices_and_vectors_that_lie_across_each_other_are_multiplied_and_summed(
     order: str, steps: list[str], device: torch.device
