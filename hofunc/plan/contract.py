@@ -24,9 +24,9 @@ from hofunc.views import Labelled, aligned, each, folded, permuted
 Labels = tuple[Label, ...]
 
 NARROW = 16  # columns of a product of matrices, below which it is better turned, and many products are better one
-SMALL_PART = 8  # times as large as an operand a product is, beside which a copy of that is nothing
 MANY = 32  # such products, below which they may be faster all the same,
 FEW_FACTORS = 4096  # and entries of their left matrices in all, below which they are
+SMALL_PART = 8  # times as large as an operand a product is, beside which a copy of the operand is nothing
 
 
 def contract(builder: Builder, term: Term) -> Term:

@@ -53,6 +53,14 @@ def test_open_labels_keep_their_places() -> None:
     assert len(known.open) == len(given.open)
 
 
+def test_fixed_labels_keep_their_names() -> None:
+    known, places = canonical(slots("ji", kept="bij"), ("i",))
+    assert "i" in known.open
+    assert known.open[places[2]] != "i"
+    assert known == canonical(slots("ik", kept="bik"), ("i",))[0]
+    assert known != canonical(slots("ij", kept="bij"), ("k",))[0]
+
+
 def test_a_biharmonic_needs_four_coefficients_below_the_top() -> None:
     """{i}, {ij}, {ii}, {iij}, as in the literature on collapsed Taylor mode."""
     whole = slots("iijj")
