@@ -12,6 +12,7 @@ from hofunc.graph.node import Call
 from hofunc.graph.uncompiled import UncompiledMode
 from hofunc.internals import identity_of
 from hofunc.plan.pointwise import pointwise
+from hofunc.plan.shaped import shaped
 
 aten = torch.ops.aten
 
@@ -105,6 +106,7 @@ class Watch(UncompiledMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         kwargs = kwargs or {}
         made = pointwise(func, args, kwargs)
+        made = shaped(func, args, kwargs) if made is None else made
         if is_random(func) and not _tensors(args):  # which would draw, and on a device
             kwargs = {**kwargs, "device": "meta", **({"generator": None} if "generator" in kwargs else {})}
         result = func(*args, **kwargs) if made is None else made

@@ -1,0 +1,150 @@
+"""Ops on meta tensors whose result has a shape that is easily told: reductions, products, convolutions, tensors alike.
+
+torch has kernels for that in Python. The first of them that a process calls imports torch's compiler, or sympy, which
+takes many times as long as to plan the derivatives of a network.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+aten = torch.ops.aten
+
+Shape = tuple[int, ...]
+
+
+def shaped(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
+    """Return what an op returns for meta tensors, of the only floating dtype that these have; None for other ops.
+
+    None likewise where what is given does not fit, of which torch says more.
+    """
+    shape_of = _SHAPES.get(op)
+    tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
+    if shape_of is None or any(tensor.device.type != "meta" for tensor in tensors):
+        return None
+    dtypes = {tensor.dtype for tensor in tensors if tensor.dtype.is_floating_point}
+    if shape_of is _like:
+        dtypes = {tensors[0].dtype}
+    if len(dtypes) != 1 or any(kwargs[name] not in _NONE for name in kwargs if name != "keepdim"):
+        return None
+    shape = shape_of(*args, **{name: kwargs[name] for name in kwargs if name == "keepdim"})
+    return None if shape is None else torch.empty(shape, dtype=dtypes.pop(), device="meta")
+
+
+_NONE = (None, False, torch.preserve_format)  # of keywords of which the op needs none
+
+
+def _over(tensor: torch.Tensor, dims: Sequence[int] | int | None = None, keepdim: bool = False) -> Shape | None:
+    """Return the shape of a tensor of which some axes are reduced, all of them if none are named."""
+    rank = tensor.dim()
+    given = [dims] if isinstance(dims, int) else [*(dims or range(rank))]
+    gone = {dim % rank for dim in given if -rank <= dim < rank}
+    if len(gone) < len(given) or 0 in tensor.shape:  # of no elements there is not every reduction
+        return None
+    return tuple([1 if dim in gone else size for dim, size in enumerate(tensor.shape) if keepdim or dim not in gone])
+
+
+def _norm(tensor: torch.Tensor, _: float = 2, dims: Any = None, keepdim: bool = False) -> Shape | None:
+    return _over(tensor, dims, keepdim)
+
+
+def _matrices(rank: int) -> Callable[..., Shape | None]:
+    def shape_of(left: torch.Tensor, right: torch.Tensor) -> Shape | None:
+        fits = left.dim() == right.dim() == rank and left.shape[:-2] == right.shape[:-2]
+        return (*left.shape[:-1], right.shape[-1]) if fits and left.shape[-1] == right.shape[-2] else None
+
+    return shape_of
+
+
+def _added(rank: int) -> Callable[..., Shape | None]:
+    of_product = _matrices(rank)
+
+    def shape_of(added: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> Shape | None:
+        shape = of_product(left, right)
+        if shape is None or added.dim() > rank:
+            return None
+        pairs = zip(reversed(added.shape), reversed(shape), strict=False)
+        return shape if all(own in (1, size) for own, size in pairs) else None
+
+    return shape_of
+
+
+def _convolved(
+    tensor: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    strides: Sequence[int],
+    paddings: Sequence[int],
+    dilations: Sequence[int],
+    transposed: bool,
+    _: Sequence[int],
+    groups: int,
+) -> Shape | None:
+    axes = tensor.dim() - 2
+    options = (strides, paddings, dilations)
+    fits = weight.dim() == tensor.dim() and all(len(each) == axes for each in options)
+    if transposed or not fits or tensor.shape[1] != groups * weight.shape[1] or weight.shape[0] % groups:
+        return None
+    if not (tensor.is_contiguous() and weight.is_contiguous()) or (bias is not None and len(bias) != len(weight)):
+        return None  # as the result lies in memory as these do
+    sizes = [
+        (size + 2 * padding - dilation * (window - 1) - 1) // stride + 1
+        for size, window, stride, padding, dilation in zip(tensor.shape[2:], weight.shape[2:], *options, strict=True)
+    ]
+    return (tensor.shape[0], weight.shape[0], *sizes) if all(size > 0 for size in sizes) else None
+
+
+def _same(tensor: torch.Tensor, *_: Any) -> Shape | None:
+    """Return the shape of a tensor, whose entries are replaced by others along an axis."""
+    return tuple(tensor.shape) if tensor.is_contiguous() and tensor.dtype.is_floating_point else None
+
+
+def _second(_: torch.Tensor, tensor: torch.Tensor, *__: Any) -> Shape | None:
+    return _same(tensor)
+
+
+def _softmax(tensor: torch.Tensor, _: int, half_to_float: bool) -> Shape | None:
+    return None if half_to_float else _same(tensor)
+
+
+def _selected(tensor: torch.Tensor, dim: int, index: torch.Tensor) -> Shape | None:
+    if not tensor.dim() or index.dim() != 1 or not tensor.dtype.is_floating_point:
+        return None
+    dim %= tensor.dim()
+    return (*tensor.shape[:dim], len(index), *tensor.shape[dim + 1 :])
+
+
+def _like(tensor: torch.Tensor, _: float = 0) -> Shape | None:
+    return tuple(tensor.shape) if tensor.is_contiguous() else None
+
+
+_SHAPES: dict[Any, Callable[..., Shape | None]] = {
+    aten.sum.default: _over,
+    aten.sum.dim_IntList: _over,
+    aten.mean.default: _over,
+    aten.mean.dim: _over,
+    aten.amax.default: _over,
+    aten.amin.default: _over,
+    aten.logsumexp.default: _over,
+    aten.linalg_vector_norm.default: _norm,
+    aten.mm.default: _matrices(2),
+    aten.bmm.default: _matrices(3),
+    aten.addmm.default: _added(2),
+    aten.baddbmm.default: _added(3),
+    aten.convolution.default: _convolved,
+    aten._softmax.default: _softmax,
+    aten._log_softmax.default: _softmax,
+    aten.cumsum.default: _same,
+    aten.flip.default: _same,
+    aten.index_add.default: _same,
+    aten.index_select.default: _selected,
+    aten.nll_loss_backward.default: _second,
+    aten.scatter_add.default: _same,
+    aten.tril.default: _same,
+    aten.triu.default: _same,
+    aten.empty_like.default: _like,
+    aten.full_like.default: _like,
+    aten.ones_like.default: _like,
+    aten.zeros_like.default: _like,
+}

@@ -1,0 +1,149 @@
+"""Ops on meta tensors, told by shapes, against torch's own kernels."""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from itertools import permutations
+from random import Random
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from hofunc.plan.shaped import shaped
+
+aten = torch.ops.aten
+
+
+def meta(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+INDEX = meta(4, dtype=torch.int64)
+CALLS: list[tuple[Any, Sequence[Any], dict[str, Any]]] = [
+    (aten.sum.default, [meta(3, 4)], {}),
+    (aten.sum.dim_IntList, [meta(3, 4, 5), [0, -1]], {}),
+    (aten.sum.dim_IntList, [meta(3, 4, 5), [1], True], {}),
+    (aten.sum.dim_IntList, [meta(3, 4, 5), None], {"keepdim": True}),
+    (aten.sum.dim_IntList, [meta(3, 4), []], {}),
+    (aten.mean.default, [meta(3, 4)], {}),
+    (aten.mean.dim, [meta(3, 4, 5), [-2]], {}),
+    (aten.amax.default, [meta(3, 4, 5), [2], True], {}),
+    (aten.amin.default, [meta(3, 4, 5)], {}),
+    (aten.logsumexp.default, [meta(3, 4, 5), [1]], {}),
+    (aten.linalg_vector_norm.default, [meta(3, 4, 5), 2, [1], True], {}),
+    (aten.linalg_vector_norm.default, [meta(3, 4, 5)], {}),
+    (aten.mm.default, [meta(3, 4), meta(4, 5)], {}),
+    (aten.mm.default, [meta(3, 0), meta(0, 5)], {}),
+    (aten.bmm.default, [meta(2, 3, 4), meta(2, 4, 5)], {}),
+    (aten.addmm.default, [meta(5), meta(3, 4), meta(4, 5)], {}),
+    (aten.addmm.default, [meta(3, 1), meta(3, 4), meta(4, 5)], {}),
+    (aten.baddbmm.default, [meta(2, 3, 5), meta(2, 3, 4), meta(2, 4, 5)], {}),
+    (aten.convolution.default, [meta(2, 4, 9), meta(6, 2, 3), meta(6), [2], [1], [2], False, [0], 2], {}),
+    (
+        aten.convolution.default,
+        [meta(2, 1, 9, 8), meta(3, 1, 3, 2), None, [1, 1], [0, 1], [1, 1], False, [0, 0], 1],
+        {},
+    ),
+    (aten._softmax.default, [meta(3, 4), -1, False], {}),
+    (aten._log_softmax.default, [meta(3, 4), 0, False], {}),
+    (aten.cumsum.default, [meta(3, 4), 1], {}),
+    (aten.flip.default, [meta(3, 4), [0]], {}),
+    (aten.tril.default, [meta(3, 4), -1], {}),
+    (aten.triu.default, [meta(3, 4)], {}),
+    (aten.index_select.default, [meta(3, 5), -1, INDEX], {}),
+    (aten.index_add.default, [meta(3, 5), 1, INDEX, meta(3, 4)], {}),
+    (aten.scatter_add.default, [meta(5, 3), 0, meta(4, 3, dtype=torch.int64), meta(4, 3)], {}),
+    (aten.nll_loss_backward.default, [meta(), meta(4, 6), INDEX, None, 1, -100, meta()], {}),
+    (aten.empty_like.default, [meta(3, 4)], {"pin_memory": False}),
+    (aten.ones_like.default, [meta(3, dtype=torch.int64)], {}),
+    (aten.zeros_like.default, [meta(3, 4, dtype=torch.bool)], {}),
+    (aten.full_like.default, [meta(3, 4), 2.0], {"memory_format": torch.preserve_format}),
+]
+
+
+def looks(tensor: Tensor) -> tuple[Any, ...]:
+    return tensor.shape, tensor.stride(), tensor.dtype, tensor.device
+
+
+@pytest.mark.parametrize(("op", "args", "kwargs"), CALLS, ids=lambda each: str(each) if callable(each) else "")
+def test_it_is_what_torch_returns(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    got = shaped(op, args, kwargs)
+    assert got is not None
+    assert looks(got) == looks(op(*args, **kwargs))
+
+
+def turned(random: Random, tensor: Any) -> Any:
+    """Return a tensor of the same shape whose axes lie in memory in another order."""
+    if not isinstance(tensor, Tensor) or tensor.dim() < 2:
+        return tensor
+    order = random.choice([*permutations(range(tensor.dim()))])
+    moved = torch.empty([tensor.shape[dim] for dim in order], dtype=tensor.dtype, device="meta")
+    return moved.permute([order.index(dim) for dim in range(tensor.dim())])
+
+
+@pytest.mark.parametrize(("op", "args", "kwargs"), CALLS, ids=lambda each: str(each) if callable(each) else "")
+def test_tensors_that_lie_otherwise_in_memory(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    random = Random(0)  # noqa: S311
+    for _ in range(10):
+        moved = [turned(random, arg) for arg in args]
+        got = shaped(op, moved, kwargs)
+        assert got is None or looks(got) == looks(op(*moved, **kwargs))
+
+
+@pytest.mark.parametrize(
+    ("op", "args", "kwargs"),
+    [
+        (aten.sum.default, [meta(3, dtype=torch.int64)], {}),  # whose sum has another dtype
+        (aten.sum.dim_IntList, [meta(3, 4), [2]], {}),
+        (aten.sum.dim_IntList, [meta(3, 4), [0]], {"dtype": torch.float32}),
+        (aten.amax.default, [meta(0, 4)], {}),
+        (aten.mm.default, [meta(3, 4), meta(5, 4)], {}),
+        (aten.mm.default, [meta(3, 4), meta(4, 5, dtype=torch.float32)], {}),
+        (aten.bmm.default, [meta(2, 3, 4), meta(3, 4, 5)], {}),
+        (aten.addmm.default, [meta(4), meta(3, 4), meta(4, 5)], {}),
+        (aten.addmm.default, [meta(1, 3, 5), meta(3, 4), meta(4, 5)], {}),
+        (aten.convolution.default, [meta(2, 3, 9), meta(6, 2, 3), None, [1], [0], [1], False, [0], 1], {}),
+        (aten.convolution.default, [meta(2, 1, 2), meta(6, 1, 3), None, [1], [0], [1], False, [0], 1], {}),
+        (aten.convolution.default, [meta(2, 1, 9), meta(1, 6, 3), None, [1], [0], [1], True, [0], 1], {}),
+        (aten._softmax.default, [meta(3, dtype=torch.float16), 0, True], {}),
+        (aten.index_select.default, [meta(3, dtype=torch.int64), 0, INDEX], {}),
+        (aten.ones_like.default, [meta(3)], {"dtype": torch.int64}),
+        (aten.sum.default, [torch.ones(3)], {}),
+        (aten.exp.default, [meta(3)], {}),
+    ],
+    ids=lambda each: str(each) if callable(each) else "",
+)
+def test_others_are_left_to_torch(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    assert shaped(op, args, kwargs) is None
+
+
+FRESH = """
+import sys, torch, hofunc
+from torch import nn
+torch.manual_seed(0)
+x = torch.randn(2, 6, 8)
+layer = nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True)
+image = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.GroupNorm(2, 4), nn.SiLU(), nn.Flatten(), nn.Linear(192, 3))
+classes, pairs = torch.tensor([0, 2]), torch.tensor([1, 0])
+calls = {
+    "a transformer": (hofunc.hessian, lambda x: layer(x).square().mean()),
+    "a classifier": (hofunc.hessian, lambda x: nn.functional.cross_entropy(image(x[:, None]), classes)),
+    "a recurrent network": (hofunc.hessian, lambda x, net=nn.LSTM(8, 4): net(x)[0].square().sum()),
+    "distances": (hofunc.hessian, lambda x: (x[0] - x[1][:, pairs].repeat(1, 4)).norm(dim=-1).pow(-6).sum()),
+    "a field": (hofunc.laplacian, lambda x, net=nn.Sequential(nn.Linear(8, 8), nn.Tanh()): net(x).sum(-1)),
+    "a product": (hofunc.hvp, lambda x: nn.functional.layer_norm(x, (8,)).softmax(-1).logsumexp(-1).sum()),
+}
+for name, (transform, f) in calls.items():
+    transform(f)(x, **({"vector": x} if transform is hofunc.hvp else {}))
+    print(name, *sorted({"sympy", "torch._dynamo"} & sys.modules.keys()))
+"""
+
+
+def test_a_first_call_imports_no_compiler() -> None:
+    """torch's own kernels for meta tensors do, which takes up to a second of a process."""
+    found = subprocess.run([sys.executable, "-c", FRESH], capture_output=True, text=True, check=True)  # noqa: S603
+    lines = found.stdout.splitlines()
+    assert len(lines) == 6
+    assert not [line for line in lines if line.endswith(("sympy", "torch._dynamo"))], lines
