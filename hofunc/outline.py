@@ -16,7 +16,7 @@ from hofunc.plan.cost import Cost, StepCost
 from hofunc.plan.packing import DirectionsError
 from hofunc.plan.program import Program, TooManyStepsError
 from hofunc.plan.strategies import strategies_of
-from hofunc.plan.wanted import Chosen, Contractions, Wanted, highest, orders_of
+from hofunc.plan.wanted import Chosen, Contractions, InGraph, Wanted, highest, orders_of
 from hofunc.rules.kinds import (
     Elementwise,
     ElementwisePair,
@@ -359,10 +359,10 @@ def pictures_of(subject: Subject) -> tuple[Picture, ...]:
 
 
 def _contractions(wanted: Contractions, graph: Graph) -> Table:
-    rows = []
+    rows, in_graph = [], InGraph(graph)
     for number, (first, *_) in enumerate(wanted.sums):
-        asked = first.of(graph)
-        sizes = asked.sizes(graph)
+        asked = in_graph.of(first)
+        sizes = in_graph.sizes(asked)
         names = {name: "..." if name.startswith("...") else name for name in asked.result}
         axes = ", ".join(f"{shown} of {sizes[name]}" for name, shown in names.items()) or "a number"
         rows.append((str(number), f"output {first.output[0]}", str(len(first.slots)), axes))

@@ -192,6 +192,7 @@ class _Binding:
         self._asked = {token.text for token in pattern.result.tokens}
         self._axes = _Axes(pattern)  # of what is the same for all choices
         self._shared: dict[int, tuple[Bearer, ...]] = {}
+        self._same: tuple[Bearer, ...] = ()  # all operands, if they are among these
 
     def bound(self) -> Bound:
         kept = [place for place in range(1 + self._count) if self._is_nested(place)]
@@ -249,8 +250,16 @@ class _Binding:
                 taken += [(place, leaf, of) for leaf, of in self._given(place, leaves, merged)]
         bearers = {**self._shared, **self._named(axes, taken)}
         slots = tuple([bearers[place] for place in range(1, 1 + self._count)])
-        operands = tuple(chain(*(bearers[place] for place in range(1 + self._count, len(self._trees)))))
+        operands = self._operands(bearers)
         return Contraction(bearers[0][0], slots, operands, axes.names(self._pattern.result, leaves))
+
+    def _operands(self, bearers: Mapping[int, tuple[Bearer, ...]]) -> tuple[Bearer, ...]:
+        """Return all operands; where they are the same for all choices, the very same."""
+        groups = [bearers[place] for place in range(1 + self._count, len(self._trees))]
+        if all(self._shared.get(place) is not None for place in range(1 + self._count, len(self._trees))):
+            self._same = self._same or tuple(chain(*groups))
+            return self._same
+        return tuple(chain(*groups))
 
     def _share(self, merged: Sequence[int]) -> None:
         """Name the axes of what is the same for all choices: slots that are one direction, and what gives that alone.

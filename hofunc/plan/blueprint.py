@@ -26,7 +26,7 @@ from hofunc.plan.rates import rates_of
 from hofunc.plan.rows import number_of_rows, unmarked
 from hofunc.plan.selections import core_and_reads, entries, tensor_of
 from hofunc.plan.tracing import traced
-from hofunc.plan.wanted import Chosen, Contractions, Wanted, blocks_of, orders_of
+from hofunc.plan.wanted import Chosen, Contractions, InGraph, Wanted, blocks_of, orders_of
 from hofunc.rules.lower import Lowered
 from hofunc.scatter import size_of
 from hofunc.views import each
@@ -99,9 +99,11 @@ def zero_bytes(made: Blueprint, wanted: Wanted) -> int:
     """Return the bytes of the dense blocks that vanish, of which each is a tensor of its own."""
     graph, total = made.lowered.graph, 0
     if isinstance(wanted, Contractions):
+        in_graph = InGraph(graph)
         for number, (contraction, *_) in enumerate(wanted.sums):
-            output, sizes = graph.outputs[contraction.output[0]], contraction.of(graph).sizes(graph)
+            output = graph.outputs[contraction.output[0]]
             if (output, (number,)) not in made.dense:
+                sizes = in_graph.sizes(in_graph.of(contraction))
                 total += prod(int(sizes[name]) for name in contraction.result) * graph.nodes[output].dtype.itemsize
         return total
     for output in graph.outputs:

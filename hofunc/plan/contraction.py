@@ -29,7 +29,7 @@ from hofunc.plan.program import Builder
 from hofunc.plan.recipes import composed, worked
 from hofunc.plan.reverse import reverse
 from hofunc.plan.slots import Bearer, Indices, Slots, multiplying, of_axes, tied
-from hofunc.plan.wanted import Contraction, Contractions
+from hofunc.plan.wanted import Contraction, Contractions, InGraph
 
 STRATEGIES = ("mixed", "reverse", "forward", "blocks", "each")
 
@@ -50,7 +50,7 @@ def contracted(builder: Builder, local: dict[int, Local], wanted: Contractions, 
         terms: list[Term] = []
         for contraction in contractions:
             name = own.get(contraction, strategy) if contraction.slots else "value"
-            terms += [worked(builder, contract, term) for term in contracting.by(name, contraction.of(graph))]
+            terms += [worked(builder, contract, term) for term in contracting.by(name, contraction)]
             builder.node = None
         added = accumulated(builder, terms)
         if added:
@@ -68,12 +68,13 @@ class _Contracting:
 
     def __init__(self, builder: Builder, local: dict[int, Local]):
         self._builder, self._local, self._graph = builder, local, builder.lowered.graph
+        self._in_graph = InGraph(self._graph)
         self._jets = Jets(builder, local)
         self._adjoints = Adjoints(self._jets)
         self._whole: dict[int, Blocks] = {}  # derivatives, by order
         self._met: dict[Slots, Slots] = {}
 
-    def by(self, strategy: str, asked: Contraction) -> Iterator[Term]:
+    def by(self, strategy: str, contraction: Contraction) -> Iterator[Term]:
         """Yield the terms of which a contraction is the sum, not contracted yet, where steps are for their nodes."""
         strategies: dict[str, Callable[[Contraction], Iterator[Term]]] = {
             "value": self._value,
@@ -82,7 +83,7 @@ class _Contracting:
             "reverse": self._reverse,
             "blocks": self._blocks,
         }
-        return strategies[strategy](asked)
+        return strategies[strategy](self._in_graph.of(contraction))
 
     def _value(self, asked: Contraction) -> Iterator[Term]:
         """Yield the contraction of the output itself."""
@@ -154,7 +155,7 @@ class _Contracting:
 
     def _reverse(self, asked: Contraction) -> Iterator[Term]:
         """Yield what arrives at the inputs of one slot as adjoints along all others."""
-        whole, last = asked.whole(), asked.widest(asked.sizes(self._graph))
+        whole, last = asked.whole(), asked.widest(self._in_graph.sizes(asked))
         others = asked.others(whole, last)
         others = self._met.setdefault(others, others)  # by each of many variables alone, along the same ones
         start = asked.start(whole, others)
@@ -186,7 +187,7 @@ class _Contracting:
     def _finished(self, asked: Contraction, term: Term, indices: Indices, operands: Sequence[Bearer]) -> Iterator[Term]:
         """Yield a term with the axes of the result, given the index of each of its axes, unless it vanishes."""
         apart = term._replace(out=(), slots=(*((axis,) for axis in term.out), *term.slots))
-        found = tied(self._builder, apart, 0, indices, asked.result, operands, asked.sizes(self._graph))
+        found = tied(self._builder, apart, 0, indices, asked.result, operands, self._in_graph.sizes(asked))
         if found is not None:
             yield found._replace(out=sum(found.slots, ()), slots=())
 

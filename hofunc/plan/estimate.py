@@ -19,9 +19,9 @@ from hofunc.plan.blocks import Local, is_nonlinear
 from hofunc.plan.entries import Extents, sizes_of_row
 from hofunc.plan.reverse import elimination_order, substitutions
 from hofunc.plan.rows import number_of_rows
-from hofunc.plan.slots import Slots, canonical
+from hofunc.plan.slots import Places, Slots, canonical
 from hofunc.plan.sums import FEW
-from hofunc.plan.wanted import Contraction, Contractions, Wanted
+from hofunc.plan.wanted import Contraction, Contractions, InGraph, Wanted
 
 MOST = 200_000  # compositions at which counting ends
 CLOSE = 1.02  # times what the best strategy is estimated to run, up to which another one is as likely to be faster
@@ -308,6 +308,21 @@ class _Blocks:
         return entries
 
 
+class _Asked(NamedTuple):
+    """All slots of a contraction, the one that is read off adjoints, all others, and the extents of labels."""
+
+    whole: Slots
+    last: int
+    rest: Slots
+    extents: dict[str, int]
+
+    def part(self, places: Places) -> Slots:
+        """Return some of all slots; without the last it is one that contractions by other variables have as well."""
+        if not places or self.last in places:
+            return self.whole.part(places)
+        return self.rest.part(tuple([place - (place > self.last) for place in places]))
+
+
 class _Along:
     """Counts coefficients and adjoints of all nodes along slots, what contractions have in common of them once.
 
@@ -321,23 +336,27 @@ class _Along:
         self._nodes, self._nonlinear = len(local), sum(is_nonlinear(each) for each in local.values())
         sizes, self._rows = sizes_of_row(graph), number_of_rows(graph) or 1
         self._width = sum(sizes[node] for node in local)
-        self._asked: list[tuple[Slots, Slots, dict[str, int]]] = []
+        self._asked: list[_Asked] = []
         same: dict[Slots, Slots] = {}  # of each of many variables alone, along the same ones
-        for asked in (contraction.of(graph) for contraction in contractions):
-            whole, sizes_of_labels = asked.whole(), asked.sizes(graph)
-            rest = asked.others(whole, asked.widest(sizes_of_labels)) if whole.slots else whole
+        in_graph = InGraph(graph)
+        for asked in map(in_graph.of, contractions):
+            whole, sizes_of_labels = asked.whole(), in_graph.sizes(asked)
+            last = asked.widest(sizes_of_labels) if whole.slots else 0
+            rest = asked.others(whole, last) if whole.slots else whole
             extents = {name: 1 if isinstance(size, Rows) else int(size) for name, size in sizes_of_labels.items()}
-            self._asked.append((whole, same.setdefault(rest, rest), extents))
+            self._asked.append(_Asked(whole, last, same.setdefault(rest, rest), extents))
 
     def by(self, strategy: str) -> Estimate:
         """Estimate what a strategy takes."""
         steps, entries = 0, 0.0
         met: set[Slots] = set()
         passes = 2 if strategy == "reverse" else 1
-        for whole, rest, extents in self._asked:
+        for asked in self._asked:
+            whole, _, rest, extents = asked
             count, slots = len(whole.slots), rest if strategy == "reverse" else whole
             top = count - 1 if strategy == "mixed" else len(slots.slots)
-            for part in (slots.part(places) for places in subsets(len(slots.slots)) if len(places) <= top):
+            part_of = rest.part if strategy == "reverse" else asked.part
+            for part in (part_of(places) for places in subsets(len(slots.slots)) if len(places) <= top):
                 known, _ = canonical(part)
                 if known in met:
                     continue

@@ -85,11 +85,11 @@ class Slots(_Slots):
         """Work out a part, see above."""
         inside = tuple([self.slots[place] for place in places])
         outside = [self.slots[place] for place in range(len(self.slots)) if place not in places]
-        operands = [operand for operand in self.operands if {*operand.home} <= {*places}]
-        others = [operand.bearer for operand in self.operands if not {*operand.home} <= {*places}]
+        homes = {home: tuple(map(places.index, home)) for home in self._homes if {*home} <= {*places}}
+        others = [bearer for bearer, home in self.operands if home not in homes]
         asked = {*self.open, *labels_of(chain(*outside, others))}
-        borne = labels_of(chain(*inside, (operand.bearer for operand in operands)))
-        moved = tuple([Operand(bearer, tuple([places.index(place) for place in home])) for bearer, home in operands])
+        moved = tuple([Operand(bearer, homes[home]) for bearer, home in self.operands if home in homes])
+        borne = labels_of(chain(*inside, (operand.bearer for operand in moved)))
         return Slots(inside, moved, tuple([name for name in borne if name in asked]))
 
     @cached_property

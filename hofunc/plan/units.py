@@ -18,7 +18,7 @@ from hofunc.plan.operators import unit_rows
 from hofunc.plan.program import device_of
 from hofunc.plan.slots import Slot
 from hofunc.plan.strategies import computing_dtype
-from hofunc.plan.wanted import Contraction, Contractions
+from hofunc.plan.wanted import Contraction, Contractions, InGraph
 from hofunc.rules.lower import Lowered
 
 Shape = tuple[int, ...]
@@ -135,10 +135,10 @@ def of_contractions(lowered: Lowered, whole: Blueprint, wanted: Contractions) ->
 
     None if there is nothing to take apart.
     """
-    graph, found = lowered.graph, []
+    in_graph, found = InGraph(lowered.graph), []
     for output, (number,) in _blocks(whole):
         first, *_ = contractions = wanted.sums[number]
-        sizes = first.of(graph).sizes(graph)
+        sizes = in_graph.sizes(in_graph.of(first))
         runs = [_run(slot, first.result) for slot in (*first.slots, (first.output,))]
         names = max(runs, key=lambda run: prod([int(sizes[name]) for name in run]))
         shape = tuple([int(sizes[name]) for name in names])

@@ -1,13 +1,13 @@
 """What is asked of a plan: all derivatives of some orders, or some blocks of these, or contractions of derivatives."""
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import chain, product
 from math import inf, prod
 from typing import Any, NamedTuple
 
 from hofunc.graph.node import Graph
 from hofunc.plan.adjoints import Start
-from hofunc.plan.slots import Bearer, Operand, Slot, Slots, labels_of, of_axes, sizes_of
+from hofunc.plan.slots import Bearer, Operand, Places, Slot, Slots, labels_of, of_axes, sizes_of
 
 
 class Contraction(NamedTuple):
@@ -25,22 +25,6 @@ class Contraction(NamedTuple):
     operands: tuple[Bearer, ...]
     result: tuple[str, ...]
 
-    def of(self, graph: Graph) -> "Contraction":
-        """Return what is asked for of a graph, with its nodes."""
-        number, indices = self.output
-        slots = tuple([tuple([(graph.inputs[each], names) for each, names in slot]) for slot in self.slots])
-        operands = tuple([(graph.inputs[each], names) for each, names in self.operands])
-        return Contraction((graph.outputs[number], indices), slots, operands, self.result)
-
-    @property
-    def bearers(self) -> Iterator[Bearer]:
-        """All that bears a label."""
-        return chain([self.output], *self.slots, self.operands)
-
-    def sizes(self, graph: Graph) -> dict[str, int]:
-        """Return the size of every label."""
-        return sizes_of(graph.nodes, self.bearers)
-
     def sizes_in(self, outputs: Sequence[Any], inputs: Sequence[Any]) -> dict[str, int]:
         """Return the size of every label, given tensors rather than nodes."""
         return sizes_of(outputs, [self.output]) | sizes_of(inputs, chain(*self.slots, self.operands))
@@ -49,10 +33,13 @@ class Contraction(NamedTuple):
         """Return all slots, with the operands that have a label that only they and slots bear."""
         asked = {*self.result, *labels_of([self.output])}
         borne_by = [{*labels_of(slot)} for slot in self.slots]
+        homes: dict[frozenset[str], Places] = {}  # by the labels that they are summed over
         operands, late = [], []
         for bearer in self.operands:
-            summed = {*labels_of([bearer])} - asked
-            if home := tuple([place for place, names in enumerate(borne_by) if summed & names]):
+            summed = frozenset([name for name in bearer[1] if isinstance(name, str) and name not in asked])
+            if summed not in homes:
+                homes[summed] = tuple([place for place, names in enumerate(borne_by) if not names.isdisjoint(summed)])
+            if home := homes[summed]:
                 operands.append(Operand(bearer, home))
             else:
                 late.append(bearer)
@@ -100,6 +87,43 @@ class Contraction(NamedTuple):
         return Start(node, indices, tuple(operands), kept, tuple(bearers))
 
 
+class InGraph:
+    """Contractions with the nodes of a graph, and the sizes of their labels.
+
+    By each of many variables alone, contractions share slots and operands, which may be hundreds of tensors. They share
+    them still, and what is told of these is told once.
+
+    Args:
+        graph: The graph.
+    """
+
+    def __init__(self, graph: Graph):
+        self._graph = graph
+        self._known: dict[int, tuple[tuple[Bearer, ...], tuple[Bearer, ...]]] = {}  # by what is given, which is kept
+        self._sizes: dict[int, tuple[tuple[Bearer, ...], dict[str, int]]] = {}
+
+    def of(self, contraction: Contraction) -> Contraction:
+        """Return what is asked for of the graph, with its nodes."""
+        number, indices = contraction.output
+        slots = tuple(map(self._with_nodes, contraction.slots))
+        operands = self._with_nodes(contraction.operands)
+        return Contraction((self._graph.outputs[number], indices), slots, operands, contraction.result)
+
+    def _with_nodes(self, bearers: tuple[Bearer, ...]) -> tuple[Bearer, ...]:
+        if id(bearers) not in self._known:
+            self._known[id(bearers)] = bearers, tuple([(self._graph.inputs[each], names) for each, names in bearers])
+        return self._known[id(bearers)][1]
+
+    def sizes(self, asked: Contraction) -> dict[str, int]:
+        """Return the size of every label of what is asked for, given with nodes."""
+        found = sizes_of(self._graph.nodes, [asked.output])
+        for bearers in (*asked.slots, asked.operands):
+            if id(bearers) not in self._sizes:
+                self._sizes[id(bearers)] = bearers, sizes_of(self._graph.nodes, bearers)
+            found |= self._sizes[id(bearers)][1]
+        return found
+
+
 class Contractions(NamedTuple):
     """The contractions of one plan, which share what they have in common.
 
@@ -125,11 +149,13 @@ class Contractions(NamedTuple):
 
     def marked(self, graph: Graph) -> Graph:
         """Return a graph in whose operands the axes of rows are those that have a label of rows, and no others."""
-        nodes = list(graph.nodes)
-        for contraction in chain(*self.sums):
-            asked = contraction.of(graph)
-            sizes = sizes_of(nodes, chain([asked.output], *asked.slots))
-            for number, indices in asked.operands:
+        nodes, in_graph = list(graph.nodes), InGraph(graph)
+        found: dict[int, tuple[tuple[Bearer, ...], dict[str, int]]] = {}  # operands, with the sizes of other labels
+        for asked in map(in_graph.of, chain(*self.sums)):
+            _, sizes = found.setdefault(id(asked.operands), (asked.operands, {}))
+            sizes |= in_graph.sizes(asked._replace(operands=()))
+        for operands, sizes in found.values():
+            for number, indices in operands:
                 shape = zip(of_axes(indices), nodes[number].shape, strict=True)
                 nodes[number] = nodes[number]._replace(
                     shape=tuple([sizes.get(str(name), int(size)) for name, size in shape])

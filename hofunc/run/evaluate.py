@@ -20,7 +20,7 @@ from hofunc.graph.standin import batches_of, in_batches, is_wrapper, stand_in
 from hofunc.graph.world import without_autocast
 from hofunc.plan.blueprint import Blueprint, Limits
 from hofunc.plan.operators import zeros
-from hofunc.plan.wanted import Contractions, Wanted, blocks_of, highest
+from hofunc.plan.wanted import Contractions, InGraph, Wanted, blocks_of, highest
 from hofunc.rules.lower import Lowered
 from hofunc.rules.numbers import as_tensors, number_at
 from hofunc.run.anomaly import Search, first_kind, kind_of, refuse
@@ -111,6 +111,7 @@ class Evaluation(NamedTuple):
     def contracted(self, wanted: Contractions) -> list[Any]:
         """Return all contractions, in order."""
         graph, found = self.plan.lowered.graph, []
+        in_graph: InGraph | None = None
         places: list[int | None] | None = self.arrangements.get(_CONTRACTED)
         if places is None:
             blocks = [(graph.outputs[first.output[0]], (number,)) for number, (first, *_) in enumerate(wanted.sums)]
@@ -118,8 +119,9 @@ class Evaluation(NamedTuple):
         for place, (contraction, *_) in zip(places, wanted.sums, strict=True):
             if place is None:
                 output, _ = contraction.output
-                asked = contraction.of(graph)
-                shape = tuple([int(asked.sizes(graph)[name]) for name in asked.result])
+                in_graph = in_graph or InGraph(graph)
+                sizes = in_graph.sizes(in_graph.of(contraction))
+                shape = tuple([int(sizes[name]) for name in contraction.result])
                 found.append(self.emit(zeros, shape, self.tensors[output].dtype, self.tensors[output].device))
             else:
                 found.append(in_batches(self.results[place], self.batches) if self.batches else self.results[place])

@@ -8,7 +8,9 @@ from torch import Tensor
 
 import hofunc
 from hofunc.plan.program import Builder
+from hofunc.plan.wanted import InGraph
 from tests.cases import rand
+from tests.graph.recordings import recorded
 
 ROWS, WIDTH = 64, 48
 
@@ -143,3 +145,22 @@ def test_products_of_matrices_come_out_in_the_order_in_which_they_are_wanted(dev
     names = [node.name for node in plan.to_fx().graph.nodes]
     assert not any(name == "add" or name.startswith("add_") for name in names)
     assert sum(name.startswith("addmm") for name in names) == 4
+
+
+def test_what_contractions_by_many_leaves_share_is_looked_at_once(device: torch.device) -> None:
+    """Of a product of a Hessian by many tensors, all that is not of the one tensor is the same object for each."""
+
+    def f(leaves: list[Tensor]) -> Tensor:
+        return torch.stack([leaf.sin().sum() for leaf in leaves]).prod()
+
+    leaves = [rand(device, 2, 3, seed=seed) for seed in range(12)]
+    transform = hofunc.hvp(f)
+    output = f(leaves)
+    sums = transform.contractions(output, leaves, vector=leaves).sums
+    assert len(sums) == 12
+    in_graph = InGraph(recorded(lambda *both: f([*both[:12]]), *leaves, *leaves).graph)
+    given = [one for (one,) in sums]
+    for found in (given, [in_graph.of(one) for one in given]):
+        assert len({id(one.operands) for one in found}) == len({id(one.slots[1]) for one in found}) == 1
+        assert len({one.slots[0] for one in found}) == 12
+    assert len({*map(len, map(in_graph.sizes, map(in_graph.of, given)))}) == 1
