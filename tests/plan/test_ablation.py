@@ -50,7 +50,7 @@ def test_the_result_is_the_same(strategy: str, layout: str, device: torch.device
 
 def test_without_batch_unification_the_cost_grows_with_the_square_of_the_batch() -> None:
     for strategy, power in (("reverse", 1), ("reverse-without-batch", 2), ("reverse-without-either", 2)):
-        few, many = (planned(strategy, batch).cost.flops for batch in (16, 64))
+        few, many = (planned(strategy, batch).cost.flops for batch in (4, 16))  # of many, steps are others
         assert 3.5**power < many / few < 4.1**power
 
 
