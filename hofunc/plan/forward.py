@@ -183,7 +183,7 @@ class Polynomials:
             self._shifts[place] = (terms, None) if back is None else (back, shift)
         terms, own = ([], None) if is_input else self._shifts[place]
         if own is None and (read := shift_of(self.builder, [outer])) is not None:
-            there = read if is_input else shift_through(read, terms)
+            there = read if is_input else shift_through(read, outer.slots[0], terms)
             moved = there and shifted(self.builder, [outer], read, back=True)
             if moved:
                 return product._replace(outer=moved[0]), there

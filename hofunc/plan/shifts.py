@@ -50,22 +50,30 @@ def shift_of(builder: Builder, terms: Sequence[Term]) -> Shift | None:
     return least if least is not None and least.start and not any(map(is_applied, terms)) else None
 
 
-def shift_through(shift: Shift, terms: Sequence[Term]) -> Shift | None:
+def shift_through(shift: Shift, read: Axes, terms: Sequence[Term]) -> Shift | None:
     """Return the shift of an input for one of a node, given the derivative of the node by the input.
 
     There is one if the node has the same of every place of the input, as of a layer that is applied to a sequence.
+
+    Args:
+        shift: Where the node is read.
+        read: The axes of the node as they are read, of which some may be taken apart.
+        terms: The derivative.
     """
     if len(terms) != 1 or is_applied(terms[0]):
         return None
     (term,) = terms
-    label = _segments(term.out)[shift.number].label
+    segments, reached = _segments(term.out), _segments(term.slots[0])
+    if [*map(len, read)] != [*map(len, term.out)] or segments[shift.number].extent != shift.extent:
+        return None
+    label = segments[shift.number].label
     if label is None or label in labels_of(*[factor.axes for factor in term.factors]):
         return None
-    reached = [(place, each) for place, each in enumerate(_segments(term.slots[0])) if each.label is label]
-    if len(reached) != 1 or sum(segment.label is label for segment in _segments(term.out)) != 1:
+    places = [place for place, segment in enumerate(reached) if segment.label is label]
+    if len(places) != 1 or sum(segment.label is label for segment in segments) != 1:
         return None
-    ((place, segment),) = reached
-    return shift._replace(number=place) if segment.is_full and segment.extent == shift.extent else None
+    there = reached[places[0]]
+    return shift._replace(number=places[0]) if there.is_full and there.extent == shift.extent else None
 
 
 def shifted(builder: Builder, terms: Sequence[Term], shift: Shift, *, back: bool = False) -> list[Term] | None:

@@ -59,11 +59,20 @@ def layered(x: Tensor) -> Tensor:
     return (torch.stack(found, 1) * torch.cat(found).reshape(-1, 3).T).sin().sum()
 
 
+def strided(x: Tensor) -> Tensor:
+    """Every second entry, from several places on, of what a layer makes of each row and of each entry."""
+    total = x.new_zeros(())
+    for made in ((x @ torch.linspace(-1, 1, 9).to(x).reshape(3, 3)).reshape(-1), (2 * x).reshape(-1)):
+        for place in range(3):
+            total = total.sin() + made[place::2].exp().sum() * made[place]
+    return total
+
+
 @pytest.mark.parametrize("shape", [(7, 3), (4, 3), (1, 3)], ids=str)
 @pytest.mark.parametrize(
     ("order", "strategy"), [(1, "forward"), (2, "forward"), (2, "mixed"), (3, "forward"), (3, "mixed")]
 )
-@pytest.mark.parametrize("f", [gated, windows, entries, columns, layered], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("f", [gated, windows, entries, columns, layered, strided], ids=lambda f: f.__name__)
 def test_derivatives_by_what_is_read_at_places(
     f: Callable[[Tensor], Tensor], order: int, strategy: str, shape: tuple[int, ...], device: torch.device
 ) -> None:
