@@ -11,6 +11,7 @@ from hofunc.graph.draws import is_random
 from hofunc.graph.node import Call
 from hofunc.graph.uncompiled import UncompiledMode
 from hofunc.internals import identity_of
+from hofunc.plan.factored import factored
 from hofunc.plan.pointwise import pointwise
 from hofunc.plan.shaped import shaped
 
@@ -105,8 +106,8 @@ class Watch(UncompiledMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         kwargs = kwargs or {}
-        made = pointwise(func, args, kwargs)
-        made = shaped(func, args, kwargs) if made is None else made
+        told = (tell(func, args, kwargs) for tell in (pointwise, shaped, factored))
+        made = next((found for found in told if found is not None), None)
         if is_random(func) and not _tensors(args):  # which would draw, and on a device
             kwargs = {**kwargs, "device": "meta", **({"generator": None} if "generator" in kwargs else {})}
         result = func(*args, **kwargs) if made is None else made

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import permutations
 from random import Random
 from typing import Any
@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from hofunc.plan.factored import factored
 from hofunc.plan.shaped import shaped
 
 aten = torch.ops.aten
@@ -119,6 +120,43 @@ def test_others_are_left_to_torch(op: Any, args: Sequence[Any], kwargs: dict[str
     assert shaped(op, args, kwargs) is None
 
 
+MATRICES: list[tuple[Any, Callable[[Tensor], Sequence[Any]], dict[str, Any]]] = [
+    (aten.linalg_inv_ex.default, lambda a: [a], {}),
+    (aten.linalg_cholesky_ex.default, lambda a: [a], {"upper": False}),
+    (aten.linalg_solve_triangular.default, lambda a: [a, a[..., :1]], {"upper": False}),
+    (aten.linalg_solve_triangular.default, lambda a: [a.mT, a], {"upper": True, "unitriangular": True}),
+    (aten._linalg_det.default, lambda a: [a], {}),
+    (aten._linalg_slogdet.default, lambda a: [a.mT], {}),
+    (aten._linalg_eigh.default, lambda a: [a, "U"], {}),
+    (aten.linalg_lu_factor_ex.default, lambda a: [a], {}),
+    (aten.linalg_lu_solve.default, lambda a: [a.mT, torch.empty_like(a[..., 0], dtype=torch.int32), a], {}),
+    (aten.linalg_lu_solve.default, lambda a: [a, torch.empty_like(a[..., 0], dtype=torch.int32), a[..., :1]], {}),
+]
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (2, 3, 3), (1, 1), (2, 4, 1, 1)], ids=str)
+@pytest.mark.parametrize(("op", "given", "kwargs"), MATRICES, ids=lambda each: str(each) if callable(each) else "")
+def test_factorisations(
+    op: Any, given: Callable[[Tensor], Sequence[Any]], kwargs: dict[str, Any], shape: tuple[int, ...]
+) -> None:
+    args = given(meta(*shape))
+    got, expected = factored(op, args, kwargs), op(*args, **kwargs)
+    assert got is not None
+    pairs = [(got, expected)] if isinstance(got, Tensor) else zip(got, expected, strict=True)
+    assert all(looks(one) == looks(other) for one, other in pairs)
+
+
+def test_other_matrices_are_left_to_torch() -> None:
+    square = meta(3, 3)
+    assert factored(aten.linalg_inv_ex.default, [meta(2, 3)], {}) is None
+    assert factored(aten.linalg_inv_ex.default, [torch.eye(3)], {}) is None
+    assert factored(aten.linalg_inv_ex.default, [meta(3, 3, dtype=torch.complex64)], {}) is None
+    assert factored(aten.linalg_solve_triangular.default, [square, meta(2, 3, 1)], {"upper": True}) is None
+    assert factored(aten.linalg_solve_triangular.default, [square, square], {"upper": True, "left": False}) is None
+    assert factored(aten._linalg_eigh.default, [square, "L", False], {}) is None
+    assert factored(aten.exp.default, [square], {}) is None
+
+
 FRESH = """
 import sys, torch, hofunc
 from torch import nn
@@ -133,6 +171,8 @@ calls = {
     "a recurrent network": (hofunc.hessian, lambda x, net=nn.LSTM(8, 4): net(x)[0].square().sum()),
     "distances": (hofunc.hessian, lambda x: (x[0] - x[1][:, pairs].repeat(1, 4)).norm(dim=-1).pow(-6).sum()),
     "a field": (hofunc.laplacian, lambda x, net=nn.Sequential(nn.Linear(8, 8), nn.Tanh()): net(x).sum(-1)),
+    "a determinant": (hofunc.hessian, lambda x: torch.linalg.cholesky(x[0] @ x[0].T + torch.eye(6)).diagonal().prod()),
+    "a solution": (hofunc.hessian, lambda x: torch.linalg.solve(torch.eye(6) + x[0] @ x[0].T, x[0, :, 0]).sum()),
     "a product": (hofunc.hvp, lambda x: nn.functional.layer_norm(x, (8,)).softmax(-1).logsumexp(-1).sum()),
 }
 for name, (transform, f) in calls.items():
@@ -145,5 +185,5 @@ def test_a_first_call_imports_no_compiler() -> None:
     """torch's own kernels for meta tensors do, which takes up to a second of a process."""
     found = subprocess.run([sys.executable, "-c", FRESH], capture_output=True, text=True, check=True)  # noqa: S603
     lines = found.stdout.splitlines()
-    assert len(lines) == 6
+    assert len(lines) == 8
     assert not [line for line in lines if line.endswith(("sympy", "torch._dynamo"))], lines
