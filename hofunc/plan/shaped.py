@@ -135,6 +135,7 @@ _SHAPES: dict[Any, Callable[..., Shape | None]] = {
     aten.convolution.default: _convolved,
     aten._softmax.default: _softmax,
     aten._log_softmax.default: _softmax,
+    aten.cumprod.default: _same,
     aten.cumsum.default: _same,
     aten.flip.default: _same,
     aten.index_add.default: _same,

@@ -50,6 +50,7 @@ CALLS: list[tuple[Any, Sequence[Any], dict[str, Any]]] = [
     (aten._softmax.default, [meta(3, 4), -1, False], {}),
     (aten._log_softmax.default, [meta(3, 4), 0, False], {}),
     (aten.cumsum.default, [meta(3, 4), 1], {}),
+    (aten.cumprod.default, [meta(3, 4), 0], {}),
     (aten.flip.default, [meta(3, 4), [0]], {}),
     (aten.tril.default, [meta(3, 4), -1], {}),
     (aten.triu.default, [meta(3, 4)], {}),
