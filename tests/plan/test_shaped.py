@@ -172,7 +172,7 @@ calls = {
     "a recurrent network": (hofunc.hessian, lambda x, net=nn.LSTM(8, 4): net(x)[0].square().sum()),
     "distances": (hofunc.hessian, lambda x: (x[0] - x[1][:, pairs].repeat(1, 4)).norm(dim=-1).pow(-6).sum()),
     "a field": (hofunc.laplacian, lambda x, net=nn.Sequential(nn.Linear(8, 8), nn.Tanh()): net(x).sum(-1)),
-    "a determinant": (hofunc.hessian, lambda x: torch.linalg.cholesky(x[0] @ x[0].T + torch.eye(6)).diagonal().prod()),
+    "a determinant": (hofunc.hessian, lambda x: torch.linalg.cholesky(x[0] @ x[0].T + torch.eye(6)).diagonal().sum()),
     "a solution": (hofunc.hessian, lambda x: torch.linalg.solve(torch.eye(6) + x[0] @ x[0].T, x[0, :, 0]).sum()),
     "a product": (hofunc.hvp, lambda x: nn.functional.layer_norm(x, (8,)).softmax(-1).logsumexp(-1).sum()),
 }
