@@ -16,15 +16,17 @@ from operator import not_
 from types import BuiltinFunctionType, CodeType, FunctionType
 from typing import Any, NoReturn
 
+import torch
 from torch import Tensor
 
 from hofunc.errors import UntracedError
 from hofunc.graph.holding import Change, Holding, of_missing, quick_test
-from hofunc.graph.identity import innermost, storage_key
+from hofunc.graph.identity import PLAIN, innermost, storage_key
 from hofunc.graph.objects import Witness
 from hofunc.graph.scratch import Attribute, Scratch
 from hofunc.graph.snapshot import Leftover, Renaming, is_plain, left_behind
 from hofunc.graph.uses import NO_USES, uses_of
+from hofunc.internals import form_check
 
 MOST_CALLS = 4
 _WITHOUT_STATE = (FunctionType, BuiltinFunctionType)  # beside what is found
@@ -42,15 +44,46 @@ class Reliance:
         is_left = [any(isinstance(leaf, Leftover) for leaf in holding.leaves()) for holding in holdings]
         self._left = [*compress(holdings, is_left)]
         self._suspects = quick_test([*compress(holdings, map(not_, is_left))])
-        self._known = _ids((*_tensors(holdings), *captured))
+        held, of_ops = [*_tensors(holdings)], _ids(captured)
+        self._known = _ids(held) | of_ops
+        self._forms = _Forms(tensor for tensor in held if id(tensor) not in of_ops)
 
     def change(self) -> Change | None:
         """Return what has changed; None if nothing has."""
         suspects = self._suspects()
         if not suspects and not self._left:
-            return None
+            return self._forms.change()
         renaming = Renaming(self._known)
-        return next((change for holding in (*suspects, *self._left) for _, change in holding.changes(renaming)), None)
+        changes = (change for holding in (*suspects, *self._left) for _, change in holding.changes(renaming))
+        return next(changes, None) or self._forms.change()
+
+
+class _Forms:
+    """The forms of tensors that no op took: a function may have asked how long one is, and nothing else of it.
+
+    Args:
+        tensors: The tensors; of those that are sparse, or of a subclass, nothing is known.
+    """
+
+    def __init__(self, tensors: Iterable[Tensor]):
+        plain = {id(each): each for each in tensors if type(each) in PLAIN and each.layout is torch.strided}
+        self._tensors = tuple(plain.values())
+        self._forms = [left_behind(tensor).form for tensor in self._tensors]
+        self._are_same = form_check(self._tensors) if plain else lambda *_: True
+
+    def change(self) -> Change | None:
+        """Return what has changed; None if nothing has."""
+        if self._are_same(*self._tensors):
+            return None
+        for tensor, form in zip(self._tensors, self._forms, strict=True):
+            if (now := left_behind(tensor).form) != form:
+                return "a tensor that it looks at", _told(now), _told(form)
+        return None
+
+
+def _told(form: tuple[Any, ...]) -> str:
+    _, shape, dtype, device, _, strides = form
+    return f"shape {tuple(shape)}, {dtype} on {device} with strides {strides}"
 
 
 class Settling:

@@ -148,3 +148,11 @@ def test_attributes_of_tensors(same: Any, x: Tensor) -> None:
     weight.power = 3
     check = same(lambda x: (weight * x**weight.power).sum())
     check(lambda: setattr(weight, "power", 4), "power of a tensor")
+
+
+def test_forms_of_tensors_that_no_op_takes(same: Any, x: Tensor) -> None:
+    weight = nn.Parameter(x.detach().clone())
+    check = same(lambda x: (x**3).sum() * len(weight))
+    check(lambda: setattr(weight, "data", torch.zeros_like(x).repeat(2)), "a tensor that it looks at: got shape (6,)")
+    held = [x.detach().clone()]
+    same(lambda x: (x**3).sum() * held[0].dim())(lambda: held[0].unsqueeze_(0).unsqueeze_(0), "got shape (1, 1, 3)")
