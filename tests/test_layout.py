@@ -15,7 +15,7 @@ LAYERS = [
     {"spelling", "given"},
     {"releases", "options"},
     {"internals"},
-    {"internals_files", "internals_saving", "internals_strides", "internals_types"},
+    {"internals_files", "internals_saving", "internals_scripts", "internals_strides", "internals_types"},
     {"internals_buffers", "internals_compiler", "internals_products", "internals_symbols"},
     {"trees", "progress"},
     {"graph", "algebra"},

@@ -27,6 +27,7 @@ from hofunc.graph.settled import Reliance, Settling
 from hofunc.graph.spots import Spots
 from hofunc.graph.world import state, uncached_autocast
 from hofunc.internals import DisableTorchFunctionSubclass, TreeSpec, identity_of, tree_flatten
+from hofunc.internals_scripts import Script, attributes_of
 
 _LIFT_FRESH = torch.ops.aten.lift_fresh.default
 
@@ -52,17 +53,23 @@ class CapturingTape(ReadingTape):
 
     Attributes:
         holdings: What attributes of captured tensors held.
+        scripts: What those of modules of TorchScript held, before their methods ran.
         asked_history: Whether it asked if autograd follows a tensor that it was given or computed.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.holdings: list[Holding] = []
+        self.scripts: list[Holding] = []
         self.asked_history = False
         self.spots = self.ledger.spots = Spots(inputs_are_own=False)
         self._made: dict[int, torch.Tensor] = {}  # by id, which a tensor keeps while it is alive
         self._memory: set[int] = set()  # the keys of the storages of these
         self._own: set[int] = set()  # and of those that ops made, which hold nothing that was captured
+
+    def runs(self, script: Script) -> None:
+        """Note what a script may read."""
+        self.scripts += [of_slot("a module of TorchScript", owner, label) for owner, label in attributes_of(script)]
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         with DisableTorchFunctionSubclass():
@@ -249,7 +256,7 @@ def _replayable(call: _Call, world: tuple, captured: tuple[torch.Tensor, ...], h
     pairs = zip(graph.nodes, tape.ledger.values, strict=True)
     values = [value.detach() if node.op is CONSTANT else value for node, value in pairs]  # f made what is constant
     histories = [of_slot("a captured tensor", each, "requires_grad") for each in captured if tape.asked_history]
-    reliance = Reliance((*held, *tape.holdings, *histories), captured)
+    reliance = Reliance((*held, *tape.holdings, *tape.scripts, *histories), captured)
     facts = Facts(world, captured, tuple(map(form_of, captured)), reliance)
     return Replayable(
         Recording(graph, values, call.leaves, call.spec, None, lines=call.lines),

@@ -52,6 +52,7 @@ from hofunc.internals import (
     tree_leaves,
     without_views,
 )
+from hofunc.internals_scripts import Script
 
 _ALIAS, _DETACH = torch.ops.aten.alias.default, torch.ops.aten.detach.default
 # What runs each op that was met and only computes, None for others: by its id, since `effects` holds all that were met.
@@ -103,6 +104,9 @@ class Tape(UncompiledMode):
         self.level = maybe_current_level()
         super().__enter__()
         return self
+
+    def runs(self, script: Script) -> None:
+        """Note that a function or a method of TorchScript is about to run, of which Python sees nothing."""
 
     def seen(self, aliases: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Return aliases of the inputs, or stand-ins for them, as the function is to see them."""
