@@ -13,7 +13,7 @@ import importlib
 import os
 import sys
 import sysconfig
-from collections import deque
+from collections import ChainMap, UserDict, UserList, UserString, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import cache, partial
@@ -22,11 +22,13 @@ from types import (
     CodeType,
     FrameType,
     FunctionType,
+    MappingProxyType,
     MemberDescriptorType,
     MethodType,
     ModuleType,
 )
 from typing import Any, ClassVar, NamedTuple
+from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary, ref
 
 import torch
 
@@ -52,7 +54,10 @@ from hofunc.internals import MAKE_SUBCLASS
 _STDLIB = os.path.abspath(sysconfig.get_path("stdlib")) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_OBJECTS_OF_TORCH = tuple(os.path.join(_TORCH, package) + os.sep for package in ("nn", "distributions"))
+_OBJECTS_OF_TORCH = tuple(
+    os.path.join(_TORCH, package) + os.sep
+    for package in ("nn", "distributions", "optim", os.path.join("utils", "data"))
+)
 
 _BY_NAMES = (_TORCH, _OWN, str(functools.__file__))  # the code of modules, and of properties that are kept
 _ALL_ATTRIBUTES = frozenset({"__dict__", "vars"})
@@ -60,6 +65,10 @@ _ALL_ATTRIBUTES = frozenset({"__dict__", "vars"})
 _OF_ALL_LAYERS = vars(torch.nn.Module()).keys()
 _HOOKS = ("_global_forward_hooks", "_global_forward_pre_hooks")  # which all layers run
 _FIRST = (property, MemberDescriptorType)  # what comes before attributes of the same name
+
+# Containers of Python's library that are written in Python, and where they have what is in them.
+_WRITTEN = UserDict | UserList | UserString | ChainMap | WeakKeyDictionary | WeakValueDictionary | WeakSet
+_HAVING = frozenset({"data", "maps"})
 
 _IMPORT = importlib._bootstrap._find_and_load.__code__  # type: ignore[attr-defined]
 
@@ -252,6 +261,12 @@ class _Search:
     def _in_method(self, method: MethodType, name: str) -> list[_Found]:
         return [(method.__self__, name), (method.__func__, name)]
 
+    def _in_reference(self, reference: ref, name: str) -> list[_Found]:
+        return [(reference(), name)]
+
+    def _in_proxy(self, proxy: MappingProxyType, name: str) -> list[_Found]:
+        return [(mapping, name) for mapping in gc.get_referents(proxy)]
+
     def _in_context(self, variable: ContextVar, _: str) -> list[_Found]:
         return self._held(of_context(f"the context variable {variable.name}", variable))
 
@@ -285,6 +300,7 @@ class _Search:
     def _in_module(self, module: ModuleType, _: str) -> list[_Found]:
         """Hold what names stand for in a module that is of no library; classes may hold settings."""
         path, space = getattr(module, "__file__", _typed(module.__name__)), vars(module)
+        path = "<made>" if path is None and module.__spec__ is None else path
         if not _is_watched(path) or _is_of(path, _TORCH):
             return []
         names = self._names.among(space)
@@ -293,22 +309,25 @@ class _Search:
         return classes + self.within(f"module {module.__name__}", space, others)
 
     def _in_class(self, owner: type, _: str) -> list[_Found]:
-        path = _file_of(owner)
-        if not _is_watched(path) or _is_of(path, _TORCH):
+        path, space = _file_of(owner), vars(owner)
+        if _is_of(path, _TORCH):  # a method may have been made there, as that of a graph
+            of_users = [label for label in self._names.among(space) if _is_of_users(space[label])]
+            return self.within(f"class {owner.__name__}", space, of_users, place=owner)
+        if not _is_watched(path):
             return []
         bases = [(base, base.__name__) for base in owner.__bases__]
-        of_users = [base for base in owner.__mro__[1:-1] if not _is_of(_file_of(base), _TORCH)]
-        inherited = {label: held for base in of_users for label, held in vars(base).items()}
+        others = [base for base in owner.__mro__[1:-1] if not _is_of(_file_of(base), _TORCH)]
+        inherited = {label: held for base in others for label, held in vars(base).items()}
         shadowed = self._names.read.intersection(inherited) | _implied(inherited)
-        names = _implied(vars(owner)).union(self._names.among(vars(owner)))
-        name, space = f"class {owner.__name__}", vars(owner)
-        return bases + self.within(name, space, names, shadowed, place=owner)
+        names = _implied(space).union(self._names.among(space))
+        return bases + self.within(f"class {owner.__name__}", space, names, shadowed, place=owner)
 
     def _in_object(self, value: Any, _: str) -> list[_Found]:
         owner, path = type(value), _file_of(type(value))
         name = f"a {owner.__name__}"
         found = self._held(of_memory(name, value)) if _is_array(value) else []
-        if _is_of(path, _OWN) or (_is_of(path, _TORCH) and not _is_watched(path)):
+        is_of_torch = _is_of(path, _TORCH) and not isinstance(value, torch.nn.Module)  # others have modules as well
+        if _is_of(path, _OWN) or (is_of_torch and not _is_watched(path)):
             return found
         of_class = {label: held for base in reversed(owner.__mro__) for label, held in vars(base).items()}
         self.objects.append(value)
@@ -322,6 +341,8 @@ class _Search:
         if self._looks_at_all and hasattr(value, "__dict__") and not _is_of(path, _TORCH):
             labels |= vars(value).keys() - (_OF_ALL_LAYERS if isinstance(value, torch.nn.Module) else ())
             found += self._held(of_labels(name, value))
+        if isinstance(value, _WRITTEN):
+            labels |= _HAVING & vars(value).keys()
         names = [label for label in labels if label not in kept]
         return [*found, (owner, name), *self.within(name, _attributes(value), names, shadowed, place=value)]
 
@@ -334,6 +355,8 @@ class _Search:
         BuiltinFunctionType: _in_builtin,
         partial: _in_partial,
         property | staticmethod | classmethod: _in_descriptor,
+        ref: _in_reference,
+        MappingProxyType: _in_proxy,
         ContextVar: _in_context,
         ModuleType: _in_module,
         type: _in_class,
@@ -400,6 +423,11 @@ def _is_fixed(value: Any) -> bool:
     if isinstance(value, classmethod | staticmethod | property):
         return _is_fixed(value.fget if isinstance(value, property) else value.__func__)
     return isinstance(value, FunctionType) and not _is_watched(value.__code__.co_filename)
+
+
+def _is_of_users(value: Any) -> bool:
+    """Tell whether a value is a function that was not written in torch."""
+    return isinstance(value, FunctionType) and not _is_of(value.__code__.co_filename, _TORCH)
 
 
 def _implied(space: Mapping[str, Any]) -> set[str]:

@@ -51,6 +51,10 @@ class Scratch:
         for (_, label), door in self._doors.items():
             yield from ((owner, label) for owner in door.missed.values())
 
+    def unseen(self) -> Iterator[tuple[type, str]]:
+        """Yield the classes that let nobody in, each with an attribute of which it is not known who asked for it."""
+        yield from (key for key, door in self._doors.items() if door.is_shut)
+
     def _is_bound_first(self, owner: Any, label: str) -> bool:
         is_copied = self._doors[type(owner), _COPYING].has_seen(owner)
         return not is_copied and id(owner) in self._doors[type(owner), label].bound_first
@@ -65,6 +69,7 @@ class _Door:
         self._seen: set[int] = set()
         self.bound_first: set[int] = set()
         self.missed: dict[int, Any] = {}
+        self.is_shut = False
 
     def has_seen(self, owner: Any) -> bool:
         """Tell whether anything looked at the attribute of an object, or at that of its class."""
@@ -74,8 +79,10 @@ class _Door:
         """Take its place; a class that lets nobody in, or has one already, has no attributes that are seen here."""
         self._before = vars(self._kind).get(self._label, MISSING)
         if not isinstance(self._before, _Door):
+            self.is_shut = True
             with suppress(TypeError, AttributeError):
                 setattr(self._kind, self._label, self)
+                self.is_shut = False
 
     def close(self) -> None:
         """Leave the class as it was, unless that was given something else under the name meanwhile."""

@@ -172,8 +172,10 @@ def _left_behind(storages: frozenset[int], known: frozenset[int] = frozenset()) 
 
 def _missing(scratch: Scratch, objects: Iterable[Any]) -> Iterator[Holding]:
     """Yield that objects do not have what they were asked for in vain."""
-    there = set(map(id, objects))
+    there = {id(owner): owner for owner in objects}
     asked = {(id(owner), label): owner for owner, label in scratch.missed() if id(owner) in there}
+    for kind, label in scratch.unseen():
+        asked |= {(id(owner), label): owner for owner in there.values() if type(owner) is kind}
     for (_, label), owner in asked.items():
         yield from of_missing(owner, label)
 

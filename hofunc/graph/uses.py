@@ -12,6 +12,7 @@ from typing import NamedTuple
 # Methods that say nothing of what a builtin container holds.
 _ADDING = frozenset({"append", "appendleft", "extend", "extendleft", "insert", "add", "update"})
 _ASKING = frozenset({"getattr", "hasattr"})
+_EXPECTING = frozenset({"AttributeError", "Exception", "BaseException"})
 _ASKING_OTHERWISE = frozenset({"attrgetter", "__getattribute__"})
 # What gives a module otherwise than by its own name, so that its globals may be attributes of that.
 _IMPORTING = frozenset({"modules", "import_module", "__import__"})
@@ -33,7 +34,8 @@ class Uses(NamedTuple):
         added_to: Others, to whose values it adds, of which it sees nothing if they are numbers or containers.
         bound: The names of attributes that it binds; what binds them may do that by names that it puts together, and
             so may what looks at them.
-        asked_for: Those of attributes that there may not be, as far as it says them to `getattr` or `hasattr`.
+        asked_for: Those of attributes that there may not be, as far as it says them to `getattr` or `hasattr`, or
+            names the error.
         free: Those of the variables of enclosing functions that it looks at, or code within it does.
         outermost: Those that may be of globals: names that stand by themselves, not behind a dot, and strings.
     """
@@ -57,7 +59,10 @@ def uses_of(code: CodeType) -> Uses:
     asked_for = {const for const in looked_at if const.isidentifier() and not _ASKING.isdisjoint(code.co_names)}
     outermost = looked_at.union(() if _IMPORTING.isdisjoint(code.co_names) else code.co_names)
     added_to, bound, free = set(), set(), set()
+    is_expecting = not _EXPECTING.isdisjoint(code.co_names)
     for place, step in _naming(steps):
+        if is_expecting and step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+            asked_for.add(step.argval)
         if "GLOBAL" in step.opname or "NAME" in step.opname:
             outermost.add(step.argval)
         if step.opname in _BINDING:

@@ -2,13 +2,17 @@
 
 import dataclasses
 import operator
+import weakref
+from collections import ChainMap, UserDict, UserList
 from collections.abc import Callable
-from types import FunctionType, SimpleNamespace
+from types import FunctionType, MappingProxyType, ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn, optim
+from torch.optim.swa_utils import AveragedModel
+from torch.utils.data import TensorDataset
 
 import hofunc
 from hofunc import hod, jit
@@ -156,3 +160,77 @@ def test_forms_of_tensors_that_no_op_takes(same: Any, x: Tensor) -> None:
     check(lambda: setattr(weight, "data", torch.zeros_like(x).repeat(2)), "a tensor that it looks at: got shape (6,)")
     held = [x.detach().clone()]
     same(lambda x: (x**3).sum() * held[0].dim())(lambda: held[0].unsqueeze_(0).unsqueeze_(0), "got shape (1, 1, 3)")
+
+
+def test_modules_that_torch_has_elsewhere(same: Any, x: Tensor) -> None:
+    traced = fx.symbolic_trace(nn.Sequential(nn.Linear(3, 3), nn.Tanh()).to(x))
+    by_graph = same(lambda x: traced(x).sum())
+    by_graph(lambda: setattr(traced.get_submodule("0"), "weight", nn.Parameter(rand(x.device, 3, 3, seed=2))), "weight")
+    same(lambda x: traced(x).sum())(lambda: traced.add_submodule("1", nn.Sigmoid()), "_modules of a Sequential")
+    check, last = same(lambda x: traced(x).exp().sum()), [*traced.graph.nodes][-2]
+    last.replace_all_uses_with(last.args[0])
+    traced.graph.erase_node(last)
+    check(traced.recompile, "forward of class Sequential")
+    averaged = AveragedModel(nn.Bilinear(3, 3, 1).to(x))
+    check = same(lambda x: averaged(x, x).sum())
+    check(lambda: setattr(averaged, "module", nn.Bilinear(3, 3, 1).to(x)), "_modules of a AveragedModel")
+
+
+def test_objects_that_train_networks(same: Any, x: Tensor) -> None:
+    optimiser = optim.SGD([x.clone()], lr=0.5)
+    schedule: Any = optim.lr_scheduler.ConstantLR(optimiser, 0.5)
+    rates = [lambda: optimiser.param_groups[0]["lr"], lambda: schedule.get_last_lr()[0]]
+    for rate in rates:
+        check = same(lambda x, rate=rate: rate() * (x**3).sum())
+        check(lambda: [optimiser.step(), *[schedule.step() for _ in range(5)]], "as planned")
+        schedule.last_epoch = -1
+        schedule.step()
+    data: Any = TensorDataset(x.clone())
+    same(lambda x: (data[0][0] * x**3).sum())(lambda: setattr(data, "tensors", (x * 2,)), "tensors of a TensorDataset")
+
+
+def test_containers_that_are_written_in_python(same: Any) -> None:
+    weights, other = UserDict(one=1.0), {"one": 1.0}
+    first: dict[str, float] = {}
+    chained, proxy, numbers = ChainMap(first, other), MappingProxyType(other), UserList([1.0])
+    same(lambda x: weights["one"] * (x**3).sum())(lambda: weights.update(one=2.0), "got 2.0, expected 1.0")
+    same(lambda x: numbers[0] * (x**3).sum())(lambda: numbers.__setitem__(0, 2.0), "got 2.0, expected 1.0")
+    same(lambda x: chained["one"] * (x**3).sum())(lambda: other.update(one=3.0), "got 3.0, expected 1.0")
+    same(lambda x: chained["one"] * (x**3).sum())(lambda: first.update(one=4.0), "got 1 things, expected 0")
+    same(lambda x: proxy["one"] * (x**3).sum())(lambda: other.update(one=5.0), "got 5.0, expected 3.0")
+
+
+def test_what_is_referred_to_weakly(same: Any) -> None:
+    numbers, table = Numbers(), weakref.WeakKeyDictionary[Any, float]()
+    reference: Any = weakref.ref(numbers)
+    table[same] = 2.0
+    same(lambda x: reference().one * (x**3).sum())(lambda: setattr(numbers, "one", 3.0), "one of a Numbers")
+    same(lambda x: table[same] * (x**3).sum())(lambda: table.__setitem__(same, 3.0), "got 3.0, expected 2.0")
+
+
+def test_modules_that_are_made(same: Any) -> None:
+    settings: Any = ModuleType("settings")
+    settings.power = 3
+    same(lambda x: (x**settings.power).sum())(lambda: setattr(settings, "power", 4), "power of module settings")
+
+
+def test_attributes_that_there_were_not(same: Any) -> None:
+    class Box:
+        """May have a power."""
+
+    def tried(box: Any) -> int:
+        try:
+            return box.power
+        except AttributeError:
+            return 3
+
+    for kind in (Box, SimpleNamespace):
+        asking: list[Callable[[Any], int]] = [
+            tried,
+            lambda box: getattr(box, "power", 3),
+            lambda box: box.power if hasattr(box, "power") else 3,
+        ]
+        for ask in asking:
+            box: Any = kind()
+            check = same(lambda x, ask=ask, box=box: (x ** ask(box)).sum())
+            check(lambda box=box: setattr(box, "power", 4), "power of a ")
