@@ -20,7 +20,8 @@ def shaped(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Ten
     None likewise where what is given does not fit, of which torch says more.
     """
     shape_of = _SHAPES.get(op)
-    tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
+    given = [each for arg in args for each in (arg if isinstance(arg, list | tuple) else [arg])]
+    tensors = [each for each in given if isinstance(each, torch.Tensor)]
     if shape_of is None or any(tensor.device.type != "meta" for tensor in tensors):
         return None
     dtypes = {tensor.dtype for tensor in tensors if tensor.dtype.is_floating_point}
@@ -100,6 +101,11 @@ def _same(tensor: torch.Tensor, *_: Any) -> Shape | None:
     return tuple(tensor.shape) if tensor.is_contiguous() and tensor.dtype.is_floating_point else None
 
 
+def _anew(tensor: torch.Tensor, *_: Any) -> Shape | None:
+    """Return the shape of a tensor, however it lies: what is added up along an axis lies in order."""
+    return tuple(tensor.shape) if tensor.dtype.is_floating_point else None
+
+
 def _second(_: torch.Tensor, tensor: torch.Tensor, *__: Any) -> Shape | None:
     return _same(tensor)
 
@@ -113,6 +119,41 @@ def _selected(tensor: torch.Tensor, dim: int, index: torch.Tensor) -> Shape | No
         return None
     dim %= tensor.dim()
     return (*tensor.shape[:dim], len(index), *tensor.shape[dim + 1 :])
+
+
+def _stacked(tensors: Sequence[torch.Tensor], dim: int = 0) -> Shape | None:
+    shape = tuple(tensors[0].shape)
+    if any(tuple(tensor.shape) != shape for tensor in tensors) or not _are_joined_in_order(tensors, len(shape) + 1):
+        return None
+    place = dim % (len(shape) + 1)
+    return (*shape[:place], len(tensors), *shape[place:])
+
+
+def _joined(tensors: Sequence[torch.Tensor], dim: int = 0) -> Shape | None:
+    first = tuple(tensors[0].shape)
+    fits = all(tensor.dim() == len(first) for tensor in tensors)
+    if not first or not fits or not _are_joined_in_order(tensors, len(first)):
+        return None  # one without elements may have other axes
+    place = dim % len(first)
+    if any(
+        (*tensor.shape[:place], *tensor.shape[place + 1 :]) != first[:place] + first[place + 1 :] for tensor in tensors
+    ):
+        return None
+    return (*first[:place], sum(tensor.shape[place] for tensor in tensors), *first[place + 1 :])
+
+
+def _are_joined_in_order(tensors: Sequence[torch.Tensor], rank: int) -> bool:
+    """Tell whether the axes of a result lie in order: of images, channels may lie last."""
+    are_alike = len({tensor.dtype for tensor in tensors}) == 1
+    return are_alike and (rank < _LEAST_OF_IMAGES or all(tensor.is_contiguous() for tensor in tensors))
+
+
+_LEAST_OF_IMAGES = 4
+
+
+def _embedded(tensor: torch.Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Shape | None:
+    is_usual = (offset, dim1, dim2) == (0, -2, -1)
+    return (*tensor.shape, tensor.shape[-1]) if tensor.dim() and is_usual else None
 
 
 def _like(tensor: torch.Tensor, _: float = 0) -> Shape | None:
@@ -135,15 +176,18 @@ _SHAPES: dict[Any, Callable[..., Shape | None]] = {
     aten.convolution.default: _convolved,
     aten._softmax.default: _softmax,
     aten._log_softmax.default: _softmax,
-    aten.cumprod.default: _same,
-    aten.cumsum.default: _same,
+    aten.cat.default: _joined,
+    aten.stack.default: _stacked,
+    aten.diag_embed.default: _embedded,
+    aten.cumsum.default: _anew,
+    aten.cumprod.default: _anew,
     aten.flip.default: _same,
     aten.index_add.default: _same,
     aten.index_select.default: _selected,
     aten.nll_loss_backward.default: _second,
     aten.scatter_add.default: _same,
-    aten.tril.default: _same,
-    aten.triu.default: _same,
+    aten.tril.default: _like,
+    aten.triu.default: _like,
     aten.empty_like.default: _like,
     aten.full_like.default: _like,
     aten.ones_like.default: _like,

@@ -51,6 +51,16 @@ CALLS: list[tuple[Any, Sequence[Any], dict[str, Any]]] = [
     (aten._log_softmax.default, [meta(3, 4), 0, False], {}),
     (aten.cumsum.default, [meta(3, 4), 1], {}),
     (aten.cumprod.default, [meta(3, 4), 0], {}),
+    (aten.cumprod.default, [meta(3, 4), -1], {}),
+    (aten.cat.default, [[meta(3, 4), meta(3, 2)], -1], {}),
+    (aten.cat.default, [[meta(4), meta(0)]], {}),
+    (aten.cat.default, [[meta(4, 3).T, meta(3, 4)], 1], {}),
+    (aten.cat.default, [[meta(2, 3, 4, 5), meta(2, 1, 4, 5)], 1], {}),
+    (aten.stack.default, [[meta(3, 4), meta(3, 4)], -1], {}),
+    (aten.stack.default, [[meta(), meta()]], {}),
+    (aten.stack.default, [[meta(4, 2)[:, 0], meta(4)], 1], {}),
+    (aten.diag_embed.default, [meta(3, 4)], {}),
+    (aten.triu.default, [meta(3, 4, dtype=torch.bool), 1], {}),
     (aten.flip.default, [meta(3, 4), [0]], {}),
     (aten.tril.default, [meta(3, 4), -1], {}),
     (aten.triu.default, [meta(3, 4)], {}),
@@ -112,6 +122,13 @@ def test_tensors_that_lie_otherwise_in_memory(op: Any, args: Sequence[Any], kwar
         (aten._softmax.default, [meta(3, dtype=torch.float16), 0, True], {}),
         (aten.index_select.default, [meta(3, dtype=torch.int64), 0, INDEX], {}),
         (aten.ones_like.default, [meta(3)], {"dtype": torch.int64}),
+        (aten.cat.default, [[meta(3), meta(3, dtype=torch.int64)]], {}),
+        (aten.cat.default, [[meta(3, 4), meta(0)]], {}),
+        (aten.cat.default, [[meta(3, 4), meta(2, 5)]], {}),
+        (aten.cat.default, [[meta(2, 3, 3, 3).transpose(1, 3)] * 2], {}),
+        (aten.stack.default, [[meta(2, 3, 3).transpose(1, 2)] * 2], {}),
+        (aten.stack.default, [[meta(3), meta(4)]], {}),
+        (aten.diag_embed.default, [meta(3), 1], {}),
         (aten.sum.default, [torch.ones(3)], {}),
         (aten.exp.default, [meta(3)], {}),
     ],
@@ -171,6 +188,7 @@ calls = {
     "a classifier": (hofunc.hessian, lambda x: nn.functional.cross_entropy(image(x[:, None]), classes)),
     "a recurrent network": (hofunc.hessian, lambda x, net=nn.LSTM(8, 4): net(x)[0].square().sum()),
     "distances": (hofunc.hessian, lambda x: (x[0] - x[1][:, pairs].repeat(1, 4)).norm(dim=-1).pow(-6).sum()),
+    "parts": (hofunc.hessian, lambda x: torch.stack([torch.cat([x, x.cumprod(1)]).sum(1), torch.ones(4, 8)]).norm()),
     "a field": (hofunc.laplacian, lambda x, net=nn.Sequential(nn.Linear(8, 8), nn.Tanh()): net(x).sum(-1)),
     "a determinant": (hofunc.hessian, lambda x: torch.linalg.cholesky(x[0] @ x[0].T + torch.eye(6)).diagonal().sum()),
     "a solution": (hofunc.hessian, lambda x: torch.linalg.solve(torch.eye(6) + x[0] @ x[0].T, x[0, :, 0]).sum()),
@@ -186,5 +204,5 @@ def test_a_first_call_imports_no_compiler() -> None:
     """torch's own kernels for meta tensors do, which takes up to a second of a process."""
     found = subprocess.run([sys.executable, "-c", FRESH], capture_output=True, text=True, check=True)  # noqa: S603
     lines = found.stdout.splitlines()
-    assert len(lines) == 8
+    assert len(lines) == 9
     assert not [line for line in lines if line.endswith(("sympy", "torch._dynamo"))], lines
