@@ -270,3 +270,42 @@ def test_what_others_read_along_is_read_by_none_that_stays(
     got = hofunc.hod(read_again, 3, strategy=strategy, layout=layout)(x)
     dense = got.dense() if isinstance(got, hofunc.Derivative) else got
     torch.testing.assert_close(dense, expected, rtol=1e-10, atol=1e-10)
+
+
+def one_column(x: Tensor) -> Tensor:
+    spread = torch.ones(3, 1, dtype=x.dtype).scatter_add(0, torch.tensor([[0], [2]]), x[:2, :1])
+    mask = torch.tensor([[True], [False], [True]])
+    return torch.where(mask, spread.exp(), spread[torch.tensor([0, 2, 1])]).sin().sum(-1)
+
+
+@pytest.mark.parametrize("layout", ["dense", "compact"])
+@pytest.mark.parametrize("strategy", ["auto", "reverse", "mixed", "forward"])
+def test_columns_of_which_there_is_one_have_no_axis_of_their_own(strategy: str, layout: str) -> None:
+    """What was read along it had an axis that the indices have not, and plans of it did not run."""
+    x = points()
+    got = hofunc.hod(one_column, 2, strategy=strategy, layout=layout)(x)
+    dense = got.dense() if isinstance(got, hofunc.Derivative) else got
+    torch.testing.assert_close(dense, torch.func.hessian(one_column)(x))
+
+
+@pytest.mark.parametrize("transform", ["grad", "vmap"])
+def test_plans_that_are_made_under_a_transform_hold_none_of_its_tensors(transform: str) -> None:
+    """Indices that planning makes of others were wrapped by the gradient, and ended in an internal error of torch."""
+
+    def f(x: Tensor) -> Tensor:
+        y = x.take_along_dim(torch.tensor([[1, 1], [1, 0], [1, 0]]), 0)
+        z = torch.zeros(3, 2, dtype=x.dtype).index_add(0, torch.tensor([0, 0, 0]), y)
+        return (z * z.sin()).sum()
+
+    def total(x: Tensor) -> Tensor:
+        return hofunc.hessian(f, layout="compact")(x).dense().sin().sum()
+
+    def expected(x: Tensor) -> Tensor:
+        return torch.func.hessian(f)(x).sin().sum()
+
+    x = points()[:2, :2]
+    if transform == "grad":
+        torch.testing.assert_close(torch.func.grad(total)(x), torch.func.grad(expected)(x))
+    else:
+        torch.testing.assert_close(torch.func.vmap(total)(x[None]), expected(x)[None])
+    torch.testing.assert_close(total(x + 1), expected(x + 1))  # by the plan that was made then, if it is found

@@ -115,7 +115,7 @@ def _have_all(operand: Labelled, selections: Sequence[Selection]) -> bool:
 def _read_together(builder: Builder, operand: Labelled, selections: Sequence[Selection]) -> Labelled:
     """Read an operand at the indices of selections along the same labels, of which it may have some itself."""
     found = [indices(builder, selection) for selection in selections]
-    along = labels_of(*(selection.indexed for selection in selections[:1]))
+    along = [label for label in labels_of(selections[0].indexed) if label.size > 1]
     own = [label for label in along if label in operand.labels]
     targets = [labels_of((selection.target,)) for selection in selections]
     rest = [label for label in operand.labels if label not in {*own, *(x for labels in targets for x in labels)}]
