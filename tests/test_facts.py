@@ -647,6 +647,13 @@ def test_a_profiler_goes_on() -> None:
     assert any("random" in str(entry.code) for entry in profiler.getstats())
 
 
+def test_a_profiler_of_torch_that_sees_stacks_is_in_nobodys_way() -> None:
+    """It watches lines by an object that is neither called nor enabled, so that plans ended in an AttributeError."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], with_stack=True):
+        plan = hod(torch.sin, 2).plan(torch.ones(()))
+    assert_equal(plan(torch.ones(())), -torch.ones(()).sin())
+
+
 def test_a_copy_of_a_plan_is_the_plan(x: Tensor) -> None:
     w = rand(x.device, 3, seed=7)
     plan = hod(lambda x: {"y": (x**3 * w).sum()}, 2).plan(x)

@@ -110,8 +110,10 @@ class Witness:
             gc.enable()
         if callable(self._before) or self._before is None:
             sys.setprofile(self._before)
-        else:
-            self._before.enable()  # of cProfile, which is no function
+        elif hasattr(self._before, "enable"):  # of cProfile, which is no function
+            self._before.enable()
+        else:  # of torch.profiler with stacks, which nothing can put back: it sees ops but no more lines
+            sys.setprofile(None)
 
     @uncompiled
     def _see(self, frame: FrameType, event: str, what: Any) -> None:
