@@ -246,11 +246,9 @@ def _opened(builder: Builder, variable: Variable, order: int, term: Term, place:
         raise DirectionsError(n, order)
     tensor, rest = axes_first(builder, term, (axis,), (term.out, tuple(batch), *before, *after))
     if order > 1:
-        weights = packed.factorials(n, order)
-        places = packed.unpacked_places(n, order)
-        tensor = builder.emit(torch.index_select, tensor, 0, builder.constant(places))
-        column = builder.constant(tuple(float(weights[p]) for p in places))
-        tensor = builder.emit(scaled_rows, tensor, column)
+        weights = tuple(map(float, packed.factorials(n, order)))  # of packed entries, which are fewer
+        tensor = builder.emit(scaled_rows, tensor, builder.constant(weights))
+        tensor = builder.emit(torch.index_select, tensor, 0, builder.constant(packed.unpacked_places(n, order)))
     shown = [label for label in (*labels_of(*new), *rest) if label.size > 1]
     tensor = builder.emit(torch.reshape, tensor, tuple(label.size for label in shown))
     factor = Factor(tensor, each(shown))

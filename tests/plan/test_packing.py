@@ -308,7 +308,7 @@ def test_rows_are_scaled_whatever_their_shape(device: torch.device) -> None:
 
 
 def test_what_is_joined_and_opened_in_steps(device: torch.device) -> None:
-    """Multiplying is one step; opening is a lookup and a product."""
+    """Multiplying is one step; opening is a product of the packed entries, which are fewer, and a lookup."""
     draw = RandomTerms(0)
     b, i, j = Label(5), Label(3), Label(3)
     variable = Variable((5, 3), frozenset({0}))
@@ -318,4 +318,4 @@ def test_what_is_joined_and_opened_in_steps(device: torch.device) -> None:
     assert names(bench.builder.program([got.factors[0].source])) == ["collected"]
     back = opened(bench.builder, {0: variable}, got, [(0, 0)])
     steps = names(bench.builder.program([back.factors[0].source]))
-    assert steps == ["collected", "index_select", "scaled_rows", "reshape"]
+    assert steps == ["collected", "scaled_rows", "index_select", "reshape"]
