@@ -59,7 +59,8 @@ def put_off(program: Program, trace: Trace) -> tuple[Program, Trace]:
         reader = first.get(step.target)
         if reader is not None and reader[0] > number and effect.result is not None and not is_first(step, effect):
             made = sum(size for name, size in memories[step.target].items() if name not in taken)
-            if made > sum(size for name, size in taken.items() if last[name] < reader):
+            kept = sum(size for name, size in taken.items() if last[name] < reader)
+            if made > kept or not (made or kept):  # a view, which would hold back what it is a view of
                 places[number] = (reader[0], reader[1] - 1)
         for register in reads:
             first[register] = min(first.get(register, places[number]), places[number])

@@ -8,8 +8,10 @@ from torch.nn import functional as F  # noqa: N812 - the name that everyone give
 import hofunc
 from hofunc.plan import lean, order
 from hofunc.plan.cost import cost_of
+from hofunc.plan.late import put_off
 from hofunc.plan.lean import priced
 from hofunc.plan.program import Given, Register, Step, finished
+from hofunc.plan.tracing import traced
 from hofunc.run.executor import compiled
 from tests.cases import rand
 
@@ -36,6 +38,29 @@ def test_what_becomes_small_does_so_at_once(monkeypatch: pytest.MonkeyPatch) -> 
     assert its_cost.peak_bytes < 3 * one
     value = rand(CPU, width, width)
     torch.testing.assert_close(compiled(made)([value]), compiled(program)([value]), rtol=0, atol=0)
+
+
+def test_what_is_only_viewed_is_computed_late() -> None:
+    """A large sum that is first read through views is not held while what is added to it is computed."""
+    x, width = Register(0), 64
+    large, viewed, folded, other, total = (Register(number) for number in range(1, 6))
+    steps = [
+        Step(large.index, torch.mm, (Register(6), Register(7))),
+        Step(viewed.index, torch.reshape, (large, (width // 2, 2, width))),
+        Step(folded.index, torch.permute, (viewed, (1, 0, 2))),
+        Step(8, torch.mul, (x, x)),
+        Step(9, torch.exp, (Register(8),)),
+        Step(10, torch.sum, (Register(9), (0,))),
+        Step(other.index, torch.mul, (Register(10), 2.0)),
+        Step(total.index, torch.add, (folded, other)),
+    ]
+    shapes = {0: (width, width), 6: (width, 1), 7: (1, width)}
+    given = {register: Given(place, shape, torch.float64) for place, (register, shape) in enumerate(shapes.items())}
+    program = finished(given, {}, steps, [total])
+    late, _ = put_off(program, traced(program))
+    assert [step.target for step in late.steps] == [8, 9, 10, 4, 1, 2, 3, 5]
+    values = [rand(CPU, *shape) for shape in shapes.values()]
+    torch.testing.assert_close(compiled(late)(values), compiled(program)([*values]), rtol=0, atol=0)
 
 
 def test_random_numbers_are_drawn_in_order() -> None:
