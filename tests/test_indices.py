@@ -309,3 +309,18 @@ def test_plans_that_are_made_under_a_transform_hold_none_of_its_tensors(transfor
     else:
         torch.testing.assert_close(torch.func.vmap(total)(x[None]), expected(x)[None])
     torch.testing.assert_close(total(x + 1), expected(x + 1))  # by the plan that was made then, if it is found
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_edges_of_which_there_is_one(count: int) -> None:
+    """Where one edge met neighbours, both arguments, plans of sparse derivatives ended in an error of meta tensors."""
+
+    def f(x: Tensor, neighbours: Tensor, first: Tensor, second: Tensor) -> Tensor:
+        near = torch.where((neighbours >= 0)[..., None], (x[neighbours] - x[:, None]).sin(), 0).sum(1)
+        y = x + near
+        return (y + torch.zeros_like(y).index_add(0, first, y[second].tanh())).sin().sum()
+
+    neighbours = torch.tensor([[-2, -4], [4, -5], [-4, -3], [3, -1], [1, 4]])
+    given = points(), neighbours, torch.arange(count), torch.arange(count) - N
+    plan = hofunc.hessian(f, layout="compact").plan(*given)
+    torch.testing.assert_close(plan(*given).dense(), torch.func.hessian(f)(*given))

@@ -25,7 +25,9 @@ def elements(tensor: torch.Tensor, *indices: torch.Tensor) -> torch.Tensor:
     """Return what a tensor has at indices along its first axes."""
     if len(indices) == 1 and indices[0].ndim == 1:
         return tensor.index_select(0, indices[0])
-    return tensor[indices]
+    if any(index.ndim for index in indices):
+        return tensor[indices]
+    return tensor[tuple([index[None] for index in indices])][0]  # torch would read tensors of one index as numbers
 
 
 def elements_along(tensor: torch.Tensor, count: int, *indices: torch.Tensor) -> torch.Tensor:
