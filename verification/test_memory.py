@@ -83,7 +83,7 @@ def test_what_all_strategies_take_to_plan() -> None:
     assert first <= 2 * later
 
 
-@pytest.mark.parametrize(("points", "times"), [(216, 7.2), (256, 6.5)])
+@pytest.mark.parametrize(("points", "times"), [(216, 6.6), (256, 6.2)])
 def test_what_two_layers_of_messages_take(points: int, times: float) -> None:
     """What is made for all features, or for all edges that meet, would be 20 times the result."""
     workload = filters_whole(points, depth=2)

@@ -32,7 +32,7 @@ from hofunc.plan.turns import (
 )
 from hofunc.plan.waist import waist
 from hofunc.plan.wanted import Chosen, Contractions, Wanted, highest
-from hofunc.rules.lower import Lowered, isolated
+from hofunc.rules.lower import Lowered
 from hofunc.rules.settle import Settlings
 
 STEP_SECONDS = 4e-5  # that a step of planning takes, about
@@ -42,7 +42,6 @@ DIRECTION_SECONDS = 1e-4  # and by directions
 LONG = 2.0  # seconds of planning, from which on it is announced
 
 
-@isolated()  # as a plan may hold constants, which no transform that runs by now may wrap
 def plan(
     lowered: Lowered,
     wanted: Wanted,
@@ -98,7 +97,6 @@ class Quick(NamedTuple):
     effort: int
 
 
-@isolated()
 def quickly(
     lowered: Lowered, wanted: Wanted, *, compact: bool, limits: Limits, peak: Peak = own_peak, looks: bool = False
 ) -> Quick:

@@ -26,7 +26,7 @@ from hofunc.plan.peak import peak_of
 from hofunc.plan.planner import STEP_SECONDS, plan, quickly
 from hofunc.plan.tracing import traced
 from hofunc.plan.wanted import Wanted, highest
-from hofunc.rules.lower import INTEGERS, lower
+from hofunc.rules.lower import INTEGERS, isolated, lower
 from hofunc.rules.numbers import Spot, as_tensors, lifted, numbers_of, without_numbers
 from hofunc.rules.registry import RULES
 from hofunc.run.asked import runner
@@ -249,22 +249,23 @@ def _made(graph: Graph, values: Sequence[torch.Tensor], asked: _Asked, spots: tu
 
     looks = not asked.replayed
     all_of_it, is_due = Due(inf), any(made.due.calls <= 0 for made in variants)
-    if asked.strategy == "auto" and (asked.planning == "quick" or (asked.planning == "auto" and not is_due)):
-        made, forgone, _ = quickly(
-            lowered, asked.wanted, compact=asked.compact, limits=asked.limits, peak=peak, looks=looks
-        )
-        if forgone and asked.planning == "auto":
-            all_of_it = Due(1 + forgone * STEP_SECONDS / max(made.run_cost.seconds, STEP_SECONDS))
-    else:
-        made, *_ = plan(
-            lowered,
-            asked.wanted,
-            compact=asked.compact,
-            strategy=asked.strategy,
-            limits=asked.limits,
-            peak=peak,
-            looks=looks,
-        )
+    with isolated():  # as a plan may hold constants, which no transform that runs by now may wrap
+        if asked.strategy == "auto" and (asked.planning == "quick" or (asked.planning == "auto" and not is_due)):
+            made, forgone, _ = quickly(
+                lowered, asked.wanted, compact=asked.compact, limits=asked.limits, peak=peak, looks=looks
+            )
+            if forgone and asked.planning == "auto":
+                all_of_it = Due(1 + forgone * STEP_SECONDS / max(made.run_cost.seconds, STEP_SECONDS))
+        else:
+            made, *_ = plan(
+                lowered,
+                asked.wanted,
+                compact=asked.compact,
+                strategy=asked.strategy,
+                limits=asked.limits,
+                peak=peak,
+                looks=looks,
+            )
     decided = Decided(recorded._replace(decided=made.lowered.decided))
     with _lock:
         checked = _checked.setdefault(graph, WeakSet())
