@@ -11,24 +11,18 @@ where its last node was. The derivatives of all steps need values of all of them
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
-from operator import getitem
-from types import MappingProxyType
-from typing import cast
 
 import torch
 
-from hofunc.graph.node import CONSTANT, Call, Graph, Mask, Node, Ref, refs, renumbered
+from hofunc.graph.node import Call, Mask, Node, Ref
 from hofunc.plan.batched import Derived, derived
 from hofunc.plan.blocks import Local
-from hofunc.plan.program import Program, Register, device_of
+from hofunc.plan.program import device_of
+from hofunc.plan.rebuilt import Rebuilt
 from hofunc.plan.rows import unmarked
 from hofunc.plan.stepped import JOINED, PART, Stepped, is_line, joined, part, stepped, term_like
 from hofunc.plan.steps import Steps, Taken, all_steps
-from hofunc.plan.strategies import computing_dtype
-from hofunc.plan.tracing import Trace
-from hofunc.rules.kinds import Rule
-from hofunc.rules.lower import Lowered, Origin
-from hofunc.rules.registry import RULES
+from hofunc.rules.lower import Lowered
 
 aten = torch.ops.aten
 
@@ -63,7 +57,7 @@ def _have_masks(local: Mapping[int, Local], nodes: Iterable[int]) -> bool:
     return any(isinstance(factor.source, Mask) for term in terms for factor in term.factors)
 
 
-class _Rebuilding:
+class _Rebuilding(Rebuilt):
     """The graph with steps as ops, as far as it is made.
 
     Args:
@@ -72,12 +66,8 @@ class _Rebuilding:
     """
 
     def __init__(self, lowered: Lowered, found: Sequence[Derived]):
-        self._given, self._found = lowered, found
-        self._nodes: list[Node] = []
-        self._origins: list[Origin] = []
-        self._rules: dict[int, Rule] = {}
-        self._numbers: dict[int, int] = {}
-        self._dtype = computing_dtype(lowered)
+        super().__init__(lowered)
+        self._found = found
         self._steps: list[list[int]] = [[] for _ in found]  # the numbers of those of each recurrence
         self._stepped = [Stepped([], []) for _ in found]
         self._flats: dict[int, int] = {}
@@ -93,20 +83,12 @@ class _Rebuilding:
             for number, step in enumerate(each.steps.nodes)
         }
         for node, origin in zip(lowered.graph.nodes, lowered.origins, strict=True):
-            self._copy(node, origin, is_inside=node.number in self._inside)
+            self.numbers[node.number] = self.copy(node, origin, is_constant=node.number in self._inside)
             if node.number in ends:
                 self._put(*ends[node.number])
         for place, each in enumerate(self._found):
             self._derive(each, place)
-        numbers, graph = self._numbers, lowered.graph
-        named = {name: tuple([numbers[each] for each in getattr(graph, name)]) for name in ("inputs", "outputs", "aux")}
-        return lowered._replace(
-            graph=Graph(tuple(self._nodes), **named),
-            origins=tuple(self._origins),
-            rules=self._rules,
-            numbers={recorded: numbers[number] for recorded, number in lowered.numbers.items()},
-            values=MappingProxyType({}),
-        )
+        return self.finished()
 
     def _taken_outside(self) -> set[int]:
         """Return the nodes that are taken by what is no step, or by a step that does not take all of the one before."""
@@ -119,91 +101,48 @@ class _Rebuilding:
                 used.update(each.nodes[: 1 if steps.takes_all and place < len(steps.given) else None])
         return used
 
-    def _copy(self, node: Node, origin: Origin, *, is_inside: bool) -> None:
-        """Append a node as it was; one of a step has its value only."""
-        operands = tuple([self._numbers[operand] for operand in node.operands])
-        args, kwargs = renumbered((node.args, node.kwargs), self._numbers)
-        number = self._numbers[node.number] = len(self._nodes)
-        active = node.active and not is_inside
-        self._nodes.append(node._replace(number=number, args=args, kwargs=kwargs, operands=operands, active=active))
-        self._origins.append(origin)
-        if active and node.number in self._given.rules:
-            self._rules[number] = self._given.rules[node.number]
-
     def _put(self, place: int, number: int) -> None:
         """Append a step: what it takes as one vector, the step itself, and the parts of it that others take."""
         steps, before = self._found[place].steps, self._steps[place]
-        operands = [self._numbers[each.nodes[number]] for each in steps.active]
+        operands = [self.numbers[each.nodes[number]] for each in steps.active]
         if before and steps.takes_all:
             operands = [before[-1], *operands[len(steps.given) :]]
-        operands = [each if is_line(self._nodes[each].shape) else self._flat(each) for each in operands]
-        size = sum(prod(self._nodes[each].shape) for each in operands)
+        operands = [each if is_line(self.nodes[each].shape) else self._flat(each) for each in operands]
+        size = sum(prod(self.nodes[each].shape) for each in operands)
         vector = operands[0]
-        if len(operands) > 1 or self._nodes[vector].shape != (size,):
-            vector = self._append(Call(joined, (tuple(map(Ref, operands)),)), (size,), rule=JOINED)
+        if len(operands) > 1 or self.nodes[vector].shape != (size,):
+            vector = self.append(Call(joined, (tuple(map(Ref, operands)),)), (size,), rule=JOINED)
         nodes = [self._given.graph.nodes[steps.nodes[number][each]] for each in steps.given]
-        values = tuple([Ref(self._numbers[node.number]) for node in nodes])
+        values = tuple([Ref(self.numbers[node.number]) for node in nodes])
         height = sum(prod(node.shape) for node in nodes)
-        before.append(self._append(Call(stepped, (Ref(vector), number, values)), (height,), rule=self._stepped[place]))
+        before.append(self.append(Call(stepped, (Ref(vector), number, values)), (height,), rule=self._stepped[place]))
         start = 0
         for node in nodes:
             if node.number in self._used:
-                self._numbers[node.number] = self._part(before[-1], start, node)
+                self.numbers[node.number] = self._part(before[-1], start, node)
             start += prod(node.shape)
 
     def _part(self, step: int, start: int, node: Node) -> int:
         """Append what a step gives for a node."""
         shape = node.shape if is_line(node.shape) else (prod(node.shape),)
-        number = self._append(Call(part, (Ref(step), start, shape)), shape, rule=PART)
+        number = self.append(Call(part, (Ref(step), start, shape)), shape, rule=PART)
         if shape != node.shape:
-            number = self._reshaped(number, node.shape)
-        self._origins[number] = self._given.origins[node.number]
+            number = self.reshaped(number, node.shape)
+        self.origins[number] = self._given.origins[node.number]
         return number
 
     def _flat(self, number: int) -> int:
         """Return a node as a vector."""
         if number not in self._flats:
-            self._flats[number] = self._reshaped(number, (prod(self._nodes[number].shape),))
+            self._flats[number] = self.reshaped(number, (prod(self.nodes[number].shape),))
         return self._flats[number]
-
-    def _reshaped(self, number: int, shape: tuple[int, ...]) -> int:
-        rule = cast(Rule, RULES[aten.reshape.default]) if self._nodes[number].active else None
-        return self._append(Call(aten.reshape.default, (Ref(number), shape)), shape, rule=rule)
-
-    def _append(
-        self,
-        call: Call,
-        shape: Sequence[int],
-        dtype: torch.dtype | None = None,
-        *,
-        output: int | None = None,
-        rule: Rule | None = None,
-    ) -> int:
-        """Append a node that is computed by a call, of the dtype of steps if no other is given.
-
-        Derivatives go through it if it has a rule.
-        """
-        number, operands = len(self._nodes), tuple([ref.node for ref in (*refs(call.args), *refs(call.kwargs))])
-        looks = operands, tuple(shape), dtype or self._dtype
-        self._nodes.append(Node(number, call.op, call.args, call.kwargs, output, *looks, None, rule is not None))
-        self._origins.append(None)
-        if rule is not None:
-            self._rules[number] = rule
-        return number
-
-    def _constant(self, tensor: torch.Tensor) -> int:
-        """Append a node that is a tensor."""
-        number, shape = len(self._nodes), tuple(tensor.shape)
-        self._nodes.append(Node(number, CONSTANT, (), (), None, (), shape, tensor.dtype, tensor.device, False))
-        self._origins.append(tensor)
-        return number
 
     def _derive(self, found: Derived, place: int) -> None:
         """Append what computes the derivatives of steps, and tell their rule where these are."""
-        for order, tensor in enumerate(self._inlined(found.program, found.trace, self._stacked(found.steps)), 1):
-            whole, first = self._nodes[tensor], len(self._nodes)
+        for order, tensor in enumerate(self.inlined(found.program, found.trace, self._stacked(found.steps)), 1):
+            whole, first = self.nodes[tensor], len(self.nodes)
             for number in range(len(found.steps.nodes)):
-                self._append(Call(aten.unbind.int, (Ref(tensor), 0)), whole.shape[1:], output=number)
+                self.append(Call(aten.unbind.int, (Ref(tensor), 0)), whole.shape[1:], output=number)
             self._stepped[place].like.append(term_like(whole.shape[1], whole.shape[-1], order))
             self._stepped[place].first.append(first)
 
@@ -212,49 +151,23 @@ class _Rebuilding:
         count, device = len(steps.nodes), device_of(self._given.graph)
         vectors = []
         for each in steps.active:
-            size = prod(self._nodes[self._numbers[each.nodes[0]]].shape)
+            size = prod(self.nodes[self.numbers[each.nodes[0]]].shape)
             if each.is_shared:
-                row = Ref(self._append(Call(aten.reshape.default, (self._ref(each), (1, size))), (1, size)))
-                vectors.append(self._append(Call(aten.expand.default, (row, (count, size))), (count, size)))
+                row = Ref(self.append(Call(aten.reshape.default, (self._ref(each), (1, size))), (1, size)))
+                vectors.append(self.append(Call(aten.expand.default, (row, (count, size))), (count, size)))
             else:
                 stack = Ref(self._stack(each))
-                vectors.append(self._append(Call(aten.reshape.default, (stack, (count, size))), (count, size)))
-        width = sum(self._nodes[each].shape[1] for each in vectors)
+                vectors.append(self.append(Call(aten.reshape.default, (stack, (count, size))), (count, size)))
+        width = sum(self.nodes[each].shape[1] for each in vectors)
         return [
-            self._constant(torch.zeros(count, width, dtype=self._dtype, device=device)),
-            self._constant(torch.eye(width, dtype=self._dtype, device=device)),
-            self._append(Call(aten.cat.default, (tuple(map(Ref, vectors)), 1)), (count, width)),
+            self.constant(torch.zeros(count, width, dtype=self.dtype, device=device)),
+            self.constant(torch.eye(width, dtype=self.dtype, device=device)),
+            self.append(Call(aten.cat.default, (tuple(map(Ref, vectors)), 1)), (count, width)),
             *[self._ref(each).node if each.is_shared else self._stack(each) for each in steps.constant],
         ]
 
     def _ref(self, taken: Taken) -> Ref:
-        return Ref(self._numbers[taken.nodes[0]])
+        return Ref(self.numbers[taken.nodes[0]])
 
     def _stack(self, taken: Taken) -> int:
-        """Append the values that steps take, as one tensor."""
-        values = tuple([Ref(self._numbers[each]) for each in taken.nodes])
-        first = self._nodes[values[0].node]
-        return self._append(Call(aten.stack.default, (values, 0)), (len(values), *first.shape), first.dtype)
-
-    def _inlined(self, program: Program, trace: Trace, given: Sequence[int]) -> list[int]:
-        """Append the steps of a program; returns the nodes of its results."""
-        numbers: dict[int, int] = {}
-        several: dict[int, Call] = {}  # what computes several tensors at once
-        for register, (origin, *_) in program.given.items():
-            numbers[register] = self._constant(origin) if isinstance(origin, torch.Tensor) else given[origin]
-        for step in program.steps:
-            function, output = step.function, None
-            if function is getitem and step.args[0].index in several:
-                call, output = several[step.args[0].index], step.args[1]
-            elif isinstance(function, Call):
-                taken = [numbers[arg.index] for arg in step.args]
-                call = Call(function.op, *renumbered((function.args, function.kwargs), taken))
-            else:
-                args = [Ref(numbers[arg.index]) if type(arg) is Register else arg for arg in step.args]
-                call = Call(function, tuple(args))
-            held = trace.values[step.target]
-            if type(held) is tuple:
-                several[step.target] = call
-            else:
-                numbers[step.target] = self._append(call, held.kind.shape, held.kind.dtype, output=output)
-        return [numbers[register] for register in program.outputs]
+        return self.stack([self.numbers[each] for each in taken.nodes])
