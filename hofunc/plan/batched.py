@@ -5,7 +5,7 @@ all steps at once.
 """
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from math import prod
 from typing import Any, NamedTuple
 
@@ -41,34 +41,42 @@ class Derived(NamedTuple):
     trace: Trace
 
 
-def derived(lowered: Lowered, steps: Steps, order: int) -> Derived | None:
-    """Return what computes the derivatives of steps, None if they are better propagated node by node."""
+def derived(lowered: Lowered, steps: Steps, order: int, varied: int, entries: int = ENTRIES) -> Derived | None:
+    """Return what computes the derivatives of steps, None if they are better propagated node by node.
+
+    Args:
+        lowered: The graph.
+        steps: The steps.
+        order: The highest order.
+        varied: By how many of what steps take, the first ones.
+        entries: How many entries the highest derivative of a node may have.
+    """
     nodes, first = lowered.graph.nodes, steps.nodes[0]
     ops = [nodes[number].op for number in first]
     if not all(isinstance(op, OpOverload) and not is_random(op) for op in ops):
         return None
-    width = sum(prod(nodes[each.nodes[0]].shape) for each in steps.active)
+    width = sum(prod(nodes[each.nodes[0]].shape) for each in steps.taken[:varied])
     elements = sum(prod(nodes[number].shape) for number in first)
     height = sum(prod(nodes[first[place]].shape) for place in steps.given)
     of_each = elements * width**order
     dtypes = {nodes[number].dtype for number in (*first, *(each.nodes[0] for each in steps.active))}
-    if not 0 < of_each <= ENTRIES * len(first) or height * width**order * len(steps.nodes) > ALL:
+    if not 0 < of_each <= entries * len(first) or height * width**order * len(steps.nodes) > ALL:
         return None
     if dtypes != {computing_dtype(lowered)}:
         return None
     try:
-        return _planned(lowered.graph, steps, width, order)
+        return _planned(lowered.graph, steps, order, varied)
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
         return None  # torch cannot batch an op, or not that of other values
 
 
-def _planned(graph: Graph, steps: Steps, width: int, order: int) -> Derived | None:
+def _planned(graph: Graph, steps: Steps, order: int, varied: int) -> Derived | None:
     """Plan the derivatives of all steps in one batch, None if they cannot be told by a matrix for each step.
 
     Raises:
         RuntimeError: An op cannot be batched, or what else torch raises then.
     """
-    inner = _batched(graph, steps, width, order)
+    inner = _changed(graph, steps, order, varied)
     if inner is None:
         return None
     orders = tuple(range(1, order + 1))
@@ -85,34 +93,63 @@ def _planned(graph: Graph, steps: Steps, width: int, order: int) -> Derived | No
     return Derived(steps, program, traced(program))
 
 
-def _batched(graph: Graph, steps: Steps, width: int, order: int) -> Lowered | None:
+def _changed(graph: Graph, steps: Steps, order: int, varied: int) -> Lowered | None:
     """Return the graph of all steps in one batch, None if that would be another one than that of each.
 
     What it is differentiated by is a change of what the steps take, through a matrix that nothing is known of: so that
     derivatives are small dense matrices from the start, and not made of a block for each part of what is taken.
     """
     count, device = len(steps.nodes), device_of(graph)
-
-    def ones(shape: Iterable[int], dtype: torch.dtype) -> torch.Tensor:
-        return torch.ones([*shape], dtype=dtype, device=device)
-
     dtype = graph.nodes[steps.nodes[0][0]].dtype
-    values = [ones((count, width), dtype), ones((width, width), dtype), ones((count, width), dtype)]
-    for each in steps.constant:
-        node = graph.nodes[each.nodes[0]]
-        values.append(ones(node.shape if each.is_shared else (count, *node.shape), node.dtype))
-    step = _step(graph, steps)
+    vector, *others = _examples(graph, steps, varied)
+    width = vector.shape[1]
+    values = [torch.ones(count, width, dtype=dtype, device=device), vector.new_ones(width, width), vector, *others]
+    step = step_of(graph, steps, varied)
 
     def changed(
-        change: torch.Tensor, matrix: torch.Tensor, vector: torch.Tensor, *constant: torch.Tensor
+        change: torch.Tensor, matrix: torch.Tensor, vector: torch.Tensor, *others: torch.Tensor
     ) -> torch.Tensor:
-        return step(vector + matrix @ change, *constant)
+        return step(vector + matrix @ change, *others)
 
-    dims = 0, None, 0, *[None if each.is_shared else 0 for each in steps.constant]
+    dims = 0, None, 0, *[None if each.is_shared else 0 for each in steps.taken[varied:]]
+    return _recorded(torch.func.vmap(changed, dims), values, [True] + [False] * (len(values) - 1), order)
+
+
+def batched(graph: Graph, steps: Steps, order: int, varied: int) -> Lowered | None:
+    """Return the graph of all steps in one batch, None if that would be another one than that of each.
+
+    Its inputs are the first of what steps take as one vector, and all else that they take, stacked unless it is shared.
+
+    Raises:
+        RuntimeError: An op cannot be batched, or what else torch raises then.
+    """
+    dims = 0, *[None if each.is_shared else 0 for each in steps.taken[varied:]]
+    activity = [True, *[each.is_active for each in steps.taken[varied:]]]
+    function = torch.func.vmap(step_of(graph, steps, varied), dims)
+    return _recorded(function, _examples(graph, steps, varied), activity, order)
+
+
+def _examples(graph: Graph, steps: Steps, varied: int) -> list[torch.Tensor]:
+    """Return tensors such as all steps take: the first as one vector, and each of the others."""
+    count, device = len(steps.nodes), device_of(graph)
+    nodes = [graph.nodes[each.nodes[0]] for each in steps.taken]
+    width = sum(prod(node.shape) for node in nodes[:varied])
+    dtype = graph.nodes[steps.nodes[0][0]].dtype
+    return [
+        torch.ones(count, width, dtype=dtype, device=device),
+        *[
+            torch.ones(node.shape if each.is_shared else (count, *node.shape), dtype=node.dtype, device=device)
+            for node, each in zip(nodes[varied:], steps.taken[varied:], strict=True)
+        ],
+    ]
+
+
+def _recorded(function: Callable, values: list[torch.Tensor], activity: list[bool], order: int) -> Lowered | None:
+    """Record and lower a function of all steps, None if it is another one than that of each."""
     with isolated(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        inner, (end,) = expansion(torch.func.vmap(changed, dims), values, [True] + [False] * (len(values) - 1), order)
-    if caught or inner.decided or not isinstance(end, int) or inner.graph.nodes[end].dtype != dtype:
+        inner, (end,) = expansion(function, values, activity, order)
+    if caught or inner.decided or not isinstance(end, int) or inner.graph.nodes[end].dtype != values[0].dtype:
         return None  # an op is batched one by one, or values decide something, or numbers have other dtypes in batches
     places = {number: place for place, number in enumerate(inner.graph.inputs)}
     origins = [
@@ -122,16 +159,14 @@ def _batched(graph: Graph, steps: Steps, width: int, order: int) -> Lowered | No
     return inner._replace(origins=tuple(origins))
 
 
-def _step(graph: Graph, steps: Steps) -> Callable[..., torch.Tensor]:
-    """Return the function of one step, from what is active as one vector, and what is constant, to what it gives."""
-    sizes = [prod(graph.nodes[each.nodes[0]].shape) for each in steps.active]
+def step_of(graph: Graph, steps: Steps, varied: int) -> Callable[..., torch.Tensor]:
+    """Return the function of a step, from the first of what it takes as one vector, and all else, to what it gives."""
+    nodes = [graph.nodes[each.nodes[0]] for each in steps.taken]
+    sizes = [prod(node.shape) for node in nodes[:varied]]
 
-    def step(vector: torch.Tensor, *constant: torch.Tensor) -> torch.Tensor:
-        parts, others = iter(vector.split(sizes)), iter(constant)
-        taken = [
-            next(parts).reshape(graph.nodes[each.nodes[0]].shape) if each.is_active else next(others)
-            for each in steps.taken
-        ]
+    def step(vector: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
+        parts = zip(vector.split(sizes), nodes, strict=False)
+        taken = [*[part.reshape(node.shape) for part, node in parts], *others]
         found: dict[int, Any] = {}
         results: dict[Call, Any] = {}
         for place, number in enumerate(steps.nodes[0]):

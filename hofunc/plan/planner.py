@@ -9,6 +9,7 @@ from typing import NamedTuple
 from hofunc.errors import ArgumentError, PlanningWarning, warn
 from hofunc.plan.blocks import Local, local_blocks
 from hofunc.plan.blueprint import Blueprint, Limits, Peak, drawn, own_peak, result_bytes
+from hofunc.plan.chords import with_chords
 from hofunc.plan.columns import Columns
 from hofunc.plan.estimate import Estimate, estimates
 from hofunc.plan.packing import DirectionsError
@@ -313,13 +314,16 @@ class _Asked:
             least: How many nodes recurrences are to have.
         """
         wanted, graph = self._wanted, self._lowered.graph
-        is_plain = not self._compact and self._limits == Limits() and not isinstance(wanted, Contractions | Chosen)
+        is_plain = not self._compact and self._limits == Limits() and not isinstance(wanted, Chosen)
         if not (is_plain and self._looks) or highest(wanted) < 2:
             return None
         looks = device_of(graph).type == "cpu"
         if not (looks or self._settlings.are_finite):
             return None
-        lowered = with_recurrences(self._lowered, self._local, highest(wanted), least=least, with_masks=looks)
+        if isinstance(wanted, Contractions):
+            lowered = with_chords(self._lowered, self._local, highest(wanted), least=least)
+        else:
+            lowered = with_recurrences(self._lowered, self._local, highest(wanted), least=least, with_masks=looks)
         if lowered is None:
             return None
         local = local_blocks(lowered, highest(wanted))

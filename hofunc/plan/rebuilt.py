@@ -1,6 +1,7 @@
 """Graphs that are made anew of a lowered one, node by node, with nodes of programs and of calls between them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import prod
 from operator import getitem
 from types import MappingProxyType
 from typing import cast
@@ -39,6 +40,7 @@ class Rebuilt:
         self.rules: dict[int, Rule] = {}
         self.numbers: dict[int, int] = {}
         self.dtype = computing_dtype(lowered)
+        self._flats: dict[int, int] = {}
 
     def finished(self) -> Lowered:
         """Return the graph."""
@@ -54,10 +56,10 @@ class Rebuilt:
             values=MappingProxyType({}),
         )
 
-    def copy(self, node: Node, origin: Origin, *, is_constant: bool) -> int:
-        """Append a node as it was; of one that is constant, its value only."""
-        operands = tuple([self.numbers[operand] for operand in node.operands])
-        args, kwargs = renumbered((node.args, node.kwargs), self.numbers)
+    def copy(self, node: Node, origin: Origin, numbers: Mapping[int, int], *, is_constant: bool) -> int:
+        """Append a node as it was, of operands by their numbers; of one that is constant, its value only."""
+        operands = tuple([numbers[operand] for operand in node.operands])
+        args, kwargs = renumbered((node.args, node.kwargs), numbers)
         number = len(self.nodes)
         active = node.active and not is_constant
         self.nodes.append(node._replace(number=number, args=args, kwargs=kwargs, operands=operands, active=active))
@@ -99,11 +101,35 @@ class Rebuilt:
         self.origins.append(tensor)
         return number
 
+    def flat(self, number: int) -> int:
+        """Return a node as a vector."""
+        if number not in self._flats:
+            self._flats[number] = self.reshaped(number, (prod(self.nodes[number].shape),))
+        return self._flats[number]
+
     def stack(self, numbers: Sequence[int]) -> int:
-        """Append the values of nodes, as one tensor."""
+        """Append nodes as one tensor."""
         first = self.nodes[numbers[0]]
         shape = len(numbers), *first.shape
-        return self.append(Call(aten.stack.default, (tuple(map(Ref, numbers)), 0)), shape, first.dtype)
+        rule = cast(Rule, RULES[aten.stack.default]) if any(self.nodes[each].active for each in numbers) else None
+        return self.append(Call(aten.stack.default, (tuple(map(Ref, numbers)), 0)), shape, first.dtype, rule=rule)
+
+    def spliced(self, inner: Lowered, given: Sequence[int]) -> int:
+        """Append the nodes of a lowered function of nodes; returns that of its result."""
+        numbers = dict(zip(inner.graph.inputs, given, strict=True))
+        for node, origin in zip(inner.graph.nodes, inner.origins, strict=True):
+            if node.number in numbers:
+                continue
+            args, kwargs = renumbered((node.args, node.kwargs), numbers)
+            operands = tuple([numbers[operand] for operand in node.operands])
+            active = node.active and any(self.nodes[operand].active for operand in operands)
+            numbers[node.number] = number = len(self.nodes)
+            self.nodes.append(node._replace(number=number, args=args, kwargs=kwargs, operands=operands, active=active))
+            self.origins.append(origin if isinstance(origin, torch.Tensor) else None)
+            if active:
+                self.rules[number] = inner.rules[node.number]
+        (output,) = inner.graph.outputs
+        return numbers[output]
 
     def inlined(self, program: Program, trace: Trace, given: Sequence[int]) -> list[int]:
         """Append the steps of a program; returns the nodes of its results."""

@@ -47,7 +47,7 @@ def with_recurrences(
     found: list[Derived] = []
     for steps in all_steps(graph, local, least):
         if with_masks or not _have_masks(local, steps.nodes[0]):
-            made = derived(lowered, steps, order)
+            made = derived(lowered, steps, order, len(steps.active))
             found += [] if made is None else [made]
     return _Rebuilding(lowered._replace(graph=unmarked(graph)), found).lowered() if found else None
 
@@ -70,7 +70,6 @@ class _Rebuilding(Rebuilt):
         self._found = found
         self._steps: list[list[int]] = [[] for _ in found]  # the numbers of those of each recurrence
         self._stepped = [Stepped([], []) for _ in found]
-        self._flats: dict[int, int] = {}
         self._inside = {number for each in found for step in each.steps.nodes for number in step}
         self._used = self._taken_outside()
 
@@ -83,7 +82,7 @@ class _Rebuilding(Rebuilt):
             for number, step in enumerate(each.steps.nodes)
         }
         for node, origin in zip(lowered.graph.nodes, lowered.origins, strict=True):
-            self.numbers[node.number] = self.copy(node, origin, is_constant=node.number in self._inside)
+            self.numbers[node.number] = self.copy(node, origin, self.numbers, is_constant=node.number in self._inside)
             if node.number in ends:
                 self._put(*ends[node.number])
         for place, each in enumerate(self._found):
@@ -107,7 +106,7 @@ class _Rebuilding(Rebuilt):
         operands = [self.numbers[each.nodes[number]] for each in steps.active]
         if before and steps.takes_all:
             operands = [before[-1], *operands[len(steps.given) :]]
-        operands = [each if is_line(self.nodes[each].shape) else self._flat(each) for each in operands]
+        operands = [each if is_line(self.nodes[each].shape) else self.flat(each) for each in operands]
         size = sum(prod(self.nodes[each].shape) for each in operands)
         vector = operands[0]
         if len(operands) > 1 or self.nodes[vector].shape != (size,):
@@ -130,12 +129,6 @@ class _Rebuilding(Rebuilt):
             number = self.reshaped(number, node.shape)
         self.origins[number] = self._given.origins[node.number]
         return number
-
-    def _flat(self, number: int) -> int:
-        """Return a node as a vector."""
-        if number not in self._flats:
-            self._flats[number] = self.reshaped(number, (prod(self.nodes[number].shape),))
-        return self._flats[number]
 
     def _derive(self, found: Derived, place: int) -> None:
         """Append what computes the derivatives of steps, and tell their rule where these are."""

@@ -61,7 +61,7 @@ def _of_joined(site: Site) -> dict[int, list[Term]]:
     terms, start, (width,) = {}, 0, site.node.shape
     for position, shape in enumerate(site.shapes):
         axes, size = fresh_axes(shape), prod(shape)
-        terms[position] = [Term(1, (), (_within(axes, start, width),), (axes,))]
+        terms[position] = [Term(1, (), (within(axes, start, width),), (axes,))]
         start += size
     return terms
 
@@ -69,10 +69,10 @@ def _of_joined(site: Site) -> dict[int, list[Term]]:
 def _of_part(site: Site) -> dict[int, list[Term]]:
     """Return the terms of `part`, to such a tensor."""
     axes, (width,) = fresh_axes(site.node.shape), site.shapes[0]
-    return {0: [Term(1, (), axes, ((_within(axes, site.node.args[1], width),),))]}
+    return {0: [Term(1, (), axes, ((within(axes, site.node.args[1], width),),))]}
 
 
-def _within(axes: Axes, start: int, width: int) -> Axis:
+def within(axes: Axes, start: int, width: int) -> Axis:
     """Return part of a longer axis, for the only axis of some that has more than one element."""
     label = next((label for label in labels_of(axes) if label.size > 1), None)
     return (Segment(label, start, width),)

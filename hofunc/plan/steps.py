@@ -75,6 +75,25 @@ def all_steps(graph: Graph, local: Mapping[int, Local], least: int = 0) -> Itera
         local: The local derivatives of the nodes on which an output depends.
         least: How many nodes a recurrence is to have.
     """
+    for nodes in _recurring(graph, local, least):
+        if (steps := _arranged(graph, local, nodes)) is not None:
+            yield steps
+
+
+def whole_steps(graph: Graph, local: Mapping[int, Local], least: int = 0) -> Iterator[Steps]:
+    """Yield the same with all their nodes, of recurrences that gain by being taken for one batch each, see above."""
+    for nodes in _recurring(graph, local, least):
+        found = _wired(graph, local, nodes)
+        if found is None or not any(is_nonlinear(local[nodes[0][place]]) for place in _following(graph, *nodes[:2])):
+            continue
+        size = 1 if _own(found) else _together(nodes)
+        steps = found if size == 1 else _wired(graph, local, _merged(nodes, size))
+        if steps is not None:
+            yield steps
+
+
+def _recurring(graph: Graph, local: Mapping[int, Local], least: int) -> Iterator[list[list[int]]]:
+    """Yield the nodes of the steps of recurrences."""
     without: set[int] = set()
     while len(local) - len(without) >= max(least, LEAST):
         line = _Line(graph, local, without)
@@ -82,8 +101,7 @@ def all_steps(graph: Graph, local: Mapping[int, Local], least: int = 0) -> Itera
         if found is None or found[1] - found[0] < least:
             return
         without.update(line.nodes[slice(*found[:2])])
-        if (steps := _arranged(graph, local, line.steps(*found))) is not None:
-            yield steps
+        yield line.steps(*found)
 
 
 class _Line:
@@ -168,24 +186,37 @@ def _arranged(graph: Graph, local: Mapping[int, Local], nodes: list[list[int]]) 
     found = _wired(graph, local, nodes)
     if found is None:
         return None
-    inside = {node for step in nodes for node in step}
-    own = {
-        number
-        for number, each in enumerate(found.taken)
-        if each.is_active and not each.is_shared and inside.isdisjoint(each.nodes)
-    }
-    size = 1 if own else min(-(-NODES // len(nodes[0])), len(nodes) // LEAST)
+    own = _own(found)
+    size = 1 if own else _together(nodes)
     left_out = _adding(graph, local, found, own)
     bent = [place for place in _following(graph, *nodes[:2]) if is_nonlinear(local[nodes[0][place]])]
     if len({*bent} - left_out) * size < NONLINEAR:
         return None
     if size > 1:
-        return _wired(
-            graph, local, [[*chain(*nodes[at : at + size])] for at in range(len(nodes) % size, len(nodes), size)]
-        )
+        return _wired(graph, local, _merged(nodes, size))
     if not left_out:
         return found
     return _wired(graph, local, [[node for place, node in enumerate(step) if place not in left_out] for step in nodes])
+
+
+def _own(steps: Steps) -> set[int]:
+    """Return which of what steps take depends on what is differentiated by, and is of no other step, by its number."""
+    inside = {node for step in steps.nodes for node in step}
+    return {
+        number
+        for number, each in enumerate(steps.taken)
+        if each.is_active and not each.is_shared and inside.isdisjoint(each.nodes)
+    }
+
+
+def _together(nodes: Sequence[list[int]]) -> int:
+    """Return how many steps are taken for one."""
+    return min(-(-NODES // len(nodes[0])), len(nodes) // LEAST)
+
+
+def _merged(nodes: Sequence[list[int]], size: int) -> list[list[int]]:
+    """Return the nodes of several steps at a time, of the last ones."""
+    return [[*chain(*nodes[at : at + size])] for at in range(len(nodes) % size, len(nodes), size)]
 
 
 def _following(graph: Graph, before: Sequence[int], step: Sequence[int]) -> list[int]:
