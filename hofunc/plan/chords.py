@@ -120,9 +120,16 @@ class _Rebuilding(Rebuilt):
     def _copied(self, node: Node, origin: Origin) -> bool:
         """Append a node as it was, one of a step as a constant, unless something that it takes is not there yet."""
         is_inside = node.number in self._inside
-        known = self.numbers if node.active and not is_inside else self.numbers | self._values
-        if not known.keys() >= {*node.operands}:
+        if not all(
+            each in self.numbers or (each in self._values and (is_inside or not node.active)) for each in node.operands
+        ):
             return False
+        known = {
+            each: self._values.get(each, self.numbers.get(each, -1))
+            if is_inside or not node.active
+            else self.numbers[each]
+            for each in node.operands
+        }
         number = self.copy(node, origin, known, is_constant=is_inside)
         (self._values if is_inside else self.numbers)[node.number] = number
         return True

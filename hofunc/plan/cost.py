@@ -17,6 +17,7 @@ from hofunc.plan.peak import peak_of
 from hofunc.plan.program import Program, Step
 from hofunc.plan.rates import Rates, rates_of
 from hofunc.plan.slicing import is_reading
+from hofunc.plan.states import PASSES
 from hofunc.plan.tracing import SCATTERS, Effect, Trace, traced
 from hofunc.rules.ops.convolution import work_of
 from hofunc.scatter import added
@@ -185,6 +186,11 @@ def _step_cost(step: Step, effect: Effect, rates: Rates) -> StepCost:
         flops, read = _IN_PIECES[step.function](step, effect, result)
         computing = 2 * read / rates.bytes + (flops / rates.flops if step.function is not added_in_pieces else 0)
         computing += _rows_in_pieces(step, effect) * rates.row
+        return StepCost(flops, moved, result.shape, seconds + computing, is_large)
+    if isinstance(step.function, Call) and step.function.op in PASSES:
+        count, height, width = effect.operands[-1].shape
+        flops = 2 * result.numel * max(height, width)
+        computing = count * (rates.call + rates.item) + flops / rates.flops
         return StepCost(flops, moved, result.shape, seconds + computing, is_large)
     shapes = [operand.shape for operand in effect.operands]
     work = work_of(step.function, shapes, result.shape, result.dtype) if isinstance(step.function, Call) else None

@@ -120,8 +120,7 @@ def _columns(tensor: torch.Tensor, dims: int) -> torch.Tensor:
     """Return a tensor with its first dimensions as one, after the last ones; without any, as it is."""
     if tensor.dim() == dims:
         return tensor
-    last = tensor.shape[-dims:]
-    return tensor.reshape(-1, *last).movedim(0, -1)
+    return tensor.reshape(-1, *tensor.shape[-dims:]).movedim(0, -1)
 
 
 def _uncolumned(found: Iterable[torch.Tensor], lead: Sequence[int]) -> torch.Tensor:
@@ -129,4 +128,7 @@ def _uncolumned(found: Iterable[torch.Tensor], lead: Sequence[int]) -> torch.Ten
     columns = torch.stack(list(found))
     if not lead:
         return columns
-    return columns.movedim(-1, 0).reshape(*lead, *columns.shape[:-1])
+    return columns.movedim(-1, 0).reshape(*lead, *columns.shape[:-1]).contiguous()
+
+
+PASSES = (passed, passed_back, started, started_back)  # what takes calls for every step

@@ -16,7 +16,7 @@ from hofunc.graph.functions import FunctionOp
 from hofunc.graph.layout import select_scatter
 from hofunc.graph.node import Call
 from hofunc.internals import identity_of
-from hofunc.plan import adding, lookups, looped, operators, packing, placing
+from hofunc.plan import adding, lookups, looped, operators, packing, placing, states
 from hofunc.plan.memory import Held, Kind, bytes_of, contiguous
 from hofunc.plan.program import Given, Program, Register, Step, cut
 from hofunc.plan.scratch import called, of_product
@@ -280,6 +280,8 @@ def _called(step: Step, args: Sequence[Any], program: Program) -> tuple[Any, int
     is_custom = isinstance(step.function, Call) and isinstance(step.function.op, FunctionOp)  # which may do anything
     if step.function is operators.zeros or is_unknown or is_custom:
         return _declared(program, step), 0
+    if isinstance(step.function, Call) and step.function.op in states.PASSES:
+        return _declared(program, step), 2 * args[0].nbytes
     try:
         return called(step.function, args)
     except _NEEDS_VALUES:
