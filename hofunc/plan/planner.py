@@ -172,6 +172,7 @@ def _maker(
     peak: Peak,
     *,
     looks: bool = False,
+    settles: bool = True,
 ) -> Maker:
     """Return the function that plans by the strategy of a name, within what it may take.
 
@@ -180,7 +181,7 @@ def _maker(
     keeps_blocks = compact or limits != Limits()
     looks = looks and not keeps_blocks and device_of(lowered.graph).type == "cpu"
 
-    def made(name: str, leave: Leave, *, settles: bool = True) -> Blueprint:
+    def made(name: str, leave: Leave, *, settles: bool = settles) -> Blueprint:
         ways = [partial(one, name, settles, way) for way in _ways(lowered, local, wanted, name)]
         return _best_way(ways, leave, limits, peak)
 
@@ -328,7 +329,7 @@ class _Asked:
             return None
         local = local_blocks(lowered, highest(wanted))
         settlings = Settlings(lowered.graph, lowered.rules, local)
-        make = _maker(lowered, local, settlings, wanted, False, self._limits, self._peak)
+        make = _maker(lowered, local, settlings, wanted, False, self._limits, self._peak, settles=False)
 
         def careful(name: str) -> Blueprint:
             possible = _candidates(self._settlings, wanted)
