@@ -16,7 +16,7 @@ recurrences as such.
 
 from collections.abc import Sequence
 from math import prod
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 
@@ -24,9 +24,9 @@ from hofunc.graph.node import Call, Node, Ref
 from hofunc.plan.batched import Derived, batched, derived
 from hofunc.plan.blocks import Local
 from hofunc.plan.program import device_of
-from hofunc.plan.rebuilt import Rebuilt
 from hofunc.plan.rows import unmarked
-from hofunc.plan.states import GIVEN, ROW, TAKEN, given, row, taken
+from hofunc.plan.sequences import Sequences
+from hofunc.plan.states import GIVEN, TAKEN, given, taken
 from hofunc.plan.stepped import JOINED, is_line, joined
 from hofunc.plan.steps import Steps, Taken, whole_steps
 from hofunc.rules.lower import Lowered, Origin
@@ -82,7 +82,7 @@ def _batch(lowered: Lowered, steps: Steps, order: int) -> Batch | None:
     return None if slopes is None or inner is None else Batch(steps, slopes, inner, len(handed))
 
 
-class _Rebuilding(Rebuilt):
+class _Rebuilding(Sequences):
     """The graph with batches of steps, as far as it is made.
 
     Args:
@@ -120,19 +120,21 @@ class _Rebuilding(Rebuilt):
     def _copied(self, node: Node, origin: Origin) -> bool:
         """Append a node as it was, one of a step as a constant, unless something that it takes is not there yet."""
         is_inside = node.number in self._inside
-        if not all(
-            each in self.numbers or (each in self._values and (is_inside or not node.active)) for each in node.operands
-        ):
+        is_constant = is_inside or not node.active
+        numbers = {each: self._number(each, is_constant=is_constant) for each in node.operands}
+        if None in numbers.values():
             return False
-        known = {
-            each: self._values.get(each, self.numbers.get(each, -1))
-            if is_inside or not node.active
-            else self.numbers[each]
-            for each in node.operands
-        }
-        number = self.copy(node, origin, known, is_constant=is_inside)
+        number = None if is_constant else self.put_together(node)
+        if number is None:
+            number = self.copy(node, origin, cast(dict[int, int], numbers), is_constant=is_inside)
+        else:
+            self.origins[number] = origin
         (self._values if is_inside else self.numbers)[node.number] = number
         return True
+
+    def _number(self, node: int, *, is_constant: bool) -> int | None:
+        """Return the node that stands for another one, its value if no more is taken; None if it is not there."""
+        return self._values.get(node, self.numbers.get(node)) if is_constant else self.numbers.get(node)
 
     def _is_ready(self, batch: Batch) -> bool:
         """Tell whether all that steps take is there."""
@@ -166,7 +168,7 @@ class _Rebuilding(Rebuilt):
         """Append the state that each step takes, as constants, as a vector."""
         vectors = []
         for each in carried:
-            stack = self.stack([self._values.get(node, self.numbers.get(node, -1)) for node in each.nodes])
+            stack = self.stack([cast(int, self._number(node, is_constant=True)) for node in each.nodes])
             count, *shape = self.nodes[stack].shape
             call = Call(aten.reshape.default, (Ref(stack), (count, prod(shape))))
             vectors.append(self.append(call, (count, prod(shape))))
@@ -177,7 +179,7 @@ class _Rebuilding(Rebuilt):
         """Append what all steps take of one kind, as one tensor unless it is shared."""
         if each.is_shared:
             return self.numbers[each.nodes[0]]
-        return self.stack([self.numbers[node] for node in each.nodes])
+        return self.sequence([self.numbers[node] for node in each.nodes])
 
     def _joined(self, numbers: Sequence[int]) -> int:
         """Append nodes as one vector."""
@@ -193,14 +195,6 @@ class _Rebuilding(Rebuilt):
             for number, step in enumerate(steps.nodes):
                 node = self._given.graph.nodes[step[place]]
                 if node.number in self._used and node.number not in self.numbers:
-                    self.numbers[node.number] = self._read(whole, number, start, node)
+                    self.numbers[node.number] = read = self.read(whole, number, start, node.shape)
+                    self.origins[read] = self._given.origins[node.number]
             start += prod(node.shape)
-
-    def _read(self, whole: int, number: int, start: int, node: Node) -> int:
-        """Append a part of what a step gives."""
-        shape = node.shape if is_line(node.shape) else (prod(node.shape),)
-        read = self.append(Call(row, (Ref(whole), number, start, shape)), shape, rule=ROW)
-        if shape != node.shape:
-            read = self.reshaped(read, node.shape)
-        self.origins[read] = self._given.origins[node.number]
-        return read
