@@ -11,7 +11,7 @@ from hofunc.plan.blocks import Local, local_blocks
 from hofunc.plan.blueprint import Blueprint, Limits, Peak, drawn, own_peak, result_bytes
 from hofunc.plan.chords import with_chords
 from hofunc.plan.columns import Columns
-from hofunc.plan.estimate import Estimate, estimates
+from hofunc.plan.estimate import CLOSE, CLOSE_AS_TERMS, Estimate, estimates
 from hofunc.plan.packing import DirectionsError
 from hofunc.plan.program import Leave, TooManyStepsError, device_of
 from hofunc.plan.recurrences import with_recurrences
@@ -297,7 +297,8 @@ class _Asked:
     def turns(self) -> Turns:
         """Return what plans by the strategies that may be taken, and say so if that is going to take long."""
         given = self._lowered, self._local, self._settlings, self._wanted
-        return self._turns(self._lowered, _estimates(*given, compact=self._compact), self.make)
+        close = inf if isinstance(self._wanted, Contractions) else CLOSE_AS_TERMS if self._compact else CLOSE
+        return self._turns(self._lowered, _estimates(*given, compact=self._compact), self.make, close)
 
     @cached_property
     def make(self) -> Maker:
@@ -342,11 +343,11 @@ class _Asked:
         likely = [name for name in every if is_directional(wanted, name)]
         found = _in_order(estimates(lowered.graph, local, wanted, likely))
         found |= dict.fromkeys([name for name in every if name not in found], Estimate(len(local) ** 2 // 2, inf))
-        return self._turns(lowered, found, make if self._settlings.are_finite else made)
+        return self._turns(lowered, found, make if self._settlings.are_finite else made, CLOSE)
 
-    def _turns(self, lowered: Lowered, estimates: dict[str, Estimate], make: Maker) -> Turns:
+    def _turns(self, lowered: Lowered, estimates: dict[str, Estimate], make: Maker, close: float) -> Turns:
         _announce(lowered, self._wanted, estimates)
-        return Turns(make, estimates, self._limits, self._peak, in_terms=self._compact)
+        return Turns(make, estimates, self._limits, self._peak, in_terms=self._compact, close=close)
 
 
 def _kept(
@@ -384,7 +385,7 @@ def _by_columns(columns: Columns, wanted: Wanted, limits: Limits, peak: Peak) ->
     settlings = Settlings(columns.lowered.graph, columns.lowered.rules, local)
     estimates = _estimates(columns.lowered, local, settlings, columns.wanted)
     apart = {name: each for name, each in estimates.items() if is_directional(columns.wanted, name)}
-    turns = Turns(made, apart or estimates, limits, peak, in_terms=False)
+    turns = Turns(made, apart or estimates, limits, peak, in_terms=False, close=CLOSE)
     return [replace(plan, strategy=columns.whole.strategy) for plan in turns.taken(LIKELY)]
 
 

@@ -6,7 +6,7 @@ from time import perf_counter
 
 from hofunc.options import max_plan_seconds
 from hofunc.plan.blueprint import Blueprint, Limits, Peak
-from hofunc.plan.estimate import CLOSE, CLOSE_AS_TERMS, Estimate
+from hofunc.plan.estimate import Estimate
 from hofunc.plan.lean import FEWER, HELD, SLOWER, is_much
 from hofunc.plan.packing import DirectionsError
 from hofunc.plan.program import Leave, TooManyStepsError, device_of
@@ -39,6 +39,7 @@ class Turns:
         limits: Rows at a time, and memory.
         peak: Tells what is held at once where a plan is run.
         in_terms: Whether results are, of which no estimate knows what they leave to be read.
+        close: Times what the best one is estimated to run, up to which another one may be faster for all that these err.
 
     Attributes:
         estimates: What was given.
@@ -54,11 +55,12 @@ class Turns:
         peak: Peak,
         *,
         in_terms: bool,
+        close: float,
     ):
         self.estimates = estimates
         self.inapplicable: set[str] = set()
         self.effort = 0
-        self._make, self._limits, self._peak, self._in_terms = make, limits, peak, in_terms
+        self._make, self._limits, self._peak, self._in_terms, self._close = make, limits, peak, in_terms, close
 
     @counting("hofunc: planning", "step")
     def taken(self, per_call: float, rivals: Sequence[Blueprint] = ()) -> list[Blueprint]:
@@ -100,9 +102,7 @@ class Turns:
 
     def _is_close(self, name: str, best: Blueprint) -> bool:
         """Tell whether a strategy may be faster than the best one, for all that estimates err."""
-        is_along_slots = "each" in self.estimates or "blocks" in self.estimates  # of which estimates err by more
-        close = CLOSE_AS_TERMS if self._in_terms else CLOSE
-        return is_along_slots or self.estimates[name].run <= close * self.estimates[best.strategy].run
+        return self.estimates[name].run <= self._close * self.estimates[best.strategy].run
 
     def _expected(self, name: str, best: Blueprint) -> float:
         """Return how many steps a strategy takes, or runs as long as, if estimates err as that of the best one did."""

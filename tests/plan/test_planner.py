@@ -172,6 +172,7 @@ def test_a_plan_beyond_the_limits_makes_no_other_give_up(max_bytes: int | None, 
         Limits(max_bytes=max_bytes),
         own_peak,
         in_terms=False,
+        close=1.0,
     )
     made = in_turn.taken(POSSIBLE)
     assert {one.strategy for one in made} == expected
