@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import hofunc
-from hofunc.plan import planner, recurrences
+from hofunc.plan import chords, planner, recurrences
 from hofunc.run.cache import forget
 
 STEPS = 24
@@ -132,13 +132,17 @@ FUNCTIONS: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...], int]] = {
 
 
 def noting(monkeypatch: pytest.MonkeyPatch, found: list[Any]) -> None:
-    """Note the graphs in which steps are ops, None where there are none."""
+    """Note the graphs in which steps are ops, or batches, None where there are none."""
 
-    def noted(*args: Any, **kwargs: Any) -> Any:
-        found.append(recurrences.with_recurrences(*args, **kwargs))
-        return found[-1]
+    def noted(function: Callable) -> Callable:
+        def called(*args: Any, **kwargs: Any) -> Any:
+            found.append(function(*args, **kwargs))
+            return found[-1]
 
-    monkeypatch.setattr(planner, "with_recurrences", noted)
+        return called
+
+    monkeypatch.setattr(planner, "with_recurrences", noted(recurrences.with_recurrences))
+    monkeypatch.setattr(planner, "with_chords", noted(chords.with_chords))
 
 
 @pytest.fixture
@@ -280,3 +284,129 @@ def test_short_recurrences_are_planned_node_by_node_at_first(monkeypatch: pytest
     forget()
     hofunc.hessian(f)(*args)
     assert found == [None]
+
+
+# Contractions, for which all steps are one batch.
+
+
+def hvp(f: Callable, args: tuple[Tensor, ...], vectors: tuple[Tensor, ...]) -> list[Tensor]:
+    places = tuple(range(len(args)))
+    gradient = torch.func.jacrev(f, argnums=places)
+    return leaves(torch.func.jvp(lambda *x: leaves(gradient(*x)), args, vectors)[1])
+
+
+def alike(args: tuple[Tensor, ...], seed: int = 7) -> tuple[Tensor, ...]:
+    return tuple(drawn(*x.shape, seed=seed + place) for place, x in enumerate(args))
+
+
+def assert_all_close(found: Any, want: Any) -> None:
+    for one, other in zip(leaves(found), leaves(want), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_contractions_of_recurrences_are_those_of_nested_transforms(name: str, by_steps: list[Any]) -> None:
+    f, args, _ = FUNCTIONS[name]
+    places, vectors = tuple(range(len(args))), alike(args)
+    product, want = hofunc.hvp(f, argnums=places), hvp(f, args, vectors)
+    assert_all_close(product(*args, vector=vectors), want)
+    assert (by_steps[0] is not None) == (name != "far")
+    assert_all_close(product.plan(*args, vector=vectors)(*args, vector=vectors), want)
+    moved = tuple(1.1 * x for x in args)
+    assert_all_close(product(*moved, vector=vectors), hvp(f, moved, vectors))
+    second = hofunc.directional(f, order=2, argnums=places)(*args, vector=vectors)
+    assert_all_close(second, torch.func.jvp(lambda *x: torch.func.jvp(f, x, vectors)[1], args, vectors)[1])
+
+
+@pytest.mark.usefixtures("by_steps")
+def test_contractions_of_order_three_go_through_recurrences(by_steps: list[Any]) -> None:
+    f, (y, *others), _ = FUNCTIONS["runge_kutta"]
+
+    def energy(y: Tensor) -> Tensor:
+        return f(y, *others)
+
+    u, v = alike((y, y))
+    third = torch.func.jacrev(torch.func.jacrev(torch.func.jacrev(energy)))(y)
+    assert_all_close(
+        hofunc.einsum(energy, ", i, j, k, i, j -> k")(y, operands=(u, v)), torch.einsum("ijk,i,j->k", third, u, v)
+    )
+    assert by_steps[0] is not None
+
+
+@pytest.mark.parametrize("name", ["filtered", "logistic", "apart", "bent"])
+def test_traces_and_sums_with_operands_go_through_recurrences(name: str, by_steps: list[Any]) -> None:
+    f, args, _ = FUNCTIONS[name]
+    x, others = torch.atleast_1d(args[0]), args[1:]
+
+    def g(x: Tensor) -> Tensor:
+        return f(x if args[0].dim() else x[0], *others).sum()
+
+    hessian, weights = torch.func.hessian(g)(x), drawn(len(x), len(x), seed=3)
+    assert_all_close(hofunc.laplacian(g)(x), hessian.trace())
+    assert_all_close(hofunc.einsum(g, ", i, j, i j ->")(x, operands=(weights,)), (hessian * weights).sum())
+    assert_all_close(hofunc.einsum(g, ", i, j, i k -> j k")(x, operands=(weights,)), hessian.T @ weights)
+    assert all(each is not None for each in by_steps)
+
+
+@pytest.mark.usefixtures("by_steps")
+def test_products_with_hessians_of_recurrences_are_differentiable() -> None:
+    f, args, _ = FUNCTIONS["runge_kutta"]
+    vectors = alike(args)
+
+    def found(*x: Tensor) -> Tensor:
+        return sum(each.sin().sum() for each in hofunc.hvp(f, argnums=(0, 1, 2))(*x, vector=vectors))
+
+    def want(*x: Tensor) -> Tensor:
+        return sum(each.sin().sum() for each in hvp(f, x, vectors))
+
+    assert_all_close(torch.func.grad(found, argnums=(0, 1, 2))(*args), torch.func.grad(want, argnums=(0, 1, 2))(*args))
+    parts = [x.clone().requires_grad_() for x in args]
+    found(*parts).backward()
+    assert_all_close([x.grad for x in parts], torch.func.grad(want, argnums=(0, 1, 2))(*args))
+    several = torch.stack([args[0], 2 * args[0]])
+    mapped = torch.func.vmap(lambda y: hofunc.hvp(f)(y, *args[1:], vector=vectors[0]))(several)
+    for one, y in zip(mapped, several, strict=True):
+        assert_all_close(one, hvp(lambda y: f(y, *args[1:]), (y,), vectors[:1]))
+
+
+@pytest.mark.usefixtures("by_steps")
+def test_plans_of_batches_of_steps_travel_and_are_kept_by_jit(tmp_path: Path) -> None:
+    f, args, _ = FUNCTIONS["lstm"]
+    vectors = alike(args)
+    product = hofunc.hvp(f)
+    plan = product.plan(*args, vector=vectors[0])
+    assert "passed_back" in str(plan.explain())
+    plan.save(tmp_path / "plan")
+    moved = (2 * args[0],)
+    want = hvp(f, moved, vectors)
+    jitted = hofunc.jit(product)
+    jitted(*args, vector=vectors[0])
+    for run in (hofunc.load_plan(tmp_path / "plan"), jitted):
+        assert_all_close(run(*moved, vector=vectors[0]), want)
+    assert_all_close(plan.to_fx()(*moved, *vectors), want)
+
+
+def test_slopes_of_steps_that_are_infinite_are_as_node_by_node_along_vectors(by_steps: list[Any]) -> None:
+    def rooted(x: Tensor) -> Tensor:
+        for _ in range(STEPS):
+            x = torch.sqrt(x * x) * 0.5 + torch.sin(x) * x * 0.1 + torch.where(x > 0, x.sqrt(), x * x) * 0.1
+        return x.sum()
+
+    x, v = torch.tensor([0.0, 0.7], dtype=torch.float64), torch.tensor([0.0, 1.0], dtype=torch.float64)
+    found = hofunc.hvp(rooted)(x, vector=v)
+    assert by_steps[0] is not None
+    forget()
+    torch.testing.assert_close(found, hofunc.hvp(rooted, strategy="reverse")(x, vector=v), equal_nan=True)
+
+
+@pytest.mark.parametrize("wide", [3, 40])
+def test_states_of_many_numbers_stay_with_their_nodes(wide: int, by_steps: list[Any]) -> None:
+    weight, x, v = drawn(wide * 8, wide * 8, scale=0.1), drawn(wide * 8, seed=1), drawn(wide * 8, seed=2)
+
+    def f(x: Tensor) -> Tensor:
+        for _ in range(STEPS):
+            x = torch.tanh(weight @ x) * torch.cos(x)
+        return x.square().sum()
+
+    assert_all_close(hofunc.hvp(f)(x, vector=v), hvp(f, (x,), (v,)))
+    assert (by_steps[0] is None) == (wide == 40)

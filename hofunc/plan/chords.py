@@ -20,7 +20,7 @@ from typing import NamedTuple, cast
 
 import torch
 
-from hofunc.graph.node import Call, Node, Ref
+from hofunc.graph.node import Call, Graph, Node, Ref
 from hofunc.plan.batched import Derived, batched, derived
 from hofunc.plan.blocks import Local
 from hofunc.plan.program import device_of
@@ -73,13 +73,22 @@ def with_chords(lowered: Lowered, local: dict[int, Local], order: int, *, least:
 
 def _batch(lowered: Lowered, steps: Steps, order: int) -> Batch | None:
     """Return all steps of a recurrence as one batch, None if they are better propagated node by node."""
-    first = steps.nodes[0]
+    graph, first = lowered.graph, steps.nodes[0]
     before = [each.nodes[1] for each in steps.active if each.nodes[1] in first]
     handed = [first.index(node) for node in before]
     steps = steps._replace(given=[*handed, *(place for place in steps.given if place not in handed)])
-    slopes = derived(lowered, steps, 1, len(handed), ENTRIES) if handed else None
-    inner = None if slopes is None else batched(lowered.graph, steps, order, len(handed))
+    slopes = derived(lowered, steps, 1, len(handed), ENTRIES) if handed and not _leads_around(graph, steps) else None
+    inner = None if slopes is None else batched(graph, steps, order, len(handed))
     return None if slopes is None or inner is None else Batch(steps, slopes, inner, len(handed))
+
+
+def _leads_around(graph: Graph, steps: Steps) -> bool:
+    """Tell whether steps take something that follows from others by way of what is of no step."""
+    inside, after = {node for step in steps.nodes for node in step}, set[int]()
+    for node in graph.nodes:
+        if node.active and node.number not in inside and any(each in inside or each in after for each in node.operands):
+            after.add(node.number)
+    return any(not after.isdisjoint(each.nodes) for each in steps.active)
 
 
 class _Rebuilding(Sequences):
@@ -153,7 +162,7 @@ class _Rebuilding(Sequences):
         program, trace = batch.slopes.program, batch.slopes.trace
         (slopes,) = self.inlined(program, trace, [self.constant(zeros), unit, states, *others])
         height = self.nodes[slopes].shape[1]
-        inner = self.append(Call(torch.narrow, (Ref(slopes), 1, 0, width)), (count, width, width))
+        inner = self.cut(slopes, 1, 0, width)
         start = self._joined([self.numbers[each.nodes[0]] for each in carried])
         before, after = states, states
         for _ in range(self._order):

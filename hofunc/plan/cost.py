@@ -187,11 +187,6 @@ def _step_cost(step: Step, effect: Effect, rates: Rates) -> StepCost:
         computing = 2 * read / rates.bytes + (flops / rates.flops if step.function is not added_in_pieces else 0)
         computing += _rows_in_pieces(step, effect) * rates.row
         return StepCost(flops, moved, result.shape, seconds + computing, is_large)
-    if isinstance(step.function, Call) and step.function.op in PASSES:
-        count, height, width = effect.operands[-1].shape
-        flops = 2 * result.numel * max(height, width)
-        computing = count * (rates.call + rates.item) + flops / rates.flops
-        return StepCost(flops, moved, result.shape, seconds + computing, is_large)
     shapes = [operand.shape for operand in effect.operands]
     work = work_of(step.function, shapes, result.shape, result.dtype) if isinstance(step.function, Call) else None
     if work:
@@ -201,5 +196,14 @@ def _step_cost(step: Step, effect: Effect, rates: Rates) -> StepCost:
         computing = 2 * work.products / rates.flops
         return StepCost(2 * work.products, moved, result.shape, seconds + computing, is_large or are_large)
     rows = _rows(effect) if step.function is added else 0
-    computing = moved / rates.bytes + rows * rates.row
+    computing = moved / rates.bytes + rows * rates.row + _passing(step, effect, rates)
     return StepCost(result.numel, moved, result.shape, seconds + computing, is_large)
+
+
+def _passing(step: Step, effect: Effect, rates: Rates) -> float:
+    """Return how long the products of a pass over the steps of a recurrence take, of which each is a call."""
+    if not isinstance(step.function, Call) or step.function.op not in PASSES:
+        return 0.0
+    tensor, (count, height, width) = effect.operands[0], effect.operands[-1].shape
+    columns = max(1, tensor.numel // (count * width))
+    return count * (rates.call + rates.item + 2 * height * width * columns / rates.flops)

@@ -97,12 +97,12 @@ class Sequences(Rebuilt):
 
     def _rows(self, place: _Place, count: int, shape: tuple[int, ...]) -> int:
         """Append some rows of a tensor, each as a tensor of some shape."""
-        found = self._cut(place.whole, 0, place.row, count)
+        found = self.cut(place.whole, 0, place.row, count)
         if place.column is not None:
-            found = self._cut(found, 1, place.column, prod(shape))
+            found = self.cut(found, 1, place.column, prod(shape))
         return found if self.nodes[found].shape == (count, *shape) else self.reshaped(found, (count, *shape))
 
-    def _cut(self, number: int, dim: int, start: int, size: int) -> int:
+    def cut(self, number: int, dim: int, start: int, size: int) -> int:
         """Append part of a tensor along a dimension."""
         shape = self.nodes[number].shape
         if size == shape[dim]:

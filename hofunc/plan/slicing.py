@@ -13,7 +13,7 @@ import torch
 
 from hofunc.graph.draws import is_random
 from hofunc.graph.layout import select_scatter
-from hofunc.graph.node import Call
+from hofunc.graph.node import Call, Ref
 from hofunc.internals import OpOverload
 from hofunc.plan.lookups import elements, multiplied
 from hofunc.plan.memory import Held
@@ -374,6 +374,7 @@ VIEWS = frozenset(
         cut,
     }
 )
+_ALONG_LAST = frozenset({read_last, add_last, picked, put_back})  # whatever numbers these are called with
 # What takes as long to make as to read, or as to write and to read.
 READS = frozenset({elements, torch.index_select, read_last, picked})
 CHEAP = VIEWS | {torch.mul, torch.add, torch.neg, add_scaled, passed_on, elements, torch.index_select}
@@ -394,5 +395,7 @@ def _rule_of(step: Step) -> Rule | None:
     if not isinstance(function, Call):
         return RULES.get(function)
     op = function.op
-    is_op = isinstance(op, OpOverload) and torch.Tag.pointwise in op.tags and not is_random(op)
-    return elementwise if is_op else RULES.get(op)
+    if isinstance(op, OpOverload):
+        return elementwise if torch.Tag.pointwise in op.tags and not is_random(op) else RULES.get(op)
+    takes_tensors = op in _ALONG_LAST or all(type(arg) is Ref for arg in function.args)
+    return RULES.get(op) if takes_tensors else None  # others would have to be told the numbers that a call holds

@@ -39,7 +39,7 @@ class Turns:
         limits: Rows at a time, and memory.
         peak: Tells what is held at once where a plan is run.
         in_terms: Whether results are, of which no estimate knows what they leave to be read.
-        close: Times what the best one is estimated to run, up to which another one may be faster for all that these err.
+        close: Times what the best one is estimated to run, up to which another one may be faster.
 
     Attributes:
         estimates: What was given.

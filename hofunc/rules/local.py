@@ -10,7 +10,7 @@ from functools import lru_cache
 from itertools import count
 from typing import Any, NamedTuple
 
-from hofunc.algebra.operators import Delta
+from hofunc.algebra.operators import Delta, Map
 from hofunc.algebra.partitions import Key
 from hofunc.algebra.term import Factor, Term, with_slots
 from hofunc.graph.node import Call, Graph, Node, Ref, fill, refs, renumbered
@@ -93,9 +93,9 @@ def _unnamed(template: Any) -> Any:
 
 def _is_named(source: Any, numbers: tuple[int, ...]) -> bool:
     """Tell whether a factor names nothing but a node and its operands, by Refs that are found."""
-    if not isinstance(source, Ref | Call | Delta):
+    if not isinstance(source, Ref | Call | Delta | Map):
         return False
-    template = (source.args, source.kwargs) if isinstance(source, Call) else source
+    template = (source.args, getattr(source, "kwargs", ())) if isinstance(source, Call | Map) else source
     return all(ref.node in numbers for ref in refs(template))
 
 
@@ -113,6 +113,8 @@ def _source(source: Any, numbers: Mapping[int, int]) -> Any:
     if isinstance(source, Call):
         args, kwargs = renumbered((source.args, source.kwargs), numbers)
         return source._replace(args=args, kwargs=kwargs)
+    if isinstance(source, Map):
+        return source._replace(args=renumbered(source.args, numbers))
     return source
 
 
