@@ -17,7 +17,7 @@ from hofunc.internals import OpOverload
 from hofunc.plan.accumulate import dense
 from hofunc.plan.blocks import local_blocks
 from hofunc.plan.program import Program, Register, device_of
-from hofunc.plan.steps import Steps
+from hofunc.plan.steps import Steps, following
 from hofunc.plan.strategies import computing_dtype, propagated
 from hofunc.plan.tracing import Trace, traced
 from hofunc.rules.lower import Lowered, expansion, isolated
@@ -56,7 +56,7 @@ def derived(lowered: Lowered, steps: Steps, order: int, varied: int, entries: in
     if not all(isinstance(op, OpOverload) and not is_random(op) for op in ops):
         return None
     width = sum(prod(nodes[each.nodes[0]].shape) for each in steps.taken[:varied])
-    elements = sum(prod(nodes[number].shape) for number in first)
+    elements = sum(prod(nodes[first[place]].shape) for place in following(lowered.graph, steps, varied))
     height = sum(prod(nodes[first[place]].shape) for place in steps.given)
     of_each = elements * width**order
     dtypes = {nodes[number].dtype for number in (*first, *(each.nodes[0] for each in steps.active))}

@@ -33,7 +33,9 @@ from hofunc.rules.lower import Lowered, Origin
 
 aten = torch.ops.aten
 
-ENTRIES = 16384  # of the slope of a node by the state that a step takes, which takes no longer than planning the node
+ENTRIES = (
+    4096  # of the slope of a node by the state that a step takes, beyond which it takes longer than the node itself
+)
 
 
 class Batch(NamedTuple):

@@ -37,7 +37,8 @@ from hofunc.rules.lower import Lowered
 from hofunc.rules.settle import Settlings
 
 STEP_SECONDS = 4e-5  # that a step of planning takes, about
-LONG_RECURRENCE = 800  # nodes of recurrences, from which on planning them node by node takes longer than by steps
+LONG_RECURRENCE = 800  # nodes of recurrences, from which on planning them node by node takes longer than by steps,
+LONG_ALONG_SLOTS = 300  # and along slots
 BLOCK_SECONDS = 2e-5  # that a composition takes to plan, about, where blocks are propagated,
 DIRECTION_SECONDS = 1e-4  # and by directions
 LONG = 2.0  # seconds of planning, from which on it is announced
@@ -108,7 +109,8 @@ def quickly(
     if it should not take longer than the first plan does.
     """
     asked = _Asked(lowered, wanted, compact, limits, peak, looks=looks)
-    turns = asked.recurrent_turns(LONG_RECURRENCE) or asked.turns()
+    least = LONG_ALONG_SLOTS if isinstance(wanted, Contractions) else LONG_RECURRENCE
+    turns = asked.recurrent_turns(least) or asked.turns()
     plans = turns.taken(LIKELY)
     best = preferred(_kept(plans, lowered, wanted, compact, limits, peak))
     made = {plan.strategy for plan in plans} | turns.inapplicable

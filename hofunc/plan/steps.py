@@ -84,7 +84,9 @@ def whole_steps(graph: Graph, local: Mapping[int, Local], least: int = 0) -> Ite
     """Yield the same with all their nodes, of recurrences that gain by being taken for one batch each, see above."""
     for nodes in _recurring(graph, local, least):
         found = _wired(graph, local, nodes)
-        if found is None or not any(is_nonlinear(local[nodes[0][place]]) for place in _following(graph, *nodes[:2])):
+        if found is None or not any(
+            is_nonlinear(local[nodes[0][place]]) for place in _reached(graph, {*nodes[0]}, nodes[1])
+        ):
             continue
         size = 1 if _own(found) else _together(nodes)
         steps = found if size == 1 else _wired(graph, local, _merged(nodes, size))
@@ -189,7 +191,7 @@ def _arranged(graph: Graph, local: Mapping[int, Local], nodes: list[list[int]]) 
     own = _own(found)
     size = 1 if own else _together(nodes)
     left_out = _adding(graph, local, found, own)
-    bent = [place for place in _following(graph, *nodes[:2]) if is_nonlinear(local[nodes[0][place]])]
+    bent = [place for place in _reached(graph, {*nodes[0]}, nodes[1]) if is_nonlinear(local[nodes[0][place]])]
     if len({*bent} - left_out) * size < NONLINEAR:
         return None
     if size > 1:
@@ -219,9 +221,13 @@ def _merged(nodes: Sequence[list[int]], size: int) -> list[list[int]]:
     return [[*chain(*nodes[at : at + size])] for at in range(len(nodes) % size, len(nodes), size)]
 
 
-def _following(graph: Graph, before: Sequence[int], step: Sequence[int]) -> list[int]:
-    """Return the places of the nodes of a step that depend on the step before."""
-    reached = {*before}
+def following(graph: Graph, steps: Steps, count: int) -> list[int]:
+    """Return the places of the nodes of a step that depend on the first of what steps take."""
+    return _reached(graph, {each.nodes[0] for each in steps.taken[:count]}, steps.nodes[0])
+
+
+def _reached(graph: Graph, reached: set[int], step: Sequence[int]) -> list[int]:
+    """Return the places of the nodes of a step that depend on some nodes."""
     for node in step:
         if not reached.isdisjoint(graph.nodes[node].operands):
             reached.add(node)
