@@ -411,3 +411,21 @@ def test_states_of_many_numbers_stay_with_their_nodes(wide: int, by_steps: list[
 
     assert_all_close(hofunc.hvp(f)(x, vector=v), hvp(f, (x,), (v,)))
     assert (by_steps[0] is None) == (wide == 40)
+
+
+def test_plans_node_by_node_are_not_made_where_they_are_hopeless(monkeypatch: pytest.MonkeyPatch) -> None:
+    f, _, _ = FUNCTIONS["lstm"]
+    x = drawn(100, 2)
+    found: list[Any] = []
+    noting(monkeypatch, found)
+    made = []
+    propagated = planner.propagated
+
+    def noted(lowered: Any, *rest: Any, **kwargs: Any) -> Any:
+        made.append(lowered)
+        return propagated(lowered, *rest, **kwargs)
+
+    monkeypatch.setattr(planner, "propagated", noted)
+    hofunc.hvp(f).plan(x, vector=drawn(100, 2, seed=1))
+    assert made
+    assert all(each is found[0] for each in made)

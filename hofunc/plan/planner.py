@@ -79,7 +79,9 @@ def plan(
         return tuple(_kept([asked.make(strategy, of_first(limits))], lowered, wanted, compact, limits, peak))
     recurrent = asked.recurrent_turns()
     plans = [] if recurrent is None else recurrent.taken(LIKELY)
-    plans += asked.turns().taken(POSSIBLE, plans)
+    by_nodes = asked.turns()
+    if not any(fits(made, limits, peak) and by_nodes.are_futile_beside(made) for made in plans):
+        plans += by_nodes.taken(POSSIBLE, plans)
     kept = sorted(_kept(plans, lowered, wanted, compact, limits, peak), key=price)
     best = preferred(kept)
     return (best, *(made for made in kept if made is not best))

@@ -6,7 +6,7 @@ from time import perf_counter
 
 from hofunc.options import max_plan_seconds
 from hofunc.plan.blueprint import Blueprint, Limits, Peak
-from hofunc.plan.estimate import Estimate
+from hofunc.plan.estimate import CALLS, Estimate
 from hofunc.plan.lean import FEWER, HELD, SLOWER, is_much
 from hofunc.plan.packing import DirectionsError
 from hofunc.plan.program import Leave, TooManyStepsError, device_of
@@ -22,6 +22,7 @@ PER_COMPOSITION = 5  # steps of planning at most, as a rule
 # fourth of the steps at least are calls in the end, so that beyond the first number it cannot be faster; as a rule it
 # is not beyond twice the second.
 POSSIBLE, LIKELY = 4.0, 0.8
+FUTILE = 6  # times as long as a plan runs that others are estimated to, at which none of them is made
 
 Maker = Callable[[str, Leave], Blueprint]
 
@@ -99,6 +100,11 @@ class Turns:
                     left.remove(name)
             leave *= _LEAVE_GROWS
         return plans
+
+    def are_futile_beside(self, made: Blueprint) -> bool:
+        """Tell whether none of the strategies can be faster than a plan made otherwise, for all that estimates err."""
+        call = rates_of(device_of(made.lowered.graph)).call
+        return min(each.run for each in self.estimates.values()) * CALLS * call > FUTILE * price(made)
 
     def _is_close(self, name: str, best: Blueprint) -> bool:
         """Tell whether a strategy may be faster than the best one, for all that estimates err."""

@@ -163,3 +163,10 @@ def test_what_mixes_entries_has_no_slices() -> None:
         step = Step(9, call, (A,))
         program = Program({0: Given(0, (4, 6), torch.float32)}, {}, (step,), ((0,),), (9,))
         assert all(taken(step, Along(dim), traced(program).values) is None for dim in (0, 1))
+
+
+def test_calls_that_hold_numbers_have_no_slices() -> None:
+    """A view within the steps of a recurrence is a call that holds its numbers, as a node's is."""
+    step = Step(9, Call(torch.narrow, (Ref(0), 1, 2, 3)), (A,))
+    program = Program({0: Given(0, (4, 6), torch.float32)}, {}, (step,), ((0,),), (9,))
+    assert all(taken(step, Along(dim), traced(program).values) is None for dim in (0, 1))
