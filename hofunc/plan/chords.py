@@ -33,9 +33,7 @@ from hofunc.rules.lower import Lowered, Origin
 
 aten = torch.ops.aten
 
-ENTRIES = (
-    4096  # of the slope of a node by the state that a step takes, beyond which it takes longer than the node itself
-)
+ENTRIES = 4096  # of the slope of a node by the state, beyond which later calls take longer than node by node
 
 
 class Batch(NamedTuple):
@@ -108,7 +106,7 @@ class _Rebuilding(Sequences):
         self._inside = {node: batch for batch in found for step in batch.steps.nodes for node in step}
         self._values: dict[int, int] = {}  # the nodes of steps as constants
         self._used = {*lowered.graph.outputs}
-        for node in lowered.graph.nodes if lowered.rules else ():
+        for node in lowered.graph.nodes:
             if node.active:
                 batch = self._inside.get(node.number)
                 self._used.update([each for each in node.operands if self._inside.get(each, batch) is not batch])
