@@ -16,6 +16,7 @@ from hofunc.graph.draws import is_random
 from hofunc.graph.layout import COMPUTED_AGAIN, select_scatter
 from hofunc.graph.node import Call, Graph, Mask, Ref, Weights, call_of, fill, refs, with_calls
 from hofunc.graph.readings import Reading
+from hofunc.plan.states import SAME
 from hofunc.progress import TICK, ticking
 from hofunc.rules.lower import Lowered
 from hofunc.scatter import added
@@ -209,7 +210,10 @@ class Builder:
         return self._values[index]
 
     def _computed_from(self, number: int) -> tuple[int, ...]:
-        return () if self.lowered.origins[number] is not None else self.lowered.graph.nodes[number].operands
+        node = self.lowered.graph.nodes[number]
+        if self.lowered.origins[number] is not None:
+            return ()
+        return node.operands[:1] if node.op in SAME else node.operands
 
     def _value_of(self, number: int) -> Register:
         """Return the register of a node's value, those of its operands being known."""
@@ -218,6 +222,8 @@ class Builder:
         if origin is not None:
             register = self._give(origin, tuple(node.shape), node.dtype)
             return self._converted(register, node.dtype) if node.dtype.is_floating_point else register
+        if node.op in SAME:
+            return self._values[node.operands[0]]
         call = call_of(node)
         before, self.node = self.node, number
         register = self.call(call._replace(op=COMPUTED_AGAIN.get(call.op, call.op)))

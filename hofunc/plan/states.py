@@ -34,6 +34,9 @@ def given(gives: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
     return gives
 
 
+SAME = (taken, given)  # whose values are those that come first
+
+
 def row(whole: torch.Tensor, number: int, start: int, shape: Sequence[int]) -> torch.Tensor:
     """Return part of what a step gives, as a tensor of some shape."""
     return part(whole[number], start, shape)
