@@ -23,11 +23,11 @@ Parameters = dict[str, Tensor]
 
 
 class Recurrent(nn.Module):
-    """An LSTM of two layers, of which all states are returned."""
+    """A recurrent network, by default an LSTM of two layers, of which all states are returned."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: type[nn.RNNBase] = nn.LSTM, width: int = 6, layers: int = 2) -> None:
         super().__init__()
-        self.layers = nn.LSTM(4, 6, 2, batch_first=True)
+        self.layers = kind(4, width, layers, batch_first=True)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the states of the last layer."""
@@ -59,6 +59,9 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], Sequence[int]]] = {
     "transformer encoder of 3 layers of 16": (lambda: attending(3), (4, 6, 16)),
     "8 layers: convolution, group norm, SiLU": (lambda: convolved(8), (2, 4, 8, 8)),
     "LSTM of 2 layers, 20 steps": (Recurrent, (3, 20, 4)),
+    "LSTM of 1 layer of 6, 100 steps": (lambda: Recurrent(layers=1), (1, 100, 4)),
+    "LSTM of 1 layer of 16, 200 steps": (lambda: Recurrent(width=16, layers=1), (1, 200, 4)),
+    "GRU of 1 layer of 6, 100 steps": (lambda: Recurrent(nn.GRU, layers=1), (1, 100, 4)),
 }
 
 
