@@ -20,9 +20,11 @@ def shaped(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Ten
     None likewise where what is given does not fit, of which torch says more.
     """
     shape_of = _SHAPES.get(op)
+    if shape_of is None:
+        return None
     given = [each for arg in args for each in (arg if isinstance(arg, list | tuple) else [arg])]
     tensors = [each for each in given if isinstance(each, torch.Tensor)]
-    if shape_of is None or any(tensor.device.type != "meta" for tensor in tensors):
+    if any(tensor.device.type != "meta" for tensor in tensors):
         return None
     dtypes = {tensor.dtype for tensor in tensors if tensor.dtype.is_floating_point}
     if shape_of is _like:
