@@ -129,7 +129,7 @@ def test_derivatives_like_those_of_another_node_are_what_the_rule_says() -> None
                 if not any(type(source).__name__ == "Map" for source in sources):
                     assert sources == [factor.source for factor in other.factors]
     assert len(templates) < 0.7 * len(lowered.rules)
-    assert {type(known) for known in templates.values()} == {Template, type(None)}
+    assert {type(known) for known in templates.values()} == {Template}
 
 
 def test_a_linear_op_of_many_operands_is_asked_for_all_at_once() -> None:
