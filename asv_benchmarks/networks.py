@@ -25,7 +25,7 @@ Parameters = dict[str, Tensor]
 class Recurrent(nn.Module):
     """A recurrent network, by default an LSTM of two layers, of which all states are returned."""
 
-    def __init__(self, kind: type[nn.RNNBase] = nn.LSTM, width: int = 6, layers: int = 2) -> None:
+    def __init__(self, kind: type[nn.LSTM] | type[nn.GRU] = nn.LSTM, width: int = 6, layers: int = 2) -> None:
         super().__init__()
         self.layers = kind(4, width, layers, batch_first=True)
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import hofunc
-from hofunc.plan import chords, planner, recurrences
+from hofunc.plan import chords, planner, recurrences, strategies
 from hofunc.run.cache import forget
 
 STEPS = 24
@@ -358,7 +358,7 @@ def test_products_with_hessians_of_recurrences_are_differentiable() -> None:
         return sum(each.sin().sum() for each in hofunc.hvp(f, argnums=(0, 1, 2))(*x, vector=vectors))
 
     def want(*x: Tensor) -> Tensor:
-        return sum(each.sin().sum() for each in hvp(f, x, vectors))
+        return torch.stack([each.sin().sum() for each in hvp(f, x, vectors)]).sum()
 
     assert_all_close(torch.func.grad(found, argnums=(0, 1, 2))(*args), torch.func.grad(want, argnums=(0, 1, 2))(*args))
     parts = [x.clone().requires_grad_() for x in args]
@@ -419,11 +419,10 @@ def test_plans_node_by_node_are_not_made_where_they_are_hopeless(monkeypatch: py
     found: list[Any] = []
     noting(monkeypatch, found)
     made = []
-    propagated = planner.propagated
 
     def noted(lowered: Any, *rest: Any, **kwargs: Any) -> Any:
         made.append(lowered)
-        return propagated(lowered, *rest, **kwargs)
+        return strategies.propagated(lowered, *rest, **kwargs)
 
     monkeypatch.setattr(planner, "propagated", noted)
     hofunc.hvp(f).plan(x, vector=drawn(100, 2, seed=1))
