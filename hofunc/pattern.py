@@ -255,11 +255,11 @@ class _Binding:
 
     def _operands(self, bearers: Mapping[int, tuple[Bearer, ...]]) -> tuple[Bearer, ...]:
         """Return all operands; where they are the same for all choices, the very same."""
-        groups = [bearers[place] for place in range(1 + self._count, len(self._trees))]
-        if all(self._shared.get(place) is not None for place in range(1 + self._count, len(self._trees))):
-            self._same = self._same or tuple(chain(*groups))
-            return self._same
-        return tuple(chain(*groups))
+        places = range(1 + self._count, len(self._trees))
+        found = self._same or tuple(chain(*(bearers[place] for place in places)))
+        if self._shared.keys() >= {*places}:
+            self._same = found
+        return found
 
     def _share(self, merged: Sequence[int]) -> None:
         """Name the axes of what is the same for all choices: slots that are one direction, and what gives that alone.

@@ -315,8 +315,9 @@ class Transform:
         self, recording: Recording, arguments: Arguments, limits: Limits | None = None, run: Run | None = None
     ) -> Evaluation:
         """Compute the derivatives of what was recorded, or let them be computed by what is given to run the plan."""
-        options, (output, (_, returned)) = self._options, tree_unflatten(recording.leaves, recording.spec)
-        count, out = tree_flatten(output)[1].num_leaves, options.out
+        options, given = self._options, tree_unflatten(recording.leaves, recording.spec)
+        (output, (_, returned)), out = given, options.out
+        count = tree_flatten(output)[1].num_leaves
         limits = limits or options.limits
         if out is not None and run is None:
             limits = out.limits(options.limits, arguments.leaves[0].device)
@@ -327,7 +328,7 @@ class Transform:
             recording,
             arguments.leaves,
             count,
-            self._wanted(output if returned is None else returned, arguments),
+            self._wanted(differentiated(given), arguments),
             compact=options.compact,
             strategy=options.strategy,
             limits=limits,

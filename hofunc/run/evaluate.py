@@ -111,7 +111,7 @@ class Evaluation(NamedTuple):
     def contracted(self, wanted: Contractions) -> list[Any]:
         """Return all contractions, in order."""
         graph, found = self.plan.lowered.graph, []
-        in_graph: InGraph | None = None
+        in_graph = InGraph(graph)
         places: list[int | None] | None = self.arrangements.get(_CONTRACTED)
         if places is None:
             blocks = [(graph.outputs[first.output[0]], (number,)) for number, (first, *_) in enumerate(wanted.sums)]
@@ -119,7 +119,6 @@ class Evaluation(NamedTuple):
         for place, (contraction, *_) in zip(places, wanted.sums, strict=True):
             if place is None:
                 output, _ = contraction.output
-                in_graph = in_graph or InGraph(graph)
                 sizes = in_graph.sizes(in_graph.of(contraction))
                 shape = tuple([int(sizes[name]) for name in contraction.result])
                 found.append(self.emit(zeros, shape, self.tensors[output].dtype, self.tensors[output].device))
