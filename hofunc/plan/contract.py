@@ -13,7 +13,7 @@ from hofunc.graph.node import Mask
 from hofunc.plan.chains import with_chains
 from hofunc.plan.joins import joined
 from hofunc.plan.lookups import product_at
-from hofunc.plan.operators import applied, masked, matrix, summable
+from hofunc.plan.operators import applied, applied_to_diagonals, masked, matrix, summable
 from hofunc.plan.paths import SHORT_VECTOR, SMALL_PRODUCT, Path, best_path
 from hofunc.plan.program import Builder, Register
 from hofunc.plan.rates import rates_of
@@ -66,7 +66,8 @@ def contract(builder: Builder, term: Term) -> Term:
             inner, others = _parted(builder, operator.source.parts(operator.axes, *operator.source.args))
             operators, operands = operators + inner, operands + others
         else:
-            operands = [*operands, matrix(builder, operator)]
+            along = applied_to_diagonals(builder, operator, operands, needed)
+            operands = [*operands, matrix(builder, operator)] if along is None else along
     kept = tuple([selection.factor for selection in (*beside, *put_off)])
     if kept:
         operands = read_through(builder, operands, [*beside, *put_off])

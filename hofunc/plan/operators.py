@@ -1,6 +1,6 @@
 """Factors that are applied rather than multiplied: Kronecker deltas, linear maps and masks."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import prod
 from typing import Any
 
@@ -58,10 +58,36 @@ def _ends(operator: Factor, transposed: bool) -> tuple[Axes, Axes, Axes]:
     return (*(ends if transposed else ends[::-1]), operator.axes[outs + ins :])
 
 
-def transformed(builder: Builder, operator: Factor, host: Labelled, *, transposed: bool) -> Labelled:
-    """Apply an operator, or its transpose, to a tensor."""
+def applied_to_diagonals(
+    builder: Builder, operator: Factor, operands: Sequence[Labelled], needed: set[Label]
+) -> list[Labelled] | None:
+    """Apply an operator to the operand that it is contracted with, as a diagonal along what others need as well.
+
+    Returns:
+        The operands, one of them transformed; None where its matrix has no more columns than there would be then.
+    """
+    for transposed in (True, False):
+        taken, given, separate = _ends(operator, transposed)
+        contracted = {label for label in labels_of(taken) if label.size > 1}
+        kept = contracted & needed
+        hosts = [operand for operand in operands if (contracted - kept) & {*operand.labels}]
+        if len(hosts) != 1 or not kept <= {*hosts[0].labels} or not contracted.isdisjoint(labels_of(given, separate)):
+            continue
+        (host,) = hosts
+        columns = prod(label.size for label in host.labels if label in kept or label not in contracted)
+        if columns < min(extent(_merged(taken)), extent(_merged(given))):
+            others = [operand for operand in operands if operand is not host]
+            return [*others, transformed(builder, operator, host, transposed=transposed, kept=kept)]
+    return None
+
+
+def transformed(
+    builder: Builder, operator: Factor, host: Labelled, *, transposed: bool, kept: Collection[Label] = ()
+) -> Labelled:
+    """Apply an operator, or its transpose, to a tensor, which keeps some of the labels that are contracted."""
     taken, given, separate = _ends(operator, transposed)
-    rest = each([label for label in host.labels if label not in {*labels_of(taken, separate)}])
+    without = {*labels_of(taken, separate)}.difference(kept)
+    rest = each([label for label in host.labels if label not in without])
     tensor = spread(builder.emit, host, (*rest, *separate, *taken))
     return _apply(builder, operator, tensor, transposed, (*rest, *separate, *given))
 

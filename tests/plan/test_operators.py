@@ -6,7 +6,7 @@ import torch
 from hofunc.algebra.labels import Axes, Label, full
 from hofunc.algebra.operators import DELTA, Map
 from hofunc.algebra.term import Factor
-from hofunc.plan.operators import applied, eye_like, matrix, one_like
+from hofunc.plan.operators import applied, applied_to_diagonals, eye_like, matrix, one_like
 from tests.algebra.dense import RandomTerms
 from tests.plan.plans import names
 from tests.plan.workbench import Workbench
@@ -77,3 +77,42 @@ def stretched(tensor: torch.Tensor) -> torch.Tensor:
     """Append three zeros; fails for what is longer than two."""
     assert tensor.shape[-1] == 2
     return torch.constant_pad_nd(tensor, (0, 3))
+
+
+def running(rows: Label, columns: Label, to: Axes) -> Factor:
+    """Return the factor of a map that adds up rows of a matrix."""
+    taken = axes(rows, columns)
+
+    def forward(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.cumsum(-2)
+
+    def transpose(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.flip(-2).cumsum(-2).flip(-2)
+
+    return Factor(Map(forward, transpose, (), 2, 2), (*to, *taken))
+
+
+def test_a_map_is_applied_to_a_diagonal_of_few_columns(device: torch.device) -> None:
+    draw = RandomTerms(0)
+    rows, columns, others, to = Label(5), Label(4), Label(2), (Label(5), Label(4))
+    host, bystander = draw.factor(axes(rows, columns, others)), draw.factor(axes(rows))
+    bench = Workbench(draw, device)
+    operands = [bench.builder.read(bench.named_source(source), axes) for source, axes in (host, bystander)]
+    got = applied_to_diagonals(bench.builder, running(rows, columns, axes(*to)), operands, {rows, others, *to})
+    assert got is not None
+    assert got[0] is operands[1]
+    assert {*got[1].labels} == {rows, others, *to}
+    found = bench.run([got[1].tensor])[0].transpose([got[1].labels.index(label) for label in (*to, rows, others)])
+    diagonal = np.einsum("rck,rs->csrk", draw.tensors[host.source], np.eye(5))
+    np.testing.assert_allclose(found, diagonal.cumsum(1).transpose(1, 0, 2, 3))
+
+
+def test_a_map_is_not_applied_to_what_has_not_all_that_is_needed_or_as_many_columns(device: torch.device) -> None:
+    rows, columns, others, to = Label(5), Label(4), Label(4), (Label(5), Label(4))
+    for labels, ends in (((columns,), to), ((rows, columns, others), to), ((rows, columns), (rows, to[1]))):
+        draw = RandomTerms(0)
+        host = draw.factor(axes(*labels))
+        bench = Workbench(draw, device)
+        operands = [bench.builder.read(bench.named_source(host.source), host.axes)]
+        factor = running(rows, columns, axes(*ends))
+        assert applied_to_diagonals(bench.builder, factor, operands, {rows, others, *to}) is None
