@@ -102,6 +102,7 @@ class _Lowering:
         self._values = values
         self._order = order
         self._zeros = {*zeros}
+        self._is_real = not any(value.dtype.is_complex for value in values)
         self._expansions: dict[tuple, list[Output]] = {}
         self._composites: dict[Hashable, tuple[Lowered, list[Output]]] = {}
         self._pairs: dict[int, int] = {}  # from recorded complex nodes to real ones with the parts of their values
@@ -147,6 +148,8 @@ class _Lowering:
         Returns:
             Whether there is such a function.
         """
+        if self._is_real:
+            return False
         are_complex = [self._values[operand].dtype.is_complex for operand in node.operands]
         if not (node.dtype.is_complex or any(are_complex)) or self._refused(node):
             return False
@@ -175,6 +178,8 @@ class _Lowering:
 
     def _refused(self, node: Node) -> Rule | None:
         """Return the rule of a complex operand through which no derivative goes, if there is one."""
+        if self._is_real:
+            return None
         numbers = [self.numbers[operand] for operand in node.operands if self._values[operand].dtype.is_complex]
         return next((self.rules[number] for number in numbers if self.nodes[number].active), None)
 
