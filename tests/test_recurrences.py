@@ -1,4 +1,4 @@
-"""Recurrences: their steps as ops of their own, beside nested torch.func and beside plans node by node."""
+"""Recurrences: all their steps as one batch, beside nested torch.func and beside plans node by node."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import hofunc
-from hofunc.plan import chords, planner, recurrences, strategies
+from hofunc.plan import planner, recurrences, states, strategies
 from hofunc.run.cache import forget
 
 STEPS = 24
@@ -132,7 +132,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...], int]] = {
 
 
 def noting(monkeypatch: pytest.MonkeyPatch, found: list[Any]) -> None:
-    """Note the graphs in which steps are ops, or batches, None where there are none."""
+    """Note the graphs in which steps are batches, None where there are none."""
 
     def noted(function: Callable) -> Callable:
         def called(*args: Any, **kwargs: Any) -> Any:
@@ -142,16 +142,14 @@ def noting(monkeypatch: pytest.MonkeyPatch, found: list[Any]) -> None:
         return called
 
     monkeypatch.setattr(planner, "with_recurrences", noted(recurrences.with_recurrences))
-    monkeypatch.setattr(planner, "with_chords", noted(chords.with_chords))
 
 
 @pytest.fixture
 def by_steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    """Take steps for ops however short a recurrence is; gives the graphs in which they are."""
+    """Take all steps as batches however short a recurrence is; gives the graphs in which they are."""
     found: list[Any] = []
     noting(monkeypatch, found)
     monkeypatch.setattr(planner, "LONG_RECURRENCE", 0)
-    monkeypatch.setattr(planner, "LONG_ALONG_SLOTS", 0)
     forget()
     yield found
     forget()
@@ -186,11 +184,11 @@ def of_steps(f: Callable, args: tuple[Tensor, ...]) -> Any:
 
 @pytest.mark.usefixtures("by_steps")
 def test_few_calls_are_left_of_a_step() -> None:
-    f, args, _ = FUNCTIONS["runge_kutta"]
-    by_nodes = hofunc.hod(f, order=2, argnums=(0, 1, 2), strategy="mixed").plan(*args)
-    taken, others = (len(plan.to_fx().graph.nodes) for plan in (of_steps(f, args), by_nodes))
-    recorded = 29 * STEPS
-    assert taken - recorded < 0.5 * (others - recorded)
+    def per_step(**options: Any) -> float:
+        few, many = (hofunc.hessian(lstm, **options).plan(drawn(count, 2)) for count in (STEPS, 2 * STEPS))
+        return (len(many.to_fx().graph.nodes) - len(few.to_fx().graph.nodes)) / STEPS
+
+    assert per_step() < 0.4 * per_step(strategy="mixed")
 
 
 @pytest.mark.usefixtures("by_steps")
@@ -199,6 +197,24 @@ def test_steps_are_not_propagated_in_pairs() -> None:
     explanation = str(hofunc.hessian(lambda x: LSTM(x)[0][-1].sum()).plan(x).explain())
     assert "by the strategy mixed" in explanation  # by reverse it would hold ten times as much
     assert "stepped" in explanation
+
+
+def test_wide_steps_are_batches_without_matrices_of_second_derivatives(by_steps: list[Any]) -> None:
+    wide, x = module(nn.GRU, 2, 9), drawn(STEPS, 2)
+
+    def f(x: Tensor) -> Tensor:
+        return wide(x)[0].square().sum()
+
+    torch.testing.assert_close(hofunc.hessian(f)(x), torch.func.hessian(f)(x), rtol=1e-9, atol=1e-11)
+    (batches,) = by_steps
+    assert {node.op for node in batches.graph.nodes} & {states.added, states.stepped} == {states.added}
+
+
+def test_all_steps_but_the_first_are_of_the_batch(by_steps: list[Any]) -> None:
+    f, args, _ = FUNCTIONS["runge_kutta"]
+    of_steps(f, args)
+    nodes = by_steps[0].graph.nodes
+    assert sum(node.op is torch.ops.aten.tanh.default and node.active for node in nodes) == 4
 
 
 @pytest.mark.usefixtures("by_steps")
@@ -287,7 +303,7 @@ def test_short_recurrences_are_planned_node_by_node_at_first(monkeypatch: pytest
     assert found == [None]
 
 
-# Contractions, for which all steps are one batch.
+# Contractions, for which no matrix of second derivatives is made.
 
 
 def hvp(f: Callable, args: tuple[Tensor, ...], vectors: tuple[Tensor, ...]) -> list[Tensor]:

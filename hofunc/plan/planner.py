@@ -9,7 +9,6 @@ from typing import NamedTuple
 from hofunc.errors import ArgumentError, PlanningWarning, warn
 from hofunc.plan.blocks import Local, local_blocks
 from hofunc.plan.blueprint import Blueprint, Limits, Peak, drawn, own_peak, result_bytes
-from hofunc.plan.chords import with_chords
 from hofunc.plan.columns import Columns
 from hofunc.plan.estimate import CLOSE, CLOSE_AS_TERMS, Estimate, estimates
 from hofunc.plan.packing import DirectionsError
@@ -37,8 +36,7 @@ from hofunc.rules.lower import Lowered
 from hofunc.rules.settle import Settlings
 
 STEP_SECONDS = 4e-5  # that a step of planning takes, about
-LONG_RECURRENCE = 800  # nodes of recurrences, from which on planning them node by node takes longer than by steps,
-LONG_ALONG_SLOTS = 300  # and along slots
+LONG_RECURRENCE = 300  # nodes of recurrences, from which on planning them node by node takes longer than as batches
 BLOCK_SECONDS = 2e-5  # that a composition takes to plan, about, where blocks are propagated,
 DIRECTION_SECONDS = 1e-4  # and by directions
 LONG = 2.0  # seconds of planning, from which on it is announced
@@ -81,7 +79,7 @@ def plan(
     plans = [] if recurrent is None else recurrent.taken(LIKELY)
     by_nodes = asked.turns()
     if not any(fits(made, limits, peak) and by_nodes.are_futile_beside(made) for made in plans):
-        plans += by_nodes.taken(POSSIBLE, plans)
+        plans += by_nodes.taken(LIKELY if plans else POSSIBLE, plans)
     kept = sorted(_kept(plans, lowered, wanted, compact, limits, peak), key=price)
     best = preferred(kept)
     return (best, *(made for made in kept if made is not best))
@@ -111,12 +109,14 @@ def quickly(
     if it should not take longer than the first plan does.
     """
     asked = _Asked(lowered, wanted, compact, limits, peak, looks=looks)
-    least = LONG_ALONG_SLOTS if isinstance(wanted, Contractions) else LONG_RECURRENCE
-    turns = asked.recurrent_turns(least) or asked.turns()
+    recurrent = asked.recurrent_turns(LONG_RECURRENCE)
+    turns = recurrent or asked.turns()
     plans = turns.taken(LIKELY)
     best = preferred(_kept(plans, lowered, wanted, compact, limits, peak))
     made = {plan.strategy for plan in plans} | turns.inapplicable
-    left_out = [each.compositions for name, each in turns.estimates.items() if name not in made]
+    left_out = [each.compositions for name, each in turns.estimates.items() if name not in made and each.run < inf]
+    if recurrent is not None:
+        left_out.append(asked.by_nodes)
     return Quick(best, PER_COMPOSITION * sum(left_out), turns.effort)
 
 
@@ -298,6 +298,11 @@ class _Asked:
         self._settlings = Settlings(self._lowered.graph, self._lowered.rules, self._local)
         self._looks = looks
 
+    @property
+    def by_nodes(self) -> int:
+        """How many compositions a plan node by node takes, about."""
+        return len(self._local) * (highest(self._wanted) + 1)
+
     def turns(self) -> Turns:
         """Return what plans by the strategies that may be taken, and say so if that is going to take long."""
         given = self._lowered, self._local, self._settlings, self._wanted
@@ -311,10 +316,9 @@ class _Asked:
         return _maker(*given, looks=self._looks)
 
     def recurrent_turns(self, least: int = 0) -> Turns | None:
-        """Return what plans with the steps of recurrences as ops of their own; None if there are none.
+        """Return what plans with all steps of recurrences as batches; None if there are none.
 
-        By reverse, of each step a dense block would be held for every pair of steps; so that is for what no other
-        strategy applies to.
+        By reverse, a block would be held for every pair of steps; so that is for what no other strategy applies to.
 
         Args:
             least: How many nodes recurrences are to have.
@@ -326,10 +330,9 @@ class _Asked:
         looks = device_of(graph).type == "cpu"
         if not (looks or self._settlings.are_finite):
             return None
-        if isinstance(wanted, Contractions):
-            lowered = with_chords(self._lowered, self._local, highest(wanted), least=least)
-        else:
-            lowered = with_recurrences(self._lowered, self._local, highest(wanted), least=least, with_masks=looks)
+        whole = not isinstance(wanted, Contractions)
+        given = self._lowered, self._local, highest(wanted)
+        lowered = with_recurrences(*given, whole=whole, least=least, with_masks=looks)
         if lowered is None:
             return None
         local = local_blocks(lowered, highest(wanted))

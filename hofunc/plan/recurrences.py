@@ -1,36 +1,78 @@
-"""Recurrences: the steps of a solver or of a recurrent network as ops of their own, derived for all steps at once.
+"""Recurrences: all steps of a solver or of a recurrent network as one batch, by which all states are one tensor.
 
-Propagated node by node, each step takes planning and calls of its own, though all of them are alike. So a step is taken
-for one op, of all that it takes as one vector: its derivatives are planned once and computed for all steps in one
-batch, of which each step has its part. What is left to propagate are the states between the steps, by one small dense
-matrix for each.
+Node by node, each step takes planning and calls of its own, though all of them are alike. The states S of a recurrence
+are where S = F(S, ...), of which every step of F takes the state before; all steps of F are one batch.
 
-NOTE [the order of nodes]: derivatives go from nodes of larger numbers to those of smaller ones, and so a step comes
-where its last node was. The derivatives of all steps need values of all of them and come last, though steps take them.
+NOTE [chords]: from the states, k steps of the chord method, S <- S + (1 - J)^-1 (F(S, ...) - S) with the slopes J of F
+at the states, have the derivatives of the states up to order k, if the first of them starts at constants. For each
+makes right the lowest order that is not yet, as J is the slope there. What J makes of the states is taken away from F,
+rather than from the sum, so that nothing leads linearly from one step of the method to the next. That is a graph of
+batches, k times F, between which (1 - J)^-1 is one pass over the steps (`hofunc.plan.states`): whatever is propagated
+through it, be it along slots forwards or backwards, is propagated through all steps at once, but for the passes.
+Source: Griewank and Walther, Evaluating Derivatives (2008), chapter 15, for derivatives of what is defined implicitly;
+Lim, Zhu, Selfridge and Kasim, Parallelizing non-linear sequential models over the sequence length (2024), for
+recurrences as such.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
+from typing import NamedTuple, cast
 
 import torch
 
-from hofunc.graph.node import Call, Mask, Node, Ref
-from hofunc.plan.batched import Derived, derived
+from hofunc.graph.node import Call, Graph, Mask, Node, Ref
+from hofunc.plan.batched import Derived, batched, derived
 from hofunc.plan.blocks import Local
 from hofunc.plan.program import device_of
-from hofunc.plan.rebuilt import Rebuilt
 from hofunc.plan.rows import unmarked
-from hofunc.plan.stepped import JOINED, PART, Stepped, is_line, joined, part, stepped, term_like
+from hofunc.plan.sequences import Sequences
+from hofunc.plan.states import (
+    ADDED,
+    GIVEN,
+    JOINED,
+    STEPPED,
+    TAKEN,
+    added,
+    given,
+    is_line,
+    joined,
+    stepped,
+    taken,
+)
 from hofunc.plan.steps import Steps, Taken, all_steps
-from hofunc.rules.lower import Lowered
+from hofunc.rules.lower import Lowered, Origin
 
 aten = torch.ops.aten
 
+ENTRIES = 4096  # of the slope of a node by the state, beyond which later calls take longer than node by node
+
+
+class Batch(NamedTuple):
+    """All steps of a recurrence as one batch.
+
+    Attributes:
+        steps: The steps; what they give starts with the state that the next one takes.
+        derived: What computes their derivatives: of all orders by all that they take, or the slopes by the states.
+        inner: Their graph, by the nodes of which they are propagated; None if that is done by their derivatives.
+        carried: How many of what they take are the state.
+    """
+
+    steps: Steps
+    derived: Derived
+    inner: Lowered | None
+    carried: int
+
 
 def with_recurrences(
-    lowered: Lowered, local: dict[int, Local], order: int, *, least: int = 0, with_masks: bool = False
+    lowered: Lowered,
+    local: dict[int, Local],
+    order: int,
+    *,
+    whole: bool,
+    least: int = 0,
+    with_masks: bool = False,
 ) -> Lowered | None:
-    """Return a graph in which the steps of recurrences are ops of their own; None if it has none that gain by it.
+    """Return a graph in which all steps of a recurrence are batches; None if it has no recurrence that gains by it.
 
     No rows are marked in it, as steps mix them. Where derivatives of a step are infinite, others may be nan for it.
 
@@ -38,18 +80,21 @@ def with_recurrences(
         lowered: The graph.
         local: Its local derivatives.
         order: The highest order that is wanted.
+        whole: Whether whole derivatives are wanted, for which it pays to have those of each step as a matrix; along
+            slots, no second derivative of a step is ever formed.
         least: How many nodes a recurrence is to have.
         with_masks: Whether steps may leave out what is not finite by masks, which their derivatives do not.
     """
     graph = lowered.graph
     if lowered.decided or len({node.device for node in graph.nodes if node.is_given}) > 1:
         return None
-    found: list[Derived] = []
-    for steps in all_steps(graph, local, least):
-        if with_masks or not _have_masks(local, steps.nodes[0]):
-            made = derived(lowered, steps, order, len(steps.active))
-            found += [] if made is None else [made]
-    return _Rebuilding(lowered._replace(graph=unmarked(graph)), found).lowered() if found else None
+    found = [
+        _batch(lowered, steps, order, whole)
+        for steps in all_steps(graph, local, least)
+        if with_masks or not _have_masks(local, steps.nodes[0])
+    ]
+    some = [each for each in found if each is not None]
+    return _Rebuilding(lowered._replace(graph=unmarked(graph)), some, order).lowered() if some else None
 
 
 def _have_masks(local: Mapping[int, Local], nodes: Iterable[int]) -> bool:
@@ -57,110 +102,187 @@ def _have_masks(local: Mapping[int, Local], nodes: Iterable[int]) -> bool:
     return any(isinstance(factor.source, Mask) for term in terms for factor in term.factors)
 
 
-class _Rebuilding(Rebuilt):
-    """The graph with steps as ops, as far as it is made.
+def _batch(lowered: Lowered, steps: Steps, order: int, whole: bool) -> Batch | None:
+    """Return all steps of a recurrence as one batch, None if they are better propagated node by node."""
+    graph, first = lowered.graph, steps.nodes[0]
+    before = [each.nodes[1] for each in steps.active if each.nodes[1] in first]
+    handed = [first.index(node) for node in before]
+    if not handed or _leads_around(graph, steps):
+        return None
+    steps = steps._replace(given=[*handed, *(place for place in steps.given if place not in handed)])
+    every = derived(lowered, steps, order, len(steps.active)) if whole else None
+    if every is not None:
+        return Batch(steps, every, None, len(handed))
+    slopes = derived(lowered, steps, 1, len(handed), ENTRIES)
+    inner = None if slopes is None else batched(graph, steps, order, len(handed))
+    return None if slopes is None or inner is None else Batch(steps, slopes, inner, len(handed))
+
+
+def _leads_around(graph: Graph, steps: Steps) -> bool:
+    """Tell whether steps take something that follows from others by way of what is of no step."""
+    inside, after = {node for step in steps.nodes for node in step}, set[int]()
+    for node in graph.nodes:
+        if node.active and node.number not in inside and any(each in inside or each in after for each in node.operands):
+            after.add(node.number)
+    return any(not after.isdisjoint(each.nodes) for each in steps.active)
+
+
+class _Rebuilding(Sequences):
+    """The graph with batches of steps, as far as it is made.
 
     Args:
         lowered: The graph.
-        found: The steps.
+        found: The batches.
+        order: The highest order.
     """
 
-    def __init__(self, lowered: Lowered, found: Sequence[Derived]):
+    def __init__(self, lowered: Lowered, found: Sequence[Batch], order: int):
         super().__init__(lowered)
-        self._found = found
-        self._steps: list[list[int]] = [[] for _ in found]  # the numbers of those of each recurrence
-        self._stepped = [Stepped([], []) for _ in found]
-        self._inside = {number for each in found for step in each.steps.nodes for number in step}
-        self._used = self._taken_outside()
+        self._found, self._order = found, order
+        self._inside = {node: batch for batch in found for step in batch.steps.nodes for node in step}
+        self._values: dict[int, int] = {}  # the nodes of steps as constants
+        self._used = {*lowered.graph.outputs}
+        for node in lowered.graph.nodes:
+            if node.active:
+                batch = self._inside.get(node.number)
+                self._used.update([each for each in node.operands if self._inside.get(each, batch) is not batch])
 
-    def lowered(self) -> Lowered:
-        """Return the graph."""
-        lowered = self._given
-        ends = {
-            step[-1]: (place, number)
-            for place, each in enumerate(self._found)
-            for number, step in enumerate(each.steps.nodes)
-        }
-        for node, origin in zip(lowered.graph.nodes, lowered.origins, strict=True):
-            self.numbers[node.number] = self.copy(node, origin, self.numbers, is_constant=node.number in self._inside)
-            if node.number in ends:
-                self._put(*ends[node.number])
-        for place, each in enumerate(self._found):
-            self._derive(each, place)
+    def lowered(self) -> Lowered | None:
+        """Return the graph; None if what is of no step leads from one to another."""
+        graph = self._given.graph
+        left, batches = [*zip(graph.nodes, self._given.origins, strict=True)], [*self._found]
+        while left or batches:
+            waiting = [each for each in left if not self._copied(*each)]
+            ready = [batch for batch in batches if self._is_ready(batch)]
+            if len(waiting) == len(left) and not ready:
+                return None
+            for batch in ready:
+                self._put(batch)
+            left, batches = waiting, [batch for batch in batches if batch not in ready]
+        self.numbers = self._values | self.numbers
         return self.finished()
 
-    def _taken_outside(self) -> set[int]:
-        """Return the nodes that are taken by what is no step, or by a step that does not take all of the one before."""
-        graph = self._given.graph
-        used = {*graph.outputs}
-        for number in self._given.rules.keys() - self._inside:
-            used.update(graph.nodes[number].operands)
-        for steps, *_ in self._found:
-            for place, each in enumerate(steps.active):
-                used.update(each.nodes[: 1 if steps.takes_all and place < len(steps.given) else None])
-        return used
+    def _copied(self, node: Node, origin: Origin) -> bool:
+        """Append a node as it was, one of a step as a constant, unless something that it takes is not there yet."""
+        is_inside = node.number in self._inside
+        is_constant = is_inside or not node.active
+        numbers = {each: self._number(each, is_constant=is_constant) for each in node.operands}
+        if None in numbers.values():
+            return False
+        number = None if is_constant else self.put_together(node)
+        if number is None:
+            number = self.copy(node, origin, cast(dict[int, int], numbers), is_constant=is_inside)
+        else:
+            self.origins[number] = origin
+        (self._values if is_inside else self.numbers)[node.number] = number
+        return True
 
-    def _put(self, place: int, number: int) -> None:
-        """Append a step: what it takes as one vector, the step itself, and the parts of it that others take."""
-        steps, before = self._found[place].steps, self._steps[place]
-        operands = [self.numbers[each.nodes[number]] for each in steps.active]
-        if before and steps.takes_all:
-            operands = [before[-1], *operands[len(steps.given) :]]
-        operands = [each if is_line(self.nodes[each].shape) else self.flat(each) for each in operands]
-        size = sum(prod(self.nodes[each].shape) for each in operands)
-        vector = operands[0]
-        if len(operands) > 1 or self.nodes[vector].shape != (size,):
-            vector = self.append(Call(joined, (tuple(map(Ref, operands)),)), (size,), rule=JOINED)
-        nodes = [self._given.graph.nodes[steps.nodes[number][each]] for each in steps.given]
-        values = tuple([Ref(self.numbers[node.number]) for node in nodes])
-        height = sum(prod(node.shape) for node in nodes)
-        before.append(self.append(Call(stepped, (Ref(vector), number, values)), (height,), rule=self._stepped[place]))
-        start = 0
-        for node in nodes:
-            if node.number in self._used:
-                self.numbers[node.number] = self._part(before[-1], start, node)
+    def _number(self, node: int, *, is_constant: bool) -> int | None:
+        """Return the node that stands for another one, its value if no more is taken; None if it is not there."""
+        return self._values.get(node, self.numbers.get(node)) if is_constant else self.numbers.get(node)
+
+    def _is_ready(self, batch: Batch) -> bool:
+        """Tell whether all that steps take is there."""
+        steps, first = batch.steps, [each.nodes[0] for each in batch.steps.taken[: batch.carried]]
+        others = {node for each in steps.taken[batch.carried :] for node in each.nodes}
+        inside = {node for step in steps.nodes for node in step}
+        return self.numbers.keys() >= others.union(first) and self._values.keys() >= inside
+
+    def _put(self, batch: Batch) -> None:
+        """Append a batch, and the parts of it that others take."""
+        carried = batch.steps.taken[: batch.carried]
+        now = states = self._states(carried)
+        start = self._joined([self.numbers[each.nodes[0]] for each in carried])
+        slopes, adding = (self._by_derivatives if batch.inner is None else self._by_nodes)(batch, states)
+        count, height, width = self.nodes[slopes].shape
+        inner = self.cut(slopes, 1, 0, width)
+        for _ in range(self._order):
+            adds = adding(now)
+            call = Call(taken, tuple(map(Ref, (states, inner, adds, start))))
+            now = self.append(call, (count, width), rule=TAKEN)
+        call = Call(given, tuple(map(Ref, (adds, slopes, now))))
+        self._part(batch, self.append(call, (count, height), rule=GIVEN))
+
+    def _by_nodes(self, batch: Batch, states: int) -> tuple[int, Callable[[int], int]]:
+        """Append the slopes by the states; returns them, and what appends what steps give but for the slopes' part."""
+        others = [self._taken(each) for each in batch.steps.taken[batch.carried :]]
+        (slopes,) = self._derivatives(batch, states, others)
+        count, height, _ = self.nodes[slopes].shape
+
+        def adding(now: int) -> int:
+            gives = self.spliced(cast(Lowered, batch.inner), [now, *others])
+            return self.append(Call(added, tuple(map(Ref, (gives, slopes, now)))), (count, height), rule=ADDED)
+
+        return slopes, adding
+
+    def _by_derivatives(self, batch: Batch, states: int) -> tuple[int, Callable[[int], int]]:
+        """Append all derivatives; returns the slopes by the states, and what appends what steps give but for these."""
+        steps, (count, width) = batch.steps, self.nodes[states].shape
+        others = [self._vectors(each, count) for each in steps.active[batch.carried :]]
+        vectors = self._beside([states, *others])
+        first, *higher = self._derivatives(batch, vectors, [self._taken(each) for each in steps.constant])
+        own = self.cut(first, 2, width, self.nodes[first].shape[2] - width)
+        parts = [self.stack([self._values[step[place]] for step in steps.nodes]) for place in steps.given]
+        gives = self._beside([self._as_vectors(each) for each in parts])
+
+        def adding(now: int) -> int:
+            call = Call(stepped, tuple(map(Ref, (gives, self._beside([now, *others]), own, *higher))))
+            return self.append(call, self.nodes[gives].shape, rule=STEPPED)
+
+        return self.cut(first, 2, 0, width), adding
+
+    def _derivatives(self, batch: Batch, vectors: int, others: Sequence[int]) -> list[int]:
+        """Append the derivatives of steps, of every order."""
+        count, width = self.nodes[vectors].shape
+        zeros = torch.zeros(count, width, dtype=self.dtype, device=device_of(self._given.graph))
+        unit = torch.eye(width, dtype=self.dtype, device=zeros.device)
+        given = [self.constant(zeros), self.constant(unit), vectors, *others]
+        return self.inlined(batch.derived.program, batch.derived.trace, given)
+
+    def _states(self, carried: Sequence[Taken]) -> int:
+        """Append the state that each step takes, as constants, as a vector."""
+        numbers = [[cast(int, self._number(node, is_constant=True)) for node in each.nodes] for each in carried]
+        return self._beside([self._as_vectors(self.stack(each)) for each in numbers])
+
+    def _taken(self, each: Taken) -> int:
+        """Append what all steps take of one kind, as one tensor unless it is shared."""
+        if each.is_shared:
+            return self.numbers[each.nodes[0]]
+        return self.sequence([self.numbers[node] for node in each.nodes])
+
+    def _vectors(self, each: Taken, count: int) -> int:
+        """Append what all steps take of one kind, as a vector for each."""
+        if not each.is_shared:
+            return self._as_vectors(self._taken(each))
+        flat = self.flat(self._taken(each))
+        shape = count, *self.nodes[flat].shape
+        return self.ruled(Call(aten.expand.default, (Ref(flat), shape)), shape)
+
+    def _as_vectors(self, number: int) -> int:
+        """Return what has a part for each step, as a vector for each."""
+        count, *shape = self.nodes[number].shape
+        return number if len(shape) == 1 else self.reshaped(number, (count, prod(shape)))
+
+    def _beside(self, numbers: Sequence[int]) -> int:
+        """Append vectors of all steps as one for each."""
+        count, width = self.nodes[numbers[0]].shape[0], sum(self.nodes[each].shape[1] for each in numbers)
+        call = Call(aten.cat.default, (tuple(map(Ref, numbers)), 1))
+        return numbers[0] if len(numbers) == 1 else self.ruled(call, (count, width))
+
+    def _joined(self, numbers: Sequence[int]) -> int:
+        """Append nodes as one vector."""
+        lines = [each if is_line(self.nodes[each].shape) else self.flat(each) for each in numbers]
+        size = sum(prod(self.nodes[each].shape) for each in lines)
+        rule = JOINED if any(self.nodes[each].active for each in lines) else None
+        return self.append(Call(joined, (tuple(map(Ref, lines)),)), (size,), rule=rule)
+
+    def _part(self, batch: Batch, whole: int) -> None:
+        """Append the parts of what steps give that others take."""
+        steps, start = batch.steps, 0
+        for place in steps.given:
+            for number, step in enumerate(steps.nodes):
+                node = self._given.graph.nodes[step[place]]
+                if node.number in self._used and node.number not in self.numbers:
+                    self.numbers[node.number] = read = self.read(whole, number, start, node.shape)
+                    self.origins[read] = self._given.origins[node.number]
             start += prod(node.shape)
-
-    def _part(self, step: int, start: int, node: Node) -> int:
-        """Append what a step gives for a node."""
-        shape = node.shape if is_line(node.shape) else (prod(node.shape),)
-        number = self.append(Call(part, (Ref(step), start, shape)), shape, rule=PART)
-        if shape != node.shape:
-            number = self.reshaped(number, node.shape)
-        self.origins[number] = self._given.origins[node.number]
-        return number
-
-    def _derive(self, found: Derived, place: int) -> None:
-        """Append what computes the derivatives of steps, and tell their rule where these are."""
-        for order, tensor in enumerate(self.inlined(found.program, found.trace, self._stacked(found.steps)), 1):
-            whole, first = self.nodes[tensor], len(self.nodes)
-            for number in range(len(found.steps.nodes)):
-                self.append(Call(aten.unbind.int, (Ref(tensor), 0)), whole.shape[1:], output=number)
-            self._stepped[place].like.append(term_like(whole.shape[1], whole.shape[-1], order))
-            self._stepped[place].first.append(first)
-
-    def _stacked(self, steps: Steps) -> list[int]:
-        """Append what all steps take: no change, the unit matrix, what is active as vectors, and what is constant."""
-        count, device = len(steps.nodes), device_of(self._given.graph)
-        vectors = []
-        for each in steps.active:
-            size = prod(self.nodes[self.numbers[each.nodes[0]]].shape)
-            if each.is_shared:
-                row = Ref(self.append(Call(aten.reshape.default, (self._ref(each), (1, size))), (1, size)))
-                vectors.append(self.append(Call(aten.expand.default, (row, (count, size))), (count, size)))
-            else:
-                stack = Ref(self._stack(each))
-                vectors.append(self.append(Call(aten.reshape.default, (stack, (count, size))), (count, size)))
-        width = sum(self.nodes[each].shape[1] for each in vectors)
-        return [
-            self.constant(torch.zeros(count, width, dtype=self.dtype, device=device)),
-            self.constant(torch.eye(width, dtype=self.dtype, device=device)),
-            self.append(Call(aten.cat.default, (tuple(map(Ref, vectors)), 1)), (count, width)),
-            *[self._ref(each).node if each.is_shared else self._stack(each) for each in steps.constant],
-        ]
-
-    def _ref(self, taken: Taken) -> Ref:
-        return Ref(self.numbers[taken.nodes[0]])
-
-    def _stack(self, taken: Taken) -> int:
-        return self.stack([self.numbers[each] for each in taken.nodes])

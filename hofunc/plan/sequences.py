@@ -12,8 +12,7 @@ import torch
 
 from hofunc.graph.node import Call, Node, Ref, refs
 from hofunc.plan.rebuilt import Rebuilt
-from hofunc.plan.states import ROW, row
-from hofunc.plan.stepped import is_line
+from hofunc.plan.states import ROW, is_line, row
 from hofunc.rules.kinds import Rule
 from hofunc.rules.lower import Lowered
 from hofunc.rules.registry import RULES
@@ -59,7 +58,7 @@ class Sequences(Rebuilt):
         if len(pieces) == 1:
             return pieces[0]
         call = Call(aten.cat.default, (tuple(map(Ref, pieces)), 0))
-        return self._ruled(call, (len(numbers), *shape))
+        return self.ruled(call, (len(numbers), *shape))
 
     def put_together(self, node: Node) -> int | None:
         """Append a node that stacks rows of what is a batch, as one tensor; None if it does something else."""
@@ -108,9 +107,9 @@ class Sequences(Rebuilt):
         if size == shape[dim]:
             return number
         call = Call(aten.slice.Tensor, (Ref(number), dim, start, start + size))
-        return self._ruled(call, (*shape[:dim], size, *shape[dim + 1 :]))
+        return self.ruled(call, (*shape[:dim], size, *shape[dim + 1 :]))
 
-    def _ruled(self, call: Call, shape: tuple[int, ...]) -> int:
+    def ruled(self, call: Call, shape: tuple[int, ...]) -> int:
         """Append a node that is computed by an op of torch, which is linear, from nodes of one dtype."""
         operands = [self.nodes[ref.node] for ref in refs(call.args)]
         rule = cast(Rule, RULES[call.op]) if any(operand.active for operand in operands) else None

@@ -1,4 +1,6 @@
-"""All states of a recurrence as one tensor, what their derivatives follow from, and the rules of both.
+"""The ops that stand for all steps of a recurrence at once, with their rules.
+
+All states are one tensor, with a row for each step, and so is what all steps give.
 
 A change of one state changes all after it: the change of each is what its own step adds, and the slope of that step
 times the change of the state before. That is one pass over the steps, with a product of a small matrix and a vector at
@@ -6,66 +8,110 @@ each of them; its transpose is one from the last step to the first.
 """
 
 from collections.abc import Iterable, Sequence
+from functools import partial
+from math import prod
 
 import torch
 
-from hofunc.algebra.labels import Segment, fresh_axes
+from hofunc.algebra.labels import Axes, Axis, Segment, extent, fresh_axes, labels_of
 from hofunc.algebra.operators import Map
 from hofunc.algebra.term import Factor, Term
-from hofunc.plan.stepped import part, within
-from hofunc.rules.kinds import Linear, Site
+from hofunc.rules.kinds import Linear, Positions, Site
 
 
 def taken(states: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
     """Return the state that each step takes, as it was computed.
 
-    It is a function of what follows: the slopes of the steps by these states, what the steps give at those of before,
-    the state that the first one takes, and the states of before.
+    It is a function of what follows: the slopes of the steps by these states, what the steps add by themselves, and the
+    state that the first one takes.
     """
     return states
 
 
-def given(gives: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
-    """Return what each step gives, as it is at the states that they take.
+def stepped(gives: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
+    """Return what each step gives, as it was computed, of which the change by the states is taken apart.
 
-    It is a function of what it gives at those that follow last, the slopes, the states that the steps take, and those
-    of before.
+    It is a function of what follows, a vector of what it takes for each step, and of the derivatives by that which come
+    then: of order one by the last of its elements only, as of what changes by the states the slopes tell.
     """
     return gives
 
 
-SAME = (taken, given)  # whose values are those that come first
+def added(gives: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
+    """Return what each step gives, as it was computed, of which the change by the states is taken apart.
+
+    It is a function of all that it gives, the slopes, by which that is taken away, and the states.
+    """
+    return gives
+
+
+def given(gives: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
+    """Return what each step gives, as it was computed.
+
+    It is a function of the same but for what changes by the states, the slopes, by which that is added, and the states.
+    """
+    return gives
+
+
+SAME = (taken, stepped, added, given)  # whose values are those that come first
+
+
+def joined(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return tensors as one vector."""
+    return torch.cat([tensor.reshape(-1) for tensor in tensors])
 
 
 def row(whole: torch.Tensor, number: int, start: int, shape: Sequence[int]) -> torch.Tensor:
     """Return part of what a step gives, as a tensor of some shape."""
-    return part(whole[number], start, shape)
+    return whole[number].narrow(0, start, prod(shape)).reshape(shape)
 
 
 def _of_taken(site: Site) -> dict[int, list[Term]]:
     """Return the terms of `taken`."""
     count, width = site.node.shape
     slopes, (_, height) = site.ref(1), site.shapes[2]
-    out, (step, state), before = fresh_axes((count, width)), fresh_axes((count, width)), fresh_axes((width,))
-    start, at = fresh_axes((width,)), Factor(slopes, (step, state, *before))
+    out, (step, state), start = fresh_axes((count, width)), fresh_axes((count, width)), fresh_axes((width,))
     along = Factor(Map(passed, passed_back, (slopes,), 2, 2), (*out, step, state))
     first = Factor(Map(started, started_back, (slopes,), 2, 1), (*out, *start))
     return {
         2: [Term(1, (along,), out, ((step, (state[0]._replace(extent=height),)),))],
         3: [Term(1, (first,), out, (start,))],
-        4: [Term(-1, (along, at), out, ((step, *before),))],
     }
 
 
-def _of_given(site: Site) -> dict[int, list[Term]]:
-    """Return the terms of `given`."""
+def _with_slopes(coefficient: int, site: Site) -> dict[int, list[Term]]:
+    """Return the terms of what steps give, and what the slopes make of the states, some times."""
     step, out, state = fresh_axes(site.shapes[1])
     slopes = Factor(site.ref(1), (step, out, state))
     return {
         0: [Term(1, (), (step, out), ((step, out),))],
-        2: [Term(1, (slopes,), (step, out), ((step, state),))],
-        3: [Term(-1, (slopes,), (step, out), ((step, state),))],
+        2: [Term(coefficient, (slopes,), (step, out), ((step, state),))],
     }
+
+
+class _OfSteps:
+    """The rule of `stepped`."""
+
+    def positions(self, site: Site, order: int) -> Iterable[Positions]:
+        """See `hofunc.rules.kinds.Rule`."""
+        return [(1,) * order] if order + 1 < len(site.operands) else []
+
+    def terms(self, site: Site, positions: Positions) -> Sequence[Term]:
+        """See `hofunc.rules.kinds.Rule`."""
+        order, (_, width) = len(positions), site.shapes[1]
+        step, out, *varied = fresh_axes(site.shapes[1 + order])
+        slots = tuple([(step, within((axis,), width - extent(axis), width)) for axis in varied])
+        return [Term(1, (Factor(site.ref(1 + order), (step, out, *varied)),), (step, out), slots)]
+
+
+def _of_joined(site: Site) -> dict[int, list[Term]]:
+    """Return the terms of `joined`, of tensors that have at most one axis of more than one element."""
+    terms, start, (width,) = {}, 0, site.node.shape
+    for position, shape in enumerate(site.shapes):
+        axes, size = fresh_axes(shape), prod(shape)
+        terms[position] = [Term(1, (), (within(axes, start, width),), (axes,))]
+        start += size
+    return terms
 
 
 def _of_row(site: Site) -> dict[int, list[Term]]:
@@ -75,7 +121,19 @@ def _of_row(site: Site) -> dict[int, list[Term]]:
     return {0: [Term(1, (), axes, (((Segment(None, number, count),), within(axes, start, width)),))]}
 
 
-TAKEN, GIVEN, ROW = Linear(_of_taken), Linear(_of_given), Linear(_of_row)
+def within(axes: Axes, start: int, width: int) -> Axis:
+    """Return part of a longer axis, for the only axis of some that has more than one element."""
+    label = next((label for label in labels_of(axes) if label.size > 1), None)
+    return (Segment(label, start, width),)
+
+
+def is_line(shape: Sequence[int]) -> bool:
+    """Tell whether a tensor has at most one axis of more than one element."""
+    return sum(size > 1 for size in shape) <= 1
+
+
+TAKEN, STEPPED, JOINED, ROW = Linear(_of_taken), _OfSteps(), Linear(_of_joined), Linear(_of_row)
+ADDED, GIVEN = Linear(partial(_with_slopes, -1)), Linear(partial(_with_slopes, 1))
 
 
 def passed(changes: torch.Tensor, slopes: torch.Tensor) -> torch.Tensor:

@@ -6,7 +6,7 @@ is told by where it stands there: of the step before, the same for all steps, or
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from math import inf, prod
 from typing import NamedTuple
@@ -17,7 +17,6 @@ from hofunc.rules.local import Alike
 
 LEAST = 8  # steps, below which nothing is gained
 NODES = 16  # of a step, if several steps are taken for one
-NONLINEAR = 3  # nodes of a step, not linear, that depend on the step before, below which nothing is gained either
 _TRIED = 6  # distances at which names may recur
 
 
@@ -60,15 +59,9 @@ class Steps(NamedTuple):
         """What does not."""
         return [each for each in self.taken if not each.is_active]
 
-    @property
-    def takes_all(self) -> bool:
-        """Whether a step takes all that the step before gives, in the same order and before anything else."""
-        before = [self.nodes[0][place] for place in self.given]
-        return [each.nodes[1] for each in self.active[: len(before)]] == before
-
 
 def all_steps(graph: Graph, local: Mapping[int, Local], least: int = 0) -> Iterator[Steps]:
-    """Yield the steps of the recurrences of a graph that gain by being taken for one op each, the longest first.
+    """Yield the steps of the recurrences of a graph that gain by being taken for one batch each, the longest first.
 
     Args:
         graph: The graph.
@@ -76,22 +69,15 @@ def all_steps(graph: Graph, local: Mapping[int, Local], least: int = 0) -> Itera
         least: How many nodes a recurrence is to have.
     """
     for nodes in _recurring(graph, local, least):
-        if (steps := _arranged(graph, local, nodes)) is not None:
-            yield steps
-
-
-def whole_steps(graph: Graph, local: Mapping[int, Local], least: int = 0) -> Iterator[Steps]:
-    """Yield the same with all their nodes, of recurrences that gain by being taken for one batch each, see above."""
-    for nodes in _recurring(graph, local, least):
-        found = _wired(graph, local, nodes)
-        if found is None or not any(
-            is_nonlinear(local[nodes[0][place]]) for place in _reached(graph, {*nodes[0]}, nodes[1])
-        ):
+        found = _wired(graph, local, nodes) or _wired(graph, local, nodes[1:])
+        if found is None:
             continue
-        size = 1 if _own(found) else _together(nodes)
-        steps = found if size == 1 else _wired(graph, local, _merged(nodes, size))
-        if steps is not None:
-            yield steps
+        first, second = found.nodes[:2]
+        if any(is_nonlinear(local[first[place]]) for place in _reached(graph, {*first}, second)):
+            size = 1 if _own(found) else _together(found.nodes)
+            steps = found if size == 1 else _wired(graph, local, _merged(found.nodes, size))
+            if steps is not None:
+                yield steps
 
 
 def _recurring(graph: Graph, local: Mapping[int, Local], least: int) -> Iterator[list[list[int]]]:
@@ -164,7 +150,10 @@ class _Line:
         return best
 
     def steps(self, start: int, stop: int, distance: int) -> list[list[int]]:
-        """Return the nodes of each step of a recurrence, cut where least is handed on."""
+        """Return the nodes of each step of a recurrence, cut where least is handed on, and least is left over.
+
+        The first of them may take anything from before, and so may be wired as the others are not.
+        """
         last: dict[int, int] = {}
         for place in range(start, stop):
             for operand in self._operands[place]:
@@ -174,31 +163,11 @@ class _Line:
         for cut in range(middle, middle + distance):
             crossing = [place for place in range(max(start, cut - distance), cut) if last.get(place, -1) >= cut]
             handed[cut] = sum(prod(self._graph.nodes[self.nodes[place]].shape) for place in crossing)
-        cut = min(handed, key=lambda cut: handed[cut])
+        cut = min(handed, key=lambda cut: (handed[cut], (cut - start) % distance))
         first = start + (cut - start) % distance
+        if first >= distance and self._names[first - distance : first] == self._names[first : first + distance]:
+            first -= distance
         return [self.nodes[place : place + distance] for place in range(first, stop - distance + 1, distance)]
-
-
-def _arranged(graph: Graph, local: Mapping[int, Local], nodes: list[list[int]]) -> Steps | None:
-    """Return steps of given nodes: without what only adds something of their own, or several as one if they are short.
-
-    What is added at each step, as the inputs of a recurrent network are, is known of one step only; so the sum is left
-    as it is, of one block with what came before, and the step takes that.
-    """
-    found = _wired(graph, local, nodes)
-    if found is None:
-        return None
-    own = _own(found)
-    size = 1 if own else _together(nodes)
-    left_out = _adding(graph, local, found, own)
-    bent = [place for place in _reached(graph, {*nodes[0]}, nodes[1]) if is_nonlinear(local[nodes[0][place]])]
-    if len({*bent} - left_out) * size < NONLINEAR:
-        return None
-    if size > 1:
-        return _wired(graph, local, _merged(nodes, size))
-    if not left_out:
-        return found
-    return _wired(graph, local, [[node for place, node in enumerate(step) if place not in left_out] for step in nodes])
 
 
 def _own(steps: Steps) -> set[int]:
@@ -232,23 +201,6 @@ def _reached(graph: Graph, reached: set[int], step: Sequence[int]) -> list[int]:
         if not reached.isdisjoint(graph.nodes[node].operands):
             reached.add(node)
     return [place for place, node in enumerate(step) if node in reached]
-
-
-def _adding(graph: Graph, local: Mapping[int, Local], steps: Steps, own: Collection[int]) -> set[int]:
-    """Return the places of the linear nodes that take what is a step's own, and of what they take of the step."""
-    first = steps.nodes[0]
-    places = {node: place for place, node in enumerate(first)}
-    found: set[int] = set()
-    for start in {place for (place, _), number in steps.sources.items() if number in own}:
-        group, left = set(), [start]
-        while left:
-            place = left.pop()
-            if place not in group:
-                group.add(place)
-                left += [places[each] for each in graph.nodes[first[place]].operands if each in places]
-        if not any(is_nonlinear(local[first[place]]) for place in group):
-            found |= group
-    return found
 
 
 def _wired(graph: Graph, local: Mapping[int, Local], nodes: Sequence[list[int]]) -> Steps | None:
