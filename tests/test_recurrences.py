@@ -109,6 +109,23 @@ def apart(x: Tensor) -> Tensor:
     return y + x
 
 
+def summed(x: Tensor) -> Tensor:
+    """Rosenbrock's function, of which a sum is all that is handed on."""
+    total = torch.zeros((), dtype=torch.float64)
+    for step in range(len(x) - 1):
+        total = total + 100 * (x[step + 1] - x[step] ** 2) ** 2 + (1 - x[step]) ** 2
+    return total
+
+
+def clipped(x: Tensor, weight: Tensor) -> Tensor:
+    """Sums, of which one is clipped: its slope is a mask of it, though nothing is bent by it."""
+    lower = upper = torch.zeros((), dtype=torch.float64)
+    for each in x:
+        lower = torch.relu(lower + each - weight * each * each) - 0.3 * each.relu()
+        upper = upper + lower + weight + each * each * each
+    return lower + upper
+
+
 def far(x: Tensor) -> Tensor:
     """Each state from the last two, which is no step of one state."""
     before = x
@@ -127,6 +144,9 @@ FUNCTIONS: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...], int]] = {
     "scheduled": (scheduled, (drawn(2),), 3),
     "bent": (bent, (drawn(3),), 2),
     "apart": (apart, (drawn(3),), 2),
+    "summed": (summed, (drawn(STEPS),), 2),
+    "summed, order 3": (summed, (drawn(STEPS),), 3),
+    "clipped": (clipped, (drawn(STEPS, scale=2.0), drawn()), 2),
     "far": (far, (drawn(2),), 2),
 }
 

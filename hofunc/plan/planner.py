@@ -79,7 +79,7 @@ def plan(
     plans = [] if recurrent is None else recurrent.taken(LIKELY)
     by_nodes = asked.turns()
     if not any(fits(made, limits, peak) and by_nodes.are_futile_beside(made) for made in plans):
-        plans += by_nodes.taken(LIKELY if plans else POSSIBLE, plans)
+        plans += by_nodes.taken(POSSIBLE, plans)
     kept = sorted(_kept(plans, lowered, wanted, compact, limits, peak), key=price)
     best = preferred(kept)
     return (best, *(made for made in kept if made is not best))

@@ -196,7 +196,7 @@ class _Rebuilding(Sequences):
         slopes, adding = (self._by_derivatives if batch.inner is None else self._by_nodes)(batch, states)
         count, height, width = self.nodes[slopes].shape
         inner = self.cut(slopes, 1, 0, width)
-        for _ in range(self._order):
+        for _ in range(self._order if batch.steps.bent.start < batch.carried else 1):
             adds = adding(now)
             call = Call(taken, tuple(map(Ref, (states, inner, adds, start))))
             now = self.append(call, (count, width), rule=TAKEN)
@@ -219,25 +219,43 @@ class _Rebuilding(Sequences):
         """Append all derivatives; returns the slopes by the states, and what appends what steps give but for these."""
         steps, (count, width) = batch.steps, self.nodes[states].shape
         others = [self._vectors(each, count) for each in steps.active[batch.carried :]]
-        vectors = self._beside([states, *others])
+        bent, carried = steps.bent, batch.carried
+        sizes = [prod(self.nodes[self.numbers[each.nodes[0]]].shape) for each in steps.active]
+        before, after = sum(sizes[: bent.start]), sum(sizes[bent.stop :])
+        # No derivative depends on the value of what is linear, which may not be computed otherwise.
+        values = [self._states(steps.taken[bent.start : carried])] if bent.start < carried else []
+        values += others[max(0, bent.start - carried) : bent.stop - carried] if bent.stop > carried else []
+        around = [self._zeros(count, size) for size in (before, after)]
+        vectors = self._beside([around[0], *values, around[1]])
         first, *higher = self._derivatives(batch, vectors, [self._taken(each) for each in steps.constant])
         own = self.cut(first, 2, width, self.nodes[first].shape[2] - width)
+        higher = [self._by_some(each, before, sum(sizes[bent.start : bent.stop])) for each in higher]
         parts = [self.stack([self._values[step[place]] for step in steps.nodes]) for place in steps.given]
         gives = self._beside([self._as_vectors(each) for each in parts])
 
         def adding(now: int) -> int:
-            call = Call(stepped, tuple(map(Ref, (gives, self._beside([now, *others]), own, *higher))))
+            taken = Ref(self._beside([now, *others]))
+            call = Call(stepped, (Ref(gives), taken, before, *map(Ref, (own, *higher))))
             return self.append(call, self.nodes[gives].shape, rule=STEPPED)
 
         return self.cut(first, 2, 0, width), adding
 
+    def _by_some(self, number: int, start: int, size: int) -> int:
+        """Append what derivatives of steps are by some elements only of what they take."""
+        for dim in range(2, len(self.nodes[number].shape)):
+            number = self.cut(number, dim, start, size)
+        return number
+
     def _derivatives(self, batch: Batch, vectors: int, others: Sequence[int]) -> list[int]:
         """Append the derivatives of steps, of every order."""
         count, width = self.nodes[vectors].shape
-        zeros = torch.zeros(count, width, dtype=self.dtype, device=device_of(self._given.graph))
-        unit = torch.eye(width, dtype=self.dtype, device=zeros.device)
-        given = [self.constant(zeros), self.constant(unit), vectors, *others]
+        unit = torch.eye(width, dtype=self.dtype, device=device_of(self._given.graph))
+        given = [self._zeros(count, width), self.constant(unit), vectors, *others]
         return self.inlined(batch.derived.program, batch.derived.trace, given)
+
+    def _zeros(self, count: int, width: int) -> int:
+        """Append zeros for each step."""
+        return self.constant(torch.zeros(count, width, dtype=self.dtype, device=device_of(self._given.graph)))
 
     def _states(self, carried: Sequence[Taken]) -> int:
         """Append the state that each step takes, as constants, as a vector."""
@@ -265,6 +283,7 @@ class _Rebuilding(Sequences):
 
     def _beside(self, numbers: Sequence[int]) -> int:
         """Append vectors of all steps as one for each."""
+        numbers = [each for each in numbers if self.nodes[each].shape[1]]
         count, width = self.nodes[numbers[0]].shape[0], sum(self.nodes[each].shape[1] for each in numbers)
         call = Call(aten.cat.default, (tuple(map(Ref, numbers)), 1))
         return numbers[0] if len(numbers) == 1 else self.ruled(call, (count, width))

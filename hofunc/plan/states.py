@@ -32,7 +32,8 @@ def stepped(gives: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
     """Return what each step gives, as it was computed, of which the change by the states is taken apart.
 
     It is a function of what follows, a vector of what it takes for each step, and of the derivatives by that which come
-    then: of order one by the last of its elements only, as of what changes by the states the slopes tell.
+    then: of order one by the last of its elements only, as of what changes by the states the slopes tell, and of higher
+    orders by those from the number between on, as it is linear in others.
     """
     return gives
 
@@ -100,7 +101,8 @@ class _OfSteps:
         """See `hofunc.rules.kinds.Rule`."""
         order, (_, width) = len(positions), site.shapes[1]
         step, out, *varied = fresh_axes(site.shapes[1 + order])
-        slots = tuple([(step, within((axis,), width - extent(axis), width)) for axis in varied])
+        start = width - extent(varied[0]) if order == 1 else site.node.args[2]
+        slots = tuple([(step, within((axis,), start, width)) for axis in varied])
         return [Term(1, (Factor(site.ref(1 + order), (step, out, *varied)),), (step, out), slots)]
 
 

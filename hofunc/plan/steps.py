@@ -11,7 +11,8 @@ from itertools import chain, pairwise
 from math import inf, prod
 from typing import NamedTuple
 
-from hofunc.graph.node import Graph, call_of
+from hofunc.algebra.operators import Map, sources
+from hofunc.graph.node import Call, Graph, Ref, call_of, refs
 from hofunc.plan.blocks import Local, is_nonlinear
 from hofunc.rules.local import Alike
 
@@ -39,15 +40,17 @@ class Steps(NamedTuple):
 
     Attributes:
         nodes: The nodes of each step, those of one place alike.
-        taken: What they take from before: what is active first, and of that what the step before gives, in order.
+        taken: What they take from before: what is active first, and of that what the step before gives.
         sources: By place of a node and of its operand, what of that is taken from before, by its number.
         given: The places of the nodes that others take.
+        bent: The numbers of what is taken and whose value derivatives depend on.
     """
 
     nodes: list[list[int]]
     taken: list[Taken]
     sources: dict[tuple[int, int], int]
     given: list[int]
+    bent: range = range(0)
 
     @property
     def active(self) -> list[Taken]:
@@ -72,12 +75,10 @@ def all_steps(graph: Graph, local: Mapping[int, Local], least: int = 0) -> Itera
         found = _wired(graph, local, nodes) or _wired(graph, local, nodes[1:])
         if found is None:
             continue
-        first, second = found.nodes[:2]
-        if any(is_nonlinear(local[first[place]]) for place in _reached(graph, {*first}, second)):
-            size = 1 if _own(found) else _together(found.nodes)
-            steps = found if size == 1 else _wired(graph, local, _merged(found.nodes, size))
-            if steps is not None:
-                yield steps
+        size = 1 if _own(found) else _together(found.nodes)
+        steps = found if size == 1 else _wired(graph, local, _merged(found.nodes, size))
+        if steps is not None and (bent := _with_bent(graph, local, steps)).bent:
+            yield bent
 
 
 def _recurring(graph: Graph, local: Mapping[int, Local], least: int) -> Iterator[list[list[int]]]:
@@ -168,6 +169,38 @@ class _Line:
         if first >= distance and self._names[first - distance : first] == self._names[first : first + distance]:
             first -= distance
         return [self.nodes[place : place + distance] for place in range(first, stop - distance + 1, distance)]
+
+
+def _with_bent(graph: Graph, local: Mapping[int, Local], steps: Steps) -> Steps:
+    """Return steps with all in a row on whose values derivatives depend, from the last of the states on."""
+    first = steps.nodes[0]
+
+    def place(number: int) -> tuple[int, bool]:
+        taken = steps.taken[number]
+        is_bent = any(_is_bent(graph, local[first[each]]) for each in _reached(graph, {taken.nodes[0]}, first))
+        if taken.nodes[1] in first:
+            return 0, is_bent
+        return (1, not is_bent) if taken.is_active else (2, False)
+
+    places = {number: place(number) for number in range(len(steps.taken))}
+    order = sorted(places, key=lambda number: places[number])
+    bent = [at for at, number in enumerate(order) if places[number] in ((0, True), (1, False))]
+    return steps._replace(
+        taken=[steps.taken[number] for number in order],
+        sources={key: order.index(number) for key, number in steps.sources.items()},
+        bent=range(bent[0], bent[-1] + 1) if bent else range(0),
+    )
+
+
+def _is_bent(graph: Graph, local: Local) -> bool:
+    """Tell whether local derivatives are by what is not linear, or depend on values of it, as masks of it do."""
+    found = [
+        ref
+        for terms in local.values()
+        for source in sources(terms)
+        for ref in ([source] if type(source) is Ref else refs(tuple(source)) if isinstance(source, Call | Map) else [])
+    ]
+    return is_nonlinear(local) or any(graph.nodes[ref.node].active for ref in found)
 
 
 def _own(steps: Steps) -> set[int]:

@@ -69,7 +69,8 @@ class Turns:
 
         Args:
             per_call: How many steps a strategy may take for as long as the best plan runs, in calls of no work.
-            rivals: Plans that were made otherwise, of which one may be the best.
+            rivals: Plans that were made otherwise, of which one may be the best; beside them only what is estimated to
+                run about as long as the best strategy is planned.
         """
         plans: list[Blueprint] = []
         clock = _Clock(max_plan_seconds())
@@ -82,8 +83,9 @@ class Turns:
                 if fitting:
                     best = preferred(fitting)
                     most = narrower(beside(best, per_call, self._limits), Leave(clock.steps_left(plans)))
-                    is_likely = self._is_close(name, best) and self._expected(name, best) <= most.steps
-                    if per_call < POSSIBLE and not is_likely:
+                    is_close = self._is_close(name, best)
+                    is_likely = is_close and self._expected(name, best) <= most.steps
+                    if (per_call < POSSIBLE and not is_likely) or (rivals and not is_close):
                         left.remove(name)
                         continue
                 try:
