@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
-from inspect import Parameter, signature
+from inspect import Parameter, signature, unwrap
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -248,7 +248,8 @@ def named_variables(name: str, f: Any, wrt: Any, argnums: Any) -> tuple[Variable
         expected = "a str or a tuple of different ones"
         refuse(name, "wrt", repr(wrt), expected, "Name parameters of f, or what it names by hofunc.tap.")
     try:
-        parameters = [*signature(getattr(f, "forward", f)).parameters.values()]
+        called = unwrap(f)
+        parameters = [*signature(getattr(called, "forward", called)).parameters.values()]
     except (TypeError, ValueError):
         parameters = []
     places = {each.name: place for place, each in enumerate(parameters) if each.kind in _BY_POSITION}

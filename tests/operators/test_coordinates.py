@@ -149,7 +149,10 @@ def test_partial_derivatives_of_a_polynomial(device: torch.device) -> None:
             lambda x: hofunc.laplacian(scalar_field)(x, weight=x[:2]),
             r"weight: got a tensor of shape \(2, 3\), expected \(3,\) or \(3, 3\) or \(4, 3, 3\)",
         ),
-        (lambda x: hofunc.laplacian(scalar_field)(x, weight=2.0), "got float, expected a floating-point tensor"),
+        (
+            lambda x: hofunc.laplacian(scalar_field)(x, weight=2.0),
+            "got float, expected a floating-point or complex tensor",
+        ),
         (lambda x: hofunc.laplacian(scalar_field)(x, weight=x.sum()), r"weight: got a tensor of shape \(\)"),
         (lambda x: hofunc.laplacian(scalar_field)(x, weight={"w": x}), "weight: got dict"),
         (
@@ -174,6 +177,14 @@ def test_what_is_refused(call: Callable[[Tensor], Any], got: str, device: torch.
     with pytest.raises(hofunc.ArgumentError, match=got) as caught:
         call(rand(device, 4, 3))
     assert "pattern\n" not in str(caught.value)
+
+
+def test_curls_of_modules_by_names_of_parameters(device: torch.device) -> None:
+    class Turned(torch.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.stack([-x[..., 1], x[..., 0]], -1)
+
+    assert torch.equal(hofunc.curl(Turned(), wrt="x")(rand(device, 4, 2)), 2 + torch.zeros_like(rand(device, 4)))
 
 
 def test_options_that_there_are_not_are_refused() -> None:
