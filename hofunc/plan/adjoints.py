@@ -147,7 +147,8 @@ class Adjoints:
     def _sizes(self, start: Start, slots: Slots) -> dict[str, int]:
         """Return the size of every label of an output and of slots."""
         if (start, slots) not in self._sizes_of:
-            self._sizes_of[start, slots] = self._jets.sizes([(start.node, start.indices), *slots.bearers()])
+            given = [(start.node, start.indices), *start.operands]
+            self._sizes_of[start, slots] = self._jets.sizes([*given, *slots.bearers()])
         return self._sizes_of[start, slots]
 
     def _slopes(

@@ -109,7 +109,7 @@ class _Contracting:
         So that no entry is computed that is not asked for, what linear nodes make of others on the way to the output is
         one derivative, and the labels meet as the coefficients of these others are multiplied by it.
         """
-        start, tail = asked.start(whole), self._tail(asked.output[0])
+        start, tail = asked.start(whole, self._in_graph.sizes(asked)), self._tail(asked.output[0])
         late = _others(asked.operands, chain(start.operands, (operand.bearer for operand in whole.operands)))
         adjoints = Adjoints(self._jets, tail)
         given = {operand for node in tail for key in self._local[node] for operand in key} - tail
@@ -143,7 +143,7 @@ class _Contracting:
         if len(whole.slots) == 1:
             yield from self._reverse(asked)
             return
-        start = asked.start(whole)
+        start = asked.start(whole, self._in_graph.sizes(asked))
         late = _others(asked.operands, chain(start.operands, (operand.bearer for operand in whole.operands)))
         parts = [whole.part(places) for places in subsets(len(whole.slots))[1:-1]]
         self._jets.fill(self._jets.before_nonlinear, parts)
@@ -158,7 +158,7 @@ class _Contracting:
         whole, last = asked.whole(), asked.widest(self._in_graph.sizes(asked))
         others = asked.others(whole, last)
         others = self._met.setdefault(others, others)  # by each of many variables alone, along the same ones
-        start = asked.start(whole, others)
+        start = asked.start(whole, self._in_graph.sizes(asked), others)
         names = open_along(start, others)
         late = _others(asked.operands, chain(start.operands, (operand.bearer for operand in others.operands)))
         parts = [others.part(places) for places in subsets(len(others.slots))[1:]]

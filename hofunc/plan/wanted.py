@@ -5,6 +5,7 @@ from itertools import chain, product
 from math import inf, prod
 from typing import Any, NamedTuple
 
+from hofunc.algebra.extents import Rows
 from hofunc.graph.node import Graph
 from hofunc.plan.adjoints import Start
 from hofunc.plan.slots import Bearer, Operand, Places, Slot, Slots, labels_of, of_axes, sizes_of
@@ -65,26 +66,42 @@ class Contraction(NamedTuple):
         """Return all slots but one."""
         return whole.part(tuple([place for place in range(len(whole.slots)) if place != last]))
 
-    def start(self, whole: Slots, others: Slots | None = None) -> Start:
-        """Return the output, multiplied by the operands that have no other labels.
+    def start(self, whole: Slots, sizes: Mapping[str, int], others: Slots | None = None) -> Start:
+        """Return the output, multiplied by the operands that have no other labels, or leave it with fewer by these.
 
         Args:
             whole: All slots.
+            sizes: The sizes of labels.
             others: Those along which adjoints are computed, up to all of them; none if they are left out.
         """
         node, indices = self.output
         own = {*labels_of([self.output])}
         inner = {operand.bearer for operand in whole.operands}
-        operands = [bearer for bearer in self.operands if bearer not in inner and {*labels_of([bearer])} <= own]
+        late = [bearer for bearer in self.operands if bearer not in inner]
+        operands = [each for each in late if {*labels_of([each])} <= own or self._is_narrower(each, sizes)]
         left = [bearer for bearer in self.operands if bearer not in operands]
         asked = {*self.result, *labels_of(chain(*self.slots, left))}
-        kept = tuple([name for name in labels_of([self.output]) if name in asked])
+        kept = tuple([name for name in labels_of([self.output, *operands]) if name in asked])
         along = [*others.slots, *([operand.bearer] for operand in others.operands)] if others else []
         every = [*self.slots, *([bearer] for bearer in left), [(node, self.result)]]
         borne = [sum(name in labels_of(each) for each in along) for name in kept]
         ends = [sum(name in labels_of(each) for each in every) for name in kept]
         bearers = [count if count == end else inf for count, end in zip(borne, ends, strict=True)]
         return Start(node, indices, tuple(operands), kept, tuple(bearers))
+
+    def _is_narrower(self, operand: Bearer, sizes: Mapping[str, int]) -> bool:
+        """Tell whether the output times an operand, such as several cotangents, is left with fewer labels by it.
+
+        Those that are rows are no more of them: derivatives of one row are of no other.
+        """
+        others = {*labels_of(chain(*self.slots, (each for each in self.operands if each != operand)))}
+        own, result, output = {*labels_of([operand])}, {*self.result}, {*labels_of([self.output])}
+        added, summed = own - output, (own & output) - result - others
+        if not added <= result - others or self.operands.count(operand) > 1:
+            return False
+        return prod(int(sizes[name]) for name in added) < prod(
+            int(sizes[name]) for name in summed if not isinstance(sizes[name], Rows)
+        )
 
 
 class InGraph:

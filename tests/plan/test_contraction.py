@@ -34,6 +34,21 @@ def flops(
     return plan.flops
 
 
+def test_several_cotangents_are_as_many_adjoints(device: torch.device) -> None:
+    first, second = rand(device, WIDTH, WIDTH), rand(device, WIDTH, WIDTH, seed=1)
+
+    def taken(pattern: str, *shape: int, of: Callable[[Tensor], Tensor]) -> int:
+        return hofunc.einsum(of, pattern).plan(rand(device, WIDTH), operands=(rand(device, *shape),)).flops
+
+    def f(x: Tensor) -> Tensor:
+        return (x @ first).tanh() @ second
+
+    one, three = taken("o, p, o -> p", WIDTH, of=f), taken("o, p, k o -> k p", 3, WIDTH, of=f)
+    assert three < 3 * one
+    many = taken("o, p, k o -> k p", 50 * WIDTH, WIDTH, of=f)  # of which the Jacobian is taken once
+    assert many < 2 * WIDTH**3 * 2 + 2 * 50 * WIDTH**3 + 4 * WIDTH**2 * 50
+
+
 def test_a_hessian_vector_product_costs_two_gradients(network: Callable, device: torch.device) -> None:
     f = network(8)
     gradient = flops(f, "b, b i -> b i", 8, device)
