@@ -49,6 +49,14 @@ def of_complex_output(block: torch.Tensor, dim: int) -> torch.Tensor:
     return torch.complex(block.select(dim, 0), block.select(dim, 1))
 
 
+def product_of_parts(block: torch.Tensor, factors: int) -> torch.Tensor:
+    """Return the product of complex numbers, given those of their parts, one of each along so many last axes."""
+    found = of_complex_output(block, -1)
+    for _ in range(factors - 1):
+        found = found.select(-1, 0) + 1j * found.select(-1, 1)
+    return found
+
+
 class Blocks:
     """The blocks of dense derivatives of complex outputs, put together from those of their parts.
 

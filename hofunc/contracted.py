@@ -18,12 +18,12 @@ from hofunc.arguments import (
     named_variables,
     split,
 )
-from hofunc.complex_tensors import is_complex, of_complex_output, taken_apart
+from hofunc.complex_tensors import by_parts, is_complex, product_of_parts, taken_apart
 from hofunc.dynamo import compilable
 from hofunc.given import check_flag, refuse
 from hofunc.graph.identity import PLAIN
 from hofunc.graph.record import Recording
-from hofunc.pattern import Bound, Pattern, Tree, bound, parsed
+from hofunc.pattern import PARTS, Bound, Pattern, Tree, bound, parsed
 from hofunc.plan import contraction
 from hofunc.plan.blueprint import Limits
 from hofunc.plan.wanted import Contraction, Contractions
@@ -34,7 +34,6 @@ from hofunc.transform import Options, Transform, differentiated
 from hofunc.trees import Kept, tree_flatten, tree_unflatten
 
 STRATEGIES = ("auto", *contraction.STRATEGIES)
-PARTS = "re im"  # the label of the parts of a complex output, which no pattern can have
 MOST_KEPT = 64  # forms of calls, and shapes, for which what patterns mean is kept
 
 
@@ -139,13 +138,15 @@ def einsum(
     Returns:
         Function with f's signature and a keyword argument ``operands``: a tuple of tensors, or of pytrees where the
         pattern has ``*p``; for several patterns a tuple or dict of such tuples, in which those that have none may be
-        left out of a dict. All other groups stand for slots. Its result is that of ``torch.einsum``, of the dtype of
-        the output; nested by the structure of what f returns, and of every argument whose ``*p`` is in the result; and
-        by that of the patterns. It is differentiable by autograd and under torch.func, by operands too.
+        left out of a dict. All other groups stand for slots, which have an axis of real and imaginary part of complex
+        arguments. Its result is that of ``torch.einsum``, of the dtype of the output, or complex by complex operands;
+        nested by the structure of what f returns, and of every argument whose ``*p`` is in the result; and by that of
+        the patterns. It is differentiable by autograd and under torch.func, by operands too.
 
     Raises:
-        ArgumentError: The pattern is none, or does not fit what f takes and returns; an operand is no floating-point
-            tensor; f has a parameter called operands; or as from `hofunc.hod`, as are the other errors.
+        ArgumentError: The pattern is none, or does not fit what f takes and returns; an operand is no
+            floating-point or complex tensor; f has a parameter called operands; or as from `hofunc.hod`, as are the
+            other errors.
 
     Cost:
         One call of f, and the steps of the plan: for the Laplacian of rows of d numbers each node of f carries d + 2
@@ -189,12 +190,12 @@ class _Meaning(NamedTuple):
 
     Attributes:
         wanted: What is asked for of a plan.
-        are_complex: Whether each result of that is the parts of a complex one.
+        factors: Of how many complex numbers each result of that is the product, by parts, which are its last axes.
         nests: How to nest each of so many results.
     """
 
     wanted: Contractions
-    are_complex: tuple[bool, ...]
+    factors: tuple[int, ...]
     nests: tuple[tuple[int, Nest], ...]
 
 
@@ -241,17 +242,16 @@ class Einsum(Transform):
         size = len(args)
         variables = (*_in_order(self._positions, size), *taps)
         arguments = split(name, args, self._passed(kwargs), variables, changes, self._options.parameters)
-        if True in arguments.are_complex:
-            refuse(name, "an input to differentiate by", "a complex tensor", "real ones", "Pass its parts.")
-        leaves, given = list(arguments.leaves), []
+        leaves, are_complex, given = list(arguments.leaves), arguments.are_complex, []
         for keyword in self._keywords:
             if keyword in kwargs:
                 flat, spec = tree_flatten(kwargs[keyword])
-                _check_operands(name, flat)
                 given.append((keyword, len(leaves), spec))
-                leaves += flat
+                kinds = _check_operands(name, flat)
+                are_complex = (*are_complex, *kinds)
+                leaves += map(by_parts, flat) if True in kinds else flat
         form = self._form((size, arguments.variables, arguments.specs, tuple(given)))
-        return arguments._replace(leaves=leaves, operands=form.operands, form=form.number)
+        return arguments._replace(leaves=leaves, are_complex=are_complex, operands=form.operands, form=form.number)
 
     def _form(self, key: tuple[Any, ...]) -> _Form:
         """Return the form of a call, of which the last of the key is where the leaves of keyword arguments begin."""
@@ -285,24 +285,34 @@ class Einsum(Transform):
     def _joint_bytes(self, outputs: Any, arguments: Arguments) -> int:
         meaning, given = self._meaning(outputs, arguments), tree_flatten(taken_apart(outputs))[0]
         total = 0
-        for (one, *_), is_one in zip(meaning.wanted.sums, meaning.are_complex, strict=True):
+        for (one, *_), factors in zip(meaning.wanted.sums, meaning.factors, strict=True):
             sizes = one.sizes_in(given, arguments.leaves)
-            total += given[one.output[0]].itemsize * prod(sizes[name] for name in one.result) if is_one else 0
+            total += given[one.output[0]].itemsize * prod(sizes[name] for name in one.result) if factors else 0
         return total
 
     def _meaning(self, output: Any, arguments: Arguments) -> _Meaning:
         """Return what the patterns mean for what f returned and takes."""
         outputs, spec = tree_flatten(output)
-        are_complex = tuple(map(is_complex, outputs))
+        are_complex = tuple(map(is_complex, outputs)), arguments.are_complex
         shapes_given = *[leaf.shape for leaf in outputs], *[leaf.shape for leaf in arguments.leaves]
         key = (arguments.form, spec, are_complex, *shapes_given)
         if not PLAIN.issuperset(map(type, (*outputs, *arguments.leaves))):
             check_sizes((*arguments.leaves, *outputs))  # which to compare would fix, if they are symbols
         meaning = self._meanings.of(key)
         if meaning is None:
-            shapes = tuple([tuple(leaf.shape) for leaf in outputs]), tuple([tuple(x.shape) for x in arguments.leaves])
+            by_part = [
+                (*leaf.shape, 2) if is_one else tuple(leaf.shape)
+                for leaf, is_one in zip(outputs, are_complex[0], strict=True)
+            ]
+            output = Tree(
+                tuple(range(len(outputs))),
+                tuple(by_part),
+                spec,
+                "the output of f",
+                are_complex[0] if True in are_complex[0] else (),
+            )
             each = [
-                self._bind(pattern, argnums, operands, arguments, (*shapes, spec))
+                self._bind(pattern, argnums, operands, arguments, output)
                 for pattern, argnums, operands in zip(self._patterns, self._argnums, arguments.operands, strict=True)
             ]
             specs = [
@@ -310,29 +320,24 @@ class Einsum(Transform):
                 for meant, argnums in zip(each, self._argnums, strict=True)
             ]
             nests = [(len(meant.results), nesting(form)) for meant, form in zip(each, specs, strict=True)]
-            sums = [self._by_parts(sums, are_complex) for meant in each for sums in meant.results]
-            of_parts = tuple([PARTS in one.result for one, *_ in sums])
-            meaning = _Meaning(Contractions(tuple(sums)), of_parts, tuple(nests))
+            sums = tuple([sums for meant in each for sums in meant.results])
+            meaning = _Meaning(Contractions(sums), tuple(map(self._factors, sums)), tuple(nests))
             self._meanings.keep(key, meaning)
         return meaning
 
-    def _by_parts(self, sums: Sequence[Contraction], are_complex: Sequence[bool]) -> tuple[Contraction, ...]:
-        """Return contractions that are added up, those of a complex output as ones of its parts, along a last axis."""
-        kinds = {are_complex[one.output[0]] for one in sums}
+    def _factors(self, sums: Sequence[Contraction]) -> int:
+        """Return how many labels of parts the result of contractions has that are added up."""
+        kinds = {tuple([name for name in one.result if name.startswith(PARTS)]) for one in sums}
         if len(kinds) > 1:
-            got, remedy = "a sum over real and complex outputs of f", "Return complex numbers for all, or parts."
-            refuse(self._options.name, "pattern", got, "outputs of one kind", remedy)
-        if True not in kinds:
-            return tuple(sums)
-        outputs = [(number, (*indices, PARTS)) for number, indices in (one.output for one in sums)]
-        pairs = zip(sums, outputs, strict=True)
-        return tuple([one._replace(output=output, result=(*one.result, PARTS)) for one, output in pairs])
+            got, remedy = "a sum of real and complex terms", "Make outputs, and operands, complex for all, or parts."
+            refuse(self._options.name, "pattern", got, "terms of one kind", remedy)
+        return len(kinds.pop())
 
     def _bind(
-        self, pattern: Pattern, argnums: Any, operands: Sequence[Any], arguments: Arguments, forms: tuple[Any, Any, Any]
+        self, pattern: Pattern, argnums: Any, operands: Sequence[Any], arguments: Arguments, output: Tree
     ) -> Bound:
-        """Return what one pattern means, given the shapes of outputs, and of inputs, and the structure of the first."""
-        (outputs, inputs, structure), name = forms, self._options.name
+        """Return what one pattern means, given what f returned."""
+        name = self._options.name
         count = len(pattern.others) - len(operands)
         if count < 0 or (not isinstance(argnums, int | str) and count != len(argnums)):
             _refuse_count(pattern, argnums, len(operands))
@@ -345,21 +350,25 @@ class Einsum(Transform):
                 refuse(name, "argnums", repr(entry), "every argument once", "Leave the second one out.")
             names = " and ".join(map(arguments.name_of, places))
             spec = self._spec_of(argnums, len(slots), arguments)
-            slots.append(Tree(numbers, tuple([inputs[each] for each in numbers]), spec, names))
-        given = []
-        for number, tree in enumerate(operands):
-            found, spec = tree_flatten(tree)
-            given.append(Tree(tuple(found), tuple([inputs[each] for each in found]), spec, self._operand(number)))
-        output = Tree(tuple(range(len(outputs))), outputs, structure, "the output of f")
+            slots.append(_tree(numbers, spec, names, arguments))
+        given = [_tree(*tree_flatten(tree), self._operand(number), arguments) for number, tree in enumerate(operands)]
         self._check_shapes(pattern, output, slots, given)
         return bound(pattern, output, slots, given)
 
     def _check_shapes(self, pattern: Pattern, output: Tree, slots: Sequence[Tree], operands: Sequence[Tree]) -> None:
         """Check what a pattern is for, where its errors are not to speak of a pattern."""
 
-    def contractions(self, output: Any, *args: Any, **kwargs: Any) -> Contractions:
-        """Return what is asked for, given what f returns to be differentiated at some arguments."""
-        return self._wanted(output, self._split(args, kwargs))
+    def contractions(
+        self, output: Any, *args: Any, **kwargs: Any
+    ) -> tuple[Contractions, list[torch.Tensor], tuple[int, ...]]:
+        """Return what is asked for, given what f returns to be differentiated at some arguments.
+
+        Beside it are the inputs that it is of, complex ones by parts, and of how many complex numbers each result is
+        the product.
+        """
+        arguments = self._split(args, kwargs)
+        meaning = self._meaning(output, arguments)
+        return meaning.wanted, arguments.leaves, meaning.factors
 
     def _wanted(self, output: Any, arguments: Arguments) -> Contractions:
         """Return the contractions of all patterns."""
@@ -373,9 +382,8 @@ class Einsum(Transform):
         if meaning is None or meaning.wanted is not evaluation.wanted:
             meaning = self._meaning(differentiated(tree_unflatten(recording.leaves, recording.spec)), arguments)
         found, results, start = evaluation.contracted(meaning.wanted), [], 0
-        if True in meaning.are_complex:
-            pairs = zip(found, meaning.are_complex, strict=True)
-            found = [evaluation.emit(of_complex_output, one, -1) if is_one else one for one, is_one in pairs]
+        if True in arguments.are_complex or any(meaning.factors):
+            found = [_whole(evaluation, *each) for each in zip(found, meaning.factors, strict=True)]
         for size, nest in meaning.nests:
             results.append(nest(found[start : start + size]))
             start += size
@@ -527,8 +535,24 @@ def _in_order(positions: tuple[int | str, ...], size: int) -> list[int | str]:
     return sorted({number % size if -size <= number < size else number for number in numbers})
 
 
-def _check_operands(name: str, leaves: Sequence[Any]) -> None:
+def _check_operands(name: str, leaves: Sequence[Any]) -> list[bool]:
+    """Check what multiplies derivatives, and tell which are complex."""
     for leaf in leaves:
-        if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point():
+        if not isinstance(leaf, torch.Tensor) or not (leaf.is_floating_point() or leaf.is_complex()):
             got = f"dtype {leaf.dtype}" if isinstance(leaf, torch.Tensor) else type(leaf).__name__
-            refuse(name, "an operand", got, "a floating-point tensor", "Convert it with .to(x.dtype).")
+            refuse(name, "an operand", got, "a floating-point or complex tensor", "Convert it with .to(x.dtype).")
+    return [*map(is_complex, leaves)]
+
+
+def _whole(evaluation: Evaluation, found: Any, factors: int) -> Any:
+    """Return a result as it is of complex factors, or, of none, so that view_as_complex takes the last axis."""
+    if factors:
+        return evaluation.emit(product_of_parts, found, factors)
+    return evaluation.emit(torch.Tensor.contiguous, found)
+
+
+def _tree(numbers: Sequence[int], spec: Any, name: str, arguments: Arguments) -> Tree:
+    """Return some of the tensors of a call, given their numbers, their structure and what they are."""
+    shapes = tuple([tuple(arguments.leaves[each].shape) for each in numbers])
+    are_complex = tuple([arguments.are_complex[each] for each in numbers])
+    return Tree(tuple(numbers), shapes, spec, name, are_complex if True in are_complex else ())

@@ -17,6 +17,7 @@ from hofunc.plan.slots import Bearer, Index, tag
 from hofunc.plan.wanted import Contraction
 from hofunc.words import plural
 
+PARTS = "re im"  # how the labels of parts of complex factors begin, as no name in a pattern does
 _TOKEN = re.compile(r"\.\.\.|\*?[^\W\d]\w*|\d+")
 Shape = Sequence[int]
 
@@ -120,15 +121,27 @@ class Tree(NamedTuple):
 
     Attributes:
         numbers: Their numbers among the inputs, or the outputs.
-        shapes: Their shapes.
+        shapes: Their shapes, of complex ones with a last axis for real and imaginary part.
         spec: The structure in which they are.
         name: What it is, for errors.
+        are_complex: Which of them are complex, if any is.
     """
 
     numbers: tuple[int, ...]
     shapes: tuple[Shape, ...]
     spec: TreeSpec
     name: str
+    are_complex: tuple[bool, ...] = ()
+
+    def given(self, leaf: int) -> tuple[int, ...]:
+        """Return the shape of a leaf as it was given."""
+        shape = tuple(self.shapes[leaf])
+        return shape[:-1] if self.are_complex and self.are_complex[leaf] else shape
+
+    def as_factors(self) -> "Tree":
+        """Return the same without axes of parts, which what multiplies it does not have in common."""
+        shapes = tuple(map(self.given, range(len(self.shapes))))
+        return self._replace(shapes=shapes, are_complex=())
 
     def shown(self) -> str:
         """Return the structure, leaves as stars."""
@@ -144,9 +157,9 @@ class Tree(NamedTuple):
             return None
         if not all(isinstance(place, int) for place in order):
             return None
-        return Tree(
-            tuple([self.numbers[n] for n in order]), tuple([self.shapes[n] for n in order]), other.spec, self.name
-        )
+        numbers, shapes = tuple([self.numbers[n] for n in order]), tuple([self.shapes[n] for n in order])
+        are_complex = tuple([self.are_complex[n] for n in order if self.are_complex])
+        return Tree(numbers, shapes, other.spec, self.name, are_complex)
 
 
 class Bound(NamedTuple):
@@ -251,7 +264,8 @@ class _Binding:
         bearers = {**self._shared, **self._named(axes, taken)}
         slots = tuple([bearers[place] for place in range(1, 1 + self._count)])
         operands = self._operands(bearers)
-        return Contraction(bearers[0][0], slots, operands, axes.names(self._pattern.result, leaves))
+        result = axes.names(self._pattern.result, leaves)
+        return Contraction(bearers[0][0], slots, operands, (*result, *self._of_parts(bearers)))
 
     def _operands(self, bearers: Mapping[int, tuple[Bearer, ...]]) -> tuple[Bearer, ...]:
         """Return all operands; where they are the same for all choices, the very same."""
@@ -289,11 +303,52 @@ class _Binding:
 
     def _named(self, axes: "_Axes", taken: Sequence["_Taken"]) -> dict[int, tuple[Bearer, ...]]:
         """Return leaves by their places, with their indices, given which leaves names with a star are of."""
-        tensors = [(self._groups[place], self._trees[place], leaf, of) for place, leaf, of in taken]
+        tensors = [(self._with_parts(*each), self._trees[each[0]], *each[1:]) for each in taken]
         found: dict[int, list[Bearer]] = {}
         for (place, *_), bearer in zip(taken, axes.bearers(tensors), strict=True):
             found.setdefault(place, []).append(bearer)
         return {place: tuple(bearers) for place, bearers in found.items()}
+
+    def _with_parts(self, place: int, leaf: int, of: Mapping[str, int]) -> Group:
+        """Return the group of a leaf, with a name for the axis of parts if it is a complex factor, as slots are not."""
+        group, tree = self._groups[place], self._trees[place]
+        if not tree.are_complex or not tree.are_complex[leaf] or 0 < place <= self._count:
+            return group
+        if place and self._is_like_slot(group, tree.shapes[leaf], of):
+            return group
+        return group._replace(tokens=(*group.tokens, Token(f"{PARTS} {place}", group.start)))
+
+    def _is_like_slot(self, group: Group, shape: Shape, of: Mapping[str, int]) -> bool:
+        """Tell whether a complex operand is like a leaf of a slot, so that its parts are those of this one.
+
+        So it is if its name with a star takes the last axes of such a leaf, unless it has all of these and its parts.
+        """
+        star = group.tokens[-1] if group.tokens else None
+        owner = self._owner(star) if star is not None and star.text[0] == "*" else None
+        if star is None or not owner:
+            return False
+        slot, like = self._groups[owner].tokens, self._trees[owner]
+        if slot[-1].text != star.text or not like.are_complex or not like.are_complex[of[star.text]]:
+            return False
+        taken = len(like.shapes[of[star.text]]) - len(slot) + 1
+        is_open = any(token.is_several for token in (*group.tokens[:-1], *slot[:-1]))
+        return is_open or len(shape) == len(group.tokens) - 1 + taken
+
+    def _of_parts(self, bearers: Mapping[int, tuple[Bearer, ...]]) -> tuple[str, ...]:
+        """Return the labels of the parts of complex factors, which the result has last.
+
+        Raises:
+            ArgumentError: An operand is several tensors that multiply one result, some of which are complex.
+        """
+        found = []
+        for place in (0, *range(1 + self._count, len(self._trees))):
+            name = f"{PARTS} {place}"
+            kinds = {name in indices for _, indices in bearers[place]} if self._trees[place].are_complex else {False}
+            if len(kinds) > 1:
+                got, remedy = f"{self._trees[place].name} of real and complex tensors", "Make all of them complex."
+                self._pattern.refuse(self._groups[place], got, "tensors of one kind, which are summed", remedy)
+            found += [name] if True in kinds else []
+        return tuple(found)
 
     def _given(
         self, place: int, leaves: Mapping[str, int], merged: Sequence[int]
@@ -378,7 +433,7 @@ class _Axes:
             later = [each for each in left if not self._counts(*each)]
             if len(later) == len(left):
                 group, tree, leaf, _ = left[0]
-                got = f"{tree.name} of shape {tuple(tree.shapes[leaf])}, of which several names may take any axes"
+                got = f"{tree.name} of shape {tree.given(leaf)}, of which several names may take any axes"
                 self._pattern.refuse(group, got, "one such name that stands nowhere else", "Name the axes one by one.")
             left = later
         return [self._bearer(*each) for each in tensors]
@@ -394,11 +449,15 @@ class _Axes:
         rest = rank - single - sum(self._ranks.get(key, 0) for key in several)
         times = sum(key in unknown for key in several)
         if rest < 0 or (rest % times if times else rest):
-            names = " ".join(token.text for token in group.tokens)
+            written = tuple([token for token in group.tokens if not token.text.startswith(PARTS)])
+            names = " ".join(token.text for token in written)
+            beside = len(group.tokens) - len(written)
+            shape = tree.shapes[leaf][: rank - beside]
+            of_parts = " by real and imaginary part" if len(shape) > len(tree.given(leaf)) else ""
             self._pattern.refuse(
-                group,
-                f"{tree.name} of shape {tuple(tree.shapes[leaf])}, which has {plural(rank, 'axis')}",
-                f"{'at least ' if times else ''}{plural(rank - rest, 'axis')} for {names!r}",
+                group._replace(tokens=written),
+                f"{tree.name} of shape {tuple(shape)}{of_parts}, which has {plural(rank - beside, 'axis')}",
+                f"{'at least ' if times else ''}{plural(rank - rest - beside, 'axis')} for {names!r}",
                 "A group names each axis of its tensor; '...' stands for any that all have in common.",
             )
         self._ranks.update(dict.fromkeys(unknown, rest // max(1, times)))

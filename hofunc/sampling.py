@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from hofunc.complex_tensors import by_parts
 from hofunc.given import check_choice, check_flag, refuse, shown
 from hofunc.graph.uncompiled import opaque
 from hofunc.internals import tree_flatten, tree_map, tree_unflatten
@@ -250,6 +251,7 @@ class Estimate:
                 what = f"args[{variable}]" if isinstance(variable, int) else f"what is tapped as {variable!r}"
                 remedy = "Differentiate by one tensor, of which an axis is sampled."
                 refuse(self._pattern.transform, what, got, "a tensor with axes", remedy)
+            like = by_parts(like)
             sizes.append(like.shape[axis])
             _check_room(self._pattern.transform, count, like.shape[axis], like)
             vectors.append(_vectors(count, like.shape[axis], like, sampling))

@@ -603,7 +603,6 @@ def test_operands_that_do_not_fit(pattern: str, argnums: Any, operands: list, go
     ("operands", "got"),
     [
         ((torch.ones(3, dtype=torch.int64),), "dtype torch.int64"),
-        ((torch.ones(3, dtype=torch.complex64),), "dtype torch.complex64"),
         ((2.0,), "float"),
         ((None,), "NoneType"),
         (torch.ones(3), "got one, expected a tuple of operands"),
@@ -646,8 +645,7 @@ def test_pytrees_that_do_not_fit(parameters: dict, device: torch.device) -> None
         (lambda x: einsum(field, "b, b i -> b", strategy="best")(x), "strategy: got 'best'"),
         (lambda x: einsum(field, "b, b i -> b", chunk_size=0)(x), "chunk_size: got 0"),
         (lambda x: einsum(field, "b, b i -> b")(), "no positional argument"),
-        (lambda x: einsum(field, "b, b i -> b")(x + 0j), "a complex tensor"),
-        (lambda x: einsum(lambda x: (field(x) + 0j, field(x)), "*o, b i -> b i")(x), "real and complex outputs of f"),
+        (lambda x: einsum(lambda x: (field(x) + 0j, field(x)), "*o, b i -> b i")(x), "a sum of real and complex terms"),
         (lambda x: einsum(field, "b, b i -> b")(x.long()), "dtype torch.int64"),
         (lambda x: einsum(field, {"a": "b, b i -> b"})(x, operands={"c": (x,)}), "operands: got dict of 1 entries"),
         (lambda x: einsum(field, ("b, b i -> b",), (0, (0,), (0,)))(x), "argnums: got tuple of 3 entries"),

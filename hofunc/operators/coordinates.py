@@ -4,6 +4,7 @@ All axes before the last are rows, which the output has as well, first, whatever
 (..., n) to (...), a vector field to (..., m). What one row returns is differentiated by that row.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial as bind
 from functools import update_wrapper
@@ -29,7 +30,7 @@ def gradient(f: Function, argnums: int = 0, **options: Unpack[Options]) -> Einsu
 
     Args:
         f: Pure function from points (..., n) to a field (..., *o), and of any other arguments. So are those of the
-            other operators on fields.
+            other operators on fields. Of complex points the coordinates are real and imaginary parts (n, 2).
         argnums: The positional argument that holds the points; one tensor.
         **options: ``wrt``, one name, as for `hofunc.hod`, and ``has_aux``, ``strategy``, ``chunk_size`` and
             ``max_bytes``, as for `hofunc.einsum`.
@@ -260,8 +261,14 @@ class _Field(Operator):
                 refuse(name, what, repr(given), "the one argument that holds the points", remedy)
         super().__init__(name, f, pattern, (argnums,) * pattern.count(","), vectors, **options)
 
+    def _bind(self, pattern: Pattern, argnums: Any, operands: Sequence[Any], arguments: Any, output: Tree) -> Bound:
+        if True in arguments.are_complex[:1]:
+            pattern = _of_parts(pattern, arguments.name_of(0))
+        return super()._bind(pattern, argnums, operands, arguments, output)
+
     def _check_shapes(self, pattern: Pattern, output: Tree, slots: Sequence[Tree], operands: Sequence[Tree]) -> None:  # noqa: ARG002
-        _check_field(self._options.name, pattern, slots[0], [self._returned(shape) for shape in output.shapes])
+        shapes = [self._returned(output.given(leaf)) for leaf in range(len(output.shapes))]
+        _check_field(self._options.name, pattern, slots[0], shapes)
 
     def _returned(self, shape: Sequence[int]) -> tuple[int, ...]:
         """Return the shape of what f returns, given that of what is differentiated."""
@@ -278,8 +285,29 @@ class _Curl(_Field):
 class _SampledField(SampledEinsum):
     """An operator on a scalar field or on any, of which sums over coordinates are estimated."""
 
+    def _bind(self, pattern: Pattern, argnums: Any, operands: Sequence[Any], arguments: Any, output: Tree) -> Bound:
+        if True in arguments.are_complex[:1]:
+            remedy = "Differentiate by the parts: torch.view_as_real(z).flatten(-2)."
+            refuse(self._options.name, arguments.name_of(0), "a complex tensor", "real points, to be sampled", remedy)
+        return super()._bind(pattern, argnums, operands, arguments, output)
+
     def _check_shapes(self, pattern: Pattern, output: Tree, slots: Sequence[Tree], operands: Sequence[Tree]) -> None:  # noqa: ARG002
-        _check_field(self._options.name, pattern, slots[0], [tuple(shape) for shape in output.shapes])
+        _check_field(self._options.name, pattern, slots[0], [*map(output.given, range(len(output.shapes)))])
+
+
+def _of_parts(pattern: Pattern, name: str) -> Pattern:
+    """Return the pattern of an operator for complex points, whose coordinates are real and imaginary parts.
+
+    Raises:
+        ArgumentError: It takes coordinates one by one, or as those of a vector field, of which parts are none.
+    """
+    groups = [pattern.output, *pattern.others]
+    tokens = [token for group in groups for token in group.tokens]
+    if any(token.is_number for token in tokens) or any(token.text == "i" for token in pattern.output.tokens):
+        expected = "real points, as it tells coordinates apart"
+        remedy = "Differentiate by torch.view_as_real(z), or write what you mean for einsum."
+        refuse(pattern.transform, name, "a complex tensor", expected, remedy)
+    return parsed(pattern.transform, re.sub(r"\b([ij])\b", r"\1 \1_", pattern.text))
 
 
 def _sampled(name: str, f: Function, pattern: str, argnums: Any, samples: Any, **options: Any) -> Estimate:
@@ -300,7 +328,7 @@ def _check_field(name: str, pattern: Pattern, points: Tree, shapes: Sequence[tup
         got = f"a pytree of {len(points.numbers)} tensors"
         remedy = "Put all coordinates into one tensor, or write a pattern for einsum."
         refuse(name, points.name, got, "one tensor, whose last axis is that of coordinates", remedy)
-    shape = tuple(points.shapes[0])
+    shape = points.given(0)
     if not shape:
         remedy = "The last axis is that of coordinates: x.reshape(1) is a point on a line."
         refuse(name, points.name, "a tensor of shape ()", "points, of shape (..., n)", remedy)
@@ -333,16 +361,19 @@ class _Laplacian(_Field):
     def _given(self, given: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
         return [[*given.values()]]
 
-    def _bind(
-        self, pattern: Pattern, argnums: Any, operands: Sequence[Any], arguments: Any, forms: tuple[Any, Any, Any]
-    ) -> Bound:
+    def _bind(self, pattern: Pattern, argnums: Any, operands: Sequence[Any], arguments: Any, output: Tree) -> Bound:
         for weight in operands:
             if not isinstance(weight, int):
                 refuse("laplacian", "weight", type(weight).__name__, "a tensor", "Pass one of shape (n, n).")
-            _check_weight(forms[1][weight], forms[1][0], arguments.name_of(0))
-            rank = len(forms[1][weight])
+            points, shape = arguments.leaves[0].shape, arguments.leaves[weight].shape
+            shape = shape[:-1] if arguments.are_complex[weight] else shape
+            if True in arguments.are_complex[:1]:
+                expected, remedy = "none", "Differentiate by the parts: torch.view_as_real(z).flatten(-2)."
+                refuse("laplacian", "weight", f"one for {arguments.name_of(0)}, which is complex", expected, remedy)
+            _check_weight(shape, points, arguments.name_of(0))
+            rank = len(shape)
             pattern = self._weighted[min(rank, 3)]
-        return super()._bind(pattern, argnums, operands, arguments, forms)
+        return super()._bind(pattern, argnums, operands, arguments, output)
 
 
 def _check_weight(shape: Sequence[int], points: Sequence[int], name: str) -> None:

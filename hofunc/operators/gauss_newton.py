@@ -6,8 +6,8 @@ from typing import Any
 
 from torch.compiler import is_dynamo_compiling
 
-from hofunc.arguments import check_argnums, check_function, named_variables
-from hofunc.complex_tensors import is_complex
+from hofunc.arguments import check_argnums, check_aux, check_function, named_variables
+from hofunc.complex_tensors import is_complex, taken_apart
 from hofunc.contracted import Einsum
 from hofunc.dynamo import compilable
 from hofunc.given import check_flag, refuse
@@ -70,12 +70,21 @@ def ggnvp(model: Function, loss: Function, argnums: Argnums = 0, *, wrt: Names =
     return _GaussNewton(model, loss, argnums, wrt, has_aux)
 
 
-def _parts(model: Function, loss: Function, argnums: Argnums, wrt: Names, has_aux: bool) -> tuple[Any, Any, Any]:
-    """Return the transforms for the output and its tangent, for H times one, and for an adjoint."""
+def _parts(model: Function, loss: Function, argnums: Argnums, wrt: Names, has_aux: bool) -> tuple[Any, ...]:
+    """Return the transforms for the output and its tangent, for H times one, and for an adjoint, also by parts."""
     variables: Any = argnums if wrt is None else wrt
     first, entry = (variables, variables) if isinstance(variables, int | str) else (variables[0], tuple(variables))
     forwards = _tangent(model, ("*o -> *o", "*o, *p, *p -> *o"), (first, (entry,)), wrt is None, has_aux)
-    return forwards, hvp(loss), _adjoint(model, "*o, *p, *o -> *p", (entry,), wrt is None, has_aux)
+    parted = update_wrapper(partial(_by_parts, model, has_aux), model, assigned=("__name__",), updated=())
+    backwards = [_adjoint(each, "*o, *p, *o -> *p", (entry,), wrt is None, has_aux) for each in (model, parted)]
+    return forwards, hvp(loss), *backwards
+
+
+def _by_parts(model: Function, has_aux: bool, *args: Any, **kwargs: Any) -> Any:
+    """Return what a model returns, complex tensors by parts, as H times a tangent has them."""
+    result = model(*args, **kwargs)
+    output, *aux = check_aux("ggnvp", result) if has_aux else (result,)
+    return (taken_apart(output), *aux) if has_aux else taken_apart(output)
 
 
 class _Tangent(Einsum):
@@ -114,14 +123,15 @@ class _GaussNewton(Einsum):
         return self._product(*args, **kwargs)
 
 
-def _product(forwards: Einsum, curvature: Einsum, backwards: Einsum, has_aux: bool, *args: Any, **kwargs: Any) -> Any:
-    """Return the product, given the transforms for the output and its tangent, for H times one, and for an adjoint."""
+def _product(
+    forwards: Einsum, curvature: Einsum, backwards: Einsum, by_parts: Einsum, has_aux: bool, *args: Any, **kwargs: Any
+) -> Any:
+    """Return the product, given the transforms of which it consists, see above."""
     if "vector" not in kwargs:
         expected = "vector=..., beside the arguments of the model"
         refuse("ggnvp", "vector", "none", expected, "Pass a pytree like the parameters.")
     vector, targets = kwargs.pop("vector"), [kwargs.pop("targets")] if "targets" in kwargs else []
     found = forwards(*args, operands=((), (vector,)), **kwargs)
     output, tangent = found[0] if has_aux else found
-    if any(map(is_complex, tree_leaves(output))):
-        refuse("ggnvp", "an output of the model", "a complex tensor", "real ones", "Return its parts.")
+    backwards = by_parts if any(map(is_complex, tree_leaves(output))) else backwards
     return backwards(*args, operands=(curvature(output, *targets, vector=tangent),), **kwargs)

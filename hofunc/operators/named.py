@@ -81,7 +81,9 @@ class Operator(Einsum):
 
     def _check_shapes(self, pattern: Pattern, output: Tree, slots: Sequence[Tree], operands: Sequence[Tree]) -> None:  # noqa: ARG002
         for keyword, vector in zip(self._vectors, operands, strict=False):
-            check_vector(self._options.name, keyword, vector, output if keyword == "cotangent" else slots[0])
+            check_vector(
+                self._options.name, keyword, vector, output.as_factors() if keyword == "cotangent" else slots[0]
+            )
 
 
 def check_vector(name: str, keyword: str, vector: Tree, like: Tree) -> None:
@@ -93,7 +95,8 @@ def check_vector(name: str, keyword: str, vector: Tree, like: Tree) -> None:
     remedy, found = f"Pass what is like {like.name}.", vector.like(like)
     if found is None:
         refuse(name, keyword, vector.shown(), f"a pytree like {like.name}, {like.shown()}", remedy)
-    for shape, expected in zip(found.shapes, like.shapes, strict=True):
-        if tuple(shape) != tuple(expected):
-            got = f"a tensor of shape {tuple(shape)}"
-            refuse(name, keyword, got, f"one of shape {tuple(expected)}, like {like.name}", remedy)
+    for leaf, expected in enumerate(map(like.given, range(len(like.shapes)))):
+        is_complex = expected != tuple(like.shapes[leaf])
+        if tuple(found.shapes[leaf]) != tuple(like.shapes[leaf]) if is_complex else found.given(leaf) != expected:
+            got, kind = f"a tensor of shape {tuple(found.given(leaf))}", "a complex one" if is_complex else "one"
+            refuse(name, keyword, got, f"{kind} of shape {expected}, like {like.name}", remedy)

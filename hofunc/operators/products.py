@@ -24,7 +24,8 @@ def jvp(f: Function, argnums: Argnums = 0, **options: Unpack[Options]) -> Einsum
 
     Returns:
         Function with f's signature and a keyword argument ``vector``, a pytree like the argument, or a tuple of such
-        for several; its result is like the output of f. It has ``.plan``, and the vector is differentiable too.
+        for several; its result is like the output of f. It has ``.plan``, and the vector is differentiable too. That of
+        a complex argument stands for real and imaginary part.
 
     Raises:
         ArgumentError: The vector does not fit, or f has a parameter of that name; or as from `hofunc.einsum`, as are
@@ -51,7 +52,8 @@ def vjp(f: Function, argnums: Argnums = 0, **options: Unpack[Options]) -> Einsum
 
     Returns:
         Function with f's signature and a keyword argument ``cotangent``, a pytree like the output of f; its result is
-        like the argument, or a tuple for several.
+        like the argument, or a tuple for several; by real and imaginary part of a complex one, as of `hvp` and all
+        derivatives. A complex cotangent is a factor as it is, where torch takes its conjugate.
 
     Raises:
         ArgumentError: As from `jvp`.

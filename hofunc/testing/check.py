@@ -103,6 +103,7 @@ def hodcheck(
     check_amount("hodcheck", "max_entries", max_entries, 1, "A million unless given.")
     check_flag("hodcheck", "raise_exception", raise_exception)
     args = (args,) if isinstance(args, torch.Tensor) else listed("hodcheck", "args", args, *_ARGS)
+    point = f, tuple(args)
     f, args = of_parts("hodcheck", f, args, argnums)
     arguments = split("hodcheck", args, {}, argnums)
     _check_precise("an input to differentiate by", arguments.leaves)
@@ -123,7 +124,7 @@ def hodcheck(
             below = found
         check_blocks(subject, order, which, below, tolerances)
         if pattern is not None:
-            check_contraction(replace(subject, strategy=strategy), pattern, operands, output, below, tolerances)
+            check_contraction(replace(subject, strategy=strategy), point, pattern, operands, below, tolerances)
     except HodcheckError:
         if raise_exception:
             raise

@@ -1,11 +1,12 @@
 """The comparison of a contraction by einsum with torch.einsum of the dense derivative."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain, product
 from typing import Any
 
 import torch
 
+from hofunc.complex_tensors import by_parts
 from hofunc.contracted import Einsum
 from hofunc.errors import HodcheckError
 from hofunc.internals import tree_leaves
@@ -28,38 +29,44 @@ def slots_of(pattern: str, operands: Sequence[Any]) -> int:
 
 
 def check_contraction(
-    subject: Subject, pattern: str, operands: tuple[Any, ...], output: Any, dense: Leaves, tolerances: Tolerances
+    subject: Subject,
+    point: tuple[Callable[..., Any], tuple[Any, ...]],
+    pattern: str,
+    operands: tuple[Any, ...],
+    dense: Leaves,
+    tolerances: Tolerances,
 ) -> None:
     """Compare a contraction with that of the dense derivative, which has been checked.
 
     Args:
-        subject: The function and the point.
+        subject: The function and the point, complex tensors by parts.
+        point: The function and its arguments as they were given.
         pattern: The pattern.
         operands: Its operands.
-        output: What the function returns.
-        dense: The derivative.
+        dense: The derivative, by parts.
         tolerances: How far off an entry may be; rounding of the terms of a sum comes on top.
 
     Raises:
         HodcheckError: An entry is off.
         ArgumentError: The pattern or the operands do not fit.
     """
-    arguments = subject.arguments
-    args, _ = arguments.joined(arguments.leaves, arguments.rest)
+    (f, args), inputs = point, len(subject.arguments.leaves)
     argnums = (subject.argnums,) * slots_of(pattern, operands)
-    transform = Einsum("hodcheck", subject.f, pattern, argnums, False, subject.strategy, Limits())
-    found = [leaf.detach().double() for leaf in tree_leaves(transform(*args, operands=operands))]
-    values = [leaf.detach().double() for leaf in (*arguments.leaves, *tree_leaves(operands))]
-    sums = transform.contractions(output, *args, operands=operands).sums
-    expected = [_contracted(each, dense, values, len(arguments.leaves)) for each in sums]
-    blocks, factors = ([leaf.abs() for leaf in leaves] for leaves in (dense, values))
-    terms = [_contracted(each, blocks, factors, len(arguments.leaves)) for each in sums]
-    rounding = 100 * max(torch.finfo(leaf.dtype).eps for leaf in (*arguments.leaves, *tree_leaves(output)))
+    transform = Einsum("hodcheck", f, pattern, argnums, False, subject.strategy, Limits())
+    found = [by_parts(leaf).detach().double() for leaf in tree_leaves(transform(*args, operands=operands))]
+    wanted, leaves, factors = transform.contractions(f(*args), *args, operands=operands)
+    values = [leaf.detach().double() for leaf in leaves]
+    products = [
+        _of_parts(_contracted(each, dense, values, inputs), n) for each, n in zip(wanted.sums, factors, strict=True)
+    ]
+    blocks, sizes = ([leaf.abs() for leaf in each] for each in (dense, values))
+    terms = [_contracted(each, blocks, sizes, inputs) for each in wanted.sums]
+    rounding = 100 * max(torch.finfo(each.dtype).eps for each in (*subject.inputs, *subject.outputs))
     allowed = [
         limit + rounding * largest([term])
-        for limit, term in zip(tolerances.allowed([largest([each]) for each in expected]), terms, strict=True)
+        for limit, term in zip(tolerances.allowed([largest([each]) for each in products]), terms, strict=True)
     ]
-    off = worst(found, expected, allowed)
+    off = worst(found, products, allowed)
     if off is not None:
         raise HodcheckError(
             f"hodcheck: entry {list(off.index)} of {pattern!r} is {off}",
@@ -67,6 +74,16 @@ def check_contraction(
             expected=f"{off.expected:.17g} by torch.einsum of the derivative",
             remedy="This is a bug of hofunc: please report it, with f, args and operands.",
         )
+
+
+def _of_parts(found: torch.Tensor, factors: int) -> torch.Tensor:
+    """Return the parts of a product of complex numbers, given those of its factors along so many last axes."""
+    for _ in range(factors - 1):
+        (a, b), (c, d) = (
+            (half.select(-1, 0), half.select(-1, 1)) for half in (found.select(-1, 0), found.select(-1, 1))
+        )
+        found = torch.stack([a - d, b + c], -1)
+    return found
 
 
 def _contracted(contractions: Sequence[Contraction], dense: Leaves, values: Leaves, inputs: int) -> torch.Tensor:

@@ -171,7 +171,7 @@ def test_what_contractions_by_many_leaves_share_is_looked_at_once(device: torch.
     leaves = [rand(device, 2, 3, seed=seed) for seed in range(12)]
     transform = hofunc.hvp(f)
     output = f(leaves)
-    sums = transform.contractions(output, leaves, vector=leaves).sums
+    sums = transform.contractions(output, leaves, vector=leaves)[0].sums
     assert len(sums) == 12
     in_graph = InGraph(recorded(lambda *both: f([*both[:12]]), *leaves, *leaves).graph)
     given = [one for (one,) in sums]
