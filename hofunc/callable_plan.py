@@ -32,6 +32,7 @@ from hofunc.run.compiler import through_compiler
 from hofunc.run.evaluate import refuse_where
 from hofunc.run.executor import interpreted
 from hofunc.run.fx import graph_module, traced
+from hofunc.run.learning import Learning
 from hofunc.signature import Signature
 from hofunc.travel.document import DAMAGE, MissingError, read, written
 from hofunc.travel.files import packed, refuse_damaged, unpacked, write_whole
@@ -343,8 +344,9 @@ def made(
     result: Result | None,
     subject: Subject | Told,
     origin: Origin,
+    learning: Learning | None = None,
 ) -> Plan:
-    """Return a plan of its parts, which runs in chunks if there are some."""
+    """Return a plan of its parts, which runs in chunks if there are some, and what plans its backward pass."""
     cost = subject.cost
     return Plan(
         name,
@@ -359,7 +361,7 @@ def made(
         facts,
         facts.checker(name),
         steps,
-        of_plan(*steps),
+        of_plan(*steps, learning),
         result,
         subject,
         origin,

@@ -25,14 +25,16 @@ from hofunc.plan.blueprint import Blueprint, Limits
 from hofunc.plan.chunks import Chunks, priced_chunks
 from hofunc.plan.cost import Cost
 from hofunc.plan.lean import priced
+from hofunc.plan.operators import zeros
 from hofunc.plan.planner import plan
 from hofunc.plan.primal import PartsOf, Source, Whole
 from hofunc.plan.program import Program, Register, device_of
 from hofunc.plan.values import GONE_BY
-from hofunc.plan.wanted import Wanted, highest
+from hofunc.plan.wanted import Contractions, Wanted, highest
 from hofunc.rules.lower import INTEGERS, Lowered, lower, shapes_read
 from hofunc.run.decided import Decided
 from hofunc.run.evaluate import Evaluation
+from hofunc.run.learning import LearningOfWhole, Zeros
 from hofunc.run.room import check_room
 from hofunc.signature import Signature
 
@@ -127,7 +129,7 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict, *, by_indices
         taken.recording.lines,
     )
     facts = taken.facts._replace(contents=_gone_by(chosen.lowered, captured))
-    return made(name, signature, facts, steps, found.result, subject, _origin(taken))
+    return made(name, signature, facts, steps, found.result, subject, _origin(taken), _learning(request, taken, found))
 
 
 def graph_of(request: Request, args: tuple, kwargs: dict) -> Graph:
@@ -235,6 +237,9 @@ class _Completed(NamedTuple):
         owners: By the register that a step of the function computes, the node of the graph that is derived.
         at_once: What the program costs.
         cost: What it costs as it runs, which may be in chunks.
+        places: What it returns, of what the program of the derivatives does, or zeros; None where it returns more, or
+            goes by values.
+        chosen: That program.
     """
 
     program: Program
@@ -243,6 +248,8 @@ class _Completed(NamedTuple):
     owners: dict[int, int]
     at_once: Cost
     cost: Cost
+    places: tuple[int | Zeros, ...] | None
+    chosen: Blueprint
 
 
 def _completed(request: Request, taken: _Taken, chosen: Blueprint) -> _Completed:
@@ -252,12 +259,21 @@ def _completed(request: Request, taken: _Taken, chosen: Blueprint) -> _Completed
     places = recording.graph.outputs
     inputs = [recording.values[number] for number in graph.inputs[: len(taken.active)]]
     values = [recording.values[place] for place in places]
-    evaluation = Evaluation(chosen, taken.wanted, whole.outputs, values, inputs, {}, whole.emit)
+    vanishing: dict[int, Zeros] = {}
+
+    def emit(function: Any, *args: Any) -> Register:
+        register = whole.emit(function, *args)
+        if function is zeros:
+            vanishing[register.index] = args
+        return register
+
+    evaluation = Evaluation(chosen, taken.wanted, whole.outputs, values, inputs, {}, emit)
     leaves, spec = tree_flatten(
         request.assemble([_own(whole, graph, place) for place in places], recording, evaluation)
     )
     tensors = [leaf for leaf in leaves if isinstance(leaf, Register)]
-    for reading in (*taken.readings, *shapes_read(graph)):
+    readings = (*taken.readings, *shapes_read(graph))
+    for reading in readings:
         whole.guard(*reading)
     captured = _captured(taken)
     if by_values := [each for each in chosen.lowered.decided if _captured_of(chosen.lowered, each, captured) is None]:
@@ -271,7 +287,22 @@ def _completed(request: Request, taken: _Taken, chosen: Blueprint) -> _Completed
     program, at_once = priced(whole.program(tensors), device)
     owners = {register: numbers[number] for register, number in whole.owners.items() if number in numbers}
     cost = at_once if chunks is None else chunks.cost
-    return _Completed(program, chunks, None if is_tensor else form, owners, at_once, cost)
+    by_register: dict[int, int | Zeros] = {
+        **vanishing,
+        **{register.index: place for place, register in enumerate(whole.outputs)},
+    }
+    known = [by_register[tensor.index] for tensor in tensors if tensor.index in by_register]
+    is_plain = len(known) == len(tensors) and not readings and not chosen.lowered.decided
+    return _Completed(
+        program, chunks, None if is_tensor else form, owners, at_once, cost, tuple(known) if is_plain else None, chosen
+    )
+
+
+def _learning(request: Request, taken: _Taken, found: _Completed) -> LearningOfWhole | None:
+    """Return what plans the backward pass of contractions, which are all that is returned."""
+    if found.places is None or not isinstance(taken.wanted, Contractions) or request.limits != Limits():
+        return None
+    return LearningOfWhole(found.chosen, taken.wanted, taken.graph, _sources(taken), found.places)
 
 
 def _own(whole: Whole, graph: Graph, number: int) -> Register:

@@ -379,6 +379,16 @@ def test_the_stack_of_transforms() -> None:
     assert seen == [1, 3, "different", 1, 1, None]
 
 
+def test_gradients_in_batches() -> None:
+    x = torch.ones(2, requires_grad=True)
+    seen: list[bool] = []
+    y = 2 * x
+    y.register_hook(lambda gradient: seen.append(internals.is_legacy_batchedtensor(gradient)))
+    torch.autograd.grad(y, x, torch.ones(3, 2), is_grads_batched=True, retain_graph=True)
+    torch.autograd.grad(y, x, torch.ones(2))
+    assert seen == [True, False]
+
+
 def test_wrappers_of_transforms() -> None:
     x = torch.ones(2, 3)
     seen: list[Any] = []

@@ -5,7 +5,7 @@ NOTE [asked for]: two things take as long as all the rest, and are mostly not ne
 History. Where a captured parameter requires gradients, autograd would follow every step, though most derivatives are
 not differentiated again. So the steps run unfollowed, and what they return has one node of history, which runs them
 again, followed, when a backward pass gets there. Who asks once asks again, as in training: from then on the steps are
-followed as they run. What the node takes is saved as autograd saves it, so that a write to it is noticed; all values of
+followed as they run, or their backward pass is planned, see NOTE [learning] in `hofunc.run.backward`. What the node takes is saved as autograd saves it, so that a write to it is noticed; all values of
 the call, as long as nobody planned what would take fewer.
 
 Care. Where what an op takes is constant, its slope, which may be infinite, is multiplied by zero. To leave it out takes
@@ -33,10 +33,10 @@ from hofunc.graph.world import without_autocast
 from hofunc.internals import current_dispatch_mode
 from hofunc.plan.blueprint import Blueprint
 from hofunc.plan.chunks import Chunks
-from hofunc.plan.operators import eye_like, one_like
-from hofunc.plan.program import Program, Register, device_of
+from hofunc.plan.program import Program, device_of
 from hofunc.run.executor import MANY, Runner, compiled, in_chunks, warming_up
-from hofunc.scatter import range_like
+from hofunc.run.learning import Learning
+from hofunc.run.origins import sources
 
 
 class Way(NamedTuple):
@@ -51,13 +51,17 @@ class Way(NamedTuple):
     takes: frozenset[int]
 
 
-def runner(plan: Blueprint) -> Runner:
+def runner(plan: Blueprint, learning: Learning | None = None) -> Runner:
     """Return a function from the list of the values of the recorded nodes, which it empties, to the results of a plan.
 
     So what is not needed any more is given up as it runs, if nobody else holds it.
+
+    Args:
+        plan: The plan.
+        learning: Plans its backward pass.
     """
     careful = plan.careful
-    return as_asked(_way_of(plan), careful and (lambda: _in_order(plan, careful())), plan.program)
+    return as_asked(_way_of(plan), careful and (lambda: _in_order(plan, careful())), plan.program, learning=learning)
 
 
 def _way_of(plan: Blueprint) -> Way:
@@ -88,13 +92,14 @@ def _in_order(plan: Blueprint, careful: Blueprint) -> Way:
     return way._replace(run=run)
 
 
-def of_plan(program: Program, chunks: Chunks | None, quick: Program | None) -> Runner:
+def of_plan(program: Program, chunks: Chunks | None, quick: Program | None, learning: Learning | None = None) -> Runner:
     """Return a function from the tensors of a call to what a frozen plan returns.
 
     Args:
         program: Its steps.
         chunks: They in chunks, if that is how they run.
         quick: What returns the same as long as that is finite.
+        learning: Plans its backward pass.
     """
     if chunks is not None:
         return in_chunks(chunks)
@@ -103,9 +108,9 @@ def of_plan(program: Program, chunks: Chunks | None, quick: Program | None) -> R
         return compiled(program)
     way = Way(compiled(opened), _taken(opened))
     if quick is None:
-        return as_asked(way, None, opened, own)
+        return as_asked(way, None, opened, own, learning)
     opened, others = _opened(quick)
-    return as_asked(Way(compiled(opened), _taken(opened)), lambda: way, opened, own | others)
+    return as_asked(Way(compiled(opened), _taken(opened)), lambda: way, opened, own | others, learning)
 
 
 def _opened(program: Program) -> tuple[Program, dict[int, Tensor]]:
@@ -124,7 +129,11 @@ def _taken(program: Program) -> frozenset[int]:
 
 
 def as_asked(
-    quick: Way, careful: Callable[[], Way] | None, program: Program, own: Mapping[int, Tensor] = MappingProxyType({})
+    quick: Way,
+    careful: Callable[[], Way] | None,
+    program: Program,
+    own: Mapping[int, Tensor] = MappingProxyType({}),
+    learning: Learning | None = None,
 ) -> Runner:
     """Return a function that runs a program without what is not asked for; see NOTE [asked for].
 
@@ -133,6 +142,7 @@ def as_asked(
         careful: Makes what computes it where that is not finite; None if it is right everywhere.
         program: What is computed. If it draws random numbers, it is run once and in full.
         own: What it takes beside the values of a call, by number.
+        learning: Plans the backward pass of what is asked for.
     """
     whole = cache(careful or (lambda: quick))
     draws = any(isinstance(step.function, Call) and is_random(step.function.op) for step in program.steps)
@@ -152,7 +162,9 @@ def as_asked(
         is_wanted = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in held.values())
         if (history.is_asked or is_hooked()) if is_wanted else careful is None or way is not quick:
             del held
-            return in_full(values)
+            learns = learning is not None and is_wanted and not is_hooked()
+            found = learning.results(values) if learning is not None and learns else None
+            return in_full(values) if found is None else found
         if is_wanted:
             is_unplanned = careful is not None and not whole.cache_info().currsize
             held |= {**dict(enumerate(values)), **own} if is_unplanned else _held(whole(), values, own)
@@ -206,29 +218,6 @@ class _History:
             self.is_asked = True
             return [*self.followed({**held})]
         return [*_Again.apply(self, results, constants, tuple(held), *held.values())]
-
-
-# What takes a tensor for its dtype and device only.
-_LIKE = frozenset({eye_like, one_like, range_like, torch.zeros_like})
-
-
-def sources(program: Program) -> list[frozenset[int]]:
-    """Return for each result of a program the numbers of those values of a call that autograd may follow it to."""
-    nowhere = frozenset[int]()
-    found: dict[int, frozenset[int]] = {}
-    for register, given in program.given.items():
-        number = given.origin
-        found[register] = frozenset((number,)) if isinstance(number, int) and _can_vary(given.dtype) else nowhere
-    for step in program.steps:
-        operands = {found[arg.index] for arg in step.args if isinstance(arg, Register)}
-        _, dtype = program.shapes.get(step.target, ((), torch.float64))
-        is_one = step.function not in _LIKE and _can_vary(dtype)
-        found[step.target] = nowhere.union(*operands) if is_one else nowhere
-    return [found[output] for output in program.outputs]
-
-
-def _can_vary(dtype: torch.dtype) -> bool:
-    return dtype.is_floating_point or dtype.is_complex
 
 
 class _Again(torch.autograd.Function):

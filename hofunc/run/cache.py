@@ -25,7 +25,7 @@ from hofunc.plan.memory import bytes_of, memory_of
 from hofunc.plan.peak import peak_of
 from hofunc.plan.planner import STEP_SECONDS, plan, quickly
 from hofunc.plan.tracing import traced
-from hofunc.plan.wanted import Wanted, highest
+from hofunc.plan.wanted import Contractions, Wanted, highest
 from hofunc.rules.lower import INTEGERS, isolated, lower
 from hofunc.rules.numbers import Spot, as_tensors, lifted, numbers_of, without_numbers
 from hofunc.rules.registry import RULES
@@ -33,6 +33,7 @@ from hofunc.run.asked import runner
 from hofunc.run.churn import Dropped, Family, Kin
 from hofunc.run.decided import Decided
 from hofunc.run.executor import Runner
+from hofunc.run.learning import Learning
 from hofunc.run.schedules import Schedules
 from hofunc.run.weight import bytes_held
 
@@ -270,7 +271,11 @@ def _made(graph: Graph, values: Sequence[torch.Tensor], asked: _Asked, spots: tu
     with _lock:
         checked = _checked.setdefault(graph, WeakSet())
         _bounded(_checked)
-    result = Planned(made, runner(made), checked, spots, decided, family, bytes_held(made), needs(made), all_of_it, {})
+    learns = isinstance(asked.wanted, Contractions) and asked.limits == Limits() and not asked.replayed
+    learning = Learning(made, asked.wanted, graph) if learns else None  # type: ignore[arg-type]
+    result = Planned(
+        made, runner(made, learning), checked, spots, decided, family, bytes_held(made), needs(made), all_of_it, {}
+    )
     if any(map(is_fake, values)):  # of which a plan may hold some
         return result
     return _keep(key, result)

@@ -1,0 +1,29 @@
+"""From which of the values that a program takes autograd may follow what it returns."""
+
+import torch
+
+from hofunc.plan.operators import eye_like, one_like
+from hofunc.plan.program import Program, Register
+from hofunc.scatter import range_like
+
+# What takes a tensor for its dtype and device only.
+_LIKE = frozenset({eye_like, one_like, range_like, torch.zeros_like})
+
+
+def sources(program: Program) -> list[frozenset[int]]:
+    """Return for each result of a program the numbers of those values of a call that autograd may follow it to."""
+    nowhere = frozenset[int]()
+    found: dict[int, frozenset[int]] = {}
+    for register, given in program.given.items():
+        number = given.origin
+        found[register] = frozenset((number,)) if isinstance(number, int) and _can_vary(given.dtype) else nowhere
+    for step in program.steps:
+        operands = {found[arg.index] for arg in step.args if isinstance(arg, Register)}
+        _, dtype = program.shapes.get(step.target, ((), torch.float64))
+        is_one = step.function not in _LIKE and _can_vary(dtype)
+        found[step.target] = nowhere.union(*operands) if is_one else nowhere
+    return [found[output] for output in program.outputs]
+
+
+def _can_vary(dtype: torch.dtype) -> bool:
+    return dtype.is_floating_point or dtype.is_complex
