@@ -5,8 +5,9 @@ NOTE [asked for]: two things take as long as all the rest, and are mostly not ne
 History. Where a captured parameter requires gradients, autograd would follow every step, though most derivatives are
 not differentiated again. So the steps run unfollowed, and what they return has one node of history, which runs them
 again, followed, when a backward pass gets there. Who asks once asks again, as in training: from then on the steps are
-followed as they run, or their backward pass is planned, see NOTE [learning] in `hofunc.run.backward`. What the node takes is saved as autograd saves it, so that a write to it is noticed; all values of
-the call, as long as nobody planned what would take fewer.
+followed as they run, or their backward pass is planned, see NOTE [learning] in `hofunc.run.backward`. What the node
+takes is saved as autograd saves it, so that a write to it is noticed; all values of the call, as long as nobody planned
+what would take fewer.
 
 Care. Where what an op takes is constant, its slope, which may be infinite, is multiplied by zero. To leave it out takes
 marks of what is constant, see NOTE [what varies] in `hofunc.rules.settle`, which are a program of their own. But where
