@@ -234,6 +234,7 @@ class _Lowering:
                 self._expansions[key] = self._expand_about(node, operands, rule)
             else:
                 self._expansions[key] = self._put(*self._composed(node, operands, rule, values), operands)
+                self._have_values(node, self._expansions[key])
         numbers, place = self._expansions[key], node.output or 0
         number = numbers[place] if place < len(numbers) else None
         if isinstance(number, HofuncError):
@@ -243,6 +244,15 @@ class _Lowering:
         if self.origins[number] is None and not node.dtype.is_complex:
             self.origins[number] = node.number
         return number
+
+    def _have_values(self, node: Node, outputs: Sequence[Output]) -> None:
+        """Note that the outputs of a composite have values that were recorded, be they needed or not."""
+        for other in self._graph.nodes[node.number + 1 :] if node.output is not None else ():
+            if other.operands != node.operands or call_of(other) != call_of(node):
+                break  # outputs of one call come one after the other
+            number = outputs[other.output] if other.output is not None and other.output < len(outputs) else None
+            if isinstance(number, int) and self.origins[number] is None and not other.dtype.is_complex:
+                self.origins[number] = other.number
 
     def _composed(
         self, node: Node, operands: tuple[int, ...], rule: Composite, values: Sequence[torch.Tensor]

@@ -138,3 +138,12 @@ def test_under_vmap(device: torch.device) -> None:
 
         expected = torch.stack([torch.func.jacrev(torch.func.jacrev(f))(row) for row in x])
         torch.testing.assert_close(torch.func.vmap(hofunc.hessian(f))(x), expected)
+
+
+def test_places_of_the_largest_are_computed_once(device: torch.device) -> None:
+    x = rand(device, 2, 3, 8, 8)
+    plan = hofunc.einsum(lambda x: (F.max_pool2d(x.sin(), 2) ** 3).sum(), "*o, *p, *q, *q -> *o *p").plan(
+        x, operands=(x,)
+    )
+    calls = [getattr(step.function, "op", None) for step in plan._steps.program.steps]
+    assert calls.count(torch.ops.aten.max_pool2d_with_indices.default) == 1
