@@ -24,6 +24,7 @@ from hofunc.notebook import as_html
 from hofunc.outline import Subject
 from hofunc.plan.chunks import Chunks
 from hofunc.plan.program import Program, device_of
+from hofunc.plan.tables import UnfitError
 from hofunc.plan.wanted import highest, orders_of
 from hofunc.progress import Progress, display
 from hofunc.run.anomaly import first_kind, kind_of
@@ -158,6 +159,7 @@ class Plan:
     _result: Result | None
     _subject: Subject | Told
     _origin: Origin
+    _other: "Plan | None" = None
 
     @opaque
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -179,8 +181,22 @@ class Plan:
         self._check()
         return self._called(self._signature.tensors_among(leaves))
 
+    def beside(self, other: "Plan") -> "Plan":
+        """Return the plan with another one, for calls with indices of which facts do not hold that it goes by."""
+        return replace(self, _other=other)
+
     def _called(self, tensors: Sequence[torch.Tensor]) -> Any:
         """Return the result for the tensors of a call."""
+        if self._other is None:
+            return self._ran(tensors)
+        try:
+            return self._ran(tensors)
+        except UnfitError:  # before anything was computed
+            self._other._check()
+            return self._other._called(tensors)
+
+    def _ran(self, tensors: Sequence[torch.Tensor]) -> Any:
+        """Return the result by the plan itself."""
         results = without_autocast(self._run, tensors)
         if is_detecting():
             undetected(self._origin.check, tensors, results, highest(self._subject.wanted))
@@ -273,6 +289,8 @@ class Plan:
             ArgumentError: The plan runs in chunks to keep to max_bytes, which a graph does not.
             UnsupportedOpError: The function reads values of tensors, or these decide a shape.
         """
+        if self._other is not None:
+            return self._other.to_fx()
         self._check_whole("to_fx")
         return graph_module(self._steps.program, self._signature.facts, self._signature.names)
 
@@ -423,19 +441,31 @@ _PARTS: dict[str, Any] = {
 }
 
 
+_OTHER = "other "  # before what a part of the plan beside it is called
+
+
 def _packed(plan: Plan) -> bytes:
     """Return what a file of a plan holds."""
+    parts = _parts(plan)
+    if plan._other is not None:
+        parts |= {f"{_OTHER}{name}": part for name, part in _parts(plan._other).items()}
+    return packed(written(plan.name, parts))
+
+
+def _parts(plan: Plan) -> dict[str, Any]:
     facts = plan._facts._replace(reliance=None)
     held = plan.name, plan._signature, facts, plan._steps, plan._result
-    parts = (*held, told(plan._subject), plan._origin)
-    return packed(written(plan.name, dict(zip(_PARTS, parts, strict=True))))
+    return dict(zip(_PARTS, (*held, told(plan._subject), plan._origin), strict=True))
 
 
 def _loaded(data: bytes, source: str) -> Plan:
     document = unpacked(data, source)
     try:
         parts = read(document)
-        return made(*[_checked(name, parts[name]) for name in _PARTS])
+        plan = made(*[_checked(name, parts[name]) for name in _PARTS])
+        if len(parts) == len(_PARTS):
+            return plan
+        return plan.beside(made(*[_checked(name, parts[f"{_OTHER}{name}"]) for name in _PARTS]))
     except MissingError as error:
         raise PlanFileError(
             f"hofunc.load_plan: {source}",
@@ -471,6 +501,8 @@ def in_graph(plan: Plan) -> tuple[GraphModule, list[torch.Tensor], Result]:
         ArgumentError: As from `Plan.to_fx`.
         UnsupportedOpError: As from there.
     """
+    if plan._other is not None:
+        return in_graph(plan._other)
     plan._check_whole("in a graph")
     graph, own = without_autocast(traced, plan._steps.program, plan._signature.facts)
     return graph, own, plan._result or Result(tree_flatten(0)[1], (PLACE,))

@@ -10,6 +10,7 @@ from hofunc.callable_plan import PLACE, Origin, Plan, Result, Steps, made
 from hofunc.complex_tensors import by_parts, put_together
 from hofunc.errors import ArgumentError
 from hofunc.graph.capture import record_for_replay
+from hofunc.graph.draws import is_random
 from hofunc.graph.facts import Facts
 from hofunc.graph.identity import is_fake
 from hofunc.graph.layout import restrided
@@ -29,7 +30,7 @@ from hofunc.plan.operators import zeros
 from hofunc.plan.planner import plan
 from hofunc.plan.primal import PartsOf, Source, Whole
 from hofunc.plan.program import Program, Register, device_of
-from hofunc.plan.values import GONE_BY
+from hofunc.plan.values import GONE_BY, likely_values
 from hofunc.plan.wanted import Contractions, Wanted, highest
 from hofunc.rules.lower import INTEGERS, Lowered, lower, shapes_read
 from hofunc.run.decided import Decided
@@ -67,7 +68,9 @@ class Request(NamedTuple):
     assemble: Callable[[Sequence[Any], Recording, Evaluation], Any]
 
 
-def freeze(name: str, request: Request, args: tuple, kwargs: dict, *, by_indices: bool = False) -> Plan:
+def freeze(
+    name: str, request: Request, args: tuple, kwargs: dict, *, by_indices: bool = False, for_all: bool = True
+) -> Plan:
     """Record and plan a derivative.
 
     Args:
@@ -76,13 +79,29 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict, *, by_indices
         args: Positional arguments, of which those to differentiate by are checked, and are tensors.
         kwargs: Keyword arguments.
         by_indices: Whether the plan may go by the values of integers among the arguments, and refuse others then.
+        for_all: Whether a plan that goes by facts about indices has another one beside it, for where these do not hold.
 
     Raises:
         ArgumentError: The limits cannot be kept to.
     """
     taken = _taken(request, args, kwargs)
-    captured = _captured(taken)
-    lowered = _lowered(taken)._replace(values=captured | (_integers(taken) if by_indices else {}))
+    values = _captured(taken) | (_integers(taken) if by_indices else {})
+    lowered = _lowered(taken)._replace(values=values)
+    draws = any(is_random(node.op) for node in taken.graph.nodes)  # which may not be done twice
+    likely = {} if draws and for_all else likely_values(taken.graph, taken.recording.values)
+    found = _frozen(name, request, args, kwargs, taken, lowered._replace(likely=likely))
+    if not (for_all and isinstance(found._subject, Subject)):
+        return found
+    if not found._subject.chosen.goes_by_facts:
+        return found
+    try:
+        return found.beside(_frozen(name, request, args, kwargs, taken, lowered))
+    except ArgumentError:  # as it holds more than it may
+        return found
+
+
+def _frozen(name: str, request: Request, args: tuple, kwargs: dict, taken: "_Taken", lowered: Lowered) -> Plan:
+    """Plan the derivative of what was recorded."""
 
     def peak(made: Blueprint) -> int:
         return _completed(request, taken, made).cost.peak_bytes
@@ -128,7 +147,7 @@ def freeze(name: str, request: Request, args: tuple, kwargs: dict, *, by_indices
         {**found.owners, **chosen.owners},
         taken.recording.lines,
     )
-    facts = taken.facts._replace(contents=_gone_by(chosen.lowered, captured))
+    facts = taken.facts._replace(contents=_gone_by(chosen.lowered, _captured(taken)))
     return made(name, signature, facts, steps, found.result, subject, _origin(taken), _learning(request, taken, found))
 
 
@@ -300,7 +319,8 @@ def _completed(request: Request, taken: _Taken, chosen: Blueprint) -> _Completed
 
 def _learning(request: Request, taken: _Taken, found: _Completed) -> LearningOfWhole | None:
     """Return what plans the backward pass of contractions, which are all that is returned."""
-    if found.places is None or not isinstance(taken.wanted, Contractions) or request.limits != Limits():
+    is_plain = request.limits == Limits() and not found.chosen.goes_by_facts
+    if found.places is None or not isinstance(taken.wanted, Contractions) or not is_plain:
         return None
     return LearningOfWhole(found.chosen, taken.wanted, taken.graph, _sources(taken), found.places)
 

@@ -390,12 +390,13 @@ class Jitted:
     def _planned(self, call: Call, why: str) -> _Made:
         """Make a plan, and keep it.
 
-        One of a form may go by the values of indices, as calls of the transform do; those after it go by none.
+        One of a form may go by the values of indices, as calls of the transform do; those after it go by none, and by
+        facts about them where others may be made that do not fit these.
         """
         entry, settings = self._entries.get(call.form), self._settings
-        may = not settings.compile and settings.on_miss == "plan"
-        may = may and not (entry and any(made.by_indices for made in entry.made))
-        plan = self._transform.plan_of(call.args, call.kwargs, by_indices=may)
+        may_miss = not settings.compile and settings.on_miss == "plan"
+        may = may_miss and not (entry and any(made.by_indices for made in entry.made))
+        plan = self._transform.plan_of(call.args, call.kwargs, by_indices=may, for_all=not may_miss)
         if self._settings.compile:
             try:
                 plan = plan.compile(background=self._settings.compile == "background")

@@ -247,19 +247,27 @@ class Transform:
         """
         return self.plan_of(args, kwargs)
 
-    def plan_of(self, args: tuple, kwargs: dict, *, by_indices: bool = False) -> Plan:
-        """Return a plan, as `plan` does; by indices, one that may go by the values of integers among the arguments."""
+    def plan_of(self, args: tuple, kwargs: dict, *, by_indices: bool = False, for_all: bool = True) -> Plan:
+        """Return a plan, as `plan` does.
+
+        Args:
+            args: As of a call.
+            kwargs: Likewise.
+            by_indices: Whether it may go by the values of integers among the arguments.
+            for_all: Whether it may not refuse other indices where it goes by none.
+        """
         check_values(self._options.name, args, kwargs)
 
         def planned() -> Plan:
-            return self.planned(args, kwargs, by_indices=by_indices)
+            return self.planned(args, kwargs, by_indices=by_indices, for_all=for_all)
 
         with counted_once():
             return self._known.settled(self._options.name, args, self._passed(kwargs), planned)
 
-    def planned(self, args: tuple, kwargs: dict, *, by_indices: bool = False) -> Plan:
+    def planned(self, args: tuple, kwargs: dict, *, by_indices: bool = False, for_all: bool = True) -> Plan:
         """Return a plan, as `plan_of`, for tensors that may have no elements and a function that taps nothing new."""
-        return freeze(f"{self._options.name}({_name(self._f)})", *self._requested(args, kwargs), by_indices=by_indices)
+        name, requested = f"{self._options.name}({_name(self._f)})", self._requested(args, kwargs)
+        return freeze(name, *requested, by_indices=by_indices, for_all=for_all)
 
     def graph(self, args: tuple, kwargs: dict) -> Graph:
         """Return the graph of which `planned` makes a plan."""

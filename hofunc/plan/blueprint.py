@@ -15,13 +15,14 @@ from hofunc.algebra.operators import Indices, selections_of
 from hofunc.algebra.partitions import Key
 from hofunc.algebra.term import Factor, Term
 from hofunc.graph.node import Graph
+from hofunc.graph.readings import Reading
 from hofunc.plan.accumulate import accumulated, dense
 from hofunc.plan.blocks import Blocks
 from hofunc.plan.chunks import Chunks, chunked
 from hofunc.plan.cost import Cost, Kept
 from hofunc.plan.lean import priced
 from hofunc.plan.memory import bytes_of
-from hofunc.plan.program import Builder, Part, Program, Register, memory_of
+from hofunc.plan.program import Builder, Part, Program, Register, is_check, memory_of
 from hofunc.plan.rates import rates_of
 from hofunc.plan.rows import number_of_rows, unmarked
 from hofunc.plan.selections import core_and_reads, entries, tensor_of
@@ -66,6 +67,11 @@ class Blueprint:
     carried: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     owners: Mapping[int, int] = field(default_factory=dict)
     careful: "Callable[[], Blueprint] | None" = None
+
+    @property
+    def goes_by_facts(self) -> bool:
+        """Whether it checks facts about indices as it is run, and may refuse some."""
+        return self.chunks is None and any(map(is_check, self.program.steps))
 
     @property
     def run_cost(self) -> Cost:
@@ -160,9 +166,10 @@ def drawn(
     kept = _kept([term for block in terms for term in blocks[block]])
     program, cost = priced(program, builder.device, builder.leave.seconds)
     cost = cost._replace(reading=kept.seconds(builder.dtype.itemsize, rates_of(builder.device)))
-    decided = (*builder.lowered.decided, *builder.went_by.values())
+    decided = (*builder.lowered.decided, *(each for each in builder.went_by.values() if isinstance(each, Reading)))
     rows = number_of_rows(builder.lowered.graph)
-    lowered = builder.lowered._replace(decided=decided, values=MappingProxyType({}))
+    nothing = MappingProxyType[int, torch.Tensor]({})
+    lowered = builder.lowered._replace(decided=decided, values=nothing, likely=nothing)
     if builder.went_by:  # by indices of all rows, which cannot be taken apart then
         lowered = lowered._replace(graph=unmarked(lowered.graph))
     whole = Blueprint(lowered, program, places, terms, patterns, strategy, cost, builder.effort)

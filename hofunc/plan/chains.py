@@ -12,9 +12,9 @@ from hofunc.graph.node import Mask
 from hofunc.plan.program import Builder
 from hofunc.plan.relations import At, Known, add_last, composed, known, read_last
 from hofunc.plan.selections import entries_of_matrix, indices, read_at
-from hofunc.plan.values import Value
+from hofunc.plan.values import Value, emitting
 from hofunc.scatter import places_of, positions, size_of
-from hofunc.views import Labelled, each
+from hofunc.views import Labelled, each, permuted
 
 
 class _Chain(NamedTuple):
@@ -82,7 +82,7 @@ def _of_each(builder: Builder, selection: Selection) -> list[Factor]:
     found = []
     for label, position in positions([(selection.target, at)]).items():
         index = places_of(builder.emit, builder.like(), {label: position}, at.labels, [(label, 1)])
-        part = relation and relation._replace(targets=(label,), indices=relation.places()[label])
+        part = relation and relation._replace(targets=(label,), indices=relation.places(emitting(builder))[label])
         found.append(_reading(builder, Labelled(index, at.labels), (full(label),), part))
     return found
 
@@ -141,8 +141,11 @@ def _through(builder: Builder, first: Selection, last: Selection) -> Factor:
     known_first, known_last = (known(builder, selection.factor, ()) for selection in (first, last))
     relation = None
     if known_first is not None and known_last is not None:
-        nodes = (*known_first.nodes, *known_last.nodes)
-        relation = composed(known_first, At(known_last.read, known_last.places()))._replace(nodes=nodes)
+        emit = emitting(builder)
+        conditions = (*known_first.conditions, *known_last.conditions)
+        is_taken = known_first.is_taken or known_last.is_taken
+        relation = composed(emit, known_first, At.of(emit, known_last))
+        relation = relation._replace(conditions=conditions, is_taken=is_taken)
     return _reading(builder, read, first.target, relation)
 
 
@@ -152,6 +155,9 @@ def _reading(builder: Builder, index: Labelled, target: Axis, relation: Known | 
     flat = builder.emit(torch.reshape, index.tensor, (size_of(index.labels),)) if len(along) != 1 else index.tensor
     args = (builder.stand_in(flat), size)
     if relation is not None:
-        order = [relation.read.index(label) for label in index.labels]
-        builder.known[read_last, size, args, ()] = Value(relation.indices.permute(order).reshape(-1), relation.nodes)
+        emit, order = emitting(builder), tuple([relation.read.index(label) for label in index.labels])
+        column = emit(torch.reshape, permuted(emit, relation.indices, order), (-1,))
+        is_taken = bool(relation.conditions) or relation.is_taken
+        value = Value(column, relation.conditions, is_taken=is_taken, has_spare=relation.has_spare)
+        builder.known[read_last, size, args, ()] = value
     return Factor(Map(read_last, add_last, args, selects=True), (along, target))

@@ -68,7 +68,7 @@ class Columns(NamedTuple):
             whole: The blueprint.
             wanted: What is asked for.
         """
-        plain = lowered._replace(graph=unmarked(lowered.graph), values={})
+        plain = lowered._replace(graph=unmarked(lowered.graph), values={}, likely={})
         if isinstance(wanted, Contractions):
             return cls._ways(whole, of_contractions(plain, whole, wanted), 1)
         graph = plain.graph

@@ -3,7 +3,9 @@
 Where neighbours of a point are summed, each of which depends on a neighbour of its own, edges meet that share a point.
 They are few, and which they are follows from the indices only. Where the values of these are known as a plan is made,
 two entries that meet become one entry of a pair, and nothing is ever as large as points times points. The plan is good
-for indices of these values, which are compared at every call.
+for indices of these values, which are compared at every call. Where they are likely to change, see NOTE [likely
+values], pairs are found as the plan runs, and it is good for all indices of which no more pairs meet than it has room
+for.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -12,23 +14,25 @@ from typing import NamedTuple
 
 import torch
 
-from hofunc.algebra.labels import Label, full, labels_of
+from hofunc.algebra.labels import Label, labels_of
 from hofunc.algebra.operators import Map, selection_of
 from hofunc.algebra.term import Factor, Term, visible
 from hofunc.graph.node import Mask
-from hofunc.plan.lookups import elements, no_rows, products_added, products_in
+from hofunc.plan.lookups import no_rows, products_added, products_in
 from hofunc.plan.operators import masked_by
 from hofunc.plan.program import Builder, Register
-from hofunc.plan.relations import At, Join, Known, as_factor, composed, known, placed
+from hofunc.plan.relations import At, Join, Known, as_factor, composed, known, read_where, spare_left_out
 from hofunc.plan.selections import entries_of
-from hofunc.plan.values import go_by
-from hofunc.scatter import added, laid_out, places_of, positions, size_of
-from hofunc.views import Labelled, aligned, each, run_now
+from hofunc.plan.tables import different, place_among, ranked, ranks_fit, room_for
+from hofunc.plan.values import Column, Condition, emitting, fact, go_by, register_of
+from hofunc.scatter import added, laid_out, size_of
+from hofunc.views import Emit, Labelled, aligned, each
 
 SPARSE = 2  # how many times as many entries a dense tensor has as a sparse one at least; zero for any number
 PAIR = 8  # entries of a product of matrices that take as long as one of a pair
 SHORT = 200  # likewise as a pair takes beside its entries, as axes are short along which it has few
 HELD = 4  # entries of dense tensors that are held where one of pairs would be
+FEWER = 0.9  # of entries, as many places, from which on it takes less to go on with all of them than to add them
 
 
 class Met(NamedTuple):
@@ -55,9 +59,10 @@ def joined(
     borne = {*shown, *(label for operand in operands for label in operand.labels)}
     while len(left) > 1 and (met := _met(builder, left, shown, borne)) is not None:
         left = met.operators
-        found = [_read_at(builder, operand, met.at) for operand in _multiplied_before(builder, found, met)]
+        found = [read_where(builder, operand, met.at) for operand in _multiplied_before(builder, found, met)]
+        found = spare_left_out(builder, found, met.at)
         for mask in met.masks:
-            read = _read_at(builder, builder.read(mask.source, mask.axes), met.at)
+            read = read_where(builder, builder.read(mask.source, mask.axes), met.at)
             found = masked_by(builder, mask, read, found)
     return left, found
 
@@ -90,7 +95,7 @@ def _as_in(builder: Builder, operand: Labelled, other: Labelled, ends: Sequence[
         return operand
     for end in ends:
         if own - labels == {*end.targets} and {*end.read} <= labels:
-            return _read_at(builder, operand, At(end.read, end.places()))
+            return read_where(builder, operand, At.of(emitting(builder), end))
     return None
 
 
@@ -122,8 +127,8 @@ def _met(
     for place, one in found.items():
         for other_place, other in found.items():
             met = None
-            if place != other_place and not one.nodes and not {*one.targets}.isdisjoint(other.read):
-                met = _substituted(builder, operators, found, [place], At(one.read, one.places()), shown)
+            if place != other_place and not one.is_taken and not {*one.targets}.isdisjoint(other.read):
+                met = _substituted(builder, operators, found, [place], At.of(emitting(builder), one), shown)
             elif place < other_place and not {*one.targets}.isdisjoint(other.targets):
                 met = _paired(builder, operators, found, place, other_place, shown)
             if met is not None:
@@ -140,16 +145,17 @@ def _paired(
     shown: Collection[Label],
 ) -> Met | None:
     """Let two selections of one axis meet, if that makes few pairs."""
-    join = Join.of(found[place], found[other_place])
-    count = join.size()
+    join = Join.of(builder, found[place], found[other_place])
+    count = join.rows
     spreads = _spread(join.one, join, found, shown), _spread(join.other, join, found, shown)
     points = size_of(join.shared)
     taken = {label for each in found.values() for label in each.labels}
     pair_cost = PAIR + SHORT / max(1, size_of([label for label in shown if label not in taken]))
     is_sparse = pair_cost * SPARSE * count <= points * prod(spreads) and SPARSE * count <= HELD * points * sum(spreads)
-    if count < 2 or (SPARSE and not is_sparse) or join.bytes(count) > builder.leave.bytes:
+    if count < 2 or (SPARSE and not is_sparse) or join.bytes() > builder.leave.bytes:
         return None
-    return _substituted(builder, operators, found, [place, other_place], At((Label(count),), join.pairs()), shown)
+    at, facts = join.pairs(builder)
+    return _substituted(builder, operators, found, [place, other_place], at, shown, facts)
 
 
 def _spread(selection: Known, join: Join, found: Mapping[int, Known], shown: Collection[Label]) -> int:
@@ -172,9 +178,10 @@ def _substituted(
     gone: Sequence[int],
     at: At,
     shown: Collection[Label],
+    facts: Sequence[Condition] = (),
 ) -> Met | None:
-    """Read operators at the indices that some labels have; None if one cannot be."""
-    nodes = [node for place in gone for node in found[place].nodes]
+    """Read operators at the indices that some labels have, relying on facts; None if one cannot be."""
+    conditions = [*(each for place in gone for each in found[place].conditions), *facts]
     kept: list[Factor] = []
     masks: list[Factor] = []
     targets: set[Label] = set()
@@ -190,22 +197,13 @@ def _substituted(
             return None
         else:
             targets.update(label for label in selection.targets if label in at.places)
-            kept.append(as_factor(builder, composed(selection, at)))
-            nodes += selection.nodes
+            kept.append(as_factor(builder, composed(emitting(builder), selection, at)))
+            conditions += selection.conditions
     needed = [label for label in at.places if label in shown or label in targets]
-    kept += [as_factor(builder, Known((label,), at.labels, at.places[label])) for label in needed]
-    go_by(builder, nodes)
+    own = [Known((label,), at.labels, at.places[label], has_spare=at.has_spare) for label in needed]
+    kept += [as_factor(builder, one) for one in own]
+    go_by(builder, conditions)
     return Met(kept, at, masks, [found[place] for place in gone])
-
-
-def _read_at(builder: Builder, operand: Labelled, at: At) -> Labelled:
-    """Read a tensor at the indices that some of its labels have."""
-    if {*operand.labels}.isdisjoint(at.places):
-        return operand
-    read = placed(operand.labels, at)
-    tensor = aligned(builder.emit, operand, (*read.taken, *read.labels[len(at.labels) :]))
-    indices = [builder.places(index) for index in read.indices(at)]
-    return Labelled(builder.emit(elements, tensor, *indices), read.labels)
 
 
 def coalesced(builder: Builder, terms: Sequence[Term], fewer: int = 1) -> Term | None:
@@ -226,24 +224,65 @@ def coalesced(builder: Builder, terms: Sequence[Term], fewer: int = 1) -> Term |
         return None
     targets = [label for label in shown if label in own[0]]
     runs = [tuple(dict.fromkeys(label for one in selections for label in one.read)) for selections in found]
-    places = [_flat(selections, labels, targets) for selections, labels in zip(found, runs, strict=True)]
-    distinct, inverse = torch.cat(places).unique(return_inverse=True)
-    if len(distinct) < 2 or (SPARSE and SPARSE * len(distinct) >= size_of(targets)):
+    emit = emitting(builder)
+    places = [_flat(emit, selections, labels, targets) for selections, labels in zip(found, runs, strict=True)]
+    table = _different(builder, places, size_of(targets), fewer)
+    if table is None:
         return None
-    if fewer * len(distinct) > len(inverse):
-        return None
-    go_by(builder, [node for selections in found for one in selections for node in one.nodes])
-    if len(terms) == 1 and len(distinct) == len(inverse):
+    go_by(builder, [each for selections in found for one in selections for each in one.conditions])
+    if len(terms) == 1 and table.is_each:
         return terms[0]
-    entry, rest = Label(len(distinct)), [x for x in shown if x not in own[0] and x.size > 1]
-    held = [builder.places(part) for part in inverse.split([len(part) for part in places])]
+    go_by(builder, table.facts)
+    entry, rest = Label(len(table.places.tensor)), [x for x in shown if x not in own[0] and x.size > 1]
+    held = [register_of(builder, ranks) for ranks in table.ranks]
     cores = [entries_of(builder, term).core for term in terms]
     vectors = [laid_out(builder.emit, core, [*own, *rest]) for core, own in zip(cores, runs, strict=True)]
-    total = _added(builder, (len(distinct), size_of(rest)), [term.coefficient for term in terms], held, vectors)
+    total = _added(builder, (entry.size, size_of(rest)), [term.coefficient for term in terms], held, vectors)
     tensor = builder.emit(torch.reshape, total, tuple(label.size for label in (entry, *rest)))
-    indices = torch.unravel_index(distinct, [label.size for label in targets])
-    factors = [as_factor(builder, Known((x,), (entry,), index)) for x, index in zip(targets, indices, strict=True)]
+    whole = Known(tuple(targets), (entry,), table.places, has_spare=table.places.register is not None)
+    factors = [
+        as_factor(builder, whole._replace(targets=(label,), indices=index))
+        for label, index in whole.places(emit).items()
+    ]
     return terms[0]._replace(coefficient=1, factors=(Factor(tensor, each((entry, *rest))), *factors))
+
+
+class _Table(NamedTuple):
+    """Different places of entries.
+
+    Attributes:
+        places: The places; where they are likely only, some may be spare.
+        ranks: For each entry of each term, which of the places it has.
+        facts: What this relies on.
+        is_each: Whether each entry has a place of its own.
+    """
+
+    places: Column
+    ranks: Sequence[Column]
+    facts: tuple[Condition, ...]
+    is_each: bool
+
+
+def _different(builder: Builder, places: Sequence[Column], size: int, fewer: int) -> _Table | None:
+    """Tell which places of terms are different; None if that would be nearly as many as there are, or not fewer."""
+    is_likely = any(column.register is not None for column in places)
+    flat = torch.cat([column.tensor for column in places])
+    distinct, inverse = flat[flat < size].unique(return_inverse=True)
+    room = room_for(len(distinct)) if is_likely else len(distinct)
+    if len(distinct) < 2 or (SPARSE and SPARSE * room >= size) or fewer * room > len(flat):
+        return None
+    if not is_likely:
+        parts = inverse.split([len(column.tensor) for column in places])
+        return _Table(Column(distinct), [*map(Column, parts)], (), len(distinct) == len(inverse))
+    emit = emitting(builder)
+    if len(places) == 1 and len(distinct) > FEWER * len(inverse):
+        return _Table(places[0], places, (), is_each=True)
+    ranks = emit(ranked, size, *places)
+    facts = fact(builder, emit(ranks_fit, ranks, size, room, *places))
+    starts = [sum(len(column.tensor) for column in places[:place]) for place in range(len(places))]
+    within = emit(torch.clamp, ranks, 0, room - 1)  # of what is spare nothing is added, wherever
+    parts = [emit(torch.narrow, within, 0, n, len(column.tensor)) for n, column in zip(starts, places, strict=True)]
+    return _Table(emit(different, ranks, size, room, *places), parts, facts, is_each=False)
 
 
 def _added(
@@ -271,8 +310,15 @@ def _all_known(builder: Builder, term: Term) -> list[Known] | None:
     return selections if len(selections) == len(found) else None
 
 
-def _flat(found: Sequence[Known], runs: Sequence[Label], targets: Sequence[Label]) -> torch.Tensor:
+def _flat(emit: Emit, found: Sequence[Known], runs: Sequence[Label], targets: Sequence[Label]) -> Column:
     """Return the places of entries, which run over some labels, among those of the targets."""
-    reads = [(tuple([full(label) for label in one.targets]), Labelled(one.indices, one.read)) for one in found]
-    strides = [(label, size_of(targets[place + 1 :])) for place, label in enumerate(targets)]
-    return places_of(run_now, found[0].indices, positions(reads), runs, strides)
+    every = {label: (index, one.read) for one in found for label, index in one.places(emit).items()}
+    shape, indices = tuple([label.size for label in runs]), []
+    for label in targets:
+        if label in every:
+            index, labels = every[label]
+        else:
+            index, labels = Column(torch.arange(label.size, device=found[0].indices.tensor.device)), (label,)
+        indices.append(emit(torch.Tensor.expand, aligned(emit, Labelled(index, labels), runs), shape))
+    flat = emit(place_among, tuple([label.size for label in targets]), *indices)
+    return emit(torch.reshape, flat, (-1,))

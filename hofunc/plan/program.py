@@ -17,6 +17,7 @@ from hofunc.graph.layout import COMPUTED_AGAIN, select_scatter
 from hofunc.graph.node import Call, Graph, Mask, Ref, Weights, call_of, fill, refs, with_calls
 from hofunc.graph.readings import Reading
 from hofunc.plan.states import SAME
+from hofunc.plan.tables import required
 from hofunc.progress import TICK, ticking
 from hofunc.rules.lower import Lowered
 from hofunc.scatter import added
@@ -109,8 +110,8 @@ class Builder:
         owners: The node for which each register was first asked for, where there was one.
         recipes: What is known to become of terms of some axes, see `hofunc.plan.recipes`.
         patterns: The first term of each pattern.
-        known: Indices whose values are known, see `hofunc.plan.values`.
-        went_by: By node, the values that planning went by.
+        known: Indices whose values are known or likely, see `hofunc.plan.values`.
+        went_by: By node, the values that planning went by, and by register the checks of facts.
         rounds: Whether small blocks may have more zeros than they need, as nothing infinite would multiply them.
         has_rows: Whether there may be extents of rows in what steps are called with.
     """
@@ -126,7 +127,7 @@ class Builder:
         self.recipes: dict[Hashable, Any] = {}
         self.patterns: dict[Hashable, Term] = {}
         self.known: dict[Hashable, Any] = {}
-        self.went_by: dict[int, Reading] = {}
+        self.went_by: dict[Hashable, Reading | Register] = {}
         self.rounds, self.has_rows = False, True
         self._held: dict[Hashable, list[tuple[torch.Tensor, Register]]] = {}
         self._next_look, self._tick = min(leave.steps, TICK), ticking()
@@ -357,7 +358,9 @@ class Builder:
 
     def program(self, outputs: Sequence[Register]) -> Program:
         """Return the program that computes the outputs, without steps that they do not need."""
-        return finished(self._given, self._shapes, self._steps, outputs)
+        checks = {check.index for check in self.went_by.values() if isinstance(check, Register)}
+        steps = [step for step in self._steps if step.target in checks or not is_check(step)]
+        return finished(self._given, self._shapes, steps, outputs)
 
     def broadcast(self, register: Register, dims: int) -> Register:
         """Return what a factor of a product of so many dimensions was before axes of size one were taken away."""
@@ -399,11 +402,12 @@ def finished(
 
     A step comes right before the first that takes its result, so that little is held at once; but what draws random
     numbers comes first, in the order given, needed or not, as what is drawn later depends on it. Then come the checks,
-    so that what they refuse costs little.
+    those among the steps too, so that what they refuse costs little.
     """
     makers, wanted = {step.target: step for step in steps}, [register.index for register in outputs]
     drawn = [step.target for step in steps if _is_random(step)]
-    kept = depth_first(makers, [*drawn, *(register.index for register in checks), *wanted])
+    own = [step.target for step in steps if is_check(step)]
+    kept = depth_first(makers, [*drawn, *(register.index for register in checks), *own, *wanted])
     frees, live = frees_of(kept, wanted)
     return Program(
         {register: origin for register, origin in given.items() if register in live},
@@ -424,6 +428,11 @@ def frees_of(steps: Sequence[Step], outputs: Sequence[int]) -> tuple[tuple[tuple
         frees.append(tuple(sorted(dead)))
         live |= dead
     return tuple(reversed(frees)), live
+
+
+def is_check(step: Step) -> bool:
+    """Tell whether a step checks a fact about indices."""
+    return isinstance(step.function, Call) and step.function.op is required
 
 
 def _is_random(step: Step) -> bool:

@@ -16,7 +16,7 @@ from hofunc.graph.functions import FunctionOp
 from hofunc.graph.layout import select_scatter
 from hofunc.graph.node import Call
 from hofunc.internals import identity_of
-from hofunc.plan import adding, lookups, looped, operators, packing, placing, states
+from hofunc.plan import adding, lookups, looped, operators, packing, placing, states, tables
 from hofunc.plan.memory import Held, Kind, bytes_of, contiguous
 from hofunc.plan.program import Given, Program, Register, Step, cut
 from hofunc.plan.scratch import called, of_product
@@ -305,6 +305,10 @@ def _broadcast(left: Shaped, right: Any, *_: Any) -> tuple[int, ...]:
     return tuple(a if b == 1 else b for a, b in padded)
 
 
+def _broadcast_all(tensors: Sequence[Shaped]) -> tuple[int, ...]:
+    return tuple(torch.broadcast_shapes(*[tensor.shape for tensor in tensors]))
+
+
 def _product(left: Shaped, right: Shaped) -> tuple[int, ...]:
     *batch, rows, inner = left.shape
     *other_batch, other_inner, columns = right.shape
@@ -378,6 +382,15 @@ _SHAPES: dict[Callable, Callable[..., Sequence[int]]] = {
     adding.added_in_pieces: lambda total, *_: tuple(total.shape),
     packing.collected: _collected,
     packing.scaled_rows: _scaled,
+    tables.index_of: _first,
+    tables.place_among: lambda _, *indices: tuple(indices[0].shape),
+    tables.pairs_of: lambda *args: (2, args[-1]),
+    tables.ranked: lambda _, *places: (sum(each.shape[0] for each in places),),
+    tables.different: lambda _, __, room, *___: (room,),
+    tables.rows_of: lambda table, _, *at: (*_broadcast_all(at), *table.shape[len(at) :]),
+    tables.elements_or_zero: lambda tensor: (tensor.shape[0] + 1, *tensor.shape[1:]),
+    tables.inside: _first,
+    tables.filled: lambda _, index, __: tuple(index.shape),
     operators.one_like: lambda _: (),
     operators.eye_like: lambda _, size: (size, size),
 }

@@ -48,6 +48,7 @@ class Lowered(NamedTuple):
         decided: What values decided inside expansions, by a shape or because they were read, as calls on nodes; a plan
             is good only where these return the same.
         values: By recorded node, the values by which planning may go, of what is not differentiated.
+        likely: By recorded node, values of integers that are likely to be other ones at other calls.
     """
 
     graph: Graph
@@ -56,6 +57,7 @@ class Lowered(NamedTuple):
     numbers: dict[int, int]
     decided: tuple[Reading, ...]
     values: Mapping[int, torch.Tensor] = MappingProxyType({})
+    likely: Mapping[int, torch.Tensor] = MappingProxyType({})
 
 
 def lower(graph: Graph, values: Sequence[torch.Tensor], order: int, zeros: Iterable[int] = ()) -> Lowered:

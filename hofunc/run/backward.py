@@ -105,7 +105,7 @@ def planned(plan: Blueprint, wanted: Contractions, graph: Graph, nodes: Sequence
     if is_opaque or not _is_followed(lowered, at, values) or not _reads(plan, graph, nodes, values):
         return None
     made = quickly(lowered, asked, compact=False, limits=Limits()).plan
-    if made.lowered.decided or made.cost.seconds > MORE * plan.cost.seconds:
+    if made.lowered.decided or made.goes_by_facts or made.cost.seconds > MORE * plan.cost.seconds:
         return None
     first = len(wanted.sums)
     by_number = {number: place for (_, (number,)), place in made.dense.items()}

@@ -14,6 +14,7 @@ from weakref import WeakSet
 
 import torch
 
+from hofunc.graph.draws import is_random
 from hofunc.graph.identity import is_fake
 from hofunc.graph.lines import is_detecting
 from hofunc.graph.node import CONSTANT, Graph
@@ -25,6 +26,7 @@ from hofunc.plan.memory import bytes_of, memory_of
 from hofunc.plan.peak import peak_of
 from hofunc.plan.planner import STEP_SECONDS, plan, quickly
 from hofunc.plan.tracing import traced
+from hofunc.plan.values import likely_values
 from hofunc.plan.wanted import Contractions, Wanted, highest
 from hofunc.rules.lower import INTEGERS, isolated, lower
 from hofunc.rules.numbers import Spot, as_tensors, lifted, numbers_of, without_numbers
@@ -77,6 +79,7 @@ class Planned(NamedTuple):
         needs: What a call holds at once beside what the function computed.
         due: After how many calls it is planned in full.
         arrangements: Of what its derivatives consist, by order, as far as somebody asked.
+        may_refuse: Whether it checks facts about indices as it is run.
         other: The plan of the same key for other such decisions that was made before it, if there is one.
     """
 
@@ -90,6 +93,7 @@ class Planned(NamedTuple):
     needs: int
     due: Due
     arrangements: dict[int, Any]
+    may_refuse: bool = False
     other: "Planned | None" = None
 
 
@@ -138,6 +142,7 @@ def planned(
     replayed: bool,
     strategy: str = "auto",
     limits: Limits = Limits(),  # noqa: B008 - it is a tuple
+    unfit: Sequence[Planned] = (),
 ) -> Planned:
     """Return the plan of a graph, made now or at an earlier call with a graph of the same structure.
 
@@ -150,6 +155,7 @@ def planned(
         strategy: One of the planner's strategies, or "auto".
         limits: Rows at a time, and memory.
         replayed: Whether the plan is run on the values of the lowered graph, rather than of the recorded one.
+        unfit: Plans of the graph that refused these values.
     """
     beside = _Beside(0, 0) if limits.max_bytes is None else _beside(graph, values, limits, replayed=replayed)
     asked = _Asked(
@@ -163,15 +169,15 @@ def planned(
         fallback() == "error",  # what was planned with the fallback is refused
         _planning(),
     )
-    found = _found(graph, values, asked)
+    found = _found(graph, values, asked, unfit)
     if found is not None:
         return found
     numbers = _varying(graph, asked)
     if not numbers or any(map(is_fake, values)):  # beside which no tensor of a number may stand
-        return _made(graph, values, asked, ())
+        return _made(graph, values, asked, (), unfit)
     given = lifted(graph, numbers, [value.device for value in values])
     values = as_tensors(graph, numbers, values)
-    return _found(given, values, asked) or _made(given, values, asked, tuple(numbers))
+    return _found(given, values, asked, unfit) or _made(given, values, asked, tuple(numbers), unfit)
 
 
 def _planning() -> str:
@@ -180,16 +186,21 @@ def _planning() -> str:
     return "full" if chosen == "auto" and is_hooked() else chosen
 
 
-def _found(graph: Graph, values: Sequence[torch.Tensor], asked: _Asked) -> Planned | None:
+def _found(graph: Graph, values: Sequence[torch.Tensor], asked: _Asked, unfit: Sequence[Planned]) -> Planned | None:
     """Return the plan that was made for a graph and for what its values decide, if there is one."""
     found = _first((graph, asked))
-    while found is not None and not found.decided.holds(values):
+    while found is not None and (_is_unfit(found, values, unfit) or not found.decided.holds(values)):
         found = found.other
     if found is None:
         return None
     found.family.met_again()
     found.due.calls -= 1
     return found if found.due.calls > 0 else None
+
+
+def _is_unfit(made: Planned, values: Sequence[torch.Tensor], unfit: Sequence[Planned]) -> bool:
+    """Tell whether a plan refused some values, or would look at those of tensors that have none."""
+    return made.may_refuse and (any(made.run is each.run for each in unfit) or any(map(is_fake, values)))
 
 
 def _first(key: tuple[Graph, _Asked]) -> Planned | None:
@@ -224,7 +235,13 @@ def _varying(graph: Graph, asked: _Asked) -> Mapping[Spot, float]:
         return _schedules.varying(key, graph, numbers)
 
 
-def _made(graph: Graph, values: Sequence[torch.Tensor], asked: _Asked, spots: tuple[Spot, ...]) -> Planned:
+def _made(
+    graph: Graph,
+    values: Sequence[torch.Tensor],
+    asked: _Asked,
+    spots: tuple[Spot, ...],
+    unfit: Sequence[Planned],
+) -> Planned:
     """Plan, and keep the plan."""
     family = _noted(graph, asked)
     lowered = recorded = lower(graph, values, highest(asked.wanted))
@@ -234,6 +251,8 @@ def _made(graph: Graph, values: Sequence[torch.Tensor], asked: _Asked, spots: tu
     have_changed = any(made.decided.goes_by and not made.decided.holds(values) for made in variants)
     if not have_changed and not any(map(is_fake, values)):
         lowered = lowered._replace(values=_values(graph, values, lowered.numbers if asked.replayed else None))
+    if not asked.limits.in_pieces and not (asked.replayed and (unfit or any(is_random(n.op) for n in graph.nodes))):
+        lowered = lowered._replace(likely=_likely(graph, values, lowered.numbers if asked.replayed else None))
     if asked.replayed:
         origins = tuple(
             origin if isinstance(origin, torch.Tensor) else index for index, origin in enumerate(lowered.origins)
@@ -271,10 +290,12 @@ def _made(graph: Graph, values: Sequence[torch.Tensor], asked: _Asked, spots: tu
     with _lock:
         checked = _checked.setdefault(graph, WeakSet())
         _bounded(_checked)
-    learns = isinstance(asked.wanted, Contractions) and asked.limits == Limits() and not asked.replayed
+    may_refuse = made.goes_by_facts
+    learns = isinstance(asked.wanted, Contractions) and asked.limits == Limits() and not (asked.replayed or may_refuse)
     learning = Learning(made, asked.wanted, graph) if learns else None  # type: ignore[arg-type]
+    held, most = bytes_held(made), needs(made)
     result = Planned(
-        made, runner(made, learning), checked, spots, decided, family, bytes_held(made), needs(made), all_of_it, {}
+        made, runner(made, learning), checked, spots, decided, family, held, most, all_of_it, {}, may_refuse
     )
     if any(map(is_fake, values)):  # of which a plan may hold some
         return result
@@ -286,7 +307,7 @@ def _values(
 ) -> Mapping[int, torch.Tensor]:
     """Return the values by which planning may go: integers that are given.
 
-    Where they change from call to call, a second plan is made that goes by none.
+    Where they change from call to call, a second plan is made that goes by facts about them only.
 
     Args:
         graph: The recorded graph.
@@ -298,6 +319,14 @@ def _values(
     if replayed is None:
         return known
     return {replayed[n]: known[n] for n in replayed if n in known and graph.nodes[n].op is CONSTANT}
+
+
+def _likely(
+    graph: Graph, values: Sequence[torch.Tensor], replayed: Mapping[int, int] | None
+) -> Mapping[int, torch.Tensor]:
+    """Return values that tell what indices are like, see `_values`; of a batch, those of its first member."""
+    likely = likely_values(graph, values)
+    return likely if replayed is None else {replayed[n]: value for n, value in likely.items() if n in replayed}
 
 
 def _noted(graph: Graph, asked: _Asked) -> Family:

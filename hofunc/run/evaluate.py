@@ -20,12 +20,13 @@ from hofunc.graph.standin import batches_of, in_batches, is_wrapper, stand_in
 from hofunc.graph.world import without_autocast
 from hofunc.plan.blueprint import Blueprint, Limits
 from hofunc.plan.operators import zeros
+from hofunc.plan.tables import UnfitError
 from hofunc.plan.wanted import Contractions, InGraph, Wanted, blocks_of, highest
 from hofunc.rules.lower import Lowered
 from hofunc.rules.numbers import as_tensors, number_at
 from hofunc.run.anomaly import Search, first_kind, kind_of, refuse
 from hofunc.run.arrange import Arrangement, arranged, block_of
-from hofunc.run.cache import planned
+from hofunc.run.cache import Planned, planned
 from hofunc.run.room import SMALL, check_room
 from hofunc.trees import tree_flatten
 from hofunc.views import Emit, run_now
@@ -280,14 +281,47 @@ def _evaluated(
     run: Run | None,
 ) -> Evaluation:
     """Evaluate, see above."""
-    places = list(recording.graph.outputs)
+    unfit: list[Planned] = []
+    graph = _graph_of(recording, outputs)
+    while True:
+        found = planned(
+            graph,
+            recording.values,
+            wanted,
+            compact=compact,
+            strategy=strategy,
+            limits=limits,
+            replayed=recording.wrappers is not None,
+            unfit=unfit,
+        )
+        try:
+            return _by_plan(recording, found, inputs, wanted, compact, limits, run)
+        except UnfitError:
+            unfit.append(found)
+
+
+def _graph_of(recording: Recording, outputs: int) -> Graph:
+    """Return the graph of a recording, in which the outputs after some are not differentiated."""
     graph = recording.graph
-    if len(places) > outputs:
-        graph = graph._replace(outputs=tuple(places[:outputs]), aux=tuple(places[outputs:]))
-    replayed = recording.wrappers is not None
-    found = planned(
-        graph, recording.values, wanted, compact=compact, strategy=strategy, limits=limits, replayed=replayed
-    )
+    places = graph.outputs
+    return graph if len(places) <= outputs else graph._replace(outputs=places[:outputs], aux=places[outputs:])
+
+
+def _by_plan(
+    recording: Recording,
+    found: Planned,
+    inputs: Sequence[torch.Tensor],
+    wanted: Wanted,
+    compact: bool,
+    limits: Limits,
+    run: Run | None,
+) -> Evaluation:
+    """Evaluate by a plan.
+
+    Raises:
+        UnfitError: The plan is for other indices.
+    """
+    graph, places = recording.graph, list(recording.graph.outputs)
     if found.needs > SMALL and limits.max_bytes is None:
         check_room(found.plan, found.needs, wanted, compact=compact)
     numbers = {spot: number_at(graph, spot) for spot in found.spots}
@@ -303,7 +337,7 @@ def _evaluated(
     if run:
         results = without_autocast(run, found.plan, values)
     else:
-        if is_detecting():
+        if is_detecting() or found.may_refuse:
             values = values.copy()  # those of the recording are looked at afterwards
         elif values is not recording.values:
             recording.values.clear()

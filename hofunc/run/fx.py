@@ -13,6 +13,7 @@ from hofunc.graph.node import Call
 from hofunc.internals import FakeTensor, FakeTensorMode
 from hofunc.plan.primal import Guard, same_shape
 from hofunc.plan.program import Program, Step
+from hofunc.plan.tables import required
 from hofunc.rules.lower import isolated
 from hofunc.run.executor import compiled
 
@@ -68,6 +69,8 @@ def check_static(steps: Sequence[Step]) -> None:
         reason = None
         if op is same_shape:
             reason = f"{step.args[2]}, where values decide a shape"
+        elif op is required:
+            reason = "facts about indices, where values of tensors are checked"
         elif isinstance(op, Guard):
             reason = f"{op.call.op}, where a value of a tensor is read"
         elif isinstance(op, Holomorphic):

@@ -16,6 +16,7 @@ from hofunc.graph.node import Call
 from hofunc.internals import compiling
 from hofunc.plan.primal import Guard, same_shape
 from hofunc.plan.program import Given, Program, Register, Step, frees_of
+from hofunc.plan.tables import required
 from hofunc.run.executor import Runner, compiled
 
 Tensors = Sequence[Tensor]
@@ -65,9 +66,9 @@ def _early(steps: Sequence[Step]) -> Collection[int]:
 
 
 def looks(step: Step) -> bool:
-    """Tell whether a step checks values, or a shape that follows from them."""
+    """Tell whether a step checks values, a shape that follows from them, or a fact about indices."""
     op = step.function.op if isinstance(step.function, Call) else step.function
-    return op is same_shape or isinstance(op, Guard)
+    return op is same_shape or op is required or isinstance(op, Guard)
 
 
 def _reads(step: Step) -> list[int]:
