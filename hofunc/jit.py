@@ -75,9 +75,10 @@ def jit(
     values of tensors, by ``if`` or ``.item()``. A call that differs in any of these finds another plan or makes one, so
     that results are always those of the transform. So does one that goes by the values of tensors of indices, where
     these make a derivative sparse, unless compiled or with another ``on_miss``; where they change, a second one goes by
-    none. As a plan does, it calls the function while it is made, twice mostly, and then never again: what the function
-    prints or counts happens then only. Under ``torch.func.vmap`` and the like, while another function is recorded, and
-    where a function has no plan, the transform itself is called.
+    how many entries meet, and another one is made where these are too many for it. As a plan does, it calls the
+    function while it is made, twice mostly, and then never again: what the function prints or counts happens then only.
+    Under ``torch.func.vmap`` and the like, while another function is recorded, and where a function has no plan, the
+    transform itself is called.
 
     Args:
         transform: What `hofunc.hod`, `hofunc.einsum`, `hofunc.laplacian` or any of their kin return.

@@ -217,9 +217,9 @@ def test_jitted_transforms_go_by_indices_that_are_arguments_until_they_change() 
     captured = hofunc.hessian(lambda x: embedded_atoms(x, FIRST, SECOND)).plan(x)
     for first in (FIRST, FIRST.flip(0), FIRST.roll(1), FIRST):
         assert_equal(jitted(x, first, SECOND), torch.func.hessian(embedded_atoms)(x, first, SECOND))
-    by_indices, by_none = sorted(jitted.plans, key=lambda plan: plan.flops)
+    by_indices, by_facts = sorted(jitted.plans, key=lambda plan: plan.flops)
     assert by_indices.flops == captured.flops
-    assert 2 * by_indices.flops < by_none.flops
+    assert by_facts.flops < 1.5 * by_indices.flops
     jitted(x, FIRST, SECOND)
     assert jitted.plans[-1] is by_indices  # which is tried first
 
@@ -250,7 +250,7 @@ def test_indices_that_vmap_does_not_map_are_gone_by(is_captured: bool) -> None:
         assert_equal(mapped(), expected())
 
 
-def test_indices_that_vmap_maps_are_not_gone_by() -> None:
+def test_indices_that_vmap_maps_are_those_of_each_member() -> None:
     x, seconds = points(), torch.stack([SECOND, SECOND.flip(0)])
     got = torch.func.vmap(hofunc.hessian(embedded_atoms), in_dims=(None, None, 0))(x, FIRST, seconds)
     assert_equal(got, torch.stack([torch.func.hessian(embedded_atoms)(x, FIRST, second) for second in seconds]))
