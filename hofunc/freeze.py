@@ -25,7 +25,7 @@ from hofunc.outline import Subject
 from hofunc.plan.blueprint import Blueprint, Limits
 from hofunc.plan.chunks import Chunks, priced_chunks
 from hofunc.plan.cost import Cost
-from hofunc.plan.lean import priced
+from hofunc.plan.lean import LARGE, priced
 from hofunc.plan.operators import zeros
 from hofunc.plan.planner import plan
 from hofunc.plan.primal import PartsOf, Source, Whole
@@ -304,6 +304,8 @@ def _completed(request: Request, taken: _Taken, chosen: Blueprint) -> _Completed
     device, numbers = device_of(graph), chosen.lowered.numbers
     chunks = chosen.chunks and priced_chunks(whole.around(chosen.chunks, tensors), device)
     program, at_once = priced(whole.program(tensors), device)
+    if at_once.peak_bytes > max(LARGE, chosen.cost.peak_bytes):
+        program, at_once = min((program, at_once), priced(whole.in_turn(tensors), device), key=_peak_of)
     owners = {register: numbers[number] for register, number in whole.owners.items() if number in numbers}
     cost = at_once if chunks is None else chunks.cost
     by_register: dict[int, int | Zeros] = {
@@ -323,6 +325,10 @@ def _learning(request: Request, taken: _Taken, found: _Completed) -> LearningOfW
     if found.places is None or not isinstance(taken.wanted, Contractions) or not is_plain:
         return None
     return LearningOfWhole(found.chosen, taken.wanted, taken.graph, _sources(taken), found.places)
+
+
+def _peak_of(priced: tuple[Program, Cost]) -> int:
+    return priced[1].peak_bytes
 
 
 def _own(whole: Whole, graph: Graph, number: int) -> Register:

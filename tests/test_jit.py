@@ -679,3 +679,21 @@ def test_what_cannot_be_compiled_in_the_background_runs_uncompiled(x: Tensor, mo
     with pytest.warns(hofunc.PlanningWarning, match="runs uncompiled, as compiling it in the background failed"):
         assert_equal(jitted(x), hod(cubed, 2)(x))
     assert_equal(jitted(x), hod(cubed, 2)(x))
+
+
+def test_plans_keep_to_what_a_call_keeps_to() -> None:
+    """The steps of a derivative stay in the order in which they hold little where those of f come before them."""
+    draw = torch.Generator().manual_seed(0)
+    first, second = torch.arange(100).repeat(4), torch.randint(100, (400,), generator=draw)
+    before, after = (torch.randn(*sizes, generator=draw) for sizes in ((8, 16), (16, 4)))
+
+    def convolved(x: Tensor) -> Tensor:
+        def heard(values: Tensor) -> Tensor:
+            return torch.zeros(100, values.shape[1]).index_add(0, first, values[second])
+
+        return nn.functional.cross_entropy(heard(heard(x @ before).tanh() @ after), torch.arange(100) % 4)
+
+    x, hessian = torch.randn(100, 8, generator=draw), hofunc.hessian(convolved, layout="compact", max_bytes=7_000_000)
+    expected = hessian(x).dense()
+    torch.testing.assert_close(hofunc.jit(hessian)(x).dense(), expected)
+    assert hessian.plan(x).peak_bytes <= 7_000_000

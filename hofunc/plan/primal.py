@@ -15,7 +15,7 @@ from hofunc.graph.reads import identical
 from hofunc.internals import OpOverload
 from hofunc.plan.chunks import Chunks
 from hofunc.plan.operators import zeros
-from hofunc.plan.program import Given, Program, Register, Step, finished
+from hofunc.plan.program import Given, Program, Register, Step, finished, with_order
 
 aten = torch.ops.aten
 
@@ -100,9 +100,21 @@ class Whole:
 
     def program(self, outputs: Sequence[Register]) -> Program:
         """Return the program that takes tensors and returns the outputs, without steps that they do not need."""
-        primal = self._primal()
-        steps = [checked for step in (*primal, *self._steps, *self._arranging) for checked in self._checked(step)]
-        return finished(self._given, self._shapes, steps, outputs, self._guards)
+        return finished(self._given, self._shapes, self._every(), outputs, self._guards)
+
+    def in_turn(self, outputs: Sequence[Register]) -> Program:
+        """Return what `program` does, the function first and then the steps of the program that it completes.
+
+        These were put in an order in which they hold little, which may not be found again.
+        """
+        every = self._every()
+        program = finished(self._given, self._shapes, every, outputs, self._guards)
+        return with_order(program, every, self._guards)
+
+    def _every(self) -> list[Step]:
+        """Return all steps, those of the function first."""
+        steps = (*self._primal(), *self._steps, *self._arranging)
+        return [checked for step in steps for checked in self._checked(step)]
 
     def around(self, chunks: Chunks, outputs: Sequence[Register]) -> Chunks:
         """Return the chunks of the program between what takes tensors and what returns the outputs.

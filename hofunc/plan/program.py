@@ -405,9 +405,7 @@ def finished(
     those among the steps too, so that what they refuse costs little.
     """
     makers, wanted = {step.target: step for step in steps}, [register.index for register in outputs]
-    drawn = [step.target for step in steps if _is_random(step)]
-    own = [step.target for step in steps if is_check(step)]
-    kept = depth_first(makers, [*drawn, *(register.index for register in checks), *own, *wanted])
+    kept = depth_first(makers, [*_first(steps, checks), *wanted])
     frees, live = frees_of(kept, wanted)
     return Program(
         {register: origin for register, origin in given.items() if register in live},
@@ -416,6 +414,27 @@ def finished(
         frees,
         tuple(wanted),
     )
+
+
+def with_order(program: Program, steps: Sequence[Step], checks: Sequence[Register] = ()) -> Program:
+    """Return a finished program with its steps in another order, in which all come after what they take.
+
+    Args:
+        program: The program.
+        steps: Its steps in that order, but for what comes first; others are left out.
+        checks: The checks that it was finished with.
+    """
+    first = depth_first({step.target: step for step in steps}, _first(steps, checks))
+    done, needed = {step.target for step in first}, {step.target for step in program.steps}
+    order = (*first, *(step for step in steps if step.target in needed - done))
+    return program._replace(steps=order, frees=frees_of(order, program.outputs)[0])
+
+
+def _first(steps: Sequence[Step], checks: Sequence[Register]) -> list[int]:
+    """Return the targets of what comes first: what draws random numbers, and checks."""
+    drawn = [step.target for step in steps if _is_random(step)]
+    own = [step.target for step in steps if is_check(step)]
+    return [*drawn, *(register.index for register in checks), *own]
 
 
 def frees_of(steps: Sequence[Step], outputs: Sequence[int]) -> tuple[tuple[tuple[int, ...], ...], set[int]]:
