@@ -13,12 +13,12 @@ from hofunc.graph.node import Mask
 from hofunc.plan.chains import with_chains
 from hofunc.plan.joins import joined
 from hofunc.plan.lookups import product_at
-from hofunc.plan.operators import applied, applied_to_diagonals, masked, matrix, summable
+from hofunc.plan.operators import applied, applied_to_diagonals, masked_by, matrix, summable
 from hofunc.plan.paths import SHORT_VECTOR, SMALL_PRODUCT, Path, best_path
 from hofunc.plan.program import Builder, Register
 from hofunc.plan.rates import rates_of
 from hofunc.plan.recipes import composed_and
-from hofunc.plan.selections import can_stay, entries_of_matrix, read_through
+from hofunc.plan.selections import can_stay, entries_of_matrix, read_if_fewer, read_through
 from hofunc.views import Labelled, aligned, each, folded, permuted
 
 Labels = tuple[Label, ...]
@@ -51,7 +51,10 @@ def contract(builder: Builder, term: Term) -> Term:
         place = _next(operators, shown) if place is None else place
         operator = operators.pop(_built(operators, shown, builder.small) if place is None else place)
         if isinstance(operator.source, Mask):
-            operands = masked(builder, operator, operands)
+            mask = builder.read(operator.source, operator.axes)
+            found = [one for other in operators if (one := selection_of(other)) is not None]
+            mask = read_if_fewer(builder, mask, [*found, *put_off], operands)
+            operands = masked_by(builder, operator, mask, operands)
             continue
         needed = {*shown, *labels_of(*(other.axes for other in operators))}
         transformed = applied(builder, operator, _multiplied(builder, operator, operands, needed), needed)

@@ -1,6 +1,6 @@
 """Factors that are applied rather than multiplied: Kronecker deltas, linear maps and masks."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Sequence, Set
 from math import prod
 from typing import Any
 
@@ -11,6 +11,7 @@ from hofunc.algebra.operators import Delta
 from hofunc.algebra.term import Factor
 from hofunc.graph.node import Weights
 from hofunc.plan.program import Builder
+from hofunc.scatter import size_of
 from hofunc.views import Labelled, aligned, each, read, spread
 
 
@@ -143,21 +144,32 @@ def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> t
     return torch.zeros(shape, dtype=dtype, device=device)
 
 
-def masked(builder: Builder, factor: Factor, operands: Sequence[Labelled]) -> list[Labelled]:
-    """Apply a mask to the operand that has most of its labels; where there is none it is an operand itself."""
-    return masked_by(builder, factor, builder.read(factor.source, factor.axes), operands)
-
-
 def masked_by(builder: Builder, factor: Factor, mask: Labelled, operands: Sequence[Labelled]) -> list[Labelled]:
-    """Apply the mask of a factor, given as what is read of it."""
+    """Apply a mask to the operand that has most of its labels; where there is none it is an operand itself.
+
+    Of several, it is the one that it makes least of: one that lacks labels of it is repeated along them.
+
+    Args:
+        builder: Takes the steps.
+        factor: The factor of the mask.
+        mask: What is read of it.
+        operands: The operands.
+    """
     if not operands:
         return [Labelled(builder.emit(torch.Tensor.to, mask.tensor, builder.dtype), mask.labels)]
-    place = max(range(len(operands)), key=lambda place: len({*mask.labels} & {*operands[place].labels}))
+    own = {*mask.labels}
+    place = min(range(len(operands)), key=lambda place: _made_of(own, operands[place]))
     operand = operands[place]
     labels = (*operand.labels, *(label for label in mask.labels if label not in operand.labels))
     apply = weighted if isinstance(factor.source, Weights) else passed_on
     kept = builder.emit(apply, *(aligned(builder.emit, one, labels) for one in (operand, mask)))
     return [*operands[:place], Labelled(kept, labels), *operands[place + 1 :]]
+
+
+def _made_of(labels: Set[Label], operand: Labelled) -> tuple[int, int]:
+    """Return how many of some labels an operand lacks, and how many entries it has with them."""
+    missing = labels - {*operand.labels}
+    return len(missing), size_of([*operand.labels, *missing])
 
 
 def passed_on(tensor: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

@@ -6,7 +6,7 @@ what is read and not over what could have been. Where a dense tensor is asked fo
 in it, by all their indices at once.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import torch
 
@@ -72,6 +72,29 @@ def read_through(builder: Builder, operands: Sequence[Labelled], selections: Seq
         if taken and size_of(after) < size_of(before):
             result = [read_at(builder, operand, taken) for operand in result]
     return result
+
+
+def read_if_fewer(
+    builder: Builder, tensor: Labelled, selections: Sequence[Selection], operands: Sequence[Labelled]
+) -> Labelled:
+    """Read a tensor at the indices of selections from its labels, if an operand has fewer entries with it then.
+
+    It is what the operand is masked by, which none of the operands need be along these labels.
+    """
+    for selection in selections:
+        targets = {*labels_of((selection.target,))}
+        is_alone = all(targets.isdisjoint(operand.labels) for operand in operands)
+        if is_alone and targets <= {*tensor.labels} and all(segment.is_full for segment in selection.target):
+            read = [*(label for label in tensor.labels if label not in targets), *labels_of(selection.indexed)]
+            if _least_with(read, operands) < _least_with(tensor.labels, operands):
+                tensor = read_at(builder, tensor, [selection])
+    return tensor
+
+
+def _least_with(labels: Iterable[Label], operands: Sequence[Labelled]) -> int:
+    """Return how many entries an operand has with some more labels, of that which has least."""
+    every = [dict.fromkeys((*operand.labels, *labels)) for operand in operands]
+    return min(map(size_of, every), default=size_of(dict.fromkeys(labels)))
 
 
 def _connected(selections: Sequence[Selection]) -> list[list[Selection]]:

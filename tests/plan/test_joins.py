@@ -143,6 +143,23 @@ def test_indices_of_several_axes_or_for_each_row_are_kept(f: Callable[[Tensor], 
     assert got.nbytes < 8 * (3 * COUNT) ** 2 / 5
 
 
+def test_masks_are_read_where_entries_are() -> None:
+    """Of slopes along edges, of which each slot has its own, no product over all edges of all slots is made."""
+
+    def attended(x: Tensor) -> Tensor:
+        first, second = torch.arange(24).repeat(3), SECOND[:72] % 24
+        weights = torch.nn.functional.leaky_relu((x @ WEIGHTS[0])[first] + (x @ WEIGHTS[1])[second]).exp()
+        total = torch.zeros(len(x), dtype=x.dtype).index_add(0, first, weights)
+        heard = (weights / total[first])[:, None] * x[second]
+        return torch.zeros_like(x).index_add(0, first, heard).logsumexp(1).sum()
+
+    x, v = points(24), points(24).flip(0)
+    plan = hofunc.hod(attended, 3, layout="compact").plan(x)
+    assert plan.peak_bytes < 8 * x.numel() ** 3
+    expected = torch.func.jvp(torch.func.hessian(attended), (x,), (v,))[1]
+    assert_equal(plan(x).contract(None, None, v).dense(), expected)
+
+
 def test_columns_with_the_same_indices_are_about_as_sparse_as_rows() -> None:
     def by_rows(x: Tensor) -> Tensor:
         return torch.zeros_like(x).index_add(0, FIRST, ((x[FIRST] - x[SECOND]) @ WEIGHTS).tanh()).pow(3).sum()
