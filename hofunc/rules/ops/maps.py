@@ -192,6 +192,8 @@ def _gather(site: Site, x: Axes, dim: int, index: Axes, sparse_grad: bool = Fals
     taken, out = (full(Label(extent)),), (full(Label(shape[dim])),)
     others = tuple(axis for place, axis in enumerate(separate) if place != dim)
     gather = Map(gathered, gathered_back, (site.ref(1), dim, extent), selects=True)
+    if len(shape) == 1:  # which other ops read as well, maybe
+        gather = Map(picked, put_back, (site.ref(1), extent), selects=True)
     result = replaced(tuple(separate), dim, out) if site.node.shape else ()
     return {0: [by_map(gather, result, replaced(slot, dim, taken), (out,), (taken,), others)]}
 

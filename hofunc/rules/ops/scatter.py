@@ -14,7 +14,7 @@ from hofunc.algebra.term import Term
 from hofunc.graph.node import Graph, Node
 from hofunc.rules.axes import replaced
 from hofunc.rules.kinds import Linear, Rule, Site
-from hofunc.rules.ops.maps import gathered, gathered_back, is_expanded, picked_alike, put_back_alike
+from hofunc.rules.ops.maps import gathered, gathered_back, is_expanded, picked, picked_alike, put_back, put_back_alike
 from hofunc.rules.registry import by_map, define_composite, define_fusion, define_linear
 
 aten = torch.ops.aten
@@ -38,7 +38,10 @@ def _scatter_add(site: Site, x: Axes, dim: int, index: Axes, source: Axes) -> di
     )
     target = (full(Label(x[dim][0].extent)),)
     others = tuple(axis for place, axis in enumerate(separate) if place != dim)
-    add = Map(gathered_back, gathered, (site.ref(1), dim, x[dim][0].extent), adds=True)
+    extent = x[dim][0].extent
+    add = Map(gathered_back, gathered, (site.ref(1), dim, extent), adds=True)
+    if len(shape) == 1:  # which other ops read as well, maybe
+        add = Map(put_back, picked, (site.ref(1), extent), adds=True)
     return {
         0: [Term(1, (), x, (x,))],
         2: [by_map(add, replaced(out, dim, target), slot, (target,), (separate[dim],), others)],
