@@ -211,6 +211,7 @@ NOT_HERE = {
     aten.multilabel_margin_loss_forward.default: "a whole loss, in test_losses.py",
     aten._native_multi_head_attention.default: "a whole layer, in test_attention.py",
     aten._transformer_encoder_layer_fwd.default: "a whole layer, in test_attention.py",
+    aten.segment_reduce.default: "its segments follow each other, in test_segments.py",
     aten.select.int: "its index is a number",
     aten.select_scatter.default: "its index is a number",
     aten.select_backward.default: "its index is a number",

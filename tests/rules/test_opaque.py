@@ -28,6 +28,7 @@ WITHOUT_A_RULE = [
     aten._cdist_forward.default,
     aten.histc.default,
     aten._embedding_bag_forward_only.default,
+    aten.segment_reduce.default,
 ]
 CONVOLUTION = (torch.nn.functional.conv1d, [(1, 1, 4), (1, 1, 2)])
 
