@@ -164,12 +164,14 @@ class _Made(NamedTuple):
         reason: What of the call did not fit another one.
         generators: The random generators from which it draws.
         by_indices: Whether it goes by the values of indices, and so is tried before others.
+        by_facts: Whether it goes by facts about indices, and is tried next.
     """
 
     plan: Plan
     reason: str
     generators: tuple[torch.Generator, ...]
     by_indices: bool
+    by_facts: bool
 
 
 class _Kin:
@@ -403,7 +405,8 @@ class Jitted:
                 plan = plan.compile(background=self._settings.compile == "background")
             except (ArgumentError, UnsupportedOpError) as error:
                 warn(f"{_named(self._transform)}, jitted, runs uncompiled: {error}", PlanningWarning)
-        made = _Made(plan, why or "it was the first", plan.generators(), may and _goes_by_indices(plan))
+        reason, by_indices = why or "it was the first", may and _goes_by_indices(plan)
+        made = _Made(plan, reason, plan.generators(), by_indices, _goes_by_facts(plan))
         self._keep(call.form, made)
         return made
 
@@ -415,9 +418,16 @@ def _goes_by_indices(plan: Plan) -> bool:
     )
 
 
+def _goes_by_facts(plan: Plan) -> bool:
+    return isinstance(plan._subject, Subject) and plan._subject.chosen.goes_by_facts
+
+
 def _in_order(*made: _Made) -> tuple[_Made, ...]:
-    """Return plans in the order in which they are tried: what goes by indices fits those only, and takes less."""
-    return tuple(sorted(made, key=lambda each: not each.by_indices))
+    """Return plans in the order in which they are tried: what goes by indices fits those only, and takes less.
+
+    So does what goes by facts about them, compared with what fits any.
+    """
+    return tuple(sorted(made, key=lambda each: (not each.by_indices, not each.by_facts)))
 
 
 def _first_fitting(plans: Iterable[_Made], leaves: Sequence[Any]) -> tuple[_Made | None, Any]:

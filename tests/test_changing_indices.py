@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 import hofunc
+from asv_benchmarks.memory import peak
 from hofunc import ArgumentError
 from hofunc.plan import selections
 from hofunc.plan.tables import UnfitError
@@ -159,6 +160,13 @@ def test_a_plan_costs_about_what_it_costs_for_indices_that_stay() -> None:
     assert taken.peak_bytes < 3 * captured.peak_bytes
 
 
+@pytest.mark.parametrize("f", [embedded_atoms, messages, attention])
+def test_plans_say_what_tables_take(f: Function) -> None:
+    x, edges = points(200), graph(0, 4, 200)
+    plan = hofunc.hessian(f, layout="compact").plan(x, *edges)
+    assert plan.peak_bytes == pytest.approx(peak(lambda: plan(x, *edges)), rel=0.05)
+
+
 def test_calls_go_by_facts_where_values_change() -> None:
     x, hessian = points(), hofunc.hessian(embedded_atoms)
     for seed in range(4):
@@ -167,6 +175,26 @@ def test_calls_go_by_facts_where_values_change() -> None:
     made = [*cache._variants(first)]
     assert [each.may_refuse for each in made] == [True, False]
     assert [each.decided.goes_by for each in made] == [False, True]
+
+
+def test_calls_are_as_sparse_as_before_after_one_that_is_not() -> None:
+    x, hessian, jitted = points(), hofunc.hessian(embedded_atoms), hofunc.jit(hofunc.hessian(embedded_atoms))
+    for edges in (graph(0), graph(1), variants()[3], graph(2)):
+        hessian(x, *edges)
+        jitted(x, *edges)
+    (first,) = cache._plans.values()
+    assert [each.may_refuse for each in cache._variants(first)] == [True, False, False]
+    assert jitted.plans[-2].flops < jitted.plans[0].flops / 2  # that by values is the last
+
+
+def test_members_of_a_batch_may_have_fewer_pairs_than_others() -> None:
+    x, hessian = points(), hofunc.hessian(embedded_atoms)
+    edges = [graph(0), *[(first % size, second) for size, (first, second) in ((30, graph(1)), (20, graph(2)))]]
+    firsts, seconds = (torch.stack(each) for each in zip(*edges, strict=True))
+    got = torch.func.vmap(hessian, in_dims=(None, 0, 0))(x, firsts, seconds)
+    assert_equal(got, torch.stack([torch.func.hessian(embedded_atoms)(x, *own) for own in edges]))
+    (first,) = cache._plans.values()
+    assert all(each.may_refuse for each in cache._variants(first))
 
 
 def test_indices_that_f_computes_of_its_input_are_joined_as_well() -> None:

@@ -268,7 +268,7 @@ def _different(builder: Builder, places: Sequence[Column], size: int, fewer: int
     is_likely = any(column.register is not None for column in places)
     flat = torch.cat([column.tensor for column in places])
     distinct, inverse = flat[flat < size].unique(return_inverse=True)
-    room = room_for(len(distinct)) if is_likely else len(distinct)
+    room = min(size, room_for(builder.lowered.room * len(distinct))) if is_likely else len(distinct)
     if len(distinct) < 2 or (SPARSE and SPARSE * room >= size) or fewer * room > len(flat):
         return None
     if not is_likely:

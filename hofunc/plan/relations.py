@@ -212,7 +212,7 @@ class Join(NamedTuple):
         counts = [counted(key.tensor, size) for key in keys]
         count = int((counts[0] * counts[1]).sum())
         is_likely = any(key.register is not None for key in keys)
-        return cls(one, other, shared, room_for(count) if is_likely and count else count)
+        return cls(one, other, shared, room_for(builder.lowered.room * count) if is_likely and count else count)
 
     def bytes(self) -> int:
         """Return what is held as the indices of pairs are made: those of all labels, of rows, and of ranges."""

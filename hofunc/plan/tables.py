@@ -159,4 +159,14 @@ def room_for(count: int) -> int:
     return count + count // 8 + 2 * isqrt(count) + 4
 
 
+def scratch_of_pairs(one: int, other: int, room: int) -> int:
+    """Return the bytes that `pairs_of` holds beside its result, of tables of so many rows."""
+    return torch.long.itemsize * (7 * room + 4 * one + 2 * other)
+
+
+def scratch_of_ranks(size: int, count: int) -> int:
+    """Return the bytes that `ranked` holds beside its result, of so many entries."""
+    return torch.long.itemsize * (max(3 * size, count) if size <= _MARKED * count else 5 * count)
+
+
 _MARKED = 8  # places for each entry

@@ -486,6 +486,13 @@ _SCRATCH: dict[Callable, Callable[[Sequence[Any], torch.Tensor], int]] = {
     scatter.added: lambda args, _: scatter.scratch(*args[2:]),
     lookups.multiplied: lambda args, result: lookups.scratch(args[1], args[2], len(result)),
     placing.gathered: lambda args, _: _bytes(args[1:]) + _turned(args[1:]),
+    tables.pairs_of: lambda args, result: tables.scratch_of_pairs(args[0].shape[0], args[1].shape[0], result.shape[1]),
+    tables.ranked: lambda args, result: tables.scratch_of_ranks(args[0], result.shape[0]),
+    tables.different: lambda args, result: 2 * bytes_of(args[0]) + bytes_of(result),
+    tables.index_of: lambda _, result: bytes_of(result) * 9 // 8,  # with which indices are spare
+    tables.place_among: lambda _, result: bytes_of(result) * 9 // 8,
+    tables.inside: lambda _, result: bytes_of(result) // 8,
+    tables.rows_of: lambda args, _: _bytes(args[:1]) + _bytes(args[3:]),
     adding.added_in_pieces: lambda args, _: adding.scratch(args[0], args[1], args[2], args[6]),
     lookups.products_added: lambda args, result: lookups.scratch_of_adding(
         args[4], args[5], len(args[2]), bytes_of(result)

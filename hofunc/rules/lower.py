@@ -49,6 +49,7 @@ class Lowered(NamedTuple):
             is good only where these return the same.
         values: By recorded node, the values by which planning may go, of what is not differentiated.
         likely: By recorded node, values of integers that are likely to be other ones at other calls.
+        room: How many times as much room to make for what meets as by these values.
     """
 
     graph: Graph
@@ -58,6 +59,7 @@ class Lowered(NamedTuple):
     decided: tuple[Reading, ...]
     values: Mapping[int, torch.Tensor] = MappingProxyType({})
     likely: Mapping[int, torch.Tensor] = MappingProxyType({})
+    room: int = 1
 
 
 def lower(graph: Graph, values: Sequence[torch.Tensor], order: int, zeros: Iterable[int] = ()) -> Lowered:

@@ -41,6 +41,8 @@ from hofunc.run.weight import bytes_held
 
 MAX_PLANS = 512
 MOST_VARIANTS = 8  # of plans of one graph, which differ in what values decide
+MORE = 3  # times as much room as for the first member of a batch, where there is too little for others,
+TRIES = 2  # and how often
 
 _plans: OrderedDict[tuple, "Planned"] = OrderedDict()
 _latest: list[tuple[tuple[Graph, "_Asked"], "Planned"]] = []  # the last that was found, with its key
@@ -251,8 +253,9 @@ def _made(
     have_changed = any(made.decided.goes_by and not made.decided.holds(values) for made in variants)
     if not have_changed and not any(map(is_fake, values)):
         lowered = lowered._replace(values=_values(graph, values, lowered.numbers if asked.replayed else None))
-    if not asked.limits.in_pieces and not (asked.replayed and (unfit or any(is_random(n.op) for n in graph.nodes))):
-        lowered = lowered._replace(likely=_likely(graph, values, lowered.numbers if asked.replayed else None))
+    if not asked.limits.in_pieces and not (asked.replayed and _is_untold(graph, unfit)):
+        likely = _likely(graph, values, lowered.numbers if asked.replayed else None)
+        lowered = lowered._replace(likely=likely, room=MORE ** len(unfit) if asked.replayed else 1)
     if asked.replayed:
         origins = tuple(
             origin if isinstance(origin, torch.Tensor) else index for index, origin in enumerate(lowered.origins)
@@ -329,6 +332,11 @@ def _likely(
     return likely if replayed is None else {replayed[n]: value for n, value in likely.items() if n in replayed}
 
 
+def _is_untold(graph: Graph, unfit: Sequence[Planned]) -> bool:
+    """Tell whether others of a batch are not like its first member, or random numbers would be drawn twice."""
+    return len(unfit) > TRIES or any(is_random(node.op) for node in graph.nodes)
+
+
 def _noted(graph: Graph, asked: _Asked) -> Family:
     """Take note that a graph is planned, and return its family."""
     ops = tuple(node.op for node in graph.nodes)
@@ -348,12 +356,14 @@ def _noted(graph: Graph, asked: _Asked) -> Family:
 def _keep(key: tuple, made: Planned) -> Planned:
     """Keep a plan, and drop those not used for longest where there are too many, or too large ones."""
     with _lock:
-        before = None
         _latest.clear()
         others = [other for other in _variants(_plans.pop(key, None)) if other.due.calls > 0]
-        for other in others[: MOST_VARIANTS - 1][::-1]:
-            before = other._replace(other=before)
-        _plans[key] = made = made if before is None else made._replace(other=before)
+        first: Planned | None = None
+        for other in sorted([made, *others[: MOST_VARIANTS - 1]], key=_is_last)[::-1]:
+            kept = other if other.other is first else other._replace(other=first)
+            made = kept if other is made else made
+            first = kept
+        _plans[key] = kept
         held = {key: sum(variant.bytes for variant in _variants(first)) for key, first in _plans.items()}
         total = sum(held.values())
         while len(_plans) > 1 and (len(_plans) > MAX_PLANS or total > cache_bytes()):
@@ -361,6 +371,11 @@ def _keep(key: tuple, made: Planned) -> Planned:
             total -= held[oldest]
             _dropped.note(hash(oldest))
     return made
+
+
+def _is_last(made: Planned) -> bool:
+    """Tell whether a plan comes after those that refuse some indices and take less for others."""
+    return not made.may_refuse
 
 
 def _bounded(kept: OrderedDict) -> None:
