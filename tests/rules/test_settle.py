@@ -263,6 +263,21 @@ def test_a_kink_is_no_place_where_a_function_is_constant(device: torch.device) -
     assert not hofunc.jacobian(lambda x: F.leaky_relu(x).sqrt())(zero).isfinite()
 
 
+@pytest.mark.parametrize("f", [F.leaky_relu, lambda x: F.leaky_relu(x, 0.2), lambda x: x.frac(), lambda x: x % 0.7])
+def test_what_is_level_nowhere_is_no_mask(f: Function, x: Tensor) -> None:
+    """So that products with vectors go by directions, whatever singularities follow."""
+
+    def divided(x: Tensor) -> Tensor:
+        y = f(x).exp()
+        return (y / y.sum()).log().sum().square()
+
+    product = hofunc.hvp(divided)
+    assert "left out" not in product.plan(x, vector=x).explain()
+    torch.testing.assert_close(product(x, vector=x), torch.func.jvp(torch.func.grad(divided), (x,), (x,))[1])
+    level = hofunc.hvp(lambda x: F.leaky_relu(x, 0.0).sqrt().sum())
+    assert level.plan(x, vector=x)(x, vector=x).isfinite().all()
+
+
 def test_a_sum_with_what_varies_is_not_constant(x: Tensor) -> None:
     def f(x: Tensor) -> Tensor:
         return (x.relu() + x**2).sqrt().sum()  # two paths, of which one is constant somewhere

@@ -6,9 +6,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from hofunc.graph.node import Call, Ref
+from hofunc.graph.node import Call, Graph, Node, Ref
 from hofunc.internals import TIES_ARE_SHARED
-from hofunc.rules.kinds import Product
+from hofunc.rules.kinds import Elementwise, Product, Rule
 from hofunc.rules.ops.calculus import chained, differentiated, evaluated, plus, recurrence, times
 from hofunc.rules.ops.elementwise import (
     Derivative,
@@ -18,7 +18,13 @@ from hofunc.rules.ops.elementwise import (
     slope_of_sigmoid,
     tanh,
 )
-from hofunc.rules.registry import define_composite, define_elementwise, define_piecewise_linear
+from hofunc.rules.registry import (
+    REAL,
+    define_composite,
+    define_elementwise,
+    define_fusion,
+    define_piecewise_linear,
+)
 
 aten = torch.ops.aten
 
@@ -188,6 +194,20 @@ define_elementwise(aten.elu.default, elu)
 define_elementwise(aten.celu.default, lambda x, y, r, alpha=1: elu(x, y, r, alpha, 1, 1 / alpha))
 define_piecewise_linear(aten.relu.default, step(lambda x: ~(x <= 0)))
 define_piecewise_linear(aten.leaky_relu.default, leaky_relu)
+
+
+@define_fusion(aten.leaky_relu.default)
+def _never_level(_: Graph, node: Node) -> Rule | None:
+    """Recognise what is constant nowhere, and no mask of what follows."""
+    is_level = node.kwargs or (len(node.args) > 1 and node.args[1] == 0)
+    return None if is_level else Elementwise(slope_of_leaky_relu, lambda *_, **__: 1, REAL)
+
+
+def slope_of_leaky_relu(x: Tensor, y: Tensor, r: int, slope: float = 0.01) -> Tensor:
+    """Differentiate x, or slope times x up to zero."""
+    return leaky_relu(x, y, slope)
+
+
 define_piecewise_linear(aten.hardtanh.default, step(lambda x, low=-1, high=1: ~((x <= low) | (x >= high))))
 define_piecewise_linear(aten.hardsigmoid.default, step(lambda x: (x > -3) & (x < 3), inside=1 / 6))
 define_elementwise(aten.hardswish.default, hardswish, degree=2)
@@ -212,5 +232,5 @@ define_piecewise_linear(aten.clamp.default, step(_within))
 define_piecewise_linear(aten.clamp_min.default, step(_above))
 define_piecewise_linear(aten.clamp_max.default, step(_below))
 define_elementwise(aten.abs.default, lambda x, y, r: x.sign(), degree=1)
-define_piecewise_linear(aten.frac.default, lambda x, y: torch.ones_like(x))
+define_elementwise(aten.frac.default, lambda x, y, r: torch.ones_like(x), degree=1)
 define_piecewise_linear(aten.nan_to_num.default, step(lambda x, *_: x.isfinite()))

@@ -11,7 +11,7 @@ from hofunc.internals import TIES_ARE_SHARED
 from hofunc.rules.ops.calculus import falling
 from hofunc.rules.ops.elementwise import sigmoid
 from hofunc.rules.quotient import divided
-from hofunc.rules.registry import POSITIVE, define_composite, define_elementwise_pair, define_piecewise_linear
+from hofunc.rules.registry import POSITIVE, define_composite, define_elementwise, define_elementwise_pair
 
 aten = torch.ops.aten
 
@@ -210,5 +210,5 @@ define_composite(aten.frexp.Tensor, lambda x: (x * torch.exp2(-x.detach().frexp(
 define_composite(aten.fmod.Tensor, lambda x, z: x - z * torch.div(x.detach(), z.detach(), rounding_mode="trunc"))
 define_composite(aten.remainder.Tensor, lambda x, z: x - z * torch.div(x.detach(), z.detach(), rounding_mode="floor"))
 define_composite(aten.remainder.Scalar_Tensor, lambda x, z: x - z * torch.div(x, z.detach(), rounding_mode="floor"))
-define_piecewise_linear(aten.fmod.Scalar, lambda x, y, z: torch.ones_like(x))
-define_piecewise_linear(aten.remainder.Scalar, lambda x, y, z: torch.ones_like(x))
+define_elementwise(aten.fmod.Scalar, lambda x, y, r, z: torch.ones_like(x), degree=1)
+define_elementwise(aten.remainder.Scalar, lambda x, y, r, z: torch.ones_like(x), degree=1)
