@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import hofunc
 from asv_benchmarks.memory import peak
@@ -286,6 +287,24 @@ def test_derivatives_of_what_is_computed() -> None:
     followed = x.clone().requires_grad_()
     (hessian(followed, *edges) * weights).sum().backward()
     assert_equal(followed.grad, got)
+
+
+def test_what_records_a_call_is_for_any_indices() -> None:
+    """A call within what is recorded would go by values that nothing compares later on."""
+    x, (first, second) = points(), graph(0)
+    weights = torch.linspace(0, 1, 9 * COUNT * COUNT, dtype=torch.float64).reshape(COUNT, 3, COUNT, 3)
+    hessian, traced = hofunc.hessian(embedded_atoms), []
+    for _ in range(2):  # the second after plans by values, and by facts
+        outer = hofunc.jacobian(lambda x, *edges: (hessian(x, *edges) * weights).sum()).plan(x, first, second)
+        traced += [make_fx(hessian)(x, first, second), make_fx(hessian.plan(x, first, second))(x, first, second)]
+        for edges in ((first, second), *variants()):
+            expected = torch.func.hessian(embedded_atoms)
+            wanted = torch.func.grad(lambda x: (expected(x, *edges) * weights).sum())(x)  # noqa: B023
+            assert_equal(outer(x, *edges), wanted)
+            for module in traced:
+                assert_equal(module(x, *edges), expected(x, *edges))
+        hessian(x, first, second)
+        hessian(x, *graph(1))
 
 
 def test_what_draws_random_numbers_is_drawn_once() -> None:

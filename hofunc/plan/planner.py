@@ -30,9 +30,10 @@ from hofunc.plan.turns import (
     preferred,
     price,
 )
+from hofunc.plan.values import GONE_BY
 from hofunc.plan.waist import waist
 from hofunc.plan.wanted import Chosen, Contractions, Wanted, highest
-from hofunc.rules.lower import Lowered
+from hofunc.rules.lower import Lowered, isolated
 from hofunc.rules.settle import Settlings
 
 STEP_SECONDS = 4e-5  # that a step of planning takes, about
@@ -185,13 +186,13 @@ def _maker(
     keeps_blocks = compact or limits != Limits()
     looks = looks and not keeps_blocks and device_of(lowered.graph).type == "cpu"
 
-    def made(name: str, leave: Leave, *, settles: bool = settles) -> Blueprint:
-        ways = [partial(one, name, settles, way) for way in _ways(lowered, local, wanted, name)]
+    def made(name: str, leave: Leave, *, settles: bool = settles, graph: Lowered = lowered) -> Blueprint:
+        ways = [partial(one, name, settles, graph, way) for way in _ways(lowered, local, wanted, name)]
         return _best_way(ways, leave, limits, peak)
 
-    def one(name: str, settles: bool, way: int | None, leave: Leave) -> Blueprint:
+    def one(name: str, settles: bool, graph: Lowered, way: int | None, leave: Leave) -> Blueprint:
         builder, blocks = propagated(
-            lowered,
+            graph,
             local,
             wanted,
             name,
@@ -211,9 +212,22 @@ def _maker(
         masks_come_last = not is_directional(wanted, name)
         if not settlings.of(masks_come_last=masks_come_last).settled:
             return made(name, leave)
-        return replace(made(name, leave, settles=False), careful=lambda: made(name, of_first(limits)))
+        found = made(name, leave, settles=False)
+
+        def careful() -> Blueprint:
+            with isolated():  # as it is made in the middle of a call, which others may follow
+                return made(name, of_first(limits), graph=_gone_by(lowered, found))
+
+        return replace(found, careful=careful)
 
     return careless if looks else made
+
+
+def _gone_by(lowered: Lowered, made: Blueprint) -> Lowered:
+    """Return a graph of which a plan may go by the values that another plan goes by, which are compared for that."""
+    readings = [reading for reading in made.lowered.decided if reading.call.op is GONE_BY]
+    origins = {lowered.origins[number] for reading in readings for number in reading.operands}
+    return lowered._replace(values={number: value for number, value in lowered.values.items() if number in origins})
 
 
 def _ways(lowered: Lowered, local: dict[int, Local], wanted: Wanted, name: str) -> Sequence[int | None]:

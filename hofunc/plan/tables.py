@@ -141,11 +141,15 @@ def required(fact: torch.Tensor) -> None:
     """Check a fact, of every member of a batch.
 
     Raises:
-        UnfitError: It does not hold.
+        UnfitError: It does not hold, or nobody may ask, as torch traces.
     """
     while is_wrapper(fact):
         fact = get_unwrapped(fact)
-    if not fact.all():
+    try:
+        holds = bool(fact.all())
+    except RuntimeError:
+        holds = False
+    if not holds:
         raise UnfitError(
             "hofunc: a plan that goes by facts about indices",
             got="indices of which more entries meet, or that change along another axis",

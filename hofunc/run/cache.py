@@ -18,8 +18,11 @@ from hofunc.graph.draws import is_random
 from hofunc.graph.identity import is_fake
 from hofunc.graph.lines import is_detecting
 from hofunc.graph.node import CONSTANT, Graph
+from hofunc.graph.readings import ReadingTape
 from hofunc.graph.saving import is_hooked
+from hofunc.graph.tape import innermost_tape
 from hofunc.graph.walk import Values
+from hofunc.internals import current_dispatch_mode
 from hofunc.options import cache_bytes, fallback, planning
 from hofunc.plan.blueprint import Blueprint, Limits, result_bytes, zero_bytes
 from hofunc.plan.memory import bytes_of, memory_of
@@ -189,9 +192,14 @@ def _planning() -> str:
 
 
 def _found(graph: Graph, values: Sequence[torch.Tensor], asked: _Asked, unfit: Sequence[Planned]) -> Planned | None:
-    """Return the plan that was made for a graph and for what its values decide, if there is one."""
-    found = _first((graph, asked))
-    while found is not None and (_is_unfit(found, values, unfit) or not found.decided.holds(values)):
+    """Return the plan that was made for a graph and for what its values decide, if there is one.
+
+    What records the call would not know of values that planning went by, and go on for others.
+    """
+    found, is_watched = _first((graph, asked)), current_dispatch_mode() is not None
+    while found is not None and (
+        (is_watched and found.decided.goes_by) or _is_unfit(found, values, unfit) or not found.decided.holds(values)
+    ):
         found = found.other
     if found is None:
         return None
@@ -201,8 +209,19 @@ def _found(graph: Graph, values: Sequence[torch.Tensor], asked: _Asked, unfit: S
 
 
 def _is_unfit(made: Planned, values: Sequence[torch.Tensor], unfit: Sequence[Planned]) -> bool:
-    """Tell whether a plan refused some values, or would look at those of tensors that have none."""
-    return made.may_refuse and (any(made.run is each.run for each in unfit) or any(map(is_fake, values)))
+    """Tell whether a plan refused some values, or would check them where it may not."""
+    if not made.may_refuse:
+        return False
+    return any(made.run is each.run for each in unfit) or any(map(is_fake, values)) or not _may_check()
+
+
+def _may_check() -> bool:
+    """Tell whether values may be checked by what is run: what records the call may refuse others for it, or fail.
+
+    The tape of a plan would notice, and refuse other indices; that of a call does not.
+    """
+    tape = innermost_tape()
+    return current_dispatch_mode() is None or not (tape is None or isinstance(tape, ReadingTape))
 
 
 def _first(key: tuple[Graph, _Asked]) -> Planned | None:
@@ -251,9 +270,10 @@ def _made(
     with _lock:
         variants = [*_variants(_plans.get(key))]
     have_changed = any(made.decided.goes_by and not made.decided.holds(values) for made in variants)
-    if not have_changed and not any(map(is_fake, values)):
+    is_watched = current_dispatch_mode() is not None
+    if not (have_changed or is_watched) and not any(map(is_fake, values)):
         lowered = lowered._replace(values=_values(graph, values, lowered.numbers if asked.replayed else None))
-    if not asked.limits.in_pieces and not (asked.replayed and _is_untold(graph, unfit)):
+    if _may_check() and not asked.limits.in_pieces and not (asked.replayed and _is_untold(graph, unfit)):
         likely = _likely(graph, values, lowered.numbers if asked.replayed else None)
         lowered = lowered._replace(likely=likely, room=MORE ** len(unfit) if asked.replayed else 1)
     if asked.replayed:
