@@ -47,6 +47,7 @@ from torch._C._functorch import (
     unwrap_if_dead,
 )
 from torch._decomp import decomposition_table
+from torch._functorch import eager_transforms
 from torch._functorch.pyfunctorch import (
     VmapInterpreter,
     retrieve_all_functorch_interpreters,
@@ -163,6 +164,7 @@ __all__ = [
     "operator_utils",
     "peek_interpreter_stack",
     "pop_mode_temporarily",
+    "push_tangents_of",
     "pytree_classes",
     "register_pytree_node",
     "retrieve_all_functorch_interpreters",
@@ -387,6 +389,24 @@ def before_swaps(check: Callable[[Tensor, Tensor], None]) -> None:
         swap(t1, t2)
 
     torch._C._swap_tensor_impl = checked
+
+
+def push_tangents_of(chosen: Callable[[], bool]) -> None:
+    """Have linear functions of `torch.func.linearize` push tangents through what was linearised, if it says so.
+
+    Else they are what torch traces of that and folds, by two steps which it takes one after the other.
+    """
+    take = eager_transforms.lazy_dynamo_disallow
+
+    def traced(function: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda _: lambda *tangents: tree_leaves(function(tangents))
+
+    def taken(step: Callable[..., Any]) -> Callable[..., Any]:
+        if not chosen():
+            return take(step)
+        return traced if step.__name__ == "make_fx" else lambda linear: linear
+
+    eager_transforms.lazy_dynamo_disallow = taken  # type: ignore[assignment]
 
 
 def has_weak_reference(error: RuntimeError) -> bool:

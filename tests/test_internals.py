@@ -748,6 +748,28 @@ def test_what_is_called_before_swaps(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (one.tolist(), other.tolist()) == ([0, 0], [1])
 
 
+@pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr Node")
+@pytest.mark.parametrize("pushes", [False, True])
+def test_linear_functions_push_tangents_where_they_are_to(pushes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    eager: Any = torch._functorch.eager_transforms
+    monkeypatch.setattr(eager, "lazy_dynamo_disallow", eager.lazy_dynamo_disallow)
+    internals.push_tangents_of(lambda: pushes)
+    x = torch.tensor([1.0, 2.0], requires_grad=True)
+    calls: list[Tensor] = []
+
+    def function(x: Tensor) -> dict[str, Tensor]:
+        calls.append(x)
+        return {"a": x.sin(), "b": x**2}
+
+    y, linear = torch.func.linearize(function, x)
+    assert set(y) == {"a", "b"}
+    before, tangents = len(calls), linear(torch.ones(2))
+    assert torch.allclose(tangents["a"], x.cos())
+    assert torch.allclose(tangents["b"], 2 * x)
+    (slope,) = torch.autograd.grad(tangents["a"].sum(), x, allow_unused=True)
+    assert (len(calls) > before, slope is not None) == (pushes, pushes)
+
+
 def test_tensors_with_weak_references_are_not_swapped() -> None:
     one, other = torch.ones(1), torch.zeros(1)
     held = weakref.ref(one)

@@ -11,6 +11,7 @@ from torch.autograd.graph import get_gradient_edge
 from torch.nn import Parameter
 
 from hofunc.graph import control as _control  # noqa: F401 - gives operators that take functions their meaning
+from hofunc.graph import linearized as _linearized  # noqa: F401 - has linear functions recorded
 from hofunc.graph import scripted as _scripted  # noqa: F401 - has scripts run op by op
 from hofunc.graph.draws import differs_by_row, drawn_again
 from hofunc.graph.functions import as_op
