@@ -9,6 +9,7 @@ from hofunc.errors import BranchError, FallbackWarning, MutationError, UntracedE
 from hofunc.graph.effects import effects
 from hofunc.graph.identity import tensors_in
 from hofunc.graph.ledger import Ledger
+from hofunc.graph.node import Graph, Node
 from hofunc.internals import (
     BackwardHookFunction,
     WrappedHook,
@@ -23,6 +24,8 @@ Owner = Callable[[torch.Tensor], torch.Tensor | None]
 
 _WARNED: set[type] = set()
 _INDEX = torch.ops.aten.index.Tensor
+_MASKED_SELECT = torch.ops.aten.masked_select.default
+_OF_BATCHES = (torch.ops.aten._is_all_true.default, torch.ops.aten._is_any_true.default)  # one value under vmap
 _OF_SHAPES = (torch.ops.aten.is_same_size.default, torch.ops.aten._has_same_storage_numel.default)  # not of values
 
 
@@ -71,6 +74,8 @@ def shape_givers(op: Any, args: tuple, kwargs: dict) -> Any:
     """Return those of an op's arguments whose values, and not only their shapes, give the result its shape."""
     if torch.Tag.dynamic_output_shape not in op.tags:
         return ()
+    if op is _MASKED_SELECT:
+        return args[1]
     if op is _INDEX:  # an index of integers has a shape, a mask has only as many as it holds
         return [index for index in args[1] if index is not None and index.dtype in (torch.bool, torch.uint8)]
     return args, kwargs
@@ -107,9 +112,37 @@ def check_unbatched(ledger: Ledger, asked: Any, by: Any) -> None:
                 expected="a function whose steps are the same for every member of the batch",
                 remedy="Use torch.where in place of the branch, or leave hod out of vmap and loop.",
             )
-        if index not in seen:
+        if index not in seen and ledger.nodes[index].op not in _OF_BATCHES:
             seen.add(index)
             reached.extend(ledger.nodes[index].operands)
+
+
+def claims_of(graph: Graph) -> list[Node]:
+    """Return what a recording on one member of a batch takes to be true or false of all of them, see `check_claim`."""
+    return [node for node in graph.nodes if node.op in _OF_BATCHES]
+
+
+def check_claim(node: Node, recorded: torch.Tensor, got: torch.Tensor) -> None:
+    """Refuse what is true of the one member of a batch that was recorded, or false, and not so of all.
+
+    Of whether all elements are true, or any, vmap has one answer for a whole batch, on which a function may branch; it
+    is how distributions check what they are given.
+
+    Args:
+        node: The node that tells.
+        recorded: What it tells of that member.
+        got: What it tells of the batch.
+
+    Raises:
+        BranchError: They differ.
+    """
+    if bool(got) is not bool(recorded):
+        raise BranchError(
+            "hofunc: f depends on the value of a tensor under vmap",
+            got=f"{bool(got)} from {node.op} for all members of a batch, and {bool(recorded)} for the first",
+            expected="members that are all alike in this, as where distributions check what they are given",
+            remedy="See which members differ, use torch.where in place of a branch, or leave hod out of vmap and loop.",
+        )
 
 
 class BackwardPass:

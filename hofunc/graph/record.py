@@ -13,13 +13,13 @@ from torch.nn import Parameter
 from hofunc.graph import control as _control  # noqa: F401 - gives operators that take functions their meaning
 from hofunc.graph import linearized as _linearized  # noqa: F401 - has linear functions recorded
 from hofunc.graph import scripted as _scripted  # noqa: F401 - has scripts run op by op
-from hofunc.graph.draws import differs_by_row, drawn_again
+from hofunc.graph.draws import differs_by_row, drawn_again, is_random
 from hofunc.graph.functions import as_op
 from hofunc.graph.identity import PLAIN, plain, variable_of, variables_of
 from hofunc.graph.layout import COMPUTED_AGAIN
 from hofunc.graph.lines import LineNotes, Lines, noting_lines
 from hofunc.graph.node import CONSTANT, Call, Graph
-from hofunc.graph.purity import FunctionMet, refuse_function
+from hofunc.graph.purity import FunctionMet, check_claim, claims_of, refuse_function
 from hofunc.graph.reads import Reads
 from hofunc.graph.saving import unseen_hooks
 from hofunc.graph.spots import Spots
@@ -139,7 +139,10 @@ def record(
     if not in_transform():
         return _record_values(f, inputs, others, follow, watch, trail)
     recording = _record_stand_ins(f, inputs, others, follow)
-    return _record_stand_ins(f, inputs, others, True) if recording.asked and not follow else recording
+    if recording.asked and not follow:
+        recording = _record_stand_ins(f, inputs, others, True)
+    _check_claims(recording)
+    return recording
 
 
 def _record_values(
@@ -264,6 +267,27 @@ def _record_stand_ins(f: Function, inputs: Sequence[torch.Tensor], others: Any, 
             tape.check_hooks()
             recording = recording._replace(values=_without_own_leaves(recording.values, tape.made()))
     return recording._replace(wrappers=[*map(plain, inputs), *lift.wrappers])
+
+
+def _check_claims(recording: Recording) -> None:
+    """Check that what f was told of whole batches, by one member of each, is so.
+
+    Raises:
+        BranchError: It is not.
+    """
+    graph, values = recording.graph, recording.values
+    claims = claims_of(graph)
+    if claims and recording.wrappers is not None:
+        needed = {node.number for node in graph.nodes if node in claims or is_random(node.op)}
+        for node in reversed(graph.nodes):
+            needed.update(node.operands if node.number in needed else ())
+        part = graph._replace(nodes=tuple([node for node in graph.nodes if node.number in needed]))
+        known = {node.number: values[node.number] for node in graph.nodes if node.op is CONSTANT}
+        with drawn_again(recording.wrappers):  # as they are for what is computed of this recording
+            of_all = without_autocast(replay, part, recording.wrappers, known)
+        for node, value in zip(part.nodes, of_all, strict=True):
+            if node in claims:
+                check_claim(node, values[node.number], value)
 
 
 def _without_own_leaves(values: Sequence[torch.Tensor], made: Made) -> list[torch.Tensor]:

@@ -236,6 +236,67 @@ def test_a_branch_on_a_batch_that_was_written_somewhere_is_refused(device: torch
         recorded_under(vmap, f, rand(device, 4, 3))
 
 
+@pytest.mark.parametrize("randomness", ["same", "different"])
+def test_what_is_true_of_whole_batches_may_decide(randomness: str, device: torch.device) -> None:
+    """torch's vmap has one answer for all members; distributions check so what they are given."""
+
+    def f(x: Tensor, scale: Tensor, noise: Tensor | None = None) -> Tensor:
+        noise = torch.rand_like(x) if noise is None else noise  # it is drawn again for the answers, and for the values
+        total = (
+            torch.distributions.Exponential(scale.abs(), validate_args=True).log_prob((x + noise).abs()).sum()
+            * (noise * x**2).sum()
+        )
+        return total * x.prod() if torch._is_any_true(x > 0) and torch._is_all_true(noise < 1) else total
+
+    x, scale = rand(device, 4, 3), rand(device, 4, 3)
+    torch.manual_seed(1)
+    got = vmap(hofunc.hessian(f), randomness=randomness)(x, scale)
+    after = torch.rand(())
+    torch.manual_seed(1)
+    noise = vmap(lambda x: torch.rand_like(x), randomness=randomness)(x).expand(4, 3)
+    expected = [torch.func.hessian(f)(*rows) for rows in zip(x, scale, noise, strict=True)]
+    assert relative_error(got, torch.stack(expected)) < 1e-12
+    assert torch.equal(after, torch.rand(()))
+
+    both = vmap(vmap(hofunc.hessian(f), randomness="same"), (None, 0), randomness="same")
+    torch.manual_seed(1)
+    got = both(x, scale[:, None].expand(4, 4, 3))
+    torch.manual_seed(1)
+    row = torch.rand_like(x[0])
+    assert relative_error(got[2, 1], torch.func.hessian(f)(x[1], scale[2], row)) < 1e-12
+
+
+def test_a_branch_on_what_is_true_of_the_first_of_a_batch_only_is_refused(device: torch.device) -> None:
+    def f(x: Tensor) -> Tensor:
+        return torch.distributions.Exponential(x, validate_args=True).log_prob(torch.ones_like(x))
+
+    rates = torch.tensor([1.0, -1.0], device=device)
+    with pytest.raises(BranchError) as caught:
+        vmap(hofunc.hessian(f))(rates)
+    assert_says(
+        caught.value,
+        "f depends on the value of a tensor under vmap: got False from aten._is_all_true.default for all members of a ",
+        "batch, and True for the first, expected members that are all alike",
+        "(called at test_purity.py:",
+        "See which members differ",
+    )
+    plan = hofunc.hessian(f).plan(rates[0])
+    assert torch.allclose(vmap(plan)(rates.abs()), -1 / rates**2)
+    with pytest.raises(HofuncError, match="got False"):
+        vmap(plan)(rates)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_a_mask_that_is_not_batched_may_select_of_a_batch(device: torch.device) -> None:
+    mask = torch.tensor([True, False, True], device=device)
+
+    def f(x: Tensor) -> Tensor:
+        return x.masked_select(mask).prod() ** 2
+
+    x = rand(device, 4, 3)
+    assert relative_error(vmap(hofunc.hessian(f))(x), torch.stack([torch.func.hessian(f)(row) for row in x])) < 1e-12
+
+
 def test_a_branch_on_what_is_not_batched_is_taken(device: torch.device) -> None:
     weight = rand(device, 3).abs()
 
