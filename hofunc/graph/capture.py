@@ -17,6 +17,7 @@ from hofunc.graph.holding import Holding, of_slot, of_storage
 from hofunc.graph.identity import alias_of, check_elements, innermost, root_of, storage_key, tensors_in, variable_of
 from hofunc.graph.layout import layout_of
 from hofunc.graph.lines import Lines, noting_lines
+from hofunc.graph.memory import is_literal
 from hofunc.graph.node import CONSTANT, Graph, Node
 from hofunc.graph.objects import Witness
 from hofunc.graph.readings import Reading, ReadingTape
@@ -73,7 +74,8 @@ class CapturingTape(ReadingTape):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         with DisableTorchFunctionSubclass():
-            self.capture((args, kwargs))
+            if func is not _LIFT_FRESH or not is_literal(func, *args):
+                self.capture((args, kwargs))
         out = super().__torch_dispatch__(func, types, args, kwargs)
         taken = [] if func is _LIFT_FRESH else tensors_in((args, kwargs))  # what it takes was made of numbers just now
         given, made = {*map(storage_key, taken)}, tensors_in(out)

@@ -10,7 +10,9 @@ from hofunc.graph.ledger import Ledger
 from hofunc.graph.node import INPUT
 from hofunc.internals import OpOverload, identity_of
 
-_SET_STORAGE = (torch.ops.aten.set_.source_Storage, torch.ops.aten.set_.source_Storage_storage_offset)  # by deepcopy
+aten = torch.ops.aten
+
+_SET_STORAGE = (aten.set_.source_Storage, aten.set_.source_Storage_storage_offset)  # by deepcopy
 
 
 class Memory:
@@ -52,12 +54,12 @@ class Memory:
         """Enter what the ledger has come to know."""
         ledger = self._ledger
         for op, out in ledger.untracked[self._untracked :]:
-            if _allocates(op):
+            if _allocates(op) or is_literal(op, out):
                 self._returned.update((self._enter(tensor), tensor) for tensor in tensors_in(out))
         for number in range(self._nodes, len(ledger.nodes)):
             op, key = ledger.nodes[number].op, self._enter(ledger.values[number])
             self._values.setdefault(key, []).append(number)
-            if _allocates(op):
+            if _allocates(op) or is_literal(op, ledger.values[number]):
                 self._computed[key] = number
             elif op is INPUT and ledger.spots is not None and ledger.spots.inputs_are_own:
                 self._given.add(key)
@@ -73,3 +75,11 @@ class Memory:
 def _allocates(op: Any) -> bool:
     """Tell whether what an op returns has memory of its own, or memory that Python allocated for it just before."""
     return isinstance(op, OpOverload) and (not effects(op).aliases or op in _SET_STORAGE)
+
+
+def is_literal(op: Any, tensor: torch.Tensor) -> bool:
+    """Tell whether an op makes a tensor known that Python made just before of numbers, or of an array.
+
+    Memory that it shares with an array, which somebody else may look at, cannot be resized.
+    """
+    return op is aten.lift_fresh.default and tensor.untyped_storage().resizable()

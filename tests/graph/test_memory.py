@@ -2,12 +2,15 @@
 
 import copy
 from collections.abc import Callable
+from typing import Any
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+import hofunc
 from hofunc import hod
 from hofunc.errors import MutationError
 from hofunc.graph import identity, memory, storage
@@ -105,3 +108,29 @@ def test_a_copy_that_python_makes_is_the_functions_own(device: torch.device) -> 
         return (x * y).sum()
 
     assert relative_error(hod(f, 1)(x), 2 * x * (constant + 1)) < 1e-12
+
+
+def test_a_tensor_that_python_makes_of_numbers_is_the_functions_own(device: torch.device) -> None:
+    def f(x: Tensor) -> Tensor:
+        y = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64, device=device)
+        y.mul_(2)
+        z = torch.as_tensor([1, 2, 3], device=device).add_(1)
+        y[0] = x[1]
+        norm = torch.nn.BatchNorm1d(3, dtype=torch.float64, device=device)  # which sets a number that it has to zero
+        return (x * y * z).sum() + norm(torch.stack([x, x**2])).pow(3).sum() * norm.num_batches_tracked
+
+    x = rand(device, 3)
+    expected = torch.autograd.functional.hessian(f, x)
+    plan, jitted = hofunc.hessian(f).plan(x), hofunc.jit(hofunc.hessian(f))
+    for hessian in (hofunc.hessian(f), plan, plan, jitted, jitted):
+        assert relative_error(hessian(x), expected) < 1e-12
+    assert relative_error(torch.func.vmap(hofunc.hessian(f))(x[None])[0], expected) < 1e-12
+
+
+@pytest.mark.parametrize("made", [torch.from_numpy, torch.as_tensor, torch.asarray])
+def test_an_array_is_not_the_functions_own(made: Callable[[Any], Tensor]) -> None:
+    array, x = np.ones(3), rand(torch.device("cpu"), 3)
+    for call in (hofunc.hessian, lambda f: hofunc.hessian(f).plan):
+        with pytest.raises(MutationError, match="writing to an input or to a captured tensor"):
+            call(lambda x: (x**2 * made(array).mul_(2)).sum())(x)
+    assert (array == 1).all()
