@@ -6,8 +6,8 @@ History. Where a captured parameter requires gradients, autograd would follow ev
 not differentiated again. So the steps run unfollowed, and what they return has one node of history, which runs them
 again, followed, when a backward pass gets there. Who asks once asks again, as in training: from then on the steps are
 followed as they run, or their backward pass is planned, see NOTE [learning] in `hofunc.run.backward`. What the node
-takes is saved as autograd saves it, so that a write to it is noticed; all values of the call, as long as nobody planned
-what would take fewer.
+takes is saved as autograd saves it, so that a write to it is noticed; all values of the call that what is returned
+needs, as long as nobody planned what would take fewer.
 
 Care. Where what an op takes is constant, its slope, which may be infinite, is multiplied by zero. To leave it out takes
 marks of what is constant, see NOTE [what varies] in `hofunc.rules.settle`, which are a program of their own. But where
@@ -62,7 +62,9 @@ def runner(plan: Blueprint, learning: Learning | None = None) -> Runner:
         learning: Plans its backward pass.
     """
     careful = plan.careful
-    return as_asked(_way_of(plan), careful and (lambda: _in_order(plan, careful())), plan.program, learning=learning)
+    needed = frozenset(plan.lowered.numbers)
+    whole = careful and (lambda: _in_order(plan, careful()))
+    return as_asked(_way_of(plan), whole, plan.program, learning=learning, needed=needed)
 
 
 def _way_of(plan: Blueprint) -> Way:
@@ -135,6 +137,7 @@ def as_asked(
     program: Program,
     own: Mapping[int, Tensor] = MappingProxyType({}),
     learning: Learning | None = None,
+    needed: frozenset[int] | None = None,
 ) -> Runner:
     """Return a function that runs a program without what is not asked for; see NOTE [asked for].
 
@@ -144,6 +147,7 @@ def as_asked(
         program: What is computed. If it draws random numbers, it is run once and in full.
         own: What it takes beside the values of a call, by number.
         learning: Plans the backward pass of what is asked for.
+        needed: Which of the values of a call any way may take, all if left out.
     """
     whole = cache(careful or (lambda: quick))
     draws = any(isinstance(step.function, Call) and is_random(step.function.op) for step in program.steps)
@@ -168,7 +172,10 @@ def as_asked(
             return in_full(values) if found is None else found
         if is_wanted:
             is_unplanned = careful is not None and not whole.cache_info().currsize
-            held |= {**dict(enumerate(values)), **own} if is_unplanned else _held(whole(), values, own)
+            every = needed if needed is not None else range(len(values))
+            held |= (
+                {**{number: values[number] for number in every}, **own} if is_unplanned else _held(whole(), values, own)
+            )
             if any(type(tensor) not in PLAIN for tensor in held.values()):
                 return in_full(values)
         with torch.no_grad():

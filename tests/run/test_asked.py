@@ -199,3 +199,18 @@ def test_what_depends_on_nothing_that_is_followed_has_no_history(*, is_planned: 
     assert [y.requires_grad for y in got] == [False, True]
     (slope,) = torch.autograd.grad(got[1].sum(), weight)
     assert_equal(slope, 6 * x)
+
+
+def test_what_is_computed_and_not_needed_has_no_part_in_histories() -> None:
+    """Of that torch may have no derivative, as of the ops of its own that derivatives inside of f make and leave."""
+
+    def f(x: Tensor) -> Tensor:
+        torch.heaviside(x, x)
+        return (x * torch.func.hessian(torch.prod)(x) @ x.sqrt()).sum()
+
+    x = vector(0.3, 0.2, 0.5).requires_grad_()
+    (got,) = torch.autograd.grad(hofunc.hessian(f)(x).sin().sum(), x)
+    pairs = lambda x: x.prod() / (x[:, None] * x) * (1 - torch.eye(3, dtype=DTYPE))  # noqa: E731
+    by_hand = torch.func.hessian(lambda x: (x * pairs(x) @ x.sqrt()).sum())
+    (expected,) = torch.autograd.grad(by_hand(x).sin().sum(), x)
+    assert_equal(got, expected)
