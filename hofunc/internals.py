@@ -46,7 +46,7 @@ from torch._C._functorch import (
     set_inplace_requires_grad_allowed,
     unwrap_if_dead,
 )
-from torch._decomp import decomposition_table
+from torch._decomp import decomposition_table, global_decomposition_table
 from torch._functorch import eager_transforms
 from torch._functorch.pyfunctorch import (
     VmapInterpreter,
@@ -176,6 +176,7 @@ __all__ = [
     "skip_by_compiler",
     "softmax",
     "softmax_back",
+    "tells_in_python",
     "temporarily_clear_interpreter_stack",
     "tree_flatten",
     "tree_flatten_with_path",
@@ -302,6 +303,11 @@ class Definition:
 def has_definition(op: OpOverload) -> bool:
     """Tell whether torch defines an op by other ops."""
     return torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd")
+
+
+def tells_in_python(op: Any) -> bool:
+    """Tell whether what an op does to meta tensors may be a kernel in Python, which may import torch's compiler."""
+    return any(op in table for table in global_decomposition_table.values())
 
 
 class _DefaultSetup(staticmethod):

@@ -205,6 +205,12 @@ def test_definitions_by_other_ops() -> None:
     assert not internals.has_definition(aten.mm.default)
 
 
+def test_kernels_in_python_for_tensors_without_data() -> None:
+    assert internals.tells_in_python(aten.roll.default)
+    assert internals.tells_in_python(aten.convolution_backward.default)
+    assert not internals.tells_in_python(aten._ctc_loss.default)
+
+
 def test_a_definition_is_of_other_ops_in_a_mode_of_functions() -> None:
     with Ops(lambda: None) as mode, torch.inference_mode(), Functions():
         internals.Definition(aten.mH.default)(torch.ones(2, 3))

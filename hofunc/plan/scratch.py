@@ -14,6 +14,7 @@ from hofunc.internals import identity_of
 from hofunc.plan.factored import factored
 from hofunc.plan.pointwise import pointwise
 from hofunc.plan.shaped import shaped
+from hofunc.plan.tried import tried
 
 aten = torch.ops.aten
 
@@ -106,7 +107,7 @@ class Watch(UncompiledMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         kwargs = kwargs or {}
-        told = (tell(func, args, kwargs) for tell in (pointwise, shaped, factored))
+        told = (tell(func, args, kwargs) for tell in (pointwise, shaped, factored, tried))
         made = next((found for found in told if found is not None), None)
         if is_random(func) and not _tensors(args):  # which would draw, and on a device
             kwargs = {**kwargs, "device": "meta", **({"generator": None} if "generator" in kwargs else {})}

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from hofunc.plan.factored import factored
 from hofunc.plan.shaped import shaped
+from hofunc.plan.tried import tried
 
 aten = torch.ops.aten
 
@@ -178,6 +179,59 @@ def test_other_matrices_are_left_to_torch() -> None:
     assert factored(aten.exp.default, [square], {}) is None
 
 
+TRIED: list[tuple[Any, Sequence[Any], dict[str, Any]]] = [
+    (aten.roll.default, [meta(3, 4), [1], [0]], {}),
+    (aten.triu.default, [meta(4, 3).T, 1], {}),
+    (
+        aten.convolution_backward.default,
+        [meta(2, 3, 7), meta(2, 1, 9), meta(3, 1, 3), None, [1], [0], [1], False, [0], 1, [True] * 3],
+        {},
+    ),
+    (aten.max_pool2d_with_indices.default, [meta(2, 3, 8, 8), [2, 2]], {}),
+    (aten.avg_pool2d.default, [meta(2, 3, 8, 8), [2, 2]], {}),
+    (aten.upsample_bilinear2d.vec, [meta(1, 2, 3, 3), [6, 6], True, None], {}),
+    (aten._linalg_svd.default, [meta(3, 4)], {}),
+    (aten._linalg_det.default, [meta(4, 4, dtype=torch.complex128)], {}),
+    (aten._fft_r2c.default, [meta(3, 8), [1], 0, True], {}),
+    (aten.sort.default, [meta(3, 4)], {}),
+    (aten.topk.default, [meta(3, 4), 2], {}),
+    (aten.gather.default, [meta(3, 5), 1, meta(3, 2, dtype=torch.int64)], {}),
+    (aten.linalg_lu_solve.default, [meta(4, 4), meta(4, dtype=torch.int32), meta(4, 2)], {}),
+    (aten.arange.default, [5], {"device": torch.device("meta"), "pin_memory": False}),
+    (aten.eye.default, [3], {"dtype": torch.float64, "device": torch.device("meta")}),
+]
+
+
+@pytest.mark.parametrize(("op", "args", "kwargs"), TRIED, ids=lambda each: str(each) if callable(each) else "")
+def test_what_is_tried_on_numbers(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    got = tried(op, args, kwargs)
+    numbers = [filled(arg) if isinstance(arg, Tensor) else arg for arg in args]
+    expected = op(*numbers, **kwargs | ({"device": torch.device("cpu")} if "device" in kwargs else {}))
+    assert got is not None
+    pairs = [(got, expected)] if isinstance(got, Tensor) else [*zip(got, expected, strict=True)]
+    assert all(one.is_meta and looks(one)[:3] == looks(other)[:3] for one, other in pairs)
+
+
+def filled(tensor: Tensor) -> Tensor:
+    made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+    return made.normal_() if tensor.dtype.is_floating_point or tensor.dtype.is_complex else made.fill_(1)
+
+
+def test_what_is_not_tried() -> None:
+    state = torch.get_rng_state()
+    assert tried(aten.exp.default, [torch.ones(3)], {}) is None  # which has numbers
+    assert tried(aten.roll.default, [meta(200, 200), [1], [0]], {}) is None  # too many
+    assert tried(aten.bernoulli.default, [meta(3)], {}) is None  # random
+    assert tried(aten.native_dropout.default, [meta(3), 0.5, True], {}) is None
+    assert tried(aten.view.default, [meta(3, 4), [12]], {}) is None  # a view
+    assert tried(aten.triu_.default, [meta(3, 4)], {}) is None  # writes
+    assert tried(aten._local_scalar_dense.default, [meta()], {}) is None  # which needs values
+    assert tried(aten.nonzero.default, [meta(3)], {}) is None
+    assert tried(aten.index.Tensor, [meta(3), [meta(3, dtype=torch.bool)]], {}) is None
+    assert tried(aten.gather.default, [meta(3, 5), 7, meta(3, 2, dtype=torch.int64)], {}) is None  # wrong
+    assert torch.equal(state, torch.get_rng_state())
+
+
 FRESH = """
 import sys, torch, hofunc
 from torch import nn
@@ -197,6 +251,13 @@ calls = {
     "a solution": (hofunc.hessian, lambda x: torch.linalg.solve(torch.eye(6) + x[0] @ x[0].T, x[0, :, 0]).sum()),
     "a product": (hofunc.hvp, lambda x: nn.functional.layer_norm(x, (8,)).softmax(-1).logsumexp(-1).sum()),
 }
+calls |= {
+    "rolled": (hofunc.hessian, lambda x: (x.roll(1, -1) * x).triu(1).square().sum()),
+    "pooled": (hofunc.hessian, lambda x: nn.functional.max_pool2d(torch.cat([x, x], 1), 2).pow(3).sum()),
+    "frequencies": (hofunc.hessian, lambda x: torch.fft.irfft(torch.fft.rfft(x) * torch.arange(5), n=8).pow(3).sum()),
+    "solved": (hofunc.hessian, lambda x: torch.linalg.solve(torch.eye(6) + 1j * (x[0] @ x[0].T), x[0] + 0j).real.sum()),
+    "the best": (hofunc.hessian, lambda x: x.sort().values.pow(2).mul(torch.arange(8)).sum() + x.topk(2).values.prod()),
+}
 for name, (transform, f) in calls.items():
     transform(f)(x, **({"vector": x} if transform is hofunc.hvp else {}))
     print(name, *sorted({"sympy", "torch._dynamo"} & sys.modules.keys()))
@@ -207,5 +268,5 @@ def test_a_first_call_imports_no_compiler() -> None:
     """torch's own kernels for meta tensors do, which takes up to a second of a process."""
     found = subprocess.run([sys.executable, "-c", FRESH], capture_output=True, text=True, check=True)  # noqa: S603
     lines = found.stdout.splitlines()
-    assert len(lines) == 9
+    assert len(lines) == 14
     assert not [line for line in lines if line.endswith(("sympy", "torch._dynamo"))], lines
