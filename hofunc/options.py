@@ -28,6 +28,8 @@ KNOWN = frozenset(
     }
 )
 
+OF_OPS = "torch._library.autograd"  # where torch makes one for each op of a library, whose forward is the op itself
+
 
 class _Current:
     """The options that hold now, for the whole process."""
@@ -52,7 +54,8 @@ def records_forward(function: type) -> bool:
 
 def is_known(function: type) -> bool:
     """Tell whether a custom autograd.Function is known to have a backward that is the derivative of its forward."""
-    return function is _Current.beside or f"{function.__module__}.{function.__qualname__}" in KNOWN
+    is_listed = f"{function.__module__}.{function.__qualname__}" in KNOWN or function.__module__ == OF_OPS
+    return is_listed or function is _Current.beside
 
 
 @contextmanager

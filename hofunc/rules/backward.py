@@ -1,6 +1,6 @@
-"""Custom autograd Functions by the ops of their backward passes.
+"""Custom autograd Functions, and ops of other libraries, by the ops of their backward passes.
 
-NOTE [backward passes]: of a Function F only the product of a vector and its first derivative J is given, by its
+NOTE [backward passes]: of a Function or op F only the product of a vector and its first derivative J is given, by its
 backward pass. That is linear in the vector, so that its own backward pass by the vector is the product J(x) h. The
 change of F from x to x + h is the integral of J(x + t h) h over t from 0 to 1, and up to the power of h that a
 derivative of order k depends on it is a sum over k / 2 places t, by Gauss's rule: one of the NOTE [expansions].
@@ -13,6 +13,7 @@ differentiate rightly.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from functools import partial
 from itertools import combinations_with_replacement
 from math import cos, pi
@@ -31,14 +32,14 @@ from hofunc.rules.opaque import nested_derivative, warn_once
 
 
 def by_backward(node: Node, operands: Sequence[Tensor]) -> Expansion | None:
-    """Return the rule of a custom Function by the ops of its backward pass; None if that is not all there is to it.
+    """Return the rule of what has a backward pass of its own, by its ops; None if these are not all there is to it.
 
     Args:
-        node: A node of a Function.
+        node: A node of a custom Function, or of an op of another library than torch.
         operands: The values of its operands.
     """
     are_plain = all(isinstance(arg, Ref) or not refs((arg,)) for arg in node.args)
-    if node.output is not None or not are_plain or any(operand.is_meta for operand in operands):
+    if node.output is not None or node.kwargs or not are_plain or any(operand.is_meta for operand in operands):
         return None
     changes = [torch.zeros_like(operand) for operand in operands]
     ends: list[Tensor] = []
@@ -54,12 +55,13 @@ def by_backward(node: Node, operands: Sequence[Tensor]) -> Expansion | None:
     return Expansion(partial(_changed, node.op)) if is_right else None
 
 
-def _tell_of_orders(op: FunctionOp) -> None:
+def _tell_of_orders(op: Any) -> None:
     """Warn once of a Function that has not one second derivative, of which torch's nestings and hofunc differ."""
+    remedy = "If its forward consists of ops, have that recorded: hofunc.options(functions=[...])."
     warn_once(
         f"hofunc: the backward pass of {op} is no derivative: its own derivatives depend on the order in which they "
         "are taken. So those of the whole function are not determined from order two on, and may be others than nested "
-        "torch's. If its forward consists of ops, have that recorded: hofunc.options(functions=[...])."
+        f"torch's. {remedy if isinstance(op, FunctionOp) else ''}".rstrip()
     )
 
 
@@ -70,18 +72,18 @@ def _tried(node: Node, ends: list[Tensor], *tensors: Tensor) -> Tensor:
     return _changed(node.op, 2, (), *args, ends=ends)
 
 
-def _changed(op: FunctionOp, order: int, _: Any, *args: Any, ends: list[Tensor] | None = None) -> Tensor:
+def _changed(op: Any, order: int, _: Any, *args: Any, ends: list[Tensor] | None = None) -> Tensor:
     """Return the change of a Function up to a power of the changes of its arguments; see NOTE [backward passes]."""
-    function: Any = op.apply.__self__  # type: ignore[attr-defined]
+    call: Any = op.apply if isinstance(op, FunctionOp) else op
     varied = [arg for arg in args if isinstance(arg, Operand) and arg.value.is_floating_point()]
     changes = [operand.change for operand in varied]
     total: Any = 0
-    with torch.enable_grad(), beside_backward(function):
+    with torch.enable_grad(), beside_backward(call.__self__) if isinstance(op, FunctionOp) else nullcontext():
         for tensor in (*changes, *(operand.value for operand in varied)):
             _followed(tensor)
         for place, weight in _gauss((order + 1) // 2):
             points = [operand.value + place * operand.change for operand in varied]
-            y = op.apply(*_filled(args, points))
+            y = call(*_filled(args, points))
             vector = _followed(torch.zeros_like(y))
             products: Any = torch.autograd.grad(y, points, vector, create_graph=True, allow_unused=True)
             pairs = [(product, h) for product, h in zip(products, changes, strict=True) if product is not None]

@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 
-from hofunc.graph.functions import FunctionOp
 from hofunc.graph.identity import is_fake
 from hofunc.graph.node import Call, Node, call_of
 from hofunc.graph.readings import recorded
@@ -13,7 +12,7 @@ from hofunc.internals import Definition, OpOverload, decomposition_table, has_de
 from hofunc.rules.backward import by_backward
 from hofunc.rules.expansion import Expansion
 from hofunc.rules.kinds import Composite, Constant, Rule
-from hofunc.rules.opaque import Complex, check_linear, opaque_rule
+from hofunc.rules.opaque import Complex, check_linear, is_custom, opaque_rule
 from hofunc.rules.registry import RULES
 
 
@@ -35,7 +34,7 @@ def rule_of(node: Node, values: Sequence[torch.Tensor]) -> Rule | Composite | Ex
         if is_usable(decomposition, node, values):
             return Composite(decomposition)
     operands = [values[operand] for operand in node.operands]
-    if not isinstance(node.op, FunctionOp):
+    if not is_custom(node.op):
         return opaque_rule(node, operands)
     check_linear(node, operands)
     return by_backward(node, operands) or opaque_rule(node, operands)

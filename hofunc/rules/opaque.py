@@ -67,9 +67,17 @@ def warn_once(message: str) -> None:
         warn(message, FallbackWarning)
 
 
+def is_custom(op: Any) -> bool:
+    """Tell whether the backward pass of an op is somebody else's than torch's."""
+    return isinstance(op, FunctionOp) or (isinstance(op, OpOverload) and op.namespace not in _OF_TORCH)
+
+
+_OF_TORCH = ("aten", "prims", "mkldnn", "quantized")
+
+
 def _is_transformed(op: Any) -> bool:
-    """Tell whether torch.func's transforms take an op, as all but custom Functions of the old form."""
-    return not isinstance(op, FunctionOp) or op.is_transformed
+    """Tell whether torch.func's transforms take an op, as all but those of libraries and Functions of the old form."""
+    return op.is_transformed if isinstance(op, FunctionOp) else not is_custom(op)
 
 
 def _has_gradient(node: Node, operands: Sequence[torch.Tensor]) -> bool:
@@ -156,8 +164,8 @@ def nested_derivative(op: Any, output: int | None, positions: Positions, args: t
         is_mapped = nested is _nested and derivative is not None and not derivative.is_meta
         if derivative is None or (is_mapped and not _agrees(derivative.detach(), function, positions, detached)):
             derivative = nested(function, positions, 1)(*tensors)
-        is_custom = isinstance(op, FunctionOp) and not (in_transform() or derivative.is_meta)
-        follows = not is_custom or _follows(derivative.detach(), function, positions, detached, nested)
+        is_looked_at = is_custom(op) and not (in_transform() or derivative.is_meta)
+        follows = not is_looked_at or _follows(derivative.detach(), function, positions, detached, nested)
     except (RuntimeError, NotImplementedError) as error:
         raise _unsupported(
             op,

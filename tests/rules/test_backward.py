@@ -190,3 +190,71 @@ def test_what_a_backward_pass_takes_from_elsewhere_is_no_constant_of_a_plan(devi
         assert relative_error(hofunc.hessian(f)(x), (2 * SCALES).diag()) < 1e-12
     finally:
         SCALES.copy_(before)
+
+
+def _scaled(x: Tensor, y: Tensor, scale: float) -> Tensor:
+    return scale * x**2 @ y
+
+
+def _grown(x: Tensor) -> Tensor:
+    return x.exp()
+
+
+def _kept(ctx: Any, inputs: Any, output: Any) -> None:
+    tensors = [each for each in inputs if isinstance(each, Tensor)]
+    ctx.save_for_backward(*tensors, output)
+    ctx.scale = inputs[-1]
+
+
+def _scaled_back(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+    x, y, _ = ctx.saved_tensors
+    return 2 * ctx.scale * x * (grad @ y.mT), ctx.scale * (x**2).mT @ grad, None
+
+
+def _op(function: Callable[..., Tensor], backward: Callable[..., Any]) -> Callable[..., Tensor]:
+    """Return an op of a library of its own, with a backward pass."""
+    op = torch.library.custom_op(f"tests_backward::{backward.__name__.strip('_')}", function, mutates_args=())
+    op.register_autograd(backward, setup_context=_kept)
+    return op
+
+
+def _grown_back(ctx: Any, grad: Tensor) -> Tensor:
+    return grad * ctx.saved_tensors[1]  # what the forward made
+
+
+def _detached_back(ctx: Any, grad: Tensor) -> Tensor:
+    return grad * ctx.saved_tensors[0].detach().exp()
+
+
+def test_an_op_of_a_library_is_differentiated_by_the_ops_of_its_backward_pass() -> None:
+    scaled = _op(_scaled, _scaled_back)
+    x = rand(torch.device("cpu"), 2, 2)
+
+    def f(x: Tensor, product: Callable[..., Tensor]) -> Tensor:
+        return (product(x.tanh(), x, 1.5) ** 2).sum()
+
+    for order in (1, 2, 3):  # without a warning, and so without the fallback
+        hod = hofunc.hod(lambda x: f(x, scaled), order)
+        expected = nested_reverse(lambda x: f(x, _scaled), order)(x)
+        assert relative_error(hod(x), expected) < 1e-12
+        assert relative_error(hod.plan(x)(x), expected) < 1e-12
+        assert relative_error(hofunc.jit(hod)(x), expected) < 1e-12
+    leaf = x.clone().requires_grad_()
+    (got,) = torch.autograd.grad(hofunc.hessian(lambda x: f(x, scaled))(leaf).sin().sum(), leaf)
+    (expected,) = torch.autograd.grad(torch.func.hessian(lambda x: f(x, _scaled))(leaf).sin().sum(), leaf)
+    assert relative_error(got, expected) < 1e-12
+
+
+def test_one_whose_backward_pass_takes_what_the_forward_made_is_nested_by_autograd() -> None:
+    grown, x = _op(_grown, _grown_back), rand(torch.device("cpu"), 3)
+    with pytest.warns(hofunc.FallbackWarning, match=r"no rule for tests_backward.grown_back.*nested torch.autograd"):
+        got = hofunc.hod(lambda x: grown(x).sum() ** 2, 3)(x)
+    assert relative_error(got, nested_reverse(lambda x: x.exp().sum() ** 2, 3)(x)) < 1e-12
+
+
+@pytest.mark.filterwarnings("ignore:hofunc. no rule")
+def test_one_whose_backward_pass_hides_what_it_depends_on_is_refused() -> None:
+    hidden, x = _op(_grown, _detached_back), rand(torch.device("cpu"), 3)
+    assert torch.allclose(hofunc.jacobian(lambda x: hidden(x).sum())(x), x.exp())
+    with pytest.raises(hofunc.UnsupportedOpError, match="autograd does not see all that it depends on"):
+        hofunc.hessian(lambda x: hidden(x).sum())(x)
