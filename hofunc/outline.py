@@ -1,6 +1,6 @@
 """What a plan does and why, as plain data: for the text of `Plan.explain`, for notebooks and for drawings of it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from hofunc.algebra.partitions import Key
@@ -206,7 +206,9 @@ def _compared(subject: Subject) -> tuple[dict[str, Cost], dict[str, str]]:
     costs = dict(subject.costs)
     refused = {}
     possible, wanted = strategies_of(subject.wanted), subject.wanted
-    admitted = possible if subject.asked != "auto" else planner.admitted(subject.chosen.lowered, wanted)
+    admitted: Sequence[str] = possible
+    if subject.asked == "auto":
+        admitted = planner.admitted(subject.chosen.lowered, wanted, compact=subject.compact, limits=subject.limits)
     for strategy in possible:
         if strategy == "mixed" and highest(wanted) == 1:
             refused[strategy] = "the same as reverse at order 1"

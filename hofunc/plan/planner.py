@@ -121,9 +121,10 @@ def quickly(
     return Quick(best, PER_COMPOSITION * sum(left_out), turns.effort)
 
 
-def admitted(lowered: Lowered, wanted: Wanted) -> Sequence[str]:
+def admitted(lowered: Lowered, wanted: Wanted, *, compact: bool, limits: Limits) -> Sequence[str]:
     """Return the strategies of which "auto" takes the fastest, for a graph and what is wanted of it."""
-    return _candidates(Settlings(lowered.graph, lowered.rules, local_blocks(lowered, highest(wanted))), wanted)
+    settlings = Settlings(lowered.graph, lowered.rules, local_blocks(lowered, highest(wanted)))
+    return _candidates(settlings, wanted, looks=_are_looked_at(lowered, compact=compact, limits=limits))
 
 
 def rival(best: Blueprint, wanted: Wanted, *, compact: bool, strategy: str, limits: Limits) -> Blueprint:
@@ -154,14 +155,14 @@ def _with_rows(lowered: Lowered, wanted: Wanted) -> Lowered:
     return lowered._replace(graph=wanted.marked(lowered.graph)) if isinstance(wanted, Contractions) else lowered
 
 
-def _candidates(settlings: Settlings, wanted: Wanted) -> Sequence[str]:
+def _candidates(settlings: Settlings, wanted: Wanted, *, looks: bool = False) -> Sequence[str]:
     """Return the strategies of which the fastest is to be taken.
 
     Those by directions multiply derivatives by directions, of which a mask before may have left zeros. Where the former
     are infinite or nan, as torch lets them be since its own masks come last, that is nan; so only those are taken whose
-    masks come last too, if there is a singularity behind a mask where nothing need be constant.
+    masks come last too, if there is a singularity behind a mask where nothing need be constant, unless somebody looks.
     """
-    if settlings.of(masks_come_last=True).exposed:
+    if not looks and settlings.of(masks_come_last=True).exposed:
         return tuple(name for name in strategies_of(wanted) if not is_directional(wanted, name))
     left_out = {*["mixed"] * (highest(wanted) == 1), *["each"] * (isinstance(wanted, Contractions) and wanted.is_one)}
     return tuple(name for name in strategies_of(wanted) if name not in left_out)
@@ -184,7 +185,6 @@ def _maker(
     Looking at results takes a dense one, and that nobody waits for a device or counts memory.
     """
     keeps_blocks = compact or limits != Limits()
-    looks = looks and not keeps_blocks and device_of(lowered.graph).type == "cpu"
 
     def made(name: str, leave: Leave, *, settles: bool = settles, graph: Lowered = lowered) -> Blueprint:
         ways = [partial(one, name, settles, graph, way) for way in _ways(lowered, local, wanted, name)]
@@ -210,13 +210,15 @@ def _maker(
 
     def careless(name: str, leave: Leave) -> Blueprint:
         masks_come_last = not is_directional(wanted, name)
-        if not settlings.of(masks_come_last=masks_come_last).settled:
+        possible = _candidates(settlings, wanted)
+        if name in possible and not settlings.of(masks_come_last=masks_come_last).settled:
             return made(name, leave)
         found = made(name, leave, settles=False)
+        right = name if name in possible else possible[0]
 
         def careful() -> Blueprint:
             with isolated():  # as it is made in the middle of a call, which others may follow
-                return made(name, of_first(limits), graph=_gone_by(lowered, found))
+                return made(right, of_first(limits), graph=_gone_by(lowered, found))
 
         return replace(found, careful=careful)
 
@@ -262,10 +264,22 @@ def _best_way(ways: Sequence[Callable[[Leave], Blueprint]], leave: Leave, limits
 
 
 def _estimates(
-    lowered: Lowered, local: dict[int, Local], settlings: Settlings, wanted: Wanted, *, compact: bool = False
+    lowered: Lowered,
+    local: dict[int, Local],
+    settlings: Settlings,
+    wanted: Wanted,
+    *,
+    compact: bool = False,
+    looks: bool = False,
 ) -> dict[str, Estimate]:
     """Return what the strategies take of which one is to be taken, the one that should run fastest first."""
-    return _in_order(estimates(lowered.graph, local, wanted, _candidates(settlings, wanted), compact=compact))
+    names = _candidates(settlings, wanted, looks=looks)
+    return _in_order(estimates(lowered.graph, local, wanted, names, compact=compact))
+
+
+def _are_looked_at(lowered: Lowered, *, compact: bool, limits: Limits) -> bool:
+    """Tell whether results may be looked at: they are dense, nobody counts memory or has to wait for a device."""
+    return not compact and limits == Limits() and device_of(lowered.graph).type == "cpu"
 
 
 def _in_order(estimates: Mapping[str, Estimate]) -> dict[str, Estimate]:
@@ -310,7 +324,8 @@ class _Asked:
         self._lowered = _with_rows(lowered, wanted)
         self._local = local_blocks(self._lowered, highest(wanted))
         self._settlings = Settlings(self._lowered.graph, self._lowered.rules, self._local)
-        self._looks = looks
+        self._may_look = looks
+        self._looks = looks and _are_looked_at(lowered, compact=compact, limits=limits)
 
     @property
     def by_nodes(self) -> int:
@@ -321,13 +336,17 @@ class _Asked:
         """Return what plans by the strategies that may be taken, and say so if that is going to take long."""
         given = self._lowered, self._local, self._settlings, self._wanted
         close = inf if isinstance(self._wanted, Contractions) else CLOSE_AS_TERMS if self._compact else CLOSE
-        return self._turns(self._lowered, _estimates(*given, compact=self._compact), self.make, close)
+        found = _estimates(*given, compact=self._compact, looks=self._looks)
+        return self._turns(self._lowered, found, self.make, close)
 
     @cached_property
     def make(self) -> Maker:
         """What plans by the strategy of a name, node by node."""
+        return self._maker(looks=self._looks)
+
+    def _maker(self, *, looks: bool) -> Maker:
         given = self._lowered, self._local, self._settlings, self._wanted, self._compact, self._limits, self._peak
-        return _maker(*given, looks=self._looks)
+        return _maker(*given, looks=looks)
 
     def recurrent_turns(self, least: int = 0) -> Turns | None:
         """Return what plans with all steps of recurrences as batches; None if there are none.
@@ -337,11 +356,11 @@ class _Asked:
         Args:
             least: How many nodes recurrences are to have.
         """
-        wanted, graph = self._wanted, self._lowered.graph
+        wanted = self._wanted
         is_plain = not self._compact and self._limits == Limits() and not isinstance(wanted, Chosen)
-        if not (is_plain and self._looks) or highest(wanted) < 2:
+        if not (is_plain and self._may_look) or highest(wanted) < 2:
             return None
-        looks = device_of(graph).type == "cpu"
+        looks = self._looks
         if not (looks or self._settlings.are_finite):
             return None
         whole = not isinstance(wanted, Contractions)
@@ -355,12 +374,12 @@ class _Asked:
 
         def careful(name: str) -> Blueprint:
             possible = _candidates(self._settlings, wanted)
-            return self.make(name if name in possible else possible[0], of_first(self._limits))
+            return self._maker(looks=False)(name if name in possible else possible[0], of_first(self._limits))
 
         def made(name: str, leave: Leave) -> Blueprint:
             return replace(make(name, leave), careful=partial(careful, name))
 
-        every = _candidates(settlings, wanted)
+        every = _candidates(settlings, wanted, looks=looks)
         likely = [name for name in every if is_directional(wanted, name)]
         found = _in_order(estimates(lowered.graph, local, wanted, likely))
         found |= dict.fromkeys([name for name in every if name not in found], Estimate(len(local) ** 2 // 2, inf))
