@@ -23,7 +23,6 @@ HOLOMORPHIC |= {
     aten.cumprod.default,
     aten.exp2.default,
     aten.expm1.default,
-    aten.linalg_matrix_exp.default,
     aten.log10.default,
     aten.log1p.default,
     aten.log2.default,

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from itertools import permutations
+from math import factorial
 from operator import add
 
 import torch
@@ -10,12 +11,16 @@ from torch import Tensor
 
 from hofunc.algebra.labels import fresh_axes
 from hofunc.algebra.term import Factor, Term
-from hofunc.graph.node import Call
-from hofunc.rules.kinds import Positions, Site
-from hofunc.rules.registry import define, define_composite
+from hofunc.graph.node import Call, Graph, Node
+from hofunc.rules.complex_choice import COMPLEX_COMPOSITES
+from hofunc.rules.kinds import Composite, Positions, Site
+from hofunc.rules.registry import define, define_composite, define_fusion
 
 aten = torch.ops.aten
 
+LARGE = 4  # from this size on, a matrix is not differentiated by all of its entries at once, see `_exponential`
+SMALL = 0.25  # norm up to which the polynomial is the exponential, but for rounding, to derivatives of order nine
+SQUARINGS = 20  # for a norm of 262144 at most, from which on hardly any digit of an exponential is right
 MOST = 1 << 18  # entries of matrices whose exponentials are computed at once, for one matrix of a batch
 
 
@@ -76,6 +81,41 @@ def _corner(x: Tensor, first: Tensor, basis: Tensor, order: int) -> Tensor:
     return torch.matrix_exp(torch.cat(rows, -2))[..., :size, order * size :].clone()
 
 
+def _exponential(x: Tensor) -> Tensor:
+    """Return the exponential of matrices: that of a fraction, a Taylor polynomial, squared as often as it was halved.
+
+    All matrices go through as many squarings, of which those do nothing that are too many for one, so that the steps do
+    not depend on values: under vmap, and in what is compiled, there is no one number of them.
+    """
+    norm = x.detach().abs().sum(-2).amax(-1)[..., None, None]
+    halvings = (norm / SMALL).clamp(min=1).log2().ceil()
+    fits = torch.where(halvings <= SQUARINGS, 1.0, torch.nan)
+    x = x * (fits * (-halvings).exp2()).to(x.dtype)
+    square = x @ x
+    cube, powers = square @ x, (torch.eye(x.shape[-1], dtype=x.dtype, device=x.device), x, square)
+    parts = [
+        reduce(add, (power * (1 / factorial(first + place)) for place, power in enumerate(powers)))
+        for first in range(18, -1, -3)
+    ]
+    y = reduce(lambda y, part: part + cube @ y, parts)
+    for step in range(SQUARINGS):
+        y = torch.where(step < halvings, y @ y, y)
+    return y
+
+
+@define_fusion(aten.linalg_matrix_exp.default)
+def _of_powers(_: Graph, node: Node) -> Composite | None:
+    """Recognise the exponential of a matrix that has more directions than are worth an exponential for each."""
+    return Composite(_exponential) if node.dtype.is_floating_point and node.shape[-1] >= LARGE else None
+
+
+def _exponential_of_complex(x: Tensor) -> Tensor:
+    """Return the exponential of complex matrices by that of real ones, which multiply as they do."""
+    size, rows = x.shape[-1], [torch.cat([x.real, -x.imag], -1), torch.cat([x.imag, x.real], -1)]
+    y = torch.linalg.matrix_exp(torch.cat(rows, -2))
+    return torch.complex(y[..., :size, :size], y[..., size:, :size])
+
+
 def _householder_product(vectors: Tensor, scales: Tensor) -> Tensor:
     size, columns = vectors.shape[-2:]
     eye = torch.eye(size, columns, dtype=vectors.dtype, device=vectors.device)
@@ -107,5 +147,6 @@ def _reflected(vectors: Tensor, scales: Tensor, x: Tensor, *, transpose: bool = 
 
 
 define(aten.linalg_matrix_exp.default, MatrixExponential())
+COMPLEX_COMPOSITES[aten.linalg_matrix_exp.default] = _exponential_of_complex
 define_composite(aten.linalg_householder_product.default, _householder_product)
 define_composite(aten.ormqr.default, _ormqr)

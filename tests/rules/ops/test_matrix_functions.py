@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from math import factorial
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from tests.cases import rand
 from tests.rules.opcase import ORACLE_WARNINGS, OpCase, every_row, use
 from verification.oracles import nested_reverse, relative_error
 
-linalg = torch.linalg
+linalg, CPU = torch.linalg, torch.device("cpu")
 pytestmark = ORACLE_WARNINGS
 
 
@@ -137,3 +138,73 @@ def test_the_directions_of_a_matrix_exponential_are_taken_some_at_a_time(
 
 def test_the_exponential_of_a_matrix_without_entries(device: torch.device) -> None:
     assert hofunc.hod(torch.matrix_exp, 2)(rand(device, 0, 0)).shape == (0,) * 6
+
+
+# Larger ones, by powers and squarings.
+
+
+def corner(a: Tensor, direction: Tensor, order: int) -> Tensor:
+    """Return a derivative along a direction by the exponential of a matrix of blocks (Van Loan, 1978)."""
+    size, blocks = a.shape[-1], order + 1
+    large = torch.kron(torch.eye(blocks, dtype=a.dtype), a)
+    large += torch.kron(torch.diag(torch.ones(order, dtype=a.dtype), 1), direction) if order else 0
+    return torch.matrix_exp(large)[:size, -size:] * factorial(order)
+
+
+NORMS: dict[str, Callable[[Tensor], Tensor]] = {
+    "zero": torch.zeros_like,
+    "tiny": lambda a: 1e-9 * a,
+    "small": lambda a: 0.2 * a / linalg.matrix_norm(a, 1),
+    "one": lambda a: a / linalg.matrix_norm(a, 1),
+    "turning": lambda a: 30 * (a - a.T),
+    "growing": lambda a: 9 * a,
+    "decaying": lambda a: -20 * torch.eye(len(a), dtype=a.dtype) - a @ a.T,
+    "nilpotent": lambda a: a.triu(1),
+}
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_larger_exponentials_along_a_direction(norm: str) -> None:
+    a, direction = NORMS[norm](rand(CPU, 5, 5)), rand(CPU, 5, 5, seed=1)
+    f = lambda t: torch.matrix_exp(a + t * direction)  # noqa: E731
+    values = hofunc.derivatives(f, 6)(torch.zeros((), dtype=torch.float64))
+    for order, got in enumerate(values):
+        assert relative_error(got, corner(a, direction, order)) < 1e-11, order
+
+
+@pytest.mark.parametrize("strategy", ["auto", "reverse", "forward"])
+def test_larger_exponentials_by_all_entries(strategy: str) -> None:
+    a, weight = rand(CPU, 4, 4), rand(CPU, 4, 4, seed=1)
+    f = lambda a: (torch.matrix_exp(a) * weight).sum()  # noqa: E731
+    by_series = lambda a: (series(a) * weight).sum()  # noqa: E731
+    assert relative_error(hofunc.hessian(f, strategy=strategy)(a), torch.func.hessian(by_series)(a)) < 1e-12
+
+
+def test_larger_exponentials_of_a_batch_are_each_as_exact(device: torch.device) -> None:
+    a = rand(device, 3, 4, 4) * torch.tensor([1e-6, 1.0, 30.0], device=device, dtype=torch.float64)[:, None, None]
+    hessian = hofunc.hessian(torch.matrix_exp, layout="compact")(a)
+    assert hessian.pattern == "b i j, b k l, b m n"
+    together = hessian.dense(keep_batch=True)
+    for one, got in zip(a, together, strict=True):
+        assert relative_error(got, hofunc.hessian(torch.matrix_exp)(one)) < 1e-12
+    mapped = torch.func.vmap(hofunc.hessian(torch.matrix_exp))(a)
+    assert relative_error(mapped, together) < 1e-12
+    single = hofunc.hessian(torch.matrix_exp)(a[1].float())
+    assert single.dtype == torch.float32
+    assert relative_error(single.double(), together[1]) < 1e-4
+
+
+def test_exponentials_of_matrices_that_are_too_large_are_unknown() -> None:
+    a = torch.tensor(1e6, dtype=torch.float64) * (rand(CPU, 4, 4) - rand(CPU, 4, 4).T)
+    assert hofunc.jacobian(torch.matrix_exp)(a).isnan().all()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_exponentials_of_complex_matrices(size: int) -> None:
+    def f(x: Tensor, exponential: Callable[[Tensor], Tensor]) -> Tensor:
+        y = exponential(0.1 * torch.complex(x, x.sin()) @ torch.complex(x.cos(), 2 * x))
+        return (y.abs() ** 2).sum() + y.imag.sum()
+
+    x = rand(CPU, size, size)
+    got = hofunc.hessian(lambda x: f(x, torch.matrix_exp))(x)
+    assert relative_error(got, torch.func.hessian(lambda x: f(x, series))(x)) < 1e-11
