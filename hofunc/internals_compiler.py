@@ -40,6 +40,7 @@ from hofunc.internals_strides import tell_strides
 from hofunc.internals_types import tell_types
 
 _ALIAS, _CLONE, _VIEW = torch.ops.aten.alias.default, torch.ops.aten.clone.default, torch.ops.aten.view.default
+_EXPAND = torch.ops.aten.expand.default
 _SIZE = torch.ops.aten.sym_size.int
 _RESOLVED = {
     torch.Tensor.is_conj: torch.ops.aten.resolve_conj.default,
@@ -281,12 +282,16 @@ class _Call:
 
         The compiler would guard the value of one without axes, and sizes where these are symbols, though it has no
         name in the caller's code. So sizes are marked as static, which `mark_static` does not do while it compiles.
+        What is repeated along an axis is held once and expanded, as steps may view it by its strides.
         """
         output = self._tx.output
         name = f"hofunc_tensor_{len(output.nn_modules)}"
-        kept = tensor.reshape(tensor.shape or 1).clone()  # not a view, of which the compiler would take the base
+        once = tensor[tuple([slice(0, 1) if not step else slice(None) for step in tensor.stride()])]
+        kept = once.reshape(once.shape or 1).clone()  # not a view, of which the compiler would take the base
         vars(kept)["_dynamo_static_indices"] = {*range(kept.dim())}
         held = output.register_attr_or_module(kept, name, source=ConstantSource(name)).as_proxy()
+        if once.shape != tensor.shape:
+            return self._op(_EXPAND, (held, [*tensor.shape]), {}).as_proxy()
         return held if tensor.dim() else self._op(_VIEW, (held, []), {}).as_proxy()
 
     @contextmanager

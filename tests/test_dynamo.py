@@ -111,6 +111,30 @@ def test_what_changes_between_calls() -> None:
         assert got.requires_grad == expected.requires_grad
 
 
+LINEAR_ALGEBRA: dict[str, Callable[[Tensor], Tensor]] = {
+    "cholesky": lambda a: torch.linalg.cholesky(a).sin().sum(),
+    "eigh": lambda a: torch.linalg.eigh(a)[0][0],
+    "inv": lambda a: torch.linalg.inv(a).sin().sum(),
+    "logdet": torch.logdet,
+    "matrix_exp": lambda a: torch.linalg.matrix_exp(-a).sum(),
+    "solve": lambda a: torch.linalg.solve(a, a.sin()).sum(),
+}
+
+
+@pytest.mark.parametrize("name", LINEAR_ALGEBRA)
+def test_rules_that_look_for_zeros_do_without_elements(name: str) -> None:
+    in_one_graph(hofunc.hessian(lambda x: LINEAR_ALGEBRA[name](x.mT @ x + torch.eye(3, dtype=x.dtype))), X)
+
+
+def test_what_a_graph_holds_is_repeated_as_it_was() -> None:
+    """By its strides, which tell what may be viewed how: here they are zero, along rows that all have one matrix."""
+
+    up = nn.Upsample(size=(4, 4), mode="bicubic")
+    layers = [nn.Conv2d(1, 4, 3, padding=1), nn.GroupNorm(2, 4), nn.GELU(), up, nn.Conv2d(4, 1, 3, padding=1)]
+    network = nn.Sequential(*layers).double().requires_grad_(False)
+    in_one_graph(hofunc.hessian(lambda x: network(x).square().mean()), X[:2, :2].expand(2, 1, 2, 2).cumsum(0))
+
+
 def test_closures_and_options() -> None:
     power = 2.0
     cubed = torch.compile(hofunc.hessian(lambda x: (x**power).sum()), backend="eager", fullgraph=True)

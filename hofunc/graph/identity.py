@@ -183,6 +183,11 @@ def is_fake(value: object) -> bool:
     return getattr(type(value), "__module__", "").startswith("torch._subclasses.")
 
 
+def has_elements(tensor: torch.Tensor) -> bool:
+    """Tell whether a tensor has elements, which those on the meta device have not, and those that torch traces with."""
+    return not tensor.is_meta and not is_fake(tensor)
+
+
 def check_class(tensor: torch.Tensor) -> None:
     """Refuse a tensor of a subclass of which it cannot be told what is computed from what.
 

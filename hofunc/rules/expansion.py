@@ -21,6 +21,7 @@ from torch import Tensor
 from hofunc.algebra.labels import fresh_axes
 from hofunc.algebra.term import Term, identity
 from hofunc.errors import HofuncError
+from hofunc.graph.identity import has_elements
 from hofunc.graph.node import Call, Node
 from hofunc.rules.kinds import Linear, Multilinear, Positions, Rule, Site
 
@@ -115,4 +116,4 @@ def vanishes(rule: object, zeros: Sequence[bool], value: Tensor) -> bool:
     """
     if isinstance(rule, Multilinear):
         return any(zeros)
-    return isinstance(rule, Linear) and all(zeros) and not value.is_meta and not value.any()
+    return isinstance(rule, Linear) and all(zeros) and has_elements(value) and not value.any()

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hofunc.graph.identity import has_elements
 from hofunc.rules.registry import define_composite
 
 aten = torch.ops.aten
@@ -40,7 +41,7 @@ def along_each(x: Tensor, rank: int, along: Callable[[Tensor, int], Tensor]) -> 
 
 def are_equal(one: Tensor, other: Tensor) -> bool:
     """Tell whether two constants are known to be equal; on the meta device nothing is known of them."""
-    return one.shape == other.shape and not one.is_meta and torch.equal(one, other)
+    return one.shape == other.shape and has_elements(one) and torch.equal(one, other)
 
 
 def only(numbers: Sequence[Any], place: int, other: Any = ASIDE) -> list[Any]:
