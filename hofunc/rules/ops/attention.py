@@ -23,6 +23,7 @@ def attention(
     scale: float | None = None,
 ) -> Tensor:
     """Return scaled dot-product attention, from its formula."""
+    key, value = _for_all(query, key), _for_all(query, value)
     return _weights(query, key, bias, is_causal, _scale(query, scale)) @ value
 
 
@@ -37,13 +38,31 @@ def _attention_backward(
     scale: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Return the gradients by query, key, value and bias, given that by the result."""
-    scale = _scale(query, scale)
+    scale, given = _scale(query, scale), (key, value)
+    key, value = _for_all(query, key), _for_all(query, value)
     weights = _weights(query, key, bias, is_causal, scale)
     by_weights = gradient @ value.transpose(-2, -1)
     scores = aten._softmax_backward_data(by_weights, weights, -1, weights.dtype)
     by_value = weights.transpose(-2, -1) @ gradient
     by_bias = None if bias is None else scores.sum_to_size(bias.shape)
-    return scores @ key * scale, scores.transpose(-2, -1) @ query * scale, by_value, by_bias
+    of_all = scores.transpose(-2, -1) @ query * scale, by_value
+    by_key, by_value = (_of_groups(each, like) for each, like in zip(of_all, given, strict=True))
+    return scores @ key * scale, by_key, by_value, by_bias
+
+
+def _for_all(query: Tensor, shared: Tensor) -> Tensor:
+    """Return keys or values for all heads of queries, of which groups may share one."""
+    heads = query.shape[-3]
+    if shared.shape[-3] == heads:
+        return shared
+    groups = shared.unsqueeze(-3)
+    return groups.expand(*groups.shape[:-3], heads // shared.shape[-3], *groups.shape[-2:]).flatten(-4, -3)
+
+
+def _of_groups(gradient: Tensor, shared: Tensor) -> Tensor:
+    """Return the gradient by keys or values that groups of heads share, given that by those of all heads."""
+    heads = shared.shape[-3]
+    return gradient if gradient.shape[-3] == heads else gradient.unflatten(-3, (heads, -1)).sum(-3)
 
 
 def _scale(query: Tensor, scale: float | None) -> float:

@@ -101,6 +101,17 @@ CASES: list[OpCase] = [
         orders=(1, 2),
     ),
     use(
+        "heads that share keys and values",
+        lambda q, k, v: fused(q, k, v, enable_gqa=True, is_causal=True),
+        (1, 4, 2, 2),
+        (1, 2, 2, 2),
+        (1, 2, 2, 1),
+        reference=lambda q, k, v: attention(
+            q, k[:, [0, 0, 1, 1]], v[:, [0, 0, 1, 1]], bias=barred(torch.ones(2, 2, device=q.device).tril() > 0)
+        ),
+        orders=(1, 2),
+    ),
+    use(
         "a causal mask of more keys than queries",
         lambda q, k, v: fused(q, k, v, is_causal=True),
         QUERY,
@@ -144,6 +155,16 @@ def test_the_backward_of_every_kernel(name: str, device: torch.device) -> None:
         return attention(q, k, v, scale=0.3, bias=rest[0] if rest else 0)
 
     torch.testing.assert_close(got[: len(by)], torch.func.vjp(written, *by)[1](gradient))
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_backward_of_heads_that_share_keys(name: str, device: torch.device) -> None:
+    q, k, v, gradient = (rand(device, 1, heads, 3, 2, seed=seed) for seed, heads in enumerate((6, 2, 2, 6)))
+    op = getattr(torch.ops.aten, f"{name}_backward").default
+    given = {op._schema.arguments[0].name: gradient, "query": q, "key": k, "value": v}
+    groups = [0, 0, 0, 1, 1, 1]
+    expected = torch.func.vjp(lambda q, k, v: attention(q, k[:, groups], v[:, groups]), q, k, v)[1](gradient)
+    torch.testing.assert_close(composite(op)(**given)[:3], expected)
 
 
 @pytest.mark.parametrize("order", [1, 2])
