@@ -32,7 +32,7 @@ def as_complex(pairs: torch.Tensor) -> torch.Tensor:
 
 
 # Ops that are right for the recorded values only, by what computes the values of a later call, which may have other
-# strides and be mapped by vmap.
+# strides, be mapped by vmap, and be followed by autograd where those were not.
 COMPUTED_AGAIN: dict[Any, Callable] = {
     torch.ops.aten.view.default: torch.reshape,
     torch.ops.aten._unsafe_view.default: torch.reshape,
@@ -40,6 +40,7 @@ COMPUTED_AGAIN: dict[Any, Callable] = {
     torch.ops.aten.view_as_real.default: as_pairs,
     torch.ops.aten.view_as_complex.default: as_complex,
     torch.ops.aten._neg_view.default: torch.neg,
+    torch.ops.aten._embedding_bag_forward_only.default: torch.ops.aten._embedding_bag.default,
 }
 
 

@@ -167,7 +167,8 @@ class Whole:
             if several is None or call_before != call or output_before >= node.output:
                 several = self._new()
                 self.owners[several.index] = node.number
-                steps.append(Step(several.index, _placed(call), operands))
+                again = call._replace(op=COMPUTED_AGAIN.get(call.op, call.op))
+                steps.append(Step(several.index, _placed(again), operands))
             latest = call, node.output, several
             steps.append(Step(target.index, getitem, (several, node.output)))
         return steps

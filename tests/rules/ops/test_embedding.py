@@ -87,3 +87,19 @@ def test_derivatives_are_not_scaled(lookup: Any, device: torch.device) -> None:
     index = torch.tensor([[0, 1], [1, 1]], device=device)
     with pytest.raises(hofunc.UnsupportedOpError, match="embedding: got scale_grad_by_freq=True"):
         hofunc.jacobian(lambda w: lookup(index, w, scale_grad_by_freq=True))(rand(device, 2, 2))
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_plans_of_bags_that_nobody_followed_are_followed(mode: str, device: torch.device) -> None:
+    """torch has a kernel of its own for weights that require no gradients, which fails for others."""
+    weight = rand(device, 4, 3)
+    indices, offsets = ints(weight, 0, 2, 1, 1, 3), ints(weight, 0, 2, 3)
+
+    def f(weight: Tensor) -> Tensor:
+        return F.embedding_bag(indices, weight, offsets, mode=mode).pow(3).sum()
+
+    plan = hofunc.hessian(f).plan(weight)
+    leaf = weight.clone().requires_grad_()
+    (got,) = torch.autograd.grad(plan(leaf).sin().sum(), leaf)
+    (expected,) = torch.autograd.grad(hofunc.hessian(f)(leaf).sin().sum(), leaf)
+    torch.testing.assert_close(got, expected)
