@@ -37,7 +37,13 @@ from hofunc.trees import tree_flatten, tree_unflatten
 Function = Callable[..., Any]
 Result = TypeVar("Result")
 # What errors say where the reason may be that autograd does not follow the inputs: those of torch, and of hofunc.
-_UNFOLLOWED = ("does not require grad", "requires_grad=False", "a backward pass that autograd does not record")
+# The last is what layers of torch.nn make of a mask of padding in a kernel that they take for inputs without history.
+_UNFOLLOWED = (
+    "does not require grad",
+    "requires_grad=False",
+    "a backward pass that autograd does not record",
+    "got a nested tensor",
+)
 
 
 _AGAIN = {id(op): function for op, function in COMPUTED_AGAIN.items()}  # by id, since the hash of an op is slow

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import hofunc
 from hofunc.graph.record import record
@@ -253,3 +254,20 @@ def test_multi_head_attention_in_eval_mode(need_weights: bool, device: torch.dev
 def recorded(f: Callable[[Tensor], Tensor], x: Tensor) -> set[Any]:
     """Return the ops that are recorded of a function."""
     return {node.op for node in record(lambda inputs, _: f(inputs[0]), [x]).graph.nodes}
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_an_encoder_with_a_mask_of_padding_makes_no_nested_tensors(device: torch.device) -> None:
+    """As it does in eval mode where nothing is followed; so its inputs are, as under torch.func."""
+    layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True, device=device, dtype=torch.float64)
+    network = nn.TransformerEncoder(layer, 2).requires_grad_(False).eval()
+    padding = torch.tensor([[False, False, True], [False, False, False]], device=device)
+
+    def f(x: Tensor) -> Tensor:
+        return network(x, src_key_padding_mask=padding)[~padding].pow(3).sum()
+
+    x = rand(device, 2, 3, 4)
+    with sdpa_kernel(SDPBackend.MATH):
+        expected = nested_reverse(f, 2)(x)
+    for hessian in (hofunc.hessian(f), hofunc.hessian(f), hofunc.hessian(f).plan(x), hofunc.jit(hofunc.hessian(f))):
+        assert relative_error(hessian(x), expected) < 1e-12
