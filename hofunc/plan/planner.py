@@ -342,10 +342,10 @@ class _Asked:
     @cached_property
     def make(self) -> Maker:
         """What plans by the strategy of a name, node by node."""
-        return self._maker(looks=self._looks)
+        return self._maker(self._lowered, looks=self._looks)
 
-    def _maker(self, *, looks: bool) -> Maker:
-        given = self._lowered, self._local, self._settlings, self._wanted, self._compact, self._limits, self._peak
+    def _maker(self, lowered: Lowered, *, looks: bool) -> Maker:
+        given = lowered, self._local, self._settlings, self._wanted, self._compact, self._limits, self._peak
         return _maker(*given, looks=looks)
 
     def recurrent_turns(self, least: int = 0) -> Turns | None:
@@ -374,7 +374,10 @@ class _Asked:
 
         def careful(name: str) -> Blueprint:
             possible = _candidates(self._settlings, wanted)
-            return self._maker(looks=False)(name if name in possible else possible[0], of_first(self._limits))
+            without = self._lowered._replace(values={})  # as nobody compares them then
+            with isolated():
+                make = self._maker(without, looks=False)
+                return make(name if name in possible else possible[0], of_first(self._limits))
 
         def made(name: str, leave: Leave) -> Blueprint:
             return replace(make(name, leave), careful=partial(careful, name))

@@ -62,9 +62,13 @@ def runner(plan: Blueprint, learning: Learning | None = None) -> Runner:
         learning: Plans its backward pass.
     """
     careful = plan.careful
-    needed = frozenset(plan.lowered.numbers)
-    whole = careful and (lambda: _in_order(plan, careful()))
-    return as_asked(_way_of(plan), whole, plan.program, learning=learning, needed=needed)
+    return as_asked(
+        _way_of(plan),
+        careful and (lambda: _in_order(plan, careful())),
+        plan.program,
+        learning=learning,
+        needed=frozenset(plan.lowered.numbers),
+    )
 
 
 def _way_of(plan: Blueprint) -> Way:
