@@ -511,8 +511,10 @@ def test_chunks_of_coordinates_of_several_tensors_and_outputs(device: torch.devi
     for pattern, operands in (("o, *p, *q -> o *p *q", ()), ("o, *p, *q, *q -> *p o", (p,)), ("o, *p, *p -> o", ())):
         whole, chunked = (einsum(f, pattern, chunk_size=size)(p, operands=operands) for size in (None, 2))
         assert_equal(chunked, whole)
+    whole, chunked = (einsum(lambda p: f(p).sum(), ", *p, *p ->", chunk_size=size)(p) for size in (None, 2))
+    assert_equal(chunked, whole)
     with pytest.raises(hofunc.ArgumentError, match="chunk_size"):
-        einsum(lambda p: f(p).sum(), ", *p, *p ->", chunk_size=2)(p)
+        einsum(lambda p: f(p).sum(), ", *p ->", chunk_size=2)(p)
 
 
 def test_memory_of_a_function_that_mixes_rows_is_kept_to(device: torch.device) -> None:

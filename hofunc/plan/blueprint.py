@@ -7,6 +7,7 @@ from itertools import chain
 from math import prod
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
+from weakref import ReferenceType, ref
 
 import torch
 
@@ -36,7 +37,7 @@ CHUNK_BYTES = 4 << 20  # what a chunk may hold at once, about the cache of a cor
 SMALLEST_CHUNK = 4
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Blueprint:
     """What to compute for one structure of graph.
 
@@ -129,6 +130,20 @@ def _listed(graph: Graph, wanted: Sequence[int] | Chosen) -> list[Key]:
 
 
 Peak = Callable[[Blueprint], int]
+
+
+def told_once(peak: Peak) -> Peak:
+    """Return what tells the same of blueprints, of each that is still there as it is asked again only once."""
+    known: dict[int, tuple[ReferenceType[Blueprint], int]] = {}
+
+    def told(made: Blueprint) -> int:
+        reference, found = known.get(id(made), (None, 0))
+        if reference is None or reference() is not made:
+            found = peak(made)
+            known[id(made)] = ref(made), found
+        return found
+
+    return told
 
 
 def own_peak(made: Blueprint) -> int:

@@ -17,12 +17,13 @@ from hofunc.graph.node import Call
 from hofunc.plan.cost import Cost
 from hofunc.plan.lean import lean
 from hofunc.plan.memory import Held, bytes_of, memory_of
-from hofunc.plan.operators import eye_like, one_like, unit_rows
+from hofunc.plan.operators import eye_like, one_like, rows_read, unit_rows
 from hofunc.plan.peak import peak_of
 from hofunc.plan.program import Given, Program, Register, Step, finished
 from hofunc.plan.tracing import traced
 from hofunc.scatter import range_like
 
+_BY_ROW = (unit_rows, rows_read)  # of which there is as much for all rows as what is computed for each
 _MAKERS = (eye_like, one_like, range_like)  # what they take gives them a dtype and a device only
 
 Looks = tuple[tuple[int, ...], torch.dtype]
@@ -33,7 +34,8 @@ class Body(NamedTuple):
 
     Attributes:
         programs: It by the number of rows, from what is computed before.
-        joints: For each of its outputs, the axis along which those of all chunks are laid together.
+        joints: For each of its outputs, the axis along which those of all chunks are laid together, None if they are
+            added up.
         sizes: The number of rows of every chunk.
         start: The first of its rows.
         places: The place of each of its outputs among the results of the program that was taken apart, where the parts
@@ -41,7 +43,7 @@ class Body(NamedTuple):
     """
 
     programs: dict[int, Program]
-    joints: tuple[int, ...]
+    joints: tuple[int | None, ...]
     sizes: tuple[int, ...]
     start: int = 0
     places: tuple[int, ...] = ()
@@ -187,9 +189,9 @@ def _row_dims(whole: Any, part: Any) -> list[int]:
 
 
 def _is_prepared(function: Any) -> bool:
-    """Tell whether a function is called for all rows at once, as what rules compute is, but for unit vectors."""
+    """Tell whether a function is called for all rows at once, as what rules compute is, but for vectors of rows."""
     if isinstance(function, Call):
-        return function.op is not unit_rows
+        return function.op not in _BY_ROW
     return function in (getitem, *_MAKERS)
 
 
@@ -232,7 +234,7 @@ def _told(whole: Any, part: Any, rows: int) -> tuple[int, ...]:
     return tuple([Rows(rows, size // rows) if dim in dims else size for dim, size in enumerate(whole.shape)])
 
 
-def body_of(whole: Program, joints: tuple[int, ...], rows: int, size: int) -> Body:
+def body_of(whole: Program, joints: tuple[int | None, ...], rows: int, size: int) -> Body:
     """Return the body that a program is which has rows, for chunks of so many of them."""
     sizes = (size,) * (rows // size) + ((rows % size,) if rows % size else ())
     return Body({count: resized(whole, count) for count in dict.fromkeys(sizes)}, joints, sizes)
@@ -281,13 +283,13 @@ def priced_chunks(chunks: Chunks, device: torch.device) -> Chunks:
     return chunks._replace(before=first_part.program, bodies=tuple(bodies), after=last_part.program, cost=cost)
 
 
-def joint_of(part: torch.Tensor, dim: int, size: int, rows: int) -> torch.Tensor:
-    """Return a new tensor for all rows, as a chunk of some rows has one for these."""
+def joint_of(part: torch.Tensor, dim: int | None, size: int, rows: int) -> torch.Tensor:
+    """Return a new tensor for all rows, or for their sum, as a chunk of some rows has one for these."""
     return part.new_empty(_joint_shape(tuple(part.shape), dim, size, rows))
 
 
-def _joint_shape(shape: tuple[int, ...], dim: int, size: int, rows: int) -> tuple[int, ...]:
-    return (*shape[:dim], shape[dim] // size * rows, *shape[dim + 1 :])
+def _joint_shape(shape: tuple[int, ...], dim: int | None, size: int, rows: int) -> tuple[int, ...]:
+    return shape if dim is None else (*shape[:dim], shape[dim] // size * rows, *shape[dim + 1 :])
 
 
 def _placed(program: Program, values: Sequence[Held]) -> dict[int, Held]:

@@ -4,20 +4,22 @@ The coordinates of all inputs together are rows: of a matrix of unit vectors, by
 multiplied. Contracted so, a derivative takes for every coordinate what a product with a vector takes, and the matrix is
 made for those coordinates only that a chunk is of. Where that holds too much, rows are pairs of coordinates of two
 slots, and so on. Each derivative is computed for one order of its slots, as ever. A contraction is multiplied along
-labels of its result, those of a slot or of the output.
+labels of its result, those of a slot or of the output, or along labels that it sums over, and its chunks are added up.
 Source: products with unit vectors, as torch.func.jacfwd takes them; here along any slots, of any order.
 """
 
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from itertools import accumulate, chain
+from functools import partial, reduce
+from itertools import accumulate, chain, count, groupby
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from hofunc.algebra.extents import UnevenError
 from hofunc.plan.accumulate import dense
+from hofunc.plan.apart import most_summed, of_contractions
 from hofunc.plan.blocks import Blocks, Local
 from hofunc.plan.blueprint import Blueprint, Limits, Peak, cast, largest
 from hofunc.plan.chunks import Chunks, body_of, given_as, parts_of, prepared, priced_chunks, reads_of
@@ -26,7 +28,7 @@ from hofunc.plan.operators import zeros
 from hofunc.plan.program import Builder, Given, Leave, Program, Register, Step, device_of, finished
 from hofunc.plan.rows import unmarked
 from hofunc.plan.strategies import propagated
-from hofunc.plan.units import Multiplied, Part, Shape, of_contractions, of_derivatives
+from hofunc.plan.units import Multiplied, Part, Shape, of_derivatives
 from hofunc.plan.wanted import Contractions, Wanted
 from hofunc.rules.lower import Lowered
 
@@ -42,7 +44,7 @@ class Columns(NamedTuple):
         lowered: Its graph, with matrices of unit vectors.
         parts: Its results, multiplied, in order.
         groups: How many rows each group of them has.
-        slots: By how many unit vectors each is multiplied, at most.
+        slots: Along how many slots, or labels that are summed, each is multiplied, at most.
     """
 
     whole: Blueprint
@@ -70,7 +72,12 @@ class Columns(NamedTuple):
         """
         plain = lowered._replace(graph=unmarked(lowered.graph), values={}, likely={})
         if isinstance(wanted, Contractions):
-            return cls._ways(whole, of_contractions(plain, whole, wanted), 1)
+            return [
+                columns
+                for labels in range(1, 1 + max(1, most_summed(plain, wanted)))
+                for asked in of_contractions(plain, whole, wanted, labels)
+                for columns in cls._ways(whole, asked, labels)
+            ]
         graph = plain.graph
         counts = [prod(graph.nodes[number].shape) for number in graph.inputs if graph.nodes[number].active]
         if 0 in counts or sum(counts) < 2 or not whole.dense:
@@ -80,10 +87,8 @@ class Columns(NamedTuple):
         return [*chain(*every)]
 
     @classmethod
-    def _ways(cls, whole: Blueprint, asked: Multiplied | None, slots: int) -> "list[Columns]":
-        """Return ways to compute results that are multiplied by so many unit vectors."""
-        if asked is None:
-            return []
+    def _ways(cls, whole: Blueprint, asked: Multiplied, slots: int) -> "list[Columns]":
+        """Return ways to compute results that are multiplied along so many slots or labels."""
         groups = asked.units.rows
         rows = sum(groups.values())
         sizes = dict.fromkeys([rows] * (slots == 1) + [min(_FEW, rows)])
@@ -109,7 +114,8 @@ class Columns(NamedTuple):
         outputs: list[Register | None] = []
         for number, part in enumerate(self.parts):
             terms = blocks.get((part.output, (number,)))
-            outputs.append(cast(builder, part.output, dense(builder, terms)) if terms else None)
+            made = dense(builder, terms) if terms else None
+            outputs.append(made if made is None or part.dim is None else cast(builder, part.output, made))
         drawing = _Drawing(self, builder, outputs, limits.in_pieces)
         size = limits.chunk_size or max(self.groups.values())
         whole = replace(self.whole, strategy=strategy, effort=builder.effort)
@@ -174,12 +180,32 @@ class _Drawing(NamedTuple):
         given: dict[int, Given] = {}
         steps: list[Step] = []
         shapes: dict[int, tuple[Shape, torch.dtype]] = {}
-        for place, part in enumerate(self.columns.parts):
+        fresh = count(-1 - len(self.columns.parts), -1)
+
+        def step(*call: Any) -> Register:
+            function, *args = call
+            steps.append(Step(next(fresh), function, tuple(args)))
+            return Register(steps[-1].target)
+
+        for target, parts in zip(targets, self._summands(), strict=True):
+            (_, part), *_ = parts
             dtype = graph.nodes[part.output].dtype
-            if place in places:
-                given[-1 - place] = Given(places.index(place), part.joint, dtype)
-                steps.append(Step(targets[place], torch.reshape, (Register(-1 - place), part.shape)))
+            found: list[Register] = []
+            for number, each in parts:
+                if number in places:
+                    own = self.builder.dtype if each.dim is None else dtype
+                    given[-1 - number] = Given(places.index(number), each.joint, own)
+                    made = step(torch.reshape, Register(-1 - number), each.shape)
+                    found.append(made if own == dtype else step(torch.Tensor.to, made, dtype))
+            if found:
+                reduce(partial(step, torch.add), found)
             else:
-                steps.append(Step(targets[place], zeros, (part.shape, dtype, device_of(graph))))
-                shapes[targets[place]] = part.shape, dtype
+                step(zeros, part.shape, dtype, device_of(graph))
+                shapes[target] = part.shape, dtype
+            steps[-1] = steps[-1]._replace(target=target)
         return finished(given, shapes, steps, [*map(Register, targets)])
+
+    def _summands(self) -> list[list[tuple[int, Part]]]:
+        """Return the parts of which each result is the sum, with their numbers."""
+        numbered = enumerate(self.columns.parts)
+        return [[*group] for _, group in groupby(numbered, key=lambda each: each[1].place)]

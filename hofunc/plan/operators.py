@@ -139,6 +139,11 @@ def unit_rows(
     return (entries[:, None] == numbers).to(dtype).reshape(-1, *shape)
 
 
+def rows_read(tensor: torch.Tensor, places: torch.Tensor, dim: int, start: int, stride: int, size: int) -> torch.Tensor:
+    """Return for every place the entry of an axis of so many, at which `unit_rows` has a one."""
+    return tensor.index_select(dim, (places - start) // stride % size)
+
+
 def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """Return zeros."""
     return torch.zeros(shape, dtype=dtype, device=device)

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import groupby
 from math import inf
 from typing import NamedTuple
 
 from hofunc.errors import ArgumentError, PlanningWarning, warn
 from hofunc.plan.blocks import Local, local_blocks
-from hofunc.plan.blueprint import Blueprint, Limits, Peak, drawn, own_peak, result_bytes
+from hofunc.plan.blueprint import Blueprint, Limits, Peak, drawn, own_peak, result_bytes, told_once
 from hofunc.plan.columns import Columns
 from hofunc.plan.estimate import CLOSE, CLOSE_AS_TERMS, Estimate, estimates
 from hofunc.plan.packing import DirectionsError
@@ -73,6 +74,7 @@ def plan(
         DirectionsError: The strategy asked for does not apply; it is an ArgumentError.
         ArgumentError: No plan keeps to max_bytes, or rows mix, so that chunk_size cannot be kept to.
     """
+    peak = told_once(peak)
     asked = _Asked(lowered, wanted, compact, limits, peak, looks=looks)
     if strategy != "auto":
         return tuple(_kept([asked.make(strategy, of_first(limits))], lowered, wanted, compact, limits, peak))
@@ -109,6 +111,7 @@ def quickly(
     compositions, which is counted before. So the strategy that should run fastest is planned first; another one only
     if it should not take longer than the first plan does.
     """
+    peak = told_once(peak)
     asked = _Asked(lowered, wanted, compact, limits, peak, looks=looks)
     recurrent = asked.recurrent_turns(LONG_RECURRENCE)
     turns = recurrent or asked.turns()
@@ -406,13 +409,15 @@ def _kept(
         return _within(plans, limits, peak)
     if not ways:  # there is nothing to take apart
         return _within(plans, limits._replace(chunk_size=None, in_pieces=False), peak)
-    if not limits.in_pieces and limits.max_bytes is not None and result_bytes(whole) > limits.max_bytes:
-        return _within(plans, limits, peak)
-    found: list[Blueprint] = []
-    if limits.chunk_size is not None or limits.in_pieces:
+    is_futile = limits.max_bytes is not None and not limits.in_pieces and result_bytes(whole) > limits.max_bytes
+    if (is_futile and not is_contracted) or limits.chunk_size is not None or limits.in_pieces:
         ways = [columns for columns in ways if columns.slots == 1]
-    for columns in ways:
-        found += _by_columns(columns, wanted, limits, peak)
+    found: list[Blueprint] = []
+    for _, alike in groupby(ways, key=lambda columns: columns.slots):
+        for columns in alike:
+            found += _by_columns(columns, wanted, limits, peak)
+            if not is_contracted and any(fits(made, limits, peak) for made in found):
+                break
         if any(fits(made, limits, peak) for made in found):
             break
     return _within([*plans, *found], limits, peak)

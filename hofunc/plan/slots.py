@@ -116,9 +116,14 @@ def tag(name: str) -> str:
     return name + _TAG
 
 
+def is_tag(name: str) -> bool:
+    """Tell whether a name is of an index of no axis."""
+    return name.endswith(_TAG)
+
+
 def of_axes(indices: Indices) -> Indices:
     """Return those indices that are of axes."""
-    return tuple([index for index in indices if isinstance(index, int) or not index.endswith(_TAG)])
+    return tuple([index for index in indices if isinstance(index, int) or not is_tag(index)])
 
 
 def labels_of(bearers: Iterable[Bearer]) -> list[str]:
@@ -152,7 +157,7 @@ def _named(slots: Slots, order: Places, fixed: tuple[str, ...]) -> tuple[Slots, 
     operands = sorted(moved, key=lambda one: (one.bearer[0], one.home, [first.get(str(x), -1) for x in one.bearer[1]]))
     borne = labels_of(chain(*inside, (operand.bearer for operand in operands)))
     free = [name for name in borne if name not in fixed]
-    names = {name: f"{number:03}{_TAG * name.endswith(_TAG)}" for number, name in enumerate(free)}
+    names = {name: f"{number:03}{_TAG * is_tag(name)}" for number, name in enumerate(free)}
     names |= {name: name for name in borne if name in fixed}
     renamed = tuple([tuple([_renamed(bearer, names) for bearer in slot]) for slot in inside])
     entered = tuple([operand._replace(bearer=_renamed(operand.bearer, names)) for operand in operands])

@@ -1,6 +1,7 @@
 """Unit vectors: results of a plan multiplied by them, so that they can be computed for some coordinates at a time.
 
-Derivatives are multiplied along their first slots, contractions along labels of their results.
+Derivatives are multiplied along their first slots, contractions along labels of their results, or along labels that
+they sum over: each place of such a label has a name of its own then, and the sum over all rows is the contraction.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -14,16 +15,16 @@ from hofunc.algebra.extents import Rows
 from hofunc.algebra.partitions import Key
 from hofunc.graph.node import CONSTANT, Node, Ref
 from hofunc.plan.blueprint import Blueprint
-from hofunc.plan.operators import unit_rows
+from hofunc.plan.operators import rows_read, unit_rows
 from hofunc.plan.program import device_of
-from hofunc.plan.slots import Slot
+from hofunc.plan.slots import Bearer
 from hofunc.plan.strategies import computing_dtype
-from hofunc.plan.wanted import Contraction, Contractions, InGraph
+from hofunc.plan.wanted import Contraction
 from hofunc.rules.lower import Lowered
 
 Shape = tuple[int, ...]
 
-_ROW = "a row"  # the label of the coordinates, which is none of a pattern
+ROW = "a row"  # the label of the coordinates, which is none of a pattern
 
 
 class Part(NamedTuple):
@@ -32,9 +33,11 @@ class Part(NamedTuple):
     Attributes:
         group: What names its rows; results of one group have the same.
         output: The node that is differentiated.
-        contractions: Those of which it is the sum, multiplied, with rows in place of some labels of the result.
+        contractions: Those of which it is the sum, multiplied, with rows in place of some labels of the result, unless
+            it is summed over these.
         shape: The shape of the result, and
         joint: with rows in place of the axes of these labels.
+        place: The result of which it is the whole, or a summand.
     """
 
     group: Hashable
@@ -42,14 +45,16 @@ class Part(NamedTuple):
     contractions: tuple[Contraction, ...]
     shape: Shape
     joint: Shape
+    place: int
 
     @property
-    def dim(self) -> int:
-        """The axis of rows."""
-        return self.contractions[0].result.index(_ROW)
+    def dim(self) -> int | None:
+        """The axis of rows, None if it is summed over them."""
+        result = self.contractions[0].result
+        return result.index(ROW) if ROW in result else None
 
 
-def _blocks(whole: Blueprint) -> list[tuple[int, Key]]:
+def blocks_of(whole: Blueprint) -> list[tuple[int, Key]]:
     """Return the derivatives that a blueprint computes, in the order of its results."""
     return sorted(whole.dense, key=whole.dense.__getitem__)
 
@@ -71,6 +76,7 @@ class Units:
         self._starts = dict(zip(groups, accumulate(self.rows.values(), initial=0), strict=False))
         slots = [(group, slot) for group, shapes in groups.items() for slot in range(len(shapes))]
         self._numbers = {each: number for number, each in enumerate(slots)}
+        self._read: dict[tuple[int, int, Hashable, int], int] = {}  # operands of which rows read entries, by their axes
 
     def of(self, size: int) -> Lowered:
         """Return the graph with the matrices, to be planned for so many rows at a time."""
@@ -82,6 +88,12 @@ class Units:
             args = (Ref(first), self._starts[group], prod(map(prod, others)), shape, dtype)
             place = first + 1 + number
             nodes.append(Node(place, unit_rows, args, (), None, (first,), (rows, *shape), dtype, None, False))
+        for (operand, dim, group, slot), number in self._read.items():
+            node, place = graph.nodes[graph.inputs[operand]], first + 1 + number
+            ((size,), *others) = self._groups[group][slot:]
+            taken = (Ref(node.number), Ref(first), dim, self._starts[group], prod(map(prod, others)), size)
+            shape = (*node.shape[:dim], rows, *node.shape[dim + 1 :])
+            nodes.append(Node(place, rows_read, taken, (), None, (node.number, first), shape, node.dtype, None, False))
         numbers = tuple([node.number for node in nodes[1:]])
         places = torch.arange(sum(self.rows.values()), device=device)
         return self._lowered._replace(
@@ -93,10 +105,52 @@ class Units:
         self, asked: Contraction, group: Hashable, names: Sequence[tuple[str, ...]], start: int
     ) -> Contraction:
         """Return a contraction multiplied by the unit vectors of a group along labels of its result from a place on."""
-        first = len(self._lowered.graph.inputs)
-        units = [(first + self._numbers[group, slot], (_ROW, *each)) for slot, each in enumerate(names)]
-        result = (*asked.result[:start], _ROW, *asked.result[start + sum(map(len, names)) :])
+        units = [(self._first + self._numbers[group, slot], (ROW, *each)) for slot, each in enumerate(names)]
+        result = (*asked.result[:start], ROW, *asked.result[start + sum(map(len, names)) :])
         return asked._replace(operands=(*asked.operands, *units), result=result)
+
+    def summed(self, asked: Contraction, group: Hashable, names: Sequence[str]) -> Contraction:
+        """Return a contraction of which rows of a group are the entries of labels that it sums over.
+
+        The derivative has another name at each of its axes for such a label, and is multiplied there by unit vectors.
+        An operand has the name of a slot; where no slot has the label, rows read it.
+        """
+        for slot, name in enumerate(names):
+            asked = self._along(asked, group, slot, name)
+        return asked
+
+    def _along(self, asked: Contraction, group: Hashable, slot: int, name: str) -> Contraction:
+        found: list[str] = []
+
+        def apart(bearer: Bearer) -> Bearer:
+            indices = []
+            for index in bearer[1]:
+                found.extend([f"{name} at {len(found)}"] * (index == name))
+                indices.append(found[-1] if index == name else index)
+            return bearer[0], tuple(indices)
+
+        slots = tuple([tuple(map(apart, each)) for each in asked.slots])
+        own = found[0] if found else None
+        output = apart(asked.output)
+        units = [(self._first + self._numbers[group, slot], (ROW, each)) for each in found]
+        operands = [self._operand(bearer, group, slot, name, own) for bearer in asked.operands]
+        return asked._replace(output=output, slots=slots, operands=(*operands, *units))
+
+    def _operand(self, bearer: Bearer, group: Hashable, slot: int, name: str, own: str | None) -> Bearer:
+        """Return an operand with another name for a label, or what rows read of it if there is none."""
+        number, indices = bearer
+        if own is not None:
+            return number, tuple([own if index == name else index for index in indices])
+        if name not in indices:
+            return bearer
+        dim = indices.index(name)
+        read = self._read.setdefault((number, dim, group, slot), len(self._numbers) + len(self._read))
+        return self._first + read, (*indices[:dim], ROW, *indices[dim + 1 :])
+
+    @property
+    def _first(self) -> int:
+        """The number of the first matrix among the inputs of the graph."""
+        return len(self._lowered.graph.inputs)
 
 
 class Multiplied(NamedTuple):
@@ -112,7 +166,7 @@ def of_derivatives(lowered: Lowered, whole: Blueprint, slots: int) -> Multiplied
     keys = dict.fromkeys(sorted(key[:slots] for _, key in whole.dense))
     units = Units(lowered, {key: tuple([tuple(graph.nodes[number].shape) for number in key]) for key in keys})
     parts = []
-    for output, key in _blocks(whole):
+    for place, (output, key) in enumerate(blocks_of(whole)):
         shapes = [tuple(map(int, graph.nodes[number].shape)) for number in (output, *key)]
         names = [_names(slot, len(shape)) for slot, shape in enumerate(shapes)]
         inputs = zip(map(graph.inputs.index, key), names[1:], strict=True)
@@ -122,45 +176,9 @@ def of_derivatives(lowered: Lowered, whole: Blueprint, slots: int) -> Multiplied
         group = key[:slots]
         contraction = units.multiplied(asked, group, names[1 : 1 + len(group)], len(names[0]))
         joint = (*shapes[0], units.rows[group], *sum(shapes[1 + len(group) :], ()))
-        parts.append(Part(group, output, (contraction,), sum(shapes, ()), joint))
+        parts.append(Part(group, output, (contraction,), sum(shapes, ()), joint, place))
     return Multiplied(units, tuple(parts))
 
 
 def _names(slot: int, count: int) -> tuple[str, ...]:
     return tuple([f"{slot}.{dim}" for dim in range(count)])
-
-
-def of_contractions(lowered: Lowered, whole: Blueprint, wanted: Contractions) -> Multiplied | None:
-    """Return the contractions that a blueprint computes, along labels of a slot or of the output that are asked for.
-
-    None if there is nothing to take apart.
-    """
-    in_graph, found = InGraph(lowered.graph), []
-    for output, (number,) in _blocks(whole):
-        first, *_ = contractions = wanted.sums[number]
-        sizes = in_graph.sizes(in_graph.of(first))
-        runs = [_run(slot, first.result) for slot in (*first.slots, (first.output,))]
-        names = max(runs, key=lambda run: prod([int(sizes[name]) for name in run]))
-        shape = tuple([int(sizes[name]) for name in names])
-        found.append((output, contractions, names, (names, shape), tuple([int(sizes[x]) for x in first.result])))
-    extents = [prod(shape) for *_, (_, shape), _ in found]
-    if 0 in extents or max(extents, default=0) < 2:
-        return None
-    units = Units(lowered, {group: (group[1],) for *_, group, _ in found})
-    parts = []
-    for output, contractions, names, group, shape in found:
-        start = contractions[0].result.index(names[0]) if names else 0
-        multiplied = tuple([units.multiplied(each, group, [names], start) for each in contractions])
-        joint = (*shape[:start], units.rows[group], *shape[start + len(names) :])
-        parts.append(Part(group, output, multiplied, shape, joint))
-    return Multiplied(units, tuple(parts))
-
-
-def _run(slot: Slot, result: Sequence[str]) -> tuple[str, ...]:
-    """Return the labels of a slot that follow each other in a result, from its first on; none of several inputs."""
-    (_, indices), *others = slot
-    names = [] if others else [name for name in indices if name in result]
-    count = len(names)
-    while count and tuple(result[result.index(names[0]) :][:count]) != tuple(names[:count]):
-        count -= 1
-    return tuple([str(name) for name in names[:count]])

@@ -1,7 +1,7 @@
 """Running a program: its steps as one generated Python function of plain calls."""
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import partial, reduce
 from itertools import accumulate, zip_longest
 from typing import Any
 
@@ -65,11 +65,12 @@ def in_chunks(chunks: Chunks, *, takes_over: bool = False) -> Runner:
 
 
 def _laid_together(body: Body, parts: Iterator[list[torch.Tensor]]) -> list[torch.Tensor]:
-    return [torch.cat(pieces, dim) for *pieces, dim in zip(*parts, body.joints, strict=True)]
+    pairs = zip(*parts, body.joints, strict=True)
+    return [reduce(torch.add, pieces) if dim is None else torch.cat(pieces, dim) for *pieces, dim in pairs]
 
 
 def _written(body: Body, parts: Iterator[list[torch.Tensor]]) -> list[torch.Tensor]:
-    """Write what every chunk returns to its place, and hold it no longer."""
+    """Write what every chunk returns to its place, or add it up, and hold it no longer."""
     joint: list[torch.Tensor] = []
     rows, start = sum(body.sizes), 0
     for size in body.sizes:
@@ -78,8 +79,11 @@ def _written(body: Body, parts: Iterator[list[torch.Tensor]]) -> list[torch.Tens
         while part:
             dim, place = body.joints[len(part) - 1], joint[len(part) - 1]
             piece = part.pop()
-            each = piece.shape[dim] // size
-            place.narrow(dim, start * each, size * each).copy_(piece)
+            if dim is None:
+                place.add_(piece) if start else place.copy_(piece)
+            else:
+                each = piece.shape[dim] // size
+                place.narrow(dim, start * each, size * each).copy_(piece)
             del piece
         start += size
     return joint
