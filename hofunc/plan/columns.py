@@ -28,6 +28,7 @@ from hofunc.plan.operators import zeros
 from hofunc.plan.program import Builder, Given, Leave, Program, Register, Step, device_of, finished
 from hofunc.plan.rows import unmarked
 from hofunc.plan.strategies import propagated
+from hofunc.plan.unit_products import with_entries_read
 from hofunc.plan.units import Multiplied, Part, Shape, of_derivatives
 from hofunc.plan.wanted import Contractions, Wanted
 from hofunc.rules.lower import Lowered
@@ -149,7 +150,7 @@ class _Drawing(NamedTuple):
 
     def _chunks(self, size: int) -> Chunks:
         groups, shown = self.columns.groups, [output for output in self.outputs if output is not None]
-        program, rows = self.builder.program(shown), sum(groups.values())
+        program, rows = with_entries_read(self.builder.program(shown)), sum(groups.values())
         early, inside, _ = parts_of(program, shown)
         taken = sorted(reads_of(inside) - {step.target for step in inside})
         first = prepared(program, early, taken, rows)

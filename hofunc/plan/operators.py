@@ -134,14 +134,19 @@ def unit_rows(
 
     Places count from start on, and the next entry of the tensor is so many of them on; after its last it is the first.
     """
-    entries = (places - start) // stride % prod(shape)
+    entries = entries_at(places, start, stride, prod(shape))
     numbers = torch.arange(prod(shape), device=places.device)
     return (entries[:, None] == numbers).to(dtype).reshape(-1, *shape)
 
 
+def entries_at(places: torch.Tensor, start: int, stride: int, size: int) -> torch.Tensor:
+    """Return for every place the entry of so many at which `unit_rows` has a one."""
+    return (places - start) // stride % size
+
+
 def rows_read(tensor: torch.Tensor, places: torch.Tensor, dim: int, start: int, stride: int, size: int) -> torch.Tensor:
-    """Return for every place the entry of an axis of so many, at which `unit_rows` has a one."""
-    return tensor.index_select(dim, (places - start) // stride % size)
+    """Return for every place what a tensor has at the entry of an axis of so many."""
+    return tensor.index_select(dim, entries_at(places, start, stride, size))
 
 
 def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
