@@ -123,7 +123,7 @@ def einsum(
             ``"auto"`` plans all and takes the cheapest.
         chunk_size: How many rows, along the first axis of the input, to run at a time, for a function that treats rows
             independently, and results that have them; else how many coordinates of a slot, or of the output, whose axes
-            the result has.
+            the result has, or entries of a label that is summed.
         max_bytes: As for `hofunc.hod`.
         estimate: For labels whose sums are to be estimated, the number of samples, one for all of them; for a single
             pattern, and arguments that are tensors. The sum is the mean of the estimate, whose error falls as one over
