@@ -1,6 +1,7 @@
 """Making a frozen plan: record for replay, plan, and complete the program by the function itself."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -272,7 +273,15 @@ class _Completed(NamedTuple):
 
 
 def _completed(request: Request, taken: _Taken, chosen: Blueprint) -> _Completed:
-    """Return the program of the function and its derivatives, of the program of these."""
+    """Return the program of the function and its derivatives, of the program of these; within the limit if it can."""
+    found, limit = _completed_by(request, taken, chosen), request.limits.max_bytes
+    if limit is None or chosen.plain is None or chosen.chunks is not None or found.cost.peak_bytes <= limit:
+        return found
+    other = _completed_by(request, taken, replace(chosen, program=chosen.plain), limit)
+    return min(found, other, key=lambda each: each.cost.peak_bytes)
+
+
+def _completed_by(request: Request, taken: _Taken, chosen: Blueprint, most: int | None = None) -> _Completed:
     recording, graph = taken.recording, taken.graph
     whole = Whole(chosen.program, graph, _sources(taken))
     places = recording.graph.outputs
@@ -303,9 +312,9 @@ def _completed(request: Request, taken: _Taken, chosen: Blueprint) -> _Completed
     is_tensor = len(tensors) == 1 and spec.is_leaf()
     device, numbers = device_of(graph), chosen.lowered.numbers
     chunks = chosen.chunks and priced_chunks(whole.around(chosen.chunks, tensors), device)
-    program, at_once = priced(whole.program(tensors), device)
+    program, at_once = priced(whole.program(tensors), device, most=most)
     if at_once.peak_bytes > max(LARGE, chosen.cost.peak_bytes):
-        program, at_once = min((program, at_once), priced(whole.in_turn(tensors), device), key=_peak_of)
+        program, at_once = min((program, at_once), priced(whole.in_turn(tensors), device, most=most), key=_peak_of)
     owners = {register: numbers[number] for register, number in whole.owners.items() if number in numbers}
     cost = at_once if chunks is None else chunks.cost
     by_register: dict[int, int | Zeros] = {

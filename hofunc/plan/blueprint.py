@@ -54,6 +54,7 @@ class Blueprint:
         carried: For every node that is propagated along slots, how many vectors it carries, and how many adjoints.
         owners: By the register that a step of the program computes, the node for which it does.
         careful: If results are right only where they are finite, makes the blueprint of what is right everywhere.
+        plain: The steps before they were arranged to hold little, if memory is limited.
     """
 
     lowered: Lowered
@@ -68,6 +69,7 @@ class Blueprint:
     carried: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     owners: Mapping[int, int] = field(default_factory=dict)
     careful: "Callable[[], Blueprint] | None" = None
+    plain: Program | None = None
 
     @property
     def goes_by_facts(self) -> bool:
@@ -179,6 +181,7 @@ def drawn(
     program = builder.program(outputs)
     patterns = {block: tuple(term._replace(factors=()) for term in blocks[block]) for block in blocks}
     kept = _kept([term for block in terms for term in blocks[block]])
+    unarranged = None if limits.max_bytes is None else program
     program, cost = priced(program, builder.device, builder.leave.seconds)
     cost = cost._replace(reading=kept.seconds(builder.dtype.itemsize, rates_of(builder.device)))
     decided = (*builder.lowered.decided, *(each for each in builder.went_by.values() if isinstance(each, Reading)))
@@ -197,9 +200,9 @@ def drawn(
     ]
     known = builder.owners
     owners = {step.target: owner for step in program.steps if (owner := known.get(step.target)) is not None}
-    whole = replace(whole, carried=_carried(builder, program), owners=owners)
+    whole = replace(whole, carried=_carried(builder, program), owners=owners, plain=unarranged)
     if rows is not None:
-        whole = replace(whole, program=program._replace(steps=plain(program.steps)))
+        whole = replace(whole, program=program._replace(steps=plain(program.steps)), plain=None)
     return _best(whole, _Chunking(program, cores, builder.device), limits, peak)
 
 
@@ -242,6 +245,8 @@ def _best(whole: Blueprint, chunking: _Chunking, limits: Limits, peak: Peak) -> 
     if limits.chunk_size is not None:
         return chunking.of(whole, limits.chunk_size) or whole
     rows, held = number_of_rows(whole.lowered.graph), whole.cost.peak_bytes
+    if rows is None and limits.max_bytes is not None and peak(whole) > limits.max_bytes:
+        return _in_loops(whole, limits.max_bytes, chunking.device, peak)
     best = whole if limits.max_bytes is None else largest(whole, chunking, rows or 1, limits.max_bytes, peak)
     if rows is None or held <= CHUNK_BYTES or chunking.device.type != "cpu":
         return best
@@ -252,6 +257,16 @@ def _best(whole: Blueprint, chunking: _Chunking, limits: Limits, peak: Peak) -> 
     if cached is None or cached.run_cost.seconds >= best.run_cost.seconds:
         return best
     return cached if limits.max_bytes is None or peak(cached) <= max(limits.max_bytes, peak(best)) else best
+
+
+def _in_loops(whole: Blueprint, max_bytes: int, device: torch.device, peak: Peak) -> Blueprint:
+    """Return a blueprint with loops over labels that are summed, by which so much is held, or less if that is more."""
+    found = [whole]
+    for most in (whole.cost.peak_bytes - peak(whole) + max_bytes, 0):  # it may hold more beside what is given
+        if whole.plain is not None and peak(found[-1]) > max_bytes:
+            program, cost = priced(whole.plain, device, most=most)
+            found.append(replace(whole, program=program, cost=cost._replace(reading=whole.cost.reading)))
+    return min(found, key=peak)
 
 
 class Cut(Protocol):

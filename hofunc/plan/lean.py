@@ -11,7 +11,7 @@ from hofunc.algebra.extents import has_rows
 from hofunc.plan.cost import Cost, cost_of
 from hofunc.plan.late import deepest_first, put_off
 from hofunc.plan.lookups import LEAST
-from hofunc.plan.loops import Known, regions_at, with_loop
+from hofunc.plan.loops import SMALL, Known, regions_at, with_loop
 from hofunc.plan.memory import bytes_of
 from hofunc.plan.order import in_order
 from hofunc.plan.peak import at_peak, held_by, peak_of
@@ -32,18 +32,25 @@ SLOWER = 1.1  # times as long as it may take to hold less
 FEWER = 0.9  # of what was held that is worth another way
 ROUNDS = 4  # of loops that are looked for one after the other
 WIDTH = 2  # programs that are gone on with in each of them
+_FINER = 4  # times as many entries at a time as are tried next where too much is held
 LARGEST = 4  # tensors at the peak for which they are
 
 
-def priced(program: Program, device: torch.device, longest: float = inf) -> tuple[Program, Cost]:
+def priced(
+    program: Program, device: torch.device, longest: float = inf, most: int | None = None
+) -> tuple[Program, Cost]:
     """Return a program that writes over what it can, and what it costs on a device, without running it there.
 
     Args:
         program: The program.
         device: Where it is to run.
         longest: How many seconds it may run; of one that runs longer it is of no interest what it holds.
+        most: How many bytes it may hold at once, however long it takes if it can be kept to; None for any.
     """
-    made = lean(program, traced(program), device, longest)
+    trace = traced(program)
+    made = lean(program, trace, device, longest)
+    if most is not None and made.peak > most and len(program.steps) <= MANY:
+        made = _within(made, program, trace, most, device)
     return made.program, made.cost(device)
 
 
@@ -115,14 +122,22 @@ def _ordered(program: Program, trace: Trace) -> Lean:
     return min(found, key=lambda each: each.peak)
 
 
-def _in_loops(program: Program, trace: Trace, made: Lean, goal: int, device: torch.device) -> Lean:
+def _in_loops(
+    program: Program,
+    trace: Trace,
+    made: Lean,
+    goal: int,
+    device: torch.device,
+    longest: float | None = None,
+    size: int | None = None,
+) -> Lean:
     """Return a program with loops in place of what leads from its largest tensors to sums, as far as it holds less.
 
     A loop may not tell in the peak before there is another one, where as much is held at other steps, and the one that
     tells most may be in the way of others, so that several programs are kept to go on from.
     """
-    best, longest = made, SLOWER * made.cost(device).seconds
-    size = max(LEAST, bytes_of(trace.of(program.outputs)))
+    best, longest = made, SLOWER * made.cost(device).seconds if longest is None else longest
+    size = size or max(LEAST, bytes_of(trace.of(program.outputs)))
     states = [_State(made.excess(goal), made, program, trace)]
     for _ in range(ROUNDS):
         every = [other for state in states for other in _better(state, goal, size, longest, device)]
@@ -135,6 +150,21 @@ def _in_loops(program: Program, trace: Trace, made: Lean, goal: int, device: tor
         if best.peak <= goal:
             break
     return best
+
+
+def _within(made: Lean, program: Program, trace: Trace, most: int, device: torch.device) -> Lean:
+    """Return a program with loops that holds no more than it may; that which holds least of those found, if none does.
+
+    Loops take the more time the fewer entries they have at a time, so that they have as many as fit, about.
+    """
+    size = (most - bytes_of(trace.of(program.outputs))) // 2
+    while size > SMALL:
+        found = _in_loops(program, trace, made, most, device, longest=inf, size=size)
+        if found.peak <= most:
+            return found
+        size //= _FINER
+    found = _in_loops(program, trace, made, 0, device, longest=inf, size=SMALL)  # the same whatever is allowed
+    return min(made, found, key=lambda each: each.peak)
 
 
 class _State(NamedTuple):

@@ -148,8 +148,8 @@ def _add_product(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -
     total.add_(torch.matmul(left, right))
 
 
-def _add_sum(total: torch.Tensor, tensor: torch.Tensor, dims: Sequence[int]) -> None:
-    total.add_(torch.sum(tensor, tuple(dims)))
+def _add_sum(total: torch.Tensor, tensor: torch.Tensor, *how: Any) -> None:
+    total.add_(torch.sum(tensor, *how))
 
 
 def _add_rows(total: torch.Tensor, _: int, width: int, weights: Sequence[float], *tensors: torch.Tensor) -> None:

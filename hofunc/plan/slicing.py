@@ -14,15 +14,19 @@ import torch
 from hofunc.graph.draws import is_random
 from hofunc.graph.layout import select_scatter
 from hofunc.graph.node import Call, Ref
+from hofunc.graph.quick import QUICK
 from hofunc.internals import OpOverload
 from hofunc.plan.lookups import elements, multiplied
 from hofunc.plan.memory import Held
 from hofunc.plan.operators import passed_on
 from hofunc.plan.program import Register, Step, cut
 from hofunc.plan.relations import add_last, read_last
+from hofunc.rules.kinds import is_elementwise
 from hofunc.rules.ops.maps import picked, put_back
 from hofunc.scatter import added, flat_places
 from hofunc.views import add_scaled, concatenated, folded, narrow_scatter, stacked
+
+INDEX = torch.ops.aten.index.Tensor
 
 Looks = Mapping[int, Any]  # by register, what it holds
 
@@ -101,10 +105,11 @@ def summed(step: Step, register: int, along: Along, looks: Looks) -> Taken | Non
     """
     if not _are_tensors(step, looks):
         return None
-    if step.function is added:
-        return _of_entries(step, register, along, looks)
     if step.function is torch.sum:
-        return [(register, along)] if along.dim in step.args[1] else None
+        return [(register, along)] if along.dim in _dims_of(looks[register].shape, *step.args[1:]) else None
+    at_indices = _of_entries if step.function is added else _of_last_entries
+    if step.function is added or _is_of_last(step.function, _ADDING):
+        return at_indices(step, register, along, looks)
     if step.function not in _CONTRACTED or any(type(arg) is not Register for arg in step.args):
         return None
     left, right = (arg.index for arg in step.args)
@@ -169,6 +174,19 @@ def _of_columns(step: Step, along: Along, looks: Looks) -> Taken | None:
             return None
         found.append((register.index, own))
     return found
+
+
+def _of_last_entries(step: Step, register: int, along: Along, looks: Looks) -> Taken | None:
+    """Return what is taken of entries of the last axis that are added up at a vector of indices."""
+    tensor, index = (arg.index for arg in step.args)
+    is_plain = len(looks[index].shape) == 1 and register == tensor != index
+    if not is_plain or along.dim != len(looks[tensor].shape) - 1:
+        return None
+    return [(tensor, along), (index, along._replace(dim=0))]
+
+
+def _is_of_last(function: Any, ops: frozenset) -> bool:
+    return isinstance(function, Call) and function.op in ops
 
 
 def _laid_out(shape: Sequence[int], along: Along, width: int) -> Along | None:
@@ -245,6 +263,12 @@ def _of_last(shape: Sequence[int], axis: int, *args: Any) -> Axes:
     return [axis, None] if is_plain and axis < len(shape) - 1 else None
 
 
+def _indexed(_: Sequence[int], axis: int, __: Any, *index: Sequence[int]) -> Axes:
+    if len(index) != 1 or len(index[0]) != 1:
+        return None
+    return [None, 0] if axis == 0 else [axis, None]
+
+
 def _read_last(shape: Sequence[int], axis: int, *args: Any) -> Axes:
     is_last = axis == len(shape) - 1 and len(args) == 2 and len(args[1]) == 1
     return [None, 0] if is_last else _of_last(shape, axis, *args)
@@ -268,8 +292,17 @@ def _cut(_: Sequence[int], axis: int, __: Any, dim: int, ___: int, sizes: Sequen
     return [axis if axis < dim else axis - len(sizes) + 1, None, None, None]
 
 
-def _summed(_: Sequence[int], axis: int, before: Sequence[int], dims: Sequence[int]) -> Axes:
-    return [[dim for dim in range(len(before)) if dim not in dims][axis], None]
+def _dims_of(shape: Sequence[int], dims: Any = (), keeps: bool = False) -> Sequence[int]:
+    """Return the axes that are summed away, none if they are kept."""
+    every = (dims,) if type(dims) is int else tuple(dims or range(len(shape)))
+    return () if keeps else tuple([dim % len(shape) for dim in every])
+
+
+def _summed(_: Sequence[int], axis: int, before: Sequence[int], *how: Any) -> Axes:
+    if len(how) > 1 or not before:
+        return None
+    dims = _dims_of(before, *how)
+    return [[dim for dim in range(len(before)) if dim not in dims][axis], *[None for _ in how]]
 
 
 def _diagonal(_: Sequence[int], axis: int, before: Sequence[int], __: int, one: int, other: int) -> Axes:
@@ -348,7 +381,7 @@ RULES: dict[Any, Rule] = {
     elements: _read_elements,
     read_last: _read_last,
     add_last: _of_last,
-    picked: _of_last,
+    picked: _read_last,
     put_back: _of_last,
     torch.sum: _summed,
     torch.mm: _matrix,
@@ -374,9 +407,11 @@ VIEWS = frozenset(
         cut,
     }
 )
-_ALONG_LAST = frozenset({read_last, add_last, picked, put_back})  # whatever numbers these are called with
+_ADDING = frozenset({add_last, put_back})
+_ALONG_LAST = frozenset({read_last, picked, *_ADDING})  # whatever numbers these are called with
+_POINTWISE = frozenset(function for op, function in QUICK.items() if torch.Tag.pointwise in op.tags)
 # What takes as long to make as to read, or as to write and to read.
-READS = frozenset({elements, torch.index_select, read_last, picked})
+READS = frozenset({elements, torch.index_select, read_last, picked, INDEX})
 CHEAP = VIEWS | {torch.mul, torch.add, torch.neg, add_scaled, passed_on, elements, torch.index_select}
 
 
@@ -393,9 +428,13 @@ def is_reading(function: Any) -> bool:
 def _rule_of(step: Step) -> Rule | None:
     function = step.function
     if not isinstance(function, Call):
-        return RULES.get(function)
+        return elementwise if function in _POINTWISE else RULES.get(function)
     op = function.op
+    if op is INDEX:
+        return _indexed if function.args[1:] == ((Ref(1),),) else None
     if isinstance(op, OpOverload):
         return elementwise if torch.Tag.pointwise in op.tags and not is_random(op) else RULES.get(op)
+    if is_elementwise(op):
+        return elementwise
     takes_tensors = op in _ALONG_LAST or all(type(arg) is Ref for arg in function.args)
     return RULES.get(op) if takes_tensors else None  # others would have to be told the numbers that a call holds

@@ -11,6 +11,7 @@ from functools import reduce
 from itertools import combinations, combinations_with_replacement
 from operator import mul
 from typing import Any, NamedTuple, Protocol
+from weakref import WeakSet
 
 import torch
 
@@ -164,7 +165,26 @@ class Elementwise:
     def _product(self, site: Site, order: int) -> Product:
         args = (site.ref(0), Ref(site.node.number), order, *params_of(site))
         found = None if self.factors is None else self.factors(*args, **dict(site.node.kwargs))
-        return found or (1, [Call(self.derivative, args, site.node.kwargs)])
+        found = found or (1, [Call(self.derivative, args, site.node.kwargs)])
+        for source in found[1]:
+            _note(source)
+        return found
+
+
+_elementwise: WeakSet[Callable] = WeakSet()
+
+
+def _note(source: Any) -> None:
+    """Take note that what a factor calls is applied to every element by itself, as are Calls among its arguments."""
+    if isinstance(source, Call):
+        _elementwise.add(source.op)
+        for arg in source.args:
+            _note(arg)
+
+
+def is_elementwise(function: Callable) -> bool:
+    """Tell whether a function is known to be applied to every element by itself, as it is of a rule that was asked."""
+    return function in _elementwise
 
 
 def derivative_of(factors: Callable[..., Product]) -> Callable[..., torch.Tensor]:
@@ -221,6 +241,7 @@ class ElementwisePair:
         orders = (positions.count(0), positions.count(1))
         args = (site.ref(0), site.ref(1), *orders, *params_of(site))
         source = Call(self.derivative, args, site.node.kwargs)
+        _note(source)
         if any(operand.dtype != site.node.dtype for operand in site.operands):  # an integer has a coarse logarithm
             source = Call(promoted, (self.derivative, *args), site.node.kwargs)
         return [Term(1, (Factor(source, out),), out, tuple(operands[position] for position in positions))]

@@ -35,7 +35,6 @@ CASES: dict[str, tuple[Callable[..., Any], str, tuple[tuple[int, ...], ...], tup
     "the sum of traces": (lambda x: field(x).sum(), ", b i, b i ->", (), (3, 7)),
     "a trace over some of the axes": (lambda x: field(x).sum().square(), ", b i, c i -> b c", (), (3, 7)),
     "a trace of traces": (field, ", i, i, j, j ->", (), (7,)),
-    "traces of traces": (field, "b, b i, b i, b j, b j -> b", (), (2, 3)),
     "the gradient of a trace": (field, ", i, j, j -> i", (), (7,)),
     "a sum over a diagonal": (field, ", i, i, i ->", (), (7,)),
     "a diagonal that is weighted": (field, ", i, i, i ->", ((7,),), (7,)),
@@ -113,12 +112,12 @@ def _of_several(p: dict[str, Tensor], y: Tensor) -> Tensor:
     return (((WIDE[:5].T.to(y) @ p["a"]).tanh() * p["b"].sin()) @ MIXED.to(y)).square().sum() * y.exp().sum()
 
 
-@pytest.mark.parametrize("pattern", [", *p, *p ->", ", *p, *p, *q -> *q", ", *p, *q, *p, *q ->"])
+@pytest.mark.parametrize("pattern", [", *p, *p ->", ", *p, *p, *q -> *q"])
 def test_entries_of_several_inputs_are_added_up(pattern: str, device: torch.device) -> None:
     p, y = {"a": rand(device, 5), "b": rand(device, 24, seed=1)}, rand(device, 2)
     transform = _limited(partial(hofunc.einsum, _of_several, pattern), p, y)
     plan = transform.plan(p, y)
-    assert "chunks of" in plan.explain()
+    assert plan.peak_bytes < hofunc.einsum(_of_several, pattern).plan(p, y).peak_bytes
     for got, expected in zip(
         tree_leaves(plan(p, y)), tree_leaves(hofunc.einsum(_of_several, pattern)(p, y)), strict=True
     ):

@@ -255,3 +255,49 @@ def test_results_larger_than_max_bytes_are_refused_and_named() -> None:
         hofunc.hessian(f, max_bytes=180 * 180 * 8 - 1)(x)
     assert f"of which {180 * 180 * 8} are results" in str(caught.value)
     assert str(caught.value).endswith("or write whole ones to files by out=hofunc.Stream(path).")
+
+
+def test_edges_are_taken_some_at_a_time() -> None:
+    """All that leads from positions to pairs, and from these to the result, for f too where a plan runs it."""
+    i, j = torch.triu_indices(40, 40, 1)
+    x = rand(CPU, 40, 3)
+
+    def energy(x: Tensor) -> Tensor:
+        s = (x[i] - x[j]).square().sum(-1) ** -1.5
+        return (s * s - s.sigmoid()).sum()
+
+    whole, expected = hofunc.hessian(energy).plan(x), torch.func.hessian(energy)(x)
+    limit = _bytes(expected) + (whole.peak_bytes - _bytes(expected)) // 10
+    plan = hofunc.hessian(energy, max_bytes=limit).plan(x)
+    assert plan.peak_bytes <= limit
+    assert taken(lambda: plan(x)) <= 1.03 * limit + SLACK
+    assert relative_error(plan(x), expected) < 1e-12
+    xs = torch.stack([x, x.sin()])
+    assert relative_error(torch.func.vmap(plan)(xs), torch.func.vmap(torch.func.hessian(energy))(xs)) < 1e-12
+    slope = torch.func.grad(lambda x: torch.func.hessian(energy)(x).sin().sum())(x)
+    assert relative_error(torch.func.grad(lambda x: plan(x).sin().sum())(x), slope) < 1e-12
+    smallest = hofunc.hessian(energy, max_bytes=1)
+    for limited in (smallest.plan, smallest):
+        least = stated(limited, x)
+        assert least < 0.9 * whole.peak_bytes
+        transform = hofunc.hessian(energy, max_bytes=least)
+        call: Callable[[Tensor], Any] = transform if limited is smallest else transform.plan(x)
+        assert relative_error(call(x), expected) < 1e-12
+        assert taken(lambda: call(x)) <= 1.03 * least + SLACK  # noqa: B023 - called at once
+
+
+def test_edges_of_messages_are_taken_some_at_a_time() -> None:
+    i, j = torch.nonzero(torch.rand(30, 30, generator=torch.Generator().manual_seed(0)) < 0.3, as_tuple=True)
+    x, weight = rand(CPU, 30, 3), rand(CPU, 3, 16, seed=1)
+
+    def energy(x: Tensor) -> Tensor:
+        messages = (((x[i] - x[j]) @ weight).tanh() * x[j].sum(1, keepdim=True)).square()
+        return x.new_zeros(30, 16).index_add(0, i, messages).exp().sum()
+
+    whole, expected = hofunc.hessian(energy).plan(x), torch.func.hessian(energy)(x)
+    smallest = hofunc.hessian(energy, max_bytes=1).plan
+    for limit in (stated(smallest, x), whole.peak_bytes * 3 // 4):
+        plan = hofunc.hessian(energy, max_bytes=limit).plan(x)
+        assert plan.peak_bytes <= limit
+        assert taken(lambda: plan(x)) <= 1.03 * limit + SLACK  # noqa: B023 - called at once
+        assert relative_error(plan(x), expected) < 1e-12

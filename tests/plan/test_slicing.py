@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import hofunc
 from hofunc.graph.layout import select_scatter
 from hofunc.graph.node import Call, Ref
 from hofunc.plan.lookups import elements
@@ -16,6 +17,7 @@ from hofunc.plan.program import Given, Program, Register, Step, frees_of
 from hofunc.plan.relations import add_last, read_last
 from hofunc.plan.slicing import Along, made, sized, summed, taken, template
 from hofunc.plan.tracing import traced
+from hofunc.rules.ops.elementwise import power
 from hofunc.rules.ops.maps import picked, put_back
 from hofunc.scatter import added
 from hofunc.views import add_scaled, concatenated, folded, narrow_scatter, stacked
@@ -23,6 +25,9 @@ from hofunc.views import add_scaled, concatenated, folded, narrow_scatter, stack
 aten = torch.ops.aten
 INDEX = torch.tensor([3, 0, 3, 1, 2])
 A, B, C = map(Register, range(3))
+
+
+hofunc.hessian(lambda x: x.pow(-3))(torch.ones(2))  # of which the rule tells that its derivatives are elementwise
 
 CASES: dict[str, tuple[Any, tuple, list[Tensor]]] = {
     "mul": (torch.mul, (A, B), [torch.randn(4, 6, 2), torch.randn(6, 1)]),
@@ -50,6 +55,13 @@ CASES: dict[str, tuple[Any, tuple, list[Tensor]]] = {
     "picked": (Call(picked, (Ref(0), Ref(1), 4)), (A, B), [torch.randn(6, 4), INDEX - 1]),
     "put_back": (Call(put_back, (Ref(0), Ref(1), 4)), (A, B), [torch.randn(6, 5), INDEX]),
     "index_select": (torch.index_select, (A, 1, B), [torch.randn(4, 6, 2), INDEX]),
+    "index": (Call(aten.index.Tensor, (Ref(0), (Ref(1),))), (A, B), [torch.randn(4, 6, 2), INDEX - 1]),
+    "pow": (torch.pow, (A, 3), [torch.randn(4, 6)]),
+    "a derivative": (Call(power, (Ref(0), Ref(1), 2, -3)), (A, B), [torch.randn(4, 6), torch.randn(4, 6)]),
+    "sum of the last": (torch.sum, (A, (-1,)), [torch.randn(4, 6, 2)]),
+    "sum of all": (torch.sum, (A,), [torch.randn(4, 6)]),
+    "sum of one": (torch.sum, (A, 1), [torch.randn(4, 6)]),
+    "sum that keeps": (torch.sum, (A, (-1,), True), [torch.randn(4, 6)]),
     "sum": (torch.sum, (A, (0, 2)), [torch.randn(4, 6, 2, 3)]),
     "mm": (torch.mm, (A, B), [torch.randn(4, 6), torch.randn(6, 5)]),
     "bmm": (torch.bmm, (A, B), [torch.randn(2, 4, 6), torch.randn(2, 6, 5)]),
@@ -73,7 +85,7 @@ KNOWN = {"diagonal": 1, "diagonal_scatter": 1, "select_scatter": 2, "narrow": 2,
 def program_of(name: str) -> tuple[Program, list[Tensor]]:
     function, args, tensors = CASES[name]
     given = {n: Given(n, tuple(tensor.shape), tensor.dtype) for n, tensor in enumerate(tensors)}
-    shapes = {9: (tuple(run(name).shape), torch.float32)} if isinstance(function, Call) else {}
+    shapes = {9: (tuple(run(name).shape), torch.float32)} if isinstance(function, Call) or "sum " in name else {}
     step = Step(9, function, args)
     return Program(given, shapes, (step,), frees_of([step], [9])[0], (9,)), tensors
 
@@ -117,17 +129,22 @@ def test_slices_of_results_follow_from_slices(name: str) -> None:
                 assert made(step, register, along, looks) is not None
     sizes = [size for size in whole.shape if size > 1]
     expected = {"reshape": 1, "added": 0, "added, one term": 0, "reshape of one": 1, "concatenated": 1}
-    is_one_less = name in ("stacked", "add_last", "put_back", "picked")
+    is_one_less = name in ("stacked", "add_last", "put_back")
+    expected["sum that keeps"] = 0
     assert known == expected.get(name, KNOWN.get(name, len(sizes) - is_one_less))
 
 
-@pytest.mark.parametrize("name", ["mm", "bmm", "matmul", "matmul, a vector", "folded", "sum"])
+SUMS = ["mm", "bmm", "matmul", "matmul, a vector", "folded", "sum", "sum of the last", "sum of all", "sum of one"]
+
+
+@pytest.mark.parametrize("name", [*SUMS, "add_last", "put_back"])
 def test_sums_of_slices_are_sums(name: str) -> None:
     program, tensors = program_of(name)
     looks, (step,), whole = traced(program).values, program.steps, run(name)
-    found = summed(step, 0, Along(0 if name == "sum" else tensors[0].dim() - 1), looks)
+    dim = 0 if name == "sum" else 1 if name == "sum of one" else tensors[0].dim() - 1
+    found = summed(step, 0, Along(dim), looks)
     assert found is not None
-    entries = 4 if name == "sum" else 6
+    entries = tensors[0].shape[dim]
     parts = [
         sliced(step, looks, found, {}, tensors, lambda x, along: some(x, along, entries, start, 1))  # noqa: B023
         for start in range(entries)
