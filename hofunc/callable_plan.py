@@ -23,6 +23,7 @@ from hofunc.internals import TreeSpec
 from hofunc.notebook import as_html
 from hofunc.outline import Subject
 from hofunc.plan.chunks import Chunks
+from hofunc.plan.constants import with_tables
 from hofunc.plan.program import Program, device_of
 from hofunc.plan.tables import UnfitError
 from hofunc.plan.wanted import highest, orders_of
@@ -454,7 +455,8 @@ def _packed(plan: Plan) -> bytes:
 
 def _parts(plan: Plan) -> dict[str, Any]:
     facts = plan._facts._replace(reliance=None)
-    held = plan.name, plan._signature, facts, plan._steps, plan._result
+    steps = plan._steps._replace(program=with_tables(plan._steps.program))
+    held = plan.name, plan._signature, facts, steps, plan._result
     return dict(zip(_PARTS, (*held, told(plan._subject), plan._origin), strict=True))
 
 

@@ -23,7 +23,7 @@ from hofunc.graph.standin import in_transform
 from hofunc.internals import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 from hofunc.options import records_forwards
 from hofunc.outline import Subject
-from hofunc.plan.blueprint import Blueprint, Limits
+from hofunc.plan.blueprint import Blueprint, Limits, table_bytes
 from hofunc.plan.chunks import Chunks, priced_chunks
 from hofunc.plan.cost import Cost
 from hofunc.plan.lean import LARGE, priced
@@ -105,7 +105,7 @@ def _frozen(name: str, request: Request, args: tuple, kwargs: dict, taken: "_Tak
     """Plan the derivative of what was recorded."""
 
     def peak(made: Blueprint) -> int:
-        return _completed(request, taken, made).cost.peak_bytes
+        return _completed(request, taken, made).cost.peak_bytes + table_bytes(made)
 
     chosen, *others = plan(
         lowered,

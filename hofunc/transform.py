@@ -116,7 +116,10 @@ class Transform:
         out = self._options.out
         if out is not None:
             check_alone(self._options.name, "out", arguments.leaves)
-        recording = recorded(function, source, *call, watch=out is not None)
+        is_tight = (
+            out is not None or self._options.limits.max_bytes is not None
+        )  # so that f does not run beside results
+        recording = recorded(function, source, *call, watch=is_tight)
         evaluation = self._evaluated(recording, arguments)
         if out is None and source not in evaluation.checked:
             if recording.asked is None:

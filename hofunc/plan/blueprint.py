@@ -20,10 +20,11 @@ from hofunc.graph.readings import Reading
 from hofunc.plan.accumulate import accumulated, dense
 from hofunc.plan.blocks import Blocks
 from hofunc.plan.chunks import Chunks, chunked
+from hofunc.plan.constants import with_tables
 from hofunc.plan.cost import Cost, Kept
 from hofunc.plan.lean import priced
 from hofunc.plan.memory import bytes_of
-from hofunc.plan.program import Builder, Part, Program, Register, is_check, memory_of
+from hofunc.plan.program import Builder, Part, Program, Register, Table, is_check, memory_of
 from hofunc.plan.rates import rates_of
 from hofunc.plan.rows import number_of_rows, unmarked
 from hofunc.plan.selections import core_and_reads, entries, tensor_of
@@ -102,6 +103,29 @@ def result_bytes(made: Blueprint) -> int:
     """Return the bytes of what a blueprint returns, beside blocks that vanish."""
     trace = traced(made.program)
     return bytes_of(trace.of(made.program.outputs))
+
+
+def table_bytes(made: Blueprint) -> int:
+    """Return the bytes of the constants of a blueprint, which a plan holds from the time on at which it is made."""
+    programs = [made.program] if made.chunks is None else made.chunks.programs
+    origins = [given.origin for program in programs for given in program.given.values()]
+    tables = {id(origin): origin.nbytes for origin in origins if isinstance(origin, Table)}
+    return sum(tables.values()) + bytes_of([origin for origin in origins if isinstance(origin, torch.Tensor)])
+
+
+def taken(made: Blueprint) -> Blueprint:
+    """Return a blueprint with the tables of what is run, which were not made while it was one of several."""
+    known: dict[int, torch.Tensor] = {}
+    if made.chunks is None:
+        unarranged = made.plain and with_tables(made.plain, known)
+        return replace(made, program=with_tables(made.program, known), plain=unarranged)
+    bodies = [
+        body._replace(programs={size: with_tables(program, known) for size, program in body.programs.items()})
+        for body in made.chunks.bodies
+    ]
+    before, after = with_tables(made.chunks.before, known), with_tables(made.chunks.after, known)
+    chunks = made.chunks._replace(before=before, bodies=tuple(bodies), after=after)
+    return replace(made, chunks=chunks, plain=None)
 
 
 def zero_bytes(made: Blueprint, wanted: Wanted) -> int:

@@ -60,6 +60,7 @@ class Chunks(NamedTuple):
         cost: What all of it costs.
         along: What the rows are: rows of the input, or its coordinates.
         in_pieces: Whether what bodies return is handed over and not held, so that nothing comes after.
+        places: The output of ``before`` in place of which a chunk takes the places of its rows; None if there is none.
     """
 
     before: Program
@@ -69,6 +70,7 @@ class Chunks(NamedTuple):
     cost: Cost
     along: str = "rows"
     in_pieces: bool = False
+    places: int | None = None
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -83,7 +85,17 @@ class Chunks(NamedTuple):
     def taken(self, held: Sequence[Any], narrow: Callable[[Any, int, int, int], Any], start: int, size: int) -> list:
         """Return what a chunk takes of what was computed before, given how to narrow that along an axis."""
         pairs = zip(held, self.dims, strict=False)
-        return [one if dim is None else narrow(one, dim, start, size) for one, dim in pairs]
+        found = [one if dim is None else narrow(one, dim, start, size) for one, dim in pairs]
+        if self.places is not None:
+            found[self.places] = _places(found[self.places], start, size)
+        return found
+
+
+def _places(like: torch.Tensor | Held, start: int, size: int) -> torch.Tensor | Held:
+    """Return the places of some rows, with what stands for them."""
+    if isinstance(like, Held):
+        return Held.fresh((size,), torch.long)
+    return torch.arange(start, start + size, device=like.device)
 
 
 def chunked(program: Program, cores: Iterable[Register], rows: int, size: int, device: torch.device) -> Chunks | None:
@@ -263,6 +275,7 @@ def priced_chunks(chunks: Chunks, device: torch.device) -> Chunks:
         each = {size: one.cost(device) for size, one in made.items()}
         costs += [each[size] for size in body.sizes]
         first, *others = body.sizes
+        own = 0 if chunks.places is None else torch.long.itemsize * max(body.sizes)
         parts = made[first].trace.of(body.programs[first].outputs)
         later = max([bytes_of(parts), *(each[size].peak_bytes for size in others)])
         before_it, rows = bytes_of(joint), sum(body.sizes)
@@ -274,7 +287,8 @@ def priced_chunks(chunks: Chunks, device: torch.device) -> Chunks:
                 for p, dim in zip(parts, body.joints, strict=True)
             ]
         )
-        peak = max(peak, bytes_of(held, outside) + max(before_it + each[first].peak_bytes, bytes_of(joint) + later))
+        most = max(before_it + each[first].peak_bytes, bytes_of(joint) + later)
+        peak = max(peak, bytes_of(held, outside) + own + most)
     after = traced(chunks.after, _placed(chunks.after, [*joint, *held]))
     last_part = lean(chunks.after, after, device)
     costs.append(last_part.cost(device))

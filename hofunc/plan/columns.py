@@ -29,7 +29,7 @@ from hofunc.plan.program import Builder, Given, Leave, Program, Register, Step, 
 from hofunc.plan.rows import unmarked
 from hofunc.plan.strategies import propagated
 from hofunc.plan.unit_products import with_entries_read
-from hofunc.plan.units import Multiplied, Part, Shape, of_derivatives
+from hofunc.plan.units import Multiplied, Part, Shape, of_derivatives, places_in
 from hofunc.plan.wanted import Contractions, Wanted
 from hofunc.rules.lower import Lowered
 
@@ -154,6 +154,11 @@ class _Drawing(NamedTuple):
         early, inside, _ = parts_of(program, shown)
         taken = sorted(reads_of(inside) - {step.target for step in inside})
         first = prepared(program, early, taken, rows)
+        origins = {register: program.given[register].origin for register in taken if register in program.given}
+        every = places_in(self.columns.lowered)
+        places_at = [place for place, register in enumerate(taken) if origins.get(register) is every is not None]
+        if reads_of(early) & {taken[place] for place in places_at}:
+            raise UnevenError
         given, bodies = given_as(taken, first.looks), []
         places: list[int] = []
         for start, group in zip(accumulate(groups.values(), initial=0), groups, strict=False):
@@ -172,7 +177,16 @@ class _Drawing(NamedTuple):
         device = device_of(self.columns.lowered.graph)
         after = finished({}, {}, [], []) if self.in_pieces else self._after(places)
         along = _ALONG[min(self.columns.slots, len(_ALONG)) - 1]
-        chunks = Chunks(first.program, first.dims, tuple(bodies), after, Cost((), 0), along, self.in_pieces)
+        chunks = Chunks(
+            first.program,
+            first.dims,
+            tuple(bodies),
+            after,
+            Cost((), 0),
+            along,
+            self.in_pieces,
+            next(iter(places_at), None),
+        )
         return priced_chunks(chunks, device)
 
     def _after(self, places: Sequence[int]) -> Program:

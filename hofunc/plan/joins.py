@@ -152,7 +152,8 @@ def _paired(
     taken = {label for each in found.values() for label in each.labels}
     pair_cost = PAIR + SHORT / max(1, size_of([label for label in shown if label not in taken]))
     is_sparse = pair_cost * SPARSE * count <= points * prod(spreads) and SPARSE * count <= HELD * points * sum(spreads)
-    if count < 2 or (SPARSE and not is_sparse) or join.bytes() > builder.leave.bytes:
+    nbytes = join.bytes()
+    if count < 2 or (SPARSE and not is_sparse) or nbytes > builder.leave.bytes or not builder.may_hold(nbytes):
         return None
     at, facts = join.pairs(builder)
     return _substituted(builder, operators, found, [place, other_place], at, shown, facts)

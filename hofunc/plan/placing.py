@@ -13,6 +13,8 @@ from hofunc.views import Part, assembled, times
 
 MANY = 8  # parts, from which on they are placed at once
 MOST = 1 << 22  # entries of which places are kept
+WORD = 8  # bytes of a place
+_TIMES = 3  # as many places of parts are held as they are made
 
 
 def joint(builder: Builder, parts: Sequence[Part]) -> Register:
@@ -21,7 +23,8 @@ def joint(builder: Builder, parts: Sequence[Part]) -> Register:
         return assembled(builder.emit, parts)
     shape = shape_of(parts[0].axes)
     entries = sum(prod(label.size for label in _labels(part.axes)) for part in parts)
-    if entries > MOST or any(isinstance(size, Rows) for part in parts for size in _sizes(part)):
+    is_large = entries > MOST or not builder.may_hold(WORD * (_TIMES * entries + prod(shape)))
+    if is_large or any(isinstance(size, Rows) for part in parts for size in _sizes(part)):
         return assembled(builder.emit, parts)
     alike: dict[float, list[Part]] = {}
     for part in parts:

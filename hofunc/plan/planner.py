@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from hofunc.errors import ArgumentError, PlanningWarning, warn
 from hofunc.plan.blocks import Local, local_blocks
-from hofunc.plan.blueprint import Blueprint, Limits, Peak, drawn, own_peak, result_bytes, told_once
+from hofunc.plan.blueprint import Blueprint, Limits, Peak, drawn, own_peak, result_bytes, taken, told_once
 from hofunc.plan.columns import Columns
 from hofunc.plan.estimate import CLOSE, CLOSE_AS_TERMS, Estimate, estimates
 from hofunc.plan.packing import DirectionsError
@@ -77,7 +77,8 @@ def plan(
     peak = told_once(peak)
     asked = _Asked(lowered, wanted, compact, limits, peak, looks=looks)
     if strategy != "auto":
-        return tuple(_kept([asked.make(strategy, of_first(limits))], lowered, wanted, compact, limits, peak))
+        found = _kept([asked.make(strategy, of_first(limits))], lowered, wanted, compact, limits, peak)
+        return tuple(map(taken, found))
     recurrent = asked.recurrent_turns()
     plans = [] if recurrent is None else recurrent.taken(LIKELY)
     by_nodes = asked.turns()
@@ -85,7 +86,7 @@ def plan(
         plans += by_nodes.taken(POSSIBLE, plans)
     kept = sorted(_kept(plans, lowered, wanted, compact, limits, peak), key=price)
     best = preferred(kept)
-    return (best, *(made for made in kept if made is not best))
+    return (taken(best), *(made for made in kept if made is not best))
 
 
 class Quick(NamedTuple):
@@ -121,7 +122,7 @@ def quickly(
     left_out = [each.compositions for name, each in turns.estimates.items() if name not in made and each.run < inf]
     if recurrent is not None:
         left_out.append(asked.by_nodes)
-    return Quick(best, PER_COMPOSITION * sum(left_out), turns.effort)
+    return Quick(taken(best), PER_COMPOSITION * sum(left_out), turns.effort)
 
 
 def admitted(lowered: Lowered, wanted: Wanted, *, compact: bool, limits: Limits) -> Sequence[str]:
@@ -140,7 +141,7 @@ def rival(best: Blueprint, wanted: Wanted, *, compact: bool, strategy: str, limi
     """
     asked = _Asked(best.lowered, wanted, compact, limits, own_peak)
     (made,) = _within([asked.make(strategy, beside(best, POSSIBLE, limits))], limits, own_peak)
-    return made
+    return taken(made)
 
 
 def _narrowed(lowered: Lowered, wanted: Wanted) -> Lowered:

@@ -60,7 +60,7 @@ class Whole:
 
     def __init__(self, program: Program, graph: Graph, sources: Mapping[int, Source]):
         self._graph, self._sources = graph, sources
-        self._given = {r: given for r, given in program.given.items() if isinstance(given.origin, torch.Tensor)}
+        self._given = {r: given for r, given in program.given.items() if not isinstance(given.origin, int)}
         self._shapes = dict(program.shapes)
         self._count = max([*program.given, *(step.target for step in program.steps)], default=-1) + 1
         self._values: dict[int, Register] = {}

@@ -44,10 +44,33 @@ class Step(NamedTuple):
     args: tuple
 
 
+class Table(NamedTuple):
+    """A vector of numbers that is not made before its plan is taken.
+
+    Attributes:
+        numbers: The numbers.
+        dtype: Their dtype.
+        device: Where it is to be.
+    """
+
+    numbers: tuple[float, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes it takes."""
+        return len(self.numbers) * self.dtype.itemsize
+
+    def made(self) -> torch.Tensor:
+        """Return the vector."""
+        return torch.tensor(self.numbers, dtype=self.dtype, device=self.device)
+
+
 class Given(NamedTuple):
     """What a register that is given holds: the value of a recorded node, by its number, or a constant of the plan."""
 
-    origin: int | torch.Tensor
+    origin: int | torch.Tensor | Table
     shape: tuple[int, ...]
     dtype: torch.dtype
 
@@ -86,11 +109,13 @@ class Leave(NamedTuple):
         steps: How many steps.
         bytes: How many bytes at once, of the indices of entries that meet.
         seconds: How long the plan may run; of one that runs longer nobody asks what it holds.
+        tables: How many bytes all tables of places may have together that the plan could do without.
     """
 
     steps: float = inf
     bytes: float = inf
     seconds: float = inf
+    tables: float = inf
 
 
 class Builder:
@@ -235,7 +260,7 @@ class Builder:
         self._shapes[register.index] = (tuple(node.shape), dtype)
         return register
 
-    def _give(self, origin: int | torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Register:
+    def _give(self, origin: int | torch.Tensor | Table, shape: tuple[int, ...], dtype: torch.dtype) -> Register:
         register = self._new()
         self._given[register.index] = Given(origin, shape, dtype)
         return register
@@ -318,7 +343,8 @@ class Builder:
             key = ("constant", numbers, type(numbers[0]))
             if key not in self._known:
                 dtype = torch.long if isinstance(numbers[0], int) else self.dtype
-                vector = torch.tensor(numbers, dtype=dtype, device=self.device)
+                table = Table(numbers, dtype, self.device)
+                vector = table.made() if self.leave.tables == inf else table
                 self._known[key] = self._give(vector, (len(numbers),), dtype)
             self._constants[id(numbers)] = same = numbers, self._known[key]
         return same[1]
@@ -326,6 +352,11 @@ class Builder:
     def hold(self, tensor: torch.Tensor) -> Register:
         """Return the register of a constant of the plan."""
         return self._give(tensor, tuple(tensor.shape), tensor.dtype)
+
+    def may_hold(self, nbytes: int) -> bool:
+        """Tell whether a table of so many bytes may be made, with what there are of constants."""
+        held = sum(given.origin.nbytes for given in self._given.values() if isinstance(given.origin, torch.Tensor))
+        return self.leave.tables == inf or held + nbytes <= self.leave.tables
 
     def places(self, tensor: torch.Tensor) -> Register:
         """Return the register of a constant tensor of integers, the same one for equal tensors."""

@@ -9,7 +9,7 @@ from typing import cast
 import torch
 
 from hofunc.graph.node import CONSTANT, Call, Graph, Node, Ref, refs, renumbered
-from hofunc.plan.program import Program, Register
+from hofunc.plan.program import Program, Register, Table
 from hofunc.plan.strategies import computing_dtype
 from hofunc.plan.tracing import Trace
 from hofunc.rules.kinds import Rule
@@ -136,7 +136,8 @@ class Rebuilt:
         numbers: dict[int, int] = {}
         several: dict[int, Call] = {}  # what computes several tensors at once
         for register, (origin, *_) in program.given.items():
-            numbers[register] = self.constant(origin) if isinstance(origin, torch.Tensor) else given[origin]
+            held = origin.made() if isinstance(origin, Table) else origin
+            numbers[register] = given[held] if isinstance(held, int) else self.constant(held)
         for step in program.steps:
             function, output = step.function, None
             if function is getitem and step.args[0].index in several:

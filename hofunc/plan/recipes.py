@@ -95,6 +95,9 @@ class _Draft(Builder):
     def hold(self, tensor: torch.Tensor) -> Register:
         return self._whole.hold(tensor)
 
+    def may_hold(self, nbytes: int) -> bool:
+        return self._whole.may_hold(nbytes)
+
     def recipe(self, results: Sequence[Term], terms: tuple[Term | None, ...]) -> Recipe:
         """Return the recipe of the steps that were taken."""
         steps, names = self._needed(results), {register.index: register for register in self._producers}

@@ -22,6 +22,8 @@ PER_COMPOSITION = 5  # steps of planning at most, as a rule
 # fourth of the steps at least are calls in the end, so that beyond the first number it cannot be faster; as a rule it
 # is not beyond twice the second.
 POSSIBLE, LIKELY = 4.0, 0.8
+_TABLES = 8  # as much as tables of places may take as a plan is made, it may hold as it is run
+
 FUTILE = 6  # times as long as a plan runs that others are estimated to, at which none of them is made
 
 Maker = Callable[[str, Leave], Blueprint]
@@ -137,7 +139,8 @@ class _Clock:
 
 def of_first(limits: Limits) -> Leave:
     """Return what the plan may take that is made first."""
-    return Leave(bytes=inf if limits.max_bytes is None else limits.max_bytes)
+    most = inf if limits.max_bytes is None else limits.max_bytes
+    return Leave(bytes=most, tables=most / _TABLES)
 
 
 def beside(best: Blueprint, per_call: float, limits: Limits) -> Leave:

@@ -95,7 +95,9 @@ class Units:
             shape = (*node.shape[:dim], rows, *node.shape[dim + 1 :])
             nodes.append(Node(place, rows_read, taken, (), None, (node.number, first), shape, node.dtype, None, False))
         numbers = tuple([node.number for node in nodes[1:]])
-        places = torch.arange(sum(self.rows.values()), device=device)
+        places = torch.zeros(1, dtype=torch.long, device=device).expand(
+            sum(self.rows.values())
+        )  # chunks have their own
         return self._lowered._replace(
             graph=graph._replace(nodes=(*graph.nodes, *nodes), inputs=(*graph.inputs, *numbers)),
             origins=(*self._lowered.origins, places, *[None] * len(numbers)),
@@ -151,6 +153,14 @@ class Units:
     def _first(self) -> int:
         """The number of the first matrix among the inputs of the graph."""
         return len(self._lowered.graph.inputs)
+
+
+def places_in(lowered: Lowered) -> torch.Tensor | None:
+    """Return what stands for the places of all rows in a graph with matrices, which is never made for all of them."""
+    nodes = lowered.graph.nodes
+    first = next((node.operands[0] for node in nodes if node.op is unit_rows), None)
+    found = None if first is None else lowered.origins[first]
+    return found if isinstance(found, torch.Tensor) else None
 
 
 class Multiplied(NamedTuple):

@@ -34,6 +34,7 @@ from hofunc.graph.world import without_autocast
 from hofunc.internals import current_dispatch_mode
 from hofunc.plan.blueprint import Blueprint
 from hofunc.plan.chunks import Chunks
+from hofunc.plan.constants import with_tables
 from hofunc.plan.program import Program, device_of
 from hofunc.run.executor import MANY, Runner, compiled, in_chunks, warming_up
 from hofunc.run.learning import Learning
@@ -123,6 +124,7 @@ def of_plan(program: Program, chunks: Chunks | None, quick: Program | None, lear
 def _opened(program: Program) -> tuple[Program, dict[int, Tensor]]:
     """Return a program that takes the tensors that it holds too, and these by the numbers under which it does."""
     given, own = {}, {}
+    program = with_tables(program)
     for register, each in program.given.items():
         given[register] = each
         if isinstance(each.origin, Tensor):

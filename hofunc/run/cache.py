@@ -24,7 +24,7 @@ from hofunc.graph.tape import innermost_tape
 from hofunc.graph.walk import Values
 from hofunc.internals import current_dispatch_mode
 from hofunc.options import cache_bytes, fallback, planning
-from hofunc.plan.blueprint import Blueprint, Limits, result_bytes, zero_bytes
+from hofunc.plan.blueprint import Blueprint, Limits, result_bytes, table_bytes, zero_bytes
 from hofunc.plan.memory import bytes_of, memory_of
 from hofunc.plan.peak import peak_of
 from hofunc.plan.planner import STEP_SECONDS, plan, quickly
@@ -288,7 +288,7 @@ def _made(
         return max(made.run_cost.peak_bytes, after) + zeros
 
     def peak(made: Blueprint) -> int:
-        return asked.beside.most(made, needs(made))
+        return asked.beside.most(made, needs(made)) + table_bytes(made)
 
     looks = not asked.replayed
     all_of_it, is_due = Due(inf), any(made.due.calls <= 0 for made in variants)

@@ -14,6 +14,7 @@ from hofunc.graph.node import Call, Ref
 from hofunc.graph.quick import QUICK
 from hofunc.internals import DisableTorchFunctionSubclass
 from hofunc.plan.chunks import Body, Chunks, joint_of
+from hofunc.plan.constants import with_tables
 from hofunc.plan.program import Program, Register, Step
 from hofunc.plan.reuse import WRITING, Sum, joined_sum, may_write
 from hofunc.progress import display
@@ -100,6 +101,7 @@ def compiled(program: Program, *, takes_over: bool = False) -> Runner:
         program: The program.
         takes_over: Whether the list of values is emptied, so that nothing holds them beyond their last use.
     """
+    program = with_tables(program)
     names, variables, over = _Names(), _Variables(), dict(program.over)
     lines = [
         f"{variables.new(register)} = " + (names[origin] if isinstance(origin, torch.Tensor) else f"values[{origin}]")
@@ -265,6 +267,7 @@ def interpreted(program: Program, *, takes_over: bool = False) -> Runner:
                 del held[register]
         return [held[register] for register in program.outputs]
 
+    program = with_tables(program)
     given, over, steps = program.given.items(), dict(program.over), [*_in_turn(program)]
     return _plainly(program, run)
 

@@ -11,6 +11,7 @@ from hofunc.errors import UnsupportedOpError
 from hofunc.graph.functions import FunctionOp
 from hofunc.graph.node import Call
 from hofunc.internals import FakeTensor, FakeTensorMode
+from hofunc.plan.constants import with_tables
 from hofunc.plan.primal import Guard, same_shape
 from hofunc.plan.program import Program, Step
 from hofunc.plan.tables import required
@@ -32,6 +33,7 @@ def traced(program: Program, inputs: Sequence[tuple]) -> tuple[GraphModule, list
         UnsupportedOpError: The steps depend on values of tensors.
     """
     check_static(program.steps)
+    program = with_tables(program)
     own = list({id(g.origin): g.origin for g in program.given.values() if isinstance(g.origin, torch.Tensor)}.values())
     places = {id(tensor): len(inputs) + place for place, tensor in enumerate(own)}
     given = {

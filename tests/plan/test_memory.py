@@ -1,17 +1,21 @@
 """Memory: what plans say that they hold against what torch's allocator hands out, whole and in chunks."""
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 import torch
 from torch import Tensor
 
 import hofunc
+from asv_benchmarks.memory import peak
 from hofunc.graph.followed import is_followed
 from hofunc.graph.functions import as_op
 from hofunc.rules import define_elementwise
 from hofunc.rules.registry import RULES
+from hofunc.run.cache import forget
 from tests.cases import rand
 from verification.memory import (
     FUNCTIONS,
@@ -83,6 +87,53 @@ def test_the_least_is_of_the_best_strategy() -> None:
     each = {s: stated(hofunc.hod(network, 3, layout="compact", strategy=s, max_bytes=1), x) for s in STRATEGIES}
     assert stated(hofunc.hod(network, 3, layout="compact", max_bytes=1), x) == min(each.values())
     assert len({*each.values()}) == 3
+
+
+# What a call that plans takes.
+
+
+def _gated() -> tuple[Callable[..., Any], Any]:
+    lstm, x = torch.nn.LSTM(2, 4).double(), rand(CPU, 4, 2, 2)
+    p = {name: rand(CPU, *each.shape, seed=seed) / 2 for seed, (name, each) in enumerate(lstm.named_parameters())}
+    return partial(hofunc.hessian, lambda p: torch.func.functional_call(lstm, p, (x,))[0].square().sum()), p
+
+
+def _packed() -> tuple[Callable[..., Any], Any]:
+    weight = rand(CPU, 12, 16)
+    return partial(hofunc.hod, lambda x: ((x @ weight).tanh() @ weight.T).sin().sum(), 4), rand(CPU, 12)
+
+
+def _edges() -> tuple[Callable[..., Any], Any]:
+    i, j = torch.triu_indices(60, 60, 1)
+    return partial(hofunc.hessian, lambda x: ((x[i] - x[j]).square().sum(-1) ** -3).sin().sum()), rand(CPU, 60, 3)
+
+
+@pytest.mark.parametrize("planning", ["quick", "full"])
+@pytest.mark.parametrize("case", [_gated, _packed, _edges])
+def test_a_call_that_plans_keeps_to_max_bytes(case: Callable[[], Any], planning: Literal["quick", "full"]) -> None:
+    """Tables of places would be many times as large, of all strategies together, and f runs no second time."""
+    transform, x = case()
+    expected = transform()(x)
+    with hofunc.options(planning=planning):
+        limit = stated(transform(max_bytes=1), x)
+        for call in (transform(max_bytes=limit), hofunc.jit(transform(max_bytes=limit))):
+            forget()
+            with torch.no_grad():
+                assert peak(lambda: call(x)) <= 1.05 * limit + 8 * SLACK  # noqa: B023 - called at once
+            assert relative_error(call(x), expected) < 1e-11
+
+
+def test_a_plan_whose_tables_are_not_made_is_saved_compiled_and_followed(tmp_path: Path) -> None:
+    transform, x = _packed()
+    whole = transform().plan(x)
+    for limit in (whole.peak_bytes * 3 // 4, whole.peak_bytes * 3 // 2):
+        plan = transform(max_bytes=limit, strategy="forward").plan(x)
+        plan.save(tmp_path / "plan")
+        assert relative_error(hofunc.load_plan(tmp_path / "plan")(x), whole(x)) < 1e-13
+        slope = torch.func.grad(lambda x: plan(x).square().sum())(x)  # noqa: B023 - called at once
+        assert relative_error(slope, torch.func.grad(lambda x: whole(x).square().sum())(x)) < 1e-12
+        if plan.peak_bytes > whole.peak_bytes // 2 and "chunks of" not in plan.explain():
+            assert relative_error(plan.to_fx()(x)[0], whole(x)) < 1e-13
 
 
 # What follows a computation.
