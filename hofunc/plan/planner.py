@@ -412,7 +412,7 @@ def _kept(
         return _within(plans, limits._replace(chunk_size=None, in_pieces=False), peak)
     is_futile = limits.max_bytes is not None and not limits.in_pieces and result_bytes(whole) > limits.max_bytes
     if (is_futile and not is_contracted) or limits.chunk_size is not None or limits.in_pieces:
-        ways = [columns for columns in ways if columns.slots == 1]
+        ways = [columns for columns in ways if columns.slots == 1][-1 if is_futile and not is_contracted else 0 :]
     found: list[Blueprint] = []
     for _, alike in groupby(ways, key=lambda columns: columns.slots):
         for columns in alike:
