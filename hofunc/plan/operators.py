@@ -142,7 +142,7 @@ def unit_rows(
 def entries_at(places: torch.Tensor, start: int, stride: int, size: int) -> torch.Tensor:
     """Return for every place the entry of so many at which `unit_rows` has a one."""
     if places.is_meta:  # torch's kernels of what follows import its compiler there
-        return torch.empty_like(places)
+        return torch.empty(places.shape, dtype=places.dtype, device="meta")
     return (places - start) // stride % size
 
 
