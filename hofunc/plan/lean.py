@@ -181,7 +181,7 @@ def _better(state: _State, goal: int, size: int, longest: float, device: torch.d
 
     They are in the order in which most hold least, as to try others takes most of the time.
     """
-    known = Known(state.program, state.trace)
+    known = Known(state.program, state.trace, widely=longest == inf)
     for changed in _changed(known, state.made, size):
         program, trace = in_pieces(*changed)
         if cost_of(program, device, trace, 0).seconds > longest:

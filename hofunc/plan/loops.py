@@ -16,14 +16,15 @@ from typing import Any
 import torch
 
 from hofunc.algebra.extents import UnevenError
-from hofunc.graph.node import Ref
+from hofunc.graph.node import Call, Ref
 from hofunc.plan.looped import MADE_BESIDE, Body, Inside, Part, Work, looped
 from hofunc.plan.memory import Held, memory_of
 from hofunc.plan.order import is_first
 from hofunc.plan.peak import peak_of
 from hofunc.plan.program import Given, Program, Register, Step, depth_first, frees_of
-from hofunc.plan.slicing import CHEAP, VIEWS, Along, is_read, made, registers_of, sized, summed, taken, template
+from hofunc.plan.slicing import CHEAP, VIEWS, Along, Taken, is_read, made, registers_of, sized, summed, taken, template
 from hofunc.plan.tracing import Trace, traced
+from hofunc.rules.kinds import is_elementwise
 from hofunc.views import folded
 
 SMALL = 1 << 12  # bytes that are not worth to be made for some entries at a time
@@ -35,6 +36,8 @@ class Known:
     Args:
         program: The program.
         trace: What its registers hold.
+        widely: Whether functions that rules compute of every number may be in loops too. It takes them to hold little
+            at any price; of more regions, a search that may take no longer finds worse ones.
 
     Attributes:
         program: What was given.
@@ -44,8 +47,9 @@ class Known:
         fresh: The first of the registers that are not used yet.
     """
 
-    def __init__(self, program: Program, trace: Trace):
+    def __init__(self, program: Program, trace: Trace, *, widely: bool = False):
         self.program, self.looks = program, trace.values
+        self._widely = widely
         self._trace = trace
         self.makers = {step.target: step for step in program.steps}
         self.users: dict[int, list[Step | None]] = defaultdict(list)
@@ -61,6 +65,11 @@ class Known:
             for register in registers_of(step):
                 bits |= self._before.get(register, 0)
             self._before[step.target] = bits
+
+    def taken(self, step: Step, along: Along) -> Taken | None:
+        """Return what a step takes for some entries of its result; None if it is not known, or not to be done so."""
+        is_computed = isinstance(step.function, Call) and is_elementwise(step.function.op)
+        return None if is_computed and not self._widely else taken(step, along, self.looks)
 
     def bytes(self, register: int) -> int:
         """Return the bytes of the memory that a register holds."""
@@ -157,7 +166,7 @@ class Region:
                     return False
                 continue
             step = self._known.makers.get(register)
-            found = None if step is None else taken(step, along, self._known.looks)
+            found = None if step is None else self._known.taken(step, along)
             if step is None or found is None or not self._take([*found, (register, along)]):
                 return False
             self.inside[register] = step
@@ -202,7 +211,7 @@ class Region:
                 step = self._known.makers.get(register)
                 if step is None or self._known.bytes(register) < SMALL:
                     continue
-                found = taken(step, self.axes[register], self._known.looks)
+                found = self._known.taken(step, self.axes[register])
                 if found is None or is_read(step, found):
                     continue
                 ways = [False, True] if step.function in CHEAP else [False]
