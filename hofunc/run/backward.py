@@ -227,7 +227,8 @@ def _parted(
     for place, (register, held) in enumerate(zip(passed, traced(program).of(passed), strict=True), len(kept)):
         own[register] = Given(place, tuple(held.kind.shape), held.kind.dtype)
     for register, each in coming.items():
-        own[register] = each._replace(origin=len(kept) + len(passed) + int(each.origin) - first)
+        if isinstance(each.origin, int):
+            own[register] = each._replace(origin=len(kept) + len(passed) + each.origin - first)
     steps = [step for step in program.steps if step.target in before]
     one = finished(program.given, program.shapes, steps, [*map(Register, (*results, *passed))])
     return one, finished(own, program.shapes, after, [*map(Register, gradients)]), kept
