@@ -1,8 +1,8 @@
-"""Steps of recurrences that are taken for one op each have the derivatives that their nodes have.
+"""Recurrences of which all steps are taken as one batch have the derivatives that their nodes have.
 
 Claim: derivatives of orders two and three of functions that take the same steps over and over, by the start, by what
 each step takes of its own, and by what all of them share, are those of nested torch.func, by calls and by plans; so are
-their contractions, for which all steps are one batch.
+their contractions.
 Source: the derivatives of a composition follow from those of its parts, whatever these are made of.
 Falsifier: a state that is taken for another; what one step takes that is taken for what all share; a step that is left
 out, or whose derivatives are those of another step; an output of a step that nobody follows.
@@ -82,7 +82,7 @@ def by_nesting(f: Callable[..., Tensor], arguments: tuple[Tensor, ...]) -> list[
 
 @given(recurrences())
 def test_contractions_of_recurrences(f: Recurrence) -> None:
-    with patch.object(planner, "LONG_ALONG_SLOTS", 0):
+    with patch.object(planner, "LONG_RECURRENCE", 0):
         forget()
         found = by_products(f, f.arguments)
     for one, other in zip(found, by_nesting(f, f.arguments), strict=True):

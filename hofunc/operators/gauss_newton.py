@@ -75,9 +75,8 @@ def _parts(model: Function, loss: Function, argnums: Argnums, wrt: Names, has_au
     variables: Any = argnums if wrt is None else wrt
     first, entry = (variables, variables) if isinstance(variables, int | str) else (variables[0], tuple(variables))
     forwards = _tangent(model, ("*o -> *o", "*o, *p, *p -> *o"), (first, (entry,)), wrt is None, has_aux)
-    parted = update_wrapper(partial(_by_parts, model, has_aux), model, assigned=("__name__",), updated=())
-    backwards = [_adjoint(each, "*o, *p, *o -> *p", (entry,), wrt is None, has_aux) for each in (model, parted)]
-    return forwards, hvp(loss), *backwards
+    given = model, "*o, *p, *o -> *p", (entry,), wrt is None, has_aux
+    return forwards, hvp(loss), _adjoint(*given, by_parts=False), _adjoint(*given, by_parts=True)
 
 
 def _by_parts(model: Function, has_aux: bool, *args: Any, **kwargs: Any) -> Any:
@@ -102,8 +101,12 @@ def _tangent(model: Function, pattern: Any, variables: Any, by_number: bool, has
 
 
 @compilable
-def _adjoint(model: Function, pattern: Any, variables: Any, by_number: bool, has_aux: bool) -> Einsum:
+def _adjoint(
+    model: Function, pattern: Any, variables: Any, by_number: bool, has_aux: bool, *, by_parts: bool
+) -> Einsum:
     argnums, wrt = (variables, None) if by_number else (0, variables)
+    if by_parts:
+        model = update_wrapper(partial(_by_parts, model, has_aux), model, assigned=("__name__",), updated=())
     return Einsum("ggnvp", model, pattern, argnums, has_aux, "auto", Limits(), wrt)
 
 

@@ -71,8 +71,8 @@ class Turns:
 
         Args:
             per_call: How many steps a strategy may take for as long as the best plan runs, in calls of no work.
-            rivals: Plans that were made otherwise, of which one may be the best; beside them only what is estimated to
-                run about as long as the best strategy is planned.
+            rivals: Plans that were made otherwise, of which one may be the best; beside them a strategy is planned only
+                if it is estimated to run about as long as the best.
         """
         plans: list[Blueprint] = []
         clock = _Clock(max_plan_seconds())
