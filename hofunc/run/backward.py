@@ -54,8 +54,7 @@ class Parts(NamedTuple):
         kept: The numbers of the other values.
         places: Of each of the nodes its gradient among those that are returned, None of one that is zero.
         constants: Which contractions do not depend on the nodes.
-        graph: The graph, in which the nodes are given, without what comes back.
-        again: How its values are computed again.
+        again: How the values of the graph, in which the nodes are given, are computed again.
     """
 
     before: Program
@@ -64,7 +63,6 @@ class Parts(NamedTuple):
     kept: tuple[int, ...]
     places: tuple[int | None, ...]
     constants: tuple[bool, ...]
-    graph: Graph
     again: Again
 
 
@@ -128,7 +126,6 @@ def planned(plan: Blueprint, wanted: Contractions, graph: Graph, nodes: Sequence
         kept[len(nodes) :],
         tuple([None if place is None else next(places) for place in found]),
         tuple([not one for one in followed]),
-        again.graph,
         again,
     )
 

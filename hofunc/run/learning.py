@@ -45,7 +45,7 @@ class Learned:
     """
 
     def __init__(self, parts: Parts, before: Program, kept: tuple[int, ...]):
-        self.parts, self._kept, device = parts, kept, device_of(parts.graph)
+        self.parts, self._kept, device = parts, kept, device_of(parts.again.graph)
         self._takes = frozenset(each.origin for each in before.given.values() if isinstance(each.origin, int))
         self._before, self._after = (
             compiled(priced(each, device)[0], takes_over=True) for each in (before, parts.after)
@@ -87,8 +87,8 @@ class Learned:
                 if need:
                     value = known[number]
                     known[number] = value.detach().requires_grad_() if is_apart else value.view_as(value)
-            inputs = [known[number] for number in parts.graph.inputs]
-            values = without_autocast(replay, parts.graph, inputs, {**dict.fromkeys(parts.again.idle), **known})
+            inputs = [known[number] for number in parts.again.graph.inputs]
+            values = without_autocast(replay, parts.again.graph, inputs, {**dict.fromkeys(parts.again.idle), **known})
             results = without_autocast(self._of_nodes, values)[: len(parts.constants)]
         pairs = [(y, g) for y, g, c in zip(results, coming, parts.constants, strict=True) if not c and y.requires_grad]
         wanted = [known[number] for number, need in zip(parts.nodes, needs, strict=True) if need]
@@ -199,7 +199,7 @@ class LearningOfWhole(Learning):
 
     def _learned(self, parts: Parts) -> Learned:
         own = {number: place for place, number in enumerate(parts.nodes, OWN)}
-        whole, count = Whole(parts.before, parts.graph, {**self._sources, **own}), len(parts.constants)
+        whole, count = Whole(parts.before, parts.again.graph, {**self._sources, **own}), len(parts.constants)
         kept = [whole.value(number) for number in parts.kept]
         return Learned(parts, whole.program([*whole.outputs[:count], *kept, *whole.outputs[count:]]), ())
 
