@@ -218,15 +218,19 @@ def _maker(
         if name in possible and not settlings.of(masks_come_last=masks_come_last).settled:
             return made(name, leave)
         found = made(name, leave, settles=False)
-        right = name if name in possible else possible[0]
 
         def careful() -> Blueprint:
             with isolated():  # as it is made in the middle of a call, which others may follow
-                return made(right, of_first(limits), graph=_gone_by(lowered, found))
+                return made(_careful_one(name, possible), of_first(limits), graph=_gone_by(lowered, found))
 
         return replace(found, careful=careful)
 
     return careless if looks else made
+
+
+def _careful_one(name: str, possible: Sequence[str]) -> str:
+    """Return the strategy of what is right everywhere beside a plan by another one: the same if it may be taken."""
+    return name if name in possible else possible[0]
 
 
 def _gone_by(lowered: Lowered, made: Blueprint) -> Lowered:
@@ -381,7 +385,7 @@ class _Asked:
             without = self._lowered._replace(values={})  # as nobody compares them then
             with isolated():
                 make = self._maker(without, looks=False)
-                return make(name if name in possible else possible[0], of_first(self._limits))
+                return make(_careful_one(name, possible), of_first(self._limits))
 
         def made(name: str, leave: Leave) -> Blueprint:
             return replace(make(name, leave), careful=partial(careful, name))
