@@ -178,6 +178,14 @@ def test_torchs_own_decomposition_is_used_without_a_warning(
     assert relative_error(hofunc.hod(between(f), order)(x), nested_reverse(between(f), order)(x)) < 1e-10
 
 
+def test_a_decomposition_is_used_where_the_value_is_rounding_errors(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(RULES, aten.linalg_cross.default, raising=False)
+    x = torch.tensor([0.1, 0.7, -0.3], dtype=torch.float64, device=device)
+    assert isinstance(rule_in(lambda x: torch.linalg.cross(x, x.mul(0.3)), aten.linalg_cross.default, x), Composite)
+
+
 def test_a_rule_comes_before_a_decomposition(device: torch.device) -> None:
     assert aten.flip.default in RULES
     assert isinstance(rule_in(lambda x: x.flip(0), aten.flip.default, rand(device, 3)), Linear)

@@ -33,6 +33,10 @@ define_composite(aten.addr.default, lambda c, a, b, *, beta=1, alpha=1: _weighte
 define_composite(aten.addcmul.default, lambda c, a, b, *, value=1: c + a * b * value)
 define_composite(aten.addcdiv.default, lambda c, a, b, *, value=1: c + a / b * value)
 define_composite(aten.lerp.Tensor, lambda x, y, weight: x + weight * (y - x))
+define_composite(
+    aten.linalg_cross.default,
+    lambda a, b, *, dim=-1: a.roll(2, dim) * b.roll(1, dim) - a.roll(1, dim) * b.roll(2, dim),
+)
 define_composite(aten.angle.default, lambda x: x.detach().angle())
 
 

@@ -34,6 +34,8 @@ ARITHMETIC = [
     use("addr of one vector", lambda a: torch.addr(torch.zeros(2, 2).to(a), a, a), (2,)),
     use("addcmul", lambda c, a, b: torch.addcmul(c, a, b, value=-2), (2, 2), (2, 1), (2,)),
     use("addcmul of one tensor", lambda x: torch.addcmul(x, x, x), (3,)),
+    use("cross", lambda a, b: torch.linalg.cross(a, b, dim=0), (3, 1), (3, 2), orders=(1, 2)),
+    use("cross of one tensor", lambda x: torch.linalg.cross(x, x.sin()), (3,)),
     use("addcdiv", lambda c, a, b: torch.addcdiv(c, a, away(b), value=-2), (2,), (2, 1), (1,)),
     use("lerp.Tensor", torch.lerp, (2, 2), (2,), (2, 1)),
     use("lerp of one tensor", lambda x: torch.lerp(x, x * x, x), (3,)),
