@@ -1,21 +1,17 @@
 """Contractions of derivatives: `einsum` over the axes of an output, of the slots of a derivative, and of operands."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
-from inspect import signature
 from itertools import accumulate, chain, count
 from math import prod
-from typing import Any, NamedTuple, cast, overload
+from typing import Any, NamedTuple, overload
 
 import torch
 
 from hofunc.arguments import (
     Arguments,
-    check_argnums,
     check_function,
     check_limits,
     check_strategy,
-    named_variables,
     split,
 )
 from hofunc.complex_tensors import by_parts, is_complex, product_of_parts, taken_apart
@@ -30,6 +26,18 @@ from hofunc.plan.wanted import Contraction, Contractions
 from hofunc.run.evaluate import Evaluation, check_sizes
 from hofunc.run.nest import Nest, nesting
 from hofunc.sampling import Estimate, Sampled, check_drawing, check_unsampled, checked
+from hofunc.slot_arguments import (
+    check_argnums_of_slots,
+    check_operands,
+    check_signature,
+    for_each,
+    in_order,
+    is_argnums,
+    is_none,
+    meant,
+    places_of,
+    positions_in,
+)
 from hofunc.transform import Options, Transform, differentiated
 from hofunc.trees import Kept, tree_flatten, tree_unflatten
 
@@ -219,16 +227,16 @@ class Einsum(Transform):
         check_flag(name, "has_aux", has_aux)
         check_strategy(name, strategy, STRATEGIES)
         check_limits(name, limits.chunk_size, limits.max_bytes)
-        _check_signature(name, f, self._keywords)
+        check_signature(name, f, self._keywords)
         texts, self._spec = tree_flatten(pattern)
         if not texts:
             refuse(name, "pattern", f"{pattern!r}", "one at least", 'The value itself is "*o -> *o".')
         self._patterns = [parsed(name, text) for text in texts]
-        argnums, parameters = (argnums, ()) if wrt is None else _meant(name, f, wrt, argnums)
-        self._argnums = _for_each(name, "argnums", argnums, pattern, self._spec, 0, is_one=_is_argnums)
+        argnums, parameters = (argnums, ()) if wrt is None else meant(name, f, wrt, argnums)
+        self._argnums = for_each(name, "argnums", argnums, pattern, self._spec, 0, is_one=is_argnums)
         for each in self._argnums if wrt is None else ():
-            _check_argnums(name, each)
-        self._positions = tuple(dict.fromkeys(number for each in self._argnums for number in _positions(each)))
+            check_argnums_of_slots(name, each)
+        self._positions = tuple(dict.fromkeys(number for each in self._argnums for number in positions_in(each)))
         self._forms: Kept[_Form] = Kept(MOST_KEPT)
         self._meanings: Kept[_Meaning] = Kept(MOST_KEPT)
         self._numbers = count()
@@ -240,14 +248,14 @@ class Einsum(Transform):
         """Take the arguments of a call apart, with the operands after those to differentiate by."""
         name, taps = self._options.name, self._options.taps
         size = len(args)
-        variables = (*_in_order(self._positions, size), *taps)
+        variables = (*in_order(self._positions, size), *taps)
         arguments = split(name, args, self._passed(kwargs), variables, changes, self._options.parameters)
         leaves, are_complex, given = list(arguments.leaves), arguments.are_complex, []
         for keyword in self._keywords:
             if keyword in kwargs:
                 flat, spec = tree_flatten(kwargs[keyword])
                 given.append((keyword, len(leaves), spec))
-                kinds = _check_operands(name, flat)
+                kinds = check_operands(name, flat)
                 are_complex = (*are_complex, *kinds)
                 leaves += map(by_parts, flat) if True in kinds else flat
         form = self._form((size, arguments.variables, arguments.specs, tuple(given)))
@@ -268,7 +276,7 @@ class Einsum(Transform):
     def _given(self, given: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
         """Return the operands of every pattern, given what the keyword arguments hold."""
         operands = given.get("operands", ())
-        found = _for_each(self._options.name, "operands", operands, self._pattern, self._spec, (), is_one=_is_none)
+        found = for_each(self._options.name, "operands", operands, self._pattern, self._spec, (), is_one=is_none)
         for each in found:
             if not isinstance(each, tuple | list):
                 expected = "a tuple of operands, for each pattern"
@@ -344,7 +352,7 @@ class Einsum(Transform):
         starts = [0, *accumulate(spec.num_leaves for spec in arguments.specs)]
         slots: list[Tree] = []
         for entry in [argnums] * count if isinstance(argnums, int | str) else argnums:
-            places = _places(entry, arguments)
+            places = places_of(entry, arguments)
             numbers = tuple(chain(*(range(starts[place], starts[place + 1]) for place in places)))
             if len({*places}) < len(places):
                 refuse(name, "argnums", repr(entry), "every argument once", "Leave the second one out.")
@@ -393,7 +401,7 @@ class Einsum(Transform):
     @staticmethod
     def _spec_of(argnums: Any, slot: int, arguments: Arguments) -> Any:
         entry = argnums if isinstance(argnums, int | str) else argnums[slot]
-        specs = [arguments.specs[place] for place in _places(entry, arguments)]
+        specs = [arguments.specs[place] for place in places_of(entry, arguments)]
         trees = tuple([tree_unflatten([None] * spec.num_leaves, spec) for spec in specs])
         return specs[0] if isinstance(entry, int | str) else tree_flatten(trees)[1]
 
@@ -432,19 +440,13 @@ def estimated(
     check_flag(name, "has_aux", has_aux)
     if has_aux:
         refuse(name, "has_aux", "an estimate", "one of what f returns alone", "Return aux from another call of f.")
-    variables = argnums if wrt is None else _meant(name, f, wrt, argnums)[0]
+    variables = argnums if wrt is None else meant(name, f, wrt, argnums)[0]
     rest = False, strategy, Limits(chunk_size, max_bytes), wrt
 
     def exact(found: Sampled, operands: int) -> SampledEinsum:
         return kind(found, operands, name, f, found.text, argnums, *rest)
 
     return Estimate(name, pattern, sampling, exact, variables)
-
-
-def _check_argnums(name: str, argnums: Any) -> None:
-    """Check that argnums is an int, or has for every slot one or some."""
-    for entry in argnums if isinstance(argnums, tuple | list) else (argnums,):
-        check_argnums(name, entry)
 
 
 def _refuse_count(pattern: Pattern, argnums: Any, operands: int) -> None:
@@ -459,89 +461,8 @@ def _refuse_count(pattern: Pattern, argnums: Any, operands: int) -> None:
     pattern.refuse(pattern.result, got, expected, remedy)
 
 
-def _meant(name: str, f: Callable[..., Any], wrt: Any, argnums: Any) -> tuple[Any, tuple[str, ...]]:
-    """Return what stands in argnums for names in their structure, and the names of those that are of arguments."""
-    leaves, spec = tree_flatten(wrt)
-    if not all(isinstance(each, str) for each in leaves):
-        refuse(name, "wrt", repr(wrt), "names, as of numbers in argnums", "Name parameters of f, or what it taps.")
-    names = tuple(dict.fromkeys(leaves))
-    variables, parameters = named_variables(name, f, names, argnums)
-    meaning = dict(zip(names, cast("tuple[int | str, ...]", variables), strict=True))
-    return tree_unflatten([meaning[each] for each in leaves], spec), parameters
-
-
-def _positions(argnums: Any) -> tuple[int | str, ...]:
-    """Return all positions and names in argnums, or in an entry of it."""
-    return (argnums,) if isinstance(argnums, int | str) else tuple(chain(*map(_positions, argnums)))
-
-
-def _places(entry: Any, arguments: Arguments) -> list[int]:
-    """Return which of what is differentiated by is in an entry of argnums."""
-    size = len(arguments.rest[0])
-    each = [number % size if isinstance(number, int) else number for number in _positions(entry)]
-    return [arguments.variables.index(one) for one in each]
-
-
 def _only(_: Any, computed: list) -> Any:
     return computed
-
-
-def _is_argnums(value: Any) -> bool:
-    kinds = int | str
-    return isinstance(value, kinds) or (isinstance(value, tuple | list) and all(isinstance(v, kinds) for v in value))
-
-
-def _is_none(value: Any) -> bool:
-    return isinstance(value, tuple | list) and not value
-
-
-def _for_each(
-    name: str, what: str, given: Any, pattern: Any, spec: Any, default: Any, *, is_one: Callable[[Any], bool]
-) -> list[Any]:
-    """Return what is given for each of the patterns: for one, for all, or in the structure of a tuple or dict."""
-    if isinstance(pattern, str):
-        return [given]
-    if is_one(given):
-        return [given] * spec.num_leaves
-    is_named = isinstance(pattern, Mapping) and isinstance(given, Mapping) and given.keys() <= pattern.keys()
-    is_listed = isinstance(pattern, tuple | list) and isinstance(given, tuple | list) and len(given) == len(pattern)
-    if not is_named and not is_listed:
-        got = f"{type(given).__name__} of {len(given) if hasattr(given, '__len__') else 'no'} entries"
-        expected = "one entry a pattern, in a structure like theirs"
-        refuse(name, what, got, expected, "Pass () for those that have none.")
-    if is_named:
-        numbered = tree_unflatten([*range(spec.num_leaves)], spec)
-        by_number = {numbered[key]: value for key, value in given.items()}
-        return [by_number.get(number, default) for number in range(spec.num_leaves)]
-    return list(given)
-
-
-def _check_signature(name: str, f: Callable[..., Any], keywords: Sequence[str]) -> None:
-    """Refuse a function that has a parameter called as what the transform takes."""
-    try:
-        names = signature(f).parameters
-    except (TypeError, ValueError):
-        return
-    for keyword in keywords:
-        if keyword in names:
-            got, remedy = f"a parameter called {keyword}", "Wrap f in a function that names it otherwise."
-            refuse(name, "f", got, f"none of that name, which {name} takes itself", remedy)
-
-
-@lru_cache(maxsize=1024)
-def _in_order(positions: tuple[int | str, ...], size: int) -> list[int | str]:
-    """Return the positions of arguments, of which there are so many, from the first to the last."""
-    numbers = [number for number in positions if isinstance(number, int)]
-    return sorted({number % size if -size <= number < size else number for number in numbers})
-
-
-def _check_operands(name: str, leaves: Sequence[Any]) -> list[bool]:
-    """Check what multiplies derivatives, and tell which are complex."""
-    for leaf in leaves:
-        if not isinstance(leaf, torch.Tensor) or not (leaf.is_floating_point() or leaf.is_complex()):
-            got = f"dtype {leaf.dtype}" if isinstance(leaf, torch.Tensor) else type(leaf).__name__
-            refuse(name, "an operand", got, "a floating-point or complex tensor", "Convert it with .to(x.dtype).")
-    return [*map(is_complex, leaves)]
 
 
 def _whole(evaluation: Evaluation, found: Any, factors: int) -> Any:
