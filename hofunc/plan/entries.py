@@ -1,13 +1,14 @@
 """Entries: how many entries derivatives have, and how many calls make them, told from which nodes take which."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
 from hofunc.algebra import packed
 from hofunc.algebra.extents import Rows, distinct
-from hofunc.algebra.labels import labels_of
+from hofunc.algebra.labels import Label, labels_of
+from hofunc.algebra.operators import Map
 from hofunc.algebra.partitions import Key
 from hofunc.algebra.term import Term
 from hofunc.graph.node import Call, Graph
@@ -121,9 +122,17 @@ class Extents:
         sizes, times, directions = self._of(node)
         copied, made = 2 * times * sizes[node] * directions, times * directions**2
         if order > 2 or self.asked.are_chosen or copied > 3 * made + FREE:
-            return self.adjoint(node, order)
+            return self.adjoint(node, order) + self.operations(node, order)
         width = sum(sizes[output] for output in self._outputs)
-        return width * (copied + sizes[node] * made / OPERATIONS)
+        return width * copied + self.operations(node, order)
+
+    def operations(self, node: int, order: int) -> float:
+        """Return the entries that run as long as the operations of that product; above order two they hardly count."""
+        if order > 2 or self.asked.are_chosen:
+            return 0
+        sizes, times, directions = self._of(node)
+        width = sum(sizes[output] for output in self._outputs)
+        return width * sizes[node] * times * directions**2 / OPERATIONS
 
     def facts(self, node: int) -> "Facts":
         """Return what is told of the local derivatives of a node, once for those that are alike."""
@@ -193,7 +202,14 @@ def _calls(term: Term) -> int:
 
 
 def _new(term: Term) -> int:
-    """Return how many indices a local derivative has for each element of the node."""
+    """Return how many indices a local derivative has for each element of the node, apart from those it reads at."""
     if all(slot is term.out for slot in term.slots):
         return 1
-    return prod([int(label.size) for label in {*labels_of(*term.slots)} - {*labels_of(term.out)}])
+    return prod([int(label.size) for label in {*labels_of(*term.slots)}.difference(labels_of(term.out), _read(term))])
+
+
+def _read(term: Term) -> Iterator[Label]:
+    """Yield the labels of slots of which one index is read for each along an axis of the node."""
+    for factor in term.factors:
+        if isinstance(factor.source, Map) and factor.source.selects:
+            yield from labels_of(factor.axes[factor.source.outs : factor.source.outs + factor.source.ins])

@@ -109,6 +109,7 @@ def _of_directions(extents: Extents, *, is_mixed: bool) -> Estimate:
                     count.entries += CALLS * extents.product(node, order)
                 else:
                     count.add(1, keys, degree + own + 1, extents.adjoint(node, order))
+                    count.entries += CALLS * extents.operations(node, order)
     return count.estimate()
 
 
