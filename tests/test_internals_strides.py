@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import sympy  # type: ignore[import-untyped]
 from torch._inductor import sizevars
+from torch._inductor.sizevars import SizeVarAllocator
 from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 
 from hofunc.internals_strides import factor, tell_strides
@@ -75,3 +76,40 @@ def test_once() -> None:
     tell_strides()
     assert compiler.stride_at is told
     assert not hasattr(told.before, "before")
+
+
+JOINED = [
+    ModularIndexing(X, 1, 4) + 4 * FloorDiv(X, 4) + Y,
+    2 * ModularIndexing(X + Y, 2, 4) + 8 * ModularIndexing(X + Y, 8, 5) + 3,
+    5 * ModularIndexing(3 * X + 6 * Y, 2, 3) + 15 * ModularIndexing(X + 2 * Y, 2, 4),
+]
+APART = [
+    ModularIndexing(X, 1, 4) + 5 * FloorDiv(X, 4),
+    2 * ModularIndexing(X + Y, 2, 4) + 8 * ModularIndexing(X + Y, 4, 5),
+    ModularIndexing(X, 1, 4) + 4 * FloorDiv(Y, 4),
+]
+
+
+@pytest.mark.parametrize("index", [*SUMS, *OTHERS, *JOINED, *APART], ids=str)
+def test_other_answers(index: sympy.Expr) -> None:
+    tell_strides()
+    told: Any = sizevars
+    sizes: Any = SizeVarAllocator()
+    ranges = {X: sympy.Integer(32), Y: sympy.Integer(6), Z: sympy.Integer(4)}
+    assert told.join_dimensions(index) == told.join_dimensions.before(index)
+    assert sizes._simplify_with_ranges(index, ranges) == SizeVarAllocator._simplify_with_ranges.before(  # type: ignore[attr-defined]
+        sizes, index, ranges
+    )
+    for variables, others in (((X, Y), (X, Y)), ((X, sympy.S.Zero, Z), (X, Y, Z)), ((X, Z), (Y, Z))):
+        got, own = (
+            sizes._stride_vars(index, variables, others),
+            sizes._stride_vars.before(sizes, index, variables, others),
+        )
+        assert all(sympy.expand(one - other) == 0 for one, other in zip(got, own, strict=True))
+
+
+def test_what_is_joined() -> None:
+    tell_strides()
+    joined: Any = sizevars.join_dimensions
+    assert all(joined(index) != index for index in JOINED[:2])
+    assert all(joined(index) == index for index in APART)
