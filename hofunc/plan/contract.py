@@ -11,6 +11,7 @@ from hofunc.algebra.operators import Delta, Map, Selection, selection_of, with_m
 from hofunc.algebra.term import Factor, Term, visible
 from hofunc.graph.node import Mask
 from hofunc.plan.chains import with_chains
+from hofunc.plan.convolving import convolved_pair, is_of_windows
 from hofunc.plan.joins import joined
 from hofunc.plan.lookups import product_at
 from hofunc.plan.operators import applied, applied_to_diagonals, masked_by, matrix, summable
@@ -55,6 +56,9 @@ def contract(builder: Builder, term: Term) -> Term:
             found = [one for other in operators if (one := selection_of(other)) is not None]
             mask = read_if_fewer(builder, mask, [*found, *put_off], operands)
             operands = masked_by(builder, operator, mask, operands)
+            continue
+        if (convolution := convolved_pair(builder, [*operators, operator], operands, shown)) is not None:
+            operators, operands = convolution
             continue
         needed = {*shown, *labels_of(*(other.axes for other in operators))}
         transformed = applied(builder, operator, _multiplied(builder, operator, operands, needed), needed)
@@ -165,8 +169,12 @@ def contracted(builder: Builder, outer: Term, inners: Sequence[Term | None]) -> 
 
 
 def _parted(builder: Builder, factors: Sequence[Factor]) -> tuple[list[Factor], list[Labelled]]:
-    """Part factors into operators and tensors, and read the latter."""
+    """Part factors into operators and tensors, and read the latter; windows come first, as the last is applied first.
+
+    What else is applied before them is done to what is not laid out in windows yet.
+    """
     operators = [factor for factor in factors if isinstance(factor.source, Delta | Map | Mask)]
+    operators.sort(key=is_of_windows, reverse=True)
     tensors = [factor for factor in factors if not isinstance(factor.source, Delta | Map | Mask)]
     return operators, [builder.read(factor.source, factor.axes) for factor in tensors]
 

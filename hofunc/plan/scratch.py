@@ -185,6 +185,9 @@ def _is_laid_out(matrix: torch.Tensor) -> bool:
     return (column == 1 and row >= max(1, columns)) or (row == 1 and column >= max(1, rows)) or min(rows, columns) == 1
 
 
+CHANNELS = 16  # of a block of oneDNN's layout
+
+
 def _of_convolution(args: Sequence[Any], result: torch.Tensor) -> int:
     """Return the bytes of the windows in double precision, of tensors in the layout of oneDNN in single."""
     tensor, weight, groups = args[0], args[1], args[8]
@@ -198,9 +201,22 @@ def _of_convolution(args: Sequence[Any], result: torch.Tensor) -> int:
     return windows if groups == 1 else max(_nbytes(result), (windows + _nbytes(large)) // groups)
 
 
+def _of_derivative_of_convolution(args: Sequence[Any], result: Sequence[Any]) -> int:
+    """Return the bytes of windows and layouts of a derivative by the weight, and of what comes group by group."""
+    (small, large), groups, (by_tensor, by_weight, _) = args[:2], args[9], result
+    if by_weight is None:
+        return _nbytes(by_tensor) if groups > 1 else 0
+    if small.dtype != torch.float64:
+        wide = [each for each in (small, large) if each.shape[1] >= CHANNELS] or [small]
+        return _nbytes(by_weight) + sum(map(_in_blocks, wide))
+    small, large = (large, small) if args[7] else (small, large)
+    windows = small.numel() // small.shape[1] * (by_weight.numel() // by_weight.shape[0]) * small.element_size()
+    return windows + (_nbytes(by_weight) if groups == 1 else _nbytes(small, large) // groups)
+
+
 def _in_blocks(tensor: torch.Tensor) -> int:
-    """Return the bytes of a tensor whose channels are laid out in blocks of 16."""
-    return _nbytes(tensor) // tensor.shape[1] * 16 * -(-tensor.shape[1] // 16)
+    """Return the bytes of a tensor whose channels are laid out in blocks."""
+    return _nbytes(tensor) // tensor.shape[1] * CHANNELS * -(-tensor.shape[1] // CHANNELS)
 
 
 def _of_heads(args: Sequence[Any], _: Any) -> int:
@@ -211,7 +227,7 @@ def _of_heads(args: Sequence[Any], _: Any) -> int:
 
 _INSIDE: dict[Any, Callable[[Sequence[Any], Any], float]] = {
     aten.convolution.default: _of_convolution,
-    aten.convolution_backward.default: lambda args, result: _nbytes(result[0]) * (args[9] > 1),
+    aten.convolution_backward.default: _of_derivative_of_convolution,
     aten.logsumexp.default: lambda args, result: _nbytes(args[0], result),
     aten.linalg_inv_ex.default: lambda args, _: _nbytes(args[0]) + 4 * args[0].numel() // args[0].shape[-1] + 600,
     aten._linalg_det.default: _of_first(0.2),

@@ -28,6 +28,14 @@ def back(x: Tensor, large: Tensor, w: Tensor, groups: int) -> Tensor:
     return result
 
 
+def by_weight(small: Tensor, large: Tensor, w: Tensor, groups: int) -> Tensor:
+    """Return the derivative of a convolution by its weight, in a direction of its result."""
+    ones, mask = [1, 1], [False, True, False]
+    args = (small, large, w, None, ones, ones, ones, False, [0, 0], groups, mask)
+    result: Tensor = torch.ops.aten.convolution_backward(*args)[1]
+    return result
+
+
 CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "temporaries": (lambda x: (x.sin() + x.cos()) * x, (X,)),
     "temporaries of one size after those of another": (lambda x: (x[:, None] * x[:, :8, None]).sum(1).sin(), (X,)),
@@ -54,6 +62,18 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "the transpose of one by groups": (
         lambda x, w: back(x, x.new_empty(4, 6, 12, 12), w, 2),
         (IMAGE[:, :4].contiguous(), KERNEL[:, :3].contiguous()),
+    ),
+    "the derivative of a convolution by its weight": (
+        lambda small, large: by_weight(small, large, small.new_empty(4, 6, 3, 3), 1),
+        (IMAGE[:, :4].contiguous(), IMAGE),
+    ),
+    "the same of one by groups": (
+        lambda small, large: by_weight(small, large, small.new_empty(4, 3, 3, 3), 2),
+        (IMAGE[:, :4].contiguous(), IMAGE),
+    ),
+    "the same in single precision": (
+        lambda small, large: by_weight(small, large, small.new_empty(4, 6, 3, 3), 1),
+        (IMAGE[:, :4].float(), IMAGE.float()),
     ),
     "distances": (lambda x: torch.cdist(x, x), (X,)),
     "interpolation": (lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"), (IMAGE,)),

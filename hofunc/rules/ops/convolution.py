@@ -89,7 +89,29 @@ def _to_large(tensor: Tensor, weight: Tensor, kernel: Kernel) -> Tensor:
     return _unflattened(result, lead, kernel)
 
 
+def convolved_weight(small: Tensor, large: Tensor, kernel: Kernel) -> Tensor:
+    """Sum products of what lies at windows and in them over images: the derivative of a convolution by its weight.
+
+    Args:
+        small: What lies at the windows: images, channels with groups as an axis of their own, and places.
+        large: What lies in them, likewise.
+        kernel: How a weight of which this is the derivative is applied to the latter.
+
+    Returns:
+        Groups if there are several, channels of the former, those of the latter, and places of the weight.
+    """
+    strides, dilations, paddings = _numbers(kernel)
+    (small, _), (large, _) = _flattened(small, kernel), _flattened(large, kernel)
+    inner = large.shape[1] // kernel.groups
+    weight = large.new_empty((small.shape[1], inner, *(w.width for w in kernel.windows)))
+    _, result, _ = aten.convolution_backward(
+        small, large, weight, None, strides, paddings, dilations, False, [0] * kernel.rank, kernel.groups, _BY_WEIGHT
+    )
+    return result if kernel.groups == 1 else result.unflatten(0, (kernel.groups, -1))
+
+
 _BY_INPUT = [True, False, False]
+_BY_WEIGHT = [False, True, False]
 
 
 def _numbers(kernel: Kernel) -> tuple[list[int], list[int], list[int]]:
@@ -129,6 +151,9 @@ def work_of(
     if call.op is convolved or call.op is convolved_back:
         kernel: Kernel = call.args[-1]
         transposed, groups = kernel.transposed is (call.op is convolved), kernel.groups
+    elif call.op is convolved_weight:
+        small, weight = operands[0], result[-call.args[-1].rank - 1 :]
+        return Work(prod(small) * prod(weight), 0)
     elif call.op is aten.convolution.default:
         transposed, groups = call.args[6], call.args[8]
     else:

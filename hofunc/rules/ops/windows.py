@@ -46,6 +46,12 @@ class Windows(NamedTuple):
         """From the start of the first window to the end of the last."""
         return (self.number - 1) * self.stride + (self.width - 1) * self.dilation + 1
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether there are as many windows as fit, with as much padding behind as before."""
+        fit = self.length + 2 * self.padding - (self.width - 1) * self.dilation - 1
+        return self.number == fit // self.stride + 1
+
 
 def windowed(tensor: Tensor, windows: Windows) -> Tensor:
     """Take windows along the last axis, which becomes two: the window, and the place in it."""
