@@ -110,6 +110,22 @@ def convolved_weight(small: Tensor, large: Tensor, kernel: Kernel) -> Tensor:
     return result if kernel.groups == 1 else result.unflatten(0, (kernel.groups, -1))
 
 
+# The axes of both tensors that a convolution sums over, beside those of windows.
+AXES_SUMMED: dict[Callable[..., Tensor], tuple[int, int]] = {
+    convolved: (1, 1),
+    convolved_back: (1, 0),
+    convolved_weight: (0, 0),
+}
+
+
+def convolved_jointly(
+    one: Tensor, other: Tensor, more: Tensor, another: Tensor, function: Callable[..., Tensor], kernel: Kernel
+) -> Tensor:
+    """Return the sum of two convolutions, ``function(one, other, kernel)`` and that of the others, as one."""
+    first, second = AXES_SUMMED[function]
+    return function(torch.cat((one, more), first), torch.cat((other, another), second), kernel)
+
+
 _BY_INPUT = [True, False, False]
 _BY_WEIGHT = [False, True, False]
 
@@ -148,6 +164,10 @@ def work_of(
     call: Call, operands: Sequence[tuple[int, ...]], result: tuple[int, ...], dtype: torch.dtype
 ) -> Work | None:
     """Return what a call takes, given the shapes of its operands and of its result; None if it is no convolution."""
+    if call.op is convolved_jointly:
+        *_, function, used = call.args
+        work = work_of(Call(function, (Ref(0), Ref(1), used)), operands[:2], result, dtype)
+        return None if work is None else Work(2 * work.products, 2 * work.columns)
     if call.op is convolved or call.op is convolved_back:
         kernel: Kernel = call.args[-1]
         transposed, groups = kernel.transposed is (call.op is convolved), kernel.groups
