@@ -72,7 +72,6 @@ class _Contracting:
         self._jets = Jets(builder, local)
         self._adjoints = Adjoints(self._jets)
         self._whole: dict[int, Blocks] = {}  # derivatives, by order
-        self._met: dict[Slots, Slots] = {}
 
     def by(self, strategy: str, contraction: Contraction) -> Iterator[Term]:
         """Yield the terms of which a contraction is the sum, not contracted yet, where steps are for their nodes."""
@@ -155,12 +154,8 @@ class _Contracting:
 
     def _reverse(self, asked: Contraction) -> Iterator[Term]:
         """Yield what arrives at the inputs of one slot as adjoints along all others."""
-        whole, last = asked.whole(), asked.widest(self._in_graph.sizes(asked))
-        others = asked.others(whole, last)
-        others = self._met.setdefault(others, others)  # by each of many variables alone, along the same ones
-        start = asked.start(whole, self._in_graph.sizes(asked), others)
+        last, others, start, late = self._in_graph.read_off(asked)
         names = open_along(start, others)
-        late = _others(asked.operands, chain(start.operands, (operand.bearer for operand in others.operands)))
         parts = [others.part(places) for places in subsets(len(others.slots))[1:]]
         self._jets.fill(self._jets.before_nonlinear, parts)
         self._adjoints.fill(start, others)

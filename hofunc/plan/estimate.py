@@ -7,6 +7,7 @@ strategy that needs least is planned first, and one that cannot be the better on
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from math import inf, prod
 from typing import NamedTuple
@@ -27,6 +28,7 @@ MOST = 200_000  # compositions at which counting ends
 CLOSE = 1.02  # times what the best strategy is estimated to run, up to which another one is as likely to be faster
 HOPELESS = 1.5  # times as long as another strategy runs, at which counting ends
 HOPELESS_ALONG_SLOTS = 2  # likewise along slots, where estimates err by more
+FUTILE_ALONG_SLOTS = 20  # times, from which on a strategy along slots is not planned even where that takes few steps
 CLOSE_AS_TERMS = 4  # times, for results in terms, which take longer to read than to compute
 ENTRIES = 2500  # that are computed as long as a call takes beyond them
 CALLS = 2  # that a composition is
@@ -50,14 +52,18 @@ class Estimate(NamedTuple):
 def estimates(
     graph: Graph, local: Mapping[int, Local], wanted: Wanted, strategies: Sequence[str], *, compact: bool = False
 ) -> dict[str, Estimate]:
-    """Estimate what strategies take; that by blocks, which is counted block by block, is counted last."""
+    """Estimate what strategies take.
+
+    That by blocks, which is counted block by block, is counted last; along slots that first of which contractions by
+    each of many variables have nearly all in common.
+    """
     by_blocks, hopeless = (
         ("blocks", HOPELESS_ALONG_SLOTS) if isinstance(wanted, Contractions) else ("reverse", HOPELESS)
     )
     found: dict[str, Estimate] = {}
     extents = Extents(graph, local, wanted)
     along = _Along(graph, local, chain(*wanted.sums)) if isinstance(wanted, Contractions) else None
-    for name in sorted(strategies, key=lambda name: name == by_blocks):
+    for name in sorted(strategies, key=lambda name: (name == by_blocks, along is not None and name != "reverse")):
         most = max(hopeless, CLOSE_AS_TERMS * compact) * min((each.run for each in found.values()), default=inf)
         found[name] = _estimate(extents, wanted, name, most, along)
     return {name: found[name] for name in strategies}
@@ -75,7 +81,9 @@ def _estimate(extents: Extents, wanted: Wanted, strategy: str, most: float, alon
     if strategy == "each" and isinstance(wanted, Contractions):
         each = [fastest(extents.graph, extents.local, kind)[1] for kind in wanted.kinds()]
         return Estimate(sum(one.compositions for one in each), sum(one.run for one in each))
-    return _of_directions(extents, is_mixed=strategy == "mixed") if along is None else along.by(strategy)
+    if along is not None:
+        return along.by(strategy, most * FUTILE_ALONG_SLOTS / HOPELESS_ALONG_SLOTS)
+    return _of_directions(extents, is_mixed=strategy == "mixed")
 
 
 def fastest(graph: Graph, local: Mapping[int, Local], kind: Sequence[Contraction]) -> tuple[str, Estimate]:
@@ -309,19 +317,40 @@ class _Blocks:
         return entries
 
 
-class _Asked(NamedTuple):
-    """All slots of a contraction, the one that is read off adjoints, all others, and the extents of labels."""
+class _Asked:
+    """A contraction of which coefficients and adjoints are counted, with all its slots if these are asked for.
 
-    whole: Slots
-    last: int
-    rest: Slots
-    extents: dict[str, int]
+    Args:
+        in_graph: Knows what contractions have in common.
+        contraction: The contraction, with nodes.
+    """
+
+    def __init__(self, in_graph: InGraph, contraction: Contraction):
+        self._in_graph, self._contraction = in_graph, contraction
+        self.count = len(contraction.slots)
+
+    @cached_property
+    def rest(self) -> Slots:
+        """All slots but the one that is read off adjoints, which contractions by other variables have as well."""
+        return self._in_graph.read_off(self._contraction).others if self.count else self.whole
+
+    @cached_property
+    def whole(self) -> Slots:
+        """All slots."""
+        return self._contraction.whole()
+
+    @cached_property
+    def extents(self) -> dict[str, int]:
+        """Of how many elements every label is, of all rows of one."""
+        sizes = self._in_graph.sizes(self._contraction)
+        return {name: 1 if isinstance(size, Rows) else int(size) for name, size in sizes.items()}
 
     def part(self, places: Places) -> Slots:
         """Return some of all slots; without the last it is one that contractions by other variables have as well."""
-        if not places or self.last in places:
+        last = self._in_graph.read_off(self._contraction).place if places else None
+        if last is None or last in places:
             return self.whole.part(places)
-        return self.rest.part(tuple([place - (place > self.last) for place in places]))
+        return self.rest.part(tuple([place - (place > last) for place in places]))
 
 
 class _Along:
@@ -337,26 +366,21 @@ class _Along:
         self._nodes, self._nonlinear = len(local), sum(is_nonlinear(each) for each in local.values())
         sizes, self._rows = sizes_of_row(graph), number_of_rows(graph) or 1
         self._width = sum(sizes[node] for node in local)
-        self._asked: list[_Asked] = []
-        same: dict[Slots, Slots] = {}  # of each of many variables alone, along the same ones
         in_graph = InGraph(graph)
-        for asked in map(in_graph.of, contractions):
-            whole, sizes_of_labels = asked.whole(), in_graph.sizes(asked)
-            last = asked.widest(sizes_of_labels) if whole.slots else 0
-            rest = asked.others(whole, last) if whole.slots else whole
-            extents = {name: 1 if isinstance(size, Rows) else int(size) for name, size in sizes_of_labels.items()}
-            self._asked.append(_Asked(whole, last, same.setdefault(rest, rest), extents))
+        self._asked = [_Asked(in_graph, in_graph.of(contraction)) for contraction in contractions]
 
-    def by(self, strategy: str) -> Estimate:
-        """Estimate what a strategy takes."""
+    def by(self, strategy: str, most: float = inf) -> Estimate:
+        """Estimate what a strategy takes; counting ends where it runs longer than is of interest.
+
+        What is left then takes as much for each contraction as what was counted.
+        """
         steps, entries = 0, 0.0
         met: set[Slots] = set()
         passes = 2 if strategy == "reverse" else 1
-        for asked in self._asked:
-            whole, _, rest, extents = asked
-            count, slots = len(whole.slots), rest if strategy == "reverse" else whole
+        for done, asked in enumerate(self._asked, 1):
+            count, slots = asked.count, asked.rest if strategy == "reverse" else asked.whole
             top = count - 1 if strategy == "mixed" else len(slots.slots)
-            part_of = rest.part if strategy == "reverse" else asked.part
+            part_of = asked.rest.part if strategy == "reverse" else asked.part
             for part in (part_of(places) for places in subsets(len(slots.slots)) if len(places) <= top):
                 known, _ = canonical(part)
                 if known in met:
@@ -364,8 +388,11 @@ class _Along:
                 met.add(known)
                 ways = 2 ** max(0, len(part.slots) - 1)
                 steps += passes * (self._nodes + self._nonlinear * ways)
-                entries += passes * self._width * prod(extents[name] for name in part.open)
+                entries += passes * self._width * prod(asked.extents[name] for name in part.open)
             if strategy == "mixed":
                 steps += self._nonlinear * 2**count
-                entries += sum(map(extents.__getitem__, whole.open))
+                entries += sum(map(asked.extents.__getitem__, asked.whole.open))
+            run = steps + entries * self._rows / JET_ENTRIES
+            if run > most:
+                return Estimate(steps * len(self._asked) // done, run * len(self._asked) / done)
         return Estimate(steps, steps + entries * self._rows / JET_ENTRIES)

@@ -27,12 +27,13 @@ from hofunc.plan.program import Builder
 from hofunc.plan.recipes import composed, worked
 from hofunc.plan.slots import (
     Bearer,
+    Indices,
     Slots,
     axes_of,
     canonical,
     deals,
     labelled,
-    multiplying,
+    multiplying_each,
     sizes_of,
     symmetric,
     tied,
@@ -78,6 +79,7 @@ class Jets:
         self._coefficients: dict[tuple[int, Slots], Coefficient] = {}
         self._opened: dict[tuple[int, Slots], list[Term]] = {}  # those that are packed, with all their slots
         self._sizes: dict[Slots, dict[str, int]] = {}
+        self._multiplied: dict[Slots, dict[int, list[tuple[Indices, list[Bearer]]]]] = {}
         self._filled: dict[Slots, set[int]] = defaultdict(set)  # the nodes whose coefficients are computed
         inputs = [number for number in builder.lowered.graph.inputs if self._nodes[number].active]
         self._depends = {number: 1 << number for number in inputs}  # sets of inputs, as the bits of a number
@@ -170,13 +172,22 @@ class Jets:
 
     def _seeds(self, node: int, slots: Slots) -> Iterator[Term]:
         """Yield the coefficient of an input, which has none along several slots."""
-        names = labelled(self.sizes_of(slots))
-        for bearer in slots.slots[0] if len(slots.slots) == 1 else ():
-            if bearer[0] == node:
-                operands = multiplying(slots.slots, [bearer], (operand.bearer for operand in slots.operands))
-                factors = tuple([Factor(Ref(number), axes_of(indices, names)) for number, indices in operands])
-                axes = axes_of(bearer[1], names, self._nodes[node].shape)
-                yield Term(1, factors, axes, tuple([axes_of((name,), names) for name in slots.open]))
+        sizes = self.sizes_of(slots)
+        for indices, operands in self._multiplying(slots).get(node, ()) if len(slots.slots) == 1 else ():
+            bearers = [(node, indices), *operands]
+            names = labelled({**{name: sizes[name] for name in slots.open}, **self.sizes(bearers)})
+            factors = tuple([Factor(Ref(number), axes_of(own, names)) for number, own in operands])
+            axes = axes_of(indices, names, self._nodes[node].shape)
+            yield Term(1, factors, axes, tuple([axes_of((name,), names) for name in slots.open]))
+
+    def _multiplying(self, slots: Slots) -> dict[int, list[tuple[Indices, list[Bearer]]]]:
+        """Return, by the input, the indices of every variable of a single slot and what multiplies it."""
+        if slots not in self._multiplied:
+            found, (slot,) = self._multiplied.setdefault(slots, {}), slots.slots
+            entering = [operand.bearer for operand in slots.operands]
+            for (node, indices), operands in multiplying_each(slot, entering).items():
+                found.setdefault(node, []).append((indices, operands))
+        return self._multiplied[slots]
 
     def composed(self, local: Local, slots: Slots, least: int = 1) -> Iterator[Term]:
         """Yield the sum over the ways to deal slots out to those of local derivatives of some order at least."""

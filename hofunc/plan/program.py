@@ -285,7 +285,7 @@ class Builder:
 
     def _register_of(self, call: Call) -> Register:
         """Return the register of a call, which is computed once however often it is asked for."""
-        key = type(call), distinct(call)
+        key = type(call), distinct(call) if self.has_rows else call
         register = self._called.get(key)
         if register is None:
             self._called[key] = register = self.call(call)

@@ -325,6 +325,21 @@ def multiplying(slots: Iterable[Slot], chosen: Sequence[Bearer], operands: Itera
     return [operand for operand in operands if not left & {*labels_of([operand])}]
 
 
+def multiplying_each(slot: Slot, operands: Iterable[Bearer]) -> dict[Bearer, list[Bearer]]:
+    """Return what `multiplying` does for each variable of a slot, of which there may be hundreds."""
+    found: dict[Bearer, list[Bearer]] = {bearer: [] for bearer in slot}
+    bearing: dict[str, list[Bearer]] = {}
+    for bearer in found:
+        for name in labels_of([bearer]):
+            bearing.setdefault(name, []).append(bearer)
+    for operand in operands:
+        own = [name for name in labels_of([operand]) if name in bearing]
+        for bearer in bearing[own[0]] if own else found:
+            if {*own} <= {*bearer[1]}:
+                found[bearer].append(operand)
+    return found
+
+
 def sizes_of(nodes: Sequence[Node], bearers: Iterable[Bearer]) -> dict[str, int]:
     """Return the size of every label that something bears."""
     pairs = [pair for number, indices in bearers for pair in zip(of_axes(indices), nodes[number].shape, strict=True)]
@@ -365,11 +380,12 @@ def tied(
         return term
 
     def work(unit: Term) -> Term | None:
-        return _tied(unit, beside, indices, kept, operands, sizes)
+        return _tied(unit, beside, indices, kept, operands, own_sizes)
 
     names, sources = tuple([own for _, own in operands]), [Ref(node) for node, _ in operands]
-    borne = {*indices, *kept, *chain(*names)}
-    known = tuple([(name, size, getattr(size, "factor", 0)) for name, size in sizes.items() if name in borne])
+    borne = dict.fromkeys(chain(indices, kept, *names))
+    own_sizes = {name: size for name in borne if isinstance(name, str) and (size := sizes.get(name)) is not None}
+    known = tuple([(name, size, getattr(size, "factor", 0)) for name, size in own_sizes.items()])
     return joined(builder, work, term, sources, beside, tuple(indices), tuple(kept), names, known)
 
 

@@ -48,24 +48,6 @@ class Contraction(NamedTuple):
         borne = labels_of(chain(*self.slots, (operand.bearer for operand in operands)))
         return Slots(self.slots, tuple(operands), tuple([name for name in borne if name in asked]))
 
-    def widest(self, sizes: Mapping[str, int]) -> int:
-        """Return the slot that stands for most directions if it is not read off adjoints, given the sizes of labels."""
-        result = {*self.result}
-
-        def directions(place: int) -> int:
-            own = [name for name in labels_of(self.slots[place]) if name in result]
-            others = (slot for other, slot in enumerate(self.slots) if own and other != place)
-            beside = labels_of(chain([self.output], *others))
-            alone = [name for name in own if name not in beside]
-            return prod(int(sizes[name]) for name in alone)
-
-        return max(range(len(self.slots)), key=directions)
-
-    @staticmethod
-    def others(whole: Slots, last: int) -> Slots:
-        """Return all slots but one."""
-        return whole.part(tuple([place for place in range(len(whole.slots)) if place != last]))
-
     def start(self, whole: Slots, sizes: Mapping[str, int], others: Slots | None = None) -> Start:
         """Return the output, multiplied by the operands that have no other labels, or leave it with fewer by these.
 
@@ -104,6 +86,22 @@ class Contraction(NamedTuple):
         )
 
 
+class ReadOff(NamedTuple):
+    """How one slot of a contraction is read off adjoints along all others.
+
+    Attributes:
+        place: The slot.
+        others: All others.
+        start: What is wanted of the output, from which adjoints start.
+        late: The operands that multiply what is read off.
+    """
+
+    place: int
+    others: Slots
+    start: Start
+    late: tuple[Bearer, ...]
+
+
 class InGraph:
     """Contractions with the nodes of a graph, and the sizes of their labels.
 
@@ -118,6 +116,9 @@ class InGraph:
         self._graph = graph
         self._known: dict[int, tuple[tuple[Bearer, ...], tuple[Bearer, ...]]] = {}  # by what is given, which is kept
         self._sizes: dict[int, tuple[tuple[Bearer, ...], dict[str, int]]] = {}
+        self._labels: dict[int, tuple[tuple[Bearer, ...], dict[str, None]]] = {}
+        self._alone: dict[Hashable, tuple[Contraction, Slots, Start, tuple[Bearer, ...]]] = {}
+        self._met: dict[Slots, Slots] = {}
 
     def of(self, contraction: Contraction) -> Contraction:
         """Return what is asked for of the graph, with its nodes."""
@@ -135,10 +136,59 @@ class InGraph:
         """Return the size of every label of what is asked for, given with nodes."""
         found = sizes_of(self._graph.nodes, [asked.output])
         for bearers in (*asked.slots, asked.operands):
-            if id(bearers) not in self._sizes:
-                self._sizes[id(bearers)] = bearers, sizes_of(self._graph.nodes, bearers)
-            found |= self._sizes[id(bearers)][1]
+            found |= self._sizes_of(bearers)
         return found
+
+    def _sizes_of(self, bearers: tuple[Bearer, ...]) -> dict[str, int]:
+        if id(bearers) not in self._sizes:
+            self._sizes[id(bearers)] = bearers, sizes_of(self._graph.nodes, bearers)
+        return self._sizes[id(bearers)][1]
+
+    def read_off(self, asked: Contraction) -> ReadOff:
+        """Return how the slot is read off that stands for most directions if it is not, of what is given with nodes.
+
+        Where nothing but the result has its labels, what is along all others knows nothing of it: it is the same for
+        all contractions that differ by it alone.
+        """
+        place = self._widest(asked)
+        others = tuple([slot for other, slot in enumerate(asked.slots) if other != place])
+        own = self._labels_of(asked.slots[place]).keys()
+        every = [{*labels_of([asked.output])}, *map(self._labels_of, (*others, asked.operands))]
+        if not all(own.isdisjoint(names) for names in every):
+            whole = asked.whole()
+            along = whole.part(tuple([other for other in range(len(asked.slots)) if other != place]))
+            return ReadOff(place, *self._along(asked, whole, along))
+        beside = asked._replace(slots=others, result=tuple([name for name in asked.result if name not in own]))
+        key = beside.output, beside.result, id(beside.operands), *map(id, others)
+        if key not in self._alone:
+            whole = beside.whole()
+            self._alone[key] = beside, *self._along(beside, whole, whole)
+        return ReadOff(place, *self._alone[key][1:])
+
+    def _along(self, asked: Contraction, whole: Slots, others: Slots) -> tuple[Slots, Start, tuple[Bearer, ...]]:
+        """Return the slots along which adjoints are computed, their start, and the operands that enter with neither."""
+        others = self._met.setdefault(others, others)
+        start = asked.start(whole, self.sizes(asked), others)
+        entered = {*start.operands, *(operand.bearer for operand in others.operands)}
+        return others, start, tuple([operand for operand in asked.operands if operand not in entered])
+
+    def _widest(self, asked: Contraction) -> int:
+        """Return the slot that stands for most directions if it is not read off adjoints."""
+        borne, output = [*map(self._labels_of, asked.slots)], {*labels_of([asked.output])}
+
+        def directions(place: int) -> int:
+            others = [output, *(names for other, names in enumerate(borne) if other != place)]
+            own = [name for name in {*asked.result} if name in borne[place]]
+            sizes = self._sizes_of(asked.slots[place])
+            return prod([int(sizes[name]) for name in own if not any(name in names for names in others)])
+
+        return max(range(len(asked.slots)), key=directions)
+
+    def _labels_of(self, bearers: tuple[Bearer, ...]) -> dict[str, None]:
+        """Return the labels of bearers, in order."""
+        if id(bearers) not in self._labels:
+            self._labels[id(bearers)] = bearers, dict.fromkeys(labels_of(bearers))
+        return self._labels[id(bearers)][1]
 
 
 class Contractions(NamedTuple):

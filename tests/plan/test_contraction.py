@@ -5,10 +5,12 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor
+from torch.func import grad, jacrev, jvp
 
 import hofunc
 from hofunc.plan.program import Builder
-from hofunc.plan.wanted import InGraph
+from hofunc.plan.slots import Slots
+from hofunc.plan.wanted import Contraction, InGraph
 from tests.cases import rand
 from tests.graph.recordings import recorded
 
@@ -179,3 +181,49 @@ def test_what_contractions_by_many_leaves_share_is_looked_at_once(device: torch.
         assert len({id(one.operands) for one in found}) == len({id(one.slots[1]) for one in found}) == 1
         assert len({one.slots[0] for one in found}) == 12
     assert len({*map(len, map(in_graph.sizes, map(in_graph.of, given)))}) == 1
+    off = [*map(in_graph.read_off, map(in_graph.of, given))]
+    assert len({id(each.others) for each in off}) == len({id(each.start) for each in off}) == 1
+    for each, asked in zip(off, map(in_graph.of, given), strict=True):
+        whole = asked.whole()
+        assert (each.place, each.others, each.late) == (0, whole.part((1,)), ())
+        assert each.start == asked.start(whole, in_graph.sizes(asked), each.others)
+
+
+def test_what_is_read_off_may_have_labels_of_others(device: torch.device) -> None:
+    """The slot that is read off keeps to what the others, operands and the output have in common with it."""
+    x, w = rand(device, 3, 4), rand(device, 3, 4, seed=1)
+
+    def f(x: Tensor) -> Tensor:
+        return x.sin() * x.roll(1, 1).exp()
+
+    whole = jacrev(jacrev(f))(x)  # indexed by output, slot, slot: two axes each
+    for pattern, by_torch in (
+        ("b i, b j, b j -> b i", "bibjbj->bi"),
+        ("b i, c j, c j -> b i j", "bicjcj->bij"),
+        ("b i, b j, b k -> b j", "bibjbk->bj"),
+    ):
+        found = hofunc.einsum(f, pattern, strategy="reverse")(x)
+        assert torch.allclose(found, torch.einsum(by_torch, whole), atol=1e-12)
+    found = hofunc.einsum(f, "b i, b j, c k, b j -> j c", strategy="reverse")(x, operands=(w,))
+    assert torch.allclose(found, torch.einsum("bibjck,bj->jc", whole, w), atol=1e-12)
+
+
+def test_many_leaves_are_not_looked_at_by_each_leaf(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first call looks at all leaves at once some times, but not once for each of them."""
+    looks: list[Contraction] = []
+    whole = Contraction.whole
+
+    def counted(asked: Contraction) -> Slots:
+        looks.append(asked)
+        return whole(asked)
+
+    monkeypatch.setattr(Contraction, "whole", counted)
+
+    def f(leaves: list[Tensor]) -> Tensor:
+        return torch.stack([(leaf * leaf.sin()).sum() for leaf in leaves]).sin().prod()
+
+    leaves = [rand(device, 2, 3, seed=seed) for seed in range(40)]
+    found = hofunc.hvp(f)(leaves, vector=leaves)
+    assert 0 < len(looks) < 20
+    expected = jvp(grad(f), (leaves,), (leaves,))[1]
+    assert all(torch.allclose(one, other, atol=1e-12) for one, other in zip(found, expected, strict=True))
