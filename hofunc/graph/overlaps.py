@@ -18,8 +18,9 @@ def places_of(layout: Layout) -> int:
     if 0 in layout.size:
         return 0
     places = 1
-    for size, stride in zip(layout.size, layout.stride, strict=True):
-        places = _repeated(places, int(size), int(stride))
+    for size, stride in zip(reversed(layout.size), reversed(layout.stride), strict=True):
+        if size != 1:
+            places = (1 << int(size)) - 1 if places == stride == 1 else _repeated(places, int(size), int(stride))
     return places << int(layout.offset)
 
 

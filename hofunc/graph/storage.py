@@ -356,7 +356,7 @@ class Storages:
         result = self._ledger.tracked[id(written[0])]
         if seen and self._changed.isdisjoint(vacated) and self._ledger.values[result] is written[0]:
             self._filled[result] = {*vacated}
-        self._changed.update({*range(first, len(self._ledger.nodes))} - self._filled.keys())
+        self._changed.update([number for number in range(first, len(self._ledger.nodes)) if number not in self._filled])
         return out
 
     def _family(self, tensor: torch.Tensor) -> int | None:
