@@ -1,5 +1,7 @@
 """What every strategy starts from and returns: local derivatives of the nodes, and blocks of the result."""
 
+from collections.abc import Mapping
+
 from hofunc.algebra.partitions import Key
 from hofunc.algebra.term import Term
 from hofunc.graph.node import Graph
@@ -7,7 +9,7 @@ from hofunc.rules.local import Templates, derivatives_like
 from hofunc.rules.lower import Lowered
 
 Blocks = dict[tuple[int, Key], list[Term]]  # contracted terms, by output node and sorted tuple of input nodes
-Local = dict[Key, list[Term]]  # derivatives of one node, by the sorted tuple of its operands
+Local = Mapping[Key, list[Term]]  # derivatives of one node, by the sorted tuple of its operands
 
 
 def local_blocks(lowered: Lowered, order: int) -> dict[int, Local]:

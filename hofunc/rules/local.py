@@ -5,7 +5,7 @@ derivatives differ in the nodes that factors name only, so that they are asked o
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, ItemsView, Iterator, KeysView, Mapping, ValuesView
 from functools import lru_cache
 from itertools import count
 from typing import Any, NamedTuple
@@ -17,18 +17,49 @@ from hofunc.graph.node import Call, Graph, Node, Ref, fill, refs, renumbered
 from hofunc.rules.kinds import Linear, Positions, Rule, site_of
 
 
-class Alike(dict[Key, list[Term]]):
+class Alike(Mapping[Key, list[Term]]):
     """The derivatives of a node that are those of others but for names: in the same order, of the same axes.
+
+    They are named as somebody asks for them: where all steps of a recurrence are one batch, few are.
 
     Attributes:
         template: What they are made from; what is told of that is told of all.
     """
 
-    __slots__ = ("template",)
+    __slots__ = ("_blocks", "_node", "template")
 
-    def __init__(self, template: "Template", blocks: Iterable[tuple[Key, list[Term]]]):
-        super().__init__(blocks)
-        self.template = template
+    def __init__(self, template: "Template", node: Node):
+        self.template, self._node = template, node
+        self._blocks: dict[Key, list[Term]] | None = None
+
+    def _named(self) -> dict[Key, list[Term]]:
+        if self._blocks is None:
+            self._blocks = self.template.of(self._node)
+        return self._blocks
+
+    def __getitem__(self, key: Key) -> list[Term]:
+        """Return the terms by some variables."""
+        return self._named()[key]
+
+    def __iter__(self) -> Iterator[Key]:
+        """Iterate over the sorted tuples of variables."""
+        return iter(self._named())
+
+    def __len__(self) -> int:
+        """Return by how many of these there are derivatives."""
+        return len(self.template.blocks)
+
+    def keys(self) -> KeysView[Key]:
+        """Return the sorted tuples of variables."""
+        return self._named().keys()
+
+    def values(self) -> ValuesView[list[Term]]:
+        """Return all terms."""
+        return self._named().values()
+
+    def items(self) -> ItemsView[Key, list[Term]]:
+        """Return all terms by the sorted tuples of variables."""
+        return self._named().items()
 
 
 class Template(NamedTuple):
@@ -45,17 +76,18 @@ class Template(NamedTuple):
     def of(self, node: Node) -> dict[Key, list[Term]]:
         """Return the derivatives of another node."""
         numbers = dict(zip(self.numbers, (*node.operands, node.number), strict=True))
-        blocks = [
-            (tuple([numbers[variable] for variable in key]), [_renamed(term, numbers) for term in terms])
+        return {
+            tuple([numbers[variable] for variable in key]): [_renamed(term, numbers) for term in terms]
             for key, terms in self.blocks.items()
-        ]
-        return Alike(self, blocks)
+        }
 
 
 Templates = dict[Hashable, Template | None]  # None for derivatives that are asked of the rule for each node
 
 
-def derivatives_like(templates: Templates, graph: Graph, node: Node, rule: Rule, order: int) -> dict[Key, list[Term]]:
+def derivatives_like(
+    templates: Templates, graph: Graph, node: Node, rule: Rule, order: int
+) -> Mapping[Key, list[Term]]:
     """Return what `local_derivatives` does, from those of a node like it if there was one.
 
     Args:
@@ -74,7 +106,7 @@ def derivatives_like(templates: Templates, graph: Graph, node: Node, rule: Rule,
     )
     known = templates.get(key)
     if known is not None:
-        return known.of(node)
+        return Alike(known, node)
     found = local_derivatives(graph, node, rule, order)
     if key not in templates:
         numbers = (*node.operands, node.number)
@@ -82,7 +114,7 @@ def derivatives_like(templates: Templates, graph: Graph, node: Node, rule: Rule,
             _is_named(factor.source, numbers) for terms in found.values() for t in terms for factor in t.factors
         )
         templates[key] = template = Template(numbers, found) if are_named else None
-        return found if template is None else Alike(template, found.items())
+        return found if template is None else Alike(template, node)
     return found
 
 

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.func import hessian
 
+import hofunc
 from hofunc.algebra.labels import shape_of
 from hofunc.algebra.partitions import Key
 from hofunc.algebra.term import Term, pattern
@@ -144,3 +146,28 @@ def test_a_linear_op_of_many_operands_is_asked_for_all_at_once() -> None:
     counting = Linear(parts)
     assert counts(local_derivatives(recording.graph, node, counting, 2)) == dict.fromkeys(((1,), (2,), (3,)), 1)
     assert len(asked) == 1
+
+
+def test_nodes_in_batches_are_not_given_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where all steps of a recurrence are one batch, derivatives of the nodes of each are asked for by nobody."""
+    named: list[Node] = []
+    of = Template.of
+
+    def counted(template: Template, node: Node) -> dict[Key, list[Term]]:
+        named.append(node)
+        return of(template, node)
+
+    monkeypatch.setattr(Template, "of", counted)
+    weight = torch.eye(3, dtype=torch.float64) / 2
+
+    def f(x: Tensor) -> Tensor:
+        state = torch.zeros(3, dtype=torch.float64)
+        for row in x.unbind():
+            state = (row + weight @ state).tanh()
+        return state.square().sum()
+
+    x = torch.linspace(-1, 1, 360, dtype=torch.float64).reshape(120, 3)
+    with hofunc.options(planning="quick"):
+        found = hofunc.hessian(f)(x)
+    assert len(named) < 120
+    assert torch.allclose(found, hessian(f)(x), atol=1e-12)
