@@ -21,21 +21,29 @@ from hofunc.plan.blocks import Blocks, Local, is_nonlinear
 from hofunc.plan.contract import contracted
 from hofunc.plan.forward import Group, Polynomials, grouped_slots, halves, splits
 from hofunc.plan.packing import Variables, joined, opened
+from hofunc.plan.preaccumulated import Start
 from hofunc.plan.program import Builder
 from hofunc.plan.recipes import composed
+from hofunc.plan.reverse import operands_of
 from hofunc.plan.sums import Product, contributed, summed
 
 
-def mixed(polynomials: Polynomials) -> Blocks:
+def mixed(polynomials: Polynomials, local: dict[int, Local] | None = None, starts: Sequence[Start] = ()) -> Blocks:
     """Return the derivatives of every output by the variables that are asked for.
+
+    Args:
+        polynomials: Those of the nodes.
+        local: All local derivatives, where those of the polynomials have some preaccumulated, for order two.
+        starts: By what.
 
     Raises:
         RowsMixError: An axis that variables have for a batch is none.
     """
-    builder, local, variables = polynomials.builder, polynomials.local, polynomials.variables
+    builder, variables = polynomials.builder, polynomials.variables
+    local = polynomials.local if local is None else local
     asked = polynomials.asked
     inputs = polynomials.joint.ranges if polynomials.joint else variables
-    polynomials.fill(_before_nonlinear(builder, local, inputs), max(asked.orders) - 1)
+    polynomials.fill(_before_nonlinear(polynomials.local, inputs, starts), max(asked.orders) - 1)
     blocks: Blocks = {}
     for output in dict.fromkeys(builder.lowered.graph.outputs):
         if not builder.lowered.graph.nodes[output].active:
@@ -44,22 +52,22 @@ def mixed(polynomials: Polynomials) -> Blocks:
         for variable in inputs:
             if asked.has((variable,)):
                 blocks[output, (variable,)] = adjoints.get(variable, [])
-        found = _highest(polynomials, adjoints, [order for order in asked.orders if order > 1])
+        found = _highest(polynomials, adjoints, [order for order in asked.orders if order > 1], starts)
         for key in sorted(found, key=lambda key: (len(key), key)):
             blocks[output, key] = _assembled(builder, variables, found[key], key)
     return {block: terms for block, terms in blocks.items() if terms}
 
 
-def _before_nonlinear(builder: Builder, local: dict[int, Local], inputs: Collection[int]) -> set[int]:
+def _before_nonlinear(local: dict[int, Local], inputs: Collection[int], starts: Sequence[Start]) -> set[int]:
     """Return the nodes whose polynomials are asked for: what nonlinear nodes take, and all before that."""
-    nodes = builder.lowered.graph.nodes
-    left = [operand for node in local if is_nonlinear(local[node]) for operand in nodes[node].operands]
+    left = [operand for node in local if is_nonlinear(local[node]) for operand in operands_of(local[node])]
+    left += [start.node for start in starts]
     found: set[int] = set()
     while left:
         node = left.pop()
         if (node in local or node in inputs) and node not in found:
             found.add(node)
-            left.extend(nodes[node].operands)
+            left.extend(operands_of(local[node]) if node in local else ())
     return found
 
 
@@ -93,17 +101,33 @@ class Split(NamedTuple):
 
 
 def _highest(
-    polynomials: Polynomials, adjoints: dict[int, list[Term]], orders: Sequence[int]
+    polynomials: Polynomials, adjoints: dict[int, list[Term]], orders: Sequence[int], starts: Sequence[Start]
 ) -> dict[Key, dict[Split, list[Product]]]:
     """Return what all nodes contribute to the coefficients of an output's polynomial, by how they split the key."""
     found: dict[Key, dict[Split, list[Product]]] = defaultdict(lambda: defaultdict(list))
+    builder, highest = polynomials.builder, max(orders, default=0)
+    by_start = {start.node: start for start in starts if highest > 1}
     for node in sorted(adjoints.keys() & polynomials.local.keys()):
-        polynomials.builder.node = node
-        nonlinear = [*_nonlinear(polynomials.builder, adjoints[node], polynomials.local[node], max(orders, default=0))]
+        through = _through(by_start[node], adjoints) if node in by_start else []
+        builder.node = node
+        nonlinear = [*_nonlinear(builder, adjoints[node], polynomials.local[node], highest)]
+        nonlinear += [grouped_slots((node, node), term) for term in through]
         for key in polynomials.asked.asked_among(polynomials.depends[node], orders) if nonlinear else []:
             _multiply(polynomials, nonlinear, key, found[key])
-    polynomials.builder.node = None
+    builder.node = None
     return found
+
+
+def _through(start: Start, adjoints: dict[int, list[Term]]) -> list[Term]:
+    """Return what the nodes that follow another one contribute to the second derivative of an output by that."""
+    own, key = start.polynomials, (start.node, start.node)
+    found: dict[Split, list[Product]] = defaultdict(list)
+    for node in [node for node in start.nodes if node in adjoints]:
+        own.builder.node = node
+        nonlinear = [*_nonlinear(own.builder, adjoints[node], start.local[node], len(key))]
+        if nonlinear:
+            _multiply(own, nonlinear, key, found)
+    return _assembled(own.builder, own.variables, found, key)
 
 
 def _multiply(

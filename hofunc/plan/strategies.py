@@ -15,6 +15,7 @@ from hofunc.plan.jointly import jointly
 from hofunc.plan.keys import Keys
 from hofunc.plan.mixed import mixed
 from hofunc.plan.packing import RowsMixError, Variable
+from hofunc.plan.preaccumulated import preaccumulated, regions
 from hofunc.plan.program import Builder, Leave
 from hofunc.plan.recipes import axes_of, interned
 from hofunc.plan.reverse import reverse
@@ -107,10 +108,13 @@ def _blocks(
     nodes = lowered.graph.nodes
     inputs = [number for number in lowered.graph.inputs if nodes[number].active]
     variables = {joint.number: joint.variable} if joint else {each: Variable.of(nodes[each].shape) for each in inputs}
-    polynomials = Polynomials(builder, local, variables, asked, joint)
+    is_mixed = strategy == "mixed"
+    found = regions(lowered.graph, local) if is_mixed and joint is None and asked.highest == 2 else []
+    own, starts = preaccumulated(builder, local, found)
+    polynomials = Polynomials(builder, own, variables, asked, joint)
     while True:
         try:
-            blocks = (forward if strategy == "forward" else mixed)(polynomials)
+            blocks = mixed(polynomials, local, starts) if is_mixed else forward(polynomials)
             return joint.apart(builder, blocks) if joint else blocks
         except RowsMixError as error:
             builder.node = None

@@ -45,9 +45,9 @@ def tried(
     found: list[list[list[int]]] = []
     original = getattr(strategies, strategy)
 
-    def noting(polynomials: Polynomials) -> Any:
+    def noting(polynomials: Polynomials, *others: Any) -> Any:
         found.append([sorted(variable.batch) for variable in polynomials.variables.values()])
-        return original(polynomials)
+        return original(polynomials, *others)
 
     monkeypatch.setattr(strategies, strategy, noting)
     lowered_plan(f, *inputs, orders=(3,), compact=True, strategy=strategy)

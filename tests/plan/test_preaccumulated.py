@@ -1,0 +1,139 @@
+"""Nodes that follow one node alone, each element by itself, and derivatives by way of those by that node."""
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+import hofunc
+from hofunc.plan.blocks import local_blocks
+from hofunc.plan.preaccumulated import regions
+from hofunc.rules.lower import lower
+from tests.cases import rand
+from tests.graph.recordings import recorded
+from tests.plan.plans import lowered_plan
+from verification.oracles import nested_reverse, relative_error
+
+FIRST, SECOND = torch.tensor([0, 0, 1, 2, 3, 3]), torch.tensor([1, 2, 2, 0, 0, 1])
+CENTRES = torch.linspace(0, 2, 5, dtype=torch.float64)
+
+
+def line(*shape: int, start: float = -1) -> Tensor:
+    return torch.linspace(start, 1, torch.Size(shape).numel(), dtype=torch.float64).reshape(shape)
+
+
+def layers(x: Tensor) -> Tensor:
+    """Two layers of messages, whose filters are of distances."""
+    squared = (x[FIRST] - x[SECOND]).square().sum(-1)
+    basis = (-((squared.sqrt()[:, None] - CENTRES) ** 2)).exp()
+    features = line(4, 5)
+    for weight in (line(5, 5), line(5, 5, start=2)):
+        filters = (basis @ weight).tanh() @ line(5, 5, start=-2)
+        features = features + torch.zeros_like(features).index_add(0, FIRST, features[SECOND] * filters).tanh()
+    return features.sin().sum()
+
+
+def activation(x: Tensor) -> Tensor:
+    """Of an activation written out, twice."""
+
+    def gelu(z: Tensor) -> Tensor:
+        return 0.5 * z * (1 + (0.8 * (z + 0.04 * z**3)).tanh())
+
+    return gelu(gelu(x @ line(3, 4)) @ line(4, 4, start=2)).square().sum()
+
+
+def turned(x: Tensor) -> Tensor:
+    """What follows reads a node at two places, and at one that nothing follows."""
+    z = x @ line(3, 4)[:, :4] @ line(4, 4, start=2)
+    return (z.sin() * z.T.cos() + z.flip(0).tanh() + z.exp().relu()).tanh().sum()
+
+
+def joined(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Some of what follows is returned, and takes another input too."""
+    z = (x * x.sin()).sum(1)
+    waves = (z[:, None] * CENTRES).cos().tanh()
+    return waves * x[:, :1], waves.exp()
+
+
+def of_two(x: Tensor, y: Tensor) -> Tensor:
+    """Of a node that varies with two inputs, of which one is beside it."""
+    z = (x @ y).sum(-1)
+    waves = (z[:, None] * CENTRES).sin().exp().tanh()
+    return (waves @ line(5, 2)).square() * y.sum() + waves.sum() * (x**2).sum()
+
+
+NESTED: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
+    "layers": (layers, (rand(torch.device("cpu"), 4, 3),)),
+    "activation": (activation, (rand(torch.device("cpu"), 6, 3),)),
+    "turned": (turned, (rand(torch.device("cpu"), 4, 3),)),
+    "joined": (joined, (rand(torch.device("cpu"), 4, 3),)),
+    "two inputs": (of_two, (rand(torch.device("cpu"), 4, 3), rand(torch.device("cpu"), 3, 2, seed=1))),
+}
+
+
+def found(f: Callable[..., Any], *inputs: Tensor) -> list[tuple[int, int, int]]:
+    """Return how many elements the start of each region has, how many nodes follow, and how many others take."""
+    recording = recorded(f, *inputs)
+    lowered = lower(recording.graph, recording.values, 2)
+    made = regions(lowered.graph, local_blocks(lowered, 2))
+    return [(prod(lowered.graph.nodes[start].shape), len(nodes), len(ends)) for start, nodes, ends in made]
+
+
+def test_filters_follow_the_squares_of_distances() -> None:
+    """Both layers' filters are taken by messages, and nothing else is; a product with a matrix is of the same edge."""
+    ((size, _, ends),) = found(layers, *NESTED["layers"][1])
+    assert (size, ends) == (6, 2)
+
+
+def test_activations_follow_what_a_layer_makes() -> None:
+    assert [(size, ends) for size, _, ends in found(activation, *NESTED["activation"][1])] == [(24, 1), (24, 1)]
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: (x @ line(3, 4)).tanh().sum(),
+        lambda x: x.sin().exp().tanh().sum(),
+        lambda x: (x @ line(3, 4)).softmax(-1).square().sum(),
+    ],
+)
+def test_nothing_is_gained_behind_one_nonlinear_node_or_the_input(f: Callable[[Tensor], Tensor]) -> None:
+    assert not found(f, rand(torch.device("cpu"), 6, 3))
+
+
+@pytest.mark.parametrize("name", NESTED)
+@pytest.mark.parametrize("layout", ["dense", "compact"])
+def test_derivatives_are_those_of_nested_calls(name: str, layout: str) -> None:
+    f, inputs = NESTED[name]
+    argnums = tuple(range(len(inputs)))
+    for order in (1, 2):
+        derivative = hofunc.hod(f, order, argnums, strategy="mixed", layout=layout)
+        wanted = nested_reverse(f, order, argnums)(*inputs)
+        for made in (derivative(*inputs), derivative.plan(*inputs)(*inputs)):
+            assert relative_error(tree_map(solid, made, is_leaf=is_derivative), wanted) < 1e-12
+
+
+def test_at_order_three_all_is_by_the_inputs() -> None:
+    f, inputs = NESTED["layers"]
+    wanted = nested_reverse(f, 3)(*inputs)
+    assert relative_error(hofunc.hod(f, 3, strategy="mixed")(*inputs), wanted) < 1e-12
+
+
+def is_derivative(made: Any) -> bool:
+    return isinstance(made, hofunc.Derivative)
+
+
+def solid(made: Any) -> Tensor:
+    return made.dense() if is_derivative(made) else made
+
+
+def test_filters_have_one_derivative_for_an_edge_and_not_three() -> None:
+    """Of sixteen features no tensor is there in three directions but for what messages are made of."""
+    edges, width = len(FIRST), len(CENTRES)
+    made = lowered_plan(layers, *NESTED["layers"][1], orders=(2,), compact=False, strategy="mixed")
+    folded = [step for step in made.run_cost.steps if 2 * 3 * edges * width * width == step.flops]
+    assert len(folded) <= 2
