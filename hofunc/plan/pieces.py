@@ -53,9 +53,21 @@ def in_pieces(program: Program, trace: Trace) -> tuple[Program, Trace]:
                 gone |= {target for group in groups for target in group.gone}
     if not instead:
         return program, trace
-    steps = [new for step in program.steps if step.target not in gone for new in instead.get(step.target, [step])]
+    steps = [new for step in program.steps for new in instead.get(step.target, [step])]
+    steps = _without(steps, gone, program.outputs)
     made = program._replace(steps=tuple(steps), frees=frees_of(steps, program.outputs)[0])
     return made, traced(made, like=trace)
+
+
+def _without(steps: Sequence[Step], gone: Collection[int], outputs: Sequence[int]) -> list[Step]:
+    """Return steps without those among some that no other one takes."""
+    needed = {*outputs}
+    kept: list[Step] = []
+    for step in reversed(steps):
+        if step.target in needed or step.target not in gone:
+            kept.append(step)
+            needed.update(_reads(step))
+    return kept[::-1]
 
 
 class _Group(NamedTuple):
@@ -63,7 +75,7 @@ class _Group(NamedTuple):
 
     Attributes:
         terms: Their places among those of the addition.
-        gone: The registers that are no longer computed as a whole.
+        gone: The registers that are no longer computed as a whole, unless others take them.
         args: What the pieces are made of: how, and the registers that are taken.
         like: One of these that has the dtype of the result.
     """
@@ -127,14 +139,18 @@ def _inside(
     looks: Looks,
     users: Mapping[int, set[int]],
 ) -> tuple[list[Step], dict[int, int], dict[int, None]]:
-    """Return the steps that lead to registers alone, the axes of what is on the way, and what is taken as a whole."""
+    """Return the steps that lead to registers alone, the axes of what is on the way, and what is taken as a whole.
+
+    What is read at indices, and views of it, may lead to others too: they are made anew for these.
+    """
     axes = dict.fromkeys(ends, 0)
     whole: dict[int, None] = {}
     inside: list[Step] = []
     allowed = {target}
     for step in reversed(before):
         axis = axes.get(step.target)
-        if axis is None or step.target in whole or step.target in others or not users[step.target] <= allowed:
+        is_own = users[step.target] <= allowed or _is_read_anew(step)
+        if axis is None or step.target in whole or step.target in others or not is_own:
             continue
         taken = _taken(step, axis, looks)
         if taken is None or any(axes.get(register, each) != each for register, each in taken if each is not None):
@@ -174,6 +190,11 @@ def _reads(step: Step) -> Iterator[int]:
 
 def _bytes(looks: Looks, args: Sequence[Any]) -> int:
     return sum(looks[arg.index].kind.nbytes for arg in args if type(arg) is Register and type(looks[arg.index]) is Held)
+
+
+def _is_read_anew(step: Step) -> bool:
+    """Tell whether a step takes as long to make some of as to read that from memory."""
+    return step.function is elements or _is_view(step)
 
 
 def _is_view(step: Step) -> bool:
