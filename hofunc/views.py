@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from hofunc.algebra.labels import Axes, Label, Segment, full, labels_of, shape_of
+from hofunc.graph.followed import is_followed
 from hofunc.graph.layout import select_scatter
 
 Emit = Callable[..., Any]
@@ -108,11 +109,68 @@ def permuted(emit: Emit, tensor: Any, order: tuple[int, ...]) -> Any:
     return emit(torch.permute, tensor, order)
 
 
+Reads = tuple[tuple[Any, ...], ...]  # views of views of a tensor: the name of each, and its arguments
+
+
+def _named(reads: Sequence[_Read]) -> Reads:
+    """Return views as what a step takes, which is compared, saved and cut to rows."""
+    return tuple([(step.read.__name__, *step.args) for step in reads])
+
+
+def put(tensor: torch.Tensor, part: torch.Tensor, reads: Reads) -> torch.Tensor:
+    """Return a tensor with a part written to where views of views of it are, which may broadcast."""
+    if is_followed((tensor, part)):
+        return _put(tensor, part, reads)
+    return write(tensor.clone(memory_format=torch.contiguous_format), part, reads)
+
+
+def filled(part: torch.Tensor, shape: tuple[int, ...], reads: Reads) -> torch.Tensor:
+    """Return zeros with a part written to where views of views of them are, which may broadcast."""
+    zeros = part.new_zeros(shape)
+    return _put(zeros, part, reads) if is_followed((part,)) else write(zeros, part, reads)
+
+
+def write(tensor: torch.Tensor, part: torch.Tensor, reads: Reads) -> torch.Tensor:
+    """Write a part to where views of views of a contiguous tensor are, and return the tensor."""
+    view = tensor
+    for name, *args in reads:
+        view = _VIEWED[name].read(view, *args)
+    view.copy_(part)
+    return tensor
+
+
+def _put(tensor: torch.Tensor, part: torch.Tensor, reads: Reads) -> torch.Tensor:
+    """Return what `put` does by ops that others can follow."""
+    if not reads:
+        return part.expand(tensor.shape)
+    (name, *args), *rest = reads
+    known = _VIEWED[name]
+    return known.write(tensor, _put(known.read(tensor, *args), part, tuple(rest)), *args)
+
+
+class _Known(NamedTuple):
+    """A view, and what writes through it."""
+
+    read: Callable
+    write: Callable
+
+
+_VIEWED = {
+    "reshape": _Known(torch.reshape, _shaped_like),
+    "select": _Known(torch.select, select_scatter),
+    "narrow": _Known(torch.narrow, narrow_scatter),
+    "diagonal": _Known(torch.diagonal, torch.diagonal_scatter),
+}
+
+
 def spread(emit: Emit, source: Labelled, axes: Axes) -> Any:
     """Write a labelled tensor into zeros of the shape of axes: the inverse of `read`.
 
     A label of the axes that the source lacks is broadcast, one that several axes bear is a diagonal.
     """
+    if _is_spread_often(axes):
+        reads, own = _reads(axes)
+        return emit(filled, aligned(emit, source, own), shape_of(axes), _named(reads))
     segments = [_pinned(segment) for axis in axes for segment in axis]
     labels = [segment.label for segment in segments if segment.label is not None]
     distinct = list(dict.fromkeys(labels))
@@ -128,6 +186,13 @@ def spread(emit: Emit, source: Labelled, axes: Axes) -> Any:
     if any(len(axis) != 1 for axis in axes):
         tensor = emit(torch.reshape, tensor, shape_of(axes))
     return tensor
+
+
+def _is_spread_often(axes: Axes) -> bool:
+    """Tell whether to lay out diagonals one after the other, and zeros around, would make several large tensors."""
+    segments = [_pinned(segment) for axis in axes for segment in axis]
+    labels = [segment.label for segment in segments if segment.label is not None]
+    return len(labels) - len({*labels}) + any(_padding(segments)) > 1
 
 
 def _padding(segments: Sequence[Segment]) -> tuple[int, ...]:
@@ -164,14 +229,13 @@ def add_within(emit: Emit, base: Any, axes: Axes, source: Labelled, coefficient:
             part = emit(torch.constant_pad_nd, aligned(emit, source, labels), _padding(segments))
             return plus(emit, base, part, coefficient)
 
-    def descend(tensor: Any, depth: int) -> Any:
-        if depth == len(reads):
-            return plus(emit, tensor, aligned(emit, source, labels), coefficient)
-        step = reads[depth]
-        inner = descend(emit(step.read, tensor, *step.args), depth + 1)
-        return emit(step.write, tensor, inner, *step.args)
-
-    return descend(base, 0)
+    part = base
+    for step in reads:
+        part = emit(step.read, part, *step.args)
+    total = plus(emit, part, aligned(emit, source, labels), coefficient)
+    if len(reads) > 1:
+        return emit(put, base, total, _named(reads))
+    return emit(reads[0].write, base, total, *reads[0].args) if reads else total
 
 
 def plus(emit: Emit, left: Any, right: Any, coefficient: float) -> Any:
@@ -274,7 +338,8 @@ def folded(tensor: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
 def _added(emit: Emit, parts: Sequence[Part]) -> Any:
     """Write the largest part, and add the others to it."""
     first, *others = sorted(parts, key=_entries, reverse=True) if len(parts) > 1 else parts
-    total = times(emit, spread(emit, first.source, first.axes), first.coefficient)
+    source = first.source._replace(tensor=times(emit, first.source.tensor, first.coefficient))
+    total = spread(emit, source, first.axes)
     for part in others:
         total = add_within(emit, total, part.axes, part.source, part.coefficient)
     return total

@@ -21,7 +21,7 @@ from hofunc.plan.tables import required
 from hofunc.progress import TICK, ticking
 from hofunc.rules.lower import Lowered
 from hofunc.scatter import added
-from hofunc.views import Labelled, concatenated, folded, narrow_scatter, read, stacked
+from hofunc.views import Labelled, concatenated, filled, folded, narrow_scatter, put, read, stacked
 
 
 class Register:
@@ -529,12 +529,14 @@ _MAKERS = (
     torch.constant_pad_nd,
     torch.diag_embed,
     torch.diagonal_scatter,
+    filled,
     folded,
     torch.matmul,
     torch.mm,
     torch.mul,
     narrow_scatter,
     torch.neg,
+    put,
     select_scatter,
     torch.sum,
     torch.Tensor.to,

@@ -24,7 +24,7 @@ from hofunc.plan.relations import add_last, read_last
 from hofunc.rules.kinds import is_elementwise
 from hofunc.rules.ops.maps import picked, put_back
 from hofunc.scatter import added, flat_places
-from hofunc.views import add_scaled, concatenated, folded, narrow_scatter, stacked
+from hofunc.views import Reads, add_scaled, concatenated, filled, folded, narrow_scatter, put, stacked
 
 INDEX = torch.ops.aten.index.Tensor
 
@@ -124,7 +124,7 @@ def template(step: Step, looks: Looks, axes: Mapping[int, Along]) -> tuple:
     args, own = list(step.args), axes.get(step.target)
     if own is None:
         return tuple(args)
-    if step.function in (torch.reshape, torch.Tensor.expand):
+    if step.function in (torch.reshape, torch.Tensor.expand, filled):
         shape = list(looks[step.target].shape)
         shape[own.dim] = Some(own.outer * own.inner)
         args[1] = tuple(shape)
@@ -323,6 +323,26 @@ def _narrow_written(_: Sequence[int], axis: int, __: Any, ___: Any, dim: int, *r
     return None if axis == dim else [axis, axis, None, *[None for _ in rest]]
 
 
+def _put(shape: Sequence[int], axis: int, _: Any, part: Sequence[int], reads: Reads) -> Axes:
+    found = _filled(shape, axis, part, shape, reads)
+    return None if found is None else [axis, found[0], None]
+
+
+def _filled(shape: Sequence[int], axis: int, part: Sequence[int], _: Any, reads: Reads) -> Axes:
+    """Return the axes of what is written to a view of views, none of which may cut the axis or take it apart."""
+    dims = [*range(len(shape))]  # that each axis of the view is
+    for name, *args in reads:
+        if name == "reshape":
+            return None
+        gone = [dims[dim] for dim in (args[1:] if name == "diagonal" else args[:1])]
+        if axis in gone:
+            return None
+        if name != "narrow":
+            dims = [dim for dim in dims if dim not in gone] + gone[:1] * (name == "diagonal")
+    own = dims.index(axis) - len(dims) + len(part)
+    return [None if own < 0 or part[own] == 1 else own, None, None]
+
+
 def _concatenated(_: Sequence[int], axis: int, dim: int, *tensors: Any) -> Axes:
     return None if axis == dim else [None, *[axis for _ in tensors]]
 
@@ -376,6 +396,8 @@ RULES: dict[Any, Rule] = {
     torch.narrow: _narrowed,
     cut: _cut,
     narrow_scatter: _narrow_written,
+    put: _put,
+    filled: _filled,
     concatenated: _concatenated,
     stacked: _stacked,
     elements: _read_elements,

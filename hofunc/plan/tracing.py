@@ -372,6 +372,8 @@ _SHAPES: dict[Callable, Callable[..., Sequence[int]]] = {
     torch.diag_embed: _embedded,
     views.concatenated: _concatenated,
     views.stacked: lambda *tensors: (len(tensors), *tensors[0].shape),
+    views.put: _first,
+    views.filled: lambda _, shape, __: shape,
     placing.flat: lambda *tensors: (sum(prod(tensor.shape) for tensor in tensors),),
     placing.scattered: lambda _places, size, *_: (size,),
     placing.gathered: lambda index, *_: tuple(index.shape),

@@ -1,6 +1,6 @@
 """Reuse: steps write over what nothing reads afterwards, and over nothing else."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ from hofunc.plan.program import Given, Program, Register, Step, finished
 from hofunc.rules.ops.maps import put_back
 from hofunc.run.executor import compiled, interpreted
 from hofunc.scatter import range_like
-from hofunc.views import add_scaled
+from hofunc.views import add_scaled, put
 from tests.cases import rand
 from verification.memory import SLACK, taken
 
@@ -44,6 +44,21 @@ PROGRAMS: dict[str, tuple[list[tuple], list[Register], dict[int, int]]] = {
         [TWICE, (torch.diagonal, A, 0, 0, 1), (add_scaled, B, B, 0.5), (torch.diagonal_scatter, A, C, 0, 0, 1)],
         [D],
         {4: 0},
+    ),
+    "a part of a part": (
+        [
+            TWICE,
+            (torch.diagonal, A, 0, 0, 1),
+            (torch.mul, B, 3.0),
+            (put, A, C, (("reshape", (16,)), ("narrow", 0, 5, 4))),
+        ],
+        [D],
+        {4: 0},
+    ),
+    "views of views": (
+        [TWICE, (torch.sum, X, (0,)), (put, A, B, (("diagonal", 0, 0, 1),)), (torch.mul, C, 2.0)],
+        [D],
+        {3: 0, 4: 0},
     ),
     "what is read at indices": (
         [(range_like, X, 4), (elements, X, A), (torch.mul, B, 3.0), (Call(put_back, (Ref(0), Ref(1), 4)), C, A)],
@@ -128,6 +143,39 @@ def test_nothing_is_where_somebody_follows(name: str) -> None:
     torch.testing.assert_close(torch.func.jacrev(total)(x), torch.func.jacrev(expected)(x))
     batch = rand(CPU, 3, 4, 4, seed=1)
     torch.testing.assert_close(torch.func.vmap(total)(batch), torch.func.vmap(expected)(batch))
+
+
+BANDS: dict[str, Callable[[Tensor], Tensor]] = {
+    "Rosenbrock": lambda x: (100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2).sum(),
+    "neighbours": lambda x: (x[1:] * x[:-1]).sin().sum(),
+    "every other": lambda x: (x[::2] * x[1::2]).sin().sum(),
+    "second differences": lambda x: ((x[2:] - 2 * x[1:-1] + x[:-2]) ** 4).sum() + (x**3).sum(),
+    "blocks": lambda x: (x.view(-1, 4).square().sum(1) ** 2).sum(),
+    "a part alone": lambda x: x[3:9].sin().sum(),
+    "of a grid": lambda x: sum(((u[1:] - u[:-1]) ** 4).sum() for u in (x.view(8, -1), x.view(8, -1).T)),
+}
+
+
+@pytest.mark.parametrize("name", BANDS)
+def test_bands_are_written_to_a_hessian_and_not_to_copies_of_it(name: str) -> None:
+    """Whatever is beside the result is of as many entries as its bands."""
+    x = rand(CPU, 96)
+    expected = torch.func.hessian(BANDS[name])(x)
+    plan = hofunc.hessian(BANDS[name]).plan(x)
+    held = taken(lambda: plan(x))
+    assert held <= 1.2 * 8 * x.numel() ** 2
+    assert plan.peak_bytes == pytest.approx(held, rel=0.02, abs=SLACK)
+    for run in (plan, hofunc.hessian(BANDS[name])):
+        torch.testing.assert_close(run(x), expected)
+    batch = torch.stack([x, x.flip(0)])
+    several = torch.func.vmap(torch.func.hessian(BANDS[name]))(batch)
+    torch.testing.assert_close(torch.func.vmap(hofunc.hessian(BANDS[name]))(batch), several)
+    torch.testing.assert_close(*plan.to_fx()(x), expected)
+    x.requires_grad_()
+    weights = rand(CPU, 96, 96, seed=1)
+    wanted = torch.autograd.grad((torch.func.hessian(BANDS[name])(x) * weights).sum(), x, materialize_grads=True)
+    for run in (plan, hofunc.hessian(BANDS[name])):
+        torch.testing.assert_close(torch.autograd.grad((run(x) * weights).sum(), x, materialize_grads=True), wanted)
 
 
 def test_parts_are_written_to_a_derivative_and_not_to_copies_of_it() -> None:

@@ -20,7 +20,7 @@ from hofunc.plan.tracing import traced
 from hofunc.rules.ops.elementwise import power
 from hofunc.rules.ops.maps import picked, put_back
 from hofunc.scatter import added
-from hofunc.views import add_scaled, concatenated, folded, narrow_scatter, stacked
+from hofunc.views import add_scaled, concatenated, filled, folded, narrow_scatter, put, stacked
 
 aten = torch.ops.aten
 INDEX = torch.tensor([3, 0, 3, 1, 2])
@@ -42,6 +42,14 @@ CASES: dict[str, tuple[Any, tuple, list[Tensor]]] = {
     "expand": (torch.Tensor.expand, (A, (3, 4, 6)), [torch.randn(4, 1)]),
     "diagonal": (torch.diagonal, (A, 0, 0, 2), [torch.randn(4, 6, 4)]),
     "diagonal_scatter": (torch.diagonal_scatter, (A, B, 0, 0, 2), [torch.randn(4, 6, 4), torch.randn(6, 4)]),
+    "put": (put, (A, B, (("narrow", 1, 1, 4), ("diagonal", 0, 0, 1))), [torch.randn(4, 6, 3), torch.randn(3, 4)]),
+    "put, broadcast": (put, (A, B, (("select", 2, 1), ("narrow", 0, 1, 2))), [torch.randn(4, 6, 3), torch.randn(2, 1)]),
+    "put, reshaped": (put, (A, B, (("reshape", (24, 3)), ("select", 0, 1))), [torch.randn(4, 6, 3), torch.randn(3)]),
+    "filled": (
+        filled,
+        (A, (5, 2, 7, 4), (("narrow", 0, 1, 4), ("narrow", 2, 2, 5), ("diagonal", 0, 0, 3))),
+        [torch.randn(2, 5, 4)],
+    ),
     "select": (torch.select, (A, 1, 3), [torch.randn(4, 6, 2)]),
     "select_scatter": (select_scatter, (A, B, 1, 3), [torch.randn(4, 6, 2), torch.randn(4, 2)]),
     "narrow": (torch.narrow, (A, 1, 2, 3), [torch.randn(4, 6, 2)]),
@@ -79,7 +87,17 @@ CASES: dict[str, tuple[Any, tuple, list[Tensor]]] = {
     "added, one term": (added, (4, 6, (0.5,), A, B), [INDEX, torch.randn(5, 2, 3)]),
 }
 # Axes along which there are slices that follow from slices: those of the result, and those that are summed.
-KNOWN = {"diagonal": 1, "diagonal_scatter": 1, "select_scatter": 2, "narrow": 2, "narrow_scatter": 2}
+KNOWN = {
+    "diagonal": 1,
+    "diagonal_scatter": 1,
+    "select_scatter": 2,
+    "narrow": 2,
+    "narrow_scatter": 2,
+    "put": 1,
+    "put, broadcast": 1,
+    "put, reshaped": 0,
+    "filled": 1,
+}
 
 
 def program_of(name: str) -> tuple[Program, list[Tensor]]:
