@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from math import prod
 from typing import NamedTuple
 
@@ -57,6 +58,8 @@ class Extents:
         self._outputs = {*graph.outputs}
         self._mixing: set[int] = set()  # nodes whose elements depend on several rows, other than by a sum
         self.parts = {*inputs}
+        self._inputs = inputs
+        self._jointly: int | None = None
         self._directions = {number: (self._of_row[number], self._of_all[number]) for number in inputs}
         for node in sorted(local):
             operands = operands_of(local[node])
@@ -70,6 +73,17 @@ class Extents:
                 self._varying(node, operands, self._of_all, 1),
             )
 
+    @property
+    def count(self) -> int:
+        """How many inputs there are to differentiate by."""
+        return len(self._inputs)
+
+    def jointly(self) -> "Extents":
+        """Return the same of all inputs as one variable, which has no rows."""
+        joint = copy(self)
+        joint._jointly, joint.parts = sum(self._of_all[number] for number in self._inputs), set()
+        return joint
+
     def _varying(self, node: int, operands: Collection[int], sizes: Sequence[int], place: int) -> int:
         """Return by how many elements of inputs a node varies at most."""
         inputs = sum(sizes[number] for number in members(self.depends[node]))
@@ -79,12 +93,16 @@ class Extents:
 
     def _of(self, node: int) -> tuple[Sequence[int], int, int]:
         """Return the sizes that count for a node, how often, and by how many elements of inputs it varies."""
+        if self._jointly is not None:
+            return self._of_all, 1, self._jointly
         if node in self._mixing:
             return self._of_all, 1, self._directions[node][1]
         return self._of_row, self._rows or 1, self._directions[node][0]
 
     def keys(self, node: int, order: int) -> int:
         """Return how many coefficients of an order a node has."""
+        if self._jointly is not None:
+            return 1
         if self.asked.are_chosen:
             return len(self._chosen(node, order))
         return packed.count(self.depends[node].bit_count(), order)
@@ -127,12 +145,11 @@ class Extents:
         return width * copied + self.operations(node, order)
 
     def operations(self, node: int, order: int) -> float:
-        """Return the entries that run as long as the operations of that product; above order two they hardly count."""
-        if order > 2 or self.asked.are_chosen:
+        """Return the entries that run as long as the operations of that product."""
+        if self.asked.are_chosen:
             return 0
-        sizes, times, directions = self._of(node)
-        width = sum(sizes[output] for output in self._outputs)
-        return width * sizes[node] * times * directions**2 / OPERATIONS
+        sizes, _, _ = self._of(node)
+        return sizes[node] * self.adjoint(node, order) / OPERATIONS
 
     def facts(self, node: int) -> "Facts":
         """Return what is told of the local derivatives of a node, once for those that are alike."""

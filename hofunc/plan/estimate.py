@@ -12,6 +12,7 @@ from itertools import chain
 from math import inf, prod
 from typing import NamedTuple
 
+from hofunc.algebra import packed
 from hofunc.algebra.extents import Rows
 from hofunc.algebra.partitions import Key
 from hofunc.graph.node import Graph
@@ -33,6 +34,7 @@ CLOSE_AS_TERMS = 4  # times, for results in terms, which take longer to read tha
 ENTRIES = 2500  # that are computed as long as a call takes beyond them
 CALLS = 2  # that a composition is
 PLACED = 3  # calls, by which what is read from a part of a node is added to it; of an input, all are at once
+CUTS = 2  # calls, by which a block of two inputs is cut out of that of all
 TURNED = 2  # calls, by which a block gets a composition with its slots exchanged as well
 JET_ENTRIES = 50_000  # likewise along slots, as most of them have some structure that is not seen here
 
@@ -50,9 +52,15 @@ class Estimate(NamedTuple):
 
 
 def estimates(
-    graph: Graph, local: Mapping[int, Local], wanted: Wanted, strategies: Sequence[str], *, compact: bool = False
+    graph: Graph,
+    local: Mapping[int, Local],
+    wanted: Wanted,
+    strategies: Sequence[str],
+    *,
+    compact: bool = False,
+    joins: bool = False,
 ) -> dict[str, Estimate]:
-    """Estimate what strategies take.
+    """Estimate what strategies take, those along directions jointly if inputs may be joined and that pays.
 
     That by blocks, which is counted block by block, is counted last; along slots that first of which contractions by
     each of many variables have nearly all in common.
@@ -65,7 +73,7 @@ def estimates(
     along = _Along(graph, local, chain(*wanted.sums)) if isinstance(wanted, Contractions) else None
     for name in sorted(strategies, key=lambda name: (name == by_blocks, along is not None and name != "reverse")):
         most = max(hopeless, CLOSE_AS_TERMS * compact) * min((each.run for each in found.values()), default=inf)
-        found[name] = _estimate(extents, wanted, name, most, along)
+        found[name] = _estimate(extents, wanted, name, most, along, joins=joins)
     return {name: found[name] for name in strategies}
 
 
@@ -74,7 +82,9 @@ def estimate(graph: Graph, local: Mapping[int, Local], wanted: Wanted, strategy:
     return estimates(graph, local, wanted, (strategy,))[strategy]
 
 
-def _estimate(extents: Extents, wanted: Wanted, strategy: str, most: float, along: "_Along | None") -> Estimate:
+def _estimate(
+    extents: Extents, wanted: Wanted, strategy: str, most: float, along: "_Along | None", *, joins: bool
+) -> Estimate:
     """Estimate what a strategy takes; counting ends where it runs longer than is of interest."""
     if strategy == "blocks" or (strategy == "reverse" and along is None):
         return _of_reverse(extents, most)
@@ -83,7 +93,7 @@ def _estimate(extents: Extents, wanted: Wanted, strategy: str, most: float, alon
         return Estimate(sum(one.compositions for one in each), sum(one.run for one in each))
     if along is not None:
         return along.by(strategy, most * FUTILE_ALONG_SLOTS / HOPELESS_ALONG_SLOTS)
-    return _of_directions(extents, is_mixed=strategy == "mixed")
+    return _of_directions(extents, is_mixed=strategy == "mixed", joins=joins)
 
 
 def fastest(graph: Graph, local: Mapping[int, Local], kind: Sequence[Contraction]) -> tuple[str, Estimate]:
@@ -93,7 +103,36 @@ def fastest(graph: Graph, local: Mapping[int, Local], kind: Sequence[Contraction
     return min(found, key=lambda one: one[1].run)
 
 
-def _of_directions(extents: Extents, *, is_mixed: bool) -> Estimate:
+def _of_directions(extents: Extents, *, is_mixed: bool, joins: bool) -> Estimate:
+    """Count by directions of each input, or of all inputs as one variable where that pays and may be done."""
+    apart = _directions(extents, is_mixed=is_mixed)
+    joint = _jointly(extents, apart, is_mixed=is_mixed) if joins else None
+    return (joint or apart).estimate()
+
+
+def pays_jointly(graph: Graph, local: Mapping[int, Local], wanted: Wanted, *, is_mixed: bool) -> bool:
+    """Tell whether it pays to vary all inputs jointly, as one variable, see `hofunc.plan.jointly`."""
+    extents = Extents(graph, local, wanted)
+    if extents.count < 2:
+        return False
+    return _jointly(extents, _directions(extents, is_mixed=is_mixed), is_mixed=is_mixed) is not None
+
+
+def _jointly(extents: Extents, apart: "_Count", *, is_mixed: bool) -> "_Count | None":
+    """Count by directions of all inputs as one variable; None if that does not pay.
+
+    It does if all that runs is less than the calls alone by which each input is varied: blocks by each have no more
+    entries than are counted, as some have structure, which is lost where they are parts of another one.
+    """
+    order = extents.asked.highest
+    if extents.asked.are_chosen or extents.count < 2:
+        return None
+    joint = _directions(extents.jointly(), is_mixed=is_mixed)
+    joint.calls += CUTS * len(extents.graph.outputs) * packed.count(extents.count, order)
+    return joint if joint.run * CALLS < apart.calls else None
+
+
+def _directions(extents: Extents, *, is_mixed: bool) -> "_Count":
     """Count the coefficients of all nodes by the inputs on which they depend; by mixed, those below the highest order.
 
     The highest is what nonlinear nodes make of it, by their adjoints.
@@ -118,7 +157,7 @@ def _of_directions(extents: Extents, *, is_mixed: bool) -> Estimate:
                 else:
                     count.add(1, keys, degree + own + 1, extents.adjoint(node, order))
                     count.entries += CALLS * extents.operations(node, order)
-    return count.estimate()
+    return count
 
 
 @dataclass(slots=True)

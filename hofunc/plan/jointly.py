@@ -6,8 +6,8 @@ of them takes as many calls as one by a single input does.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from itertools import accumulate, product
-from math import comb, prod
+from itertools import accumulate, combinations_with_replacement, product
+from math import prod
 
 import torch
 
@@ -15,15 +15,15 @@ from hofunc.algebra.labels import fresh_axes, labels_of
 from hofunc.algebra.partitions import Key
 from hofunc.algebra.term import Factor, Term
 from hofunc.graph.node import Node
-from hofunc.plan.accumulate import SMALL, dense
+from hofunc.plan.accumulate import dense
 from hofunc.plan.blocks import Blocks, Local
+from hofunc.plan.estimate import pays_jointly
 from hofunc.plan.keys import Variables, depends_of, members
 from hofunc.plan.operators import eye_like
 from hofunc.plan.packing import Variable
 from hofunc.plan.program import Builder, Register, cut
+from hofunc.plan.wanted import Wanted, highest
 from hofunc.views import each
-
-WORTH_IT = 16  # coefficients that are saved for every block of the result, from which on inputs are varied jointly
 
 
 class Jointly:
@@ -86,29 +86,27 @@ class Jointly:
         return Term(1, (Factor(tensor, each(labels)),), out, slots)
 
 
-def jointly(builder: Builder, local: Mapping[int, Local], order: int, *, is_mixed: bool) -> Jointly | None:
-    """Return all inputs as one variable, if blocks by it are small, and are fewer by far; None otherwise.
+def jointly(builder: Builder, local: Mapping[int, Local], wanted: Wanted, *, is_mixed: bool) -> Jointly | None:
+    """Return all inputs as one variable, if that pays; None otherwise.
+
+    What is zero by one of them may then be multiplied by the slope of another, which is to be finite, or be looked for.
 
     Args:
         builder: That of the plan.
         local: The local derivatives of the nodes.
-        order: The highest order that is wanted, of which all blocks are; above two there is none.
-        is_mixed: Whether coefficients of that order are not propagated.
+        wanted: The orders wanted.
+        is_mixed: Whether coefficients of the highest order are not propagated.
     """
     graph = builder.lowered.graph
+    if not pays_jointly(graph, local, wanted, is_mixed=is_mixed):
+        return None
     inputs = [number for number in graph.inputs if graph.nodes[number].active]
-    elements = sum(prod(map(int, graph.nodes[number].shape)) for number in inputs)
-    largest = max([prod(map(int, graph.nodes[number].shape)) for number in local], default=0)
-    top = order - is_mixed
-    given = max([prod(map(int, graph.nodes[number].shape)) for number in graph.outputs], default=0)
-    entries = max(largest * elements**top, given * elements**order)
-    if order > 2 or len(inputs) < 2 or not builder.rounds or entries > SMALL:
-        return None
     depends = depends_of(local, inputs)
-    saved = sum(comb(depends[node].bit_count() + top - 1, top) - 1 for node in local if top)
-    if saved <= WORTH_IT * comb(len(inputs) + order, order):
-        return None
-    return Jointly(graph.nodes, inputs, _keys(local, depends, graph.outputs))
+    keys = _keys(local, depends, graph.outputs)
+    for output, found in keys.items():
+        for order in range(3, highest(wanted) + 1):
+            found.update(combinations_with_replacement(members(depends[output]), order))
+    return Jointly(graph.nodes, inputs, keys)
 
 
 def _keys(local: Mapping[int, Local], depends: Mapping[int, Variables], outputs: Sequence[int]) -> dict[int, set[Key]]:

@@ -278,11 +278,13 @@ def _estimates(
     wanted: Wanted,
     *,
     compact: bool = False,
+    joins: bool = False,
     looks: bool = False,
 ) -> dict[str, Estimate]:
     """Return what the strategies take of which one is to be taken, the one that should run fastest first."""
     names = _candidates(settlings, wanted, looks=looks)
-    return _in_order(estimates(lowered.graph, local, wanted, names, compact=compact))
+    joins = joins and (settlings.are_finite or looks)
+    return _in_order(estimates(lowered.graph, local, wanted, names, compact=compact, joins=joins))
 
 
 def _are_looked_at(lowered: Lowered, *, compact: bool, limits: Limits) -> bool:
@@ -344,7 +346,8 @@ class _Asked:
         """Return what plans by the strategies that may be taken, and say so if that is going to take long."""
         given = self._lowered, self._local, self._settlings, self._wanted
         close = inf if isinstance(self._wanted, Contractions) else CLOSE_AS_TERMS if self._compact else CLOSE
-        found = _estimates(*given, compact=self._compact, looks=self._looks)
+        joins = not self._compact and self._limits == Limits()
+        found = _estimates(*given, compact=self._compact, joins=joins, looks=self._looks)
         return self._turns(self._lowered, found, self.make, close)
 
     @cached_property
@@ -392,7 +395,7 @@ class _Asked:
 
         every = _candidates(settlings, wanted, looks=looks)
         likely = [name for name in every if is_directional(wanted, name)]
-        found = _in_order(estimates(lowered.graph, local, wanted, likely))
+        found = _in_order(estimates(lowered.graph, local, wanted, likely, joins=True))
         found |= dict.fromkeys([name for name in every if name not in found], Estimate(len(local) ** 2 // 2, inf))
         return self._turns(lowered, found, make if self._settlings.are_finite else made, CLOSE)
 

@@ -103,8 +103,8 @@ def _blocks(
     if way is not None:
         return through(builder, local, asked, way)
     joint = None
-    if not (keeps or asked.are_chosen):
-        joint = jointly(builder, local, asked.highest, is_mixed=strategy == "mixed")
+    if not (keeps or asked.are_chosen) and (builder.rounds or not settles):
+        joint = jointly(builder, local, wanted, is_mixed=strategy == "mixed")
     nodes = lowered.graph.nodes
     inputs = [number for number in lowered.graph.inputs if nodes[number].active]
     variables = {joint.number: joint.variable} if joint else {each: Variable.of(nodes[each].shape) for each in inputs}

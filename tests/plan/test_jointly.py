@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
+import hofunc
 from hofunc.plan import jointly
 from tests.cases import rand
 from tests.checks import check_hod
@@ -32,8 +34,7 @@ def args(size: int = 2) -> tuple[Tensor, ...]:
 @pytest.mark.parametrize("order", [1, 2, 3])
 @pytest.mark.parametrize("strategy", ["forward", "mixed"])
 def test_blocks_are_those_of_each_input(order: int, strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jointly, "WORTH_IT", 0)
-    monkeypatch.setattr(jointly, "SMALL", 1 << 20)
+    monkeypatch.setattr(jointly, "pays_jointly", lambda *_, **__: True)
     check_hod(stepped(4), args(), order, argnums=(3, 0, 1, 2), strategies=(strategy,))
 
 
@@ -43,6 +44,32 @@ def test_they_take_as_many_steps_as_one_input(strategy: str) -> None:
     assert names(few.program).count("eye_like") == 1
     assert len(many.program.steps) - len(few.program.steps) < 40 * 45
     assert ((few.lowered.graph.outputs[1], (3, 3)) in few.dense) == (3 in few.lowered.graph.inputs)
+
+
+@pytest.mark.parametrize(("order", "most"), [(2, 0.6), (3, 0.4), (4, 0.3)])
+def test_they_are_joined_by_what_that_spares(order: int, most: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of few parameters in many nodes, the more so the higher the order."""
+    joint = lowered_plan(stepped(6), *args(), strategy="mixed", orders=(order,))
+    monkeypatch.setattr(jointly, "pays_jointly", lambda *_, **__: False)
+    apart = lowered_plan(stepped(6), *args(), strategy="mixed", orders=(order,))
+    assert joint.effort < most * apart.effort
+
+
+@pytest.mark.parametrize("order", [2, 3])
+def test_joined_inputs_of_infinite_slopes_are_found_out(order: int) -> None:
+    """Zero by the one that is not infinite, which a product with the other's slope leaves nan."""
+
+    def f(a: Tensor, b: Tensor) -> Tensor:
+        for _ in range(12):
+            b = torch.tanh(b * b)
+        return a.sqrt().sum() + b.sum()
+
+    a, b = torch.tensor([0.0, 1.0], dtype=torch.float64), rand(torch.device("cpu"), 2)
+    got = hofunc.hod(f, order, argnums=(0, 1))(a, b)
+    leaves = tree_leaves(got)
+    assert leaves[0].isinf().any()
+    assert all(leaf.isfinite().all() for leaf in leaves[1:])
+    torch.testing.assert_close(leaves[-1], hofunc.hod(lambda b: f(a, b), order, strategy="reverse")(b))
 
 
 def test_a_block_by_what_an_output_does_not_depend_on_is_not_there() -> None:
