@@ -31,7 +31,7 @@ from hofunc.graph.layout import (
 )
 from hofunc.graph.ledger import Ledger, with_history
 from hofunc.graph.memory import Memory
-from hofunc.graph.node import Graph, Ref, call_of
+from hofunc.graph.node import CONSTANT, Graph, Ref, call_of
 from hofunc.graph.numerals import Op, as_held, as_read, real_layout_of
 from hofunc.graph.overlaps import Overlaps, places_of
 from hofunc.internals import (
@@ -93,6 +93,7 @@ class _Storage:
         layout: Where its real numbers lie.
         order: Their axes in the order of memory.
         is_filled: Whether every place of the storage is an element of the owner.
+        was_constant: Whether it held a constant before the first write.
         is_owner: Whether the contents are just what the owner is: it has its axes in the order of memory, too.
         contents: The node of all that the storage held before what is left, by family: that of the owner is None,
             another is the node that detached it.
@@ -102,7 +103,8 @@ class _Storage:
         overlaps: Where, in the same order.
     """
 
-    def __init__(self, owner: torch.Tensor, whole: int):
+    def __init__(self, owner: torch.Tensor, whole: int, *, was_constant: bool):
+        self.was_constant = was_constant
         self.owner = self.as_made = owner
         self.layout = real_layout_of(owner)
         self.order = memory_order(self.layout.stride)
@@ -240,7 +242,9 @@ class Storages:
         """Make the ledger know one such tensor.
 
         What was written last at the same place is the tensor; only where it was written to in part, or was not known
-        before, is it read from the contents of the storage.
+        before, is it read from the contents of the storage. A constant beside which something was written, in the same
+        storage, is the constant: autograd may know of it what it does not know of the rest, as it relates what
+        ``unsafe_chunk`` returns, of which an LSTM or GRU writes to each, neither to one another nor to the whole.
         """
         storage = self._storages[storage_key(tensor)]
         known = self._known.get(id(tensor), 0)
@@ -252,6 +256,8 @@ class Storages:
         write = storage.latest(tensor, known)
         if write is not None and write.is_of(tensor, family):
             self._know(tensor, write.result, len(storage.writes), family)
+        elif write is None and storage.was_constant and not is_known:
+            self._know(tensor, self._ledger.index_of(tensor), len(storage.writes), family)
         elif write is not None or not is_known:
             self._know(tensor, self._read(storage, tensor, family), len(storage.writes), family)
 
@@ -393,7 +399,8 @@ class Storages:
             index = self._ledger.tracked.get(id(owner))
             whole = self._ledger.index_of(copied(owner)) if index is None else index
             self._note(owner, whole)
-            self._storages[key] = _Storage(owner, whole)
+            was_constant = self._ledger.nodes[whole].op is CONSTANT
+            self._storages[key] = _Storage(owner, whole, was_constant=was_constant)
             self.exist = True
         storage = self._storages[key]
         _check_dtype(tensor, storage.owner)

@@ -533,3 +533,31 @@ def test_a_tensor_is_reshaped_in_place_between_writes(device: torch.device) -> N
         assert relative_error(hofunc.hod(reshaped_between_writes, order)(x), expected) < 1e-13
     assert relative_error(torch.func.vmap(hofunc.hessian(reshaped_between_writes))(x[None])[0], expected) < 1e-13
     check_replay(reshaped_between_writes, [x], [rand(device, 3, seed=1)])
+
+
+def from_the_first_of_two(x: Tensor, bias: Tensor) -> Tensor:
+    """Write to one half of a constant, which autograd relates neither to the other half nor to the whole."""
+    first, second = (bias * 2).unsafe_chunk(2)
+    first.add_(x)
+    return (first * second).sin().sum()
+
+
+def from_a_cell(x: Tensor, bias: Tensor) -> Tensor:
+    """Call a cell of torch that writes to the parts of what it computes of a constant state."""
+    weights = [torch.linspace(-1, 1, 12, dtype=x.dtype, device=x.device).view(6, 2)] * 2
+    return torch.gru_cell(x[None], torch.zeros(1, 2, dtype=x.dtype, device=x.device), *weights, bias, bias).sum()
+
+
+@pytest.mark.parametrize(("f", "size"), [(from_the_first_of_two, 4), (from_a_cell, 6)])
+def test_gradients_by_a_constant_beside_which_something_is_written(
+    f: Callable[[Tensor, Tensor], Tensor], size: int, device: torch.device
+) -> None:
+    """The gradient of a Hessian by the other half was silently zero."""
+    x, bias = rand(device, 2), rand(device, size, seed=1).requires_grad_()
+    expected = torch.autograd.functional.hessian(lambda x: f(x, bias), x, create_graph=True)
+    (slope,) = torch.autograd.grad(expected[0].sum(), bias)
+    hessian = hofunc.hessian(lambda x: f(x, bias))
+    for call in (hessian, hessian, hessian.plan(x), hofunc.jit(hessian)):
+        got = call(x)
+        assert relative_error(got, expected) < 1e-13
+        assert relative_error(torch.autograd.grad(got[0].sum(), bias)[0], slope) < 1e-13
