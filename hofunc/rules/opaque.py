@@ -52,7 +52,7 @@ def opaque_rule(node: Node, operands: Sequence[torch.Tensor]) -> Opaque:
             expected="an op that torch can differentiate",
             remedy="Detach its input if it is to be a constant, or add a rule (docs/how-to/adding-an-op.md).",
         )
-    by = "torch.func" if _is_transformed(op) else "torch.autograd"
+    by = "torch.func" if is_transformed(op) else "torch.autograd"
     warn_once(
         f"hofunc: no rule for {op}; its derivatives are taken by nested {by}, which is exact but slow. "
         "See docs/how-to/adding-an-op.md for how to add a rule."
@@ -75,7 +75,7 @@ def is_custom(op: Any) -> bool:
 _OF_TORCH = ("aten", "prims", "mkldnn", "quantized")
 
 
-def _is_transformed(op: Any) -> bool:
+def is_transformed(op: Any) -> bool:
     """Tell whether torch.func's transforms take an op, as all but those of libraries and Functions of the old form."""
     return op.is_transformed if isinstance(op, FunctionOp) else not is_custom(op)
 
@@ -154,7 +154,7 @@ def nested_derivative(op: Any, output: int | None, positions: Positions, args: t
         result = call(*operands)
         return result if output is None else result[output]
 
-    nested = _nested if _is_transformed(op) else _nested_by_autograd
+    nested = _nested if is_transformed(op) else _nested_by_autograd
     try:
         # NOTE [loops]: jacrev maps a backward pass over all its rows, and some of torch's batching rules are wrong
         # (that of cdist). So the result is checked by one pass that maps nothing. Where it fails, or where it cannot be

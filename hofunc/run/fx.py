@@ -16,6 +16,7 @@ from hofunc.plan.primal import Guard, same_shape
 from hofunc.plan.program import Program, Step
 from hofunc.plan.tables import required
 from hofunc.rules.lower import isolated
+from hofunc.rules.opaque import is_transformed, nested_derivative
 from hofunc.run.executor import compiled
 
 
@@ -67,7 +68,7 @@ def check_static(steps: Sequence[Step]) -> None:
         UnsupportedOpError: A step does.
     """
     for step in steps:
-        op = step.function.op if isinstance(step.function, Call) else step.function
+        op, *args = (step.function.op, *step.function.args) if isinstance(step.function, Call) else (step.function,)
         reason = None
         if op is same_shape:
             reason = f"{step.args[2]}, where values decide a shape"
@@ -79,6 +80,8 @@ def check_static(steps: Sequence[Step]) -> None:
             reason = "holomorphic=True, where values of derivatives are checked"
         elif isinstance(op, FunctionOp):
             reason = f"{op}, a custom Function, which graphs do not take"
+        elif op is nested_derivative and not is_transformed(args[0]):
+            reason = f"the fallback for {args[0]}, by torch.autograd, which graphs do not take"
         if reason is not None:
             raise UnsupportedOpError(
                 "hofunc: a plan as a graph",
