@@ -62,6 +62,7 @@ from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.amp.autocast_mode import _cast as cast_as_autocast
 from torch.autograd import forward_ad
 from torch.autograd.function import BackwardCFunction, _SingleLevelFunction
+from torch.compiler import is_dynamo_compiling
 from torch.nn.modules._functions import BackwardHookFunction
 from torch.nn.modules.module import _WrappedHook as WrappedHook
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -400,7 +401,8 @@ def before_swaps(check: Callable[[Tensor, Tensor], None]) -> None:
 def push_tangents_of(chosen: Callable[[], bool]) -> None:
     """Have linear functions of `torch.func.linearize` push tangents through what was linearised, if it says so.
 
-    Else they are what torch traces of that and folds, by two steps which it takes one after the other.
+    Else they are what torch traces of that and folds, by two steps which it takes one after the other. The compiler is
+    not asked what it says: it does neither step, and knows how to push tangents.
     """
     take = eager_transforms.lazy_dynamo_disallow
 
@@ -408,7 +410,7 @@ def push_tangents_of(chosen: Callable[[], bool]) -> None:
         return lambda _: lambda *tangents: tree_leaves(function(tangents))
 
     def taken(step: Callable[..., Any]) -> Callable[..., Any]:
-        if not chosen():
+        if not is_dynamo_compiling() and not chosen():
             return take(step)
         return traced if step.__name__ == "make_fx" else lambda linear: linear
 

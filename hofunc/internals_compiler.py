@@ -48,6 +48,10 @@ _RESOLVED = {
 }
 
 
+# How a function is traced, of which the graph is recorded and not compiled: floats are numbers, as a symbol for one
+# would be known in that graph alone; layers with states are ops that have rules; gradients taken inside are recorded.
+_WITHIN = {"specialize_float": True, "allow_rnn": True, "trace_autograd_ops": True}
+
 _REASON = "Explanation:"  # of what ends a graph
 
 
@@ -211,7 +215,7 @@ class _Call:
         Its graph takes every tensor among these, so that what the compiler reads of them, as by ``x.T``, is in it.
         """
         try:
-            with config.patch(specialize_float=True):  # a symbol for one would be known in this graph alone
+            with config.patch(_WITHIN):
                 found: Any = speculate_subgraph_with_auto_output_flattening(
                     self._tx,
                     function,

@@ -135,6 +135,77 @@ def test_what_a_graph_holds_is_repeated_as_it_was() -> None:
     in_one_graph(hofunc.hessian(lambda x: network(x).square().mean()), X[:2, :2].expand(2, 1, 2, 2).cumsum(0))
 
 
+@torch.library.custom_op("hofunc_tests::cubes_compiled", mutates_args=())
+def cubes_by_an_op(x: Tensor) -> Tensor:
+    """Return cubes, by an op of a library, of which the compiler knows shapes, and torch a backward pass."""
+    return x**3
+
+
+cubes_by_an_op.register_fake(torch.empty_like)
+cubes_by_an_op.register_autograd(
+    lambda ctx, slope: 3 * slope * ctx.saved_tensors[0] ** 2,
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(inputs[0]),
+)
+
+
+def linear_in_tangents(x: Tensor) -> Tensor:
+    """Return a product with a tangent, of what was linearised."""
+    y, linear = torch.func.linearize(lambda x: (x**3).sum(-1), x)
+    return (linear(x.sin()) * y).sum()
+
+
+LAYERS = {
+    name: layer(3, 2, batch_first=True).double()
+    for name, layer in {"gru": nn.GRU, "lstm": nn.LSTM, "rnn": nn.RNN}.items()
+}
+INSIDE: dict[str, Callable[[Tensor], Tensor]] = {
+    "a custom op": lambda x: cubes_by_an_op(x.sin()).sum(),
+    "a gradient": lambda x: torch.autograd.grad((x**3).sum() * W.sum(), x, create_graph=True)[0].sin().sum(),
+    "linearize": linear_in_tangents,
+    "gru": lambda x: LAYERS["gru"](x)[0].square().sum(),
+    "lstm": lambda x: LAYERS["lstm"](x)[0].square().sum(),
+    "rnn": lambda x: LAYERS["rnn"](x)[0].square().sum(),
+}
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_what_a_function_may_call(name: str) -> None:
+    in_one_graph(hofunc.hessian(INSIDE[name]), X)
+
+
+def test_gradients_by_the_weights_of_a_layer_with_states() -> None:
+    call, parameters = hofunc.hessian(INSIDE["gru"]), [*LAYERS["gru"].parameters()]
+    compiled = torch.compile(lambda x: call(x), backend="aot_eager", fullgraph=True)
+    expected = torch.autograd.functional.hessian(INSIDE["gru"], X, create_graph=True)
+    gradients = [torch.autograd.grad(each.sin().sum(), parameters) for each in (compiled(X), expected)]
+    for one, other in zip(*gradients, strict=True):
+        assert_equal(one, other)
+
+
+@pytest.mark.filterwarnings("ignore::hofunc.FallbackWarning")
+def test_a_backward_pass_that_is_no_derivative_ends_the_graph() -> None:
+    """Whether it is one is found by numbers of its own, as there are none of the function's.
+
+    Its own derivatives were silently zero in graphs of plans.
+    """
+
+    @torch.library.custom_op("hofunc_tests::no_derivative", mutates_args=())
+    def op(x: Tensor) -> Tensor:
+        return x**3
+
+    op.register_fake(torch.empty_like)
+    op.register_autograd(
+        lambda ctx, slope: slope * (ctx.saved_tensors[0] * torch.arange(3).to(slope)).sum(-1, keepdim=True),
+        setup_context=lambda ctx, inputs, output: ctx.save_for_backward(inputs[0]),
+    )
+    hessian = hofunc.hessian(lambda x: op(x).sum())
+    with pytest.raises(Unsupported):
+        torch.compile(hessian, backend="eager", fullgraph=True)(X)
+    for graph in (hofunc.Plan.to_fx, hofunc.Plan.compile):
+        with pytest.raises(hofunc.UnsupportedOpError, match=r"no_derivative.*by torch.autograd, which graphs"):
+            graph(hessian.plan(X))
+
+
 def test_closures_and_options() -> None:
     power = 2.0
     cubed = torch.compile(hofunc.hessian(lambda x: (x**power).sum()), backend="eager", fullgraph=True)

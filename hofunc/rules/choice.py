@@ -36,8 +36,9 @@ def rule_of(node: Node, values: Sequence[torch.Tensor]) -> Rule | Composite | Ex
     operands = [values[operand] for operand in node.operands]
     if not is_custom(node.op):
         return opaque_rule(node, operands)
-    check_linear(node, operands)
-    return by_backward(node, operands) or opaque_rule(node, operands)
+    looked_at = _sampled(node, operands)[0] if any(map(is_fake, operands)) else operands
+    check_linear(node, looked_at)
+    return by_backward(node, looked_at) or opaque_rule(node, operands)
 
 
 def decompositions(op: Any) -> list[Callable]:

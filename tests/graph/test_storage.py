@@ -544,8 +544,9 @@ def from_the_first_of_two(x: Tensor, bias: Tensor) -> Tensor:
 
 def from_a_cell(x: Tensor, bias: Tensor) -> Tensor:
     """Call a cell of torch that writes to the parts of what it computes of a constant state."""
-    weights = [torch.linspace(-1, 1, 12, dtype=x.dtype, device=x.device).view(6, 2)] * 2
-    return torch.gru_cell(x[None], torch.zeros(1, 2, dtype=x.dtype, device=x.device), *weights, bias, bias).sum()
+    weight = torch.linspace(-1, 1, 12, dtype=x.dtype, device=x.device).view(6, 2)
+    state = torch.zeros(1, 2, dtype=x.dtype, device=x.device)
+    return torch.gru_cell(x[None], state, weight, weight, bias, bias).sum()
 
 
 @pytest.mark.parametrize(("f", "size"), [(from_the_first_of_two, 4), (from_a_cell, 6)])
