@@ -37,7 +37,7 @@ from hofunc.rules.lower import INTEGERS, Lowered, lower, shapes_read
 from hofunc.run.decided import Decided
 from hofunc.run.evaluate import Evaluation
 from hofunc.run.learning import LearningOfWhole, Zeros
-from hofunc.run.room import check_room
+from hofunc.run.room import check_results, check_room
 from hofunc.signature import Signature
 
 
@@ -103,10 +103,12 @@ def freeze(
 
 def _frozen(name: str, request: Request, args: tuple, kwargs: dict, taken: "_Taken", lowered: Lowered) -> Plan:
     """Plan the derivative of what was recorded."""
+    within: dict[int, tuple[Program | None, _Completed]] = {}  # which several blueprints have of the same steps
 
     def peak(made: Blueprint) -> int:
-        return _completed(request, taken, made).cost.peak_bytes + table_bytes(made)
+        return _completed(request, taken, made, within).cost.peak_bytes + table_bytes(made)
 
+    check_results(lowered, taken.wanted, request.limits, compact=request.compact)
     chosen, *others = plan(
         lowered,
         taken.wanted,
@@ -116,10 +118,10 @@ def _frozen(name: str, request: Request, args: tuple, kwargs: dict, taken: "_Tak
         peak=peak,
         looks=True,
     )
-    found = _completed(request, taken, chosen)
+    found = _completed(request, taken, chosen, within)
     steps = Steps(found.program, found.chunks)
     if chosen.careful is not None:
-        careful = _completed(request, taken, chosen.careful())
+        careful = _completed(request, taken, chosen.careful(), within)
         steps = Steps(careful.program, careful.chunks, None if found.chunks else found.program)
     if request.limits.max_bytes is None:
         check_room(chosen, found.cost.peak_bytes, taken.wanted, compact=request.compact)
@@ -272,13 +274,25 @@ class _Completed(NamedTuple):
     chosen: Blueprint
 
 
-def _completed(request: Request, taken: _Taken, chosen: Blueprint) -> _Completed:
-    """Return the program of the function and its derivatives, of the program of these; within the limit if it can."""
+def _completed(
+    request: Request, taken: _Taken, chosen: Blueprint, within: "dict[int, tuple[Program | None, _Completed]]"
+) -> _Completed:
+    """Return the program of the function and its derivatives, of the program of these; within the limit if it can.
+
+    Args:
+        request: What is asked for.
+        taken: What was recorded.
+        chosen: The derivatives.
+        within: What is known of steps that were not arranged yet, by their identity.
+    """
     found, limit = _completed_by(request, taken, chosen), request.limits.max_bytes
     if limit is None or chosen.plain is None or chosen.chunks is not None or found.cost.peak_bytes <= limit:
         return found
-    other = _completed_by(request, taken, replace(chosen, program=chosen.plain), limit)
-    return min(found, other, key=lambda each: each.cost.peak_bytes)
+    if id(chosen.plain) not in within:
+        other = _completed_by(request, taken, replace(chosen, program=chosen.plain), limit)
+        within[id(chosen.plain)] = chosen.plain, other
+    _, other = within[id(chosen.plain)]
+    return min(found, other._replace(chosen=chosen), key=lambda each: each.cost.peak_bytes)
 
 
 def _completed_by(request: Request, taken: _Taken, chosen: Blueprint, most: int | None = None) -> _Completed:
@@ -311,7 +325,7 @@ def _completed_by(request: Request, taken: _Taken, chosen: Blueprint, most: int 
     form = Result(spec, tuple(PLACE if isinstance(leaf, Register) else leaf for leaf in leaves))
     is_tensor = len(tensors) == 1 and spec.is_leaf()
     device, numbers = device_of(graph), chosen.lowered.numbers
-    chunks = chosen.chunks and priced_chunks(whole.around(chosen.chunks, tensors), device)
+    chunks = chosen.chunks and priced_chunks(whole.around(chosen.chunks, tensors), device, request.limits.max_bytes)
     program, at_once = priced(whole.program(tensors), device, most=most)
     if at_once.peak_bytes > max(LARGE, chosen.cost.peak_bytes):
         program, at_once = min((program, at_once), priced(whole.in_turn(tensors), device, most=most), key=_peak_of)

@@ -155,6 +155,16 @@ def _listed(graph: Graph, wanted: Sequence[int] | Chosen) -> list[Key]:
     return [tuple([inputs[number] for number in block]) for block in blocks]
 
 
+def least_bytes(graph: Graph, wanted: Wanted) -> int:
+    """Return how many bytes dense blocks take at least, of which transposes are one; none for contractions."""
+    if isinstance(wanted, Contractions):
+        return 0
+    keys = {tuple(sorted(key)) for key in _listed(graph, wanted) if key}
+    outputs = [graph.nodes[number] for number in dict.fromkeys(graph.outputs)]
+    entries = sum(prod(int(size) for number in key for size in graph.nodes[number].shape) for key in keys)
+    return sum(prod(map(int, node.shape)) * node.dtype.itemsize for node in outputs) * entries
+
+
 Peak = Callable[[Blueprint], int]
 
 
@@ -290,6 +300,8 @@ def _in_loops(whole: Blueprint, max_bytes: int, device: torch.device, peak: Peak
         if whole.plain is not None and peak(found[-1]) > max_bytes:
             program, cost = priced(whole.plain, device, most=most)
             found.append(replace(whole, program=program, cost=cost._replace(reading=whole.cost.reading)))
+            if cost.peak_bytes > most:  # the least of all that are tried, whatever is allowed
+                break
     return min(found, key=peak)
 
 

@@ -15,12 +15,12 @@ import torch
 from hofunc.algebra.extents import Rows, UnevenError, has_rows, sized
 from hofunc.graph.node import Call
 from hofunc.plan.cost import Cost
-from hofunc.plan.lean import lean
+from hofunc.plan.lean import Lean, lean
 from hofunc.plan.memory import Held, bytes_of, memory_of
 from hofunc.plan.operators import eye_like, one_like, rows_read, unit_rows
 from hofunc.plan.peak import peak_of
 from hofunc.plan.program import Given, Program, Register, Step, finished
-from hofunc.plan.tracing import traced
+from hofunc.plan.tracing import Trace, traced
 from hofunc.scatter import range_like
 
 _BY_ROW = (unit_rows, rows_read)  # of which there is as much for all rows as what is computed for each
@@ -252,25 +252,40 @@ def body_of(whole: Program, joints: tuple[int | None, ...], rows: int, size: int
     return Body({count: resized(whole, count) for count in dict.fromkeys(sizes)}, joints, sizes)
 
 
-def priced_chunks(chunks: Chunks, device: torch.device) -> Chunks:
+def priced_chunks(chunks: Chunks, device: torch.device, most: int | None = None) -> Chunks:
     """Return parts that write over what they can, with what they cost as they are run in turn.
 
     What comes before the bodies is held until all chunks are done, and from the end of the first of a body so is what
     they are written to.
+
+    Args:
+        chunks: The parts.
+        device: Where they are to run.
+        most: How many bytes may be held; where what is held whatever is done is more, nobody looks for ways to hold
+            less.
     """
     first_part = lean(chunks.before, traced(chunks.before), device)
     before = first_part.trace
     outside = memory_of(before.of(chunks.before.given))
     held = before.of(chunks.before.outputs)
     costs, peak = [first_part.cost(device)], peak_of(first_part.program, before, outside)
-    bodies = []
-    joint: list[Held] = []
-    for body in chunks.bodies:
-        traces = {
+    traces = [
+        {
             size: traced(program, _placed(program, chunks.taken(held, Held.narrowed, body.start, size)))
             for size, program in body.programs.items()
         }
-        made = {size: lean(program, traces[size], device) for size, program in body.programs.items()}
+        for body in chunks.bodies
+    ]
+    joints = [[] if chunks.in_pieces else _joints(body, each) for body, each in zip(chunks.bodies, traces, strict=True)]
+    every = [joint for each in joints for joint in each]
+    is_futile = most is not None and bytes_of([*held, *every], outside) > most
+    bodies = []
+    joint: list[Held] = []
+    for body, own_traces, own_joints in zip(chunks.bodies, traces, joints, strict=True):
+        made = {
+            size: Lean.of(program, own_traces[size]) if is_futile else lean(program, own_traces[size], device)
+            for size, program in body.programs.items()
+        }
         bodies.append(body._replace(programs={size: one.program for size, one in made.items()}))
         each = {size: one.cost(device) for size, one in made.items()}
         costs += [each[size] for size in body.sizes]
@@ -278,23 +293,26 @@ def priced_chunks(chunks: Chunks, device: torch.device) -> Chunks:
         own = 0 if chunks.places is None else torch.long.itemsize * max(body.sizes)
         parts = made[first].trace.of(body.programs[first].outputs)
         later = max([bytes_of(parts), *(each[size].peak_bytes for size in others)])
-        before_it, rows = bytes_of(joint), sum(body.sizes)
-        joint += (
-            []
-            if chunks.in_pieces
-            else [
-                Held.fresh(_joint_shape(p.shape, dim, first, rows), p.dtype)
-                for p, dim in zip(parts, body.joints, strict=True)
-            ]
-        )
-        most = max(before_it + each[first].peak_bytes, bytes_of(joint) + later)
-        peak = max(peak, bytes_of(held, outside) + own + most)
+        before_it = bytes_of(joint)
+        joint += own_joints
+        highest = max(before_it + each[first].peak_bytes, bytes_of(joint) + later)
+        peak = max(peak, bytes_of(held, outside) + own + highest)
     after = traced(chunks.after, _placed(chunks.after, [*joint, *held]))
     last_part = lean(chunks.after, after, device)
     costs.append(last_part.cost(device))
     peak = max(peak, peak_of(last_part.program, last_part.trace, outside))
     cost = Cost(tuple([step for cost in costs for step in cost.steps]), peak)
     return chunks._replace(before=first_part.program, bodies=tuple(bodies), after=last_part.program, cost=cost)
+
+
+def _joints(body: Body, traces: Mapping[int, Trace]) -> list[Held]:
+    """Return the tensors that the results of a body are written to, for all of its rows."""
+    first, rows = body.sizes[0], sum(body.sizes)
+    parts = traces[first].of(body.programs[first].outputs)
+    return [
+        Held.fresh(_joint_shape(part.shape, dim, first, rows), part.dtype)
+        for part, dim in zip(parts, body.joints, strict=True)
+    ]
 
 
 def joint_of(part: torch.Tensor, dim: int | None, size: int, rows: int) -> torch.Tensor:

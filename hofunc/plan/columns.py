@@ -117,7 +117,7 @@ class Columns(NamedTuple):
             terms = blocks.get((part.output, (number,)))
             made = dense(builder, terms) if terms else None
             outputs.append(made if made is None or part.dim is None else cast(builder, part.output, made))
-        drawing = _Drawing(self, builder, outputs, limits.in_pieces)
+        drawing = _Drawing(self, builder, outputs, limits)
         size = limits.chunk_size or max(self.groups.values())
         whole = replace(self.whole, strategy=strategy, effort=builder.effort)
         first = drawing.of(whole, size)
@@ -133,13 +133,13 @@ class _Drawing(NamedTuple):
         columns: What is asked for.
         builder: It has the steps.
         outputs: The register of every contraction, None for those that vanish.
-        in_pieces: Whether results are handed over and not held.
+        limits: Memory, and whether results are handed over and not held.
     """
 
     columns: Columns
     builder: Builder
     outputs: Sequence[Register | None]
-    in_pieces: bool
+    limits: Limits
 
     def of(self, whole: Blueprint, size: int) -> Blueprint | None:
         """Return the blueprint in chunks of so many coordinates, None if they cannot be taken apart."""
@@ -175,7 +175,7 @@ class _Drawing(NamedTuple):
             bodies.append(body_of(part, joints, groups[group], size)._replace(start=start, places=results))
             places += results
         device = device_of(self.columns.lowered.graph)
-        after = finished({}, {}, [], []) if self.in_pieces else self._after(places)
+        after = finished({}, {}, [], []) if self.limits.in_pieces else self._after(places)
         along = _ALONG[min(self.columns.slots, len(_ALONG)) - 1]
         chunks = Chunks(
             first.program,
@@ -184,10 +184,10 @@ class _Drawing(NamedTuple):
             after,
             Cost((), 0),
             along,
-            self.in_pieces,
+            self.limits.in_pieces,
             next(iter(places_at), None),
         )
-        return priced_chunks(chunks, device)
+        return priced_chunks(chunks, device, self.limits.max_bytes)
 
     def _after(self, places: Sequence[int]) -> Program:
         """Return what makes the results of the whole of those of bodies, which are of so many of its places."""

@@ -8,8 +8,9 @@ from math import inf
 from typing import NamedTuple
 
 from hofunc.errors import ArgumentError, PlanningWarning, warn
+from hofunc.graph.node import Graph
 from hofunc.plan.blocks import Local, local_blocks
-from hofunc.plan.blueprint import Blueprint, Limits, Peak, drawn, own_peak, result_bytes, taken, told_once
+from hofunc.plan.blueprint import Blueprint, Limits, Peak, drawn, least_bytes, own_peak, result_bytes, taken, told_once
 from hofunc.plan.columns import Columns
 from hofunc.plan.estimate import CLOSE, CLOSE_AS_TERMS, Estimate, estimates
 from hofunc.plan.packing import DirectionsError
@@ -331,6 +332,7 @@ class _Asked:
         self, lowered: Lowered, wanted: Wanted, compact: bool, limits: Limits, peak: Peak, *, looks: bool = False
     ):
         self._wanted, self._compact, self._limits, self._peak = wanted, compact, limits, peak
+        _check_results(lowered.graph, wanted, compact, limits)
         self._lowered = _with_rows(lowered, wanted)
         self._local = local_blocks(self._lowered, highest(wanted))
         self._settlings = Settlings(self._lowered.graph, self._lowered.rules, self._local)
@@ -417,9 +419,8 @@ def _kept(
         return _within(plans, limits, peak)
     if not ways:  # there is nothing to take apart
         return _within(plans, limits._replace(chunk_size=None, in_pieces=False), peak)
-    is_futile = limits.max_bytes is not None and not limits.in_pieces and result_bytes(whole) > limits.max_bytes
-    if (is_futile and not is_contracted) or limits.chunk_size is not None or limits.in_pieces:
-        ways = [columns for columns in ways if columns.slots == 1][-1 if is_futile and not is_contracted else 0 :]
+    if limits.chunk_size is not None or limits.in_pieces:
+        ways = [columns for columns in ways if columns.slots == 1]
     found: list[Blueprint] = []
     for _, alike in groupby(ways, key=lambda columns: columns.slots):
         for columns in alike:
@@ -465,13 +466,27 @@ def _within(plans: Sequence[Blueprint], limits: Limits, peak: Peak) -> list[Blue
     fitting = [made for made in in_chunks if fits(made, limits, peak)]
     if not fitting:
         held = result_bytes(plans[0]) if plans[0].dense and not limits.in_pieces else 0
-        is_large = limits.max_bytes is not None and held > limits.max_bytes
-        other = "write whole ones to files by out=hofunc.Stream(path)" if is_large else "pass fewer rows at a time"
         least = f"{min(map(peak, in_chunks))} bytes at once, the least of all strategies and chunks tried"
-        raise ArgumentError(
-            "hofunc: a derivative that takes more memory than allowed",
-            got=least + (f", of which {held} are results" if held else ""),
-            expected=f"at most max_bytes={limits.max_bytes}",
-            remedy=f"Raise max_bytes, take layout='compact', or {other}.",
-        )
+        raise _over(least + (f", of which {held} are results" if held else ""), held, limits)
     return fitting
+
+
+def _check_results(graph: Graph, wanted: Wanted, compact: bool, limits: Limits) -> None:
+    """Check that what is returned is not more than may be held, whatever is planned."""
+    if limits.max_bytes is None or compact or limits.in_pieces:
+        return
+    least = least_bytes(graph, wanted)
+    if least > limits.max_bytes:
+        raise _over(f"{least} bytes at once, at the least, of which {least} are results", least, limits)
+
+
+def _over(got: str, results: int, limits: Limits) -> ArgumentError:
+    """Return the error of a derivative that takes more than `max_bytes`."""
+    is_large = limits.max_bytes is not None and results > limits.max_bytes
+    other = "write whole ones to files by out=hofunc.Stream(path)" if is_large else "pass fewer rows at a time"
+    return ArgumentError(
+        "hofunc: a derivative that takes more memory than allowed",
+        got=got,
+        expected=f"at most max_bytes={limits.max_bytes}",
+        remedy=f"Raise max_bytes, take layout='compact', or {other}.",
+    )

@@ -39,6 +39,7 @@ from hofunc.run.churn import Dropped, Family, Kin
 from hofunc.run.decided import Decided
 from hofunc.run.executor import Runner
 from hofunc.run.learning import Learning
+from hofunc.run.room import check_results
 from hofunc.run.schedules import Schedules
 from hofunc.run.weight import bytes_held
 
@@ -290,6 +291,7 @@ def _made(
     def peak(made: Blueprint) -> int:
         return asked.beside.most(made, needs(made)) + table_bytes(made)
 
+    check_results(lowered, asked.wanted, asked.limits, compact=asked.compact)
     looks = not asked.replayed
     all_of_it, is_due = Due(inf), any(made.due.calls <= 0 for made in variants)
     with isolated():  # as a plan may hold constants, which no transform that runs by now may wrap

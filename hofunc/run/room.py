@@ -1,6 +1,6 @@
 """Room: whether what a plan holds at once fits into the memory that is free, and what would fit if it does not."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from math import inf
 from pathlib import Path
@@ -8,10 +8,11 @@ from pathlib import Path
 import torch
 
 from hofunc.errors import ArgumentError
-from hofunc.plan.blueprint import Blueprint, Limits, result_bytes, zero_bytes
+from hofunc.plan.blueprint import Blueprint, Limits, least_bytes, result_bytes, zero_bytes
 from hofunc.plan.planner import quickly
 from hofunc.plan.program import device_of
 from hofunc.plan.wanted import Contractions, Wanted
+from hofunc.rules.lower import Lowered
 
 SMALL = 64 << 20  # bytes, below which nobody looks what is free
 _GROUP = Path("/sys/fs/cgroup")
@@ -44,6 +45,25 @@ def _left_in_group() -> float:
     return inf
 
 
+def check_results(lowered: Lowered, wanted: Wanted, limits: Limits, *, compact: bool) -> None:
+    """Check that there is as much memory as results take, before anything is planned.
+
+    Args:
+        lowered: The graph.
+        wanted: What is asked for.
+        limits: Memory, which is not looked at where a caller limits it, or where results are handed over.
+        compact: Whether terms are returned.
+
+    Raises:
+        ArgumentError: There is less.
+    """
+    if compact or limits.in_pieces or limits.max_bytes is not None:
+        return
+    least = least_bytes(lowered.graph, wanted)
+    if least > SMALL and least > (free := free_bytes(device_of(lowered.graph))):
+        raise _over(f"{least} bytes at once, at the least", int(free), _instead(lowered, least, int(free), wanted))
+
+
 def check_room(made: Blueprint, needed: int, wanted: Wanted, *, compact: bool) -> None:
     """Check that there is as much memory as a plan holds at once, before it is run.
 
@@ -58,11 +78,16 @@ def check_room(made: Blueprint, needed: int, wanted: Wanted, *, compact: bool) -
     """
     if needed <= SMALL or needed <= (free := free_bytes(device_of(made.lowered.graph))):
         return
-    raise ArgumentError(
+    raise _over(f"{needed} bytes at once", int(free), _remedies(made, int(free), wanted, compact=compact))
+
+
+def _over(got: str, free: int, remedies: Iterable[str]) -> ArgumentError:
+    """Return the error of a derivative that takes more than is free."""
+    return ArgumentError(
         "hofunc: a derivative that takes more memory than there is",
-        got=f"{needed} bytes at once",
-        expected=f"at most {int(free)}, which are free",
-        remedy=" ".join(_remedies(made, int(free), wanted, compact=compact)),
+        got=got,
+        expected=f"at most {free}, which are free",
+        remedy=" ".join(remedies),
     )
 
 
@@ -76,9 +101,14 @@ def _remedies(made: Blueprint, free: int, wanted: Wanted, *, compact: bool) -> I
         with suppress(ArgumentError):
             in_chunks = quickly(made.lowered, wanted, compact=False, limits=Limits(max_bytes=free)).plan
             yield f"It takes {in_chunks.run_cost.peak_bytes} bytes with max_bytes={free}, in chunks."
-    else:
+    yield from _instead(made.lowered, results, free, wanted)
+
+
+def _instead(lowered: Lowered, results: int, free: int, wanted: Wanted) -> Iterator[str]:
+    """Yield what would fit in place of results."""
+    if results > free:
         yield f"The results alone are {results}, to be written to a file by out=hofunc.Stream(path)."
-    terms = quickly(made.lowered, wanted, compact=True, limits=Limits()).plan.run_cost.peak_bytes
+    terms = quickly(lowered, wanted, compact=True, limits=Limits()).plan.run_cost.peak_bytes
     if terms <= free:
         yield f"It takes {terms} with layout='compact'."
     yield "Products with it, by hofunc.einsum or hofunc.hvp, take least."

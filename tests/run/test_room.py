@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 import hofunc
+from hofunc.plan import planner
 from hofunc.run import room
 from tests.cases import rand
 
@@ -54,6 +55,42 @@ def test_results_that_do_not_fit_go_to_a_file(free: Callable[[int], None]) -> No
     free(20 * 20 * 8 - 1)
     with pytest.raises(hofunc.ArgumentError, match=rf"The results alone are {20 * 20 * 8}.*hofunc\.Stream"):
         hofunc.hessian(mixing)(rand(CPU, 20))
+
+
+@pytest.mark.parametrize("how", ["call", "plan"])
+@pytest.mark.parametrize("limits", [{}, {"max_bytes": 20 * 20 * 8 - 1}])
+def test_results_that_do_not_fit_are_refused_before_anything_is_planned(
+    how: str, limits: dict[str, int], free: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for terms, which are named where they fit."""
+    original, planned = planner.propagated, []
+
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        planned.append(kwargs["keeps_indices"])
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(planner, "propagated", noted)
+    free(20 * 20 * 8 - 1)
+    transform = hofunc.hessian(lambda x: mixing(x) + x[0], **limits)
+    with pytest.raises(hofunc.ArgumentError, match=f"got {20 * 20 * 8} bytes at once, at the least"):
+        (transform.plan if how == "plan" else transform)(rand(CPU, 20))
+    assert all(planned)
+    assert bool(planned) == (not limits)
+
+
+def test_blocks_that_are_transposes_count_once(free: Callable[[int], None]) -> None:
+    f = lambda x, y: (x.sin() * y[:4].exp()).sum() + y.prod()  # noqa: E731 - as short as it can be
+    least = (4 * 4 + 4 * 6 + 6 * 6) * 8
+    x, y = rand(CPU, 4), rand(CPU, 6, seed=1)
+    free(least - 1)
+    with pytest.raises(hofunc.ArgumentError, match=f"got {least} bytes at once, at the least"):
+        hofunc.hessian(f, (0, 1))(x, y)
+    with pytest.raises(hofunc.ArgumentError, match=f"got {least} bytes at once, at the least"):
+        hofunc.hessian(f, (0, 1), max_bytes=least - 1)(x, y)
+    free(1 << 30)
+    plan = hofunc.hessian(f, (0, 1)).plan(x, y)
+    assert plan.peak_bytes >= least
+    hofunc.hessian(f, (0, 1), max_bytes=plan.peak_bytes)(x, y)
 
 
 def test_terms_that_fit_are_named(free: Callable[[int], None]) -> None:
