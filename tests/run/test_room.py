@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import hofunc
-from hofunc.plan import planner
+from hofunc.plan import strategies
 from hofunc.run import room
 from tests.cases import rand
 
@@ -58,24 +58,24 @@ def test_results_that_do_not_fit_go_to_a_file(free: Callable[[int], None]) -> No
 
 
 @pytest.mark.parametrize("how", ["call", "plan"])
-@pytest.mark.parametrize("limits", [{}, {"max_bytes": 20 * 20 * 8 - 1}])
+@pytest.mark.parametrize("limit", [None, 20 * 20 * 8 - 1])
 def test_results_that_do_not_fit_are_refused_before_anything_is_planned(
-    how: str, limits: dict[str, int], free: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+    how: str, limit: int | None, free: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """But for terms, which are named where they fit."""
-    original, planned = planner.propagated, []
+    original, planned = strategies.propagated, []
 
     def noted(*args: Any, **kwargs: Any) -> Any:
         planned.append(kwargs["keeps_indices"])
         return original(*args, **kwargs)
 
-    monkeypatch.setattr(planner, "propagated", noted)
+    monkeypatch.setattr("hofunc.plan.planner.propagated", noted)
     free(20 * 20 * 8 - 1)
-    transform = hofunc.hessian(lambda x: mixing(x) + x[0], **limits)
+    transform = hofunc.hessian(lambda x: mixing(x) + x[0], max_bytes=limit)
     with pytest.raises(hofunc.ArgumentError, match=f"got {20 * 20 * 8} bytes at once, at the least"):
         (transform.plan if how == "plan" else transform)(rand(CPU, 20))
     assert all(planned)
-    assert bool(planned) == (not limits)
+    assert bool(planned) == (limit is None)
 
 
 def test_blocks_that_are_transposes_count_once(free: Callable[[int], None]) -> None:
