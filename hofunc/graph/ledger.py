@@ -311,8 +311,8 @@ class Ledger:
             if step is None:
                 return call
             op, args, kwargs, out = call
-            expected, arity, known, constants, others, node, shape, dtype, several = step
-            if op is not expected or kwargs or len(args) != arity:
+            expected, arity, known, constants, others, keywords, node, shape, dtype, several = step
+            if op is not expected or kwargs != keywords or len(args) != arity:
                 return call
             for place, number in known:
                 if tracked.get(id(args[place])) != number:

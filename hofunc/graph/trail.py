@@ -14,18 +14,20 @@ from hofunc.graph.route import Route
 from hofunc.internals import OpOverload
 
 _OTHERWISE = (torch.ops.aten.as_strided.default, torch.ops.aten.detach.default)  # what the ledger enters in other ways
+_HOW = frozenset((type(None), torch.dtype, torch.device, torch.layout, torch.memory_format))  # equal to nothing else
 _PLAIN = frozenset((int, bool, str, float, type(None), torch.dtype, torch.device, torch.layout))
 
 
 class Step(NamedTuple):
-    """A call of an op that is expected, which returns tensors and takes no keywords and no lists of tensors.
+    """A call of an op that is expected, which returns tensors and takes no lists of tensors.
 
     Attributes:
         op: The op.
         arity: The number of its arguments.
         known: Which of them are tensors that are tracked, and their nodes.
-        constants: Which are constants that nothing took before, and their nodes.
+        constants: Which are constants, and their nodes, of which those come right before that nothing took before.
         others: Which are no tensors, what they are, and their types.
+        keywords: What it takes by name, which is how a tensor is to be made.
         node: The node of what it returns, or the first of several.
         shape: The shape of that.
         dtype: Its dtype.
@@ -37,6 +39,7 @@ class Step(NamedTuple):
     known: tuple[tuple[int, int], ...]
     constants: tuple[tuple[int, int], ...]
     others: tuple[tuple[int, Any, type], ...]
+    keywords: dict[str, Any]
     node: Node
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -85,7 +88,7 @@ def _steps(graph: Graph) -> Iterator[tuple[int, Step]]:
     for node in graph.nodes:
         if node.op is CONSTANT:
             continue
-        step = None if node.is_given or node.kwargs or node.output else _step(graph, node, before)
+        step = None if node.is_given or node.output else _step(graph, node, before)
         if step is not None:
             yield before, step
         before = node.number + 1
@@ -108,19 +111,21 @@ def _step(graph: Graph, node: Node, before: int) -> Step | None:
     if not isinstance(node.op, OpOverload) or node.op in _OTHERWISE:
         return None
     taken = [(place, arg.node) for place, arg in enumerate(node.args) if type(arg) is Ref]
-    constants = tuple((place, number) for place, number in taken if number >= before)
-    known = tuple((place, number) for place, number in taken if number < before)
+    new = dict.fromkeys(number for _, number in taken if number >= before)
+    constants = tuple((place, number) for place, number in taken if graph.nodes[number].op is CONSTANT)
+    known = tuple((place, number) for place, number in taken if graph.nodes[number].op is not CONSTANT)
     others = [(place, _passed(arg)) for place, arg in enumerate(node.args) if type(arg) is not Ref]
     if (
-        any(graph.nodes[number].op is CONSTANT for _, number in known)
-        or [*dict.fromkeys(number for _, number in constants)] != [*range(before, node.number)]
+        [*new] != [*range(before, node.number)]
         or not known
         or any(other is _OTHERWISE for _, other in others)
+        or any(type(value) not in _HOW for _, value in node.kwargs)
     ):
         return None
     typed = tuple((place, other, type(other)) for place, other in others)
     several = _outputs(graph, node)
-    return Step(node.op, len(node.args), known, constants, typed, node, node.shape, node.dtype, several)
+    keywords = dict(node.kwargs)
+    return Step(node.op, len(node.args), known, constants, typed, keywords, node, node.shape, node.dtype, several)
 
 
 def _passed(arg: Any) -> Any:

@@ -42,6 +42,14 @@ FUNCTIONS: dict[str, Function] = {
     "one constant twice": lambda x, y: x * A * A,
     "two constants": lambda x, y: x * A * B,
     "two constants in turn": lambda x, y: x * A * A * B,
+    "two constants and the first again": lambda x, y: x * A * B * A,
+    "two constants and the second again": lambda x, y: x * A * B * B,
+    "two constants and a third": lambda x, y: x * A * B * (A + B),
+    "copied": lambda x, y: (x * y).clone(memory_format=torch.contiguous_format) * A,
+    "copied as it is": lambda x, y: (x * y).clone(memory_format=torch.preserve_format) * A,
+    "copied without a word": lambda x, y: (x * y).clone() * A,
+    "summed in single precision": lambda x, y: (x * y).sum(dtype=torch.float32) * A,
+    "summed in double precision": lambda x, y: (x * y).sum(dtype=torch.float64) * A,
     "of an expression": lambda x, y: x * y * (A + B),
     "another shape": lambda x, y: x * y * WIDE,
     "another dtype": lambda x, y: x * y * SINGLE,
@@ -113,7 +121,7 @@ def test_which_input_is_differentiated_by_is_not_taken_from_before() -> None:
     assert [node.shape for node in along.graph.nodes] == [(3,), (2, 3), (2, 3)]
 
 
-@pytest.mark.parametrize("name", ["several", "parts", "product"])
+@pytest.mark.parametrize("name", ["several", "parts", "product", "two constants and the first again", "copied"])
 def test_no_node_is_made_of_a_call_that_is_known(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     trail = trail_of(FUNCTIONS[name])
     trail = Trail(trail.graph, are_known=True, are_plain=True)
