@@ -55,6 +55,15 @@ class Node(NamedTuple):
         """Whether the node is an input, a constant or a number, which no op computes."""
         return self.op is INPUT or self.op is CONSTANT or self.op is NUMBER
 
+    def moved(self, number: int, operands: tuple[int, ...], *, active: bool) -> "Node":
+        """Return the same node of another graph, by its number there and those of its operands."""
+        args, kwargs = self.args, self.kwargs
+        if operands != self.operands:
+            numbers = dict(zip(self.operands, operands, strict=True))
+            args, kwargs = renumbered(args, numbers), renumbered(kwargs, numbers) if kwargs else kwargs
+        looks = self.output, operands, self.shape, self.dtype, self.device
+        return Node(number, self.op, args, kwargs, *looks, active)
+
 
 class _Graph(NamedTuple):
     nodes: tuple[Node, ...]

@@ -59,10 +59,9 @@ class Rebuilt:
     def copy(self, node: Node, origin: Origin, numbers: Mapping[int, int], *, is_constant: bool) -> int:
         """Append a node as it was, of operands by their numbers; of one that is constant, its value only."""
         operands = tuple([numbers[operand] for operand in node.operands])
-        args, kwargs = renumbered((node.args, node.kwargs), numbers)
         number = len(self.nodes)
         active = node.active and not is_constant
-        self.nodes.append(node._replace(number=number, args=args, kwargs=kwargs, operands=operands, active=active))
+        self.nodes.append(node.moved(number, operands, active=active))
         self.origins.append(origin)
         if active and node.number in self._given.rules:
             self.rules[number] = self._given.rules[node.number]
@@ -120,11 +119,10 @@ class Rebuilt:
         for node, origin in zip(inner.graph.nodes, inner.origins, strict=True):
             if node.number in numbers:
                 continue
-            args, kwargs = renumbered((node.args, node.kwargs), numbers)
             operands = tuple([numbers[operand] for operand in node.operands])
             active = node.active and any(self.nodes[operand].active for operand in operands)
             numbers[node.number] = number = len(self.nodes)
-            self.nodes.append(node._replace(number=number, args=args, kwargs=kwargs, operands=operands, active=active))
+            self.nodes.append(node.moved(number, operands, active=active))
             self.origins.append(origin if isinstance(origin, torch.Tensor) else None)
             if active:
                 self.rules[number] = inner.rules[node.number]

@@ -222,9 +222,7 @@ class _Lowering:
 
     def _append(self, node: Node, operands: tuple[int, ...], active: bool, origin: Origin) -> int:
         number = len(self.nodes)
-        args, kwargs = renumbered((node.args, node.kwargs), dict(zip(node.operands, operands, strict=True)))
-        node = node._replace(number=number, args=args, kwargs=kwargs, operands=operands, active=active)
-        self.nodes.append(node)
+        self.nodes.append(node.moved(number, operands, active=active))
         self.origins.append(origin)
         return number
 
