@@ -200,7 +200,10 @@ def _changed(known: Known, made: Lean, size: int) -> Iterator[tuple[Program, Tra
     """Yield programs that may hold less than one, in which it is in some order, at its peak."""
     place, held = at_peak(made.program, made.trace)
     largest = sorted(held, key=lambda register: -held[register])[:LARGEST]
+    over = dict(made.program.over)
     for region in regions_at(known, largest):
+        if not any(register in held or register in over for register in region.made):
+            continue  # it only reads what is held there
         if (changed := with_loop(known, region, size)) is not None:
             yield changed
     after = computed_after(known, made.program, place)

@@ -232,13 +232,15 @@ class Region:
         return [*dict.fromkeys(r for r in (*self.axes, *sorted(self.whole)) if r not in self.inside)]
 
     @property
+    def made(self) -> list[int]:
+        """The registers of what is made for some entries, rather than read."""
+        return [register for register, step in self.inside.items() if step.function not in VIEWS]
+
+    @property
     def bytes(self) -> int:
         """The bytes of what is made for all entries together."""
-        return sum(
-            self._known.looks[register].kind.numel * self._known.looks[register].dtype.itemsize
-            for register, step in self.inside.items()
-            if step.function not in VIEWS
-        )
+        looks = self._known.looks
+        return sum(looks[register].kind.numel * looks[register].dtype.itemsize for register in self.made)
 
     def steps(self) -> list[Step]:
         """Return its steps, and those that it ends in, in their order."""
