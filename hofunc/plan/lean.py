@@ -16,7 +16,7 @@ from hofunc.plan.lookups import LEAST
 from hofunc.plan.loops import SMALL, Known, regions_at, with_loop
 from hofunc.plan.memory import bytes_of
 from hofunc.plan.order import in_order
-from hofunc.plan.peak import at_peak, held_by, peak_of
+from hofunc.plan.peak import at_peak, held_by, held_by_one, peak_of
 from hofunc.plan.pieces import in_pieces
 from hofunc.plan.program import Program
 from hofunc.plan.remade import computed_after, with_remade
@@ -26,6 +26,9 @@ from hofunc.plan.tracing import Trace, traced
 LARGE = 1 << 18  # bytes at once, from which on it is worth to look for an order that holds less,
 EACH = 1 << 12  # if there are as many for each step, whose place takes as long to find as to write four times these,
 MANY = 1 << 10  # and twice as many for each beyond so many steps, for which one would wait
+
+FEW = 1 << 8  # Up to so many steps it takes no time to speak of; beyond,
+GAINED = 1 << 11  # it is not worth it to be rid of fewer bytes for each step that are held beside those of a single one
 
 MOST = 3  # times the results, below which memory is not at issue,
 HELD = 4 << 20  # nor below so many bytes,
@@ -53,7 +56,7 @@ def priced(
     late = with_late_reshapes(with_joint_convolutions(program, trace, device), trace)
     if late is not program:
         program, trace = late, traced(late, like=trace)
-    made = lean(program, trace, device, longest)
+    made = lean(program, trace, device, longest, is_limited=most is not None)
     if most is not None and made.peak > most and len(program.steps) <= MANY:
         made = _within(made, program, trace, most, device)
     return made.program, made.cost(device)
@@ -81,7 +84,9 @@ class Lean(NamedTuple):
         return cost_of(self.program, device, self.trace, self.peak)
 
 
-def lean(program: Program, trace: Trace, device: torch.device, longest: float = inf) -> Lean:
+def lean(
+    program: Program, trace: Trace, device: torch.device, longest: float = inf, *, is_limited: bool = True
+) -> Lean:
     """Return a program so that it holds little at once, without more to compute than is worth it.
 
     Args:
@@ -89,8 +94,9 @@ def lean(program: Program, trace: Trace, device: torch.device, longest: float = 
         trace: What its registers hold.
         device: Where it is to run.
         longest: How many seconds it may run for that to be worth something.
+        is_limited: Whether there is a limit to what it may hold, so that a little less is worth something too.
     """
-    made = _in_order(program, trace)
+    made = _in_order(program, trace, is_limited=is_limited)
     goal = _goal(program, trace)
     if made.peak <= goal or any(has_rows(given.shape) for given in program.given.values()):
         return made
@@ -109,17 +115,19 @@ def _goal(program: Program, trace: Trace) -> int:
     return max(HELD, HELD_EACH * len(program.steps), MOST * bytes_of(trace.of(program.outputs)))
 
 
-def _in_order(program: Program, trace: Trace) -> Lean:
+def _in_order(program: Program, trace: Trace, *, is_limited: bool = True) -> Lean:
     """Return a program in the order, of those that are tried, in which it holds least, what it adds in pieces."""
-    return _ordered(*in_pieces(program, trace))
+    return _ordered(*in_pieces(program, trace), is_limited=is_limited)
 
 
-def _ordered(program: Program, trace: Trace) -> Lean:
+def _ordered(program: Program, trace: Trace, *, is_limited: bool = True) -> Lean:
     """Return a program in the order, of those that are tried, in which it holds least."""
     made = Lean.of(program, trace)
     count = len(program.steps)
     if made.peak < max(LARGE, EACH * count, 2 * EACH * (count - MANY)):
         return made
+    if count > FEW and not is_limited and made.peak - held_by_one(made.program, trace) < GAINED * count:
+        return made  # as a single step holds nearly all
     found = [made]
     for start in ((program, trace), deepest_first(program, trace)):
         ordered = in_order(*start)

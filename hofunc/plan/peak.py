@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hofunc.plan.memory import Held, memory_of
-from hofunc.plan.program import Program
+from hofunc.plan.program import Program, Register
 from hofunc.plan.tracing import Trace
 
 Memory = dict[Any, int]  # its bytes, by what names it
@@ -48,6 +48,19 @@ def held_by(program: Program, trace: Trace, outside: Iterable[Any] | None = None
                 holders[place] -= 1
                 held -= 0 if holders[place] else size
     return found
+
+
+def held_by_one(program: Program, trace: Trace) -> int:
+    """Return the most that a single step takes, makes and computes with, which is held in any order of the steps."""
+    memories = _memories(program, trace)
+    outside = {place for register in program.given for place in memories[register]}
+    most = 0
+    for step, effect in zip(program.steps, trace.effects, strict=True):
+        own = {**memories[step.target]}
+        for arg in step.args:
+            own |= memories[arg.index] if type(arg) is Register else {}
+        most = max(most, effect.scratch + sum(size for place, size in own.items() if place not in outside))
+    return most
 
 
 def at_peak(program: Program, trace: Trace) -> tuple[int, dict[int, int]]:

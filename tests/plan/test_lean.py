@@ -1,0 +1,53 @@
+"""Whether another order of steps, and loops, are looked for."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from hofunc.plan import lean
+from hofunc.plan.lean import priced
+from hofunc.plan.order import in_order
+from hofunc.plan.peak import held_by_one, peak_of
+from hofunc.plan.program import Given, Program, Register, Step, frees_of
+from hofunc.plan.tracing import traced
+
+CPU, SIZE = torch.device("cpu"), 200
+ONE = SIZE * SIZE * 8  # bytes of a matrix
+
+
+def program(several: int) -> Program:
+    """Return the sum of products of two matrices and of so many matrices, that are all made before they are added."""
+    given = {0: Given(0, (SIZE, SIZE), torch.float64)}
+    made = [Step(1 + number, torch.mul, (Register(0), float(number))) for number in range(several)]
+    products = [Step(102, torch.mm, (Register(1), Register(2)))]
+    products += [
+        Step(100 + number, torch.mm, (Register(99 + number), Register(number))) for number in range(3, several + 1)
+    ]
+    steps = (*made, *products)
+    outputs = (100 + several,)
+    return Program(given, {}, steps, frees_of(steps, outputs)[0], outputs)
+
+
+def test_what_one_step_holds_is_held_in_any_order() -> None:
+    few, many = program(2), program(9)
+    assert [held_by_one(each, traced(each)) for each in (few, many)] == [3 * ONE, 3 * ONE]
+    assert [peak_of(each, traced(each)) for each in (few, many)] == [3 * ONE, 10 * ONE]
+
+
+@pytest.mark.parametrize(("several", "most", "expected"), [(2, None, 0), (2, 4 * ONE, 2), (9, None, 2)])
+def test_no_order_is_looked_for_where_one_step_holds_most(
+    several: int, most: int | None, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless memory is limited, as a little less may be what fits."""
+    found: list[Any] = []
+
+    def noted(*args: Any) -> Any:
+        found.append(args)
+        return in_order(*args)
+
+    monkeypatch.setattr(lean, "in_order", noted)
+    monkeypatch.setattr(lean, "FEW", 0)
+    _, cost = priced(program(several), CPU, most=most)
+    assert len(found) == expected
+    assert cost.peak_bytes <= 4 * ONE
