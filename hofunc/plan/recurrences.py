@@ -22,7 +22,7 @@ import torch
 
 from hofunc.graph.node import Call, Graph, Mask, Node, Ref
 from hofunc.plan.batched import Derived, batched, derived
-from hofunc.plan.blocks import Local
+from hofunc.plan.blocks import Local, is_nonlinear
 from hofunc.plan.program import device_of
 from hofunc.plan.rows import unmarked
 from hofunc.plan.sequences import Sequences
@@ -39,16 +39,18 @@ from hofunc.plan.states import (
     stepped,
     taken,
 )
-from hofunc.plan.steps import Steps, Taken, all_steps
+from hofunc.plan.steps import LEAST, Steps, Taken, all_steps, own_of, parted
 from hofunc.rules.lower import Lowered, Origin
 
 aten = torch.ops.aten
 
+PARTS = 3  # batches that steps are taken in at most, as each of them is planned,
+WORK = 1 << 26  # and products of two numbers for each, which take as long as some hundred calls
 ENTRIES = 4096  # of the slope of a node by the state, beyond which later calls take longer than node by node
 
 
 class Batch(NamedTuple):
-    """All steps of a recurrence as one batch.
+    """Steps of a recurrence, one after the other, as one batch.
 
     Attributes:
         steps: The steps; what they give starts with the state that the next one takes.
@@ -88,12 +90,12 @@ def with_recurrences(
     graph = lowered.graph
     if lowered.decided or len({node.device for node in graph.nodes if node.is_given}) > 1:
         return None
-    found = [
-        _batch(lowered, steps, order, whole)
+    some = [
+        batch
         for steps in all_steps(graph, local, least)
         if with_masks or not _have_masks(local, steps.nodes[0])
+        for batch in _batches(lowered, local, steps, order, whole)
     ]
-    some = [each for each in found if each is not None]
     return _Rebuilding(lowered._replace(graph=unmarked(graph)), some, order).lowered() if some else None
 
 
@@ -102,20 +104,34 @@ def _have_masks(local: Mapping[int, Local], nodes: Iterable[int]) -> bool:
     return any(isinstance(factor.source, Mask) for term in terms for factor in term.factors)
 
 
-def _batch(lowered: Lowered, steps: Steps, order: int, whole: bool) -> Batch | None:
-    """Return all steps of a recurrence as one batch, None if they are better propagated node by node."""
+def _batches(lowered: Lowered, local: Mapping[int, Local], steps: Steps, order: int, whole: bool) -> list[Batch]:
+    """Return all steps of a recurrence as one batch, or some; none if they are better propagated node by node."""
     graph, first = lowered.graph, steps.nodes[0]
     before = [each.nodes[1] for each in steps.active if each.nodes[1] in first]
     handed = [first.index(node) for node in before]
     if not handed or _leads_around(graph, steps):
-        return None
+        return []
     steps = steps._replace(given=[*handed, *(place for place in steps.given if place not in handed)])
     every = derived(lowered, steps, order, len(steps.active)) if whole else None
     if every is not None:
-        return Batch(steps, every, None, len(handed))
-    slopes = derived(lowered, steps, 1, len(handed), ENTRIES)
-    inner = None if slopes is None else batched(graph, steps, order, len(handed))
-    return None if slopes is None or inner is None else Batch(steps, slopes, inner, len(handed))
+        return [Batch(steps, every, None, len(handed))]
+    parts = parted(steps, _parts(graph, local, steps, order) if whole else 1)
+    slopes = derived(lowered, parts[0], 1, len(handed), ENTRIES)
+    inner = None if slopes is None else batched(graph, parts[0], order, len(handed))
+    return [] if slopes is None or inner is None else [Batch(part, slopes, inner, len(handed)) for part in parts]
+
+
+def _parts(graph: Graph, local: Mapping[int, Local], steps: Steps, order: int) -> int:
+    """Return in how many batches it pays to take steps, of which each takes something of its own.
+
+    They depend on nothing that later ones take. What is zero for that is multiplied in one batch like all else: most of
+    it is left out between batches, of which two have three quarters of the entries of one, and three two thirds.
+    """
+    nodes, count = graph.nodes, len(steps.nodes)
+    own = count * sum(prod(nodes[steps.taken[number].nodes[0]].shape) for number in own_of(steps))
+    varied = min(own, sum(prod(nodes[number].shape) for number in graph.inputs if nodes[number].active))
+    elements = count * sum(prod(nodes[number].shape) for number in steps.nodes[0] if is_nonlinear(local[number]))
+    return int(max(1, min(PARTS, elements * varied**order // WORK, count // LEAST)))
 
 
 def _leads_around(graph: Graph, steps: Steps) -> bool:

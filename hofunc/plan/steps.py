@@ -75,7 +75,7 @@ def all_steps(graph: Graph, local: Mapping[int, Local], least: int = 0) -> Itera
         found = _wired(graph, local, nodes) or _wired(graph, local, nodes[1:])
         if found is None:
             continue
-        size = 1 if _own(found) else _together(found.nodes)
+        size = 1 if own_of(found) else _together(found.nodes)
         steps = found if size == 1 else _wired(graph, local, _merged(found.nodes, size))
         if steps is not None and (bent := _with_bent(graph, local, steps)).bent:
             yield bent
@@ -203,7 +203,7 @@ def _is_bent(graph: Graph, local: Local) -> bool:
     return is_nonlinear(local) or any(graph.nodes[ref.node].active for ref in found)
 
 
-def _own(steps: Steps) -> set[int]:
+def own_of(steps: Steps) -> set[int]:
     """Return which of what steps take depends on what is differentiated by, and is of no other step, by its number."""
     inside = {node for step in steps.nodes for node in step}
     return {
@@ -221,6 +221,18 @@ def _together(nodes: Sequence[list[int]]) -> int:
 def _merged(nodes: Sequence[list[int]], size: int) -> list[list[int]]:
     """Return the nodes of several steps at a time, of the last ones."""
     return [[*chain(*nodes[at : at + size])] for at in range(len(nodes) % size, len(nodes), size)]
+
+
+def parted(steps: Steps, count: int) -> list[Steps]:
+    """Return steps in so many parts of one length, one after the other, less the first ones that are left over."""
+    size = len(steps.nodes) // count
+    return [
+        steps._replace(
+            nodes=steps.nodes[start : start + size],
+            taken=[each._replace(nodes=each.nodes[start : start + size]) for each in steps.taken],
+        )
+        for start in range(len(steps.nodes) % count, len(steps.nodes), size)
+    ]
 
 
 def following(graph: Graph, steps: Steps, count: int) -> list[int]:
