@@ -24,9 +24,7 @@ Ends = tuple[Label | None, Label | None, Label | None]  # the window, the place 
 
 WINDOW, PLACE, AXIS = range(3)
 MOST_AXES = 3  # of torch's kernels
-FEW_PRODUCTS = (
-    1 << 16
-)  # below which the kernels of single precision take longer to be set up than windows to be laid out
+FEW_PRODUCTS = 1 << 16  # below which to set up a kernel of single precision takes longer than to lay windows out
 
 
 class _Pair(NamedTuple):
