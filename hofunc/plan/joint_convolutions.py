@@ -26,16 +26,13 @@ class _Weighted(NamedTuple):
     weight: float
 
 
-def with_joint_convolutions(program: Program, trace: Trace, device: torch.device) -> Program:
+def with_joint_convolutions(program: Program, trace: Trace) -> Program:
     """Return a program in which small convolutions that are added up are one by twos, if nothing else takes them.
 
     Args:
-        program: The program.
+        program: The program, that is to run on a CPU.
         trace: What its registers hold.
-        device: Where it is to run: on a CPU that is worth it.
     """
-    if device.type != "cpu":
-        return program
     found = {step.target: step for step in program.steps if _is_small(step, trace)}
     uses = Counter([register for step in program.steps for register in _reads(step)] + [*program.outputs])
     if sum(uses[register] == 1 for register in found) < 2:

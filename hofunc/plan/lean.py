@@ -11,7 +11,6 @@ from hofunc.algebra.extents import has_rows
 from hofunc.plan.cost import Cost, cost_of
 from hofunc.plan.joint_convolutions import with_joint_convolutions
 from hofunc.plan.late import deepest_first, put_off
-from hofunc.plan.late_reshapes import with_late_reshapes
 from hofunc.plan.lookups import LEAST
 from hofunc.plan.loops import SMALL, Known, regions_at, with_loop
 from hofunc.plan.memory import bytes_of
@@ -53,9 +52,8 @@ def priced(
         most: How many bytes it may hold at once, however long it takes if it can be kept to; None for any.
     """
     trace = traced(program)
-    late = with_late_reshapes(with_joint_convolutions(program, trace, device), trace)
-    if late is not program:
-        program, trace = late, traced(late, like=trace)
+    if device.type == "cpu" and (joint := with_joint_convolutions(program, trace)) is not program:
+        program, trace = joint, traced(joint)
     made = lean(program, trace, device, longest, is_limited=most is not None)
     if most is not None and made.peak > most and len(program.steps) <= MANY:
         made = _within(made, program, trace, most, device)
