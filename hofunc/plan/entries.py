@@ -140,7 +140,7 @@ class Extents:
         sizes, times, directions = self._of(node)
         copied, made = 2 * times * sizes[node] * directions, times * directions**2
         if order > 2 or self.asked.are_chosen or copied > 3 * made + FREE:
-            return self.adjoint(node, order) + self.operations(node, order)
+            return self.adjoint(node, order)
         width = sum(sizes[output] for output in self._outputs)
         return width * copied + self.operations(node, order)
 

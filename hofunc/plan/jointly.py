@@ -6,7 +6,7 @@ of them takes as many calls as one by a single input does.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from itertools import accumulate, combinations_with_replacement, product
+from itertools import accumulate, combinations, combinations_with_replacement, product
 from math import prod
 
 import torch
@@ -105,7 +105,8 @@ def jointly(builder: Builder, local: Mapping[int, Local], wanted: Wanted, *, is_
     keys = _keys(local, depends, graph.outputs)
     for output, found in keys.items():
         for order in range(3, highest(wanted) + 1):
-            found.update(combinations_with_replacement(members(depends[output]), order))
+            every = combinations_with_replacement(members(depends[output]), order)
+            found.update([key for key in every if found.issuperset(combinations(key, 2))])
     return Jointly(graph.nodes, inputs, keys)
 
 

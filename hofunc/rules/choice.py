@@ -1,6 +1,7 @@
 """The choice of a rule: that of the op, torch's decomposition of it, or the opaque fallback."""
 
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import Any
 
 import torch
@@ -89,8 +90,11 @@ def _is_rounding(part: torch.Tensor, value: torch.Tensor, node: Node, operands: 
             noise.normal_(generator=torch.Generator(noise.device).manual_seed(number))
         changed.append(operand.detach() * (1 + eps * noise) if noise.is_floating_point() else operand)
     outputs = call_of(node)(*changed)
-    most = ((outputs if node.output is None else outputs[node.output]) - value).abs().max() / eps**0.25
-    return bool(((part - value).abs() <= most).all())
+    spread = ((outputs if node.output is None else outputs[node.output]) - value).abs().max()
+    sizes = [operand.abs().max().item() for operand in operands if operand.is_floating_point() and operand.numel()]
+    if not spread <= eps**0.5 * max(prod(sizes), *sizes):  # as of what draws random numbers
+        return False
+    return bool(((part - value).abs() <= spread / eps**0.25).all())
 
 
 def _sampled(node: Node, operands: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], torch.Tensor]:
