@@ -44,6 +44,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return load(source, *args, **kwargs)
 
     monkeypatch.setattr(CppPythonBindingsCodeCache, "load_async", noted)
+    monkeypatch.setattr(internals_files, "_graphs", set())  # whose numbers begin anew where the compiler is reset
     return found
 
 
