@@ -25,8 +25,6 @@ from hofunc.scatter import added
 from hofunc.views import add_scaled, concatenated, filled, folded, narrow_scatter, put, stacked, write
 
 _UNKNOWN = -1  # what others may hold
-LARGE = 1 << 20  # bytes of rows that a product is written over some at a time, as nothing else is as large,
-_ROWS = 1 << 16  # and of those that it is made of at a time
 
 
 def with_reuse(program: Program, trace: Trace) -> Program:
@@ -136,8 +134,6 @@ def _place(step: Step, effect: Effect, trace: Trace, bases: Mapping[int, int], f
     if step.function not in PLACES:
         return None
     registers = [arg.index for arg in step.args if isinstance(arg, Register)]
-    if step.function in _OF_ROWS and (effect.result is None or effect.result.nbytes < LARGE):
-        return None
     for place in PLACES[step.function]:
         operand = step.args[place]
         if isinstance(operand, Register) and operand.index in free:
@@ -168,13 +164,6 @@ def _write_narrowed(tensor: torch.Tensor, part: torch.Tensor, dim: int, start: i
     return tensor
 
 
-def _multiply_rows(tensor: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
-    rows = tensor.view(-1, tensor.shape[-1])
-    for part in rows.split(max(1, _ROWS // (rows.shape[1] * rows.element_size()))):
-        part.copy_(torch.mm(part, matrix))
-    return tensor
-
-
 def _add_scaled(tensor: torch.Tensor, other: torch.Tensor, coefficient: float) -> torch.Tensor:
     return tensor.add_(other, alpha=coefficient)
 
@@ -191,10 +180,7 @@ WRITING: dict[Any, Callable[..., torch.Tensor]] = {
     select_scatter: _write_selected,
     narrow_scatter: _write_narrowed,
     put: write,
-    torch.mm: _multiply_rows,
-    folded: _multiply_rows,
 }
-_OF_ROWS = (torch.mm, folded)
 PLACES: dict[Any, tuple[int, ...]] = dict.fromkeys(WRITING, (0,)) | {torch.mul: (0, 1), torch.add: (0, 1)}
 
 # What adds a product to something: the name of its coefficient, and what does so in a new tensor and in place.
