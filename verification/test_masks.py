@@ -84,7 +84,8 @@ ALONE: dict[str, Function] = {
     "aten.unsafe_split_with_sizes.default": lambda x: torch.unsafe_split_with_sizes(x, [1, 3])[1],
 }
 REFERENCES: dict[str, Function] = {"aten.copy.default": torch.clone}  # where torch has no derivative
-ELSEWHERE = ("_conj", "complex_to_complex", "restrided", "read_strided")  # of complex numbers, and of what was written in place
+# Of complex numbers, and of what was written in place.
+ELSEWHERE = ("_conj", "complex_to_complex", "restrided", "read_strided")
 
 
 def test_every_linear_op_has_a_use() -> None:
