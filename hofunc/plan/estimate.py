@@ -112,9 +112,9 @@ def _of_directions(extents: Extents, *, is_mixed: bool, joins: bool) -> Estimate
 
 def pays_jointly(graph: Graph, local: Mapping[int, Local], wanted: Wanted, *, is_mixed: bool) -> bool:
     """Tell whether it pays to vary all inputs jointly, as one variable, see `hofunc.plan.jointly`."""
-    extents = Extents(graph, local, wanted)
-    if extents.count < 2:
+    if sum(graph.nodes[number].active for number in graph.inputs) < 2:  # of which most graphs have one
         return False
+    extents = Extents(graph, local, wanted)
     return _jointly(extents, _directions(extents, is_mixed=is_mixed), is_mixed=is_mixed) is not None
 
 
