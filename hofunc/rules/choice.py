@@ -83,16 +83,15 @@ def _is_close(part: torch.Tensor, value: torch.Tensor) -> bool:
 
 def _is_rounding(part: torch.Tensor, value: torch.Tensor, node: Node, operands: Sequence[torch.Tensor]) -> bool:
     """Tell whether values differ by what the op makes of the last digits of its operands, as where these cancel."""
-    eps, changed = torch.finfo(value.dtype).eps, []
-    for number, operand in enumerate(operands):
-        noise = torch.zeros(tuple(operand.shape), dtype=operand.dtype, device=operand.device)
-        if noise.is_floating_point():
-            noise.normal_(generator=torch.Generator(noise.device).manual_seed(number))
-        changed.append(operand.detach() * (1 + eps * noise) if noise.is_floating_point() else operand)
+    eps = torch.finfo(value.dtype).eps
+    changed = [
+        operand.detach() * (1 + eps * _drawn(operand, number)) if operand.is_floating_point() else operand
+        for number, operand in enumerate(operands)
+    ]
     outputs = call_of(node)(*changed)
     spread = ((outputs if node.output is None else outputs[node.output]) - value).abs().max()
     sizes = [operand.abs().max().item() for operand in operands if operand.is_floating_point() and operand.numel()]
-    if not spread <= eps**0.5 * max(prod(sizes), *sizes):  # as of what draws random numbers
+    if not spread <= eps**0.5 * max([prod(sizes), *sizes]):  # as of what draws random numbers
         return False
     return bool(((part - value).abs() <= spread / eps**0.25).all())
 
@@ -102,9 +101,14 @@ def _sampled(node: Node, operands: Sequence[torch.Tensor]) -> tuple[list[torch.T
 
     Floating-point numbers are normal ones, all others zero.
     """
-    sampled = [torch.zeros(tuple(each.shape), dtype=each.dtype, device=each.device) for each in operands]
-    for number, tensor in enumerate(sampled):
-        if tensor.is_floating_point():
-            tensor.normal_(generator=torch.Generator(tensor.device).manual_seed(number))
+    sampled = [_drawn(operand, number) for number, operand in enumerate(operands)]
     value = call_of(node)(*sampled)
     return sampled, value if node.output is None else value[node.output]
+
+
+def _drawn(like: torch.Tensor, seed: int) -> torch.Tensor:
+    """Return normal numbers, or zeros of a dtype that is not of floating point, in the shape of a tensor."""
+    drawn = torch.zeros(tuple(like.shape), dtype=like.dtype, device=like.device)
+    return (
+        drawn.normal_(generator=torch.Generator(drawn.device).manual_seed(seed)) if like.is_floating_point() else drawn
+    )
