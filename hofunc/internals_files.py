@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, wraps
+from pathlib import Path
 from threading import Thread, local
 from typing import Any, NamedTuple
 
@@ -142,7 +143,7 @@ def _replace() -> None:
         made: dict[Kernel, Any] = {}
         for each, load in files:
             try:
-                module = load()
+                module = load_whole(load)
             except CppCompileError:  # maybe only as one file
                 made |= {kernel: take(compiler, kernel.types, kernel.source) for kernel in each}
             else:
@@ -196,6 +197,20 @@ def _named(kernels: Sequence[Kernel]) -> Iterator[tuple[Kernel, str]]:
 def _load(kernels: Sequence[Kernel], parts: Parts, submit: Any) -> Callable[[], Any]:
     """Return what waits for the file of some kernels to be compiled, and returns it as a module."""
     return CppPythonBindingsCodeCache.load_async(source_of(kernels, parts), submit_fn=submit)
+
+
+def load_whole(load: Callable[[], Any]) -> Any:
+    """Return the module of a file, of which the library is made again if it was cut off.
+
+    Inductor writes it where it is looked for, so a process that ends meanwhile leaves a part of it to all others.
+    """
+    try:
+        return load()
+    except ImportError as error:
+        if error.path is None:
+            raise
+        Path(error.path).unlink(missing_ok=True)
+        return load()
 
 
 def source_of(kernels: Sequence[Kernel], parts: Parts) -> str:

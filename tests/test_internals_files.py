@@ -1,7 +1,10 @@
 """Kernels of a graph as few files: which are in one, that each is called by its own name, and what is left alone."""
 
+from inspect import getclosurevars
+from pathlib import Path
 from threading import Event, current_thread
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import torch
@@ -18,6 +21,7 @@ from hofunc.internals_files import (
     compiled_by_inductor,
     files_of,
     find_vectors,
+    load_whole,
     parts_for_python,
     source_of,
 )
@@ -68,6 +72,17 @@ def test_kernels_are_one_file(loaded: list[str]) -> None:
     (source,) = loaded
     assert source.count('extern "C"') == source.count("namespace of_kernel_") == 3
     assert source.count("#include <torch/csrc/inductor/cpp_prefix.h>") == 1
+
+
+def test_a_library_that_was_cut_off_is_made_again() -> None:
+    parts = parts_for_python()
+    assert parts is not None
+    source = source_of([Kernel(["const float*", "float*"], SOURCE)], parts)
+    load = CppPythonBindingsCodeCache.load_async(f"{source}\n// {uuid4()}")  # as no process has loaded it
+    library = Path(getclosurevars(load).nonlocals["binary_path"])
+    library.touch()
+    assert load_whole(load).kernel_0
+    assert library.stat().st_size
 
 
 def test_a_backward_is_one_file(loaded: list[str]) -> None:
