@@ -128,7 +128,9 @@ def _jointly(extents: Extents, apart: "_Count", *, is_mixed: bool) -> "_Count | 
     if extents.asked.are_chosen or extents.count < 2:
         return None
     joint = _directions(extents.jointly(), is_mixed=is_mixed)
-    joint.calls += CUTS * len(extents.graph.outputs) * packed.count(extents.count, order)
+    blocks = len(extents.graph.outputs) * packed.count(extents.count, order)
+    joint.compositions += blocks
+    joint.calls += CUTS * blocks
     return joint if joint.run * CALLS < apart.calls else None
 
 

@@ -12,13 +12,15 @@ from hofunc.graph.node import Graph
 from hofunc.plan.blocks import Local, local_blocks
 from hofunc.plan.blueprint import Blueprint, Limits, Peak, drawn, least_bytes, own_peak, result_bytes, taken, told_once
 from hofunc.plan.columns import Columns
-from hofunc.plan.estimate import CLOSE, CLOSE_AS_TERMS, Estimate, estimates
+from hofunc.plan.estimate import CALLS, CLOSE, CLOSE_AS_TERMS, Estimate, estimates
 from hofunc.plan.packing import DirectionsError
 from hofunc.plan.program import Leave, TooManyStepsError, device_of
+from hofunc.plan.rates import rates_of
 from hofunc.plan.recurrences import with_recurrences
 from hofunc.plan.rows import with_rows
 from hofunc.plan.strategies import is_directional, propagated, strategies_of
 from hofunc.plan.turns import (
+    FUTILE,
     LIKELY,
     PER_COMPOSITION,
     POSSIBLE,
@@ -80,11 +82,12 @@ def plan(
     if strategy != "auto":
         found = _kept([asked.make(strategy, of_first(limits))], lowered, wanted, compact, limits, peak)
         return tuple(map(taken, found))
-    recurrent = asked.recurrent_turns()
-    plans = [] if recurrent is None else recurrent.taken(LIKELY)
-    by_nodes = asked.turns()
+    recurrent, by_nodes = asked.recurrent_turns(), asked.by_nodes
+    plans: list[Blueprint] = []
+    if recurrent is not None and recurrent.run <= FUTILE * by_nodes.run:
+        plans += asked.announced(recurrent).taken(LIKELY)
     if not any(fits(made, limits, peak) and by_nodes.are_futile_beside(made) for made in plans):
-        plans += by_nodes.taken(POSSIBLE, plans)
+        plans += asked.announced(by_nodes).taken(POSSIBLE, plans)
     kept = sorted(_kept(plans, lowered, wanted, compact, limits, peak), key=price)
     best = preferred(kept)
     return (taken(best), *(made for made in kept if made is not best))
@@ -116,13 +119,15 @@ def quickly(
     peak = told_once(peak)
     asked = _Asked(lowered, wanted, compact, limits, peak, looks=looks)
     recurrent = asked.recurrent_turns(LONG_RECURRENCE)
-    turns = recurrent or asked.turns()
+    if recurrent is not None and not asked.is_sooner(recurrent):
+        recurrent = None
+    turns = asked.announced(recurrent or asked.by_nodes)
     plans = turns.taken(LIKELY)
     best = preferred(_kept(plans, lowered, wanted, compact, limits, peak))
     made = {plan.strategy for plan in plans} | turns.inapplicable
     left_out = [each.compositions for name, each in turns.estimates.items() if name not in made and each.run < inf]
     if recurrent is not None:
-        left_out.append(asked.by_nodes)
+        left_out.append(asked.compositions)
     return Quick(taken(best), PER_COMPOSITION * sum(left_out), turns.effort)
 
 
@@ -301,8 +306,7 @@ def _in_order(estimates: Mapping[str, Estimate]) -> dict[str, Estimate]:
 def _announce(lowered: Lowered, wanted: Wanted, estimates: dict[str, Estimate]) -> None:
     """Say so if planning is going to take long."""
     name = min(estimates, key=lambda name: estimates[name].compositions)
-    count = estimates[name].compositions
-    seconds = count * (BLOCK_SECONDS if name in ("reverse", "blocks") else DIRECTION_SECONDS)
+    count, seconds = estimates[name].compositions, _planning(name, estimates[name])
     if seconds < LONG:
         return
     nodes = lowered.graph.nodes
@@ -314,6 +318,11 @@ def _announce(lowered: Lowered, wanted: Wanted, estimates: dict[str, Estimate]) 
         "that f takes apart is planned sooner than many.",
         PlanningWarning,
     )
+
+
+def _planning(name: str, estimate: Estimate) -> float:
+    """Return how many seconds it takes to plan by a strategy, about."""
+    return estimate.compositions * (BLOCK_SECONDS if name in ("reverse", "blocks") else DIRECTION_SECONDS)
 
 
 class _Asked:
@@ -340,17 +349,36 @@ class _Asked:
         self._looks = looks and _are_looked_at(lowered, compact=compact, limits=limits)
 
     @property
-    def by_nodes(self) -> int:
+    def compositions(self) -> int:
         """How many compositions a plan node by node takes, about."""
         return len(self._local) * (highest(self._wanted) + 1)
 
-    def turns(self) -> Turns:
-        """Return what plans by the strategies that may be taken, and say so if that is going to take long."""
+    @cached_property
+    def by_nodes(self) -> Turns:
+        """What plans node by node, by the strategies that may be taken."""
         given = self._lowered, self._local, self._settlings, self._wanted
         close = inf if isinstance(self._wanted, Contractions) else CLOSE_AS_TERMS if self._compact else CLOSE
         joins = not self._compact and self._limits == Limits()
         found = _estimates(*given, compact=self._compact, joins=joins, looks=self._looks)
-        return self._turns(self._lowered, found, self.make, close)
+        return self._turns(found, self.make, close)
+
+    def is_sooner(self, recurrent: Turns) -> bool:
+        """Tell whether a first call is done sooner by batches of steps than node by node.
+
+        Where each step takes inputs of its own, a batch has a block for every pair of these, though few of them meet.
+        """
+        seconds = self._first_call(recurrent)
+        return seconds <= BLOCK_SECONDS * len(self._local) or seconds <= self._first_call(self.by_nodes)
+
+    def _first_call(self, turns: Turns) -> float:
+        """Return how many seconds it takes to plan by the strategy by which that is sooner, and to run the plan."""
+        composition = CALLS * rates_of(device_of(self._lowered.graph)).call
+        return min(_planning(name, each) + composition * each.run for name, each in turns.estimates.items())
+
+    def announced(self, turns: Turns) -> Turns:
+        """Return turns that are going to be taken, and say so if that takes long."""
+        _announce(self._lowered, self._wanted, turns.estimates)
+        return turns
 
     @cached_property
     def make(self) -> Maker:
@@ -399,10 +427,9 @@ class _Asked:
         likely = [name for name in every if is_directional(wanted, name)]
         found = _in_order(estimates(lowered.graph, local, wanted, likely, joins=True))
         found |= dict.fromkeys([name for name in every if name not in found], Estimate(len(local) ** 2 // 2, inf))
-        return self._turns(lowered, found, make if self._settlings.are_finite else made, CLOSE)
+        return self._turns(found, make if self._settlings.are_finite else made, CLOSE)
 
-    def _turns(self, lowered: Lowered, estimates: dict[str, Estimate], make: Maker, close: float) -> Turns:
-        _announce(lowered, self._wanted, estimates)
+    def _turns(self, estimates: dict[str, Estimate], make: Maker, close: float) -> Turns:
         return Turns(make, estimates, self._limits, self._peak, in_terms=self._compact, close=close)
 
 

@@ -105,10 +105,15 @@ class Turns:
             leave *= _LEAVE_GROWS
         return plans
 
+    @property
+    def run(self) -> float:
+        """How long the best is estimated to run, in compositions of small tensors."""
+        return min(each.run for each in self.estimates.values())
+
     def are_futile_beside(self, made: Blueprint) -> bool:
         """Tell whether none of the strategies can be faster than a plan made otherwise, for all that estimates err."""
         call = rates_of(device_of(made.lowered.graph)).call
-        return min(each.run for each in self.estimates.values()) * CALLS * call > FUTILE * price(made)
+        return self.run * CALLS * call > FUTILE * price(made)
 
     def _is_close(self, name: str, best: Blueprint) -> bool:
         """Tell whether a strategy may be faster than the best one, for all that estimates err."""

@@ -300,6 +300,25 @@ def test_a_strategy_of_which_it_is_told_that_it_runs_longer_is_not_planned() -> 
     assert forgone > 0
 
 
+def leaves(*numbers: Tensor) -> Tensor:
+    """Each of many numbers, multiplied by two others: steps that are alike, which take inputs of their own."""
+    total = torch.zeros((), dtype=torch.float64)
+    for i, number in enumerate(numbers):
+        total = total + number.sin() * numbers[i - 1] * numbers[i // 2]
+    return total
+
+
+def test_numbers_of_which_few_meet_are_no_batch() -> None:
+    """Of which a batch of all has a block for every pair."""
+    recording = recorded(leaves, *(rand(CPU, seed=seed) for seed in range(100)))
+    lowered = lower(recording.graph, recording.values, 2)
+    quick = planner.quickly(lowered, (2,), compact=False, limits=Limits(), looks=True)
+    assert quick.plan.strategy == "reverse"
+    assert quick.effort < 20 * 100
+    full, *_ = plan(lowered, (2,), compact=False, looks=True)
+    assert full.effort == quick.plan.effort
+
+
 @pytest.mark.parametrize("strategy", ["reverse", "forward", "mixed"])
 def test_a_recurrence_is_planned_in_proportion_to_its_steps(strategy: str) -> None:
     def effort(n: int) -> int:
