@@ -18,6 +18,8 @@ from hofunc.plan.tried import tried
 
 aten = torch.ops.aten
 
+_NEED_VALUES = {aten.nonzero.default, aten.masked_select.default}  # of which torch imports sympy to say so
+
 
 class Seen(NamedTuple):
     """A tensor without data: what it looks like, and which of some memories it views."""
@@ -107,6 +109,8 @@ class Watch(UncompiledMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         kwargs = kwargs or {}
+        if func in _NEED_VALUES:
+            raise NotImplementedError(f"{func} of tensors without elements")
         told = (tell(func, args, kwargs) for tell in (pointwise, shaped, factored, tried))
         made = next((found for found in told if found is not None), None)
         if is_random(func) and not _tensors(args):  # which would draw, and on a device

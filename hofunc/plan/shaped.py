@@ -12,9 +12,10 @@ import torch
 aten = torch.ops.aten
 
 Shape = tuple[int, ...]
+Tensors = tuple[torch.Tensor | None, ...]
 
 
-def shaped(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
+def shaped(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor | Tensors | None:
     """Return what an op returns for meta tensors, of the only floating dtype that these have; None for other ops.
 
     None likewise where what is given does not fit, of which torch says more.
@@ -32,7 +33,12 @@ def shaped(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Ten
     if len(dtypes) != 1 or any(kwargs[name] not in _NONE for name in kwargs if name != "keepdim"):
         return None
     shape = shape_of(*args, **{name: kwargs[name] for name in kwargs if name == "keepdim"})
-    return None if shape is None else torch.empty(shape, dtype=dtypes.pop(), device="meta")
+    if shape is None:
+        return None
+    (dtype,) = dtypes
+    if op is aten.convolution_backward.default:
+        return tuple([None if each is None else torch.empty(each, dtype=dtype, device="meta") for each in shape])
+    return torch.empty(shape, dtype=dtype, device="meta")
 
 
 _NONE = (None, False, torch.preserve_format)  # of keywords of which the op needs none
@@ -81,21 +87,45 @@ def _convolved(
     paddings: Sequence[int],
     dilations: Sequence[int],
     transposed: bool,
-    _: Sequence[int],
+    behind: Sequence[int],
     groups: int,
 ) -> Shape | None:
     axes = tensor.dim() - 2
-    options = (strides, paddings, dilations)
+    options = (strides, paddings, dilations, behind)
     fits = weight.dim() == tensor.dim() and all(len(each) == axes for each in options)
-    if transposed or not fits or tensor.shape[1] != groups * weight.shape[1] or weight.shape[0] % groups:
+    taken, channels = (
+        (weight.shape[0], weight.shape[1] * groups) if transposed else (weight.shape[1] * groups, len(weight))
+    )
+    if not fits or tensor.shape[1] != taken or weight.shape[0] % groups or not _are_in_order(tensor, weight):
         return None
-    if not (tensor.is_contiguous() and weight.is_contiguous()) or (bias is not None and len(bias) != len(weight)):
-        return None  # as the result lies in memory as these do
+    if bias is not None and len(bias) != channels:
+        return None
     sizes = [
-        (size + 2 * padding - dilation * (window - 1) - 1) // stride + 1
-        for size, window, stride, padding, dilation in zip(tensor.shape[2:], weight.shape[2:], *options, strict=True)
+        (size - 1) * stride - 2 * padding + dilation * (window - 1) + 1 + more
+        if transposed
+        else (size + 2 * padding - dilation * (window - 1) - 1) // stride + 1
+        for size, window, stride, padding, dilation, more in zip(
+            tensor.shape[2:], weight.shape[2:], *options, strict=True
+        )
     ]
-    return (tensor.shape[0], weight.shape[0], *sizes) if all(size > 0 for size in sizes) else None
+    return (tensor.shape[0], channels, *sizes) if all(size > 0 for size in sizes) else None
+
+
+def _are_in_order(*images: torch.Tensor) -> bool:
+    """Tell whether what is made of images or windows lies in order: it lies in memory as these do."""
+    return not any(_are_channels_last(each.unsqueeze(2) if each.dim() == 3 else each) for each in images)
+
+
+def _convolved_back(
+    _: torch.Tensor, tensor: torch.Tensor, weight: torch.Tensor, biases: Sequence[int] | None, *rest: Any
+) -> Sequence[Shape | None] | None:
+    """Return the shapes of derivatives of a convolution by its input, weight and bias, of those that are asked for."""
+    if not _are_in_order(tensor, weight):
+        return None
+    return [
+        tuple(each) if is_asked else None
+        for each, is_asked in zip((tensor.shape, weight.shape, biases or ()), rest[-1], strict=True)
+    ]
 
 
 def _same(tensor: torch.Tensor, *_: Any) -> Shape | None:
@@ -125,16 +155,19 @@ def _selected(tensor: torch.Tensor, dim: int, index: torch.Tensor) -> Shape | No
 
 def _stacked(tensors: Sequence[torch.Tensor], dim: int = 0) -> Shape | None:
     shape = tuple(tensors[0].shape)
-    if any(tuple(tensor.shape) != shape for tensor in tensors) or not _are_joined_in_order(tensors, len(shape) + 1):
-        return None
     place = dim % (len(shape) + 1)
+    joined = [tensor.unsqueeze(place) for tensor in tensors]
+    if any(tuple(tensor.shape) != shape for tensor in tensors) or not (
+        _are_joined_in_order(tensors) and _are_joined_in_order(joined)
+    ):
+        return None
     return (*shape[:place], len(tensors), *shape[place:])
 
 
 def _joined(tensors: Sequence[torch.Tensor], dim: int = 0) -> Shape | None:
     first = tuple(tensors[0].shape)
     fits = all(tensor.dim() == len(first) for tensor in tensors)
-    if not first or not fits or not _are_joined_in_order(tensors, len(first)):
+    if not first or not fits or not _are_joined_in_order(tensors):
         return None  # one without elements may have other axes
     place = dim % len(first)
     if any(
@@ -144,13 +177,25 @@ def _joined(tensors: Sequence[torch.Tensor], dim: int = 0) -> Shape | None:
     return (*first[:place], sum(tensor.shape[place] for tensor in tensors), *first[place + 1 :])
 
 
-def _are_joined_in_order(tensors: Sequence[torch.Tensor], rank: int) -> bool:
-    """Tell whether the axes of a result lie in order: of images, channels may lie last."""
-    are_alike = len({tensor.dtype for tensor in tensors}) == 1
-    return are_alike and (rank < _LEAST_OF_IMAGES or all(tensor.is_contiguous() for tensor in tensors))
+def _are_joined_in_order(tensors: Sequence[torch.Tensor]) -> bool:
+    """Tell whether the axes of a result lie in order: of images, channels lie last if they do so in all of them."""
+    return len({tensor.dtype for tensor in tensors}) == 1 and not all(map(_are_channels_last, tensors))
 
 
-_LEAST_OF_IMAGES = 4
+def _are_channels_last(tensor: torch.Tensor) -> bool:
+    """Tell whether torch takes a tensor for one in which channels lie last, by its strides, as it may overlap."""
+    if tensor.dim() not in _OF_IMAGES or 0 in tensor.shape:
+        return False
+    first, channels, *others = zip(tensor.shape, tensor.stride(), strict=True)
+    least = 0
+    for size, stride in (channels, *reversed(others), first):
+        if stride < least:
+            return False
+        least = stride * size
+    return channels[1] > 0 and first[1] != channels[1]
+
+
+_OF_IMAGES = (4, 5)  # axes
 
 
 def _embedded(tensor: torch.Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Shape | None:
@@ -162,7 +207,7 @@ def _like(tensor: torch.Tensor, _: float = 0) -> Shape | None:
     return tuple(tensor.shape) if tensor.is_contiguous() else None
 
 
-_SHAPES: dict[Any, Callable[..., Shape | None]] = {
+_SHAPES: dict[Any, Callable[..., Any]] = {  # None of what does not fit
     aten.sum.default: _over,
     aten.sum.dim_IntList: _over,
     aten.mean.default: _over,
@@ -176,6 +221,7 @@ _SHAPES: dict[Any, Callable[..., Shape | None]] = {
     aten.addmm.default: _added(2),
     aten.baddbmm.default: _added(3),
     aten.convolution.default: _convolved,
+    aten.convolution_backward.default: _convolved_back,
     aten._softmax.default: _softmax,
     aten._log_softmax.default: _softmax,
     aten.cat.default: _joined,
@@ -188,6 +234,9 @@ _SHAPES: dict[Any, Callable[..., Shape | None]] = {
     aten.index_select.default: _selected,
     aten.nll_loss_backward.default: _second,
     aten.scatter_add.default: _same,
+    aten.diagonal_scatter.default: _same,
+    aten.select_scatter.default: _same,
+    aten.slice_scatter.default: _same,
     aten.tril.default: _like,
     aten.triu.default: _like,
     aten.empty_like.default: _like,

@@ -5,6 +5,7 @@ torch's compiler, or sympy, which takes many times as long as to plan the deriva
 longer than the op itself on a few numbers.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
@@ -17,6 +18,7 @@ from hofunc.internals import tells_in_python, tree_map_only
 
 _META = torch.device("meta")
 MOST = 1 << 14  # numbers among all arguments; of more, an op may take longer than torch's kernel
+MOST_AT_FIRST = 1 << 18  # likewise, than to import what that takes
 
 
 def tried(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -31,7 +33,8 @@ def tried(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     tensors = [each for arg in args for each in (arg if isinstance(arg, list | tuple) else [arg])]
     tensors = [each for each in tensors if isinstance(each, torch.Tensor)]
     devices = {*(tensor.device for tensor in tensors), *filter(None, [kwargs.get("device")])}
-    if devices != {_META} or sum(prod(tensor.shape) for tensor in tensors) > MOST:
+    most = MOST if "sympy" in sys.modules else MOST_AT_FIRST
+    if devices != {_META} or sum(prod(tensor.shape) for tensor in tensors) > most:
         return None
     filled = tree_map_only(torch.Tensor, _filled, (tuple(args), dict(kwargs)))
     options = {"device": torch.device("cpu")} if "device" in kwargs else {}
