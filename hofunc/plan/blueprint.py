@@ -3,8 +3,6 @@
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
-from math import prod
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 from weakref import ReferenceType, ref
@@ -15,7 +13,6 @@ from hofunc.algebra.extents import plain
 from hofunc.algebra.operators import Indices, selections_of
 from hofunc.algebra.partitions import Key
 from hofunc.algebra.term import Factor, Term
-from hofunc.graph.node import Graph
 from hofunc.graph.readings import Reading
 from hofunc.plan.accumulate import accumulated, dense
 from hofunc.plan.blocks import Blocks
@@ -28,8 +25,6 @@ from hofunc.plan.program import Builder, Part, Program, Register, Table, is_chec
 from hofunc.plan.rates import rates_of
 from hofunc.plan.rows import number_of_rows, unmarked
 from hofunc.plan.selections import core_and_reads, entries, tensor_of
-from hofunc.plan.tracing import traced
-from hofunc.plan.wanted import Chosen, Contractions, InGraph, Wanted, blocks_of, orders_of
 from hofunc.rules.lower import Lowered
 from hofunc.scatter import size_of
 from hofunc.views import each
@@ -99,12 +94,6 @@ class Limits(NamedTuple):
     made_after: int = 0
 
 
-def result_bytes(made: Blueprint) -> int:
-    """Return the bytes of what a blueprint returns, beside blocks that vanish."""
-    trace = traced(made.program)
-    return bytes_of(trace.of(made.program.outputs))
-
-
 def table_bytes(made: Blueprint) -> int:
     """Return the bytes of the constants of a blueprint, which a plan holds from the time on at which it is made."""
     programs = [made.program] if made.chunks is None else made.chunks.programs
@@ -126,43 +115,6 @@ def taken(made: Blueprint) -> Blueprint:
     before, after = with_tables(made.chunks.before, known), with_tables(made.chunks.after, known)
     chunks = made.chunks._replace(before=before, bodies=tuple(bodies), after=after)
     return replace(made, chunks=chunks, plain=None)
-
-
-def zero_bytes(made: Blueprint, wanted: Wanted) -> int:
-    """Return the bytes of the dense blocks that vanish, of which each is a tensor of its own."""
-    graph, total = made.lowered.graph, 0
-    if isinstance(wanted, Contractions):
-        in_graph = InGraph(graph)
-        for number, (contraction, *_) in enumerate(wanted.sums):
-            output = graph.outputs[contraction.output[0]]
-            if (output, (number,)) not in made.dense:
-                sizes = in_graph.sizes(in_graph.of(contraction))
-                total += prod(int(sizes[name]) for name in contraction.result) * graph.nodes[output].dtype.itemsize
-        return total
-    for output in graph.outputs:
-        for key in _listed(graph, wanted):
-            if (output, key) not in made.dense and (output, tuple(sorted(key))) not in made.dense:
-                counts = (prod(graph.nodes[number].shape) for number in (output, *key))
-                total += prod(map(int, counts)) * graph.nodes[output].dtype.itemsize
-    return total
-
-
-def _listed(graph: Graph, wanted: Sequence[int] | Chosen) -> list[Key]:
-    """List the inputs of the slots of every block that is returned, for one output."""
-    active = [number for number in graph.inputs if graph.nodes[number].active]
-    inputs = graph.inputs if isinstance(wanted, Chosen) else active
-    blocks = chain(*(blocks_of(wanted, order, len(inputs)) for order in orders_of(wanted)))
-    return [tuple([inputs[number] for number in block]) for block in blocks]
-
-
-def least_bytes(graph: Graph, wanted: Wanted) -> int:
-    """Return how many bytes dense blocks take at least, of which transposes are one; none for contractions."""
-    if isinstance(wanted, Contractions):
-        return 0
-    keys = {tuple(sorted(key)) for key in _listed(graph, wanted) if key}
-    outputs = [graph.nodes[number] for number in dict.fromkeys(graph.outputs)]
-    entries = sum(prod(int(size) for number in key for size in graph.nodes[number].shape) for key in keys)
-    return sum(prod(map(int, node.shape)) * node.dtype.itemsize for node in outputs) * entries
 
 
 Peak = Callable[[Blueprint], int]

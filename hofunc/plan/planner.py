@@ -10,13 +10,14 @@ from typing import NamedTuple
 from hofunc.errors import ArgumentError, PlanningWarning, warn
 from hofunc.graph.node import Graph
 from hofunc.plan.blocks import Local, local_blocks
-from hofunc.plan.blueprint import Blueprint, Limits, Peak, drawn, least_bytes, own_peak, result_bytes, taken, told_once
+from hofunc.plan.blueprint import Blueprint, Limits, Peak, drawn, own_peak, taken, told_once
 from hofunc.plan.columns import Columns
 from hofunc.plan.estimate import CALLS, CLOSE, CLOSE_AS_TERMS, Estimate, estimates
 from hofunc.plan.packing import DirectionsError
 from hofunc.plan.program import Leave, TooManyStepsError, device_of
 from hofunc.plan.rates import rates_of
 from hofunc.plan.recurrences import with_recurrences
+from hofunc.plan.results import least_bytes, result_bytes
 from hofunc.plan.rows import with_rows
 from hofunc.plan.strategies import is_directional, propagated, strategies_of
 from hofunc.plan.turns import (

@@ -24,10 +24,11 @@ from hofunc.graph.tape import innermost_tape
 from hofunc.graph.walk import Values
 from hofunc.internals import current_dispatch_mode
 from hofunc.options import cache_bytes, fallback, planning
-from hofunc.plan.blueprint import Blueprint, Limits, result_bytes, table_bytes, zero_bytes
+from hofunc.plan.blueprint import Blueprint, Limits, table_bytes
 from hofunc.plan.memory import bytes_of, memory_of
 from hofunc.plan.peak import peak_of
 from hofunc.plan.planner import STEP_SECONDS, plan, quickly
+from hofunc.plan.results import result_bytes, zero_bytes
 from hofunc.plan.tracing import traced
 from hofunc.plan.values import likely_values
 from hofunc.plan.wanted import Contractions, Wanted, highest

@@ -8,9 +8,10 @@ from pathlib import Path
 import torch
 
 from hofunc.errors import ArgumentError
-from hofunc.plan.blueprint import Blueprint, Limits, least_bytes, result_bytes, zero_bytes
+from hofunc.plan.blueprint import Blueprint, Limits
 from hofunc.plan.planner import quickly
 from hofunc.plan.program import device_of
+from hofunc.plan.results import least_bytes, result_bytes, zero_bytes
 from hofunc.plan.wanted import Contractions, Wanted
 from hofunc.rules.lower import Lowered
 
