@@ -1,7 +1,7 @@
 """Bytes of results, against a count of every block."""
 
 from collections.abc import Callable, Sequence
-from itertools import combinations_with_replacement, product
+from itertools import combinations_with_replacement, pairwise, product
 from math import prod
 
 import pytest
@@ -11,7 +11,7 @@ from torch import Tensor
 from hofunc.plan.blueprint import Blueprint, Limits
 from hofunc.plan.planner import plan
 from hofunc.plan.results import least_bytes, result_bytes, zero_bytes
-from hofunc.plan.wanted import Chosen, Wanted
+from hofunc.plan.wanted import Chosen
 from hofunc.rules.lower import lower
 from tests.cases import rand
 from tests.graph.recordings import recorded
@@ -28,7 +28,7 @@ def two(a: Tensor, b: Tensor, c: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
     return one(a, b, c, _), b.exp() * c
 
 
-def made(f: Callable[..., object], wanted: Wanted) -> Blueprint:
+def made(f: Callable[..., object], wanted: Sequence[int] | Chosen) -> Blueprint:
     recording = recorded(f, *(rand(CPU, *shape, seed=seed) for seed, shape in enumerate(SHAPES)))
     return plan(lower(recording.graph, recording.values, 3), wanted, compact=False, limits=Limits())[0]
 
@@ -47,7 +47,7 @@ def entries(block: Sequence[int]) -> int:
 
 @pytest.mark.parametrize("wanted", [(1,), (2,), (1, 2, 3), (3,), Chosen(((0, 1), (3, 0), (2, 2, 1)))])
 @pytest.mark.parametrize("f", [one, two])
-def test_all_blocks_are_counted(f: Callable[..., object], wanted: Wanted) -> None:
+def test_all_blocks_are_counted(f: Callable[..., object], wanted: Sequence[int] | Chosen) -> None:
     found = made(f, wanted)
     graph, every = found.lowered.graph, blocks(f, wanted)
     numbers = {number: place for place, number in enumerate(graph.inputs)}
@@ -61,7 +61,7 @@ def test_all_blocks_are_counted(f: Callable[..., object], wanted: Wanted) -> Non
 
 def test_results_of_many_numbers() -> None:
     count = 300
-    recording = recorded(lambda *x: sum(a * b for a, b in zip(x, x[1:], strict=False)), *torch.ones(count).unbind())
+    recording = recorded(lambda *x: sum(a * b for a, b in pairwise(x)), *torch.ones(count).unbind())
     graph = lower(recording.graph, recording.values, 3).graph
     assert least_bytes(graph, (3,)) == 4 * len([*combinations_with_replacement(range(count), 3)])
 

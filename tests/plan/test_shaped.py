@@ -105,10 +105,10 @@ CALLS: list[tuple[Any, Sequence[Any], dict[str, Any]]] = [
 ]
 
 
-def looks(tensor: Tensor | None | Sequence[Tensor | None]) -> tuple[Any, ...] | None:
+def looks(tensor: Tensor | Sequence[Tensor | None] | None) -> tuple[Any, ...]:
     if isinstance(tensor, Sequence):
         return tuple(map(looks, tensor))
-    return tensor if tensor is None else (tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
+    return () if tensor is None else (tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
 
 
 @pytest.mark.parametrize(("op", "args", "kwargs"), CALLS, ids=lambda each: str(each) if callable(each) else "")
