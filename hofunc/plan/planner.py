@@ -13,6 +13,7 @@ from hofunc.plan.blocks import Local, local_blocks
 from hofunc.plan.blueprint import Blueprint, Limits, Peak, drawn, own_peak, taken, told_once
 from hofunc.plan.columns import Columns
 from hofunc.plan.estimate import CALLS, CLOSE, CLOSE_AS_TERMS, Estimate, estimates
+from hofunc.plan.offsets import with_offsets
 from hofunc.plan.packing import DirectionsError
 from hofunc.plan.program import Leave, TooManyStepsError, device_of
 from hofunc.plan.rates import rates_of
@@ -344,7 +345,9 @@ class _Asked:
         self._wanted, self._compact, self._limits, self._peak = wanted, compact, limits, peak
         _check_results(lowered.graph, wanted, compact, limits)
         self._lowered = _with_rows(lowered, wanted)
-        self._local = local_blocks(self._lowered, highest(wanted))
+        local = local_blocks(self._lowered, highest(wanted))
+        is_apart = compact and not isinstance(wanted, Contractions)
+        self._local = with_offsets(self._lowered.graph, local, highest(wanted)) if is_apart else local
         self._settlings = Settlings(self._lowered.graph, self._lowered.rules, self._local)
         self._may_look = looks
         self._looks = looks and _are_looked_at(lowered, compact=compact, limits=limits)
