@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 import hofunc
-from asv_benchmarks.benchmarks.graphs import filters_whole
+from asv_benchmarks.benchmarks.graphs import convolution_whole, filters_whole
 from asv_benchmarks.memory import peak
 from hofunc.run.cache import forget
 from verification.memory import (
@@ -83,7 +83,14 @@ def test_what_all_strategies_take_to_plan() -> None:
     assert first <= 2 * later
 
 
-@pytest.mark.parametrize(("points", "times"), [(216, 6.6), (256, 6.2)])
+def test_what_a_graph_convolution_takes() -> None:
+    """What edges are added to is not held while matrices are multiplied that are as large as the result."""
+    workload = convolution_whole("features", 200)
+    plan = hofunc.hessian(workload.f).plan(*workload.args)
+    assert plan.peak_bytes <= 2.5 * workload.nbytes
+
+
+@pytest.mark.parametrize(("points", "times"), [(216, 6.0), (256, 5.6)])
 def test_what_two_layers_of_messages_take(points: int, times: float) -> None:
     """What is made for all features, or for all edges that meet, would be 20 times the result."""
     workload = filters_whole(points, depth=2)

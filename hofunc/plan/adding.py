@@ -7,13 +7,14 @@ import torch
 
 from hofunc.graph.followed import is_followed, is_kept
 from hofunc.graph.node import Ref
+from hofunc.plan.lookups import Total, start_of
 
 Sums = tuple[tuple[float, int, int], ...]  # a weight, where the places are, where the rows are
 Body = tuple[tuple[Any, tuple], ...]  # functions and what they take, in which Refs name what there is
 
 
 def added_in_pieces(
-    total: torch.Tensor,
+    total: Total,
     entries: int,
     size: int,
     dims: Sequence[int | None],
@@ -25,7 +26,7 @@ def added_in_pieces(
     """Return a matrix to whose rows others are added, which are made for some entries of an axis at a time.
 
     Args:
-        total: The matrix.
+        total: The matrix, or the shape of one of zeros.
         entries: How many entries the axis has.
         size: How many of them are taken at a time.
         dims: The axis of each tensor, None if it has none.
@@ -34,14 +35,16 @@ def added_in_pieces(
         work: How many operations all of it takes, and how many bytes are written.
         tensors: The tensors.
     """
-    if not is_followed((total, *tensors)):
-        return add_in_pieces(total.clone(), entries, size, dims, body, sums, work, *tensors)
-    size = entries if is_kept((total, *tensors)) else size
+    matrix = start_of(total, tensors)
+    if not is_followed((matrix, *tensors)):
+        matrix = matrix.clone() if matrix is total else matrix
+        return add_in_pieces(matrix, entries, size, dims, body, sums, work, *tensors)
+    size = entries if is_kept((matrix, *tensors)) else size
     pieces = _pieces(entries, size, dims, tensors)
-    total = _with_piece(total, body, sums, next(pieces))
+    matrix = _with_piece(matrix, body, sums, next(pieces))
     for piece in pieces:  # the total is mapped as they are now
-        _add_piece(total, body, sums, piece)
-    return total
+        _add_piece(matrix, body, sums, piece)
+    return matrix
 
 
 def add_in_pieces(
@@ -92,7 +95,7 @@ def _made(body: Body, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     return made
 
 
-def scratch(total: torch.Tensor, entries: int, size: int, work: tuple[int, int]) -> int:
+def scratch(result: torch.Tensor, entries: int, size: int, work: tuple[int, int]) -> int:
     """Return the bytes that are held for a piece: all that steps make, rows laid out anew, and places in order."""
-    row = total.shape[1] * total.element_size()
+    row = result.shape[1] * result.element_size()
     return min(size, entries) * (work[1] // max(1, entries) + 2 * row + 2 * torch.long.itemsize)

@@ -186,6 +186,9 @@ def _step_cost(step: Step, effect: Effect, rates: Rates) -> StepCost:
         flops, read = _IN_PIECES[step.function](step, effect, result)
         computing = 2 * read / rates.bytes + (flops / rates.flops if step.function is not added_in_pieces else 0)
         computing += _rows_in_pieces(step, effect) * rates.row
+        if type(step.args[0]) is tuple:  # of zeros, which are written first
+            seconds += rates.call + (written / rates.fresh if is_large else 0)
+            computing += written / rates.bytes
         return StepCost(flops, moved, result.shape, seconds + computing, is_large)
     shapes = [operand.shape for operand in effect.operands]
     work = work_of(step.function, shapes, result.shape, result.dtype) if isinstance(step.function, Call) else None

@@ -10,7 +10,7 @@ for.
 
 from collections.abc import Collection, Mapping, Sequence
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -18,7 +18,7 @@ from hofunc.algebra.labels import Label, labels_of
 from hofunc.algebra.operators import Map, selection_of
 from hofunc.algebra.term import Factor, Term, visible
 from hofunc.graph.node import Mask
-from hofunc.plan.lookups import no_rows, products_added, products_in
+from hofunc.plan.lookups import products_added, products_in
 from hofunc.plan.operators import masked_by
 from hofunc.plan.program import Builder, Register
 from hofunc.plan.relations import At, Join, Known, as_factor, composed, known, read_where, spare_left_out
@@ -292,11 +292,10 @@ def _added(
     """Add rows to their places in a matrix of zeros; of products of pairs never all are held."""
     found = [products_in(builder, vector, weight) for vector, weight in zip(vectors, weights, strict=True)]
     plain = [place for place, products in enumerate(found) if products is None]
+    total: Any = shape  # of zeros
     if plain:
         args = (*(places[place] for place in plain), *(vectors[place] for place in plain))
         total = builder.emit(added, *shape, tuple([weights[place] for place in plain]), *args)
-    else:
-        total = builder.emit(no_rows, builder.like(), *shape)
     for place, products in enumerate(found):
         for weight, args in products or ():
             total = builder.emit(products_added, total, weight, places[place], *args)

@@ -3,10 +3,14 @@
 from collections import defaultdict
 from typing import Any
 
+from hofunc.plan.adding import added_in_pieces
+from hofunc.plan.lookups import products_added
 from hofunc.plan.memory import memory_of
 from hofunc.plan.order import is_first
 from hofunc.plan.program import Program, Register, depth_first, frees_of
 from hofunc.plan.tracing import Trace
+
+_ONTO = (added_in_pieces, products_added)  # what adds to what one before has made, which may be written over
 
 _Place = tuple[int, int]  # before which of the steps, and how many others are put off to there after it, negative
 
@@ -58,8 +62,10 @@ def put_off(program: Program, trace: Trace) -> tuple[Program, Trace]:
         taken = {name: size for register in reads for name, size in memories[register].items()}
         reader = first.get(step.target)
         if reader is not None and reader[0] > number and effect.result is not None and not is_first(step, effect):
+            goes_on = step.function in _ONTO and type(step.args[0]) is Register
+            total = memories[step.args[0].index] if goes_on else {}  # which is put off too
             made = sum(size for name, size in memories[step.target].items() if name not in taken)
-            kept = sum(size for name, size in taken.items() if last[name] < reader)
+            kept = sum(size for name, size in taken.items() if last[name] < reader and name not in total)
             if made > kept or not (made or kept):  # a view, which would hold back what it is a view of
                 places[number] = (reader[0], reader[1] - 1)
         for register in reads:

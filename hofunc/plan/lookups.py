@@ -4,6 +4,7 @@ Of entries that meet there are many more than entries. What is read for all pair
 it is read from and as the products, and takes longest to write and to read again.
 """
 
+from collections.abc import Sequence
 from itertools import chain
 from math import prod
 from typing import NamedTuple
@@ -159,27 +160,33 @@ def products_in(builder: Builder, register: Register, weight: float) -> list[Pro
     return None
 
 
-def no_rows(like: torch.Tensor, size: int, width: int) -> torch.Tensor:
-    """Return a matrix of zeros, to which rows are to be added."""
-    return like.new_zeros(size, width)
+Total = torch.Tensor | tuple[int, int]  # a matrix to which rows are added, or the shape of one of zeros
+
+
+def start_of(total: Total, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return the matrix itself, or zeros of the dtype of the first tensor of numbers that is no index."""
+    if isinstance(total, torch.Tensor):
+        return total
+    return next(tensor for tensor in tensors if tensor.is_floating_point()).new_zeros(total)
 
 
 def products_added(
-    total: torch.Tensor, weight: float, places: torch.Tensor, count: int, *tensors: torch.Tensor
+    total: Total, weight: float, places: torch.Tensor, count: int, *tensors: torch.Tensor
 ) -> torch.Tensor:
     """Return a matrix to which weighted products of matrices are added, each to the row of its place.
 
     Args:
-        total: A matrix, whose rows have as many entries as a product.
+        total: A matrix, whose rows have as many entries as a product, or the shape of one of zeros.
         weight: What products are multiplied by.
         places: The rows.
         count: As of `multiplied`.
         tensors: Likewise the two tensors and all indices.
     """
-    if is_followed((total, *tensors[:2])):
+    matrix = start_of(total, tensors)
+    if is_followed((matrix, *tensors[:2])):
         products = multiplied(count, *tensors).reshape(len(places), -1)
-        return torch.index_add(total, 0, places, products, alpha=weight)
-    return add_products(total.clone(), weight, places, count, *tensors)
+        return torch.index_add(matrix, 0, places, products, alpha=weight)
+    return add_products(matrix.clone() if matrix is total else matrix, weight, places, count, *tensors)
 
 
 def add_products(

@@ -14,7 +14,7 @@ import torch
 
 from hofunc.graph.node import Call, Ref
 from hofunc.plan.adding import added_in_pieces
-from hofunc.plan.lookups import LEAST, elements, multiplied, no_rows, piece_beside
+from hofunc.plan.lookups import LEAST, elements, multiplied, piece_beside
 from hofunc.plan.memory import Held
 from hofunc.plan.program import Program, Register, Step, frees_of
 from hofunc.plan.relations import read_last
@@ -77,13 +77,11 @@ class _Group(NamedTuple):
         terms: Their places among those of the addition.
         gone: The registers that are no longer computed as a whole, unless others take them.
         args: What the pieces are made of: how, and the registers that are taken.
-        like: One of these that has the dtype of the result.
     """
 
     terms: tuple[int, ...]
     gone: set[int]
     args: tuple
-    like: Register
 
 
 def _groups(before: Sequence[Step], step: Step, looks: Looks, users: Mapping[int, set[int]]) -> Iterator[_Group]:
@@ -125,10 +123,9 @@ def _groups(before: Sequence[Step], step: Step, looks: Looks, users: Mapping[int
             _work(inside, looks),
             *[Register(register) for register, _ in slots],
         )
-        dtype = looks[step.target].dtype
-        like = next((Register(r) for r, _ in slots if type(looks[r]) is Held and looks[r].dtype == dtype), None)
-        if like is not None:
-            yield _Group(tuple(terms), targets, args, like)
+        dtypes = (looks[r].dtype for r, _ in slots if type(looks[r]) is Held)
+        if next((dtype for dtype in dtypes if dtype.is_floating_point), None) is looks[step.target].dtype:
+            yield _Group(tuple(terms), targets, args)
 
 
 def _inside(
@@ -172,15 +169,15 @@ def _steps(step: Step, groups: Sequence[_Group], fresh: int) -> list[Step]:
     count = len(coefficients)
     done = {place for group in groups for place in group.terms}
     left = [place for place in range(count) if place not in done]
+    steps: list[Step] = []
     if left:
         args = [step.args[3 + offset + place] for offset in (0, count) for place in left]
         steps = [Step(fresh, added, (size, width, tuple([coefficients[place] for place in left]), *args))]
-    else:
-        steps = [Step(fresh, no_rows, (groups[0].like, size, width))]
     for number, group in enumerate(groups):
         last = number == len(groups) - 1
         made = step.target if last else fresh + number + 1
-        steps.append(Step(made, added_in_pieces, (Register(steps[-1].target), *group.args)))
+        total = Register(steps[-1].target) if steps else (size, width)
+        steps.append(Step(made, added_in_pieces, (total, *group.args)))
     return steps
 
 

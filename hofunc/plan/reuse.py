@@ -212,7 +212,6 @@ _MAKERS = {
     lookups.elements,
     lookups.elements_along,
     lookups.multiplied,
-    lookups.no_rows,
     looped,
     picked,
     put_back,

@@ -349,6 +349,10 @@ def _first(tensor: Shaped, *_: Any) -> tuple[int, ...]:
     return tuple(tensor.shape)
 
 
+def _onto(total: Shaped | tuple[int, int], *_: Any) -> tuple[int, ...]:
+    return total if isinstance(total, tuple) else tuple(total.shape)
+
+
 def _embedded(tensor: Shaped, offset: int, first: int, second: int) -> list[int]:
     shape = list(tensor.shape[:-1])
     for dim in sorted((first, second)):
@@ -377,9 +381,7 @@ _SHAPES: dict[Callable, Callable[..., Sequence[int]]] = {
     placing.gathered: lambda index, *_: tuple(index.shape),
     scatter.added: lambda size, width, *_: (size, width),
     lookups.multiplied: lambda _, one, other, *at: (at[0].shape[0], one.shape[-2], other.shape[-2]),
-    lookups.no_rows: lambda _, size, width: (size, width),
-    lookups.products_added: lambda total, *_: tuple(total.shape),
-    adding.added_in_pieces: lambda total, *_: tuple(total.shape),
+    **dict.fromkeys((lookups.products_added, adding.added_in_pieces), _onto),
     packing.collected: _collected,
     packing.scaled_rows: _scaled,
     tables.place_among: lambda _, *indices: tuple(indices[0].shape),
@@ -492,7 +494,7 @@ _SCRATCH: dict[Callable, Callable[[Sequence[Any], torch.Tensor], int]] = {
     tables.place_among: lambda _, result: bytes_of(result) * 9 // 8,
     tables.inside: lambda _, result: bytes_of(result) // 8,
     tables.rows_of: lambda args, _: _bytes(args[:1]) + _bytes(args[3:]),
-    adding.added_in_pieces: lambda args, _: adding.scratch(args[0], args[1], args[2], args[6]),
+    adding.added_in_pieces: lambda args, result: adding.scratch(result, args[1], args[2], args[6]),
     lookups.products_added: lambda args, result: lookups.scratch_of_adding(
         args[4], args[5], len(args[2]), bytes_of(result)
     ),

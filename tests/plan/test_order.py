@@ -7,6 +7,7 @@ from torch.nn import functional as F  # noqa: N812 - the name that everyone give
 
 import hofunc
 from hofunc.plan import lean, order
+from hofunc.plan.adding import added_in_pieces
 from hofunc.plan.cost import cost_of
 from hofunc.plan.late import put_off
 from hofunc.plan.lean import priced
@@ -61,6 +62,33 @@ def test_what_is_only_viewed_is_computed_late() -> None:
     assert [step.target for step in late.steps] == [8, 9, 10, 4, 1, 2, 3, 5]
     values = [rand(CPU, *shape) for shape in shapes.values()]
     torch.testing.assert_close(compiled(late)(values), compiled(program)([*values]), rtol=0, atol=0)
+
+
+def test_what_rows_are_added_to_is_made_late() -> None:
+    """All that adds to one matrix is put off together, with what is added, if that is less than the matrix."""
+    x, places = Register(0), Register(1)
+    rows, more, one, both, matrix, other, total = (Register(number) for number in range(2, 9))
+    how = (4, 4, (0, 0), (), ((1.0, 0, 1),), (0, 0))
+    steps = [
+        Step(rows.index, torch.mul, (x, 2.0)),
+        Step(more.index, torch.mul, (x, 3.0)),
+        Step(one.index, added_in_pieces, ((64, 8), *how, places, rows)),
+        Step(both.index, added_in_pieces, (one, *how, places, more)),
+        Step(matrix.index, torch.reshape, (both, (8, 8, 8))),
+        Step(9, torch.mul, (x, x)),
+        Step(10, torch.exp, (Register(9),)),
+        Step(other.index, torch.sum, (Register(10), (0,))),
+        Step(total.index, torch.add, (matrix, other)),
+    ]
+    given = {0: Given(0, (4, 8), torch.float64), 1: Given(1, (4,), torch.long)}
+    program = finished(given, {}, steps, [total])
+    late, _ = put_off(program, traced(program))
+    assert [step.target for step in late.steps][:3] == [9, 10, other.index]
+    values = [rand(CPU, 4, 8), torch.tensor([3, 3, 9, 63])]
+    expected = torch.zeros(64, 8, dtype=torch.float64).index_add(0, values[1], 5 * values[0])
+    expected = expected.reshape(8, 8, 8) + values[0].square().exp().sum(0)
+    for made in (program, late):
+        torch.testing.assert_close(compiled(made)([*values]), [expected])
 
 
 def test_random_numbers_are_drawn_in_order() -> None:
