@@ -141,8 +141,15 @@ class Ledger:
             UntracedError: It is nested, sparse, or of a class that computes ops out of sight.
         """
         index = self.node_of(value)
-        if index is None:
-            index = self.constants.get(id(value))
+        return self.constant_of(value) if index is None else index
+
+    def constant_of(self, value: torch.Tensor) -> int:
+        """Return the node of a tensor that is known to be a constant.
+
+        Raises:
+            UntracedError: It is nested, sparse, or of a class that computes ops out of sight.
+        """
+        index = self.constants.get(id(value))
         if index is None:
             if type(value) not in PLAIN or value.layout is not torch.strided or value.is_nested:
                 check_elements(value)

@@ -257,7 +257,7 @@ class Storages:
         if write is not None and write.is_of(tensor, family):
             self._know(tensor, write.result, len(storage.writes), family)
         elif write is None and storage.was_constant and not is_known:
-            self._know(tensor, self._ledger.index_of(tensor), len(storage.writes), family)
+            self._know(tensor, self._ledger.constant_of(tensor), len(storage.writes), family)
         elif write is not None or not is_known:
             self._know(tensor, self._read(storage, tensor, family), len(storage.writes), family)
 

@@ -562,3 +562,13 @@ def test_gradients_by_a_constant_beside_which_something_is_written(
         got = call(x)
         assert relative_error(got, expected) < 1e-13
         assert relative_error(torch.autograd.grad(got[0].sum(), bias)[0], slope) < 1e-13
+
+
+@pytest.mark.parametrize(("f", "size"), [(from_the_first_of_two, 4), (from_a_cell, 6)])
+def test_a_constant_beside_which_something_is_written_is_one_behind_vmap(
+    f: Callable[[Tensor, Tensor], Tensor], size: int, device: torch.device
+) -> None:
+    """It was taken for a view of what is written, as it reads the same memory."""
+    x, bias = rand(device, 3, 2), rand(device, size, seed=1)
+    expected = torch.stack([torch.autograd.functional.hessian(lambda x: f(x, bias), row) for row in x])
+    assert relative_error(torch.func.vmap(hofunc.hessian(lambda x: f(x, bias)))(x), expected) < 1e-13
