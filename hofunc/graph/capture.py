@@ -22,7 +22,7 @@ from hofunc.graph.node import CONSTANT, Graph, Node
 from hofunc.graph.objects import Witness
 from hofunc.graph.readings import Reading, ReadingTape
 from hofunc.graph.reads import Reads
-from hofunc.graph.record import Recording
+from hofunc.graph.record import Recording, check_asked
 from hofunc.graph.scratch import Scratch
 from hofunc.graph.settled import Reliance, Settling
 from hofunc.graph.spots import Spots
@@ -231,17 +231,21 @@ def _call(
         for place, alias in enumerate(aliases):
             tape.ledger.add_input(alias, active=place < len(active))
         watching = Reads(tape.read, tape.read_attribute, tape.replaced)
-        with (
-            drawn_again(given, Generators) as tape.generators,
-            noting_lines() as notes,
-            tape,
-            watching,
-            uncached_autocast(),
-            scratch,
-            witness,
-        ):
-            seen = tape.seen(aliases, given)
-            result = f(seen[: len(active)], seen[len(active) :])
+        try:
+            with (
+                drawn_again(given, Generators) as tape.generators,
+                noting_lines() as notes,
+                tape,
+                watching,
+                uncached_autocast(),
+                scratch,
+                witness,
+            ):
+                seen = tape.seen(aliases, given)
+                result = f(seen[: len(active)], seen[len(active) :])
+        except Exception:
+            check_asked(asked=tape.asked_history, follow=follow)
+            raise
         with DisableTorchFunctionSubclass():
             tape.capture(result)
         leaves, spec = tree_flatten(result)

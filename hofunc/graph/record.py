@@ -40,6 +40,7 @@ Result = TypeVar("Result")
 # The last is what layers of torch.nn make of a mask of padding in a kernel that they take for inputs without history.
 _UNFOLLOWED = (
     "does not require grad",
+    "doesn't require grad",
     "requires_grad=False",
     "a backward pass that autograd does not record",
     "got a nested tensor",
@@ -82,6 +83,24 @@ class Recording(NamedTuple):
         return tree_unflatten(leaves, self.spec)
 
 
+class NotFollowedError(Exception):
+    """A function failed that had asked whether autograd follows its inputs, as it would under torch.func."""
+
+
+def check_asked(*, asked: bool, follow: bool) -> None:
+    """Tell that a function which failed may not do so on inputs that autograd follows.
+
+    Args:
+        asked: Whether it asked.
+        follow: Whether they were followed.
+
+    Raises:
+        NotFollowedError: It asked, and was told that they are not.
+    """
+    if asked and not follow:
+        raise NotFollowedError
+
+
 def made_recordable(recorded: Callable[[bool], Result], *, follow: bool = False) -> Result:
     """Return what is recorded of a function, again where it turns out that it has to be recorded otherwise.
 
@@ -102,6 +121,8 @@ def made_recordable(recorded: Callable[[bool], Result], *, follow: bool = False)
                 as_op(met.function)
                 met_before.add(met.function)
             follow = follow or not has_setup_context(met.function)  # what f does may depend on it, as what that does
+        except NotFollowedError:
+            follow = True
         except RuntimeError as error:
             check_swap(error)
             if (function := function_refused(error)) is not None:
@@ -160,8 +181,12 @@ def _record_values(
     with torch.enable_grad():
         aliases = variables_of(inputs, follow=follow, are_plain=trail.are_plain)
         tape.ledger.add_inputs(aliases)
-        with unseen_hooks(), noting_lines() as notes, tape, _watching(tape, asked) if watch else nullcontext():
-            result = f(tape.seen(aliases, inputs), others)
+        try:
+            with unseen_hooks(), noting_lines() as notes, tape, _watching(tape, asked) if watch else nullcontext():
+                result = f(tape.seen(aliases, inputs), others)
+        except Exception:
+            check_asked(asked=any(asked), follow=follow)
+            raise
     recording = _recording(tape, result, notes, any(asked) if watch else None)
     if tape.arrived is not None and isinstance(recording.values, Values):
         return recording._replace(values=_values_along(tape, tape.arrived, recording.values, has_grad))
@@ -266,8 +291,12 @@ def _record_stand_ins(f: Function, inputs: Sequence[torch.Tensor], others: Any, 
         plain_others = tree_map(lift.swap, others)
         asked: list[bool] = []
         reads = Reads(tape.read, _noting(tape, asked), tape.replaced)
-        with unseen_hooks(), noting_lines() as notes, tape, reads, lift:
-            result = f(tape.seen(members, inputs), plain_others)
+        try:
+            with unseen_hooks(), noting_lines() as notes, tape, reads, lift:
+                result = f(tape.seen(members, inputs), plain_others)
+        except Exception:
+            check_asked(asked=any(asked), follow=follow)
+            raise
         recording = _recording(tape, tree_map(lift.swap, result), notes, any(asked))
         if any(value.requires_grad for value in recording.values):
             tape.check_hooks()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -225,6 +226,50 @@ def test_a_function_sees_that_its_input_is_followed(f: Function, device: torch.d
     transform = hofunc.hessian(f)
     for got in (transform(x), transform(x), transform.plan(x.cos())(x), vmap(transform)(x[None])[0]):
         assert torch.equal(got, x.exp().diag())
+
+
+def _with_a_check(x: Tensor) -> Tensor:
+    if not x.requires_grad:
+        message = "x has to be followed"
+        raise ValueError(message)
+    return x.exp().sum()
+
+
+def _with_a_check_of_a_result(x: Tensor) -> Tensor:
+    y = x.exp()
+    assert y.grad_fn is not None
+    return y.sum()
+
+
+@pytest.mark.parametrize("f", [_with_a_check, _with_a_check_of_a_result])
+def test_a_function_may_refuse_inputs_that_are_not_followed(f: Function, device: torch.device) -> None:
+    """Whichever way it is recorded first."""
+    x = rand(device, 3)
+    for name, first in (("call", hofunc.hessian), ("map", _mapped), ("plan", _planned), ("jit", _jitted)):
+        fresh = FunctionType(f.__code__.replace(co_name=name), f.__globals__)
+        assert torch.equal(first(fresh)(x), x.exp().diag())
+
+
+def _mapped(f: Function) -> Function:
+    return lambda x: vmap(hofunc.hessian(f))(x[None])[0]
+
+
+def _planned(f: Function) -> Function:
+    return lambda x: hofunc.hessian(f).plan(x)(x)
+
+
+def _jitted(f: Function) -> Function:
+    return hofunc.jit(hofunc.hessian(f))
+
+
+def test_what_a_function_raises_that_asked_is_as_it_is(device: torch.device) -> None:
+    def f(x: Tensor) -> Tensor:
+        raise ValueError(str(x.requires_grad))
+
+    for call in (hofunc.hessian(f), hofunc.hessian(f).plan, vmap(hofunc.hessian(f))):
+        with pytest.raises(ValueError, match="True") as caught:
+            call(rand(device, 3, 3))
+        assert caught.value.__context__ is None
 
 
 def test_code_that_did_not_ask_may_ask_where_it_calls_other_code(device: torch.device) -> None:
