@@ -102,19 +102,26 @@ def check_unbatched(ledger: Ledger, asked: Any, by: Any) -> None:
     Raises:
         BranchError: One of them depends on an input that stands for a batch.
     """
+    if depends_on_batch(ledger, asked):
+        raise BranchError(
+            "hofunc: f depends on the value of a tensor under vmap",
+            got=f"{by}, which needs a single value",
+            expected="a function whose steps are the same for every member of the batch",
+            remedy="Use torch.where in place of the branch, or leave hod out of vmap and loop.",
+        )
+
+
+def depends_on_batch(ledger: Ledger, asked: Any) -> bool:
+    """Tell whether one of some tensors depends on an input that stands for a batch."""
     reached, seen = ledger.nodes_of(tensors_in(asked)), set()
     while reached:
         index = reached.pop()
         if index in ledger.batched:
-            raise BranchError(
-                "hofunc: f depends on the value of a tensor under vmap",
-                got=f"{by}, which needs a single value",
-                expected="a function whose steps are the same for every member of the batch",
-                remedy="Use torch.where in place of the branch, or leave hod out of vmap and loop.",
-            )
+            return True
         if index not in seen and ledger.nodes[index].op not in _OF_BATCHES:
             seen.add(index)
             reached.extend(ledger.nodes[index].operands)
+    return False
 
 
 def claims_of(graph: Graph) -> list[Node]:

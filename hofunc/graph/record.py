@@ -15,10 +15,11 @@ from hofunc.graph import linearized as _linearized  # noqa: F401 - has linear fu
 from hofunc.graph import scripted as _scripted  # noqa: F401 - has scripts run op by op
 from hofunc.graph.draws import differs_by_row, drawn_again, is_random
 from hofunc.graph.functions import as_op
-from hofunc.graph.identity import PLAIN, plain, variable_of, variables_of
+from hofunc.graph.identity import PLAIN, plain, tensors_in, variable_of, variables_of
 from hofunc.graph.layout import COMPUTED_AGAIN
 from hofunc.graph.lines import LineNotes, Lines, noting_lines
 from hofunc.graph.node import CONSTANT, Call, Graph
+from hofunc.graph.picks import Picks
 from hofunc.graph.purity import FunctionMet, check_claim, claims_of, refuse_function
 from hofunc.graph.reads import Reads
 from hofunc.graph.saving import unseen_hooks
@@ -292,11 +293,12 @@ def _record_stand_ins(f: Function, inputs: Sequence[torch.Tensor], others: Any, 
         asked: list[bool] = []
         reads = Reads(tape.read, _noting(tape, asked), tape.replaced)
         try:
-            with unseen_hooks(), noting_lines() as notes, tape, reads, lift:
+            with unseen_hooks(), noting_lines() as notes, tape, reads, Picks(tape.varies, tape.picked), lift:
                 result = f(tape.seen(members, inputs), plain_others)
         except Exception:
             check_asked(asked=any(asked), follow=follow)
             raise
+        tape.picked.check_read(tensors_in(result))
         recording = _recording(tape, tree_map(lift.swap, result), notes, any(asked))
         if any(value.requires_grad for value in recording.values):
             tape.check_hooks()

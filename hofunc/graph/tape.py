@@ -17,6 +17,7 @@ from hofunc.graph.leaving import LEAVING, check_leaving
 from hofunc.graph.ledger import Ledger
 from hofunc.graph.node import Graph, Ref
 from hofunc.graph.parts import CONJUGATING
+from hofunc.graph.picks import Picked
 from hofunc.graph.purity import (
     BackwardPass,
     Hooks,
@@ -25,6 +26,7 @@ from hofunc.graph.purity import (
     check_replaced,
     check_unbatched,
     check_written,
+    depends_on_batch,
     is_in_forward,
     is_in_recorded_forward,
 )
@@ -99,6 +101,7 @@ class Tape(UncompiledMode):
         self._storages = Storages(self.ledger, self._execution)
         self._backward_pass = BackwardPass()
         self._hooks = Hooks()
+        self.picked = Picked()
 
     def __enter__(self) -> Self:
         self.level = maybe_current_level()
@@ -342,6 +345,13 @@ class Tape(UncompiledMode):
         index = self.ledger.node_of(tensor)
         return index is not None and (self.ledger.nodes[index].active or not self.ledger.nodes[index].is_given)
 
+    def varies(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a tensor stands for a batch of values, one of each member."""
+        self._execution.survey = None
+        self._settle()
+        self._storages.refresh((tensor,))
+        return depends_on_batch(self.ledger, (tensor,))
+
     def read(self, tensors: Sequence[torch.Tensor], by: str) -> None:
         """Note that the numbers in tensors are read past the ops.
 
@@ -398,6 +408,7 @@ class Tape(UncompiledMode):
     def _dispatch_with_care(self, op: Any, args: tuple, kwargs: dict) -> Any:
         self._settle()
         tensors = tensors_in((args, kwargs))
+        self.picked.check_read(tensors)
         self._storages.refresh(tensors)
         operands = self.ledger.nodes_of(tensors)
         if operands and not torch.is_grad_enabled():
@@ -452,6 +463,7 @@ class Tape(UncompiledMode):
     def _write(self, op: Any, args: tuple, kwargs: dict, tracked: bool) -> Any:
         """Execute an op that writes, and record it if it concerns a tensor that the graph knows."""
         written = check_written(op, args, kwargs, self._storages.owner)
+        self.picked.check_written(written)
         self._hooks.check(written, ())  # the write takes them from the tensor
         draws = self.ledger.draws_again and is_random(op)
         if not tracked and not draws and not any(map(self._storages.concerns, written)):
