@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
-from torch.overrides import TorchFunctionMode
 
 from hofunc.errors import BranchError
 from hofunc.graph.identity import storage_key
-from hofunc.graph.uncompiled import uncompiled
+from hofunc.internals import is_functorch_wrapped_tensor
 
+PICKING = {Tensor.__getitem__, Tensor.__setitem__, one_hot}
 _INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64)
 
 
@@ -68,7 +68,7 @@ def _refuse(parts: Set[int], what: str) -> None:
         )
 
 
-class Picks(TorchFunctionMode):
+class Picks:
     """Takes what tensors of one integer pick by tensors of indices, where these differ from member to member.
 
     Args:
@@ -77,12 +77,10 @@ class Picks(TorchFunctionMode):
     """
 
     def __init__(self, varies: Callable[[Tensor], bool], picked: Picked):
-        super().__init__()
         self._varies, self._picked = varies, picked
 
-    @uncompiled
-    def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        kwargs = kwargs or {}
+    def call(self, func: Any, args: tuple, kwargs: dict) -> Any:
+        """Call one of the functions that may pick."""
         if func is Tensor.__getitem__ and (found := self._taken_apart(*args)) is not None:
             part, dims = found
             for dim, index in reversed(dims):  # so that those before it are where they were
@@ -93,11 +91,17 @@ class Picks(TorchFunctionMode):
             part, [(dim, index)] = found
             part[_place(dim, index)] = _laid(args[2], part, dim)
             return None
-        if func is one_hot and (classes := _classes(*args, **kwargs)) is not None and self._varies(classes[0]):
+        if func is one_hot and (classes := self._classes(*args, **kwargs)) is not None:
             indices, number = classes
             zeros = torch.zeros(*indices.shape, number, dtype=indices.dtype, device=indices.device)
             return zeros.scatter(-1, indices.unsqueeze(-1), 1)
         return func(*args, **kwargs)
+
+    def _classes(self, tensor: Tensor, num_classes: int = -1) -> tuple[Tensor, int] | None:
+        """Return what `one_hot` is called with; None where it may, or has to, look how many classes there are."""
+        if num_classes < 1 or is_functorch_wrapped_tensor(tensor) or not self._varies(tensor):
+            return None
+        return tensor, num_classes
 
     def _taken_apart(self, tensor: Tensor, key: Any) -> tuple[Tensor, list[tuple[int, Tensor]]] | None:
         """Return the part of a tensor that all but such indices take of it, and these by its axes; None without any.
@@ -126,8 +130,9 @@ class Picks(TorchFunctionMode):
 
 
 def _is_index(key: Any) -> bool:
-    """Tell whether an index is a tensor of one integer."""
-    return isinstance(key, Tensor) and key.dim() == 0 and key.dtype in _INTEGERS
+    """Tell whether an index is a tensor of one integer, and not of those that a transform inside of f maps."""
+    is_one = isinstance(key, Tensor) and key.dim() == 0 and key.dtype in _INTEGERS
+    return is_one and not is_functorch_wrapped_tensor(key)
 
 
 def _place(dim: int, index: Tensor) -> tuple[slice | Tensor, ...]:
@@ -139,8 +144,3 @@ def _laid(value: Any, part: Tensor, dim: int) -> Any:
     if not isinstance(value, Tensor):
         return value
     return value.expand([size for other, size in enumerate(part.shape) if other != dim]).unsqueeze(dim)
-
-
-def _classes(tensor: Tensor, num_classes: int = -1) -> tuple[Tensor, int] | None:
-    """Return what `one_hot` is called with, None where it has to look how many classes there are."""
-    return (tensor, num_classes) if num_classes > 0 else None

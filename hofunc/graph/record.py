@@ -282,7 +282,8 @@ def _record_stand_ins(f: Function, inputs: Sequence[torch.Tensor], others: Any, 
     tape.ledger.draws_again, tape.ledger.draws_by_row = True, differs_by_row()
     tape.ledger.spots = Spots(inputs_are_own=True)
     with drawn_again(inputs) as tape.generators, outside_transforms() as depth, torch.enable_grad():
-        lift = Lift(depth, lambda plain, batched: tape.ledger.add_input(plain, active=False, batched=batched))
+        picks = Picks(tape.varies, tape.picked)
+        lift = Lift(depth, lambda plain, batched: tape.ledger.add_input(plain, active=False, batched=batched), picks)
         members = []
         for tensor in inputs:
             member, batched = stand_in(tensor)
@@ -293,7 +294,7 @@ def _record_stand_ins(f: Function, inputs: Sequence[torch.Tensor], others: Any, 
         asked: list[bool] = []
         reads = Reads(tape.read, _noting(tape, asked), tape.replaced)
         try:
-            with unseen_hooks(), noting_lines() as notes, tape, reads, Picks(tape.varies, tape.picked), lift:
+            with unseen_hooks(), noting_lines() as notes, tape, reads, lift:
                 result = f(tape.seen(members, inputs), plain_others)
         except Exception:
             check_asked(asked=any(asked), follow=follow)

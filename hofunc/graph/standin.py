@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from hofunc.errors import UntracedError
 from hofunc.graph.identity import check_elements, plain
 from hofunc.graph.layout import copied_as_laid
+from hofunc.graph.picks import PICKING, Picks
 from hofunc.graph.uncompiled import uncompiled
 from hofunc.internals import (
     VmapInterpreter,
@@ -130,11 +131,12 @@ class Lift(TorchFunctionMode):
     Args:
         depth: Number of outer transforms; deeper levels belong to transforms inside the function.
         add: Called with the stand-in of every new wrapper and whether it is batched.
+        picks: Calls what may pick a part by the number in a stand-in.
     """
 
-    def __init__(self, depth: int, add: Callable[[torch.Tensor, bool], None]):
+    def __init__(self, depth: int, add: Callable[[torch.Tensor, bool], None], picks: Picks):
         super().__init__()
-        self.depth = depth
+        self.depth, self._picks = depth, picks
         self.wrappers: list[torch.Tensor] = []
         self._stand_ins: dict[int, torch.Tensor] = {}
         self._add = add
@@ -144,7 +146,7 @@ class Lift(TorchFunctionMode):
         kwargs = kwargs or {}
         if any(is_wrapper(leaf) for leaf in tree_leaves((args, kwargs))):
             args, kwargs = tree_map(self.swap, (args, kwargs))
-        return func(*args, **kwargs)
+        return self._picks.call(func, args, kwargs) if func in PICKING else func(*args, **kwargs)
 
     def swap(self, value: Any) -> Any:
         """Return the stand-in of an outer wrapper, and anything else as it is."""

@@ -41,6 +41,7 @@ def set_part(x: Tensor, label: Tensor) -> Tensor:
         lambda x, label: set_to(x, label, value=True),
         lambda x, label: set_to(x, label, value=False),
         set_part,
+        lambda x, label: vmap(lambda y: x[y] * (one_hot(y, 4) * x).sum())((label + torch.arange(3)) % 4).prod(),
         lambda x, label: (one_hot(label % 4, 5)[:4] * x).sum() ** 3,
         lambda x, label: (one_hot((x * (label + 2)).argmax(), num_classes=4) * x).sum() ** 3 + x.prod(),
     ],
