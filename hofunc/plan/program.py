@@ -1,6 +1,7 @@
 """Programs: straight lines of torch calls over registers, built with common subexpressions merged."""
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import count
 from math import inf, prod
 from operator import getitem
@@ -34,6 +35,21 @@ class Register:
 
     def __repr__(self) -> str:
         return f"r{self.index}"
+
+
+@dataclass(frozen=True, slots=True)
+class AsStep:
+    """The op of a node that is computed by the step of a program, as it was there.
+
+    Attributes:
+        function: That of the step; the arguments of the node are those of the step, with Refs.
+    """
+
+    function: Callable
+
+    def __call__(self, *args: Any) -> Any:
+        """Call the function."""
+        return self.function(*args)
 
 
 class Step(NamedTuple):
@@ -250,12 +266,18 @@ class Builder:
             return self._converted(register, node.dtype) if node.dtype.is_floating_point else register
         if node.op in SAME:
             return self._values[node.operands[0]]
-        call = call_of(node)
+        call, is_step = call_of(node), type(node.op) is AsStep
         before, self.node = self.node, number
-        register = self.call(call._replace(op=COMPUTED_AGAIN.get(call.op, call.op)))
+        if is_step:
+            args = [self._values[arg.node] if type(arg) is Ref else arg for arg in call.args]
+            register = self.emit(node.op.function, *args)
+        else:
+            register = self.call(call._replace(op=COMPUTED_AGAIN.get(call.op, call.op)))
         if node.output is not None:
             register = self.emit(getitem, register, node.output)
         self.node = before
+        if is_step:
+            return register  # its looks follow from the step
         dtype = self.dtype if node.dtype.is_floating_point else node.dtype
         self._shapes[register.index] = (tuple(node.shape), dtype)
         return register

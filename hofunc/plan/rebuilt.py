@@ -9,7 +9,7 @@ from typing import cast
 import torch
 
 from hofunc.graph.node import CONSTANT, Call, Graph, Node, Ref, refs, renumbered
-from hofunc.plan.program import Program, Register, Table
+from hofunc.plan.program import AsStep, Program, Register, Table
 from hofunc.plan.strategies import computing_dtype
 from hofunc.plan.tracing import Trace
 from hofunc.rules.kinds import Rule
@@ -145,7 +145,7 @@ class Rebuilt:
                 call = Call(function.op, *renumbered((function.args, function.kwargs), taken))
             else:
                 args = [Ref(numbers[arg.index]) if type(arg) is Register else arg for arg in step.args]
-                call = Call(function, tuple(args))
+                call = Call(AsStep(function), tuple(args))
             held = trace.values[step.target]
             if type(held) is tuple:
                 several[step.target] = call
