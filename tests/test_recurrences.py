@@ -10,6 +10,9 @@ from torch import Tensor, nn
 
 import hofunc
 from hofunc.plan import planner, recurrences, states, strategies
+from hofunc.plan.blocks import local_blocks
+from hofunc.plan.preaccumulated import regions
+from hofunc.plan.program import AsStep
 from hofunc.run.cache import forget
 
 STEPS = 24
@@ -228,6 +231,74 @@ def test_wide_steps_are_batches_without_matrices_of_second_derivatives(by_steps:
     torch.testing.assert_close(hofunc.hessian(f)(x), torch.func.hessian(f)(x), rtol=1e-9, atol=1e-11)
     (batches,) = by_steps
     assert {node.op for node in batches.graph.nodes} & {states.added, states.stepped} == {states.added}
+
+
+WIDE = module(nn.GRU, 2, 9), module(nn.LSTM, 2, 9)
+INTO, AMONG = drawn(9, 2, seed=4), drawn(9, 9, seed=5)
+
+
+def wide_cells(x: Tensor) -> Tensor:
+    """What each step takes is a matrix, of which a gate is made beside the state."""
+    h = x.new_zeros(9)
+    for each in x:
+        gate = torch.sigmoid(each @ INTO.T).sum(0)
+        h = torch.tanh(AMONG @ h) * gate + gate.sin() * h
+    return h.square().sum()
+
+
+def wide_lstm(x: Tensor, h: Tensor, c: Tensor) -> Tensor:
+    out, (h, c) = WIDE[1](x, (h, c))
+    return out.square().sum() + (h * c).sum()
+
+
+def wide_by_a_weight(x: Tensor, weight: Tensor) -> Tensor:
+    """The weight is shared by all steps, which are no rows of it."""
+    h = x.new_zeros(9)
+    for each in x:
+        h = torch.tanh(weight @ h + INTO @ each) * h.cos()
+    return h.square().sum()
+
+
+WIDE_FUNCTIONS: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {
+    "cells": (wide_cells, (drawn(STEPS, 3, 2),)),
+    "states": (wide_lstm, (drawn(STEPS, 2), drawn(1, 9, seed=1), drawn(1, 9, seed=2))),
+    "shared": (wide_by_a_weight, (drawn(STEPS, 2), drawn(9, 9, seed=3))),
+}
+
+
+@pytest.mark.parametrize("name", WIDE_FUNCTIONS)
+def test_wide_steps_are_differentiated_by_what_they_take(name: str, by_steps: list[Any]) -> None:
+    f, args = WIDE_FUNCTIONS[name]
+    derivative = hofunc.hessian(f, argnums=tuple(range(len(args))))
+    want = nested(f, args, 2)
+    for found in (leaves(derivative(*args)), leaves(derivative.plan(*args)(*args))):
+        for one, other in zip(found, want, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+    batches = by_steps[0]
+    local = local_blocks(batches, 2)
+    ends = [node for node in local if batches.graph.nodes[node].op is states.added]
+    flat = [region for region in regions(batches.graph, local) if region.is_flat]
+    assert ends
+    assert [each.ends for each in flat] == [(end,) for end in ends if name != "shared"]
+
+
+def test_wide_steps_take_a_third_of_the_products(by_steps: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    x = drawn(3 * STEPS, 2)
+    hessian = hofunc.hessian(lambda x: WIDE[0](x)[0].square().sum(), strategy="auto")
+    flops = hessian.plan(x).flops
+    monkeypatch.setattr(strategies, "regions", lambda graph, local: [])
+    assert by_steps
+    assert flops < 0.5 * hessian.plan(x).flops
+
+
+def test_steps_of_a_program_in_a_graph_are_steps(by_steps: list[Any]) -> None:
+    """So is what is known of them: their shapes without a call on meta tensors, and that they may be written over."""
+    f, args, _ = FUNCTIONS["lstm"]
+    made = of_steps(f, args)
+    assert by_steps
+    assert not [step for step in made.to_fx().graph.nodes if isinstance(step.target, AsStep)]
+    ops = {node.op for node in by_steps[0].graph.nodes}
+    assert any(isinstance(op, AsStep) for op in ops)
 
 
 def test_all_steps_but_the_first_are_of_the_batch(by_steps: list[Any]) -> None:

@@ -10,7 +10,9 @@ for which polynomials up to order k - 1 are enough. Linear nodes have no such te
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import reduce
 from itertools import product
+from operator import or_
 from typing import NamedTuple
 
 from hofunc.algebra.labels import fresh_axes
@@ -61,7 +63,7 @@ def mixed(polynomials: Polynomials, local: dict[int, Local] | None = None, start
 def _before_nonlinear(local: dict[int, Local], inputs: Collection[int], starts: Sequence[Start]) -> set[int]:
     """Return the nodes whose polynomials are asked for: what nonlinear nodes take, and all before that."""
     left = [operand for node in local if is_nonlinear(local[node]) for operand in operands_of(local[node])]
-    left += [start.node for start in starts]
+    left += [node for start in starts for node in start.region.starts]
     found: set[int] = set()
     while left:
         node = left.pop()
@@ -105,24 +107,29 @@ def _highest(
 ) -> dict[Key, dict[Split, list[Product]]]:
     """Return what all nodes contribute to the coefficients of an output's polynomial, by how they split the key."""
     found: dict[Key, dict[Split, list[Product]]] = defaultdict(lambda: defaultdict(list))
-    builder, highest = polynomials.builder, max(orders, default=0)
-    by_start = {start.node: start for start in starts if highest > 1}
-    for node in sorted(adjoints.keys() & polynomials.local.keys()):
-        through = _through(by_start[node], adjoints) if node in by_start else []
-        builder.node = node
-        nonlinear = [*_nonlinear(builder, adjoints[node], polynomials.local[node], highest)]
-        nonlinear += [grouped_slots((node, node), term) for term in through]
-        for key in polynomials.asked.asked_among(polynomials.depends[node], orders) if nonlinear else []:
+    builder, depends, highest = polynomials.builder, polynomials.depends, max(orders, default=0)
+
+    def multiply(nodes: Key, nonlinear: Sequence[tuple[list[Group], Term]]) -> None:
+        builder.node = nodes[0]
+        varied = reduce(or_, map(depends.__getitem__, nodes))
+        for key in polynomials.asked.asked_among(varied, orders) if nonlinear else []:
             _multiply(polynomials, nonlinear, key, found[key])
+
+    for node in sorted(adjoints.keys() & polynomials.local.keys()):
+        builder.node = node
+        multiply((node,), [*_nonlinear(builder, adjoints[node], polynomials.local[node], highest)])
+    for start in starts if highest > 1 else ():
+        for key in start.keys:
+            multiply(key, [grouped_slots(key, term) for term in _through(start, key, adjoints)])
     builder.node = None
     return found
 
 
-def _through(start: Start, adjoints: dict[int, list[Term]]) -> list[Term]:
-    """Return what the nodes that follow another one contribute to the second derivative of an output by that."""
-    own, key = start.polynomials, (start.node, start.node)
+def _through(start: Start, key: Key, adjoints: dict[int, list[Term]]) -> list[Term]:
+    """Return what the nodes that follow others contribute to a second derivative of an output by these."""
+    own = start.polynomials
     found: dict[Split, list[Product]] = defaultdict(list)
-    for node in [node for node in start.nodes if node in adjoints]:
+    for node in [node for node in start.region.nodes if node in adjoints]:
         own.builder.node = node
         nonlinear = [*_nonlinear(own.builder, adjoints[node], start.local[node], len(key))]
         if nonlinear:

@@ -1,21 +1,27 @@
-"""Preaccumulation: what follows one node alone, each element by itself, is differentiated by that node first.
+"""Preaccumulation: what follows a few nodes alone, row by row, is differentiated by those nodes first.
 
 Filters of messages are made of one distance for each edge, by a dozen of nodes of many features. By the positions of
 the atoms, each of these nodes has a derivative in three directions for every feature; by the distance it has one, and
 all that they add to a second derivative is one number for each edge. So what they have by the node that they start from
 is found first, and put in place of their local derivatives: polynomials by the inputs go through that node.
 
+So it is with the steps of a recurrence: by all its inputs, each gate has a derivative in hundreds of directions, and by
+what its own step takes in some dozens.
+
 Source: preaccumulation of local derivatives, Griewank and Walther, Evaluating Derivatives (2008), chapter 10. The waist
 (`hofunc.plan.waist`) is a node that everything goes through, and what follows may vary with several of its elements.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations_with_replacement
 from math import prod
 from typing import NamedTuple
 
 from hofunc.algebra.labels import labels_of
 from hofunc.algebra.operators import Delta, Map
+from hofunc.algebra.partitions import Key
+from hofunc.algebra.term import Term
 from hofunc.graph.node import Graph
 from hofunc.plan.blocks import Local, is_nonlinear
 from hofunc.plan.forward import Polynomials
@@ -24,26 +30,31 @@ from hofunc.plan.packing import Variable, opened
 from hofunc.plan.program import Builder
 from hofunc.plan.recipes import interned
 from hofunc.plan.reverse import operands_of
+from hofunc.plan.states import added
 
 MORE = 3  # times as many elements as a node has that nonlinear ones are to have that follow it
 
 
 class Region(NamedTuple):
-    """Nodes of which each element varies with one element of one node, and with nothing else.
+    """Nodes that vary with a few others, and with nothing else.
 
     Attributes:
-        start: That node.
-        nodes: Those that follow it, in order.
+        starts: These others.
+        rows: How many of their first axes are rows, of which each varies with the same row only.
+        nodes: Those that follow them, in order.
         ends: Those of them that others take.
+        is_flat: Whether the ends have no first derivative by the starts.
     """
 
-    start: int
+    starts: tuple[int, ...]
+    rows: int
     nodes: tuple[int, ...]
     ends: tuple[int, ...]
+    is_flat: bool = False
 
 
 def regions(graph: Graph, local: Mapping[int, Local]) -> list[Region]:
-    """Return the regions of a graph whose nodes are worth to be differentiated by the node that they start from."""
+    """Return the regions of a graph whose nodes are worth to be differentiated by the nodes that they start from."""
     starts: dict[int, int] = {}
     tied: dict[int, Tied] = {}
     mixing: set[int] = set()  # nodes of which elements vary with several elements of the inputs
@@ -63,12 +74,39 @@ def regions(graph: Graph, local: Mapping[int, Local]) -> list[Region]:
     for node in local:
         for operand in operands_of(local[node]):
             takers[operand].add(starts.get(node))
+    steps = [*_of_steps(graph, local)]
+    within = {node for region in steps for node in region.nodes}
     made = [
-        Region(start, tuple(nodes), tuple([node for node in nodes if takers[node] - {start}]))
+        Region((start,), len(graph.nodes[start].shape), tuple(nodes), _ends(nodes, takers, start))
         for start, nodes in inside.items()
-        if _is_worth_it(graph, local, start, nodes)
+        if within.isdisjoint(nodes) and _is_worth_it(graph, local, start, nodes)
     ]
-    return [region for region in made if region.ends]
+    return [*steps, *[region for region in made if region.ends]]
+
+
+def _ends(nodes: Iterable[int], takers: Mapping[int, set[int | None]], start: int) -> tuple[int, ...]:
+    return tuple([node for node in nodes if takers[node] - {start}])
+
+
+def _of_steps(graph: Graph, local: Mapping[int, Local]) -> Iterator[Region]:
+    """Yield what all steps of a recurrence are, of which each is a row, see `hofunc.plan.recurrences`.
+
+    What they make of the states and of all else that changes is taken by nothing but the node from which its first
+    derivative is taken away. It has as many directions as a step takes elements, which are no more than the inputs'.
+    """
+    directions = sum(prod(graph.nodes[number].shape) for number in graph.inputs if graph.nodes[number].active)
+    for end in [node for node in sorted(local) if graph.nodes[node].op is added]:
+        gives, *starts = [operand for operand in graph.nodes[end].operands if graph.nodes[operand].active]
+        nodes, left = {end}, [gives]
+        while left:
+            node = left.pop()
+            if node in local and node not in nodes and node not in starts:
+                nodes.add(node)
+                left.extend(operands_of(local[node]))
+        taken = {operand for node in nodes for operand in operands_of(local[node])}
+        width = sum(prod(graph.nodes[start].shape[1:]) for start in starts)
+        if taken - nodes == {*starts} and width <= directions:
+            yield Region(tuple(starts), 1, tuple(sorted(nodes)), (end,), is_flat=True)
 
 
 Tied = frozenset[int]  # the axes of a node along which its elements vary with different elements of the start
@@ -101,38 +139,66 @@ def _is_worth_it(graph: Graph, local: Mapping[int, Local], start: int, nodes: Se
 
 
 class Start(NamedTuple):
-    """A node by which those that follow it are differentiated first.
+    """Nodes by which those that follow them are differentiated first.
 
     Attributes:
-        node: The node.
-        nodes: Those that follow it.
-        local: The local derivatives of these.
-        polynomials: Theirs by the node.
+        region: Both.
+        local: The local derivatives of those that follow.
+        polynomials: Theirs by the nodes that they start from.
     """
 
-    node: int
-    nodes: tuple[int, ...]
+    region: Region
     local: Mapping[int, Local]
     polynomials: Polynomials
 
+    @property
+    def keys(self) -> Iterator[Key]:
+        """The keys of second derivatives."""
+        return combinations_with_replacement(sorted(self.region.starts), 2)
 
-def preaccumulated(
-    builder: Builder, local: dict[int, Local], found: Sequence[Region]
-) -> tuple[dict[int, Local], list[Start]]:
+
+class Preaccumulated(NamedTuple):
+    """Local derivatives where some are preaccumulated.
+
+    Attributes:
+        local: Those by which polynomials are propagated.
+        whole: Those by which adjoints are.
+        starts: The nodes by which those that follow are differentiated first.
+    """
+
+    local: dict[int, Local]
+    whole: dict[int, Local]
+    starts: list[Start]
+
+
+def preaccumulated(builder: Builder, local: dict[int, Local], found: Sequence[Region]) -> Preaccumulated:
     """Return local derivatives in which nodes of regions have that by their start in place of those by their operands.
 
-    What they are, of nodes that nothing else takes, is left out; of orders from two on too, which the starts tell.
+    What they are, of nodes that nothing else takes, is left out; of orders from two on too, which the starts tell. Of
+    what has no first derivative by its start nothing is left for polynomials, and no adjoint of the start either.
     """
-    instead, starts = {**local}, []
-    for start, nodes, ends in found:
-        own = {node: local[node] for node in nodes}
-        variable = Variable.of(builder.lowered.graph.nodes[start].shape)
-        polynomials = Polynomials(builder, own, {start: variable}, Keys((1, 2), (start,)))
-        for node in nodes:
+    shapes = [node.shape for node in builder.lowered.graph.nodes]
+    instead, whole, made = {**local}, {**local}, []
+    for region in found:
+        own, starts = {node: local[node] for node in region.nodes}, region.starts
+        variables = {start: Variable(tuple(shapes[start]), frozenset(range(region.rows))) for start in starts}
+        polynomials = Polynomials(builder, own, variables, Keys((1, 2), starts))
+        for node in region.nodes:
             del instead[node]
-        for node in ends:
-            terms = polynomials.coefficient(node, (start,))
-            by_start = [opened(builder, polynomials.variables, term, [(start,)]) for term in terms]
-            instead[node] = {(start,): [interned(builder, term) for term in by_start]}
-        starts.append(Start(start, nodes, own, polynomials))
-    return instead, starts
+            if region.is_flat:
+                whole[node] = {key: terms for key, terms in local[node].items() if key[0] not in starts or key[1:]}
+        for node in region.ends:
+            instead[node] = {} if region.is_flat else _by_starts(polynomials, node)
+        made.append(Start(region, own, polynomials))
+    return Preaccumulated(instead, whole, made)
+
+
+def _by_starts(polynomials: Polynomials, node: int) -> Local:
+    """Return the first derivatives of a node by what it starts from."""
+    builder = polynomials.builder
+    found: dict[Key, list[Term]] = {}
+    for start in polynomials.variables:
+        terms = polynomials.coefficient(node, (start,))
+        by_start = [opened(builder, polynomials.variables, term, [(start,)]) for term in terms]
+        found[start,] = [interned(builder, term) for term in by_start]
+    return found

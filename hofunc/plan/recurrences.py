@@ -44,6 +44,7 @@ from hofunc.rules.lower import Lowered, Origin
 
 aten = torch.ops.aten
 
+PREACCUMULATED = 2  # the order at which derivatives of a step by all that it takes are found first
 PARTS = 3  # batches that steps are taken in at most, as each of them is planned,
 WORK = 1 << 26  # and products of two numbers for each, which take as long as some hundred calls
 ENTRIES = 4096  # of the slope of a node by the state, beyond which later calls take longer than node by node
@@ -57,12 +58,14 @@ class Batch(NamedTuple):
         derived: What computes their derivatives: of all orders by all that they take, or the slopes by the states.
         inner: Their graph, by the nodes of which they are propagated; None if that is done by their derivatives.
         carried: How many of what they take are the state.
+        varied: By how many of what they take there are derivatives.
     """
 
     steps: Steps
     derived: Derived
     inner: Lowered | None
     carried: int
+    varied: int
 
 
 def with_recurrences(
@@ -114,11 +117,15 @@ def _batches(lowered: Lowered, local: Mapping[int, Local], steps: Steps, order: 
     steps = steps._replace(given=[*handed, *(place for place in steps.given if place not in handed)])
     every = derived(lowered, steps, order, len(steps.active)) if whole else None
     if every is not None:
-        return [Batch(steps, every, None, len(handed))]
-    parts = parted(steps, _parts(graph, local, steps, order) if whole else 1)
-    slopes = derived(lowered, parts[0], 1, len(handed), ENTRIES)
+        return [Batch(steps, every, None, len(handed), len(steps.active))]
+    are_own = whole and order == PREACCUMULATED and not any(each.is_shared for each in steps.active)
+    varied = len(steps.active) if are_own else len(handed)
+    parts = parted(steps, _parts(graph, local, steps, order) if whole and not are_own else 1)
+    slopes = derived(lowered, parts[0], 1, varied, ENTRIES)
     inner = None if slopes is None else batched(graph, parts[0], order, len(handed))
-    return [] if slopes is None or inner is None else [Batch(part, slopes, inner, len(handed)) for part in parts]
+    if slopes is None or inner is None:
+        return []
+    return [Batch(part, slopes, inner, len(handed), varied) for part in parts]
 
 
 def _parts(graph: Graph, local: Mapping[int, Local], steps: Steps, order: int) -> int:
@@ -220,16 +227,36 @@ class _Rebuilding(Sequences):
         self._part(batch, self.append(call, (count, height), rule=GIVEN))
 
     def _by_nodes(self, batch: Batch, states: int) -> tuple[int, Callable[[int], int]]:
-        """Append the slopes by the states; returns them, and what appends what steps give but for the slopes' part."""
-        others = [self._taken(each) for each in batch.steps.taken[batch.carried :]]
-        (slopes,) = self._derivatives(batch, states, others)
-        count, height, _ = self.nodes[slopes].shape
+        """Append the slopes; returns those by the states, and what appends what steps give but for the part of these.
+
+        Where all that changes is their own, what is left has no first derivative by that, of which
+        `hofunc.plan.preaccumulated` makes use.
+        """
+        steps, (count, width) = batch.steps, self.nodes[states].shape
+        others = [self._taken(each) for each in steps.taken[batch.carried :]]
+        own = others[: batch.varied - batch.carried]
+        vectors = self._beside([states, *map(self._as_vectors, own)])
+        (slopes,) = self._derivatives(batch, vectors, others[len(own) :])
+        by_states, by_own = self.cut(slopes, 2, 0, width), self._by_each(slopes, width, own)
+        shape = count, self.nodes[slopes].shape[1]
 
         def adding(now: int) -> int:
             gives = self.spliced(cast(Lowered, batch.inner), [now, *others])
-            return self.append(Call(added, tuple(map(Ref, (gives, slopes, now)))), (count, height), rule=ADDED)
+            call = Call(added, tuple(map(Ref, (gives, by_states, now, *by_own))))
+            found = self.append(call, shape, rule=ADDED)
+            return self.append(Call(given, tuple(map(Ref, (found, *by_own)))), shape, rule=GIVEN) if own else found
 
-        return slopes, adding
+        return by_states, adding
+
+    def _by_each(self, slopes: int, start: int, taken: Sequence[int]) -> list[int]:
+        """Append the slopes by each of what steps take beside the states; returns them, each before what it is by."""
+        found: list[int] = []
+        for number in taken:
+            (count, height, _), (_, *shape) = self.nodes[slopes].shape, self.nodes[number].shape
+            part = self.cut(slopes, 2, start, prod(shape))
+            found += [part if len(shape) == 1 else self.reshaped(part, (count, height, *shape)), number]
+            start += prod(shape)
+        return found
 
     def _by_derivatives(self, batch: Batch, states: int) -> tuple[int, Callable[[int], int]]:
         """Append all derivatives; returns the slopes by the states, and what appends what steps give but for these."""

@@ -39,9 +39,10 @@ def stepped(gives: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
 
 
 def added(gives: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
-    """Return what each step gives, as it was computed, of which the change by the states is taken apart.
+    """Return what each step gives, as it was computed, of which the change by what it takes is taken apart.
 
-    It is a function of all that it gives, the slopes, by which that is taken away, and the states.
+    It is a function of all that it gives, and of slopes, by which that is taken away, and what they are by: the states
+    alone, or all that changes.
     """
     return gives
 
@@ -49,7 +50,8 @@ def added(gives: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
 def given(gives: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
     """Return what each step gives, as it was computed.
 
-    It is a function of the same but for what changes by the states, the slopes, by which that is added, and the states.
+    It is a function of the same but for what changes by what it takes, of slopes, by which that is added, and of what
+    they are by.
     """
     return gives
 
@@ -81,13 +83,14 @@ def _of_taken(site: Site) -> dict[int, list[Term]]:
 
 
 def _with_slopes(coefficient: int, site: Site) -> dict[int, list[Term]]:
-    """Return the terms of what steps give, and what the slopes make of the states, some times."""
-    step, out, state = fresh_axes(site.shapes[1])
-    slopes = Factor(site.ref(1), (step, out, state))
-    return {
-        0: [Term(1, (), (step, out), ((step, out),))],
-        2: [Term(coefficient, (slopes,), (step, out), ((step, state),))],
-    }
+    """Return the terms of what steps give, and what slopes make of what they take, some times."""
+    out = fresh_axes(site.node.shape)
+    found = {0: [Term(1, (), out, (out,))]}
+    for place in range(1, len(site.operands), 2):
+        axes = step, _, *varied = fresh_axes(site.shapes[place])
+        slopes = Factor(site.ref(place), axes)
+        found[place + 1] = [Term(coefficient, (slopes,), axes[:2], ((step, *varied),))]
+    return found
 
 
 class _OfSteps:

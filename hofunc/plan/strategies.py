@@ -110,11 +110,11 @@ def _blocks(
     variables = {joint.number: joint.variable} if joint else {each: Variable.of(nodes[each].shape) for each in inputs}
     is_mixed = strategy == "mixed"
     found = regions(lowered.graph, local) if is_mixed and joint is None and asked.highest == 2 else []
-    own, starts = preaccumulated(builder, local, found)
+    own, whole, starts = preaccumulated(builder, local, found)
     polynomials = Polynomials(builder, own, variables, asked, joint)
     while True:
         try:
-            blocks = mixed(polynomials, local, starts) if is_mixed else forward(polynomials)
+            blocks = mixed(polynomials, whole, starts) if is_mixed else forward(polynomials)
             return joint.apart(builder, blocks) if joint else blocks
         except RowsMixError as error:
             builder.node = None

@@ -80,7 +80,7 @@ def found(f: Callable[..., Any], *inputs: Tensor) -> list[tuple[int, int, int]]:
     recording = recorded(f, *inputs)
     lowered = lower(recording.graph, recording.values, 2)
     made = regions(lowered.graph, local_blocks(lowered, 2))
-    return [(prod(lowered.graph.nodes[start].shape), len(nodes), len(ends)) for start, nodes, ends in made]
+    return [(prod(lowered.graph.nodes[each.starts[0]].shape), len(each.nodes), len(each.ends)) for each in made]
 
 
 def test_filters_follow_the_squares_of_distances() -> None:
