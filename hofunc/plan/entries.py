@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from hofunc.algebra import packed
 from hofunc.algebra.extents import Rows, distinct
-from hofunc.algebra.labels import Label, labels_of
+from hofunc.algebra.labels import Label, extent, labels_of
 from hofunc.algebra.operators import Map
 from hofunc.algebra.partitions import Key
 from hofunc.algebra.term import Term
@@ -177,8 +177,8 @@ class Facts(NamedTuple):
     """What is told of the local derivatives of a node without their names.
 
     Attributes:
-        terms: Of every term the order, the calls that it takes to multiply a tensor by it, and whether that is stacked
-            with the products of others.
+        terms: Of every term the order, the calls that it takes to multiply a tensor by it, whether that is stacked with
+            the products of others, and what part of the elements of the node it makes.
         calls: For each key the calls that it takes to multiply a tensor by its terms; none if they only read a part.
         growth: For each key how many indices its terms have at most for each element of the node.
         made: How many calls make the factors.
@@ -186,7 +186,7 @@ class Facts(NamedTuple):
         is_nonlinear: Whether there are derivatives above the first order.
     """
 
-    terms: tuple[tuple[int, int, bool], ...]
+    terms: tuple[tuple[int, int, bool, float], ...]
     calls: tuple[int, ...]
     growth: tuple[int, ...]
     made: int
@@ -199,7 +199,13 @@ def facts_of(local: Local) -> Facts:
     reads = is_reading(local)
     sources = [factor.source for terms in local.values() for term in terms for factor in term.factors]
     return Facts(
-        tuple([(len(key), _calls(term), not is_applied(term)) for key, terms in local.items() for term in terms]),
+        tuple(
+            [
+                (len(key), _calls(term), not is_applied(term), _part(term))
+                for key, terms in local.items()
+                for term in terms
+            ]
+        ),
         tuple([0 if reads else sum(map(_calls, terms)) for terms in local.values()]),
         tuple([max(map(_new, terms), default=0) for terms in local.values()]),
         len({distinct(source) for source in sources if isinstance(source, Call)}),
@@ -216,6 +222,12 @@ def _calls(term: Term) -> int:
     return int(
         inner != outer or any(not each.is_full for axes in (term.out, *term.slots) for axis in axes for each in axis)
     )
+
+
+def _part(term: Term) -> float:
+    """Return what part of the elements of a node a local derivative makes, as one of those that lie side by side."""
+    elements = prod([int(extent(axis)) for axis in term.out])
+    return prod([int(label.size) for label in labels_of(term.out)]) / elements if elements else 1
 
 
 def _new(term: Term) -> int:

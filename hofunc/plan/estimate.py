@@ -145,14 +145,14 @@ def _directions(extents: Extents, *, is_mixed: bool) -> "_Count":
         facts, known = extents.facts(node), node in extents.parts  # of which the derivative by the input is no tensor
         count.calls += facts.made
         for k in range(1, order + (not is_mixed)):
-            if taken := [degree + (0 if known else own) for degree, own, _ in facts.terms if degree <= k]:
-                count.add(len(taken), extents.keys(node, k), sum(taken) - 1, extents.coefficient(node, k))
+            if taken := [(degree + (0 if known else own), part) for degree, own, _, part in facts.terms if degree <= k]:
+                count.put(taken, extents.keys(node, k), extents.coefficient(node, k))
         if is_mixed:
-            first = [1 + (0 if known else own) for degree, own, _ in facts.terms if degree == 1]
-            count.add(len(first), 1, sum(first) - 1, extents.adjoint(node, 1))
+            first = [(1 + (0 if known else own), part) for degree, own, _, part in facts.terms if degree == 1]
+            count.put(first, 1, extents.adjoint(node, 1))
             several = [each for each in facts.terms if 1 < each[0] <= order] if facts.is_nonlinear else ()
             keys = extents.keys(node, order) if several else 0
-            for degree, own, stacks in several if keys else ():
+            for degree, own, stacks, _ in several if keys else ():
                 if stacks and keys * FEW <= nonlinear:  # so many contribute to each
                     count.add(1, keys, 0, 0)
                     count.entries += CALLS * extents.product(node, order)
@@ -176,6 +176,13 @@ class _Count:
         if calls:
             self.calls += calls * keys
             self.entries += calls * entries
+
+    def put(self, terms: Sequence[tuple[int, float]], keys: int, entries: int) -> None:
+        """Add terms of so many keys, of which each takes some calls and makes a part of the entries, and their sum."""
+        self.add(len(terms), keys, 0, 0)
+        if calls := sum(own for own, _ in terms) - 1:
+            self.calls += calls * keys
+            self.entries += entries * max(0, sum(own * part for own, part in terms) - 1)
 
     @property
     def run(self) -> float:

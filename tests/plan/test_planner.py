@@ -247,6 +247,11 @@ def test_compositions_are_counted_before(strategy: str) -> None:
         assert count < made.effort < 6 * count
 
 
+def put_together(x: Tensor) -> Tensor:
+    """Of many parts that are stacked, each makes a part of the derivative."""
+    return (torch.stack([(x * number).sin() * x.sum() for number in range(40)]) @ x).square().sum()
+
+
 def rowwise(x: Tensor) -> Tensor:
     """Return a sum over rows that do not mix."""
     weight = rand(CPU, 3, 8, seed=1)
@@ -276,6 +281,15 @@ def test_how_long_plans_run_is_told_before(f: Callable[..., Any], inputs: tuple[
     """In compositions, of which each is about two calls."""
     recording = recorded(f, *inputs)
     lowered = with_rows(lower(recording.graph, recording.values, 2))
+    (made,) = plan(lowered, (2,), compact=True, strategy=strategy)
+    run = 2 * rates_of(CPU).call * estimate(lowered.graph, local_blocks(lowered, 2), (2,), strategy).run
+    assert run / 2.5 < made.run_cost.seconds < 2.5 * run
+
+
+@pytest.mark.parametrize("strategy", ["forward", "mixed"])
+def test_what_lies_side_by_side_is_counted_once_and_not_for_each_part(strategy: str) -> None:
+    recording = recorded(put_together, rand(CPU, 30))
+    lowered = lower(recording.graph, recording.values, 2)
     (made,) = plan(lowered, (2,), compact=True, strategy=strategy)
     run = 2 * rates_of(CPU).call * estimate(lowered.graph, local_blocks(lowered, 2), (2,), strategy).run
     assert run / 2.5 < made.run_cost.seconds < 2.5 * run
