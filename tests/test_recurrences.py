@@ -9,10 +9,13 @@ import torch
 from torch import Tensor, nn
 
 import hofunc
+from hofunc.graph.record import record
 from hofunc.plan import planner, recurrences, states, strategies
 from hofunc.plan.blocks import local_blocks
+from hofunc.plan.blueprint import Limits
 from hofunc.plan.preaccumulated import regions
 from hofunc.plan.program import AsStep
+from hofunc.rules.lower import lower
 from hofunc.run.cache import forget
 
 STEPS = 24
@@ -535,3 +538,26 @@ def test_plans_node_by_node_are_not_made_where_they_are_hopeless(monkeypatch: py
     hofunc.hvp(f).plan(x, vector=drawn(100, 2, seed=1))
     assert made
     assert all(each is found[0] for each in made)
+
+
+def planned_again(f: Callable[..., Tensor], x: Tensor) -> tuple[bool, int]:
+    """Plan in full after a quick plan; returns whether that is taken again, and how many others are tried."""
+    recording = record(lambda inputs, _: f(*inputs), [x])
+    lowered = lower(recording.graph, recording.values, 2)
+    quick = planner.quickly(lowered, (2,), compact=False, limits=Limits(), looks=True).plan
+    tried: list[str] = []
+
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        tried.append(args[3])
+        return strategies.propagated(*args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planner, "propagated", noted)
+        first, *_ = planner.plan(lowered, (2,), compact=False, looks=True, before=quick)
+    return first.program.steps == quick.program.steps, len(tried)
+
+
+def test_after_a_plan_of_batches_another_is_made_only_if_it_may_be_faster() -> None:
+    assert planned_again(lambda x: WIDE[0](x)[0].square().sum(), drawn(100, 2)) == (True, 0)
+    rnn = module(nn.RNN, 2, 12)
+    assert planned_again(lambda x: rnn(x)[0].square().sum(), drawn(150, 2))[1] > 0

@@ -17,7 +17,7 @@ from hofunc.plan.offsets import with_offsets
 from hofunc.plan.packing import DirectionsError
 from hofunc.plan.program import Leave, TooManyStepsError, device_of
 from hofunc.plan.rates import rates_of
-from hofunc.plan.recurrences import with_recurrences
+from hofunc.plan.recurrences import has_batches, with_recurrences
 from hofunc.plan.results import least_bytes, result_bytes
 from hofunc.plan.rows import with_rows
 from hofunc.plan.strategies import is_directional, propagated, strategies_of
@@ -58,6 +58,7 @@ def plan(
     limits: Limits = Limits(),  # noqa: B008 - it is a tuple
     peak: Peak = own_peak,
     looks: bool = False,
+    before: Blueprint | None = None,
 ) -> tuple[Blueprint, ...]:
     """Plan the derivatives of the outputs of a graph by its active inputs.
 
@@ -70,6 +71,7 @@ def plan(
         limits: Rows at a time, and memory.
         peak: Tells what is held at once where a blueprint is run, which max_bytes bounds.
         looks: Whether whoever runs a blueprint looks at the results, and has a careful one if they are not finite.
+        before: What was planned quickly of the same.
 
     Returns:
         Blueprints of the strategies, the one that is estimated to be fastest first; if memory is at issue, one before
@@ -84,10 +86,7 @@ def plan(
     if strategy != "auto":
         found = _kept([asked.make(strategy, of_first(limits))], lowered, wanted, compact, limits, peak)
         return tuple(map(taken, found))
-    recurrent, by_nodes = asked.recurrent_turns(), asked.by_nodes
-    plans: list[Blueprint] = []
-    if recurrent is not None and recurrent.run <= FUTILE * by_nodes.run:
-        plans += asked.announced(recurrent).taken(LIKELY)
+    plans, by_nodes = asked.by_recurrences(before), asked.by_nodes
     if not any(fits(made, limits, peak) and by_nodes.are_futile_beside(made) for made in plans):
         plans += asked.announced(by_nodes).taken(POSSIBLE, plans)
     kept = sorted(_kept(plans, lowered, wanted, compact, limits, peak), key=price)
@@ -432,6 +431,18 @@ class _Asked:
         found = _in_order(estimates(lowered.graph, local, wanted, likely, joins=True))
         found |= dict.fromkeys([name for name in every if name not in found], Estimate(len(local) ** 2 // 2, inf))
         return self._turns(found, make if self._settlings.are_finite else made, CLOSE)
+
+    def by_recurrences(self, before: Blueprint | None) -> list[Blueprint]:
+        """Return plans with all steps of recurrences as batches: that which was planned quickly, if it is one.
+
+        There are none where they are estimated to run far longer than one node by node.
+        """
+        if before is not None and has_batches(before.lowered.graph):
+            return [before]
+        turns = self.recurrent_turns()
+        if turns is None or turns.run > FUTILE * self.by_nodes.run:
+            return []
+        return self.announced(turns).taken(LIKELY)
 
     def _turns(self, estimates: dict[str, Estimate], make: Maker, close: float) -> Turns:
         return Turns(make, estimates, self._limits, self._peak, in_terms=self._compact, close=close)

@@ -102,6 +102,11 @@ def with_recurrences(
     return _Rebuilding(lowered._replace(graph=unmarked(graph)), some, order).lowered() if some else None
 
 
+def has_batches(graph: Graph) -> bool:
+    """Tell whether steps of recurrences are batches in a graph."""
+    return any(node.op is given for node in graph.nodes)
+
+
 def _have_masks(local: Mapping[int, Local], nodes: Iterable[int]) -> bool:
     terms = (term for node in nodes for found in local[node].values() for term in found)
     return any(isinstance(factor.source, Mask) for term in terms for factor in term.factors)

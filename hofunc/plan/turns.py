@@ -24,7 +24,8 @@ PER_COMPOSITION = 5  # steps of planning at most, as a rule
 POSSIBLE, LIKELY = 4.0, 0.8
 _TABLES = 8  # as much as tables of places may take as a plan is made, it may hold as it is run
 
-FUTILE = 6  # times as long as a plan runs that others are estimated to, at which none of them is made
+FUTILE = 2  # times as long as a plan runs that others are estimated to, at which none of them is made;
+FUTILE_OF_CONTRACTIONS = 6  # of contractions, of which estimates err by more
 
 Maker = Callable[[str, Leave], Blueprint]
 
@@ -113,7 +114,8 @@ class Turns:
     def are_futile_beside(self, made: Blueprint) -> bool:
         """Tell whether none of the strategies can be faster than a plan made otherwise, for all that estimates err."""
         call = rates_of(device_of(made.lowered.graph)).call
-        return self.run * CALLS * call > FUTILE * price(made)
+        times = FUTILE_OF_CONTRACTIONS if self._close == inf else FUTILE
+        return self.run * CALLS * call > times * price(made)
 
     def _is_close(self, name: str, best: Blueprint) -> bool:
         """Tell whether a strategy may be faster than the best one, for all that estimates err."""

@@ -294,9 +294,9 @@ def _made(
 
     check_results(lowered, asked.wanted, asked.limits, compact=asked.compact)
     looks = not asked.replayed
-    all_of_it, is_due = Due(inf), any(made.due.calls <= 0 for made in variants)
+    all_of_it, due = Due(inf), next((made.plan for made in variants if made.due.calls <= 0), None)
     with isolated():  # as a plan may hold constants, which no transform that runs by now may wrap
-        if asked.strategy == "auto" and (asked.planning == "quick" or (asked.planning == "auto" and not is_due)):
+        if asked.strategy == "auto" and (asked.planning == "quick" or (asked.planning == "auto" and due is None)):
             made, forgone, _ = quickly(
                 lowered, asked.wanted, compact=asked.compact, limits=asked.limits, peak=peak, looks=looks
             )
@@ -311,6 +311,7 @@ def _made(
                 limits=asked.limits,
                 peak=peak,
                 looks=looks,
+                before=due,
             )
     decided = Decided(recorded._replace(decided=made.lowered.decided))
     with _lock:
