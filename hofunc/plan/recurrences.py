@@ -124,13 +124,14 @@ def _batches(lowered: Lowered, local: Mapping[int, Local], steps: Steps, order: 
     if every is not None:
         return [Batch(steps, every, None, len(handed), len(steps.active))]
     are_own = whole and order == PREACCUMULATED and not any(each.is_shared for each in steps.active)
-    varied = len(steps.active) if are_own else len(handed)
-    parts = parted(steps, _parts(graph, local, steps, order) if whole and not are_own else 1)
-    slopes = derived(lowered, parts[0], 1, varied, ENTRIES)
-    inner = None if slopes is None else batched(graph, parts[0], order, len(handed))
-    if slopes is None or inner is None:
-        return []
-    return [Batch(part, slopes, inner, len(handed), varied) for part in parts]
+    by_all = [(len(steps.active), 1)] if are_own else []
+    for varied, count in (*by_all, (len(handed), _parts(graph, local, steps, order) if whole else 1)):
+        parts = parted(steps, count)
+        slopes = derived(lowered, parts[0], 1, varied, ENTRIES)
+        inner = None if slopes is None else batched(graph, parts[0], order, len(handed))
+        if slopes is not None and inner is not None:
+            return [Batch(part, slopes, inner, len(handed), varied) for part in parts]
+    return []
 
 
 def _parts(graph: Graph, local: Mapping[int, Local], steps: Steps, order: int) -> int:
