@@ -22,7 +22,6 @@ from hofunc.plan.results import least_bytes, result_bytes
 from hofunc.plan.rows import with_rows
 from hofunc.plan.strategies import is_directional, propagated, strategies_of
 from hofunc.plan.turns import (
-    FUTILE,
     LIKELY,
     PER_COMPOSITION,
     POSSIBLE,
@@ -44,6 +43,7 @@ from hofunc.rules.settle import Settlings
 
 STEP_SECONDS = 4e-5  # that a step of planning takes, about
 LONG_RECURRENCE = 300  # nodes of recurrences, from which on planning them node by node takes longer than as batches
+FAR = 6  # times as long as plans node by node are estimated to run, at which none is made of batches
 BLOCK_SECONDS = 2e-5  # that a composition takes to plan, about, where blocks are propagated,
 DIRECTION_SECONDS = 1e-4  # and by directions
 LONG = 2.0  # seconds of planning, from which on it is announced
@@ -440,7 +440,7 @@ class _Asked:
         if before is not None and has_batches(before.lowered.graph):
             return [before]
         turns = self.recurrent_turns()
-        if turns is None or turns.run > FUTILE * self.by_nodes.run:
+        if turns is None or turns.run > FAR * self.by_nodes.run:
             return []
         return self.announced(turns).taken(LIKELY)
 
