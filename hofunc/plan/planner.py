@@ -1,26 +1,24 @@
 """Planning: from a recorded graph and what is wanted of it to the blueprints of all strategies, the cheapest first."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from itertools import groupby
 from math import inf
 from typing import NamedTuple
 
-from hofunc.errors import ArgumentError, PlanningWarning, warn
-from hofunc.graph.node import Graph
+from hofunc.errors import PlanningWarning, warn
 from hofunc.plan.blocks import Local, local_blocks
 from hofunc.plan.blueprint import Blueprint, Limits, Peak, drawn, own_peak, taken, told_once
-from hofunc.plan.columns import Columns
+from hofunc.plan.candidates import are_looked_at, candidates, estimated, in_order
 from hofunc.plan.estimate import CALLS, CLOSE, CLOSE_AS_TERMS, Estimate, estimates
+from hofunc.plan.limited import check_results, kept_to, within
 from hofunc.plan.offsets import with_offsets
 from hofunc.plan.packing import DirectionsError
 from hofunc.plan.program import Leave, TooManyStepsError, device_of
 from hofunc.plan.rates import rates_of
 from hofunc.plan.recurrences import has_batches, with_recurrences
-from hofunc.plan.results import least_bytes, result_bytes
 from hofunc.plan.rows import with_rows
-from hofunc.plan.strategies import is_directional, propagated, strategies_of
+from hofunc.plan.strategies import is_directional, propagated
 from hofunc.plan.turns import (
     LIKELY,
     PER_COMPOSITION,
@@ -29,7 +27,6 @@ from hofunc.plan.turns import (
     Turns,
     beside,
     fits,
-    is_in_chunks,
     narrower,
     of_first,
     preferred,
@@ -84,12 +81,12 @@ def plan(
     peak = told_once(peak)
     asked = _Asked(lowered, wanted, compact, limits, peak, looks=looks)
     if strategy != "auto":
-        found = _kept([asked.make(strategy, of_first(limits))], lowered, wanted, compact, limits, peak)
+        found = kept_to([asked.make(strategy, of_first(limits))], lowered, wanted, compact, limits, peak)
         return tuple(map(taken, found))
     plans, by_nodes = asked.by_recurrences(before), asked.by_nodes
     if not any(fits(made, limits, peak) and by_nodes.are_futile_beside(made) for made in plans):
         plans += asked.announced(by_nodes).taken(POSSIBLE, plans)
-    kept = sorted(_kept(plans, lowered, wanted, compact, limits, peak), key=price)
+    kept = sorted(kept_to(plans, lowered, wanted, compact, limits, peak), key=price)
     best = preferred(kept)
     return (taken(best), *(made for made in kept if made is not best))
 
@@ -124,7 +121,7 @@ def quickly(
         recurrent = None
     turns = asked.announced(recurrent or asked.by_nodes)
     plans = turns.taken(LIKELY)
-    best = preferred(_kept(plans, lowered, wanted, compact, limits, peak))
+    best = preferred(kept_to(plans, lowered, wanted, compact, limits, peak))
     made = {plan.strategy for plan in plans} | turns.inapplicable
     left_out = [each.compositions for name, each in turns.estimates.items() if name not in made and each.run < inf]
     if recurrent is not None:
@@ -135,7 +132,7 @@ def quickly(
 def admitted(lowered: Lowered, wanted: Wanted, *, compact: bool, limits: Limits) -> Sequence[str]:
     """Return the strategies of which "auto" takes the fastest, for a graph and what is wanted of it."""
     settlings = Settlings(lowered.graph, lowered.rules, local_blocks(lowered, highest(wanted)))
-    return _candidates(settlings, wanted, looks=_are_looked_at(lowered, compact=compact, limits=limits))
+    return candidates(settlings, wanted, looks=are_looked_at(lowered, compact=compact, limits=limits))
 
 
 def rival(best: Blueprint, wanted: Wanted, *, compact: bool, strategy: str, limits: Limits) -> Blueprint:
@@ -147,7 +144,7 @@ def rival(best: Blueprint, wanted: Wanted, *, compact: bool, strategy: str, limi
         ArgumentError: It does not keep to the limits.
     """
     asked = _Asked(best.lowered, wanted, compact, limits, own_peak)
-    (made,) = _within([asked.make(strategy, beside(best, POSSIBLE, limits))], limits, own_peak)
+    (made,) = within([asked.make(strategy, beside(best, POSSIBLE, limits))], limits, own_peak)
     return taken(made)
 
 
@@ -164,19 +161,6 @@ def _with_rows(lowered: Lowered, wanted: Wanted) -> Lowered:
     """Return the graph with the axes of rows marked, those of operands too, of what is asked for alone."""
     lowered = with_rows(_narrowed(lowered, wanted))
     return lowered._replace(graph=wanted.marked(lowered.graph)) if isinstance(wanted, Contractions) else lowered
-
-
-def _candidates(settlings: Settlings, wanted: Wanted, *, looks: bool = False) -> Sequence[str]:
-    """Return the strategies of which the fastest is to be taken.
-
-    Those by directions multiply derivatives by directions, of which a mask before may have left zeros. Where the former
-    are infinite or nan, as torch lets them be since its own masks come last, that is nan; so only those are taken whose
-    masks come last too, if there is a singularity behind a mask where nothing need be constant, unless somebody looks.
-    """
-    if not looks and settlings.of(masks_come_last=True).exposed:
-        return tuple(name for name in strategies_of(wanted) if not is_directional(wanted, name))
-    left_out = {*["mixed"] * (highest(wanted) == 1), *["each"] * (isinstance(wanted, Contractions) and wanted.is_one)}
-    return tuple(name for name in strategies_of(wanted) if name not in left_out)
 
 
 def _maker(
@@ -221,7 +205,7 @@ def _maker(
 
     def careless(name: str, leave: Leave) -> Blueprint:
         masks_come_last = not is_directional(wanted, name)
-        possible = _candidates(settlings, wanted)
+        possible = candidates(settlings, wanted)
         if name in possible and not settlings.of(masks_come_last=masks_come_last).settled:
             return made(name, leave)
         found = made(name, leave, settles=False)
@@ -278,32 +262,6 @@ def _best_way(ways: Sequence[Callable[[Leave], Blueprint]], leave: Leave, limits
     return replace(best, effort=given_up + sum(each.effort for each in found))
 
 
-def _estimates(
-    lowered: Lowered,
-    local: dict[int, Local],
-    settlings: Settlings,
-    wanted: Wanted,
-    *,
-    compact: bool = False,
-    joins: bool = False,
-    looks: bool = False,
-) -> dict[str, Estimate]:
-    """Return what the strategies take of which one is to be taken, the one that should run fastest first."""
-    names = _candidates(settlings, wanted, looks=looks)
-    joins = joins and (settlings.are_finite or looks)
-    return _in_order(estimates(lowered.graph, local, wanted, names, compact=compact, joins=joins))
-
-
-def _are_looked_at(lowered: Lowered, *, compact: bool, limits: Limits) -> bool:
-    """Tell whether results may be looked at: they are dense, nobody counts memory or has to wait for a device."""
-    return not compact and limits == Limits() and device_of(lowered.graph).type == "cpu"
-
-
-def _in_order(estimates: Mapping[str, Estimate]) -> dict[str, Estimate]:
-    """Return estimates, that of the strategy first that should run fastest."""
-    return dict(sorted(estimates.items(), key=lambda item: item[1].run))
-
-
 def _announce(lowered: Lowered, wanted: Wanted, estimates: dict[str, Estimate]) -> None:
     """Say so if planning is going to take long."""
     name = min(estimates, key=lambda name: estimates[name].compositions)
@@ -342,14 +300,14 @@ class _Asked:
         self, lowered: Lowered, wanted: Wanted, compact: bool, limits: Limits, peak: Peak, *, looks: bool = False
     ):
         self._wanted, self._compact, self._limits, self._peak = wanted, compact, limits, peak
-        _check_results(lowered.graph, wanted, compact, limits)
+        check_results(lowered.graph, wanted, compact, limits)
         self._lowered = _with_rows(lowered, wanted)
         local = local_blocks(self._lowered, highest(wanted))
         is_apart = compact and not isinstance(wanted, Contractions)
         self._local = with_offsets(self._lowered.graph, local, highest(wanted)) if is_apart else local
         self._settlings = Settlings(self._lowered.graph, self._lowered.rules, self._local)
         self._may_look = looks
-        self._looks = looks and _are_looked_at(lowered, compact=compact, limits=limits)
+        self._looks = looks and are_looked_at(lowered, compact=compact, limits=limits)
 
     @property
     def compositions(self) -> int:
@@ -362,7 +320,7 @@ class _Asked:
         given = self._lowered, self._local, self._settlings, self._wanted
         close = inf if isinstance(self._wanted, Contractions) else CLOSE_AS_TERMS if self._compact else CLOSE
         joins = not self._compact and self._limits == Limits()
-        found = _estimates(*given, compact=self._compact, joins=joins, looks=self._looks)
+        found = estimated(*given, compact=self._compact, joins=joins, looks=self._looks)
         return self._turns(found, self.make, close)
 
     def is_sooner(self, recurrent: Turns) -> bool:
@@ -417,7 +375,7 @@ class _Asked:
         make = _maker(lowered, local, settlings, wanted, False, self._limits, self._peak, settles=False)
 
         def careful(name: str) -> Blueprint:
-            possible = _candidates(self._settlings, wanted)
+            possible = candidates(self._settlings, wanted)
             without = self._lowered._replace(values={})  # as nobody compares them then
             with isolated():
                 make = self._maker(without, looks=False)
@@ -426,9 +384,9 @@ class _Asked:
         def made(name: str, leave: Leave) -> Blueprint:
             return replace(make(name, leave), careful=partial(careful, name))
 
-        every = _candidates(settlings, wanted, looks=looks)
+        every = candidates(settlings, wanted, looks=looks)
         likely = [name for name in every if is_directional(wanted, name)]
-        found = _in_order(estimates(lowered.graph, local, wanted, likely, joins=True))
+        found = in_order(estimates(lowered.graph, local, wanted, likely, joins=True))
         found |= dict.fromkeys([name for name in every if name not in found], Estimate(len(local) ** 2 // 2, inf))
         return self._turns(found, make if self._settlings.are_finite else made, CLOSE)
 
@@ -446,89 +404,3 @@ class _Asked:
 
     def _turns(self, estimates: dict[str, Estimate], make: Maker, close: float) -> Turns:
         return Turns(make, estimates, self._limits, self._peak, in_terms=self._compact, close=close)
-
-
-def _kept(
-    plans: Sequence[Blueprint], lowered: Lowered, wanted: Wanted, compact: bool, limits: Limits, peak: Peak
-) -> list[Blueprint]:
-    """Return the plans that keep to the limits, by columns if none does otherwise and that can be."""
-    is_contracted = isinstance(wanted, Contractions)
-    if compact or (is_contracted and limits.in_pieces) or any(fits(made, limits, peak) for made in plans):
-        return _within(plans, limits, peak)
-    whole = min(plans, key=price)
-    ways = Columns.of(lowered, whole, wanted)
-    if not ways and is_contracted and whole.dense:
-        return _within(plans, limits, peak)
-    if not ways:  # there is nothing to take apart
-        return _within(plans, limits._replace(chunk_size=None, in_pieces=False), peak)
-    if limits.chunk_size is not None or limits.in_pieces:
-        ways = [columns for columns in ways if columns.slots == 1]
-    found: list[Blueprint] = []
-    for _, alike in groupby(ways, key=lambda columns: columns.slots):
-        for columns in alike:
-            found += _by_columns(columns, wanted, limits, peak)
-            if not is_contracted and any(fits(made, limits, peak) for made in found):
-                break
-        if any(fits(made, limits, peak) for made in found):
-            break
-    return _within([*plans, *found], limits, peak)
-
-
-def _by_columns(columns: Columns, wanted: Wanted, limits: Limits, peak: Peak) -> list[Blueprint]:
-    """Return plans of what another one computes at once, by some coordinates at a time."""
-    local = local_blocks(columns.lowered, highest(wanted))
-
-    def made(name: str, leave: Leave) -> Blueprint:
-        return columns.drawn(local, name, leave, limits, peak)
-
-    settlings = Settlings(columns.lowered.graph, columns.lowered.rules, local)
-    estimates = _estimates(columns.lowered, local, settlings, columns.wanted)
-    apart = {name: each for name, each in estimates.items() if is_directional(columns.wanted, name)}
-    turns = Turns(made, apart or estimates, limits, peak, in_terms=False, close=CLOSE)
-    return [replace(plan, strategy=columns.whole.strategy) for plan in turns.taken(LIKELY)]
-
-
-def _within(plans: Sequence[Blueprint], limits: Limits, peak: Peak) -> list[Blueprint]:
-    """Return the plans that keep to the limits."""
-    in_chunks = [made for made in plans if is_in_chunks(made, limits)]
-    if not in_chunks and limits.in_pieces:
-        raise ArgumentError(
-            "hofunc: pieces of what is not computed by coordinates",
-            got="contractions, terms, or steps that cannot be taken apart",
-            expected="dense derivatives",
-            remedy="Ask for the whole, with max_bytes if it is large.",
-        )
-    if not in_chunks:
-        raise ArgumentError(
-            "hofunc: chunk_size for rows that cannot be taken apart",
-            got=f"chunk_size={limits.chunk_size} for derivatives that are no products along the rows of the input",
-            expected="those of a function that treats rows independently",
-            remedy="Leave chunk_size out, or ask for a dense derivative.",
-        )
-    fitting = [made for made in in_chunks if fits(made, limits, peak)]
-    if not fitting:
-        held = result_bytes(plans[0]) if plans[0].dense and not limits.in_pieces else 0
-        least = f"{min(map(peak, in_chunks))} bytes at once, the least of all strategies and chunks tried"
-        raise _over(least + (f", of which {held} are results" if held else ""), held, limits)
-    return fitting
-
-
-def _check_results(graph: Graph, wanted: Wanted, compact: bool, limits: Limits) -> None:
-    """Check that what is returned is not more than may be held, whatever is planned."""
-    if limits.max_bytes is None or compact or limits.in_pieces:
-        return
-    least = least_bytes(graph, wanted)
-    if least > limits.max_bytes:
-        raise _over(f"{least} bytes at once, at the least, of which {least} are results", least, limits)
-
-
-def _over(got: str, results: int, limits: Limits) -> ArgumentError:
-    """Return the error of a derivative that takes more than `max_bytes`."""
-    is_large = limits.max_bytes is not None and results > limits.max_bytes
-    other = "write whole ones to files by out=hofunc.Stream(path)" if is_large else "pass fewer rows at a time"
-    return ArgumentError(
-        "hofunc: a derivative that takes more memory than allowed",
-        got=got,
-        expected=f"at most max_bytes={limits.max_bytes}",
-        remedy=f"Raise max_bytes, take layout='compact', or {other}.",
-    )

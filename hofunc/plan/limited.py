@@ -1,0 +1,106 @@
+"""Limits: which plans keep to what may be held and how many rows may be taken, by columns if none does otherwise."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
+
+from hofunc.errors import ArgumentError
+from hofunc.graph.node import Graph
+from hofunc.plan.blocks import local_blocks
+from hofunc.plan.blueprint import Blueprint, Limits, Peak
+from hofunc.plan.candidates import estimated
+from hofunc.plan.columns import Columns
+from hofunc.plan.estimate import CLOSE
+from hofunc.plan.program import Leave
+from hofunc.plan.results import least_bytes, result_bytes
+from hofunc.plan.strategies import is_directional
+from hofunc.plan.turns import LIKELY, Turns, fits, is_in_chunks, price
+from hofunc.plan.wanted import Contractions, Wanted, highest
+from hofunc.rules.lower import Lowered
+from hofunc.rules.settle import Settlings
+
+
+def kept_to(
+    plans: Sequence[Blueprint], lowered: Lowered, wanted: Wanted, compact: bool, limits: Limits, peak: Peak
+) -> list[Blueprint]:
+    """Return the plans that keep to the limits, by columns if none does otherwise and that can be."""
+    is_contracted = isinstance(wanted, Contractions)
+    if compact or (is_contracted and limits.in_pieces) or any(fits(made, limits, peak) for made in plans):
+        return within(plans, limits, peak)
+    whole = min(plans, key=price)
+    ways = Columns.of(lowered, whole, wanted)
+    if not ways and is_contracted and whole.dense:
+        return within(plans, limits, peak)
+    if not ways:  # there is nothing to take apart
+        return within(plans, limits._replace(chunk_size=None, in_pieces=False), peak)
+    if limits.chunk_size is not None or limits.in_pieces:
+        ways = [columns for columns in ways if columns.slots == 1]
+    found: list[Blueprint] = []
+    for _, alike in groupby(ways, key=lambda columns: columns.slots):
+        for columns in alike:
+            found += _by_columns(columns, wanted, limits, peak)
+            if not is_contracted and any(fits(made, limits, peak) for made in found):
+                break
+        if any(fits(made, limits, peak) for made in found):
+            break
+    return within([*plans, *found], limits, peak)
+
+
+def _by_columns(columns: Columns, wanted: Wanted, limits: Limits, peak: Peak) -> list[Blueprint]:
+    """Return plans of what another one computes at once, by some coordinates at a time."""
+    local = local_blocks(columns.lowered, highest(wanted))
+
+    def made(name: str, leave: Leave) -> Blueprint:
+        return columns.drawn(local, name, leave, limits, peak)
+
+    settlings = Settlings(columns.lowered.graph, columns.lowered.rules, local)
+    estimates = estimated(columns.lowered, local, settlings, columns.wanted)
+    apart = {name: each for name, each in estimates.items() if is_directional(columns.wanted, name)}
+    turns = Turns(made, apart or estimates, limits, peak, in_terms=False, close=CLOSE)
+    return [replace(plan, strategy=columns.whole.strategy) for plan in turns.taken(LIKELY)]
+
+
+def within(plans: Sequence[Blueprint], limits: Limits, peak: Peak) -> list[Blueprint]:
+    """Return the plans that keep to the limits."""
+    in_chunks = [made for made in plans if is_in_chunks(made, limits)]
+    if not in_chunks and limits.in_pieces:
+        raise ArgumentError(
+            "hofunc: pieces of what is not computed by coordinates",
+            got="contractions, terms, or steps that cannot be taken apart",
+            expected="dense derivatives",
+            remedy="Ask for the whole, with max_bytes if it is large.",
+        )
+    if not in_chunks:
+        raise ArgumentError(
+            "hofunc: chunk_size for rows that cannot be taken apart",
+            got=f"chunk_size={limits.chunk_size} for derivatives that are no products along the rows of the input",
+            expected="those of a function that treats rows independently",
+            remedy="Leave chunk_size out, or ask for a dense derivative.",
+        )
+    fitting = [made for made in in_chunks if fits(made, limits, peak)]
+    if not fitting:
+        held = result_bytes(plans[0]) if plans[0].dense and not limits.in_pieces else 0
+        least = f"{min(map(peak, in_chunks))} bytes at once, the least of all strategies and chunks tried"
+        raise _over(least + (f", of which {held} are results" if held else ""), held, limits)
+    return fitting
+
+
+def check_results(graph: Graph, wanted: Wanted, compact: bool, limits: Limits) -> None:
+    """Check that what is returned is not more than may be held, whatever is planned."""
+    if limits.max_bytes is None or compact or limits.in_pieces:
+        return
+    least = least_bytes(graph, wanted)
+    if least > limits.max_bytes:
+        raise _over(f"{least} bytes at once, at the least, of which {least} are results", least, limits)
+
+
+def _over(got: str, results: int, limits: Limits) -> ArgumentError:
+    """Return the error of a derivative that takes more than `max_bytes`."""
+    is_large = limits.max_bytes is not None and results > limits.max_bytes
+    other = "write whole ones to files by out=hofunc.Stream(path)" if is_large else "pass fewer rows at a time"
+    return ArgumentError(
+        "hofunc: a derivative that takes more memory than allowed",
+        got=got,
+        expected=f"at most max_bytes={limits.max_bytes}",
+        remedy=f"Raise max_bytes, take layout='compact', or {other}.",
+    )
