@@ -11,10 +11,11 @@ from hofunc.graph.node import Graph, Node
 from hofunc.plan import packing, planner
 from hofunc.plan.batch import first_loss
 from hofunc.plan.blueprint import Blueprint, Limits
+from hofunc.plan.builder import TooManyStepsError
 from hofunc.plan.chunks import Chunks
 from hofunc.plan.cost import Cost, StepCost
 from hofunc.plan.packing import DirectionsError
-from hofunc.plan.program import Program, TooManyStepsError
+from hofunc.plan.program import Program
 from hofunc.plan.strategies import strategies_of
 from hofunc.plan.wanted import Chosen, Contractions, InGraph, Wanted, highest, orders_of
 from hofunc.rules.kinds import (

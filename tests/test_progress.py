@@ -41,7 +41,7 @@ def bars(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Bar]]:
     monkeypatch.setattr(Bar, "made", [], raising=False)
     monkeypatch.setitem(sys.modules, "tqdm.auto", type("auto", (), {"tqdm": Bar}))
     monkeypatch.setattr("hofunc.run.cache._plans", OrderedDict())
-    monkeypatch.setattr("hofunc.plan.program.TICK", 3)
+    monkeypatch.setattr("hofunc.plan.builder.TICK", 3)
     yield Bar.made
     assert not any(bar.is_open for bar in Bar.made)
 

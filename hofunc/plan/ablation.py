@@ -16,7 +16,7 @@ from hofunc.algebra.partitions import Key, ordered_partitions
 from hofunc.algebra.term import Factor, Term, with_slots
 from hofunc.plan.accumulate import dense
 from hofunc.plan.blocks import Blocks, Local
-from hofunc.plan.program import Builder
+from hofunc.plan.builder import Builder
 from hofunc.plan.reverse import Leads, reverse, substituted
 from hofunc.views import each
 

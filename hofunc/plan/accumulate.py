@@ -10,10 +10,11 @@ from hofunc.algebra.combine import by_pattern, cover, embedding, grouped, hull, 
 from hofunc.algebra.labels import Bindings, Label, labels_of
 from hofunc.algebra.operators import selections_of
 from hofunc.algebra.term import Factor, Term, pattern, visible
+from hofunc.plan.builder import Builder
 from hofunc.plan.joins import SPARSE, coalesced
 from hofunc.plan.operators import one_like
 from hofunc.plan.placing import joint
-from hofunc.plan.program import Builder, Register
+from hofunc.plan.program import Register
 from hofunc.plan.recipes import axes_of, by_recipe, interned
 from hofunc.plan.selections import entries, solid, tensor_of, without_selections
 from hofunc.views import Labelled, Part, add_within, aligned, as_number, each, plus, spread, times

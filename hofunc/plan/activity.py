@@ -17,9 +17,10 @@ from hofunc.algebra.term import Factor, Term
 from hofunc.graph.node import Call, Mask, Ref, Weights, fill, refs
 from hofunc.plan.accumulate import core
 from hofunc.plan.blocks import Local
+from hofunc.plan.builder import Builder
 from hofunc.plan.contract import contract
 from hofunc.plan.operators import one_like, passed_on
-from hofunc.plan.program import Builder, Register
+from hofunc.plan.program import Register
 from hofunc.plan.recipes import by_recipe, interned
 from hofunc.rules.kinds import KeepsZeros, OfProducts, site_of
 from hofunc.rules.quotient import Quotient

@@ -16,12 +16,13 @@ from hofunc.algebra.term import Factor, Term
 from hofunc.graph.readings import Reading
 from hofunc.plan.accumulate import accumulated, dense
 from hofunc.plan.blocks import Blocks
+from hofunc.plan.builder import Builder, Part, memory_of
 from hofunc.plan.chunks import Chunks, chunked
 from hofunc.plan.constants import with_tables
 from hofunc.plan.cost import Cost, Kept
 from hofunc.plan.lean import priced
 from hofunc.plan.memory import bytes_of
-from hofunc.plan.program import Builder, Part, Program, Register, Table, is_check, memory_of
+from hofunc.plan.program import Program, Register, Table, is_check
 from hofunc.plan.rates import rates_of
 from hofunc.plan.rows import number_of_rows, unmarked
 from hofunc.plan.selections import core_and_reads, entries, tensor_of

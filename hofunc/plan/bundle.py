@@ -15,7 +15,7 @@ from hofunc.algebra.operators import selections_of
 from hofunc.algebra.partitions import Key, arrangements
 from hofunc.algebra.term import Factor, Term, with_slots
 from hofunc.plan.accumulate import core
-from hofunc.plan.program import Builder, cut
+from hofunc.plan.builder import Builder, cut
 from hofunc.views import Labelled, Part, assembled, each, permuted, spread, times, within
 
 LEAST = 8  # inputs, below which a block for each is no more work

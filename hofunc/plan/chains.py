@@ -9,7 +9,7 @@ from hofunc.algebra.labels import Axis, Label, full, labels_of
 from hofunc.algebra.operators import Delta, Map, Selection, selection_of
 from hofunc.algebra.term import Factor, Term, visible
 from hofunc.graph.node import Mask
-from hofunc.plan.program import Builder
+from hofunc.plan.builder import Builder
 from hofunc.plan.relations import At, Known, add_last, composed, known, read_last
 from hofunc.plan.selections import entries_of_matrix, indices, read_at
 from hofunc.plan.values import Value, emitting

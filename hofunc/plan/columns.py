@@ -22,10 +22,11 @@ from hofunc.plan.accumulate import dense
 from hofunc.plan.apart import most_summed, of_contractions
 from hofunc.plan.blocks import Blocks, Local
 from hofunc.plan.blueprint import Blueprint, Limits, Peak, cast, largest
+from hofunc.plan.builder import Builder, Leave
 from hofunc.plan.chunks import Chunks, body_of, given_as, parts_of, prepared, priced_chunks, reads_of
 from hofunc.plan.cost import Cost
 from hofunc.plan.operators import zeros
-from hofunc.plan.program import Builder, Given, Leave, Program, Register, Step, device_of, finished
+from hofunc.plan.program import Given, Program, Register, Step, device_of, finished
 from hofunc.plan.rows import unmarked
 from hofunc.plan.strategies import propagated
 from hofunc.plan.unit_products import with_entries_read

@@ -10,13 +10,14 @@ from hofunc.algebra.labels import Label, extent, labels_of
 from hofunc.algebra.operators import Delta, Map, Selection, selection_of, with_merged_selections
 from hofunc.algebra.term import Factor, Term, visible
 from hofunc.graph.node import Mask
+from hofunc.plan.builder import Builder
 from hofunc.plan.chains import with_chains
 from hofunc.plan.convolving import convolved_pair, is_of_windows
 from hofunc.plan.joins import joined
 from hofunc.plan.lookups import product_at
 from hofunc.plan.operators import applied, applied_to_diagonals, masked_by, matrix, summable
 from hofunc.plan.paths import SHORT_VECTOR, SMALL_PRODUCT, Path, best_path
-from hofunc.plan.program import Builder, Register
+from hofunc.plan.program import Register
 from hofunc.plan.rates import rates_of
 from hofunc.plan.recipes import composed_and
 from hofunc.plan.selections import can_stay, entries_of_matrix, read_if_fewer, read_through

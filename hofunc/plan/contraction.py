@@ -21,11 +21,11 @@ from hofunc.graph.node import Ref, refs
 from hofunc.plan.accumulate import accumulated
 from hofunc.plan.adjoints import NONE, Adjoints, open_along, subsets
 from hofunc.plan.blocks import Blocks, Local, is_nonlinear
+from hofunc.plan.builder import Builder
 from hofunc.plan.contract import contract
 from hofunc.plan.estimate import fastest
 from hofunc.plan.jets import Jets
 from hofunc.plan.keys import Keys
-from hofunc.plan.program import Builder
 from hofunc.plan.recipes import composed, worked
 from hofunc.plan.reverse import reverse
 from hofunc.plan.slots import Bearer, Indices, Slots, multiplying, of_axes, tied

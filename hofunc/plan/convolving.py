@@ -14,7 +14,8 @@ import torch
 from hofunc.algebra.labels import Label, extent, labels_of
 from hofunc.algebra.operators import Map
 from hofunc.algebra.term import Factor
-from hofunc.plan.program import Builder, Register
+from hofunc.plan.builder import Builder
+from hofunc.plan.program import Register
 from hofunc.rules.ops.convolution import Kernel, convolved, convolved_back, convolved_weight
 from hofunc.rules.ops.windows import windowed
 from hofunc.views import Labelled, permuted

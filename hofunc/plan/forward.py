@@ -18,12 +18,12 @@ from hofunc.algebra.partitions import Key
 from hofunc.algebra.term import Term
 from hofunc.plan.accumulate import accumulated, added_in_place
 from hofunc.plan.blocks import Blocks, Local
+from hofunc.plan.builder import Builder
 from hofunc.plan.contract import contracted
 from hofunc.plan.jointly import Jointly
 from hofunc.plan.keys import Keys, depends_of
 from hofunc.plan.meetings import inners_met
 from hofunc.plan.packing import Variables, joined, opened, seed
-from hofunc.plan.program import Builder
 from hofunc.plan.reads import placed
 from hofunc.plan.recipes import by_recipe, composed, interned
 from hofunc.plan.shifts import Shift, shift_of, shift_through, shifted

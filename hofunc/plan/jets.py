@@ -22,8 +22,8 @@ from hofunc.algebra.term import Factor, Term, with_slots
 from hofunc.graph.node import Ref
 from hofunc.plan.accumulate import accumulated
 from hofunc.plan.blocks import Local, is_nonlinear
+from hofunc.plan.builder import Builder
 from hofunc.plan.contract import contract
-from hofunc.plan.program import Builder
 from hofunc.plan.recipes import composed, worked
 from hofunc.plan.slots import (
     Bearer,

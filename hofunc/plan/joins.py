@@ -18,9 +18,10 @@ from hofunc.algebra.labels import Label, labels_of
 from hofunc.algebra.operators import Map, selection_of
 from hofunc.algebra.term import Factor, Term, visible
 from hofunc.graph.node import Mask
+from hofunc.plan.builder import Builder
 from hofunc.plan.lookups import products_added, products_in
 from hofunc.plan.operators import masked_by
-from hofunc.plan.program import Builder, Register
+from hofunc.plan.program import Register
 from hofunc.plan.relations import At, Join, Known, as_factor, composed, known, read_where, spare_left_out
 from hofunc.plan.selections import entries_of
 from hofunc.plan.tables import different, place_among, ranked, ranks_fit, room_for

@@ -17,11 +17,12 @@ from hofunc.algebra.term import Factor, Term
 from hofunc.graph.node import Node
 from hofunc.plan.accumulate import dense
 from hofunc.plan.blocks import Blocks, Local
+from hofunc.plan.builder import Builder, cut
 from hofunc.plan.estimate import pays_jointly
 from hofunc.plan.keys import Variables, depends_of, members
 from hofunc.plan.operators import eye_like
 from hofunc.plan.packing import Variable
-from hofunc.plan.program import Builder, Register, cut
+from hofunc.plan.program import Register
 from hofunc.plan.wanted import Wanted, highest
 from hofunc.views import each
 

@@ -8,10 +8,10 @@ from hofunc.errors import ArgumentError
 from hofunc.graph.node import Graph
 from hofunc.plan.blocks import local_blocks
 from hofunc.plan.blueprint import Blueprint, Limits, Peak
+from hofunc.plan.builder import Leave
 from hofunc.plan.candidates import estimated
 from hofunc.plan.columns import Columns
 from hofunc.plan.estimate import CLOSE
-from hofunc.plan.program import Leave
 from hofunc.plan.results import least_bytes, result_bytes
 from hofunc.plan.strategies import is_directional
 from hofunc.plan.turns import LIKELY, Turns, fits, is_in_chunks, price

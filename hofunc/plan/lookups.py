@@ -13,7 +13,8 @@ import torch
 
 from hofunc.algebra.labels import Label
 from hofunc.graph.followed import is_followed, is_kept
-from hofunc.plan.program import Builder, Register
+from hofunc.plan.builder import Builder
+from hofunc.plan.program import Register
 from hofunc.scatter import size_of
 from hofunc.views import Labelled, add_scaled, aligned
 

@@ -8,8 +8,8 @@ from hofunc.algebra.labels import Label, labels_of
 from hofunc.algebra.operators import selections_of, with_merged_selections
 from hofunc.algebra.term import Term, visible
 from hofunc.plan.accumulate import accumulated, by_reading, without_reading
+from hofunc.plan.builder import Builder
 from hofunc.plan.joins import can_join, coalesced
-from hofunc.plan.program import Builder
 from hofunc.plan.rates import rates_of
 from hofunc.plan.recipes import composed
 from hofunc.plan.selections import entries

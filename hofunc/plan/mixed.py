@@ -20,11 +20,11 @@ from hofunc.algebra.partitions import Key
 from hofunc.algebra.term import Term, identity, with_slots
 from hofunc.plan.accumulate import accumulated
 from hofunc.plan.blocks import Blocks, Local, is_nonlinear
+from hofunc.plan.builder import Builder
 from hofunc.plan.contract import contracted
 from hofunc.plan.forward import Group, Polynomials, grouped_slots, halves, splits
 from hofunc.plan.packing import Variables, joined, opened
 from hofunc.plan.preaccumulated import Start
-from hofunc.plan.program import Builder
 from hofunc.plan.recipes import composed
 from hofunc.plan.reverse import operands_of
 from hofunc.plan.sums import Product, contributed, summed

@@ -10,7 +10,7 @@ from hofunc.algebra.labels import Axes, Axis, Label, extent, fresh_axes, labels_
 from hofunc.algebra.operators import Delta
 from hofunc.algebra.term import Factor
 from hofunc.graph.node import Weights
-from hofunc.plan.program import Builder
+from hofunc.plan.builder import Builder
 from hofunc.scatter import size_of
 from hofunc.views import Labelled, aligned, each, read, spread
 

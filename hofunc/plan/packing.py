@@ -17,7 +17,8 @@ from hofunc.algebra.term import Factor, Term
 from hofunc.errors import ArgumentError
 from hofunc.internals import is_autograd_view
 from hofunc.plan.accumulate import core
-from hofunc.plan.program import Builder, Register
+from hofunc.plan.builder import Builder
+from hofunc.plan.program import Register
 from hofunc.plan.recipes import by_recipe
 from hofunc.views import each, spread
 

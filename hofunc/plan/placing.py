@@ -8,7 +8,8 @@ import torch
 
 from hofunc.algebra.extents import Rows
 from hofunc.algebra.labels import Axes, Label, labels_of, shape_of
-from hofunc.plan.program import Builder, Register
+from hofunc.plan.builder import Builder
+from hofunc.plan.program import Register
 from hofunc.views import Part, assembled, times
 
 MANY = 8  # parts, from which on they are placed at once

@@ -24,10 +24,10 @@ from hofunc.algebra.partitions import Key
 from hofunc.algebra.term import Term
 from hofunc.graph.node import Graph
 from hofunc.plan.blocks import Local, is_nonlinear
+from hofunc.plan.builder import Builder
 from hofunc.plan.forward import Polynomials
 from hofunc.plan.keys import Keys
 from hofunc.plan.packing import Variable, opened
-from hofunc.plan.program import Builder
 from hofunc.plan.recipes import interned
 from hofunc.plan.reverse import operands_of
 from hofunc.plan.states import added

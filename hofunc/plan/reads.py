@@ -9,7 +9,8 @@ from math import prod
 from hofunc.algebra.extents import has_rows
 from hofunc.algebra.labels import Axes, Axis, Label, Segment, labels_of
 from hofunc.algebra.term import Term
-from hofunc.plan.program import Builder, Register
+from hofunc.plan.builder import Builder
+from hofunc.plan.program import Register
 from hofunc.plan.recipes import interned
 
 

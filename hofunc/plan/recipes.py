@@ -20,7 +20,8 @@ from hofunc.algebra.labels import Axes, Label, shape_of
 from hofunc.algebra.operators import Delta, Map
 from hofunc.algebra.term import Factor, Term
 from hofunc.graph.node import Call, Mask
-from hofunc.plan.program import Builder, Register, Step
+from hofunc.plan.builder import Builder
+from hofunc.plan.program import Register, Step
 
 Worked = Callable[..., list[Term]]  # from a builder and terms, and what else it depends on
 

@@ -15,8 +15,9 @@ from hofunc.algebra.labels import Label, full, labels_of
 from hofunc.algebra.operators import Map, selection_of
 from hofunc.algebra.term import Factor
 from hofunc.graph.gathers import add_at, read_at
+from hofunc.plan.builder import Builder
 from hofunc.plan.lookups import elements
-from hofunc.plan.program import Builder, Register
+from hofunc.plan.program import Register
 from hofunc.plan.selections import indices
 from hofunc.plan.tables import (
     counted,

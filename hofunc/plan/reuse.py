@@ -16,9 +16,10 @@ from hofunc.graph.identity import PLAIN
 from hofunc.graph.layout import select_scatter
 from hofunc.graph.node import Call
 from hofunc.plan import adding, lookups, relations
+from hofunc.plan.builder import cut
 from hofunc.plan.looped import looped
 from hofunc.plan.memory import Held
-from hofunc.plan.program import Program, Register, Step, cut
+from hofunc.plan.program import Program, Register, Step
 from hofunc.plan.tracing import Effect, Trace
 from hofunc.rules.ops.maps import picked, put_back
 from hofunc.scatter import added

@@ -15,11 +15,11 @@ from hofunc.algebra.partitions import Key, arrangements, choices, number_of_arra
 from hofunc.algebra.term import Term, identity, with_slots
 from hofunc.plan.accumulate import accumulated
 from hofunc.plan.blocks import Blocks, Local
+from hofunc.plan.builder import Builder
 from hofunc.plan.bundle import LEAST, Block, Bundle, Taken
 from hofunc.plan.contract import contracted
 from hofunc.plan.keys import Keys, depends_of
 from hofunc.plan.meetings import Inners, outers_met
-from hofunc.plan.program import Builder
 from hofunc.plan.reads import read
 
 Adding = Callable[[Builder, Sequence[Term]], list[Term]]

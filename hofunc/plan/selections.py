@@ -14,9 +14,9 @@ from hofunc import scatter
 from hofunc.algebra.labels import Axis, Label, labels_of, shape_of
 from hofunc.algebra.operators import Selection, selection_of, selections_of
 from hofunc.algebra.term import Term, visible
+from hofunc.plan.builder import Builder
 from hofunc.plan.lookups import elements, elements_along
 from hofunc.plan.operators import one_like, transformed
-from hofunc.plan.program import Builder
 from hofunc.scatter import Entries, positions, range_like, size_of
 from hofunc.views import Labelled, aligned, plus, read
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from hofunc.algebra.labels import Axes, Segment, labels_of
 from hofunc.algebra.term import Factor, Term
-from hofunc.plan.program import Builder
+from hofunc.plan.builder import Builder
 from hofunc.plan.recipes import axes_of, interned, is_applied
 
 

@@ -16,10 +16,11 @@ from hofunc.graph.layout import select_scatter
 from hofunc.graph.node import Call, Ref
 from hofunc.graph.quick import QUICK
 from hofunc.internals import OpOverload
+from hofunc.plan.builder import cut
 from hofunc.plan.lookups import elements, multiplied
 from hofunc.plan.memory import Held
 from hofunc.plan.operators import passed_on
-from hofunc.plan.program import Register, Step, cut
+from hofunc.plan.program import Register, Step
 from hofunc.plan.relations import add_last, read_last
 from hofunc.rules.kinds import is_elementwise
 from hofunc.rules.ops.maps import picked, put_back

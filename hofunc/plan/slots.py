@@ -19,7 +19,7 @@ from hofunc.algebra.labels import Axes, Label, Segment, extent, full
 from hofunc.algebra.partitions import set_partitions
 from hofunc.algebra.term import Factor, Term
 from hofunc.graph.node import Node, Ref
-from hofunc.plan.program import Builder
+from hofunc.plan.builder import Builder
 from hofunc.plan.recipes import joined
 
 Index = str | int  # the name of a label, or the one place that is taken of an axis

@@ -10,13 +10,13 @@ from hofunc.plan import contraction, selections
 from hofunc.plan.ablation import ABLATIONS
 from hofunc.plan.activity import settled
 from hofunc.plan.blocks import Blocks, Local
+from hofunc.plan.builder import Builder, Leave
 from hofunc.plan.forward import Polynomials, forward
 from hofunc.plan.jointly import jointly
 from hofunc.plan.keys import Keys
 from hofunc.plan.mixed import mixed
 from hofunc.plan.packing import RowsMixError, Variable
 from hofunc.plan.preaccumulated import preaccumulated, regions
-from hofunc.plan.program import Builder, Leave
 from hofunc.plan.recipes import axes_of, interned
 from hofunc.plan.reverse import reverse
 from hofunc.plan.rows import number_of_rows

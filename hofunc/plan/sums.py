@@ -12,8 +12,8 @@ from typing import NamedTuple
 from hofunc.algebra.labels import Label, extent, full
 from hofunc.algebra.term import Factor, Term, visible
 from hofunc.plan.accumulate import accumulated
+from hofunc.plan.builder import Builder
 from hofunc.plan.contract import contract
-from hofunc.plan.program import Builder
 from hofunc.plan.recipes import axes_of, is_applied, worked
 from hofunc.views import stacked
 

@@ -12,8 +12,8 @@ from hofunc.algebra import packed
 from hofunc.algebra.extents import Rows
 from hofunc.algebra.labels import Axis, Label, full, labels_of
 from hofunc.algebra.term import Factor, Term
+from hofunc.plan.builder import Builder
 from hofunc.plan.packing import axes_first
-from hofunc.plan.program import Builder
 from hofunc.views import each
 
 LEAST = 3  # places of a slot, below which packing does not pay for taking the entries

@@ -17,8 +17,9 @@ from hofunc.graph.layout import select_scatter
 from hofunc.graph.node import Call
 from hofunc.internals import identity_of
 from hofunc.plan import adding, lookups, looped, operators, packing, placing, states, tables
+from hofunc.plan.builder import cut
 from hofunc.plan.memory import Held, Kind, bytes_of, contiguous
-from hofunc.plan.program import Given, Program, Register, Step, cut
+from hofunc.plan.program import Given, Program, Register, Step
 from hofunc.plan.scratch import called, of_product
 from hofunc.rules.lower import isolated
 

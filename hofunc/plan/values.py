@@ -16,7 +16,8 @@ from hofunc.graph.layout import COMPUTED_AGAIN
 from hofunc.graph.node import Call, Graph, Ref, call_of, fill, refs
 from hofunc.graph.readings import Reading
 from hofunc.graph.reads import Contents
-from hofunc.plan.program import Builder, Register
+from hofunc.plan.builder import Builder
+from hofunc.plan.program import Register
 from hofunc.plan.tables import required
 from hofunc.rules.lower import INTEGERS, isolated
 from hofunc.views import Emit

@@ -15,11 +15,11 @@ from math import inf, prod
 from hofunc.algebra.operators import selection_of
 from hofunc.graph.node import Graph
 from hofunc.plan.blocks import Blocks, Local, is_nonlinear
+from hofunc.plan.builder import Builder
 from hofunc.plan.forward import Polynomials
 from hofunc.plan.keys import Keys
 from hofunc.plan.mixed import mixed
 from hofunc.plan.packing import RowsMixError, Variable
-from hofunc.plan.program import Builder
 from hofunc.plan.reverse import operands_of, reverse
 
 

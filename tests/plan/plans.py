@@ -9,8 +9,9 @@ from torch import Tensor
 from hofunc.graph.node import Call
 from hofunc.graph.record import Recording
 from hofunc.plan.blueprint import Blueprint, Limits
+from hofunc.plan.builder import Builder
 from hofunc.plan.planner import plan
-from hofunc.plan.program import Builder, Program
+from hofunc.plan.program import Program
 from hofunc.rules.lower import lower
 from tests.graph.recordings import recorded
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.func import grad, jacrev, jvp
 
 import hofunc
-from hofunc.plan.program import Builder
+from hofunc.plan.builder import Builder
 from hofunc.plan.slots import Slots
 from hofunc.plan.wanted import Contraction, InGraph
 from tests.cases import rand

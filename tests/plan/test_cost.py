@@ -13,9 +13,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from hofunc import views
 from hofunc.graph.layout import select_scatter
 from hofunc.graph.node import Ref
+from hofunc.plan.builder import Builder
 from hofunc.plan.cost import Cost, cost_of
 from hofunc.plan.packing import collected, scaled_rows
-from hofunc.plan.program import Builder, Register
+from hofunc.plan.program import Register
 from hofunc.plan.rates import RATES
 from hofunc.plan.strategies import STRATEGIES
 from hofunc.rules.ops.convolution import Kernel, convolved, convolved_back

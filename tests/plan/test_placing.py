@@ -5,8 +5,9 @@ import torch
 
 from hofunc.algebra.extents import Rows
 from hofunc.algebra.labels import Axes, Label, Segment, full
+from hofunc.plan.builder import Builder
 from hofunc.plan.placing import joint
-from hofunc.plan.program import Builder, Register
+from hofunc.plan.program import Register
 from hofunc.run.executor import compiled
 from hofunc.views import Labelled, Part, assembled
 from tests.cases import rand

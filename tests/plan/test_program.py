@@ -10,7 +10,8 @@ from torch import Tensor
 from hofunc.algebra.extents import Rows
 from hofunc.errors import InternalError
 from hofunc.graph.node import Call, Ref
-from hofunc.plan.program import Builder, Memory, Program, Register, cut, memory_of
+from hofunc.plan.builder import Builder, Memory, cut, memory_of
+from hofunc.plan.program import Program, Register
 from hofunc.run.executor import compiled
 from tests.cases import mixed, rand
 from tests.graph.recordings import recorded

@@ -9,7 +9,8 @@ from hofunc.algebra.labels import Axes, Label, Segment, full
 from hofunc.algebra.term import Factor, Term, pattern
 from hofunc.graph.ledger import Ledger
 from hofunc.graph.node import Ref
-from hofunc.plan.program import Builder, Register
+from hofunc.plan.builder import Builder
+from hofunc.plan.program import Register
 from hofunc.plan.reads import placed, read
 from hofunc.rules.lower import lower
 from tests.cases import rand

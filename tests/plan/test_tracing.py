@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from hofunc.algebra.extents import Rows
+from hofunc.plan.builder import cut
 from hofunc.plan.memory import Held
-from hofunc.plan.program import Given, Program, Register, Step, cut
+from hofunc.plan.program import Given, Program, Register, Step
 from hofunc.plan.tracing import traced
 
 X = torch.zeros(4, 3, 2)

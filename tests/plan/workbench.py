@@ -10,7 +10,8 @@ from hofunc.algebra.operators import DELTA
 from hofunc.algebra.term import Factor, Term
 from hofunc.graph.ledger import Ledger
 from hofunc.graph.node import Ref
-from hofunc.plan.program import Builder, Register
+from hofunc.plan.builder import Builder
+from hofunc.plan.program import Register
 from hofunc.rules.lower import lower
 from hofunc.run.executor import compiled
 from tests.algebra.dense import RandomTerms, materialised
