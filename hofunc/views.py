@@ -163,6 +163,30 @@ _VIEWED = {
 }
 
 
+def _write_diagonal(tensor: torch.Tensor, part: torch.Tensor, *args: int) -> torch.Tensor:
+    torch.diagonal(tensor, *args).copy_(part)
+    return tensor
+
+
+def _write_selected(tensor: torch.Tensor, part: torch.Tensor, dim: int, index: int) -> torch.Tensor:
+    torch.select(tensor, dim, index).copy_(part)
+    return tensor
+
+
+def _write_narrowed(tensor: torch.Tensor, part: torch.Tensor, dim: int, start: int, length: int) -> torch.Tensor:
+    torch.narrow(tensor, dim, start, length).copy_(part)
+    return tensor
+
+
+# What writes a part to a tensor itself, for what returns a tensor with the part.
+WRITES: dict[Any, Callable[..., torch.Tensor]] = {
+    torch.diagonal_scatter: _write_diagonal,
+    select_scatter: _write_selected,
+    narrow_scatter: _write_narrowed,
+    put: write,
+}
+
+
 def spread(emit: Emit, source: Labelled, axes: Axes) -> Any:
     """Write a labelled tensor into zeros of the shape of axes: the inverse of `read`.
 

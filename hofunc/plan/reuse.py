@@ -13,7 +13,6 @@ import torch
 
 from hofunc.graph.followed import is_followed
 from hofunc.graph.identity import PLAIN
-from hofunc.graph.layout import select_scatter
 from hofunc.graph.node import Call
 from hofunc.plan import adding, lookups, relations
 from hofunc.plan.builder import cut
@@ -23,7 +22,7 @@ from hofunc.plan.program import Program, Register, Step
 from hofunc.plan.tracing import Effect, Trace
 from hofunc.rules.ops.maps import picked, put_back
 from hofunc.scatter import added
-from hofunc.views import add_scaled, concatenated, filled, folded, narrow_scatter, put, stacked, write
+from hofunc.views import WRITES, add_scaled, concatenated, filled, folded, stacked
 
 _UNKNOWN = -1  # what others may hold
 
@@ -150,21 +149,6 @@ def may_write(*tensors: Any) -> bool:
     return PLAIN.issuperset(map(type, tensors)) and not is_followed(tensors)
 
 
-def _write_diagonal(tensor: torch.Tensor, part: torch.Tensor, *args: int) -> torch.Tensor:
-    torch.diagonal(tensor, *args).copy_(part)
-    return tensor
-
-
-def _write_selected(tensor: torch.Tensor, part: torch.Tensor, dim: int, index: int) -> torch.Tensor:
-    torch.select(tensor, dim, index).copy_(part)
-    return tensor
-
-
-def _write_narrowed(tensor: torch.Tensor, part: torch.Tensor, dim: int, start: int, length: int) -> torch.Tensor:
-    torch.narrow(tensor, dim, start, length).copy_(part)
-    return tensor
-
-
 def _add_scaled(tensor: torch.Tensor, other: torch.Tensor, coefficient: float) -> torch.Tensor:
     return tensor.add_(other, alpha=coefficient)
 
@@ -177,10 +161,7 @@ WRITING: dict[Any, Callable[..., torch.Tensor]] = {
     add_scaled: _add_scaled,
     lookups.products_added: lookups.add_products,
     adding.added_in_pieces: adding.add_in_pieces,
-    torch.diagonal_scatter: _write_diagonal,
-    select_scatter: _write_selected,
-    narrow_scatter: _write_narrowed,
-    put: write,
+    **WRITES,
 }
 PLACES: dict[Any, tuple[int, ...]] = dict.fromkeys(WRITING, (0,)) | {torch.mul: (0, 1), torch.add: (0, 1)}
 

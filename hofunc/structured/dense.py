@@ -10,9 +10,10 @@ from hofunc.algebra.combine import by_pattern
 from hofunc.algebra.labels import Axes
 from hofunc.algebra.operators import Indices, is_reading, sources, with_sources
 from hofunc.algebra.term import Factor, Term, visible
+from hofunc.graph.followed import is_followed
 from hofunc.scatter import core_of, entries_of, solid
 from hofunc.structured.batch import batch_first, common_batch
-from hofunc.views import Labelled, Part, assembled
+from hofunc.views import WRITES, Labelled, Part, add_scaled, assembled, concatenated, filled, put
 
 
 def dense(terms: tuple[Term, ...], one: Callable[[], torch.Tensor], *, keep_batch: bool) -> torch.Tensor:
@@ -42,6 +43,12 @@ def _bare(factors: tuple[Factor, ...]) -> tuple[Factor, ...]:
 _NO_INDICES = Indices(None)
 
 
+# They allocate what they return, others may view what they are given.
+_MAKERS = {*WRITES, add_scaled, concatenated, filled, torch.add, torch.constant_pad_nd, torch.diag_embed, torch.mul}
+
+_CONTIGUOUS = {filled, put}  # what they return, as it has to be where views of views are written to
+
+
 class _Held:
     """Names a tensor of a recipe by its number."""
 
@@ -51,23 +58,28 @@ class _Held:
         self.number = number
 
 
+Calls = list[tuple[Callable, tuple]]
+
+
 class _Recipe(NamedTuple):
     """How to make a dense tensor of cores, as calls; it depends on labels only, and is kept, as finding it takes long.
 
     Attributes:
         calls: Functions with arguments, of which Helds stand for the cores and then for what the calls return.
+        over: What the same calls are that may write over what others have made, where nobody follows them.
         result: The dense tensor.
         takes_one: Whether the last tensor that it takes, after the cores, is the number one.
         is_core: Whether the result is a view of a core.
     """
 
-    calls: list[tuple[Callable, tuple]]
+    calls: Calls
+    over: Calls
     result: _Held
     takes_one: bool
     is_core: bool
 
     def __call__(self, tensors: list[torch.Tensor]) -> torch.Tensor:
-        for function, args in self.calls:
+        for function, args in self.calls if is_followed(tensors) else self.over:
             tensors.append(function(*[tensors[arg.number] if type(arg) is _Held else arg for arg in args]))
         result = tensors[self.result.number]
         return result.clone(memory_format=torch.contiguous_format) if self.is_core else result
@@ -80,7 +92,7 @@ def _recipe(terms: tuple[Term, ...], keep_batch: bool) -> _Recipe:
     given = sum(len(term.factors) for term in terms)
     takes_one = any(core_of(term) is None for term in terms)
     count = given + takes_one
-    calls: list[tuple[Callable, tuple]] = []
+    calls: Calls = []
 
     def emit(function: Callable, *args: Any) -> _Held:
         calls.append((function, args))
@@ -97,7 +109,29 @@ def _recipe(terms: tuple[Term, ...], keep_batch: bool) -> _Recipe:
             parts += [Part(term.coefficient, core_of(term) or one, _axes(batch_first(term, batch))) for term in alike]
     result = assembled(emit, parts)
     is_core = len(parts) == 1 and parts[0].coefficient == 1 and not is_reading(terms[0])
-    return _Recipe(calls, result, takes_one, is_core)
+    return _Recipe(calls, _writing_over(calls, count), result, takes_one, is_core)
+
+
+def _writing_over(calls: Calls, count: int) -> Calls:
+    """Return calls, of which those that write a part to what nobody reads any more write over it.
+
+    Args:
+        calls: The calls.
+        count: How many tensors they take.
+    """
+    makers = [*range(count)]  # of each tensor, the one that it may be a view of
+    for number, (function, args) in enumerate(calls, count):
+        first = next((arg.number for arg in args if type(arg) is _Held), number)
+        makers.append(number if function in _MAKERS else makers[first])
+    found, read = [], set[int]()
+    for function, args in reversed(calls):
+        base, *others = [arg.number for arg in args if type(arg) is _Held] or [0]
+        owners = {makers[number] for number in others}
+        is_own = base >= count and makers[base] == base and base not in read | owners
+        is_over = function in WRITES and is_own and (function is not put or calls[base - count][0] in _CONTIGUOUS)
+        found.append((WRITES[function] if is_over else function, args))
+        read |= {makers[base], *owners}
+    return found[::-1]
 
 
 def _axes(term: Term) -> Axes:
