@@ -55,7 +55,7 @@ PROGRAMS = (
     Program("`y[y > 0] = ...`, steps", stepped.masked_writes, (2, 4, 8), 2),
     Program("Rosenbrock by `x[i]`, variables", stepped.rosenbrock, (250, 500, 1000), 60),
     Program("Cholesky by hand, rows", stepped.cholesky, (6, 9, 12), 4, exponent=3 * ONE),
-    Program("scalar leaves, leaves", stepped.leaves, (125, 250, 500), 20, exponent=ALL),
+    Program("scalar leaves, leaves", stepped.leaves, (125, 250, 500), 50, exponent=ALL),
     Program("scalar leaves, order 3, leaves", partial(stepped.leaves, order=3), (5, 10, 20), 8, exponent=3.0),
     Program("MLP by the input, layers", layered.perceptron_by_input, (6, 12, 24), 2),
     Program("MLP by all parameters, layers", layered.perceptron_by_parameters, (6, 12, 24), 3, exponent=ALL),
