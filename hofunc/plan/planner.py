@@ -330,7 +330,7 @@ class _Asked:
         Where each step takes inputs of its own, a batch has a block for every pair of these, though few of them meet.
         """
         seconds = self._first_call(recurrent)
-        return seconds <= BLOCK_SECONDS * len(self._local) or seconds <= self._first_call(self.by_nodes)
+        return seconds <= BLOCK_SECONDS * self.compositions or seconds <= self._first_call(self.by_nodes)
 
     def _first_call(self, turns: Turns) -> float:
         """Return how many seconds it takes to plan by the strategy by which that is sooner, and to run the plan."""
