@@ -243,8 +243,8 @@ def _call(
             ):
                 seen = tape.seen(aliases, given)
                 result = f(seen[: len(active)], seen[len(active) :])
-        except Exception:
-            check_asked(asked=tape.asked_history, follow=follow)
+        except Exception as error:
+            check_asked(error, asked=tape.asked_history, follow=follow)
             raise
         with DisableTorchFunctionSubclass():
             tape.capture(result)

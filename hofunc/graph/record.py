@@ -10,6 +10,7 @@ import torch
 from torch.autograd.graph import get_gradient_edge
 from torch.nn import Parameter
 
+from hofunc.errors import HofuncError
 from hofunc.graph import control as _control  # noqa: F401 - gives operators that take functions their meaning
 from hofunc.graph import linearized as _linearized  # noqa: F401 - has linear functions recorded
 from hofunc.graph import scripted as _scripted  # noqa: F401 - has scripts run op by op
@@ -88,17 +89,18 @@ class NotFollowedError(Exception):
     """A function failed that had asked whether autograd follows its inputs, as it would under torch.func."""
 
 
-def check_asked(*, asked: bool, follow: bool) -> None:
+def check_asked(error: Exception, *, asked: bool, follow: bool) -> None:
     """Tell that a function which failed may not do so on inputs that autograd follows.
 
     Args:
+        error: How it did; what hofunc itself refuses it does not do for want of these.
         asked: Whether it asked.
         follow: Whether they were followed.
 
     Raises:
         NotFollowedError: It asked, and was told that they are not.
     """
-    if asked and not follow:
+    if asked and not follow and not isinstance(error, HofuncError):
         raise NotFollowedError
 
 
@@ -185,8 +187,8 @@ def _record_values(
         try:
             with unseen_hooks(), noting_lines() as notes, tape, _watching(tape, asked) if watch else nullcontext():
                 result = f(tape.seen(aliases, inputs), others)
-        except Exception:
-            check_asked(asked=any(asked), follow=follow)
+        except Exception as error:
+            check_asked(error, asked=any(asked), follow=follow)
             raise
     recording = _recording(tape, result, notes, any(asked) if watch else None)
     if tape.arrived is not None and isinstance(recording.values, Values):
@@ -296,8 +298,8 @@ def _record_stand_ins(f: Function, inputs: Sequence[torch.Tensor], others: Any, 
         try:
             with unseen_hooks(), noting_lines() as notes, tape, reads, lift:
                 result = f(tape.seen(members, inputs), plain_others)
-        except Exception:
-            check_asked(asked=any(asked), follow=follow)
+        except Exception as error:
+            check_asked(error, asked=any(asked), follow=follow)
             raise
         tape.picked.check_read(tensors_in(result))
         recording = _recording(tape, tree_map(lift.swap, result), notes, any(asked))
