@@ -79,6 +79,7 @@ class Tape(UncompiledMode):
         is_guarded: Whether the functions by which subclasses override ops are kept from ops that arrive here. These
             functions have had their turn, and what they return no tape around this one would know.
         is_plain: Whether an op that only computes needs no look: the inputs are plain tensors with values of their own.
+        picked: Takes note of what is picked by numbers of which each member of a batch has its own.
     """
 
     def __init__(self, trail: Trail = NOTHING) -> None:
@@ -90,6 +91,7 @@ class Tape(UncompiledMode):
         self.captured: set[int] = set()
         self.is_guarded = count_dispatch_modes() > 0
         self.is_plain = False
+        self.picked = Picked()
         self._log: list[tuple[Any, tuple, dict, Any]] = []
         self._is_unheld = False  # whether it has an Unheld
         self._hides_history = False
@@ -101,7 +103,6 @@ class Tape(UncompiledMode):
         self._storages = Storages(self.ledger, self._execution)
         self._backward_pass = BackwardPass()
         self._hooks = Hooks()
-        self.picked = Picked()
 
     def __enter__(self) -> Self:
         self.level = maybe_current_level()
