@@ -24,8 +24,12 @@ def kept_to(
     plans: Sequence[Blueprint], lowered: Lowered, wanted: Wanted, compact: bool, limits: Limits, peak: Peak
 ) -> list[Blueprint]:
     """Return the plans that keep to the limits, by columns if none does otherwise and that can be."""
+
+    def is_found(made: Sequence[Blueprint]) -> bool:
+        return any(fits(one, limits, peak) for one in made)
+
     is_contracted = isinstance(wanted, Contractions)
-    if compact or (is_contracted and limits.in_pieces) or any(fits(made, limits, peak) for made in plans):
+    if compact or (is_contracted and limits.in_pieces) or is_found(plans):
         return within(plans, limits, peak)
     whole = min(plans, key=price)
     ways = Columns.of(lowered, whole, wanted)
@@ -39,9 +43,9 @@ def kept_to(
     for _, alike in groupby(ways, key=lambda columns: columns.slots):
         for columns in alike:
             found += _by_columns(columns, wanted, limits, peak)
-            if not is_contracted and any(fits(made, limits, peak) for made in found):
+            if not is_contracted and is_found(found):
                 break
-        if any(fits(made, limits, peak) for made in found):
+        if is_found(found):
             break
     return within([*plans, *found], limits, peak)
 

@@ -1,7 +1,7 @@
 """How many bytes results take, told in proportion to the blocks that do not vanish: of many inputs, most do."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from math import factorial, prod
 
 from hofunc.algebra.partitions import Key
@@ -29,15 +29,16 @@ def zero_bytes(made: Blueprint, wanted: Wanted) -> int:
                 sizes = in_graph.sizes(in_graph.of(contraction))
                 total += prod(int(sizes[name]) for name in contraction.result) * graph.nodes[output].dtype.itemsize
         return total
+    elements = sum(_elements(graph))
     for output in graph.outputs:
-        own = prod(map(int, graph.nodes[output].shape)) * graph.nodes[output].dtype.itemsize
+        known = {key for node, key in made.dense if node == output}
         if isinstance(wanted, Chosen):
-            known = {key for node, key in made.dense if node == output}
             vanishing = (key for key in _chosen(graph, wanted) if known.isdisjoint((key, tuple(sorted(key)))))
-            total += own * sum(_entries(graph, key) for key in vanishing)
+            entries = sum(_entries(graph, key) for key in vanishing)
         else:
-            whole = sum(_elements(graph)) if wanted else 0
-            total += own * (sum(whole**order for order in wanted) - _computed(made, output, wanted))
+            computed = _computed(graph, {key for key in known if len(key) in wanted})
+            entries = sum(elements**order for order in wanted) - computed
+        total += entries * prod(map(int, graph.nodes[output].shape)) * graph.nodes[output].dtype.itemsize
     return total
 
 
@@ -79,10 +80,8 @@ def _of_multisets(counts: Sequence[int], most: int) -> list[int]:
     return found
 
 
-def _computed(made: Blueprint, output: int, orders: Sequence[int]) -> int:
-    """Return how many entries the blocks of some orders have that do not vanish, for each of their output."""
-    graph = made.lowered.graph
-    known = {key for node, key in made.dense if node == output and len(key) in orders}
+def _computed(graph: Graph, known: Set[Key]) -> int:
+    """Return how many entries the blocks of an output have, for each of its own, that known ones tell."""
     ordered = {key for key in known if key == tuple(sorted(key))}
     others = [key for key in known if tuple(sorted(key)) not in ordered]
     of_all = (_entries(graph, key) * _orders_of_slots(key) for key in ordered)
