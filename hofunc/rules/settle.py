@@ -259,7 +259,7 @@ def singularities(graph: Graph, rules: Mapping[int, Rule]) -> Singular:
     """Return the nodes, constant ones too, whose derivatives may be infinite, and the signs of what they are of."""
     ruled = [(node, _rule(node, rules)) for node in graph.nodes]
     found = {node.number: _singular_at_zero(rule, node) for node, rule in ruled if is_singular(rule, node)}
-    signs = signs_of(graph, rules) if found else []
+    signs = signs_of(graph, rules, {at for at in found.values() if at is not None})
     at_limits = {
         number: Sign.ANY if at is None else max(signs[at], sign_where_it_varies(graph, at, signs))
         for number, at in found.items()

@@ -3,7 +3,7 @@
 What has a singularity at zero has none there. A node that is left out costs time, and nothing else.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from typing import cast
 
@@ -55,6 +55,7 @@ _OPPOSITES = {
 _BOTH = {aten.bitwise_and.Tensor, aten.logical_and.default}
 _EITHER = {aten.bitwise_or.Tensor, aten.logical_or.default}
 _NOT = {aten.bitwise_not.default, aten.logical_not.default}
+_GO_BY_OPERANDS = {*_SUMS, *_LIMITS, *_CHOICES, *_COMPARISONS, *_OPPOSITES, *_BOTH, *_EITHER, *_NOT}
 
 
 class Sign(IntEnum):
@@ -75,16 +76,27 @@ def sign_of_number(number: object) -> Sign:
     return Sign.TINY if number else Sign.NEVER_NEGATIVE
 
 
-def signs_of(graph: Graph, rules: Mapping[int, Rule]) -> list[Sign]:
-    """Return what is known of the nodes of a lowered graph, whatever the inputs are."""
-    signs: list[Sign] = []
-    for node in graph.nodes:
-        is_number = node.op is NUMBER
-        signs.append(cast(Sign, node.args[0]) if is_number else _sign(graph, node, rules.get(node.number), signs))
+def signs_of(graph: Graph, rules: Mapping[int, Rule], wanted: Iterable[int]) -> dict[int, Sign]:
+    """Return what is known of some nodes of a lowered graph and of what that follows from, whatever the inputs are."""
+    needed = {*wanted}
+    for node in reversed(graph.nodes):
+        if node.number in needed and _goes_by_operands(graph, node, rules.get(node.number)):
+            needed.update(node.operands)
+    signs: dict[int, Sign] = {}
+    for node in [node for node in graph.nodes if node.number in needed]:
+        given = cast(Sign, node.args[0]) if node.op is NUMBER else None
+        signs[node.number] = _sign(graph, node, rules.get(node.number), signs) if given is None else given
     return signs
 
 
-def sign_where_it_varies(graph: Graph, number: int, signs: list[Sign]) -> Sign:
+def _goes_by_operands(graph: Graph, node: Node, rule: Rule | None) -> bool:
+    """Tell whether what is known of a node, or told by it as a condition, may follow from the signs of its operands."""
+    if node.op in _NEVER_NEGATIVE or node.op in _DIFFERENCES or _is_even(graph, node, rule):
+        return False
+    return isinstance(rule, Linear | Multilinear | Quotient) or node.op in _GO_BY_OPERANDS
+
+
+def sign_where_it_varies(graph: Graph, number: int, signs: Mapping[int, Sign]) -> Sign:
     """Return what is known of the elements of a node that depend on an input, as in ``torch.where(x > 0, x, 1)``.
 
     It is at most that they are positive: what the others are, which are constant, nobody knows.
@@ -92,7 +104,7 @@ def sign_where_it_varies(graph: Graph, number: int, signs: list[Sign]) -> Sign:
     Args:
         graph: A lowered graph.
         number: The node.
-        signs: What is known of all nodes, whatever the inputs are.
+        signs: What `signs_of` returns for it.
     """
     node = graph.nodes[number]
     if node.op is aten.relu.default:
@@ -108,7 +120,7 @@ def sign_where_it_varies(graph: Graph, number: int, signs: list[Sign]) -> Sign:
     return min([Sign.TINY, *varying])
 
 
-def _implied(graph: Graph, condition: object, number: int, signs: list[Sign], *, holds: bool) -> Iterator[Sign]:
+def _implied(graph: Graph, condition: object, number: int, signs: Mapping[int, Sign], *, holds: bool) -> Iterator[Sign]:
     """Yield what is known of a node where a condition holds, or where it does not."""
     if not isinstance(condition, Ref):
         return
@@ -134,25 +146,25 @@ def _is_same(graph: Graph, one: int, other: int) -> bool:
     return one == other or (not first.is_given and first._replace(number=other) == second)
 
 
-def _sign_of(arg: object, signs: list[Sign]) -> Sign:
+def _sign_of(arg: object, signs: Mapping[int, Sign]) -> Sign:
     return signs[arg.node] if isinstance(arg, Ref) else sign_of_number(arg)
 
 
-def _sign(graph: Graph, node: Node, rule: Rule | None, signs: list[Sign]) -> Sign:
+def _sign(graph: Graph, node: Node, rule: Rule | None, signs: Mapping[int, Sign]) -> Sign:
     """Return the sign of a node from those of the nodes before it."""
-    known = [_sign_of(arg, signs) for arg in node.args]
+    if not _goes_by_operands(graph, node, rule):
+        return Sign.NEVER_NEGATIVE if node.op in _NEVER_NEGATIVE or _is_even(graph, node, rule) else Sign.ANY
+    known = [_sign_of(arg, signs) for arg in node.args[:2]]
     if node.op in _LIMITS:
-        return max(known[:2])
-    if node.op in _SUMS and not node.kwargs:
-        return Sign.ANY if Sign.ANY in known[:2] else max(known[:2])
-    if isinstance(rule, Quotient):
-        of_result = Sign.NEVER_NEGATIVE if rule.denominator(node) is not None else known[0]
-        return Sign.ANY if Sign.ANY in known[:2] else of_result
-    if node.op in _NEVER_NEGATIVE or _is_even(graph, node, rule) or _is_product(graph, node, rule, signs):
+        return max(known)
+    if (node.op in _SUMS and not node.kwargs) or isinstance(rule, Quotient):
+        is_divided = isinstance(rule, Quotient) and rule.denominator(node) is not None
+        of_result = Sign.NEVER_NEGATIVE if is_divided else known[0] if isinstance(rule, Quotient) else max(known)
+        return Sign.ANY if Sign.ANY in known else of_result
+    if _is_product(graph, node, rule, signs):
         return Sign.NEVER_NEGATIVE
-    if rule is not None and node.op not in _DIFFERENCES and _only_adds(graph, node, rule):
-        return min(signs[operand] for operand in node.operands)
-    return Sign.ANY
+    is_sum = rule is not None and _only_adds(graph, node, rule)
+    return min(signs[operand] for operand in node.operands) if is_sum else Sign.ANY
 
 
 def _is_even(graph: Graph, node: Node, rule: Rule | None) -> bool:
@@ -165,7 +177,7 @@ def _is_even(graph: Graph, node: Node, rule: Rule | None) -> bool:
     return [axis[0].label for axis in first] == [axis[0].label for axis in second]
 
 
-def _is_product(graph: Graph, node: Node, rule: Rule | None, signs: list[Sign]) -> bool:
+def _is_product(graph: Graph, node: Node, rule: Rule | None, signs: Mapping[int, Sign]) -> bool:
     """Tell whether a node is a product of several that are never negative."""
     if not isinstance(rule, Multilinear) or len(node.operands) < 2:
         return False

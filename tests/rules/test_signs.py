@@ -23,7 +23,7 @@ def signs(f: Function, x: Tensor) -> tuple[Sign, Sign]:
     recording = recorded(f, x)
     lowered = lower(recording.graph, recording.values, 1)
     (output,) = lowered.graph.outputs
-    known = signs_of(lowered.graph, lowered.rules)
+    known = signs_of(lowered.graph, lowered.rules, [output])
     return known[output], sign_where_it_varies(lowered.graph, output, known)
 
 
