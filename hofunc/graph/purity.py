@@ -23,6 +23,8 @@ from hofunc.options import is_known, records_forward
 Owner = Callable[[torch.Tensor], torch.Tensor | None]
 
 _WARNED: set[type] = set()
+_LSTSQ = torch.ops.aten.linalg_lstsq.default
+_BY_RANK = ("gelsd", "gelss")  # its drivers that return residuals, or none, by the rank that they find
 _INDEX = torch.ops.aten.index.Tensor
 _MASKED_SELECT = torch.ops.aten.masked_select.default
 _OF_BATCHES = (torch.ops.aten._is_all_true.default, torch.ops.aten._is_any_true.default)  # one value under vmap
@@ -78,6 +80,8 @@ def shape_givers(op: Any, args: tuple, kwargs: dict) -> Any:
         return args[1]
     if op is _INDEX:  # an index of integers has a shape, a mask has only as many as it holds
         return [index for index in args[1] if index is not None and index.dtype in (torch.bool, torch.uint8)]
+    if op is _LSTSQ and kwargs.get("driver") not in _BY_RANK:
+        return ()
     return args, kwargs
 
 

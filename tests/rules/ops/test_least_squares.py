@@ -96,6 +96,30 @@ def test_under_vmap_and_through_autograd(device: torch.device) -> None:
     assert relative_error(again, hofunc.hod(linalg.pinv, 3)(a[0])) < 1e-10
 
 
+@pytest.mark.parametrize("in_dims", [(0, 0), (0, None), (None, 0)])
+@pytest.mark.parametrize("argnums", [0, 1])
+@pytest.mark.parametrize("driver", [None, "gels"])
+def test_least_squares_of_every_member(in_dims: tuple, argnums: int, driver: str | None, device: torch.device) -> None:
+    given = [rand(device, 2, *shape) for shape in ((3, 2), (3, 1))]
+    given = [x if dim == 0 else x[0] for x, dim in zip(given, in_dims, strict=True)]
+
+    def missed(a: Tensor, b: Tensor) -> Tensor:
+        solution, squares, *_ = linalg.lstsq(a, b, driver=driver)
+        return solution.sin().sum() + squares.cos().sum()
+
+    derivative = hofunc.hessian(missed, argnums)
+    got = torch.func.vmap(derivative, in_dims)(*given)
+    each = zip(*[x if dim == 0 else [x, x] for x, dim in zip(given, in_dims, strict=True)], strict=True)
+    assert relative_error(got, torch.stack([derivative(a, b) for a, b in each])) < 1e-10
+
+
+def test_residuals_that_are_there_by_rank_are_refused_under_vmap(device: torch.device) -> None:
+    a, b = rand(device, 2, 3, 2), rand(device, 2, 3, 1)
+    derivative = hofunc.hessian(lambda a, b: linalg.lstsq(a, b, driver="gelsd")[1].sum())
+    with pytest.raises(hofunc.BranchError, match="lstsq"):
+        torch.func.vmap(derivative)(a, b)
+
+
 @pytest.mark.parametrize("shape", [(0, 0), (3, 0), (0, 2, 2)])
 def test_matrices_of_no_elements(shape: tuple[int, ...], device: torch.device) -> None:
     a = rand(device, *shape)
