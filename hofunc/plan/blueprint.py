@@ -87,12 +87,16 @@ class Limits(NamedTuple):
         max_bytes: How much memory may be held at once; None for any.
         in_pieces: Whether results are handed over as they are computed, some coordinates at a time, and not held.
         made_after: Bytes of what is made of the results of the plan after it, and beside these.
+        beside: Bytes that are there beside a plan where it starts, and to its end if it runs by coordinates.
+        left: Of those, bytes that are there to the end in any case.
     """
 
     chunk_size: int | None = None
     max_bytes: int | None = None
     in_pieces: bool = False
     made_after: int = 0
+    beside: int = 0
+    left: int = 0
 
 
 def table_bytes(made: Blueprint) -> int:

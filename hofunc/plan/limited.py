@@ -37,6 +37,7 @@ def kept_to(
         return within(plans, limits, peak)
     if not ways:  # there is nothing to take apart
         return within(plans, limits._replace(chunk_size=None, in_pieces=False), peak)
+    check_possible(lowered.graph, wanted, limits, whole=min(map(peak, plans)))
     if limits.chunk_size is not None or limits.in_pieces:
         ways = [columns for columns in ways if columns.slots == 1]
     found: list[Blueprint] = []
@@ -89,13 +90,24 @@ def within(plans: Sequence[Blueprint], limits: Limits, peak: Peak) -> list[Bluep
     return fitting
 
 
-def check_results(graph: Graph, wanted: Wanted, compact: bool, limits: Limits) -> None:
-    """Check that what is returned is not more than may be held, whatever is planned."""
-    if limits.max_bytes is None or compact or limits.in_pieces:
+def check_possible(graph: Graph, wanted: Wanted, limits: Limits, whole: int | None = None) -> None:
+    """Check that what is there in any case, as what is returned, is not more than may be held, whatever is planned.
+
+    Args:
+        graph: The graph.
+        wanted: What is asked for, as dense tensors.
+        limits: What may be held, and what is held beside.
+        whole: What the plans hold that have been made, if others can only be by columns.
+
+    Raises:
+        ArgumentError: It is.
+    """
+    if limits.max_bytes is None or limits.in_pieces:
         return
-    least = least_bytes(graph, wanted)
+    results = least_bytes(graph, wanted)
+    least = max(limits.beside, limits.left + results) if whole is None else min(limits.beside + results, whole)
     if least > limits.max_bytes:
-        raise _over(f"{least} bytes at once, at the least, of which {least} are results", least, limits)
+        raise _over(f"{least} bytes at once, at the least, of which {results} are results", results, limits)
 
 
 def _over(got: str, results: int, limits: Limits) -> ArgumentError:

@@ -12,7 +12,7 @@ from hofunc.plan.blueprint import Blueprint, Limits, Peak, drawn, own_peak, take
 from hofunc.plan.builder import Leave, TooManyStepsError
 from hofunc.plan.candidates import are_looked_at, candidates, estimated, in_order
 from hofunc.plan.estimate import CALLS, CLOSE, CLOSE_AS_TERMS, Estimate, estimates
-from hofunc.plan.limited import check_results, kept_to, within
+from hofunc.plan.limited import check_possible, kept_to, within
 from hofunc.plan.offsets import with_offsets
 from hofunc.plan.packing import DirectionsError
 from hofunc.plan.program import device_of
@@ -301,7 +301,8 @@ class _Asked:
         self, lowered: Lowered, wanted: Wanted, compact: bool, limits: Limits, peak: Peak, *, looks: bool = False
     ):
         self._wanted, self._compact, self._limits, self._peak = wanted, compact, limits, peak
-        check_results(lowered.graph, wanted, compact, limits)
+        if not compact:
+            check_possible(lowered.graph, wanted, limits)
         self._lowered = _with_rows(lowered, wanted)
         local = local_blocks(self._lowered, highest(wanted))
         is_apart = compact and not isinstance(wanted, Contractions)

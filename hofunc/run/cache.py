@@ -293,12 +293,14 @@ def _made(
         return asked.beside.most(made, needs(made)) + table_bytes(made)
 
     check_results(lowered, asked.wanted, asked.limits, compact=asked.compact)
-    looks = not asked.replayed
+    looks, limits = not asked.replayed, asked.limits
+    if limits.max_bytes is not None:
+        limits = limits._replace(beside=asked.beside.bytes, left=asked.beside.left)
     all_of_it, due = Due(inf), next((made.plan for made in variants if made.due.calls <= 0), None)
     with isolated():  # as a plan may hold constants, which no transform that runs by now may wrap
         if asked.strategy == "auto" and (asked.planning == "quick" or (asked.planning == "auto" and due is None)):
             made, forgone, _ = quickly(
-                lowered, asked.wanted, compact=asked.compact, limits=asked.limits, peak=peak, looks=looks
+                lowered, asked.wanted, compact=asked.compact, limits=limits, peak=peak, looks=looks
             )
             if forgone and asked.planning == "auto":
                 all_of_it = Due(1 + forgone * STEP_SECONDS / max(made.run_cost.seconds, STEP_SECONDS))
@@ -308,7 +310,7 @@ def _made(
                 asked.wanted,
                 compact=asked.compact,
                 strategy=asked.strategy,
-                limits=asked.limits,
+                limits=limits,
                 peak=peak,
                 looks=looks,
                 before=due,

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_leaves
 
 import hofunc
+from hofunc.plan.limited import _by_columns as by_columns
 from tests.cases import rand
 from verification.memory import SLACK, stated, taken
 from verification.oracles import nested_reverse, relative_error
@@ -255,6 +257,32 @@ def test_results_larger_than_max_bytes_are_refused_and_named() -> None:
         hofunc.hessian(f, max_bytes=180 * 180 * 8 - 1)(x)
     assert f"of which {180 * 180 * 8} are results" in str(caught.value)
     assert str(caught.value).endswith("or write whole ones to files by out=hofunc.Stream(path).")
+
+
+def test_what_f_computes_beside_the_results_is_refused_before_planning() -> None:
+    x = rand(CPU, 40)
+    f = lambda x: torch.cat([(k * x).sin() for k in range(50)]).square().sum()  # noqa: E731 - as short as it can be
+    results, beside = 40 * 40 * 8, 50 * 3 * 40 * 8
+    with (
+        mock.patch("hofunc.plan.planner.propagated", side_effect=AssertionError),
+        pytest.raises(hofunc.ArgumentError, match=f"at the least, of which {results} are results") as caught,
+    ):
+        hofunc.hessian(f, max_bytes=max(results, beside))(x)
+    least = int(str(caught.value).split("got ")[1].split()[0])
+    assert least > beside
+    hofunc.hessian(f, max_bytes=8 * least)(x)
+
+
+def test_columns_are_not_planned_where_none_can_keep_to_the_limits() -> None:
+    f, x = _attention()
+    transform = partial(hofunc.hessian, f)
+    least = stated(transform(max_bytes=1).plan, x)
+    assert least > 1.02 * 180 * 180 * 8
+    for max_bytes, is_planned in ((int(1.02 * 180 * 180 * 8), False), (least - 1, True)):
+        watched = mock.patch("hofunc.plan.limited._by_columns", wraps=by_columns)
+        with watched as planned, pytest.raises(hofunc.ArgumentError, match="takes more memory than allowed"):
+            transform(max_bytes=max_bytes)(x)
+        assert planned.called is is_planned
 
 
 def test_edges_are_taken_some_at_a_time() -> None:
