@@ -14,7 +14,7 @@ from hofunc.rules.backward import by_backward
 from hofunc.rules.expansion import Expansion
 from hofunc.rules.kinds import Composite, Constant, Rule
 from hofunc.rules.opaque import Complex, check_linear, is_custom, opaque_rule
-from hofunc.rules.registry import RULES
+from hofunc.rules.registry import LATE_COMPOSITES, RULES
 
 
 def rule_of(node: Node, values: Sequence[torch.Tensor]) -> Rule | Composite | Expansion | Constant:
@@ -25,6 +25,8 @@ def rule_of(node: Node, values: Sequence[torch.Tensor]) -> Rule | Composite | Ex
         values: The values of the graph's nodes.
     """
     rule = RULES.get(node.op)
+    if rule is None and isinstance(node.op, OpOverload):
+        rule = LATE_COMPOSITES.get(node.op.name())
     if node.dtype.is_complex and not isinstance(rule, Constant):
         return Complex(node)
     if not node.dtype.is_floating_point:

@@ -31,6 +31,9 @@ from hofunc.rules.kinds import (
 
 RULES: dict[Any, Rule | Composite | Expansion | Constant] = {}
 
+# By name, those of ops that torch itself makes only where they are first called.
+LATE_COMPOSITES: dict[str, Composite] = {}
+
 # By op, what reads a node and those that it is computed from as a longer formula, if they are one.
 FUSIONS: dict[Any, list[Callable[[Graph, Node], Rule | Composite | Constant | None]]] = {}
 

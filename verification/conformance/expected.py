@@ -15,16 +15,11 @@ _FAILURES: dict[str, tuple[str, ...]] = {
     "complex numbers without a rule on the way": ("linalg.eig", "linalg.eigvals"),
     "planned for about as long as the limit at order 3": (
         "nn.functional.ctc_loss",
-        "pca_lowrank",
         "svd_lowrank",
     ),
     "vectors of full_matrices=True that no singular value has, of which the samples leave out the derivatives": (
         "linalg.svd",
         "svd",
-    ),
-    "an op with a custom autograd.Function, which torch.func cannot transform": (
-        "nn.functional.linear_cross_entropy.chunked",
-        "nn.functional.linear_cross_entropy.chunked_none",
     ),
 }
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,8 +12,8 @@ from hofunc.algebra.labels import fresh_axes
 from hofunc.algebra.term import Factor, Term
 from hofunc.graph.node import Call, Graph, Node, Ref
 from hofunc.internals import OpOverload, kernel_of
-from hofunc.rules.kinds import Constant, Fused, Linear, Site
-from hofunc.rules.registry import define_composite, define_fusion
+from hofunc.rules.kinds import Composite, Constant, Fused, Linear, Site
+from hofunc.rules.registry import LATE_COMPOSITES, define_composite, define_fusion
 
 aten = torch.ops.aten
 
@@ -173,3 +174,32 @@ def _slope(backward: OpOverload, site: Site) -> dict[int, list[Term]]:
 
 _define_nll(aten.nll_loss_forward.default, aten.nll_loss_backward.default)
 _define_nll(aten.nll_loss2d_forward.default, aten.nll_loss2d_backward.default)
+
+
+def linear_cross_entropy(
+    x: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    linear_bias: Tensor | None,
+    weight: Tensor | None,
+    reduction: str,
+    ignore_index: int,
+    *_: Any,
+) -> tuple[Tensor]:
+    """Return the cross-entropy of a linear layer, but not what torch's op returns beside for its backward pass.
+
+    That it computes only where autograd follows the arguments: recorded where it does not, the pass would be zero.
+    """
+    logits = torch.nn.functional.linear(x, linear_weight, linear_bias)
+    return (torch.nn.functional.cross_entropy(logits, target, weight, None, ignore_index, reduction=reduction),)
+
+
+def _by_row(
+    x: Tensor, linear_weight: Tensor, target: Tensor, linear_bias: Any, weight: Any, ignore: int, *_: Any
+) -> Tensor:
+    return linear_cross_entropy(x, linear_weight, target, linear_bias, weight, "none", ignore)[0]
+
+
+_IN_CHUNKS = "torch_nn::_linear_cross_entropy_batch_chunked"
+LATE_COMPOSITES[_IN_CHUNKS] = Composite(linear_cross_entropy)
+LATE_COMPOSITES[f"{_IN_CHUNKS}_no_reduction"] = Composite(_by_row)

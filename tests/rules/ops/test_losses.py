@@ -6,12 +6,14 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor
+from torch.nn import LinearCrossEntropyOptions
 
 import hofunc
 from hofunc.rules.ops.losses import binary_cross_entropy
 from tests.cases import rand
 from tests.checks import check_hod
 from tests.rules.opcase import ORACLE_WARNINGS, OpCase, every_row, ints, use
+from verification.oracles import nested_reverse, relative_error
 
 pytestmark = ORACLE_WARNINGS
 
@@ -139,6 +141,40 @@ CASES: list[OpCase] = [
 @every_row(CASES)
 def test_losses(case: OpCase, order: int, device: torch.device) -> None:
     case.check(order, device)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("argnums", [0, 1, 2])
+@pytest.mark.parametrize("order", [1, 2, 3])
+@pytest.mark.parametrize("is_weighted", [False, True])
+def test_cross_entropy_of_a_linear_layer_some_rows_at_a_time(
+    reduction: str, argnums: int, order: int, is_weighted: bool, device: torch.device
+) -> None:
+    """Of torch's own op the backward pass is nothing where autograd did not follow the arguments."""
+    options = LinearCrossEntropyOptions(batch_chunk_size=2, allow_retain_graph=reduction != "none")
+    args = rand(device, 5, 2), rand(device, 3, 2, seed=1), rand(device, 3, seed=2)
+    target = ints(args[0], 2, 0, 1, 1, 2)
+    class_weight = torch.tensor([0.5, 1.0, 2.0]).to(args[0]) if is_weighted else None
+
+    def chunked(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        losses = F.linear_cross_entropy(
+            x,
+            weight,
+            target,
+            linear_bias=bias,
+            weight=class_weight,
+            reduction=reduction,
+            ignore_index=1,
+            options=options,
+        )
+        return losses.sin().sum()
+
+    def whole(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        logits = F.linear(x, weight, bias)
+        return F.cross_entropy(logits, target, class_weight, reduction=reduction, ignore_index=1).sin().sum()
+
+    expected = nested_reverse(whole, order, argnums)(*args)
+    assert relative_error(hofunc.hod(chunked, order, argnums)(*args), expected) < 1e-10
 
 
 @pytest.mark.parametrize("loss", [F.huber_loss, F.smooth_l1_loss])
