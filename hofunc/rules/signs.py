@@ -78,22 +78,29 @@ def sign_of_number(number: object) -> Sign:
 
 def signs_of(graph: Graph, rules: Mapping[int, Rule], wanted: Iterable[int]) -> dict[int, Sign]:
     """Return what is known of some nodes of a lowered graph and of what that follows from, whatever the inputs are."""
-    needed = {*wanted}
+    needed, signs, others = {*wanted}, dict[int, Sign](), list[tuple[Node, Rule | None]]()
     for node in reversed(graph.nodes):
-        if node.number in needed and _goes_by_operands(graph, node, rules.get(node.number)):
+        if node.number not in needed:
+            continue
+        rule = rules.get(node.number)
+        if node.op is NUMBER:
+            signs[node.number] = cast(Sign, node.args[0])
+        elif node.op in _NEVER_NEGATIVE or _is_even(graph, node, rule):
+            signs[node.number] = Sign.NEVER_NEGATIVE
+        elif _goes_by_operands(node, rule):
+            others.append((node, rule))
             needed.update(node.operands)
-    signs: dict[int, Sign] = {}
-    for node in [node for node in graph.nodes if node.number in needed]:
-        given = cast(Sign, node.args[0]) if node.op is NUMBER else None
-        signs[node.number] = _sign(graph, node, rules.get(node.number), signs) if given is None else given
+        else:
+            signs[node.number] = Sign.ANY
+    for node, rule in reversed(others):
+        signs[node.number] = _sign(graph, node, rule, signs)
     return signs
 
 
-def _goes_by_operands(graph: Graph, node: Node, rule: Rule | None) -> bool:
+def _goes_by_operands(node: Node, rule: Rule | None) -> bool:
     """Tell whether what is known of a node, or told by it as a condition, may follow from the signs of its operands."""
-    if node.op in _NEVER_NEGATIVE or node.op in _DIFFERENCES or _is_even(graph, node, rule):
-        return False
-    return isinstance(rule, Linear | Multilinear | Quotient) or node.op in _GO_BY_OPERANDS
+    is_linear = isinstance(rule, Linear | Multilinear | Quotient) and node.op not in _DIFFERENCES
+    return is_linear or node.op in _GO_BY_OPERANDS
 
 
 def sign_where_it_varies(graph: Graph, number: int, signs: Mapping[int, Sign]) -> Sign:
@@ -151,15 +158,14 @@ def _sign_of(arg: object, signs: Mapping[int, Sign]) -> Sign:
 
 
 def _sign(graph: Graph, node: Node, rule: Rule | None, signs: Mapping[int, Sign]) -> Sign:
-    """Return the sign of a node from those of the nodes before it."""
-    if not _goes_by_operands(graph, node, rule):
-        return Sign.NEVER_NEGATIVE if node.op in _NEVER_NEGATIVE or _is_even(graph, node, rule) else Sign.ANY
+    """Return the sign of a node from those of its operands."""
     known = [_sign_of(arg, signs) for arg in node.args[:2]]
     if node.op in _LIMITS:
         return max(known)
-    if (node.op in _SUMS and not node.kwargs) or isinstance(rule, Quotient):
-        is_divided = isinstance(rule, Quotient) and rule.denominator(node) is not None
-        of_result = Sign.NEVER_NEGATIVE if is_divided else known[0] if isinstance(rule, Quotient) else max(known)
+    if node.op in _SUMS and not node.kwargs:
+        return Sign.ANY if Sign.ANY in known else max(known)
+    if isinstance(rule, Quotient):
+        of_result = Sign.NEVER_NEGATIVE if rule.denominator(node) is not None else known[0]
         return Sign.ANY if Sign.ANY in known else of_result
     if _is_product(graph, node, rule, signs):
         return Sign.NEVER_NEGATIVE
