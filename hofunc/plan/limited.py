@@ -1,6 +1,6 @@
 """Limits: which plans keep to what may be held and how many rows may be taken, by columns if none does otherwise."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
 
@@ -37,7 +37,7 @@ def kept_to(
         return within(plans, limits, peak)
     if not ways:  # there is nothing to take apart
         return within(plans, limits._replace(chunk_size=None, in_pieces=False), peak)
-    check_possible(lowered.graph, wanted, limits, whole=min(map(peak, plans)))
+    check_possible(lowered.graph, wanted, limits, whole=map(peak, plans))
     if limits.chunk_size is not None or limits.in_pieces:
         ways = [columns for columns in ways if columns.slots == 1]
     found: list[Blueprint] = []
@@ -90,14 +90,14 @@ def within(plans: Sequence[Blueprint], limits: Limits, peak: Peak) -> list[Bluep
     return fitting
 
 
-def check_possible(graph: Graph, wanted: Wanted, limits: Limits, whole: int | None = None) -> None:
+def check_possible(graph: Graph, wanted: Wanted, limits: Limits, whole: Iterable[int] | None = None) -> None:
     """Check that what is there in any case, as what is returned, is not more than may be held, whatever is planned.
 
     Args:
         graph: The graph.
         wanted: What is asked for, as dense tensors.
         limits: What may be held, and what is held beside.
-        whole: What the plans hold that have been made, if others can only be by columns.
+        whole: What each plan holds that has been made, if others can only be by columns.
 
     Raises:
         ArgumentError: It is.
@@ -105,7 +105,7 @@ def check_possible(graph: Graph, wanted: Wanted, limits: Limits, whole: int | No
     if limits.max_bytes is None or limits.in_pieces:
         return
     results = least_bytes(graph, wanted)
-    least = max(limits.beside, limits.left + results) if whole is None else min(limits.beside + results, whole)
+    least = max(limits.beside, limits.left + results) if whole is None else min(limits.beside + results, *whole)
     if least > limits.max_bytes:
         raise _over(f"{least} bytes at once, at the least, of which {results} are results", results, limits)
 

@@ -293,9 +293,8 @@ def _made(
         return asked.beside.most(made, needs(made)) + table_bytes(made)
 
     check_results(lowered, asked.wanted, asked.limits, compact=asked.compact)
-    looks, limits = not asked.replayed, asked.limits
-    if limits.max_bytes is not None:
-        limits = limits._replace(beside=asked.beside.bytes, left=asked.beside.left)
+    looks = not asked.replayed
+    limits = asked.limits._replace(beside=asked.beside.bytes, left=asked.beside.left)
     all_of_it, due = Due(inf), next((made.plan for made in variants if made.due.calls <= 0), None)
     with isolated():  # as a plan may hold constants, which no transform that runs by now may wrap
         if asked.strategy == "auto" and (asked.planning == "quick" or (asked.planning == "auto" and due is None)):
