@@ -15,7 +15,7 @@ from hofunc.plan.lookups import LEAST
 from hofunc.plan.loops import SMALL, Known, regions_at, with_loop
 from hofunc.plan.memory import bytes_of
 from hofunc.plan.order import in_order
-from hofunc.plan.peak import at_peak, held_by, held_by_one, peak_of
+from hofunc.plan.peak import at_peak, held_by, held_by_one
 from hofunc.plan.pieces import in_pieces
 from hofunc.plan.program import Program
 from hofunc.plan.remade import computed_after, with_remade
@@ -37,6 +37,7 @@ FEWER = 0.9  # of what was held that is worth another way
 ROUNDS = 4  # of loops that are looked for one after the other
 WIDTH = 2  # programs that are gone on with in each of them
 _FINER = 4  # times as many entries at a time as are tried next where too much is held
+HOPEFUL = 4  # times as much as loops took away in the best round so far, which those of another may
 LARGEST = 4  # tensors at the peak for which they are
 
 
@@ -54,37 +55,40 @@ def priced(
     trace = traced(program)
     if device.type == "cpu" and (joint := with_joint_convolutions(program, trace)) is not program:
         program, trace = joint, traced(joint)
-    made = lean(program, trace, device, longest, is_limited=most is not None)
+    made = lean(program, trace, device, longest, most)
     if most is not None and made.peak > most and len(program.steps) <= MANY:
         made = _within(made, program, trace, most, device)
     return made.program, made.cost(device)
 
 
 class Lean(NamedTuple):
-    """A program that writes over what it can, what its registers hold, and the most that is held at once."""
+    """A program that writes over what it can, what its registers hold, and what is held before and at each step."""
 
     program: Program
     trace: Trace
-    peak: int
+    held: list[int]
 
     @classmethod
     def of(cls, program: Program, trace: Trace) -> "Lean":
         """Return a program in its order."""
         program = with_reuse(program, trace)
-        return cls(program, trace, peak_of(program, trace))
+        return cls(program, trace, held_by(program, trace))
 
-    def excess(self, goal: int) -> int:
+    @property
+    def peak(self) -> int:
+        """The most that is held at once."""
+        return max(self.held)
+
+    def excess(self, goal: float) -> int:
         """Return how many bytes are held beyond so many, by all steps together."""
-        return sum(max(0, held - goal) for held in held_by(self.program, self.trace))
+        return sum(int(held - goal) for held in self.held if held > goal)
 
     def cost(self, device: torch.device) -> Cost:
         """Return what it costs on a device, without running it there."""
         return cost_of(self.program, device, self.trace, self.peak)
 
 
-def lean(
-    program: Program, trace: Trace, device: torch.device, longest: float = inf, *, is_limited: bool = True
-) -> Lean:
+def lean(program: Program, trace: Trace, device: torch.device, longest: float = inf, most: float | None = inf) -> Lean:
     """Return a program so that it holds little at once, without more to compute than is worth it.
 
     Args:
@@ -92,9 +96,10 @@ def lean(
         trace: What its registers hold.
         device: Where it is to run.
         longest: How many seconds it may run for that to be worth something.
-        is_limited: Whether there is a limit to what it may hold, so that a little less is worth something too.
+        most: How many bytes it may hold at once, infinite if that is not known; None for any, so that it is worth
+            nothing to hold a little less.
     """
-    made = _in_order(program, trace, is_limited=is_limited)
+    made = _in_order(program, trace, most)
     goal = _goal(program, trace)
     if made.peak <= goal or any(has_rows(given.shape) for given in program.given.values()):
         return made
@@ -113,19 +118,21 @@ def _goal(program: Program, trace: Trace) -> int:
     return max(HELD, HELD_EACH * len(program.steps), MOST * bytes_of(trace.of(program.outputs)))
 
 
-def _in_order(program: Program, trace: Trace, *, is_limited: bool = True) -> Lean:
+def _in_order(program: Program, trace: Trace, most: float | None = inf) -> Lean:
     """Return a program in the order, of those that are tried, in which it holds least, what it adds in pieces."""
-    return _ordered(*in_pieces(program, trace), is_limited=is_limited)
+    return _ordered(*in_pieces(program, trace), most)
 
 
-def _ordered(program: Program, trace: Trace, *, is_limited: bool = True) -> Lean:
+def _ordered(program: Program, trace: Trace, most: float | None = inf) -> Lean:
     """Return a program in the order, of those that are tried, in which it holds least."""
     made = Lean.of(program, trace)
     count = len(program.steps)
     if made.peak < max(LARGE, EACH * count, 2 * EACH * (count - MANY)):
         return made
-    if count > FEW and not is_limited and made.peak - held_by_one(made.program, trace) < GAINED * count:
+    if count > FEW and most is None and made.peak - held_by_one(made.program, trace) < GAINED * count:
         return made  # as a single step holds nearly all
+    if count > MANY and most is not None and held_by_one(made.program, trace) > most:
+        return made  # as a single step holds too much, and nobody looks for loops in place of it
     found = [made]
     for start in ((program, trace), deepest_first(program, trace)):
         ordered = in_order(*start)
@@ -141,16 +148,19 @@ def _in_loops(
     device: torch.device,
     longest: float | None = None,
     size: int | None = None,
+    most: float = inf,
 ) -> Lean:
     """Return a program with loops in place of what leads from its largest tensors to sums, as far as it holds less.
 
     A loop may not tell in the peak before there is another one, where as much is held at other steps, and the one that
-    tells most may be in the way of others, so that several programs are kept to go on from.
+    tells most may be in the way of others, so that several programs are kept to go on from. Nobody goes on where far
+    more is held beyond the most that may be than the loops of all rounds that are left can be expected to take away.
     """
     best, longest = made, SLOWER * made.cost(device).seconds if longest is None else longest
     size = size or max(LEAST, bytes_of(trace.of(program.outputs)))
     states = [_State(made.excess(goal), made, program, trace)]
-    for _ in range(ROUNDS):
+    beyond, gained = made.excess(most), 0
+    for left in reversed(range(ROUNDS)):
         every = [other for state in states for other in _better(state, goal, size, longest, device)]
         states = sorted(every, key=itemgetter(0))[:WIDTH]
         least = min(states, key=lambda state: state.made.peak, default=None)
@@ -158,7 +168,9 @@ def _in_loops(
             break
         if least.made.peak < FEWER * best.peak:
             best = min(least.made, _in_order(least.program, least.trace), key=lambda made: made.peak)
-        if best.peak <= goal:
+        before, beyond = beyond, min(state.made.excess(most) for state in states)
+        gained = max(gained, before - beyond)
+        if best.peak <= goal or beyond > HOPEFUL * left * gained:
             break
     return best
 
@@ -166,16 +178,20 @@ def _in_loops(
 def _within(made: Lean, program: Program, trace: Trace, most: int, device: torch.device) -> Lean:
     """Return a program with loops that holds no more than it may; that which holds least of those found, if none does.
 
-    Loops take the more time the fewer entries they have at a time, so that they have as many as fit, about.
+    Loops of the fewest entries at a time come first, which hold least, whatever is allowed: where these hold too much,
+    nobody looks for others. Loops take the more time the fewer entries they have, so that else they have as many as
+    fit, about.
     """
+    least = _in_loops(program, trace, made, 0, device, longest=inf, size=SMALL, most=most)
+    if least.peak > most:
+        return min(made, least, key=lambda each: each.peak)
     size = (most - bytes_of(trace.of(program.outputs))) // 2
     while size > SMALL:
         found = _in_loops(program, trace, made, most, device, longest=inf, size=size)
         if found.peak <= most:
             return found
         size //= _FINER
-    found = _in_loops(program, trace, made, 0, device, longest=inf, size=SMALL)  # the same whatever is allowed
-    return min(made, found, key=lambda each: each.peak)
+    return least
 
 
 class _State(NamedTuple):
@@ -195,7 +211,7 @@ def _better(state: _State, goal: int, size: int, longest: float, device: torch.d
     known = Known(state.program, state.trace, widely=longest == inf)
     for changed in _changed(known, state.made, size):
         program, trace = in_pieces(*changed)
-        if cost_of(program, device, trace, 0).seconds > longest:
+        if longest < inf and cost_of(program, device, trace, 0).seconds > longest:
             continue
         made = Lean.of(*put_off(*in_order(program, trace)))
         if made.peak <= state.made.peak and (excess := made.excess(goal)) < state.excess:

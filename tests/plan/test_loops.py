@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -9,9 +10,10 @@ from torch import Tensor
 
 import hofunc
 from hofunc.plan import lean
-from hofunc.plan.lean import priced
+from hofunc.plan.lean import Lean, priced
+from hofunc.plan.lean import _in_loops as in_loops
 from hofunc.plan.looped import looped
-from hofunc.plan.loops import Known, Region
+from hofunc.plan.loops import SMALL, Known, Region
 from hofunc.plan.program import Given, Program, Register, Step, finished
 from hofunc.plan.tracing import traced
 from hofunc.run.executor import compiled, interpreted
@@ -20,6 +22,7 @@ from verification.memory import SLACK, taken
 
 CPU = torch.device("cpu")
 FEATURES, POINTS = 40, 30
+RESULTS = (POINTS * POINTS + POINTS) * 8  # bytes of what `squares` returns
 X, Y = Register(0), Register(1)
 
 
@@ -178,3 +181,20 @@ def test_plans_have_loops_and_say_so_and_travel(tmp_path: Path) -> None:
     assert "looped" in plan.explain()
     plan.save(tmp_path / "plan.hofunc")
     torch.testing.assert_close(hofunc.load_plan(tmp_path / "plan.hofunc")(x), plan(x))
+
+
+@pytest.mark.parametrize(("most", "expected"), [(10_000, [SMALL]), (100_000, [SMALL, (100_000 - RESULTS) // 2])])
+def test_where_the_smallest_loops_hold_too_much_no_others_are_looked_for(
+    most: int, expected: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int | None] = []
+
+    def noted(*args: Any, **options: Any) -> Lean:
+        sizes.append(options.get("size"))
+        return in_loops(*args, **options)
+
+    monkeypatch.setattr(lean, "_in_loops", noted)
+    monkeypatch.setattr(lean, "HELD", 1 << 30)
+    _, cost = priced(squares(), CPU, most=most)
+    assert sizes == expected
+    assert (cost.peak_bytes <= most) is (len(expected) > 1)
