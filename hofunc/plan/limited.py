@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
+from math import inf
 
 from hofunc.errors import ArgumentError
 from hofunc.graph.node import Graph
@@ -18,6 +19,8 @@ from hofunc.plan.turns import LIKELY, Turns, fits, is_in_chunks, price
 from hofunc.plan.wanted import Contractions, Wanted, highest
 from hofunc.rules.lower import Lowered
 from hofunc.rules.settle import Settlings
+
+HOPELESS = 4  # times what may be held that a strategy is known to hold otherwise, at which it is not tried
 
 
 def kept_to(
@@ -41,27 +44,54 @@ def kept_to(
     if limits.chunk_size is not None or limits.in_pieces:
         ways = [columns for columns in ways if columns.slots == 1]
     found: list[Blueprint] = []
+    held = {} if is_contracted else _held_along_slots([] if limits.in_pieces else plans, peak)
     for _, alike in groupby(ways, key=lambda columns: columns.slots):
         for columns in alike:
-            found += _by_columns(columns, wanted, limits, peak)
+            found += _by_columns(columns, wanted, limits, peak, held)
             if not is_contracted and is_found(found):
                 break
         if is_found(found):
             break
+        held = {}  # they are propagated along fewer slots then
     return within([*plans, *found], limits, peak)
 
 
-def _by_columns(columns: Columns, wanted: Wanted, limits: Limits, peak: Peak) -> list[Blueprint]:
-    """Return plans of what another one computes at once, by some coordinates at a time."""
+def _held_along_slots(plans: Sequence[Blueprint], peak: Peak) -> dict[str, int]:
+    """Return what strategies along slots hold at least, about, by one coordinate of one slot at a time.
+
+    Whatever that is of, derivatives by the other slots are there to be multiplied: at every node, for all coordinates.
+    So they are where mixed computes the whole, but it has an adjoint for each output beside, and forward has none.
+    """
+    held = {plan.strategy: peak(plan) - result_bytes(plan) for plan in plans}
+    mixed, forward = held.get("mixed", 0), held.get("forward", 0)
+    return {"mixed": mixed, "forward": min(mixed, forward)}
+
+
+def _by_columns(columns: Columns, wanted: Wanted, limits: Limits, peak: Peak, held: dict[str, int]) -> list[Blueprint]:
+    """Return plans of what another one computes at once, by some coordinates at a time.
+
+    Args:
+        columns: What they are of.
+        wanted: What is asked for.
+        limits: What they are to keep to.
+        peak: Tells what a plan holds.
+        held: What plans by as many slots hold at least by some strategies, about; where that is far too much, none is
+            made by these. What is made here is added.
+    """
     local = local_blocks(columns.lowered, highest(wanted))
+    most = inf if limits.max_bytes is None else HOPELESS * limits.max_bytes
 
     def made(name: str, leave: Leave) -> Blueprint:
-        return columns.drawn(local, name, leave, limits, peak)
+        plan = columns.drawn(local, name, leave, limits, peak)
+        if name in held:
+            held[name] = max(held[name], peak(plan))
+        return plan
 
     settlings = Settlings(columns.lowered.graph, columns.lowered.rules, local)
     estimates = estimated(columns.lowered, local, settlings, columns.wanted)
-    apart = {name: each for name, each in estimates.items() if is_directional(columns.wanted, name)}
-    turns = Turns(made, apart or estimates, limits, peak, in_terms=False, close=CLOSE)
+    apart = {name: each for name, each in estimates.items() if is_directional(columns.wanted, name)} or estimates
+    likely = {name: each for name, each in apart.items() if held.get(name, 0) <= most}
+    turns = Turns(made, likely or apart, limits, peak, in_terms=False, close=CLOSE)
     return [replace(plan, strategy=columns.whole.strategy) for plan in turns.taken(LIKELY)]
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from math import inf
 from typing import Any
 from unittest import mock
 
@@ -12,12 +13,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_leaves
 
 import hofunc
+from hofunc.plan.columns import Columns
+from hofunc.plan.limited import HOPELESS
 from hofunc.plan.limited import _by_columns as by_columns
 from tests.cases import rand
 from verification.memory import SLACK, stated, taken
 from verification.oracles import nested_reverse, relative_error
 
 CPU = torch.device("cpu")
+drawn = Columns.drawn
 
 MIXING: dict[str, Callable[[Tensor], Tensor]] = {
     "a number": lambda x: (x.T @ x).tanh().sum(),
@@ -283,6 +287,27 @@ def test_columns_are_not_planned_where_none_can_keep_to_the_limits() -> None:
         with watched as planned, pytest.raises(hofunc.ArgumentError, match="takes more memory than allowed"):
             transform(max_bytes=max_bytes)(x)
         assert planned.called is is_planned
+
+
+def test_strategies_that_hold_far_too_much_along_slots_are_not_tried_by_columns() -> None:
+    """Of a deep network they hold derivatives of each layer by all coordinates, also where one column is multiplied."""
+    weights = [rand(CPU, 30, 40) / 4, *(rand(CPU, 40, 40) / 4 for _ in range(12))]
+    x = rand(CPU, 30)
+
+    def f(x: Tensor) -> Tensor:
+        for weight in weights:
+            x = (x @ weight).tanh()
+        return x.square().sum()
+
+    tried, leasts = [], []
+    for hopeless in (inf, HOPELESS):
+        watched = mock.patch.object(Columns, "drawn", autospec=True, side_effect=drawn)
+        with mock.patch("hofunc.plan.limited.HOPELESS", hopeless), watched as called:
+            leasts.append(stated(hofunc.hessian(f, max_bytes=3 * 30 * 30 * 8), x))
+        tried.append({call.args[2] for call in called.mock_calls})
+    assert tried == [{"reverse", "mixed", "forward"}, {"reverse"}]
+    assert leasts[0] == leasts[1]
+    assert relative_error(hofunc.hessian(f, max_bytes=leasts[1])(x), nested_reverse(f, 2)(x)) < 1e-12
 
 
 def test_edges_are_taken_some_at_a_time() -> None:
