@@ -3,7 +3,9 @@
 To choose the loop that becomes vectors, inductor asks of each index by how much it grows with a variable, and has sympy
 simplify the index before it looks, and the difference after. That was a third of all Python of compiling a derivative,
 at 10 milliseconds an index, though nearly all are sums of multiples of variables, of which the answer is one of the
-factors. To merge loops it asks that again, for all variables at once. To know what remains of an index for variables in
+factors. To merge loops it asks that again, for all variables at once, and then writes each index with the loops merged,
+to compare the two, which for such sums says what the factors have said. What it expands is such a sum already, or one
+that it has expanded before, but sympy keeps a thousand answers. To know what remains of an index for variables in
 some ranges it makes axioms of these, which say something of quotients and remainders alone, and it looks for two
 remainders that are one, of all pairs of terms, by patterns of sympy: the pairs that there are are few, and are seen by
 what they divide by. It imports the compiler, which takes seconds, and so is imported where something is compiled.
@@ -11,6 +13,7 @@ what they divide by. It imports the compiler, which takes seconds, and so is imp
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, wraps
+from itertools import chain, compress, product
 from typing import Any
 
 import sympy  # type: ignore[import-untyped]
@@ -28,6 +31,8 @@ def tell_strides() -> None:
     sizevars.simplify_index_in_vec_range = _told(_simplified, sizevars.simplify_index_in_vec_range)
     sizevars.stride_at = _told(_stride_at, sizevars.stride_at)
     sizevars.join_dimensions = _told(_joined, sizevars.join_dimensions)
+    of_sizes.simplify = _told(_expanded, of_sizes.simplify)  # type: ignore[method-assign]
+    of_sizes._simplify_loops_impl = _told(_loops, of_sizes._simplify_loops_impl)  # type: ignore[method-assign]
     of_sizes._stride_vars = _told(_strides, of_sizes._stride_vars)  # type: ignore[method-assign]
     of_sizes._simplify_with_ranges = _told(_in_ranges, of_sizes._simplify_with_ranges)  # type: ignore[method-assign]
 
@@ -57,6 +62,64 @@ def _strides(sizes: Any, index: sympy.Expr, variables: Sequence[Any], others: Se
     index, known = sizes.simplify(index), {*others}
     found = [sympy.S.Zero if var == 0 or var not in known else factor(index, var) for var in variables]
     return None if None in found else found
+
+
+def _expanded(sizes: Any, index: Any) -> sympy.Expr | None:
+    """Return an expression expanded; None if sizes are to be put into it."""
+    return None if sizes.replacements else _expand(index)
+
+
+@lru_cache(1 << 14, typed=True)
+def _expand(index: Any) -> sympy.Expr:
+    index = sympy.sympify(index)
+    if isinstance(index, sympy.Expr):
+        terms = [term.as_coeff_Mul() for term in sympy.Add.make_args(index)]
+        if all(rest is sympy.S.One or rest.is_Symbol for _, rest in terms):
+            return index
+    return sympy.expand(index)
+
+
+_Indices = list[sympy.Expr]
+_Kept = Callable[[Sequence[Any]], list[Any]]
+
+
+def _loops(
+    sizes: Any, variables: Sequence[sympy.Symbol], lengths: Sequence[Any], indices: Sequence[Any]
+) -> tuple[_Indices, _Kept, _Kept] | None:
+    """Return the lengths of nested loops, merged where indices let them be, None if any is no sum of multiples.
+
+    Beside them stand what tells the variables of the loops that were given, by those of the merged, and what leaves out
+    what belongs to loops that are no more.
+    """
+    left: list[Any] = [sizes.simplify(length) for length in lengths]
+    strides = [[_stride(sizes, index, each) for each in variables] for index in indices]
+    if not indices or not all(isinstance(each, sympy.Integer) for each in chain(left, *strides)):
+        return None
+    left = [None if length == 1 else length for length in left]
+
+    def is_one(outer: int, inner: int) -> bool:
+        return all(each[outer] * left[outer] == each[inner] for each in strides)
+
+    places, was_merged = range(len(left))[::-1], True
+    while was_merged:
+        was_merged = False
+        for first, second in product(places, places):
+            if first != second and None not in (left[first], left[second]) and is_one(first, second):
+                left[first], left[second], was_merged = left[first] * left[second], None, True
+
+    def given(merged: Sequence[Any]) -> list[Any]:
+        remaining = iter(merged)
+        return [sympy.S.Zero if length is None else next(remaining) for length in left]
+
+    def kept(each: Sequence[Any]) -> list[Any]:
+        return [*compress(each, [length is not None for length in left])]
+
+    return kept(left), given, kept
+
+
+def _stride(sizes: Any, index: Any, var: Any) -> sympy.Expr | None:
+    """Return by how much an index grows with a variable; None if it is no sum of multiples, or no index."""
+    return factor(sizes.simplify(index), var) if isinstance(index, sympy.Expr) and var.is_Symbol else None
 
 
 def _in_ranges(sizes: Any, index: sympy.Expr, _: Any) -> sympy.Expr | None:

@@ -113,3 +113,51 @@ def test_what_is_joined() -> None:
     joined: Any = sizevars.join_dimensions
     assert all(joined(index) != index for index in JOINED[:2])
     assert all(joined(index) == index for index in APART)
+
+
+@pytest.mark.parametrize("index", [*SUMS, *OTHERS, *JOINED, *APART, 2 * (X + 3 * (Y + Z)), X * (Y + Z)], ids=str)
+def test_what_is_expanded(index: sympy.Expr) -> None:
+    tell_strides()
+    sizes: Any = SizeVarAllocator()
+    before: Any = SizeVarAllocator.simplify.before  # type: ignore[attr-defined]
+    assert sizes.simplify(index) == before(sizes, index)
+    assert sizes.simplify(3) == before(sizes, 3)
+    sizes.shape_env.replacements[S] = sympy.Integer(5)  # of which answers are no longer what they were
+    assert sizes.simplify(index) == before(sizes, index)
+
+
+LOOPS = [  # lengths of the loops, and indices; what is merged is by the same variable
+    ((4, 8, 3), [24 * X + 3 * Y + Z]),
+    ((4, 8, 3), [24 * X + 3 * Y + Z, 3 * X + 12 * Y + Z]),
+    ((4, 8, 3), [24 * X + 3 * Y + Z, 8 * X + Y]),
+    ((4, 8, 3), [X + 4 * Y + 32 * Z + 7]),
+    ((1, 8, 3), [3 * Y + Z, sympy.Integer(0)]),
+    ((1, 1, 1), [5 * X]),
+    ((0, 8, 3), [24 * X + 3 * Y + Z]),
+    ((4, 8, 3), [6 * (4 * X + FloorDiv(Y, 2)) + Z]),
+    ((4, 8, 3), [24 * X + 3 * Y + Z, X < 3]),
+    ((S, 8, 3), [24 * X + 3 * Y + Z]),
+    ((4, 8, 3), [X * (8 * X + Y) + Z]),
+]
+
+
+@pytest.mark.parametrize(("lengths", "indices"), LOOPS)
+def test_loops(lengths: tuple[Any, ...], indices: list[Any]) -> None:
+    tell_strides()
+    sizes: Any = SizeVarAllocator()
+    given = [X, Y, Z], [sympy.sympify(length) for length in lengths], indices
+    (got, variables, kept), own = (
+        sizes._simplify_loops_impl(*given),
+        sizes._simplify_loops_impl.before(sizes, *given),
+    )
+    assert got == own[0]
+    merged = sympy.symbols("y0:3")[: len(got)]
+    assert variables(merged) == own[1](merged)
+    assert kept([X, Y, Z]) == own[2]([X, Y, Z])
+
+
+def test_which_loops_are_merged() -> None:
+    tell_strides()
+    sizes: Any = SizeVarAllocator()
+    merged = [sizes._simplify_loops_impl([X, Y, Z], [4, 8, 3], indices)[0] for _, indices in LOOPS[:4]]
+    assert merged == [[96], [4, 8, 3], [32, 3], [96]]
