@@ -3,12 +3,13 @@
 To choose the loop that becomes vectors, inductor asks of each index by how much it grows with a variable, and has sympy
 simplify the index before it looks, and the difference after. That was a third of all Python of compiling a derivative,
 at 10 milliseconds an index, though nearly all are sums of multiples of variables, of which the answer is one of the
-factors. To merge loops it asks that again, for all variables at once, and then writes each index with the loops merged,
-to compare the two, which for such sums says what the factors have said. What it expands is such a sum already, or one
-that it has expanded before, but sympy keeps a thousand answers. To know what remains of an index for variables in
-some ranges it makes axioms of these, which say something of quotients and remainders alone, and it looks for two
-remainders that are one, of all pairs of terms, by patterns of sympy: the pairs that there are are few, and are seen by
-what they divide by. It imports the compiler, which takes seconds, and so is imported where something is compiled.
+factors, and most others have quotients and remainders of variables by numbers beside these. To merge loops it asks that
+again, for all variables at once, and then writes each index with the loops merged, to compare the two, which for such
+sums says what the factors have said. What it expands is such a sum already, or one that it has expanded before, but
+sympy keeps a thousand answers. To know what remains of an index for variables in some ranges it makes axioms of these,
+which say something of quotients and remainders alone, and it looks for two remainders that are one, of all pairs of
+terms, by patterns of sympy: the pairs that there are are few, and are seen by what they divide by. It imports the
+compiler, which takes seconds, and so is imported where something is compiled.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,7 @@ import sympy  # type: ignore[import-untyped]
 from torch._inductor import sizevars
 from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 
+_DIVIDED = FloorDiv, ModularIndexing
 _ANY = sympy.Wild("any", integer=True)
 
 
@@ -49,12 +51,38 @@ def _told(answer: Callable[..., Any], before: Any) -> Any:
     return told
 
 
-def _simplified(index: sympy.Expr, var: sympy.Symbol, _: int) -> sympy.Expr | None:
-    return None if factor(index, var) is None else index
+def _simplified(index: sympy.Expr, var: sympy.Symbol, length: int) -> sympy.Expr | None:
+    """Return an index without quotients and remainders that stay as they are, or grow as a variable, along vectors."""
+    terms = _terms(index, var)
+    if terms is None:
+        return None
+    for number, rest in terms:
+        if rest != var:
+            is_whole = [each % length == 0 for each in rest.args[1:]]
+            if is_whole[0]:
+                index -= number * rest
+            elif is_whole == [False, True] and rest.args[1] == 1:
+                index += number * (var - rest)
+    return index
 
 
 def _stride_at(index: sympy.Expr, var: sympy.Symbol) -> sympy.Expr | None:
-    return factor(index, var)
+    terms = _terms(index, var)
+    return None if terms is None else sympy.Add(*[n * (rest.xreplace({var: var + 1}) - rest) for n, rest in terms])
+
+
+def _terms(index: sympy.Expr, var: sympy.Symbol) -> list[tuple[Any, sympy.Expr]] | None:
+    """Return the numbers by which a variable enters an index, and the quotients and remainders of it by numbers.
+
+    Return none if it enters otherwise.
+    """
+    terms = [term.as_coeff_Mul() for term in sympy.Add.make_args(index) if term.has(var)]
+    known = [rest == var or (isinstance(rest, _DIVIDED) and _is_by_numbers(rest, var)) for _, rest in terms]
+    return terms if all(known) else None
+
+
+def _is_by_numbers(rest: sympy.Expr, var: sympy.Symbol) -> bool:
+    return rest.args[0] == var and all(isinstance(each, sympy.Integer) for each in rest.args[1:])
 
 
 def _strides(sizes: Any, index: sympy.Expr, variables: Sequence[Any], others: Sequence[Any]) -> list[sympy.Expr] | None:

@@ -34,6 +34,10 @@ OTHERS = [
     X * Y,
     (X + 1) ** 2,
     32 * FloorDiv(X, 3) + 4 * X,
+    25 * X + 50 * FloorDiv(X, 25) - ModularIndexing(X, 1, 25),
+    8 * FloorDiv(X, 48) + 3 * ModularIndexing(X, 16, 5) + Y,
+    7 * ModularIndexing(X, 1, 48) + ModularIndexing(X, 2, 16) + FloorDiv(Y, 8),
+    FloorDiv(X, S) + X,
 ]
 
 
