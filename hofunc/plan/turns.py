@@ -28,6 +28,8 @@ _TABLES = 8  # as much as tables of places may take as a plan is made, it may ho
 FUTILE = 2  # times as long as a plan runs that others are estimated to, at which none of them is made;
 FUTILE_OF_CONTRACTIONS = 6  # of contractions, of which estimates err by more
 
+OUT_OF_REACH = 20  # times what the best is estimated to run, from which on no other is planned, for all that these err
+
 Maker = Callable[[str, Leave], Blueprint]
 
 
@@ -89,7 +91,8 @@ class Turns:
                     most = narrower(beside(best, per_call, self._limits), Leave(clock.steps_left(plans)))
                     is_close = self._is_close(name, best)
                     is_likely = is_close and self._expected(name, best) <= most.steps
-                    if (per_call < POSSIBLE and not is_likely) or (rivals and not is_close):
+                    is_enough = per_call < POSSIBLE and not is_likely
+                    if is_enough or self._is_out_of_reach(name, best) or (rivals and not is_close):
                         left.remove(name)
                         continue
                 try:
@@ -121,6 +124,10 @@ class Turns:
     def _is_close(self, name: str, best: Blueprint) -> bool:
         """Tell whether a strategy may be faster than the best one, for all that estimates err."""
         return self.estimates[name].run <= self._close * self.estimates[best.strategy].run
+
+    def _is_out_of_reach(self, name: str, best: Blueprint) -> bool:
+        """Tell whether a strategy runs far longer than the best one, whatever estimates err by."""
+        return not self._in_terms and self.estimates[name].run > OUT_OF_REACH * self.estimates[best.strategy].run
 
     def _expected(self, name: str, best: Blueprint) -> float:
         """Return how many steps a strategy takes, or runs as long as, if estimates err as that of the best one did."""

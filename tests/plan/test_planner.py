@@ -314,6 +314,14 @@ def test_a_strategy_of_which_it_is_told_that_it_runs_longer_is_not_planned() -> 
     assert forgone > 0
 
 
+def test_a_strategy_that_is_out_of_reach_is_not_planned_in_full() -> None:
+    """A gradient by many weights, for each of which forward has a direction."""
+    f, weights = tanh_network(4, 32, 32, 1)
+    recording = recorded(lambda *weights: f(rand(CPU, 16, 4), *weights).square().mean(), *weights)
+    made = plan(lower(recording.graph, recording.values, 1), (1,), compact=False)
+    assert [one.strategy for one in made] == ["reverse"]
+
+
 def leaves(*numbers: Tensor) -> Tensor:
     """Each of many numbers, multiplied by two others: steps that are alike, which take inputs of their own."""
     total = torch.zeros((), dtype=torch.float64)
