@@ -60,16 +60,33 @@ def _is_small(node: Node) -> bool:
     is_small = steps <= SMALL_PRODUCT or (item <= SMALL_ITEM and inner <= SMALL_INNER)
     is_shared = threads > 1 and steps // threads >= STEPS_OF_A_THREAD
     on_cpu = left.device.type == "cpu" and left.dtype.is_floating_point
-    return bool(on_cpu and is_small and not is_shared and not node.kwargs)
+    return bool(on_cpu and is_small and not is_shared)
 
 
 def _fused(node: Node) -> Node:
     """Write a product as a multiplication and a sum."""
-    left, right = _operands(node)
+    *added, left, right = without_factors(node)
     call = node.graph.call_function
     factors = call(aten.unsqueeze.default, (left, -1)), call(aten.unsqueeze.default, (right, -3))
     result = call(aten.sum.dim_IntList, (call(aten.mul.Tensor, factors), [-2]))
-    return call(aten.add.Tensor, (node.args[0], result)) if node.target is aten.addmm.default else result
+    return call(aten.add.Tensor, (added[0], result)) if added else result
+
+
+def without_factors(node: Node) -> list[Node]:
+    """Return what a product takes, its factors `alpha` and `beta` multiplied into the smaller matrix and what is added.
+
+    They are numbers, and what computes the matrices has those multiplications fused into it.
+    """
+    taken: list[Any] = [*node.args]
+    sizes = [operand.meta["val"].numel() for operand in taken]
+    places = {"alpha": len(taken) - (2 if sizes[-2] <= sizes[-1] else 1), "beta": 0}
+    for name, factor in node.kwargs.items():
+        if factor != 1:
+            place = places[name]
+            made = node.graph.call_function(aten.mul.Tensor, (taken[place], factor))
+            made.meta["val"] = taken[place].meta["val"]
+            taken[place] = made
+    return taken
 
 
 def substitute(node: Node, written: Callable[[Node], Node]) -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.fx import Graph, Node
 
-from hofunc.run.fuse import substitute
+from hofunc.run.fuse import substitute, without_factors
 
 aten = torch.ops.aten
 
@@ -59,19 +59,18 @@ def _is_own(node: Node) -> bool:
         and left.dtype in (torch.float32, torch.float64)
         and left.numel() > 0
         and 0 < right.numel() * right.element_size() <= LARGEST * (len(right) if right.dim() > 2 else 1)
-        and all(factor == 1 for factor in node.kwargs.values())
         and all(each.dtype == left.dtype for each in added)
     )
 
 
 def _call(node: Node) -> Node:
     call, product = node.graph.call_function, torch.ops.hofunc.product.default
-    *added, left, right = node.args
+    *added, left, right = without_factors(node)
     if not added:
         return call(product, (left, right, None))
     shape = node.meta["val"].shape
-    start: Any = added[0]
+    (start,) = added
     if start.meta["val"].shape != shape:
         start = call(aten.expand.default, (start, [*shape]))
-        start.meta["val"] = node.args[0].meta["val"].expand(shape)  # type: ignore[union-attr] # it is a node
+        start.meta["val"] = added[0].meta["val"].expand(shape)
     return call(product, (left, right, start))

@@ -33,6 +33,8 @@ def fused(f: Callable[..., Any], *args: Tensor) -> tuple[GraphModule, list[str]]
         (torch.bmm, [(1000, 4, 3), (1000, 3, 5)]),
         (torch.addmm, [(5,), (4, 3), (3, 5)]),
         (torch.addmm, [(4, 5), (4, 3), (3, 5)]),
+        (lambda c, a, b: torch.addmm(c, a, b, beta=2), [(5,), (4, 3), (3, 5)]),
+        (lambda c, a, b: torch.addmm(c, a, b, beta=-1, alpha=0.25), [(4, 5), (4, 3), (3, 5)]),
         (lambda a, b: (a @ b) @ (b @ a), [(3, 3), (3, 3)]),
     ],
 )
@@ -55,7 +57,6 @@ def test_small_products_are_replaced(f: Callable[..., Any], shapes: list[tuple[i
         (torch.mm, (rand(CPU, 64, 16), rand(CPU, 16, 64))),
         (torch.bmm, (rand(CPU, 100, 8, 2 * SMALL_INNER), rand(CPU, 100, 2 * SMALL_INNER, 8))),
         (torch.bmm, (rand(CPU, 100, 32, 16), rand(CPU, 100, 16, 32))),
-        (lambda c, a, b: torch.addmm(c, a, b, beta=2), (rand(CPU, 5), rand(CPU, 4, 3), rand(CPU, 3, 5))),
         (torch.mm, (torch.ones(4, 3, dtype=torch.long), torch.ones(3, 5, dtype=torch.long))),
         (torch.mm, (torch.ones(4, 3, device="meta"), torch.ones(3, 5, device="meta"))),
     ],
