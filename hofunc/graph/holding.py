@@ -7,6 +7,8 @@ what is in them is the same (`hofunc.graph.snapshot`).
 
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
+from itertools import count
+from math import inf
 from types import CellType, FunctionType
 from typing import Any, NamedTuple
 
@@ -153,15 +155,38 @@ def _test_of(now: str, held: Any, name: Name) -> str:
     """Write an expression that tells whether another is the very same thing, or holds the very same things."""
     if not isinstance(held, Parts):
         return f"{now} is {name(held)}"
-    if any(isinstance(item, Parts) for item in held.items) or not issubclass(held.kind, _QUICK):
-        return f"{name(Renaming().same)}({now}, {name(held)})"
+    if _containers(held) <= _MANY:
+        return " and ".join(_tests_of(now, held, name, map("t{}".format, count())))
+    return f"{name(Renaming().same)}({now}, {name(held)})"
+
+
+def _containers(held: Any) -> float:
+    """Return how many containers a snapshot has in it, more than any number if what is in one is not told quickly."""
+    if not isinstance(held, Parts):
+        return 0
+    return 1 + sum(map(_containers, held.items)) if issubclass(held.kind, _QUICK) else inf
+
+
+def _tests_of(now: str, held: Parts, name: Name, temporary: Iterator[str]) -> Iterator[str]:
+    """Write expressions, of the containers in a container too, for each of which one is given the name of a variable."""
+    own, is_flat = next(temporary), not any(isinstance(item, Parts) for item in held.items)
+    parts = f"(*{own}, *{own}.values())" if issubclass(held.kind, dict) else f"(*{own},)"
+    yield f"type({own} := {now}) is {name(held.kind)}"
     if not held.items:
-        return f"type(now := {now}) is {name(held.kind)} and not now"
-    parts = "(*now, *now.values())" if issubclass(held.kind, dict) else "now"
-    return f"type(now := {now}) is {name(held.kind)} and tuple(map(id, {parts})) == {name(tuple(map(id, held.items)))}"
+        yield f"not {own}"
+    elif is_flat:
+        yield f"tuple(map(id, {parts})) == {name(tuple(map(id, held.items)))}"
+    else:
+        yield f"len({own} := {parts}) == {len(held.items)}"
+        for place, item in enumerate(held.items):
+            if isinstance(item, Parts):
+                yield from _tests_of(f"{own}[{place}]", item, name, temporary)
+            else:
+                yield f"{own}[{place}] is {name(item)}"
 
 
 _QUICK = (tuple, list, dict, set, frozenset)
+_MANY = 100  # containers, from which on an expression would be long
 
 
 def quick_test(holdings: Sequence[Holding]) -> Callable[[], Sequence[Holding]]:
