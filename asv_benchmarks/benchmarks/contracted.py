@@ -21,11 +21,18 @@ from . import by_hand, jaxed, jets, loops, operators
 from .contractions import Contraction, Way, mean_square
 from .ways import BY_HAND, Peer, Prepared, as_it_is, of_every_kind, once_captured, once_compiled
 
+_JITS = (
+    ("hofunc jit, step", "captured", hofunc.jit),
+    ("hofunc jit, step compiled", "compiled", partial(hofunc.jit, compile=True)),
+)
 JETS = ("Laplacian", "biharmonic", "partial")  # that directions sum up to
 
 
 def ours(contraction: Contraction) -> list[Peer]:
-    """Return hofunc's ways: recorded, planned, by hand or by jit, and compiled; with a step, captured with it too."""
+    """Return hofunc's ways: recorded, planned, by hand or by jit, and compiled.
+
+    A step is captured with autograd's backward pass through that, too, or its gradient is hofunc's own.
+    """
     ways: dict[str, Way] = {
         "hofunc": lambda f: partial(einsum(contraction, f), operands=contraction.operands),
         "hofunc plan": lambda f: partial(plan(contraction, f), operands=contraction.operands),
@@ -41,6 +48,8 @@ def ours(contraction: Contraction) -> list[Peer]:
         way = partial(prepared, contraction, ways["hofunc plan"])
         found.append(Peer("hofunc plan, step captured", "captured", partial(once_captured, way)))
         found.append(Peer("hofunc plan, step compiled", "compiled", partial(once_compiled, way)))
+        for name, kind, jit in _JITS:
+            found.append(Peer(name, kind, partial(as_it_is, partial(_whole_step, contraction, jit))))
     return found
 
 
@@ -120,6 +129,20 @@ def _step(contraction: Contraction, way: Way) -> Callable[..., tuple[Tensor, ...
             return torch.autograd.grad(loss, learned or inputs, materialize_grads=True)
 
     return step
+
+
+def _whole_step(contraction: Contraction, jit: Callable[..., Callable[..., Any]]) -> Prepared:
+    """Return the training step through a contraction as one program: hofunc's gradient of the mean square."""
+
+    def loss(learned: Any) -> Tensor:
+        f = contraction.with_learned(() if contraction.by_args else learned)
+        args = (learned,) if contraction.by_args else contraction.args
+        return mean_square(einsum(contraction, f)(*args, operands=contraction.operands))
+
+    learned = contraction.args[0] if contraction.by_args else [leaf.clone() for leaf in contraction.learned]
+    leaves, spec = tree_flatten(learned)
+    gradient = jit(hofunc.hod(loss, order=1))
+    return lambda *leaves: tuple(tree_leaves(gradient(tree_unflatten(leaves, spec)))), *leaves
 
 
 def flattened(result: Any) -> Tensor:
