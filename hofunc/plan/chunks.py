@@ -26,6 +26,8 @@ from hofunc.scatter import range_like
 _BY_ROW = (unit_rows, rows_read)  # of which there is as much for all rows as what is computed for each
 _MAKERS = (eye_like, one_like, range_like)  # what they take gives them a dtype and a device only
 
+BY_COORDINATES = "coordinates"
+
 Looks = tuple[tuple[int, ...], torch.dtype]
 
 
@@ -76,6 +78,11 @@ class Chunks(NamedTuple):
     def sizes(self) -> tuple[int, ...]:
         """The number of rows of every chunk."""
         return tuple([size for body in self.bodies for size in body.sizes])
+
+    @property
+    def is_by_one_slot(self) -> bool:
+        """Whether it is by coordinates of one slot, so that results can be handed over as they are computed."""
+        return self.along == BY_COORDINATES
 
     @property
     def programs(self) -> list[Program]:

@@ -23,7 +23,7 @@ from hofunc.plan.apart import most_summed, of_contractions
 from hofunc.plan.blocks import Blocks, Local
 from hofunc.plan.blueprint import Blueprint, Limits, Peak, cast, largest
 from hofunc.plan.builder import Builder, Leave
-from hofunc.plan.chunks import Chunks, body_of, given_as, parts_of, prepared, priced_chunks, reads_of
+from hofunc.plan.chunks import BY_COORDINATES, Chunks, body_of, given_as, parts_of, prepared, priced_chunks, reads_of
 from hofunc.plan.cost import Cost
 from hofunc.plan.operators import zeros
 from hofunc.plan.program import Given, Program, Register, Step, device_of, finished
@@ -35,7 +35,7 @@ from hofunc.plan.wanted import Contractions, Wanted
 from hofunc.rules.lower import Lowered
 
 _FEW = 8  # of them
-_ALONG = ("coordinates", "pairs of coordinates", "tuples of coordinates")
+_ALONG = (BY_COORDINATES, "pairs of coordinates", "tuples of coordinates")
 
 
 class Columns(NamedTuple):

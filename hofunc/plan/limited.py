@@ -23,6 +23,46 @@ from hofunc.rules.settle import Settlings
 HOPELESS = 4  # times what may be held that a strategy is known to hold otherwise, at which it is not tried
 
 
+class OverLimitError(ArgumentError):
+    """A derivative takes more than `max_bytes`; it is caught where others can be planned that may fit.
+
+    Args:
+        least: How many bytes it takes at the least.
+        results: How many of them are results, 0 if these are handed over.
+        apart: How many bytes it takes at the least where results are handed over, infinite if that is not known.
+        max_bytes: How many it may take.
+        is_exact: Whether some plan takes no more than the least, of all that were tried.
+        instead: What would fit.
+    """
+
+    def __init__(
+        self,
+        least: int,
+        results: int,
+        apart: float,
+        max_bytes: int | None,
+        *,
+        is_exact: bool,
+        instead: Sequence[str] = (),
+    ):
+        self.least, self.results, self.apart, self.max_bytes, self.is_exact = least, results, apart, max_bytes, is_exact
+        how = "the least of all strategies and chunks tried" if is_exact else "at the least"
+        more = f"Raise max_bytes to {least}" if is_exact else f"Raise max_bytes, to {least} at the least"
+        *others, last = (more, *instead)
+        super().__init__(
+            "hofunc: a derivative that takes more memory than allowed",
+            got=f"{least} bytes at once, {how}" + (f", of which {results} are results" if results else ""),
+            expected=f"at most max_bytes={max_bytes}",
+            remedy=f"{', '.join(others)}, or {last}." if others else f"{last}.",
+        )
+
+    def naming(self, instead: Sequence[str]) -> "OverLimitError":
+        """Return the same error, which names what would fit."""
+        return OverLimitError(
+            self.least, self.results, self.apart, self.max_bytes, is_exact=self.is_exact, instead=instead
+        )
+
+
 def kept_to(
     plans: Sequence[Blueprint], lowered: Lowered, wanted: Wanted, compact: bool, limits: Limits, peak: Peak
 ) -> list[Blueprint]:
@@ -115,8 +155,9 @@ def within(plans: Sequence[Blueprint], limits: Limits, peak: Peak) -> list[Bluep
     fitting = [made for made in in_chunks if fits(made, limits, peak)]
     if not fitting:
         held = result_bytes(plans[0]) if plans[0].dense and not limits.in_pieces else 0
-        least = f"{min(map(peak, in_chunks))} bytes at once, the least of all strategies and chunks tried"
-        raise _over(least + (f", of which {held} are results" if held else ""), held, limits)
+        by_columns = [peak(made) - held for made in in_chunks if made.chunks is not None and made.chunks.is_by_one_slot]
+        apart = min(by_columns, default=inf)
+        raise OverLimitError(min(map(peak, in_chunks)), held, apart, limits.max_bytes, is_exact=True)
     return fitting
 
 
@@ -137,16 +178,5 @@ def check_possible(graph: Graph, wanted: Wanted, limits: Limits, whole: Iterable
     results = least_bytes(graph, wanted)
     least = max(limits.beside, limits.left + results) if whole is None else min(limits.beside + results, *whole)
     if least > limits.max_bytes:
-        raise _over(f"{least} bytes at once, at the least, of which {results} are results", results, limits)
-
-
-def _over(got: str, results: int, limits: Limits) -> ArgumentError:
-    """Return the error of a derivative that takes more than `max_bytes`."""
-    is_large = limits.max_bytes is not None and results > limits.max_bytes
-    other = "write whole ones to files by out=hofunc.Stream(path)" if is_large else "pass fewer rows at a time"
-    return ArgumentError(
-        "hofunc: a derivative that takes more memory than allowed",
-        got=got,
-        expected=f"at most max_bytes={limits.max_bytes}",
-        remedy=f"Raise max_bytes, take layout='compact', or {other}.",
-    )
+        apart = limits.beside if results > limits.max_bytes else inf
+        raise OverLimitError(least, results, apart, limits.max_bytes, is_exact=False)

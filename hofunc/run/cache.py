@@ -25,6 +25,7 @@ from hofunc.graph.walk import Values
 from hofunc.internals import current_dispatch_mode
 from hofunc.options import cache_bytes, fallback, planning
 from hofunc.plan.blueprint import Blueprint, Limits, table_bytes
+from hofunc.plan.limited import OverLimitError
 from hofunc.plan.memory import bytes_of, memory_of
 from hofunc.plan.peak import peak_of
 from hofunc.plan.planner import STEP_SECONDS, plan, quickly
@@ -40,7 +41,7 @@ from hofunc.run.churn import Dropped, Family, Kin
 from hofunc.run.decided import Decided
 from hofunc.run.executor import Runner
 from hofunc.run.learning import Learning
-from hofunc.run.room import check_results
+from hofunc.run.room import check_results, what_fits
 from hofunc.run.schedules import Schedules
 from hofunc.run.weight import bytes_held
 
@@ -284,36 +285,44 @@ def _made(
         )
         lowered = lowered._replace(origins=origins)
 
-    def needs(made: Blueprint) -> int:
-        zeros = 0 if asked.compact or asked.limits.in_pieces else zero_bytes(made, asked.wanted)
+    def needs(made: Blueprint, *, compact: bool = asked.compact) -> int:
+        zeros = 0 if compact or asked.limits.in_pieces else zero_bytes(made, asked.wanted)
         after = asked.limits.made_after and asked.limits.made_after + result_bytes(made)
         return max(made.run_cost.peak_bytes, after) + zeros
 
     def peak(made: Blueprint) -> int:
         return asked.beside.most(made, needs(made)) + table_bytes(made)
 
+    def peak_of_terms(made: Blueprint) -> int:
+        return asked.beside.most(made, needs(made, compact=True)) + table_bytes(made)
+
     check_results(lowered, asked.wanted, asked.limits, compact=asked.compact)
     looks = not asked.replayed
     limits = asked.limits._replace(beside=asked.beside.bytes, left=asked.beside.left)
     all_of_it, due = Due(inf), next((made.plan for made in variants if made.due.calls <= 0), None)
-    with isolated():  # as a plan may hold constants, which no transform that runs by now may wrap
-        if asked.strategy == "auto" and (asked.planning == "quick" or (asked.planning == "auto" and due is None)):
-            made, forgone, _ = quickly(
-                lowered, asked.wanted, compact=asked.compact, limits=limits, peak=peak, looks=looks
-            )
-            if forgone and asked.planning == "auto":
-                all_of_it = Due(1 + forgone * STEP_SECONDS / max(made.run_cost.seconds, STEP_SECONDS))
-        else:
-            made, *_ = plan(
-                lowered,
-                asked.wanted,
-                compact=asked.compact,
-                strategy=asked.strategy,
-                limits=limits,
-                peak=peak,
-                looks=looks,
-                before=due,
-            )
+    try:
+        with isolated():  # as a plan may hold constants, which no transform that runs by now may wrap
+            if asked.strategy == "auto" and (asked.planning == "quick" or (asked.planning == "auto" and due is None)):
+                made, forgone, _ = quickly(
+                    lowered, asked.wanted, compact=asked.compact, limits=limits, peak=peak, looks=looks
+                )
+                if forgone and asked.planning == "auto":
+                    all_of_it = Due(1 + forgone * STEP_SECONDS / max(made.run_cost.seconds, STEP_SECONDS))
+            else:
+                made, *_ = plan(
+                    lowered,
+                    asked.wanted,
+                    compact=asked.compact,
+                    strategy=asked.strategy,
+                    limits=limits,
+                    peak=peak,
+                    looks=looks,
+                    before=due,
+                )
+    except OverLimitError as error:
+        with isolated():
+            fits = what_fits(error, lowered, asked.wanted, limits, peak_of_terms, compact=asked.compact)
+            raise error.naming([*fits]) from None
     decided = Decided(recorded._replace(decided=made.lowered.decided))
     with _lock:
         checked = _checked.setdefault(graph, WeakSet())

@@ -7,15 +7,19 @@ from pathlib import Path
 
 import torch
 
+from hofunc.algebra.extents import Rows
 from hofunc.errors import ArgumentError
-from hofunc.plan.blueprint import Blueprint, Limits
+from hofunc.plan.blueprint import Blueprint, Limits, Peak
+from hofunc.plan.limited import OverLimitError
 from hofunc.plan.planner import quickly
 from hofunc.plan.program import device_of
 from hofunc.plan.results import least_bytes, result_bytes, zero_bytes
+from hofunc.plan.rows import number_of_rows, with_rows
 from hofunc.plan.wanted import Contractions, Wanted
 from hofunc.rules.lower import Lowered
 
 SMALL = 64 << 20  # bytes, below which nobody looks what is free
+MANY = 500  # nodes, of which it takes long to plan what may fit where nothing has been planned
 _GROUP = Path("/sys/fs/cgroup")
 
 
@@ -80,6 +84,34 @@ def check_room(made: Blueprint, needed: int, wanted: Wanted, *, compact: bool) -
     if needed <= SMALL or needed <= (free := free_bytes(device_of(made.lowered.graph))):
         return
     raise _over(f"{needed} bytes at once", int(free), _remedies(made, int(free), wanted, compact=compact))
+
+
+def what_fits(
+    error: OverLimitError, lowered: Lowered, wanted: Wanted, limits: Limits, peak: Peak, *, compact: bool
+) -> Iterator[str]:
+    """Yield what keeps to `max_bytes` in place of what is asked for, which does not.
+
+    Args:
+        error: What it takes.
+        lowered: The graph.
+        wanted: What is asked for.
+        limits: Memory, and what is there beside a plan.
+        peak: Tells what is held at once where a plan of terms is run.
+        compact: Whether terms are asked for.
+    """
+    most, graph = limits.max_bytes or 0, with_rows(lowered).graph
+    rows = number_of_rows(graph) or 1
+    if not (compact or limits.in_pieces or isinstance(wanted, Contractions)) and limits.beside <= most:
+        own = Limits() if rows == 1 else limits._replace(chunk_size=None)  # by which terms of rows are taken apart
+        with suppress(ArgumentError):
+            is_quick = len(graph.nodes) <= MANY
+            if is_quick and peak(quickly(lowered, wanted, compact=True, limits=own, peak=peak).plan) <= most:
+                yield "take layout='compact'"
+        if error.apart <= most:
+            yield "write whole ones to files by out=hofunc.Stream(path)"
+    are_rows = all(any(isinstance(size, Rows) for size in graph.nodes[number].shape) for number in graph.outputs)
+    if are_rows and error.least <= rows * most:
+        yield "pass fewer rows at a time"
 
 
 def _over(got: str, free: int, remedies: Iterable[str]) -> ArgumentError:

@@ -126,3 +126,30 @@ def test_free_bytes_are_those_of_the_machine_or_of_its_group(tmp_path: Path, mon
     (tmp_path / "memory.max").write_text("max")
     assert room.free_bytes(CPU) > 1 << 20
     assert room.free_bytes(torch.device("meta")) == inf
+
+
+@pytest.mark.parametrize(
+    ("f", "shape", "share", "expected"),
+    [
+        (lambda x: x.sin().prod(1), (100, 3), 0.5, {"compact", "Stream", "rows"}),
+        (lambda x: ((x @ x.T).softmax(-1) @ x).square().sum(), (30, 6), 1.1, {"Stream"}),
+        (lambda x: x.sin().square().sum(), (60,), 0.5, {"compact", "Stream"}),
+        (lambda x: (x.flatten()[:, None] * torch.ones(1, 900)).sin().square().sum(), (60,), 1.05, set()),
+    ],
+)
+def test_what_would_fit_max_bytes_is_named(
+    f: Callable[[Tensor], Tensor], shape: tuple[int, ...], share: float, expected: set[str], tmp_path: Path
+) -> None:
+    """It fits, and no more is named."""
+    x = rand(CPU, *shape)
+    most = int(share * f(x).numel() * x.numel() ** 2 * 8)
+    with pytest.raises(hofunc.ArgumentError, match="takes more memory than allowed") as caught:
+        hofunc.hessian(f, max_bytes=most)(x)
+    _, remedy = str(caught.value).split("Raise max_bytes")
+    assert {word for word in ("compact", "Stream", "rows") if word in remedy} == expected
+    if "compact" in expected:
+        hofunc.hessian(f, max_bytes=most, layout="compact")(x)
+    if "Stream" in expected:
+        hofunc.hessian(f, max_bytes=most, out=hofunc.Stream(tmp_path))(x)
+    if "least of all" in str(caught.value):
+        hofunc.hessian(f, max_bytes=int(remedy.split()[1].rstrip(",.")))(x)
