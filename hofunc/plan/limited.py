@@ -20,11 +20,13 @@ from hofunc.plan.wanted import Contractions, Wanted, highest
 from hofunc.rules.lower import Lowered
 from hofunc.rules.settle import Settlings
 
+_OVER = "hofunc: a derivative that takes more memory than allowed"
+
 HOPELESS = 4  # times what may be held that a strategy is known to hold otherwise, at which it is not tried
 
 
 class OverLimitError(ArgumentError):
-    """A derivative takes more than `max_bytes`; it is caught where others can be planned that may fit.
+    """A derivative takes more than `max_bytes`; it is caught where something else can be planned that may not.
 
     Args:
         least: How many bytes it takes at the least.
@@ -32,35 +34,24 @@ class OverLimitError(ArgumentError):
         apart: How many bytes it takes at the least where results are handed over, infinite if that is not known.
         max_bytes: How many it may take.
         is_exact: Whether some plan takes no more than the least, of all that were tried.
-        instead: What would fit.
     """
 
-    def __init__(
-        self,
-        least: int,
-        results: int,
-        apart: float,
-        max_bytes: int | None,
-        *,
-        is_exact: bool,
-        instead: Sequence[str] = (),
-    ):
-        self.least, self.results, self.apart, self.max_bytes, self.is_exact = least, results, apart, max_bytes, is_exact
+    def __init__(self, least: int, results: int, apart: float, max_bytes: int | None, *, is_exact: bool):
+        self.least, self.apart, self._is_exact = least, apart, is_exact
         how = "the least of all strategies and chunks tried" if is_exact else "at the least"
-        more = f"Raise max_bytes to {least}" if is_exact else f"Raise max_bytes, to {least} at the least"
-        *others, last = (more, *instead)
-        super().__init__(
-            "hofunc: a derivative that takes more memory than allowed",
-            got=f"{least} bytes at once, {how}" + (f", of which {results} are results" if results else ""),
-            expected=f"at most max_bytes={max_bytes}",
-            remedy=f"{', '.join(others)}, or {last}." if others else f"{last}.",
-        )
+        self._got = f"{least} bytes at once, {how}" + (f", of which {results} are results" if results else "")
+        self._expected = f"at most max_bytes={max_bytes}"
+        super().__init__(_OVER, got=self._got, expected=self._expected, remedy=self._remedy(()))
 
-    def naming(self, instead: Sequence[str]) -> "OverLimitError":
-        """Return the same error, which names what would fit."""
-        return OverLimitError(
-            self.least, self.results, self.apart, self.max_bytes, is_exact=self.is_exact, instead=instead
+    def _remedy(self, instead: Sequence[str]) -> str:
+        more = (
+            f"Raise max_bytes to {self.least}" if self._is_exact else f"Raise max_bytes, to {self.least} at the least"
         )
+        return f"{', '.join([more, *instead[:-1]])}, or {instead[-1]}." if instead else f"{more}."
+
+    def naming(self, instead: Sequence[str]) -> ArgumentError:
+        """Return an error that tells the same, and what would fit."""
+        return ArgumentError(_OVER, got=self._got, expected=self._expected, remedy=self._remedy(instead))
 
 
 def kept_to(
