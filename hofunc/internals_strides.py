@@ -12,7 +12,7 @@ terms, by patterns of sympy: the pairs that there are are few, and are seen by w
 compiler, which takes seconds, and so is imported where something is compiled.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, wraps
 from itertools import chain, compress, product
 from typing import Any
@@ -76,13 +76,15 @@ def _terms(index: sympy.Expr, var: sympy.Symbol) -> list[tuple[Any, sympy.Expr]]
 
     Return none if it enters otherwise.
     """
-    terms = [term.as_coeff_Mul() for term in sympy.Add.make_args(index) if term.has(var)]
-    known = [rest == var or (isinstance(rest, _DIVIDED) and _is_by_numbers(rest, var)) for _, rest in terms]
+    terms = [(number, rest) for number, rest in _parts(index) if rest.has(var)]
+    known = [rest == var or _is_by_numbers(rest, var) for _, rest in terms]
     return terms if all(known) else None
 
 
-def _is_by_numbers(rest: sympy.Expr, var: sympy.Symbol) -> bool:
-    return rest.args[0] == var and all(isinstance(each, sympy.Integer) for each in rest.args[1:])
+def _is_by_numbers(rest: sympy.Expr, var: sympy.Expr) -> bool:
+    """Tell whether something is a quotient or remainder of a variable by numbers."""
+    is_of_it = isinstance(rest, _DIVIDED) and var.is_Symbol and rest.args[0] == var
+    return is_of_it and all(isinstance(each, sympy.Integer) for each in rest.args[1:])
 
 
 def _strides(sizes: Any, index: sympy.Expr, variables: Sequence[Any], others: Sequence[Any]) -> list[sympy.Expr] | None:
@@ -100,10 +102,8 @@ def _expanded(sizes: Any, index: Any) -> sympy.Expr | None:
 @lru_cache(1 << 14, typed=True)
 def _expand(index: Any) -> sympy.Expr:
     index = sympy.sympify(index)
-    if isinstance(index, sympy.Expr):
-        terms = [term.as_coeff_Mul() for term in sympy.Add.make_args(index)]
-        if all(rest is sympy.S.One or rest.is_Symbol for _, rest in terms):
-            return index
+    if isinstance(index, sympy.Expr) and all(rest is sympy.S.One or rest.is_Symbol for _, rest in _parts(index)):
+        return index
     return sympy.expand(index)
 
 
@@ -150,31 +150,74 @@ def _stride(sizes: Any, index: Any, var: Any) -> sympy.Expr | None:
     return factor(sizes.simplify(index), var) if isinstance(index, sympy.Expr) and var.is_Symbol else None
 
 
-def _in_ranges(sizes: Any, index: sympy.Expr, _: Any) -> sympy.Expr | None:
-    """Return an index of variables in some ranges, simplified; None if it divides something."""
+def _in_ranges(sizes: Any, index: sympy.Expr, ranges: Mapping[sympy.Symbol, Any]) -> sympy.Expr | None:
+    """Return an index of variables in some ranges, simplified; None if it divides something else than these."""
     found = sizes.simplify(index)
-    return None if found.has(FloorDiv, ModularIndexing) else found
+    if not found.has(*_DIVIDED):
+        return found
+    found = sizevars.join_dimensions(found)
+    terms = [(number, _in_range(rest, ranges)) for number, rest in _parts(found)]
+    if any(rest is None for _, rest in terms):
+        return None
+    made = sympy.Add(*[number * rest for number, rest in terms])
+    return found if made == found else sizes._simplify_with_ranges(made, ranges)
+
+
+def _in_range(rest: sympy.Expr, ranges: Mapping[sympy.Symbol, Any]) -> sympy.Expr | None:
+    """Return a quotient or remainder of a variable in a range, by numbers, or what is none; None of any other one."""
+    if not rest.has(*_DIVIDED):
+        return rest
+    length = ranges.get(rest.args[0])
+    if not _is_by_numbers(rest, rest.args[0]) or not isinstance(length, int | sympy.Integer) or length < 1:
+        return None
+    base, divisor, *modulus = rest.args
+    if length <= divisor:
+        return sympy.S.Zero
+    return FloorDiv(base, divisor) if modulus and length <= divisor * modulus[0] else rest
 
 
 def _joined(index: sympy.Expr) -> sympy.Expr | None:
-    """Return an index in which no two remainders, and no remainder and quotient, are one; None if any may be."""
+    """Return an index in which remainders, and remainders and quotients, that are one are written as one.
+
+    Return none if any may be, of what is no variable, or by what is no number.
+    """
     if not index.has(ModularIndexing):
         return index
-    terms = [term.as_coeff_Mul() for term in sympy.Add.make_args(index)]
-    divided = [(number, rest) for number, rest in terms if rest.has(ModularIndexing, FloorDiv)]
-    if not all(isinstance(rest, ModularIndexing | FloorDiv) for _, rest in divided):
+    divided = [(number, rest) for number, rest in _parts(index) if rest.has(*_DIVIDED)]
+    if not all(isinstance(rest, _DIVIDED) for _, rest in divided):
         return None
+    if all(_is_by_numbers(rest, rest.args[0]) for _, rest in divided):
+        return _joined_by_numbers(index, divided)
     known = {*_divisions(divided)}
     for number, rest in divided:
         if isinstance(rest, ModularIndexing):
             base, divisor, modulus = rest.args
             for made in (ModularIndexing(base, divisor * modulus, _ANY), FloorDiv(base, divisor * modulus)):
                 more, other = made.as_coeff_Mul()
-                if not isinstance(other, ModularIndexing | FloorDiv) or not known.isdisjoint(
+                if not isinstance(other, _DIVIDED) or not known.isdisjoint(
                     _divisions([(number * modulus * more, other)])
                 ):
                     return None
     return index
+
+
+def _joined_by_numbers(index: sympy.Expr, divided: Sequence[tuple[Any, sympy.Expr]]) -> sympy.Expr:
+    """Return an index with the first of its remainders that goes on in another one, or in a quotient, joined to it."""
+    known = dict(zip([*_divisions(divided)][::-1], divided[::-1], strict=True))  # the first of several
+    for kind in (ModularIndexing, FloorDiv):
+        for number, rest in divided:
+            if isinstance(rest, ModularIndexing):
+                base, divisor, modulus = rest.args
+                next_number, more = known.get((number * modulus, kind, base, divisor * modulus), (0, None))
+                if more is not None:
+                    made = kind(base, divisor, *[modulus * each for each in more.args[2:]])
+                    return sizevars.join_dimensions(index - number * rest - next_number * more + number * made)
+    return index
+
+
+def _parts(index: sympy.Expr) -> list[tuple[Any, sympy.Expr]]:
+    """Return the terms of a sum, each as a number and what that is multiplied with."""
+    return [term.as_coeff_Mul() for term in sympy.Add.make_args(index)]
 
 
 def _divisions(terms: Sequence[tuple[Any, Any]]) -> Iterator[tuple[Any, ...]]:

@@ -1,6 +1,7 @@
 """Strides that the compiler is told are those that it finds by itself."""
 
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
@@ -86,11 +87,17 @@ JOINED = [
     ModularIndexing(X, 1, 4) + 4 * FloorDiv(X, 4) + Y,
     2 * ModularIndexing(X + Y, 2, 4) + 8 * ModularIndexing(X + Y, 8, 5) + 3,
     5 * ModularIndexing(3 * X + 6 * Y, 2, 3) + 15 * ModularIndexing(X + 2 * Y, 2, 4),
+    8 * ModularIndexing(X, 1, 5) + 40 * ModularIndexing(X, 5, 2) + 80 * FloorDiv(X, 10) + ModularIndexing(Y, 1, 5) + 7,
+    ModularIndexing(X, 1, 2) + 2 * ModularIndexing(X, 2, 2) + 4 * ModularIndexing(X, 4, 2) + 6 * FloorDiv(Y, 3),
+    ModularIndexing(X, 1, 2) + 2 * ModularIndexing(X, 2, 2) + 2 * ModularIndexing(X, 2, 4) + 2 * FloorDiv(X, 2),
+    3 * ModularIndexing(X, 2, 4) + 12 * ModularIndexing(X, 8, 2) + 12 * FloorDiv(X, 8) - ModularIndexing(X, 2, 4),
 ]
 APART = [
     ModularIndexing(X, 1, 4) + 5 * FloorDiv(X, 4),
     2 * ModularIndexing(X + Y, 2, 4) + 8 * ModularIndexing(X + Y, 4, 5),
     ModularIndexing(X, 1, 4) + 4 * FloorDiv(Y, 4),
+    ModularIndexing(X, 1, 32) + 5 * ModularIndexing(X, 16, 2) + 6 * FloorDiv(X, 32) + FloorDiv(Z, 2) + 3 * Y,
+    ModularIndexing(Y, 8, 2) + 9 * FloorDiv(Y, 6) + 2 * ModularIndexing(Y, 1, 6) + ModularIndexing(S, 1, 4),
 ]
 
 
@@ -165,3 +172,29 @@ def test_which_loops_are_merged() -> None:
     sizes: Any = SizeVarAllocator()
     merged = [sizes._simplify_loops_impl([X, Y, Z], [4, 8, 3], indices)[0] for _, indices in LOOPS[:4]]
     assert merged == [[96], [4, 8, 3], [32, 3], [96]]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_sums(seed: int) -> None:
+    tell_strides()
+    random, told, sizes = Random(seed), sizevars, SizeVarAllocator()  # noqa: S311 - no secrets
+    numbers = [1, 2, 3, 4, 8, 16]
+
+    def term() -> sympy.Expr:
+        var, divisor = random.choice([X, X, Y]), random.choice(numbers)
+        remainder = ModularIndexing(var, divisor, random.choice(numbers[1:]))
+        return random.choice(numbers) * random.choice([var, FloorDiv(var, divisor), remainder, remainder])
+
+    index = sum(term() for _ in range(random.randint(2, 5)))
+    ranges = {X: sympy.Integer(random.choice([4, 16, 32])), Y: sympy.Integer(random.choice([2, 6, 24]))}
+    functions: list[tuple[Any, tuple[Any, ...]]] = [
+        (told.join_dimensions, (index,)),
+        (SizeVarAllocator._simplify_with_ranges, (sizes, index, ranges)),
+        (told.simplify_index_in_vec_range, (index, X, 8)),
+        (told.stride_at, (index, X)),
+    ]
+    for function, args in functions:
+        got, own = function(*args), function.before(*args)
+        if function is told.simplify_index_in_vec_range:  # of which only that is asked
+            got, own = told.stride_at(got, X), told.stride_at(own, X)
+        assert sympy.expand(got - own) == 0
