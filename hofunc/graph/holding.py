@@ -168,7 +168,7 @@ def _containers(held: Any) -> float:
 
 
 def _tests_of(now: str, held: Parts, name: Name, temporary: Iterator[str]) -> Iterator[str]:
-    """Write expressions, of the containers in a container too, for each of which one is given the name of a variable."""
+    """Write expressions, of containers in a container too, for each of which one is given the name of a variable."""
     own, is_flat = next(temporary), not any(isinstance(item, Parts) for item in held.items)
     parts = f"(*{own}, *{own}.values())" if issubclass(held.kind, dict) else f"(*{own},)"
     yield f"type({own} := {now}) is {name(held.kind)}"
