@@ -14,8 +14,9 @@ from hofunc.internals import compiling, count_dispatch_modes, find_cpp_compiler,
 from hofunc.plan.program import Program
 from hofunc.progress import Shown
 from hofunc.run.background import InBackground
+from hofunc.run.diagonals import write_diagonals
 from hofunc.run.executor import compiled, warming_up
-from hofunc.run.fuse import INDUCTOR, fuse_small_products
+from hofunc.run.fuse import INDUCTOR, fuse_products, is_small, is_tiny
 from hofunc.run.fx import check_static, traced
 from hofunc.run.looks import Looking, parts_of
 from hofunc.run.piecewise import RegionCompiler, compiled_piecewise, needs_gradient
@@ -70,7 +71,8 @@ def _through_compiler(
     parts = regions(module)
     if _is_inductor(options):
         for graph in [part.module for part in parts] or [module]:
-            fuse_small_products(graph)
+            fuse_products(graph, is_small if options else is_tiny)
+            write_diagonals(graph)
     compile_ = partial(_by_torch, options) if options else _direct
     run = _Compiled(warming_up(program), module, parts, own, compile_, shown)
     return InBackground(compiled(program), run, own) if background else run

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.fx import Graph, Node
 
-from hofunc.run.fuse import substitute, without_factors
+from hofunc.run.fuse import KERNEL, substitute, without_factors
 
 aten = torch.ops.aten
 
@@ -56,7 +56,7 @@ def _is_own(node: Node) -> bool:
     *added, left, right = [operand.meta["val"] for operand in operands]
     return bool(
         left.device.type == "cpu"
-        and left.dtype in (torch.float32, torch.float64)
+        and left.dtype in KERNEL
         and left.numel() > 0
         and 0 < right.numel() * right.element_size() <= LARGEST * (len(right) if right.dim() > 2 else 1)
         and all(each.dtype == left.dtype for each in added)

@@ -6,19 +6,21 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from hofunc.run.fuse import SMALL_INNER, fuse_small_products
+from hofunc.run.fuse import KERNEL_INNER, SMALL_INNER, fuse_products, is_small, is_tiny
 from tests.cases import rand
 
 CPU = torch.device("cpu")
 
 
-def fused(f: Callable[..., Any], *args: Tensor) -> tuple[GraphModule, list[str]]:
+def fused(
+    f: Callable[..., Any], *args: Tensor, is_fused: Callable[[Node], bool] = is_small
+) -> tuple[GraphModule, list[str]]:
     """Return the graph of f after fusing, and the names of its products."""
     module = make_fx(f, tracing_mode="fake")(*args)
-    fuse_small_products(module)
+    fuse_products(module, is_fused)
     names = [node.target.__name__ for node in module.graph.nodes if node.op == "call_function"]
     return module, [name for name in names if "mm" in name]
 
@@ -63,6 +65,20 @@ def test_small_products_are_replaced(f: Callable[..., Any], shapes: list[tuple[i
 )
 def test_others_are_left_to_the_library(f: Callable[..., Any], args: tuple[Tensor, ...]) -> None:
     assert len(fused(f, *args)[1]) == 1
+
+
+@pytest.mark.parametrize(
+    ("dtype", "inner", "expected"),
+    [
+        (torch.float64, KERNEL_INNER, []),
+        (torch.float64, KERNEL_INNER + 1, ["mm.default"]),
+        (torch.bfloat16, KERNEL_INNER + 1, []),
+    ],
+)
+def test_the_kernel_leaves_less_than_the_library(dtype: torch.dtype, inner: int, expected: list[str]) -> None:
+    """And it is for two dtypes."""
+    args = [rand(CPU, *shape).to(dtype) for shape in ((4, inner), (inner, 4))]
+    assert fused(torch.mm, *args, is_fused=is_tiny)[1] == expected
 
 
 def test_a_loop_that_threads_would_share_is_left_to_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
