@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import torch
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from hofunc.complex_tensors import Holomorphic
@@ -48,8 +48,25 @@ def traced(program: Program, inputs: Sequence[tuple]) -> tuple[GraphModule, list
             examples = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype, device, *_ in inputs] + fakes
             module = make_fx(torch.func.functionalize(lambda *tensors: tuple(run(tensors))))(*examples)
     module.graph.eliminate_dead_code()
+    _write_factors(module)
     module.recompile()
     return module, own
+
+
+def _write_factors(module: GraphModule) -> None:
+    """Write the factors of sums as products.
+
+    Inductor makes one op of a sum with a product of matrices, and leaves out the factor: in torch 2.13 that is how
+    ``torch.add(a @ b, c, alpha=0.5)`` is wrong.
+    """
+    for node in module.graph.nodes:
+        if node.target is torch.ops.aten.add.Tensor and (factor := node.kwargs.get("alpha", 1)) != 1:
+            term = node.args[1]
+            with module.graph.inserting_before(node):
+                scaled = module.graph.call_function(torch.ops.aten.mul.Tensor, (term, factor))
+            if isinstance(term, Node):
+                scaled.meta["val"] = term.meta["val"]
+            node.args, node.kwargs = (node.args[0], scaled), {}
 
 
 def _fakes(tensors: Sequence[torch.Tensor]) -> tuple[FakeTensorMode, list[torch.Tensor]]:

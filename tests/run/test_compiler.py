@@ -13,7 +13,7 @@ import hofunc
 from hofunc.run import compiler
 from hofunc.run.regions import regions
 from tests.cases import rand
-from tests.checks import assert_equal
+from tests.checks import assert_equal, has_compiler
 
 CPU = torch.device("cpu")
 X = rand(CPU, 3, 2)
@@ -95,3 +95,22 @@ def test_gradients_or_none(by: Callable[[], Any], graphs: list[GraphModule]) -> 
         assert compiled(leaf).requires_grad
         assert not compiled(X).requires_grad
     assert graphs
+
+
+@pytest.mark.filterwarnings("ignore")  # of inductor
+@pytest.mark.parametrize("factors", [(1.0, 0.5), (0.5, 1.0)])
+def test_a_sum_with_a_factor_of_a_product(factors: tuple[float, float]) -> None:
+    """Of which inductor makes one op, without the factor, which either of the two may have."""
+    weight, other = rand(CPU, 16, 8), rand(CPU, 32, 8, seed=1)
+
+    def f(x: Tensor) -> Tensor:
+        if factors[0] == 1:
+            return torch.add(x @ weight, other, alpha=factors[1]).sin().sum()
+        return torch.add(other, x @ weight, alpha=factors[0]).sin().sum()
+
+    plan, x = hofunc.jacobian(f).plan(rand(CPU, 32, 16)), rand(CPU, 32, 16, seed=2)
+    assert not any(node.kwargs for node in plan.to_fx().graph.nodes if node.target is torch.ops.aten.add.Tensor)
+    expected = factors[0] * (factors[0] * (x @ weight) + factors[1] * other).cos() @ weight.T
+    assert_equal(plan(x), expected)
+    if has_compiler():
+        assert_equal(plan.compile()(x), expected)
