@@ -251,6 +251,7 @@ def test_functions_of_rows(name: str, device: torch.device) -> None:
 SHAPES: dict[str, Callable[[Tensor], Tensor]] = {
     "elementwise": lambda x: (x.exp() * x).sin(),
     "a sum": lambda x: (x * x).sum(),
+    "a norm": torch.linalg.norm,
     "a mean over a dim": lambda x: (x**3).mean(0) + x.sum(),
     "a softmax": lambda x: x.softmax(-1) * x,
     "a matrix product": lambda x: (x.reshape(-1, 1) @ x.reshape(1, -1)).sin(),

@@ -301,7 +301,7 @@ def _leads(label: Label, operand: Labelled) -> bool:
     Rows, which are not summed later on, stay where they are.
     """
     is_row = isinstance(label.size, Rows)
-    return not is_row and operand.labels[0] == label and _size(operand.labels[1:]) > label.size
+    return not is_row and operand.labels[:1] == (label,) and _size(operand.labels[1:]) > label.size
 
 
 def _last(builder: Builder, operand: Labelled) -> Labelled:

@@ -12,7 +12,6 @@ CONVENTIONS: dict[str, str] = {
 _FAILURES: dict[str, tuple[str, ...]] = {
     "torch's gradient of it is wrong, so that hofunc refuses it": ("as_strided_scatter",),
     "a sparse tensor on the way": ("to_sparse",),
-    "complex numbers without a rule on the way": ("linalg.eig", "linalg.eigvals"),
     "planned for about as long as the limit at order 3": (
         "nn.functional.ctc_loss",
         "svd_lowrank",
