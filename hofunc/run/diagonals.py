@@ -29,5 +29,5 @@ def _written(node: Node) -> Node:
     given: Any = node.args[0]
     zeros = call(aten.full.default, ([*value.shape], 0), {"dtype": value.dtype, "device": value.device})
     zeros.meta["val"] = value
-    offset, *dims = (*node.args[1:], *(0, -2, -1)[len(node.args) - 1 :])
-    return call(aten.diagonal_scatter.default, (zeros, given, offset, *dims))
+    where: tuple[Any, ...] = (*node.args[1:], *(0, -2, -1)[len(node.args) - 1 :])
+    return call(aten.diagonal_scatter.default, (zeros, given, *where))
