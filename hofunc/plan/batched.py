@@ -7,11 +7,13 @@ all steps at once.
 import warnings
 from collections.abc import Callable
 from math import prod
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import torch
 
 from hofunc.graph.draws import is_random
+from hofunc.graph.layout import COMPUTED_AGAIN
 from hofunc.graph.node import Call, Graph, call_of
 from hofunc.internals import OpOverload
 from hofunc.plan.accumulate import dense
@@ -53,7 +55,7 @@ def derived(lowered: Lowered, steps: Steps, order: int, varied: int, entries: in
     """
     nodes, first = lowered.graph.nodes, steps.nodes[0]
     ops = [nodes[number].op for number in first]
-    if not all(isinstance(op, OpOverload) and not is_random(op) for op in ops):
+    if not all(isinstance(op, OpOverload | FunctionType) and not is_random(op) for op in ops):
         return None
     width = sum(prod(nodes[each.nodes[0]].shape) for each in steps.taken[:varied])
     elements = sum(prod(nodes[first[place]].shape) for place in following(lowered.graph, steps, varied))
@@ -172,6 +174,7 @@ def step_of(graph: Graph, steps: Steps, varied: int) -> Callable[..., torch.Tens
         for place, number in enumerate(steps.nodes[0]):
             node = graph.nodes[number]
             call = call_of(node)
+            call = call._replace(op=COMPUTED_AGAIN.get(call.op, call.op))
             if call not in results:
                 results[call] = call(
                     *[

@@ -99,7 +99,7 @@ def with_recurrences(
         if with_masks or not _have_masks(local, steps.nodes[0])
         for batch in _batches(lowered, local, steps, order, whole)
     ]
-    return _Rebuilding(lowered._replace(graph=unmarked(graph)), some, order).lowered() if some else None
+    return _Rebuilding(lowered._replace(graph=unmarked(graph)), local, some, order).lowered() if some else None
 
 
 def has_batches(graph: Graph) -> bool:
@@ -161,13 +161,14 @@ class _Rebuilding(Sequences):
 
     Args:
         lowered: The graph.
+        local: Its local derivatives.
         found: The batches.
         order: The highest order.
     """
 
-    def __init__(self, lowered: Lowered, found: Sequence[Batch], order: int):
+    def __init__(self, lowered: Lowered, local: Mapping[int, Local], found: Sequence[Batch], order: int):
         super().__init__(lowered)
-        self._found, self._order = found, order
+        self._local, self._found, self._order = local, found, order
         self._inside = {node: batch for batch in found for step in batch.steps.nodes for node in step}
         self._values: dict[int, int] = {}  # the nodes of steps as constants
         self._used = {*lowered.graph.outputs}
@@ -194,7 +195,7 @@ class _Rebuilding(Sequences):
     def _copied(self, node: Node, origin: Origin) -> bool:
         """Append a node as it was, one of a step as a constant, unless something that it takes is not there yet."""
         is_inside = node.number in self._inside
-        is_constant = is_inside or not node.active
+        is_constant = is_inside or node.number not in self._local
         numbers = {each: self._number(each, is_constant=is_constant) for each in node.operands}
         if None in numbers.values():
             return False
