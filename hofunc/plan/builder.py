@@ -43,6 +43,8 @@ class Leave(NamedTuple):
     tables: float = inf
 
 
+Looks = tuple[tuple[int, ...], torch.dtype]  # shape and dtype
+
 _TURNED = {torch.permute, torch.transpose, torch.diagonal, torch.narrow, torch.select, torch.Tensor.expand}
 
 
@@ -90,7 +92,7 @@ class Builder:
         self._values: dict[int, Register] = {}
         self._called: dict[tuple[type, Call], Register] = {}
         self._given: dict[int, Given] = {}
-        self._shapes: dict[int, tuple[tuple[int, ...], torch.dtype]] = {}
+        self._shapes: dict[int, Looks] = {}
         self._constants: dict[int, tuple[tuple[float, ...], Register]] = {}
         self._count = 0
 
@@ -215,9 +217,9 @@ class Builder:
 
     def _computed(self, args: tuple) -> tuple:
         """Return arguments in which a Ref is in place of every Call, the same one for equal Calls."""
-        return with_calls(args, lambda call: self.stand_in(self._register_of(call)))
+        return with_calls(args, lambda call: self.stand_in(self.register_of(call)))
 
-    def _register_of(self, call: Call) -> Register:
+    def register_of(self, call: Call) -> Register:
         """Return the register of a call, which is computed once however often it is asked for."""
         key = type(call), distinct(call) if self.has_rows else call
         register = self._called.get(key)
@@ -244,6 +246,10 @@ class Builder:
         self._shapes[result.index] = (shape, dtype or self.dtype)
         return result
 
+    def tell(self, register: Register, looks: Looks) -> None:
+        """Say what a register looks like, whose step may not tell."""
+        self._shapes[register.index] = looks
+
     def read(self, source: Hashable, axes: Axes) -> Labelled:
         """View what a factor names through its axes."""
         return read(self.emit, self.tensor(source, axes), axes)
@@ -258,7 +264,7 @@ class Builder:
             return register if node.dtype.is_floating_point else self.emit(torch.Tensor.to, register, self.dtype)
         if not isinstance(source, Call):
             raise InternalError(f"hofunc.plan: unknown source {source}", got=str(type(source)), expected="a tensor")
-        register = self._register_of(source)
+        register = self.register_of(source)
         if register.index not in self._shapes:
             is_bool = isinstance(source, Mask) and not isinstance(source, Weights)
             self._shapes[register.index] = (shape_of(axes), torch.bool if is_bool else self.dtype)

@@ -2,14 +2,16 @@
 
 Layers of a network and steps of a recurrence have derivatives of the same axes, of other tensors. What becomes of terms
 depends on their axes and coefficients, and never on what their factors name. So it is worked out once for each pattern:
-the steps that it takes, as a recipe with a place for every tensor, and the axes of what it comes to.
+the steps that it takes, as a recipe with a place for every tensor, and the axes of what it comes to. Maps and masks are
+of the pattern, but for the tensors that they name, as those of layer norms and attention are the same in every layer;
+not so what selects by a tensor of indices, as planning goes by their values.
 
 That two terms are of one pattern is told from the identity of their axes, which costs nothing to compare. `interned`
 gives terms of one pattern the same axes; what a recipe returns has those of its pattern already.
 """
 
-from collections.abc import Callable, Hashable, Sequence
-from itertools import chain
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from itertools import count
 from typing import Any, NamedTuple
 
 import torch
@@ -19,8 +21,8 @@ from hofunc.algebra.extents import distinct
 from hofunc.algebra.labels import Axes, Label, shape_of
 from hofunc.algebra.operators import Delta, Map
 from hofunc.algebra.term import Factor, Term
-from hofunc.graph.node import Call, Mask
-from hofunc.plan.builder import Builder
+from hofunc.graph.node import Call, Mask, Ref
+from hofunc.plan.builder import Builder, Looks
 from hofunc.plan.program import Register, Step
 
 Worked = Callable[..., list[Term]]  # from a builder and terms, and what else it depends on
@@ -43,22 +45,28 @@ class Recipe(NamedTuple):
     """What becomes of terms.
 
     Attributes:
-        steps: The steps that it takes; their results have the places after those of the terms' factors, in order.
+        steps: The steps that it takes, with the looks of their results where these are told; the results have the
+            places after those of the terms' tensors, in order.
         results: What it comes to.
         terms: Those that it was worked out for, by the axes of which it is found.
         contractions: How many contractions it took to work it out.
+        is_of_these: Whether it is of these terms alone, as it takes something that their factors do not name.
     """
 
-    steps: tuple[tuple[Callable | Call, tuple[Any, ...]], ...]
+    steps: tuple[tuple[Callable | Call, tuple[Any, ...], Looks | None], ...]
     results: tuple[_Result, ...]
     terms: tuple[Term | None, ...]
     contractions: int
+    is_of_these: bool
 
     def followed(self, builder: Builder, sources: Sequence[Register], times: float = 1) -> list[Term]:
         """Take the steps for tensors in the places of the factors, and return the terms, times a number."""
         found = [*sources]
-        for function, args in self.steps:
-            found.append(builder.emit(function, *[found[arg] if type(arg) is _Place else arg for arg in args]))
+        for function, args, looks in self.steps:
+            register = builder.emit(function, *[found[arg] if type(arg) is _Place else arg for arg in args])
+            if looks is not None:
+                builder.tell(register, looks)
+            found.append(register)
         return [
             Term(
                 coefficient * times,
@@ -71,7 +79,12 @@ class Recipe(NamedTuple):
 
 
 class _Draft(Builder):
-    """Takes the steps of a recipe in place of a builder, from which it has what is not of the terms."""
+    """Takes the steps of a recipe in place of a builder, from which it has what is not of the terms.
+
+    Attributes:
+        sources: The registers that stand for tensors of the terms.
+        is_of_these: Whether the steps take the value of a node that the terms do not name.
+    """
 
     def __init__(self, whole: Builder):
         super().__init__(whole.lowered, whole.dtype, small=whole.small)
@@ -79,16 +92,45 @@ class _Draft(Builder):
         self.known, self.went_by = whole.known, whole.went_by
         self.rounds, self.has_rows = whole.rounds, whole.has_rows
         self.sources: list[Register] = []
+        self.is_of_these = False
         self._whole = whole
 
-    def source(self, axes: Axes) -> Register:
-        """Return the register that stands for the next tensor of the terms, of given axes."""
-        self.sources.append(Register(-1 - len(self.sources)))
-        self._shapes[self.sources[-1].index] = shape_of(axes), self.dtype
-        return self.sources[-1]
+    def given(self, terms: Sequence[Term], given: "_Given") -> list[Term]:
+        """Return terms with registers that stand for their tensors, and take the same for what operators name."""
+        self.sources = [Register(-1 - number) for number in range(len(given.registers))]
+        stand_ins = dict(zip(given.registers, self.sources, strict=True))
+        supply, places = iter([stand_ins[register] for register in given.tensors]), count()
+
+        def other(factor: Factor) -> Factor:
+            names = given.names.get(next(places))
+            if names is None:
+                register = next(supply)
+                self.tell(register, (shape_of(factor.axes), self.dtype))
+                return Factor(register, factor.axes)
+            for name in names:
+                if isinstance(name, Call):
+                    self._called[type(name), distinct(name) if self.has_rows else name] = next(supply)
+                else:
+                    self._values[name.node] = next(supply)
+            return factor
+
+        return [term._replace(factors=tuple([other(factor) for factor in term.factors])) for term in terms]
 
     def value(self, index: int) -> Register:
-        return self._whole.value(index)
+        known = self._values.get(index)
+        if known is None:
+            self.is_of_these = True
+            return self._whole.value(index)
+        return known
+
+    def stand_in(self, register: Register) -> Ref:
+        if register.index >= 0:
+            return super().stand_in(register)
+        self._values[register.index] = register
+        return Ref(register.index)
+
+    def like(self) -> Register:
+        return self._whole.like()
 
     def constant(self, numbers: tuple[float, ...]) -> Register:
         return self._whole.constant(numbers)
@@ -109,13 +151,14 @@ class _Draft(Builder):
             return places.get(arg, arg) if isinstance(arg, Register) else arg
 
         return Recipe(
-            tuple((step.function, tuple(map(placed, step.args))) for step in steps),
+            tuple((step.function, tuple(map(placed, step.args)), self._shapes.get(step.target)) for step in steps),
             tuple(
                 _Result(term.coefficient, tuple((placed(f.source), f.axes) for f in term.factors), term.out, term.slots)
                 for term in (interned(self, term) for term in results)
             ),
             terms,
             self.effort - len(self._steps),
+            self.is_of_these or any(map(_names_any, results)),
         )
 
     def _needed(self, results: Sequence[Term]) -> list[Step]:
@@ -131,32 +174,107 @@ class _Draft(Builder):
 
 def by_recipe(builder: Builder, work: Worked, terms: Sequence[Term], *beside: Hashable) -> list[Term]:
     """Return ``work(builder, terms, *beside)``, contracted terms, by the recipe of such terms if there is one."""
-    if any(is_applied(term) for term in terms):
+    factors = [factor for term in terms for factor in term.factors]
+    given = _given(builder, [factor.source for factor in factors], [factor.axes for factor in factors])
+    if given is None:
         return [interned(builder, term) for term in work(builder, terms, *beside)]
-    numbers: dict[Register, int] = {}
-    order = [[numbers.setdefault(_register(builder, *factor), len(numbers)) for factor in t.factors] for t in terms]
-    axes = tuple([(term.coefficient, axes_of(term)) for term in terms])
-    key = (work, beside, axes, tuple([number for group in order for number in group]))
+    key = (work, beside, tuple([(term.coefficient, axes_of(term)) for term in terms]), given.key)
     recipe = builder.recipes.get(key)
     if recipe is None:
-        draft, stand_ins = _Draft(builder), {}
-        for number, (_, axes_of_factor) in zip(chain(*order), chain(*[term.factors for term in terms]), strict=True):
-            if number not in stand_ins:
-                stand_ins[number] = draft.source(axes_of_factor)
-        given = [
-            term._replace(
-                factors=tuple(f._replace(source=stand_ins[n]) for n, f in zip(group, term.factors, strict=True))
-            )
-            for group, term in zip(order, terms, strict=True)
-        ]
-        recipe = draft.recipe(work(draft, given, *beside), tuple(terms))
-        builder.recipes[key] = recipe
+        recipe = _drafted(builder, lambda draft, terms: work(draft, terms, *beside), terms, given)
+        if not recipe.is_of_these:
+            builder.recipes[key] = recipe
     builder.spend(recipe.contractions)
-    return recipe.followed(builder, [*numbers])
+    return recipe.followed(builder, given.registers)
 
 
-def _register(builder: Builder, source: Any, axes: Axes) -> Register:
-    return source if type(source) is Register else builder.tensor(source, axes)
+class _Given(NamedTuple):
+    """What factors give to a recipe.
+
+    Attributes:
+        key: What tells it apart beside their axes.
+        registers: Their tensors, each once.
+        tensors: Their tensors, factor by factor.
+        names: By place of a factor that is an operator, what it names tensors by.
+    """
+
+    key: Hashable
+    registers: Sequence[Register]
+    tensors: Sequence[Register]
+    names: Mapping[int, Sequence[Ref | Call]]
+
+
+def _given(builder: Builder, sources: Sequence[Any], axes: Sequence[Axes]) -> _Given | None:
+    """Return what factors give to a recipe, by their sources and axes; None if it would go by values of tensors."""
+    key: list[Hashable] = []
+    tensors: list[Register] = []
+    names: dict[int, Sequence[Ref | Call]] = {}
+    for place, source in enumerate(sources):
+        if type(source) is Register:
+            tensors.append(source)
+        elif not is_operator(source):
+            tensors.append(builder.tensor(source, axes[place]))
+        elif (named := _named(builder, source, axes[place])) is not None:
+            form, names[place], registers = named
+            key += place, form
+            tensors += registers
+        else:
+            return None
+    different = {*tensors}
+    if len(different) == len(tensors):
+        return _Given(tuple(key), tensors, tensors, names)
+    numbers = {register: number for number, register in enumerate(dict.fromkeys(tensors))}
+    return _Given((*key, *[numbers[register] for register in tensors]), [*numbers], tensors, names)
+
+
+def _named(builder: Builder, source: Any, axes: Axes) -> tuple[Hashable, Sequence[Ref | Call], list[Register]] | None:
+    """Return what an operator is but for the tensors, what it names these by, and they; None if their values matter."""
+    if isinstance(source, Mask):
+        return type(source).__name__, (source,), [builder.tensor(source, axes)]
+    if not isinstance(source, Map):
+        return source, (), []
+    names = _names(source.args)
+    if names and not _is_of_any(builder, source, names):
+        return None
+    looks = iter([_looks(builder, name) for name in names])
+    form = source._replace(args=_with_names(source.args, lambda _: next(looks)))
+    registers = [builder.register_of(name) if isinstance(name, Call) else builder.value(name.node) for name in names]
+    return distinct(form) if builder.has_rows else form, names, registers
+
+
+def _is_of_any(builder: Builder, source: Map, names: Sequence[Ref | Call]) -> bool:
+    """Tell whether planning does not go by the values of the tensors that a map names, which are of the graph."""
+    count = len(builder.lowered.graph.nodes)
+    return not (source.selects or source.adds) and all(type(n) is not Ref or 0 <= n.node < count for n in names)
+
+
+def _names(template: Any) -> list[Ref | Call]:
+    """List the Refs and the outermost Calls of a nested tuple."""
+    found: list[Ref | Call] = []
+    _with_names(template, found.append)
+    return found
+
+
+def _with_names(template: Any, replace: Callable[[Ref | Call], Any]) -> Any:
+    """Replace the Refs and the outermost Calls of a nested tuple, in order."""
+    kind = type(template)
+    if kind is tuple:
+        return tuple([_with_names(item, replace) for item in template])
+    return replace(template) if kind is Ref or kind is Call else template
+
+
+def _names_any(term: Term) -> bool:
+    """Tell whether a term has operators that name tensors."""
+    sources = [factor.source for factor in term.factors]
+    return any(isinstance(each, Mask) or (isinstance(each, Map) and _names(each.args)) for each in sources)
+
+
+def _looks(builder: Builder, name: Ref | Call) -> Hashable:
+    """Return shape and dtype of a node by name, None of what is computed for the operator alone."""
+    if isinstance(name, Call):
+        return None
+    node = builder.lowered.graph.nodes[name.node]
+    return node.shape, node.dtype
 
 
 class _Composition:
@@ -165,26 +283,26 @@ class _Composition:
     Attributes:
         term: Their composition, its coefficient that of terms whose own is one; None if it vanishes.
         terms: Those that it was worked out for, by the axes of which it is found.
-        recipe: How it is contracted, once that is known.
+        recipes: How it is contracted, by what is given beside the axes.
     """
 
-    __slots__ = ("recipe", "term", "terms")
+    __slots__ = ("recipes", "term", "terms")
 
     def __init__(self, builder: Builder, outer: Term, inners: Sequence[Term | None]):
         self.terms = (outer, *inners)
         units = [inner and inner._replace(coefficient=1) for inner in inners]
         term = compose(outer._replace(coefficient=1), units)
         self.term = term and interned(builder, term)
-        self.recipe: Recipe | None = None
+        self.recipes: dict[Hashable, Recipe] = {}
 
     def of(self, outer: Term, inners: Sequence[Term | None]) -> Term | None:
         """Return the composition of terms."""
         if self.term is None:
             return None
         coefficient, sources = _parts(outer, inners)
-        count, factors, out, slots = self.term
+        times, factors, out, slots = self.term
         named = [Factor(source, factor.axes) for source, factor in zip(sources, factors, strict=False)]
-        return Term(coefficient * count, (*named, *factors[len(sources) :]), out, slots)
+        return Term(coefficient * times, (*named, *factors[len(sources) :]), out, slots)
 
 
 def _composition(builder: Builder, outer: Term, inners: Sequence[Term | None]) -> _Composition:
@@ -234,49 +352,57 @@ def composed_and(
     if found.term is None:
         return None
     coefficient, sources = _parts(outer, inners)
-    count, factors, _, _ = found.term
-    if len(factors) > len(sources) or any(isinstance(source, _OPERATORS) for source in sources):
-        term = found.of(outer, inners)
-        return term and contract(builder, term)
-    builder.spend()
-    if not factors:
-        return found.of(outer, inners)
-    if found.recipe is None:
-        found.recipe = _drafted(builder, contract, found.term)
-    named = zip(sources, factors, strict=True)
-    registers = [s if type(s) is Register else builder.tensor(s, factor.axes) for s, factor in named]
-    (result,) = found.recipe.followed(builder, registers, coefficient * count)
-    return result
+    times, factors, _, _ = found.term
+    sources += [factor.source for factor in factors[len(sources) :]]
+    given = _given(builder, sources, [factor.axes for factor in factors])
+    recipe = None if given is None else found.recipes.get(given.key)
+    if given is not None and recipe is not None:
+        builder.spend()
+        (result,) = recipe.followed(builder, given.registers, coefficient * times)
+        return result
+    term = found.of(outer, inners)
+    return term and _contracted(builder, contract, term, given, found.recipes)
 
 
 def worked(builder: Builder, contract: Callable[[Builder, Term], Term], term: Term) -> Term:
     """Return the contraction of a term, by the recipe of its pattern, by a function that takes a step of planning."""
-    if not term.factors or is_applied(term):
+    key = (contract, axes_of(term))
+    known = builder.recipes.get(key)
+    if known is None:
+        first = interned(builder, term)
+        _, recipes = builder.recipes.setdefault((contract, axes_of(first)), (first, {}))
+        builder.recipes[key] = known = (term, recipes)
+    given = _given(builder, [factor.source for factor in term.factors], [factor.axes for factor in term.factors])
+    return _contracted(builder, contract, term, given, known[1])
+
+
+def _contracted(
+    builder: Builder,
+    contract: Callable[[Builder, Term], Term],
+    term: Term,
+    given: _Given | None,
+    recipes: dict[Hashable, Recipe],
+) -> Term:
+    """Return the contraction of a term, by that of the recipes which is for what its factors give."""
+    if given is None or not term.factors:
         return contract(builder, term)
     builder.spend()
-    recipe = builder.recipes.get((contract, axes_of(term)))
+    recipe = recipes.get(given.key)
     if recipe is None:
-        recipe = _recipe(builder, contract, interned(builder, term))
-        builder.recipes[contract, axes_of(term)] = recipe._replace(terms=(term,))
-    registers = [builder.tensor(factor.source, factor.axes) for factor in term.factors]
-    (result,) = recipe.followed(builder, registers, term.coefficient)
+        unit = term._replace(coefficient=1)
+        recipe = _drafted(builder, lambda draft, terms: [contract(draft, terms[0])], [unit], given)
+        if not recipe.is_of_these:
+            recipes[given.key] = recipe
+    (result,) = recipe.followed(builder, given.registers, term.coefficient)
     return result
 
 
-def _recipe(builder: Builder, contract: Callable[[Builder, Term], Term], term: Term) -> Recipe:
-    """Return how a term is contracted that has the axes of its pattern."""
-    key = (contract, axes_of(term))
-    if key not in builder.recipes:
-        builder.recipes[key] = _drafted(builder, contract, term)
-    return builder.recipes[key]
-
-
-def _drafted(builder: Builder, contract: Callable[[Builder, Term], Term], term: Term) -> Recipe:
-    """Work out how a term is contracted, times one."""
+def _drafted(
+    builder: Builder, work: Callable[[Builder, list[Term]], list[Term]], terms: Sequence[Term], given: _Given
+) -> Recipe:
+    """Work out a recipe for terms."""
     draft = _Draft(builder)
-    unit = [Factor(draft.source(factor.axes), factor.axes) for factor in term.factors]
-    result = contract(draft, term._replace(coefficient=1, factors=tuple(unit)))
-    return draft.recipe([result], (term,))
+    return draft.recipe(work(draft, draft.given(terms, given)), tuple(terms))
 
 
 def _parts(outer: Term, inners: Sequence[Term | None]) -> tuple[float, list[Any]]:
@@ -289,12 +415,14 @@ def _parts(outer: Term, inners: Sequence[Term | None]) -> tuple[float, list[Any]
     return coefficient, sources
 
 
-_OPERATORS = (Delta, Map, Mask)  # which are applied, to what they are multiplied with
+def is_operator(source: Any) -> bool:
+    """Tell whether a factor of a source is applied to what it is multiplied with."""
+    return isinstance(source, Delta | Map | Mask)
 
 
 def is_applied(term: Term) -> bool:
     """Tell whether a term has factors that are applied to what they are multiplied with."""
-    return any(isinstance(factor.source, _OPERATORS) for factor in term.factors)
+    return any(is_operator(factor.source) for factor in term.factors)
 
 
 def axes_of(term: Term) -> tuple[Hashable, ...]:
