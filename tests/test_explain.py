@@ -1,5 +1,8 @@
 """What a plan says of itself: strategies, rules, patterns, lost batches, steps."""
 
+import os
+import subprocess
+import sys
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -280,3 +283,37 @@ def test_batches_of_many_inputs(device: torch.device) -> None:
     text = hofunc.jacobian(lambda *x: torch.stack(x).sum(0), tuple(range(25))).plan(*[rand(device, 2)] * 25).explain()
     assert len([line for line in text.splitlines() if " is kept by all nodes" in line]) == 20
     assert row(text, "axis 0 of 5") == "axis 0 of 5 other inputs is not looked at"
+
+
+_PROGRAMS = """
+import torch, hofunc
+torch.manual_seed(0)
+lstm = torch.nn.LSTM(2, 3).double().requires_grad_(False)
+layer = torch.nn.TransformerEncoderLayer(4, 2, 4, batch_first=True).double().eval().requires_grad_(False)
+first, second = torch.triu_indices(6, 6, 1)
+x, positions = torch.randn(12, 1, 2, dtype=torch.float64), torch.randn(6, 3, dtype=torch.float64)
+tokens = torch.randn(1, 3, 4, dtype=torch.float64)
+asked = [
+    (lambda x: lstm(x)[0].square().sum(), x),
+    (lambda x: layer(x).sin().sum(), tokens),
+    (lambda p: (1 / (p[first] - p[second]).square().sum(-1)).tanh().sum(), positions),
+]
+for f, at in asked:
+    plan = hofunc.hessian(f).plan(at)
+    print(plan.explain())
+print(hofunc.hessian(f, max_bytes=int(0.6 * plan.peak_bytes)).plan(at).explain())
+"""
+
+
+def test_plans_are_the_same_in_every_process() -> None:
+    told = {
+        subprocess.run(  # noqa: S603 - it is a program of ours
+            [sys.executable, "-c", _PROGRAMS],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(told) == 1

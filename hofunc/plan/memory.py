@@ -95,4 +95,5 @@ def memory_of(values: Any) -> dict[Any, int]:
 
 def bytes_of(values: Any, outside: Iterable[Any] = ()) -> int:
     """Return how many bytes tensors take together, beside what is held outside."""
-    return sum(size for place, size in memory_of(values).items() if place not in {*outside})
+    apart = {*outside}
+    return sum(size for place, size in memory_of(values).items() if place not in apart)

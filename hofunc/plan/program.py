@@ -9,6 +9,7 @@ import torch
 from hofunc.graph.draws import is_random
 from hofunc.graph.node import Call, Graph
 from hofunc.plan.tables import required
+from hofunc.words import op_name
 
 
 class Register:
@@ -32,6 +33,11 @@ class AsStep:
     """
 
     function: Callable
+
+    @property
+    def __name__(self) -> str:
+        """What the function is called."""
+        return op_name(self.function)
 
     def __call__(self, *args: Any) -> Any:
         """Call the function."""

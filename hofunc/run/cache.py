@@ -57,6 +57,7 @@ _checked: OrderedDict[Graph, WeakSet[Any]] = OrderedDict()
 _schedules = Schedules(MAX_PLANS)
 _families: OrderedDict[tuple, Family] = OrderedDict()
 _kin: OrderedDict[tuple, Kin] = OrderedDict()
+_besides: OrderedDict[tuple[Graph, bool], "_Beside"] = OrderedDict()
 _dropped = Dropped()
 
 
@@ -418,12 +419,23 @@ def _bounded(kept: OrderedDict) -> None:
 
 
 def _beside(graph: Graph, values: Sequence[torch.Tensor], limits: Limits, *, replayed: bool) -> _Beside:
-    """Return what the function computed, which is held while its derivatives are, or until it was read last."""
+    """Return what the function computed, which is held while its derivatives are, or until it was read last.
+
+    What writes in place holds more at one call than at another, as what is written over is copied or not. So that all
+    calls have one plan, or are refused alike, it is the most that any call of the structure so far has held.
+    """
     outside = memory_of([values[node.number] for node in graph.nodes if node.is_given])
     every = bytes_of(list(values), outside)
     is_kept = replayed or limits.in_pieces or is_detecting() or any(value.requires_grad for value in values)
     ends = (*graph.outputs, *graph.aux)
-    return _Beside(every, every if is_kept else bytes_of([values[number] for number in ends], outside))
+    found = _Beside(every, every if is_kept else bytes_of([values[number] for number in ends], outside))
+    if any(map(is_fake, values)):  # to compare sizes that are symbols fixes them
+        return found
+    with _lock:
+        most = _besides[graph, is_kept] = _Beside(*map(max, found, _besides.get((graph, is_kept), found)))
+        _besides.move_to_end((graph, is_kept))
+        _bounded(_besides)
+    return most
 
 
 def forget() -> None:
@@ -435,4 +447,5 @@ def forget() -> None:
         _schedules.clear()
         _families.clear()
         _kin.clear()
+        _besides.clear()
         _dropped.clear()

@@ -245,3 +245,22 @@ def test_what_the_function_computed_counts_until_it_was_read_last() -> None:
     followed = x.clone().requires_grad_()  # of which autograd keeps what was computed
     smallest = hofunc.hessian(energy, max_bytes=1)
     assert stated(smallest, x) < stated(smallest, followed)
+
+
+def test_calls_that_hold_more_or_less_of_the_function_have_one_plan(plans: OrderedDict) -> None:
+    gates = torch.nn.LSTM(3, 4).double().requires_grad_(False)  # written in place, copied before at the first calls
+
+    def f(x: Tensor) -> Tensor:
+        return gates(x)[0].square().sum()
+
+    x = rand(torch.device("cpu"), 5, 1, 3)
+    expected = hofunc.hessian(f)(x)
+    plans.clear()
+    limited, refused = hofunc.hessian(f, max_bytes=1 << 20), hofunc.hessian(f, max_bytes=1)
+    said = set()
+    for _ in range(5):
+        torch.testing.assert_close(limited(x), expected)
+        with pytest.raises(hofunc.ArgumentError, match="takes more memory than allowed") as caught:
+            refused(x)
+        said.add(str(caught.value).split("(called at")[0])
+    assert len(plans) == len(said) == 1
