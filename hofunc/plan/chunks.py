@@ -63,6 +63,7 @@ class Chunks(NamedTuple):
         along: What the rows are: rows of the input, or its coordinates.
         in_pieces: Whether what bodies return is handed over and not held, so that nothing comes after.
         places: The output of ``before`` in place of which a chunk takes the places of its rows; None if there is none.
+        handed_over: How many bytes are held at once where what bodies return is handed over.
     """
 
     before: Program
@@ -73,6 +74,7 @@ class Chunks(NamedTuple):
     along: str = "rows"
     in_pieces: bool = False
     places: int | None = None
+    handed_over: int = 0
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -276,6 +278,7 @@ def priced_chunks(chunks: Chunks, device: torch.device, most: int | None = None)
     outside = memory_of(before.of(chunks.before.given))
     held = before.of(chunks.before.outputs)
     costs, peak = [first_part.cost(device)], peak_of(first_part.program, before, outside)
+    handed_over = peak
     traces = [
         {
             size: traced(program, _placed(program, chunks.taken(held, Held.narrowed, body.start, size)))
@@ -304,12 +307,19 @@ def priced_chunks(chunks: Chunks, device: torch.device, most: int | None = None)
         joint += own_joints
         highest = max(before_it + each[first].peak_bytes, bytes_of(joint) + later)
         peak = max(peak, bytes_of(held, outside) + own + highest)
+        handed_over = max(handed_over, bytes_of(held, outside) + own + max(each[first].peak_bytes, later))
     after = traced(chunks.after, _placed(chunks.after, [*joint, *held]))
     last_part = lean(chunks.after, after, device)
     costs.append(last_part.cost(device))
     peak = max(peak, peak_of(last_part.program, last_part.trace, outside))
     cost = Cost(tuple([step for cost in costs for step in cost.steps]), peak)
-    return chunks._replace(before=first_part.program, bodies=tuple(bodies), after=last_part.program, cost=cost)
+    return chunks._replace(
+        before=first_part.program,
+        bodies=tuple(bodies),
+        after=last_part.program,
+        cost=cost,
+        handed_over=handed_over,
+    )
 
 
 def _joints(body: Body, traces: Mapping[int, Trace]) -> list[Held]:

@@ -1,6 +1,6 @@
 """Limits: which plans keep to what may be held and how many rows may be taken, by columns if none does otherwise."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from math import inf
@@ -13,6 +13,7 @@ from hofunc.plan.builder import Leave
 from hofunc.plan.candidates import estimated
 from hofunc.plan.columns import Columns
 from hofunc.plan.estimate import CLOSE
+from hofunc.plan.program import finished
 from hofunc.plan.results import least_bytes, result_bytes
 from hofunc.plan.strategies import is_directional
 from hofunc.plan.turns import LIKELY, Turns, fits, is_in_chunks, price
@@ -31,13 +32,24 @@ class OverLimitError(ArgumentError):
     Args:
         least: How many bytes it takes at the least.
         results: How many of them are results, 0 if these are handed over.
-        apart: How many bytes it takes at the least where results are handed over, infinite if that is not known.
+        by_columns: Plans that take too much by columns, as they are where each result is handed over as it is computed.
         max_bytes: How many it may take.
         is_exact: Whether some plan takes no more than the least, of all that were tried.
+        is_before_planning: Whether nothing was planned to tell.
     """
 
-    def __init__(self, least: int, results: int, apart: float, max_bytes: int | None, *, is_exact: bool):
-        self.least, self.apart, self._is_exact = least, apart, is_exact
+    def __init__(
+        self,
+        least: int,
+        results: int,
+        max_bytes: int | None,
+        by_columns: Sequence[Blueprint] = (),
+        *,
+        is_exact: bool,
+        is_before_planning: bool = False,
+    ):
+        self.least, self.by_columns = least, by_columns
+        self.is_before_planning, self._is_exact = is_before_planning, is_exact
         how = "the least of all strategies and chunks tried" if is_exact else "at the least"
         self._got = f"{least} bytes at once, {how}" + (f", of which {results} are results" if results else "")
         self._expected = f"at most max_bytes={max_bytes}"
@@ -146,10 +158,17 @@ def within(plans: Sequence[Blueprint], limits: Limits, peak: Peak) -> list[Bluep
     fitting = [made for made in in_chunks if fits(made, limits, peak)]
     if not fitting:
         held = result_bytes(plans[0]) if plans[0].dense and not limits.in_pieces else 0
-        by_columns = [peak(made) - held for made in in_chunks if made.chunks is not None and made.chunks.is_by_one_slot]
-        apart = min(by_columns, default=inf)
-        raise OverLimitError(min(map(peak, in_chunks)), held, apart, limits.max_bytes, is_exact=True)
+        by_columns = [*_handing_over(in_chunks)]
+        raise OverLimitError(min(map(peak, in_chunks)), held, limits.max_bytes, by_columns, is_exact=True)
     return fitting
+
+
+def _handing_over(plans: Iterable[Blueprint]) -> Iterator[Blueprint]:
+    """Yield the plans by coordinates of one slot, as they are where each result is handed over as it is computed."""
+    for made in plans:
+        if made.chunks is not None and made.chunks.is_by_one_slot:
+            cost = made.chunks.cost._replace(peak_bytes=made.chunks.handed_over)
+            yield replace(made, chunks=made.chunks._replace(after=finished({}, {}, [], []), in_pieces=True, cost=cost))
 
 
 def check_possible(graph: Graph, wanted: Wanted, limits: Limits, whole: Iterable[int] | None = None) -> None:
@@ -169,5 +188,5 @@ def check_possible(graph: Graph, wanted: Wanted, limits: Limits, whole: Iterable
     results = least_bytes(graph, wanted)
     least = max(limits.beside, limits.left + results) if whole is None else min(limits.beside + results, *whole)
     if least > limits.max_bytes:
-        apart = limits.beside if results > limits.max_bytes else inf
-        raise OverLimitError(least, results, apart, limits.max_bytes, is_exact=False)
+        is_first = whole is None
+        raise OverLimitError(least, results, limits.max_bytes, is_exact=False, is_before_planning=is_first)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from math import inf
+from math import inf, prod
 from typing import NamedTuple
 
 from hofunc.errors import PlanningWarning, warn
@@ -121,7 +121,7 @@ def quickly(
     if recurrent is not None and not asked.is_sooner(recurrent):
         recurrent = None
     turns = asked.announced(recurrent or asked.by_nodes)
-    plans = turns.taken(LIKELY)
+    plans = turns.first() if asked.is_taken_apart else turns.taken(LIKELY)
     best = preferred(kept_to(plans, lowered, wanted, compact, limits, peak))
     made = {plan.strategy for plan in plans} | turns.inapplicable
     left_out = [each.compositions for name, each in turns.estimates.items() if name not in made and each.run < inf]
@@ -312,6 +312,14 @@ class _Asked:
         self._looks = looks and are_looked_at(lowered, compact=compact, limits=limits)
 
     @property
+    def is_taken_apart(self) -> bool:
+        """Whether plans of the whole are run for some coordinates at a time in any case, never as they are."""
+        nodes = [self._lowered.graph.nodes[number] for number in self._lowered.graph.inputs]
+        counts = [prod(map(int, node.shape)) for node in nodes if node.active]
+        is_dense = not (self._compact or isinstance(self._wanted, Contractions))
+        return self._limits.in_pieces and is_dense and 0 not in counts and sum(counts) > 1
+
+    @property
     def compositions(self) -> int:
         """How many compositions a plan node by node takes, about."""
         return len(self._local) * (highest(self._wanted) + 1)
@@ -349,7 +357,8 @@ class _Asked:
         return self._maker(self._lowered, looks=self._looks)
 
     def _maker(self, lowered: Lowered, *, looks: bool) -> Maker:
-        given = lowered, self._local, self._settlings, self._wanted, self._compact, self._limits, self._peak
+        limits = self._limits._replace(max_bytes=None) if self.is_taken_apart else self._limits
+        given = lowered, self._local, self._settlings, self._wanted, self._compact, limits, self._peak
         return _maker(*given, looks=looks)
 
     def recurrent_turns(self, least: int = 0) -> Turns | None:

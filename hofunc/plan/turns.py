@@ -110,6 +110,18 @@ class Turns:
             leave *= _LEAVE_GROWS
         return plans
 
+    def first(self) -> list[Blueprint]:
+        """Return the plan of the strategy that should run fastest, of those that apply, whatever it takes."""
+        for name in self.estimates:
+            try:
+                made = self._make(name, of_first(self._limits))
+            except DirectionsError:  # reverse always applies
+                self.inapplicable.add(name)
+            else:
+                self.effort += made.effort
+                return [made]
+        return []
+
     @property
     def run(self) -> float:
         """How long the best is estimated to run, in compositions of small tensors."""

@@ -287,7 +287,9 @@ def _made(
         lowered = lowered._replace(origins=origins)
 
     def needs(made: Blueprint, *, compact: bool = asked.compact) -> int:
-        zeros = 0 if compact or asked.limits.in_pieces else zero_bytes(made, asked.wanted)
+        if asked.limits.in_pieces or (made.chunks is not None and made.chunks.in_pieces):
+            return made.run_cost.peak_bytes
+        zeros = 0 if compact else zero_bytes(made, asked.wanted)
         after = asked.limits.made_after and asked.limits.made_after + result_bytes(made)
         return max(made.run_cost.peak_bytes, after) + zeros
 
@@ -322,7 +324,7 @@ def _made(
                 )
     except OverLimitError as error:
         with isolated():
-            fits = what_fits(error, lowered, asked.wanted, limits, peak_of_terms, compact=asked.compact)
+            fits = what_fits(error, lowered, asked.wanted, limits, peak, peak_of_terms, compact=asked.compact)
             raise error.naming([*fits]) from None
     decided = Decided(recorded._replace(decided=made.lowered.decided))
     with _lock:

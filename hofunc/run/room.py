@@ -87,7 +87,14 @@ def check_room(made: Blueprint, needed: int, wanted: Wanted, *, compact: bool) -
 
 
 def what_fits(
-    error: OverLimitError, lowered: Lowered, wanted: Wanted, limits: Limits, peak: Peak, *, compact: bool
+    error: OverLimitError,
+    lowered: Lowered,
+    wanted: Wanted,
+    limits: Limits,
+    peak: Peak,
+    peak_of_terms: Peak,
+    *,
+    compact: bool,
 ) -> Iterator[str]:
     """Yield what keeps to `max_bytes` in place of what is asked for, which does not.
 
@@ -96,22 +103,34 @@ def what_fits(
         lowered: The graph.
         wanted: What is asked for.
         limits: Memory, and what is there beside a plan.
-        peak: Tells what is held at once where a plan of terms is run.
+        peak: Tells what is held at once where a plan of dense tensors is run,
+        peak_of_terms: and where one of terms is.
         compact: Whether terms are asked for.
     """
     most, graph = limits.max_bytes or 0, with_rows(lowered).graph
     rows = number_of_rows(graph) or 1
-    if not (compact or limits.in_pieces or isinstance(wanted, Contractions)) and limits.beside <= most:
+    is_quick = len(graph.nodes) <= MANY or not error.is_before_planning
+    if not (compact or limits.in_pieces or isinstance(wanted, Contractions)) and limits.beside <= most and is_quick:
         own = Limits() if rows == 1 else limits._replace(chunk_size=None)  # by which terms of rows are taken apart
         with suppress(ArgumentError):
-            is_quick = len(graph.nodes) <= MANY
-            if is_quick and peak(quickly(lowered, wanted, compact=True, limits=own, peak=peak).plan) <= most:
+            terms = quickly(lowered, wanted, compact=True, limits=own, peak=peak_of_terms).plan
+            if peak_of_terms(terms) <= most:
                 yield "take layout='compact'"
-        if error.apart <= most:
+        if _is_handed_over(error, lowered, wanted, limits, peak):
             yield "write whole ones to files by out=hofunc.Stream(path)"
     are_rows = all(any(isinstance(size, Rows) for size in graph.nodes[number].shape) for number in graph.outputs)
     if are_rows and error.least <= rows * most:
         yield "pass fewer rows at a time"
+
+
+def _is_handed_over(error: OverLimitError, lowered: Lowered, wanted: Wanted, limits: Limits, peak: Peak) -> bool:
+    """Tell whether results that are handed over as they are computed keep to `max_bytes`."""
+    if error.by_columns:
+        return min(map(peak, error.by_columns)) <= (limits.max_bytes or 0)
+    with suppress(ArgumentError):
+        quickly(lowered, wanted, compact=False, limits=limits._replace(in_pieces=True), peak=peak)
+        return True
+    return False
 
 
 def _over(got: str, free: int, remedies: Iterable[str]) -> ArgumentError:
