@@ -143,58 +143,46 @@ ADDED, GIVEN = Linear(partial(_with_slopes, -1)), Linear(partial(_with_slopes, 1
 
 def passed(changes: torch.Tensor, slopes: torch.Tensor) -> torch.Tensor:
     """Return the changes of the states that steps take, by those of what they give; both are the last dimensions."""
-    lead = changes.shape[:-2]
-    columns = _columns(changes, 2)
-    found = [torch.zeros_like(columns[0])]
-    for change, slope in zip(columns[:-1].unbind(), slopes[:-1].unbind(), strict=True):
-        found.append(_next(change, slope, found[-1]))
-    return _uncolumned(found, lead)
+    rows = _rows(changes, 2).unbind(1)
+    found = _along(torch.zeros_like(rows[0]), rows[:-1], slopes[:-1].mT.unbind())
+    return torch.stack(found, 1).reshape(changes.shape)
 
 
 def passed_back(changes: torch.Tensor, slopes: torch.Tensor) -> torch.Tensor:
     """Apply the transpose of `passed`."""
-    return _uncolumned(_back(_columns(changes, 2), slopes)[-2::-1], changes.shape[:-2])
+    return torch.stack(_back(changes, slopes)[-2::-1], 1).reshape(changes.shape)
 
 
 def started(change: torch.Tensor, slopes: torch.Tensor) -> torch.Tensor:
     """Return the changes of the states that steps take, by that of the first, which is the last dimension."""
-    found = [_columns(change, 1)]
-    for slope in slopes[:-1].unbind():
-        found.append(slope @ found[-1])
-    return _uncolumned(found, change.shape[:-1])
+    found = [_rows(change, 1)]
+    for slope in slopes[:-1].mT.unbind():
+        found.append(found[-1] @ slope)
+    return torch.stack(found, 1).reshape(*change.shape[:-1], *slopes.shape[:2])
 
 
 def started_back(changes: torch.Tensor, slopes: torch.Tensor) -> torch.Tensor:
     """Apply the transpose of `started`."""
-    (first,) = _back(_columns(changes, 2), slopes)[-1:]
-    return first if changes.dim() == 2 else first.mT.reshape(*changes.shape[:-2], first.shape[0])
+    return _back(changes, slopes)[-1].reshape(*changes.shape[:-2], changes.shape[-1])
 
 
-def _back(columns: torch.Tensor, slopes: torch.Tensor) -> list[torch.Tensor]:
+def _back(changes: torch.Tensor, slopes: torch.Tensor) -> list[torch.Tensor]:
     """Return zeros, and what the states that steps take have an effect on, from the last step to the first."""
-    found = [torch.zeros_like(columns[0])]
-    for change, slope in zip(reversed(columns.unbind()), reversed(slopes.mT.unbind()), strict=True):
-        found.append(_next(change, slope, found[-1]))
+    rows = _rows(changes, 2).unbind(1)
+    return _along(torch.zeros_like(rows[0]), rows[::-1], slopes.unbind()[::-1])
+
+
+def _along(first: torch.Tensor, changes: Sequence[torch.Tensor], slopes: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Return rows step by step: those of the step before times a slope, and what changes beside."""
+    found = [first]
+    for change, slope in zip(changes, slopes, strict=True):
+        found.append(torch.addmm(change, found[-1], slope))
     return found
 
 
-def _next(change: torch.Tensor, slope: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
-    return (torch.addmv if change.dim() == 1 else torch.addmm)(change, slope, before)
-
-
-def _columns(tensor: torch.Tensor, dims: int) -> torch.Tensor:
-    """Return a tensor with its first dimensions as one, after the last ones; without any, as it is."""
-    if tensor.dim() == dims:
-        return tensor
-    return tensor.reshape(-1, *tensor.shape[-dims:]).movedim(0, -1)
-
-
-def _uncolumned(found: Iterable[torch.Tensor], lead: Sequence[int]) -> torch.Tensor:
-    """Return what was found of each step as one tensor, with the first dimensions as they were."""
-    columns = torch.stack(list(found))
-    if not lead:
-        return columns
-    return columns.movedim(-1, 0).reshape(*lead, *columns.shape[:-1]).contiguous()
+def _rows(tensor: torch.Tensor, dims: int) -> torch.Tensor:
+    """Return a tensor with all dimensions but the last ones as one, of which there may be none."""
+    return tensor.reshape(prod(tensor.shape[:-dims]), *tensor.shape[-dims:])
 
 
 PASSES = (passed, passed_back, started, started_back)  # what takes calls for every step
