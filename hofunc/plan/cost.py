@@ -17,7 +17,7 @@ from hofunc.plan.peak import peak_of
 from hofunc.plan.program import Program, Step
 from hofunc.plan.rates import Rates, rates_of
 from hofunc.plan.slicing import is_reading
-from hofunc.plan.states import PASSES
+from hofunc.plan.states import PASSES, calls_of_pass
 from hofunc.plan.tracing import SCATTERS, Effect, Trace, traced
 from hofunc.rules.ops.convolution import work_of
 from hofunc.scatter import added
@@ -204,9 +204,9 @@ def _step_cost(step: Step, effect: Effect, rates: Rates) -> StepCost:
 
 
 def _passing(step: Step, effect: Effect, rates: Rates) -> float:
-    """Return how long the products of a pass over the steps of a recurrence take, of which each is a call."""
+    """Return how long the products of a pass over the steps of a recurrence take, and the calls that each of them is."""
     if not isinstance(step.function, Call) or step.function.op not in PASSES:
         return 0.0
     tensor, (count, height, width) = effect.operands[0], effect.operands[-1].shape
     columns = max(1, tensor.numel // (count * width))
-    return count * (rates.call + rates.item + 2 * height * width * columns / rates.flops)
+    return rates.call * calls_of_pass(count) + count * (rates.item + 2 * height * width * columns / rates.flops)

@@ -18,6 +18,7 @@ from hofunc.plan.keys import Keys, Variables, depends_of, members
 from hofunc.plan.recipes import is_applied
 from hofunc.plan.reverse import is_reading, operands_of
 from hofunc.plan.rows import number_of_rows
+from hofunc.plan.states import PASSES, calls_of_pass
 from hofunc.plan.sums import FREE
 from hofunc.plan.wanted import Wanted
 from hofunc.rules.local import Alike
@@ -181,7 +182,7 @@ class Facts(NamedTuple):
             the products of others, and what part of the elements of the node it makes.
         calls: For each key the calls that it takes to multiply a tensor by its terms; none if they only read a part.
         growth: For each key how many indices its terms have at most for each element of the node.
-        made: How many calls make the factors.
+        made: How many calls make the factors, and pass over the steps of a recurrence beyond one each.
         reads: Whether every element of the node is one of its only operand.
         is_nonlinear: Whether there are derivatives above the first order.
     """
@@ -208,10 +209,21 @@ def facts_of(local: Local) -> Facts:
         ),
         tuple([0 if reads else sum(map(_calls, terms)) for terms in local.values()]),
         tuple([max(map(_new, terms), default=0) for terms in local.values()]),
-        len({distinct(source) for source in sources if isinstance(source, Call)}),
+        len({distinct(source) for source in sources if isinstance(source, Call)}) + passing(local),
         reads,
         is_nonlinear(local),
     )
+
+
+def passing(local: Local) -> int:
+    """Return how many calls it takes to pass over the steps of a recurrence, beyond one for each time."""
+    factors = [factor for terms in local.values() for term in terms for factor in term.factors]
+    counts = [
+        int(extent(factor.axes[0]))
+        for factor in factors
+        if isinstance(factor.source, Map) and factor.source.forward in PASSES
+    ]
+    return sum(int(calls_of_pass(count)) - 1 for count in counts)
 
 
 def _calls(term: Term) -> int:

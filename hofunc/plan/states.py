@@ -143,22 +143,22 @@ ADDED, GIVEN = Linear(partial(_with_slopes, -1)), Linear(partial(_with_slopes, 1
 
 def passed(changes: torch.Tensor, slopes: torch.Tensor) -> torch.Tensor:
     """Return the changes of the states that steps take, by those of what they give; both are the last dimensions."""
-    rows = _rows(changes, 2).unbind(1)
-    found = _along(torch.zeros_like(rows[0]), rows[:-1], slopes[:-1].mT.unbind())
-    return torch.stack(found, 1).reshape(changes.shape)
+    rows = _rows(changes, 2).unbind(-2)
+    found = _along(torch.zeros_like(rows[0]), rows[:-1], _turned(slopes[:-1], rows[0]).unbind())
+    return torch.stack(found, -2).reshape(changes.shape)
 
 
 def passed_back(changes: torch.Tensor, slopes: torch.Tensor) -> torch.Tensor:
     """Apply the transpose of `passed`."""
-    return torch.stack(_back(changes, slopes)[-2::-1], 1).reshape(changes.shape)
+    return torch.stack(_back(changes, slopes)[-2::-1], -2).reshape(changes.shape)
 
 
 def started(change: torch.Tensor, slopes: torch.Tensor) -> torch.Tensor:
     """Return the changes of the states that steps take, by that of the first, which is the last dimension."""
     found = [_rows(change, 1)]
-    for slope in slopes[:-1].mT.unbind():
-        found.append(found[-1] @ slope)
-    return torch.stack(found, 1).reshape(*change.shape[:-1], *slopes.shape[:2])
+    for slope in _turned(slopes[:-1], found[0]).unbind():
+        found.append(slope @ found[-1] if change.dim() == 1 else found[-1] @ slope)
+    return torch.stack(found, -2).reshape(*change.shape[:-1], *slopes.shape[:2])
 
 
 def started_back(changes: torch.Tensor, slopes: torch.Tensor) -> torch.Tensor:
@@ -168,21 +168,32 @@ def started_back(changes: torch.Tensor, slopes: torch.Tensor) -> torch.Tensor:
 
 def _back(changes: torch.Tensor, slopes: torch.Tensor) -> list[torch.Tensor]:
     """Return zeros, and what the states that steps take have an effect on, from the last step to the first."""
-    rows = _rows(changes, 2).unbind(1)
-    return _along(torch.zeros_like(rows[0]), rows[::-1], slopes.unbind()[::-1])
+    rows = _rows(changes, 2).unbind(-2)
+    return _along(torch.zeros_like(rows[0]), rows[::-1], _turned(slopes.mT, rows[0]).unbind()[::-1])
 
 
 def _along(first: torch.Tensor, changes: Sequence[torch.Tensor], slopes: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Return rows step by step: those of the step before times a slope, and what changes beside."""
+    """Return rows step by step: those of the step before, multiplied by a slope, and what changes beside."""
     found = [first]
     for change, slope in zip(changes, slopes, strict=True):
-        found.append(torch.addmm(change, found[-1], slope))
+        before = found[-1]
+        found.append(torch.addmv(change, slope, before) if before.dim() == 1 else torch.addmm(change, before, slope))
     return found
 
 
+def _turned(slopes: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """Return slopes as rows are multiplied by them; a single one is by columns, which takes less."""
+    return slopes if rows.dim() == 1 else slopes.mT
+
+
 def _rows(tensor: torch.Tensor, dims: int) -> torch.Tensor:
-    """Return a tensor with all dimensions but the last ones as one, of which there may be none."""
-    return tensor.reshape(prod(tensor.shape[:-dims]), *tensor.shape[-dims:])
+    """Return a tensor with all dimensions but the last ones as one, if there are any."""
+    return tensor if tensor.dim() == dims else tensor.reshape(prod(tensor.shape[:-dims]), *tensor.shape[-dims:])
 
 
 PASSES = (passed, passed_back, started, started_back)  # what takes calls for every step
+
+
+def calls_of_pass(count: int) -> float:
+    """Return how many calls a pass over so many steps takes: each reads a part of two tensors, and multiplies them."""
+    return 3 + 1.6 * count
