@@ -204,7 +204,7 @@ def _step_cost(step: Step, effect: Effect, rates: Rates) -> StepCost:
 
 
 def _passing(step: Step, effect: Effect, rates: Rates) -> float:
-    """Return how long the products of a pass over the steps of a recurrence take, and the calls that each of them is."""
+    """Return how long a pass over the steps of a recurrence takes, of which each is a product and some calls."""
     if not isinstance(step.function, Call) or step.function.op not in PASSES:
         return 0.0
     tensor, (count, height, width) = effect.operands[0], effect.operands[-1].shape

@@ -19,6 +19,7 @@ from hofunc.plan.program import device_of
 from hofunc.plan.rates import rates_of
 from hofunc.plan.recurrences import has_batches, with_recurrences
 from hofunc.plan.rows import with_rows
+from hofunc.plan.steps import Steps
 from hofunc.plan.strategies import is_directional, propagated
 from hofunc.plan.turns import (
     LIKELY,
@@ -41,6 +42,11 @@ from hofunc.rules.settle import Settlings
 
 STEP_SECONDS = 4e-5  # that a step of planning takes, about
 LONG_RECURRENCE = 300  # nodes of recurrences, from which on planning them node by node takes longer than as batches
+SHORT_RECURRENCE = 100  # nodes, below which none gains
+BATCH = 120  # compositions node by node, at least, that take as long to plan and to run as a batch does,
+PER_NODE = 8  # and more for each node of a step,
+PER_STEP = 2  # for each step,
+BATCH_ENTRIES = 50  # and for so many entries that the states have as derivatives
 FAR = 6  # times as long as plans node by node are estimated to run, at which none is made of batches
 BLOCK_SECONDS = 2e-5  # that a composition takes to plan, about, where blocks are propagated,
 DIRECTION_SECONDS = 1e-4  # and by directions
@@ -117,9 +123,7 @@ def quickly(
     """
     peak = told_once(peak)
     asked = _Asked(lowered, wanted, compact, limits, peak, looks=looks)
-    recurrent = asked.recurrent_turns(LONG_RECURRENCE)
-    if recurrent is not None and not asked.is_sooner(recurrent):
-        recurrent = None
+    recurrent = asked.sooner_turns()
     turns = asked.announced(recurrent or asked.by_nodes)
     plans = turns.first() if asked.is_taken_apart else turns.taken(LIKELY)
     best = preferred(kept_to(plans, lowered, wanted, compact, limits, peak))
@@ -333,13 +337,43 @@ class _Asked:
         found = estimated(*given, compact=self._compact, joins=joins, looks=self._looks)
         return self._turns(found, self.make, close)
 
-    def is_sooner(self, recurrent: Turns) -> bool:
-        """Tell whether a first call is done sooner by batches of steps than node by node.
+    def sooner_turns(self) -> Turns | None:
+        """Return what plans with all steps of recurrences as batches, if that is sooner done than node by node."""
+        if len(self._local) < LONG_RECURRENCE and self.by_nodes.run < BATCH:
+            return None
+        found = self.recurrent_turns(min(SHORT_RECURRENCE, LONG_RECURRENCE), self._may_be_sooner)
+        return found if found is not None and self._is_sooner(found) else None
+
+    def _may_be_sooner(self, steps: Steps) -> bool:
+        """Tell whether a batch of steps may be sooner than its nodes, by counts alone: long recurrences always may be.
+
+        All batches take about as many calls, and each of them is planned by itself, while what is planned of a step
+        node by node serves for all that follow. So a batch of few nodes is not worked out.
+        """
+        count, nodes = len(steps.nodes), len(steps.nodes[0])
+        if count * nodes >= LONG_RECURRENCE:
+            return True
+        graph = self._lowered.graph
+        entries = 0
+        if not isinstance(self._wanted, Contractions):
+            inputs = [graph.nodes[number] for number in graph.inputs if graph.nodes[number].active]
+            handed = [each.nodes[0] for each in steps.active if each.nodes[1] in steps.nodes[0]]
+            state = sum(prod(map(int, graph.nodes[number].shape)) for number in handed)
+            entries = count * state * sum(prod(map(int, node.shape)) for node in inputs)
+        by_nodes = self.by_nodes.run * count * nodes / len(self._local)
+        return by_nodes >= BATCH + PER_NODE * nodes + PER_STEP * count + entries / BATCH_ENTRIES
+
+    def _is_sooner(self, recurrent: Turns) -> bool:
+        """Tell whether a first call is done sooner by batches of steps than node by node, and no later one is slower.
 
         Where each step takes inputs of its own, a batch has a block for every pair of these, though few of them meet.
+        Whether later calls are slower is of no account where it takes long to plan the nodes.
         """
         seconds = self._first_call(recurrent)
-        return seconds <= BLOCK_SECONDS * self.compositions or seconds <= self._first_call(self.by_nodes)
+        if len(self._local) >= LONG_RECURRENCE and seconds <= BLOCK_SECONDS * self.compositions:
+            return True
+        is_as_fast = len(self._local) >= LONG_RECURRENCE or recurrent.run <= self.by_nodes.run
+        return is_as_fast and seconds <= self._first_call(self.by_nodes)
 
     def _first_call(self, turns: Turns) -> float:
         """Return how many seconds it takes to plan by the strategy by which that is sooner, and to run the plan."""
@@ -361,13 +395,14 @@ class _Asked:
         given = lowered, self._local, self._settlings, self._wanted, self._compact, limits, self._peak
         return _maker(*given, looks=looks)
 
-    def recurrent_turns(self, least: int = 0) -> Turns | None:
+    def recurrent_turns(self, least: int = 0, pays: Callable[[Steps], bool] = lambda _: True) -> Turns | None:
         """Return what plans with all steps of recurrences as batches; None if there are none.
 
         By reverse, a block would be held for every pair of steps; so that is for what no other strategy applies to.
 
         Args:
             least: How many nodes recurrences are to have.
+            pays: Tells whether it may pay to take steps as a batch, by counts alone.
         """
         wanted = self._wanted
         is_plain = not self._compact and self._limits == Limits() and not isinstance(wanted, Chosen)
@@ -378,7 +413,7 @@ class _Asked:
             return None
         whole = not isinstance(wanted, Contractions)
         given = self._lowered, self._local, highest(wanted)
-        lowered = with_recurrences(*given, whole=whole, least=least, with_masks=looks)
+        lowered = with_recurrences(*given, whole=whole, least=least, pays=pays, with_masks=looks)
         if lowered is None:
             return None
         local = local_blocks(lowered, highest(wanted))
@@ -397,7 +432,13 @@ class _Asked:
 
         every = candidates(settlings, wanted, looks=looks)
         likely = [name for name in every if is_directional(wanted, name)]
-        found = in_order(estimates(lowered.graph, local, wanted, likely, joins=True))
+        computed = sum(origin is None for origin in lowered.origins) - len(local)
+        found = in_order(
+            {
+                name: each._replace(run=each.run + computed / CALLS)
+                for name, each in estimates(lowered.graph, local, wanted, likely, joins=True).items()
+            }
+        )
         found |= dict.fromkeys([name for name in every if name not in found], Estimate(len(local) ** 2 // 2, inf))
         return self._turns(found, make if self._settlings.are_finite else made, CLOSE)
 

@@ -75,6 +75,7 @@ def with_recurrences(
     *,
     whole: bool,
     least: int = 0,
+    pays: Callable[[Steps], bool] = lambda _: True,
     with_masks: bool = False,
 ) -> Lowered | None:
     """Return a graph in which all steps of a recurrence are batches; None if it has no recurrence that gains by it.
@@ -88,6 +89,7 @@ def with_recurrences(
         whole: Whether whole derivatives are wanted, for which it pays to have those of each step as a matrix; along
             slots, no second derivative of a step is ever formed.
         least: How many nodes a recurrence is to have.
+        pays: Tells whether it may pay to take steps as a batch, by counts alone, before more is done.
         with_masks: Whether steps may leave out what is not finite by masks, which their derivatives do not.
     """
     graph = lowered.graph
@@ -96,7 +98,7 @@ def with_recurrences(
     some = [
         batch
         for steps in all_steps(graph, local, least)
-        if with_masks or not _have_masks(local, steps.nodes[0])
+        if pays(steps) and (with_masks or not _have_masks(local, steps.nodes[0]))
         for batch in _batches(lowered, local, steps, order, whole)
     ]
     return _Rebuilding(lowered._replace(graph=unmarked(graph)), local, some, order).lowered() if some else None
