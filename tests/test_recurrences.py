@@ -9,12 +9,15 @@ import torch
 from torch import Tensor, nn
 
 import hofunc
+from asv_benchmarks.benchmarks.problem import Problem
+from hofunc.graph.node import Call
 from hofunc.graph.record import record
-from hofunc.plan import planner, recurrences, states, strategies
+from hofunc.plan import batched, planner, recurrences, states, strategies
 from hofunc.plan.blocks import local_blocks
 from hofunc.plan.blueprint import Limits
 from hofunc.plan.preaccumulated import regions
 from hofunc.plan.program import AsStep
+from hofunc.plan.rates import RATES
 from hofunc.rules.lower import lower
 from hofunc.run.cache import forget
 
@@ -578,3 +581,99 @@ def test_after_a_plan_of_batches_another_is_made_only_if_it_may_be_faster() -> N
     assert planned_again(lambda x: WIDE[0](x)[0].square().sum(), drawn(100, 2)) == (True, 0)
     rnn = module(nn.RNN, 2, 12)
     assert planned_again(lambda x: rnn(x)[0].square().sum(), drawn(150, 2))[1] > 0
+
+
+def test_steps_that_are_alike_are_derived_once(monkeypatch: pytest.MonkeyPatch, by_steps: list[Any]) -> None:
+    torch.manual_seed(0)
+    network = nn.LSTM(3, 3, num_layers=2, bidirectional=True).double().requires_grad_(False)
+    made = []
+
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        made.append(args)
+        return recorded(*args, **kwargs)
+
+    recorded = batched._recorded
+    monkeypatch.setattr(batched, "_recorded", noted)
+
+    def f(x: Tensor) -> Tensor:
+        return network(x)[0].square().sum()
+
+    x = drawn(12, 3)
+    found = hofunc.hessian(f)(x)
+    assert sum(node.op is states.given for node in by_steps[0].graph.nodes) == 4  # both directions of both layers
+    assert len(made) == 1
+    assert_all_close([found], [torch.func.jacrev(torch.func.jacrev(f))(x)])
+
+
+def test_steps_of_other_numbers_are_derived_apart(by_steps: list[Any]) -> None:
+    def f(x: Tensor) -> Tensor:
+        y = x
+        for _ in range(STEPS):
+            x = torch.sin(x * 0.9) * x + x.cos()
+        for _ in range(STEPS):
+            y = torch.sin(y * 0.8) * y + y.cos()
+        return (x * y).sum()
+
+    x = drawn(3, scale=0.3)
+    found = hofunc.hessian(f)(x)
+    assert by_steps[0] is not None
+    assert_all_close([found], [torch.func.hessian(f)(x)])
+
+
+def transport(steps: int) -> Callable[[Tensor], Tensor]:
+    def f(costs: Tensor) -> Tensor:
+        rows = torch.zeros(3, 1, dtype=torch.float64)
+        for _ in range(steps):
+            columns = -torch.logsumexp(rows - costs, 0, keepdim=True)
+            rows = -torch.logsumexp(columns - costs, 1, keepdim=True)
+        return ((rows + columns - costs).exp() * costs).sum()
+
+    return f
+
+
+def network_of(size: int, steps: int) -> Callable[[Tensor], Tensor]:
+    weight = drawn(size, size, scale=0.3)
+
+    def f(x: Tensor) -> Tensor:
+        state = torch.zeros(size, dtype=torch.float64)
+        for step in range(steps):
+            state = torch.tanh(weight @ state + x[step])
+        return state.square().sum()
+
+    return f
+
+
+@pytest.mark.parametrize("is_short", [False, True])
+def test_short_recurrences_are_batches_where_nodes_run_longer(is_short: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Any] = []
+    noting(monkeypatch, found)
+    forget()
+    f, x = (network_of(8, 20), drawn(20, 8)) if is_short else (transport(20), drawn(3, 3, seed=1).abs())
+    with hofunc.options(planning="quick"):
+        got = hofunc.hessian(f)(x)
+    forget()
+    assert [each is not None for each in found] == [not is_short]
+    assert_all_close([got], [torch.func.hessian(f)(x)])
+
+
+def test_what_cannot_gain_by_batches_is_not_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: Any, **__: Any) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(recurrences, "_batches", never)
+    forget()
+    with hofunc.options(planning="quick"):
+        hofunc.hessian(network_of(8, 20))(drawn(20, 8))
+    forget()
+
+
+@pytest.mark.usefixtures("by_steps")
+def test_passes_are_priced_by_the_calls_of_every_step() -> None:
+    made = Problem(transport(STEPS), (drawn(3, 3).abs(),)).planned().plan
+    priced = [
+        (cost.seconds, cost.shape[-2])
+        for step, cost in zip(made.program.steps, made.run_cost.steps, strict=True)
+        if isinstance(step.function, Call) and step.function.op in (states.passed, states.passed_back)
+    ]
+    assert priced
+    assert all(seconds > RATES["cpu"].call * states.calls_of_pass(count) for seconds, count in priced)

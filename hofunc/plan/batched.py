@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable
 from math import prod
 from types import FunctionType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 
@@ -19,7 +19,7 @@ from hofunc.internals import OpOverload
 from hofunc.plan.accumulate import dense
 from hofunc.plan.blocks import local_blocks
 from hofunc.plan.program import Program, Register, device_of
-from hofunc.plan.steps import Steps, following
+from hofunc.plan.steps import Steps, following, form_of
 from hofunc.plan.strategies import computing_dtype, propagated
 from hofunc.plan.tracing import Trace, traced
 from hofunc.rules.lower import Lowered, expansion, isolated
@@ -41,6 +41,34 @@ class Derived(NamedTuple):
     steps: Steps
     program: Program
     trace: Trace
+
+
+class Derivations:
+    """Derivatives of steps, worked out once for recurrences whose steps are alike, as of both directions of a network.
+
+    Args:
+        lowered: The graph.
+        order: The highest order that is wanted.
+    """
+
+    def __init__(self, lowered: Lowered, order: int):
+        self._lowered, self._order = lowered, order
+        self._known: dict[tuple, Derived | Lowered | None] = {}
+
+    def derived(self, steps: Steps, order: int, varied: int, entries: int = ENTRIES) -> Derived | None:
+        """Return what `derived` does."""
+        key = order, varied, entries, form_of(self._lowered.graph, steps)
+        if key not in self._known:
+            self._known[key] = derived(self._lowered, steps, order, varied, entries)
+        found = cast(Derived | None, self._known[key])
+        return found and found._replace(steps=steps)
+
+    def batched(self, steps: Steps, varied: int) -> Lowered | None:
+        """Return what `batched` does."""
+        key = varied, form_of(self._lowered.graph, steps)
+        if key not in self._known:
+            self._known[key] = batched(self._lowered.graph, steps, self._order, varied)
+        return cast(Lowered | None, self._known[key])
 
 
 def derived(lowered: Lowered, steps: Steps, order: int, varied: int, entries: int = ENTRIES) -> Derived | None:

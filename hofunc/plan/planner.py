@@ -43,10 +43,10 @@ from hofunc.rules.settle import Settlings
 STEP_SECONDS = 4e-5  # that a step of planning takes, about
 LONG_RECURRENCE = 300  # nodes of recurrences, from which on planning them node by node takes longer than as batches
 SHORT_RECURRENCE = 100  # nodes, below which none gains
-BATCH = 120  # compositions node by node, at least, that take as long to plan and to run as a batch does,
+BATCH = 115  # compositions node by node, at least, that take as long to plan and to run as a batch does,
 PER_NODE = 8  # and more for each node of a step,
 PER_STEP = 2  # for each step,
-BATCH_ENTRIES = 50  # and for so many entries that the states have as derivatives
+BATCH_ENTRIES = 40  # and for so many entries that the states have as derivatives
 FAR = 6  # times as long as plans node by node are estimated to run, at which none is made of batches
 BLOCK_SECONDS = 2e-5  # that a composition takes to plan, about, where blocks are propagated,
 DIRECTION_SECONDS = 1e-4  # and by directions

@@ -21,7 +21,7 @@ from typing import NamedTuple, cast
 import torch
 
 from hofunc.graph.node import Call, Graph, Mask, Node, Ref
-from hofunc.plan.batched import Derived, batched, derived
+from hofunc.plan.batched import Derivations, Derived
 from hofunc.plan.blocks import Local, is_nonlinear
 from hofunc.plan.program import device_of
 from hofunc.plan.rows import unmarked
@@ -95,11 +95,12 @@ def with_recurrences(
     graph = lowered.graph
     if lowered.decided or len({node.device for node in graph.nodes if node.is_given}) > 1:
         return None
+    derivations = Derivations(lowered, order)
     some = [
         batch
         for steps in all_steps(graph, local, least)
         if pays(steps) and (with_masks or not _have_masks(local, steps.nodes[0]))
-        for batch in _batches(lowered, local, steps, order, whole)
+        for batch in _batches(lowered.graph, local, steps, order, whole, derivations)
     ]
     return _Rebuilding(lowered._replace(graph=unmarked(graph)), local, some, order).lowered() if some else None
 
@@ -114,23 +115,25 @@ def _have_masks(local: Mapping[int, Local], nodes: Iterable[int]) -> bool:
     return any(isinstance(factor.source, Mask) for term in terms for factor in term.factors)
 
 
-def _batches(lowered: Lowered, local: Mapping[int, Local], steps: Steps, order: int, whole: bool) -> list[Batch]:
+def _batches(
+    graph: Graph, local: Mapping[int, Local], steps: Steps, order: int, whole: bool, derivations: Derivations
+) -> list[Batch]:
     """Return all steps of a recurrence as one batch, or some; none if they are better propagated node by node."""
-    graph, first = lowered.graph, steps.nodes[0]
+    first = steps.nodes[0]
     before = [each.nodes[1] for each in steps.active if each.nodes[1] in first]
     handed = [first.index(node) for node in before]
     if not handed or _leads_around(graph, steps):
         return []
     steps = steps._replace(given=[*handed, *(place for place in steps.given if place not in handed)])
-    every = derived(lowered, steps, order, len(steps.active)) if whole else None
+    every = derivations.derived(steps, order, len(steps.active)) if whole else None
     if every is not None:
         return [Batch(steps, every, None, len(handed), len(steps.active))]
     are_own = whole and order == PREACCUMULATED and not any(each.is_shared for each in steps.active)
     by_all = [(len(steps.active), 1)] if are_own else []
     for varied, count in (*by_all, (len(handed), _parts(graph, local, steps, order) if whole else 1)):
         parts = parted(steps, count)
-        slopes = derived(lowered, parts[0], 1, varied, ENTRIES)
-        inner = None if slopes is None else batched(graph, parts[0], order, len(handed))
+        slopes = derivations.derived(parts[0], 1, varied, ENTRIES)
+        inner = None if slopes is None else derivations.batched(parts[0], len(handed))
         if slopes is not None and inner is not None:
             return [Batch(part, slopes, inner, len(handed), varied) for part in parts]
     return []

@@ -12,7 +12,7 @@ from math import inf, prod
 from typing import NamedTuple
 
 from hofunc.algebra.operators import Map, sources
-from hofunc.graph.node import Call, Graph, Ref, call_of, refs
+from hofunc.graph.node import Call, Graph, Ref, call_of, refs, renumbered
 from hofunc.plan.blocks import Local, is_nonlinear
 from hofunc.rules.local import Alike
 
@@ -238,6 +238,22 @@ def parted(steps: Steps, count: int) -> list[Steps]:
 def following(graph: Graph, steps: Steps, count: int) -> list[int]:
     """Return the places of the nodes of a step that depend on the first of what steps take."""
     return _reached(graph, {each.nodes[0] for each in steps.taken[:count]}, steps.nodes[0])
+
+
+def form_of(graph: Graph, steps: Steps) -> tuple:
+    """Return what steps have in common with all that compute the same, of other nodes."""
+    places = {number: place for place, number in enumerate(steps.nodes[0])}
+    form = []
+    for place, number in enumerate(steps.nodes[0]):
+        node = graph.nodes[number]
+        numbers = {
+            operand: -1 - steps.sources[place, slot] if (place, slot) in steps.sources else places[operand]
+            for slot, operand in enumerate(node.operands)
+        }
+        form.append((node.op, *renumbered((node.args, node.kwargs), numbers), node.output))
+    taken = [(graph.nodes[each.nodes[0]], each) for each in steps.taken]
+    looks = [(tuple(node.shape), node.dtype, node.device, each.is_active, each.is_shared) for node, each in taken]
+    return len(steps.nodes), tuple(form), tuple(looks), tuple(steps.given)
 
 
 def _reached(graph: Graph, reached: set[int], step: Sequence[int]) -> list[int]:
