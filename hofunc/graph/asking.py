@@ -44,9 +44,13 @@ class _Met:
         self._latest: tuple[tuple | None, Trail] = None, NOTHING
         self._again: _Again | None = None
 
-    def leave(self, key: tuple, graph: Graph, *, are_plain: bool) -> None:
-        """Note what was recorded of inputs of a kind."""
-        self.trails[key] = trail = Trail(graph, are_known=None not in key, are_plain=are_plain)
+    def leave(self, key: tuple, graph: Graph, *, are_plain: bool, writes: bool) -> None:
+        """Note what was recorded of inputs of a kind.
+
+        Of what writes in place the next recording is surveyed, unless it came to another graph before.
+        """
+        writes = writes and key not in self.trails
+        self.trails[key] = trail = Trail(graph, are_known=None not in key, are_plain=are_plain, writes=writes)
         self._latest, self._again = (key, trail), None
         if len(self.trails) > MOST_TRAILS:
             self.trails.popitem(last=False)
@@ -135,7 +139,7 @@ def recorded(
         watched, trail = watch or forwards or asks is None, NOTHING if is_hooked() else met.trail_of(inputs, follow)
         recording = record(f, inputs, others, follow=follow, watch=watched, trail=trail)
         if recording.graph is not trail.graph and (key := _key(inputs, follow)) is not None:
-            met.leave(key, recording.graph, are_plain=all(map(has_no_history, inputs)))
+            met.leave(key, recording.graph, are_plain=all(map(has_no_history, inputs)), writes=recording.writes)
         return recording
 
     recording = made_recordable(call, follow=forwards or bool(asks))

@@ -63,6 +63,7 @@ class Recording(NamedTuple):
         wrappers: The real tensors of the graph's inputs, on which it has to be replayed; None if values are real.
         asked: Whether the function asked if autograd follows what depends on its inputs; None if nobody watched.
         lines: Which lines of the function computed which nodes, where that was noted.
+        writes: Whether the function wrote in place, where that was seen.
     """
 
     graph: Graph
@@ -72,6 +73,7 @@ class Recording(NamedTuple):
     wrappers: list[torch.Tensor] | None
     asked: bool | None = None
     lines: Lines = MappingProxyType({})
+    writes: bool = False
 
     @property
     def outputs(self) -> list[torch.Tensor]:
@@ -342,7 +344,7 @@ def _recording(tape: Tape, result: Any, notes: LineNotes | None, asked: bool | N
     lines = {} if notes is None else notes.of(values)
     if tape.arrived is None and not PLAIN.issuperset(map(type, values)):
         values = [*map(plain, values)]
-    return Recording(graph, values, leaves, spec, None, asked, lines)
+    return Recording(graph, values, leaves, spec, None, asked, lines, tape.writes)
 
 
 def replay(

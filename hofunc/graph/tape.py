@@ -182,6 +182,11 @@ class Tape(UncompiledMode):
         return self.ledger.values if found is None else found
 
     @property
+    def writes(self) -> bool:
+        """Whether the function wrote in place."""
+        return self._storages.exist
+
+    @property
     def hides_history(self) -> bool:
         """Whether autograd knows other histories of the values than the graph: where there were writes, or forwards."""
         return self._storages.exist or self._hides_history

@@ -54,10 +54,11 @@ class Trail:
         are_known: Whether it is only given to recordings of inputs that are like those of the graph: plain tensors of
             the same shapes, dtypes and devices.
         are_plain: Whether autograd follows none of these inputs, and all are dense.
+        writes: Whether the function wrote in place.
 
     Attributes:
         steps: The calls that are expected, by how many nodes there are before; none until the graph was met again.
-        writes: Whether the function writes in place, as far as was seen when it was met again.
+        writes: Whether the function writes in place, as far as was seen.
         route: All that it did, if that was surveyed, for one that writes.
         is_untold: Whether a survey came to no route.
         leads_outside: Which values autograd followed where outputs had derivatives by what the function captured.
@@ -65,10 +66,10 @@ class Trail:
 
     __slots__ = ("are_known", "are_plain", "graph", "is_untold", "leads_outside", "route", "steps", "writes")
 
-    def __init__(self, graph: Graph, *, are_known: bool = False, are_plain: bool = False):
+    def __init__(self, graph: Graph, *, are_known: bool = False, are_plain: bool = False, writes: bool = False):
         self.graph, self.are_known, self.are_plain = graph, are_known, are_plain
         self.steps: dict[int, Step] = {}
-        self.writes = self.is_untold = False
+        self.writes, self.is_untold = writes, False
         self.route: Route | None = None
         self.leads_outside: list[bool] | None = None
 

