@@ -42,7 +42,8 @@ from hofunc.rules.settle import Settlings
 
 STEP_SECONDS = 4e-5  # that a step of planning takes, about
 LONG_RECURRENCE = 300  # nodes of recurrences, from which on planning them node by node takes longer than as batches
-SHORT_RECURRENCE = 100  # nodes, below which none gains
+SHORT_RECURRENCE = 100  # nodes, below which none gains,
+SHORT_CONTRACTED = 180  # and of contractions, of which some gain much and others lose
 BATCH = 115  # compositions node by node, at least, that take as long to plan and to run as a batch does,
 PER_NODE = 8  # and more for each node of a step,
 PER_STEP = 2  # for each step,
@@ -341,7 +342,8 @@ class _Asked:
         """Return what plans with all steps of recurrences as batches, if that is sooner done than node by node."""
         if len(self._local) < LONG_RECURRENCE and self.by_nodes.run < BATCH:
             return None
-        found = self.recurrent_turns(min(SHORT_RECURRENCE, LONG_RECURRENCE), self._may_be_sooner)
+        least = SHORT_CONTRACTED if isinstance(self._wanted, Contractions) else SHORT_RECURRENCE
+        found = self.recurrent_turns(min(least, LONG_RECURRENCE), self._may_be_sooner)
         return found if found is not None and self._is_sooner(found) else None
 
     def _may_be_sooner(self, steps: Steps) -> bool:
