@@ -142,7 +142,7 @@ def _changed(graph: Graph, steps: Steps, order: int, varied: int) -> Lowered | N
         return step(vector + matrix @ change, *others)
 
     dims = 0, None, 0, *[None if each.is_shared else 0 for each in steps.taken[varied:]]
-    return _recorded(torch.func.vmap(changed, dims), values, [True] + [False] * (len(values) - 1), order)
+    return as_batch(torch.func.vmap(changed, dims), values, [True] + [False] * (len(values) - 1), order)
 
 
 def batched(graph: Graph, steps: Steps, order: int, varied: int) -> Lowered | None:
@@ -156,7 +156,7 @@ def batched(graph: Graph, steps: Steps, order: int, varied: int) -> Lowered | No
     dims = 0, *[None if each.is_shared else 0 for each in steps.taken[varied:]]
     activity = [True, *[each.is_active for each in steps.taken[varied:]]]
     function = torch.func.vmap(step_of(graph, steps, varied), dims)
-    return _recorded(function, _examples(graph, steps, varied), activity, order)
+    return as_batch(function, _examples(graph, steps, varied), activity, order)
 
 
 def _examples(graph: Graph, steps: Steps, varied: int) -> list[torch.Tensor]:
@@ -174,7 +174,7 @@ def _examples(graph: Graph, steps: Steps, varied: int) -> list[torch.Tensor]:
     ]
 
 
-def _recorded(function: Callable, values: list[torch.Tensor], activity: list[bool], order: int) -> Lowered | None:
+def as_batch(function: Callable, values: list[torch.Tensor], activity: list[bool], order: int) -> Lowered | None:
     """Record and lower a function of all steps, None if it is another one than that of each."""
     with isolated(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -12,6 +12,7 @@ from hofunc.plan.blueprint import Blueprint, Limits, Peak, drawn, own_peak, take
 from hofunc.plan.builder import Leave, TooManyStepsError
 from hofunc.plan.candidates import are_looked_at, candidates, estimated, in_order
 from hofunc.plan.estimate import CALLS, CLOSE, CLOSE_AS_TERMS, Estimate, estimates
+from hofunc.plan.levels import with_levels
 from hofunc.plan.limited import check_possible, kept_to, within
 from hofunc.plan.offsets import with_offsets
 from hofunc.plan.packing import DirectionsError
@@ -398,7 +399,7 @@ class _Asked:
         return _maker(*given, looks=looks)
 
     def recurrent_turns(self, least: int = 0, pays: Callable[[Steps], bool] = lambda _: True) -> Turns | None:
-        """Return what plans with all steps of recurrences as batches; None if there are none.
+        """Return what plans with all steps of recurrences as batches, or nodes that are alike; None if there are none.
 
         By reverse, a block would be held for every pair of steps; so that is for what no other strategy applies to.
 
@@ -415,22 +416,23 @@ class _Asked:
             return None
         whole = not isinstance(wanted, Contractions)
         given = self._lowered, self._local, highest(wanted)
-        lowered = with_recurrences(*given, whole=whole, least=least, pays=pays, with_masks=looks)
+        steps = with_recurrences(*given, whole=whole, least=least, pays=pays, with_masks=looks)
+        lowered = steps or with_levels(*given)
         if lowered is None:
             return None
         local = local_blocks(lowered, highest(wanted))
         settlings = Settlings(lowered.graph, lowered.rules, local)
         make = _maker(lowered, local, settlings, wanted, False, self._limits, self._peak, settles=False)
 
-        def careful(name: str) -> Blueprint:
+        def careful() -> Blueprint:
             possible = candidates(self._settlings, wanted)
             without = self._lowered._replace(values={})  # as nobody compares them then
             with isolated():
-                make = self._maker(without, looks=False)
-                return make(_careful_one(name, possible), of_first(self._limits))
+                make, best = self._maker(without, looks=False), next(iter(self.by_nodes.estimates))
+                return make(_careful_one(best, possible), of_first(self._limits))
 
         def made(name: str, leave: Leave) -> Blueprint:
-            return replace(make(name, leave), careful=partial(careful, name))
+            return replace(make(name, leave), careful=careful)
 
         every = candidates(settlings, wanted, looks=looks)
         likely = [name for name in every if is_directional(wanted, name)]
