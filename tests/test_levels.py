@@ -99,6 +99,12 @@ def products(x: Tensor) -> Tensor:
     return level[0].exp().sum()
 
 
+def repeated(x: Tensor) -> Tensor:
+    """Each number several times over, computed anew, as scalars and as vectors."""
+    twice = [(x[i].sin(), x[i].sin(), (x * 2).cos(), (x * 2).cos()) for i in range(len(x))]
+    return torch.stack([one * other + (first * second).sum() for one, other, first, second in twice]).exp().sum()
+
+
 CASES: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...], int]] = {
     "cholesky": (cholesky, (drawn(SIZE),), 2),
     "cholesky, order 3": (cholesky, (drawn(SIZE),), 3),
@@ -107,6 +113,7 @@ CASES: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...], int]] = {
     "aligned": (aligned, (drawn(6), drawn(5, seed=1)), 2),
     "pairs": (pairs, (drawn(9, 3),), 2),
     "products": (products, (drawn(16),), 2),
+    "repeated": (repeated, (drawn(9),), 2),
 }
 
 

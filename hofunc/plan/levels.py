@@ -312,22 +312,25 @@ class _Batching(Sequences):
         """Append nodes of one kind as a single one, along its first dimension."""
         first, size = nodes[0], len(nodes)
         is_single = size == 1 and (first.shape != () or not _is_pointwise(first))
-        operands, dims = [], list[int | None]()
-        for slot, operand in enumerate(first.operands):
+        taken = [
+            [self._found.addresses[each] for each in slot] for slot in zip(*[n.operands for n in nodes], strict=True)
+        ]
+        shared = [size > 1 and len({*each}) == 1 for each in taken]
+        if all(shared):  # they compute the same
+            shared = [False] * len(shared)
+        operands = []
+        for operand, addresses, is_shared in zip(first.operands, taken, shared, strict=True):
             shape = self._given.graph.nodes[operand].shape
-            addresses = [self._found.addresses[node.operands[slot]] for node in nodes]
-            is_shared = size > 1 and len({*addresses}) == 1
             if _is_pointwise(first) and not is_single:
                 shape = (1 if is_shared else size, *[1] * (len(first.shape) - len(shape)), *shape)
             elif not (is_single or is_shared):
                 shape = (size, *shape)
             operands.append(self._read(addresses[0] if is_shared else (*chain(*addresses),), shape))
-            dims.append(None if is_shared else 0)
         if is_single or _is_pointwise(first):
             shape = first.shape if is_single else (size, *first.shape)
             rule = self._given.rules[first.number]
             return self.append(_called(first, operands), shape, first.dtype, output=first.output, rule=rule)
-        return self._vectorised(first, operands, tuple(dims))
+        return self._vectorised(first, operands, tuple([None if each else 0 for each in shared]))
 
     def _vectorised(self, node: Node, operands: Sequence[int], dims: tuple[int | None, ...]) -> int:
         """Append many nodes like one by what is recorded of that under `torch.func.vmap`.
