@@ -128,7 +128,8 @@ def batches(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
     monkeypatch.setattr(planner, "with_levels", noted)
     monkeypatch.setattr(planner, "with_recurrences", lambda *_, **__: None)
-    monkeypatch.setattr(planner._Asked, "is_sooner", lambda *_: True)
+    monkeypatch.setattr(planner._Asked, "_is_sooner", lambda *_: True)
+    monkeypatch.setattr(planner, "LONG_RECURRENCE", 0)
     forget()
     return found
 

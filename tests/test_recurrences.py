@@ -592,8 +592,8 @@ def test_steps_that_are_alike_are_derived_once(monkeypatch: pytest.MonkeyPatch, 
         made.append(args)
         return recorded(*args, **kwargs)
 
-    recorded = batched._recorded
-    monkeypatch.setattr(batched, "_recorded", noted)
+    recorded = batched.as_batch
+    monkeypatch.setattr(batched, "as_batch", noted)
 
     def f(x: Tensor) -> Tensor:
         return network(x)[0].square().sum()
