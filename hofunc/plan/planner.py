@@ -364,7 +364,8 @@ class _Asked:
             state = sum(prod(map(int, graph.nodes[number].shape)) for number in handed)
             entries = count * state * sum(prod(map(int, node.shape)) for node in inputs)
         by_nodes = self.by_nodes.run * count * nodes / len(self._local)
-        return by_nodes >= BATCH + PER_NODE * nodes + PER_STEP * count + entries / BATCH_ENTRIES
+        times = (highest(self._wanted) / 2) ** 2  # as all orders are propagated through so many batches
+        return by_nodes >= times * (BATCH + PER_NODE * nodes + PER_STEP * count + entries / BATCH_ENTRIES)
 
     def _is_sooner(self, recurrent: Turns) -> bool:
         """Tell whether a first call is done sooner by batches of steps than node by node, and no later one is slower.
@@ -372,16 +373,15 @@ class _Asked:
         Where each step takes inputs of its own, a batch has a block for every pair of these, though few of them meet.
         Whether later calls are slower is of no account where it takes long to plan the nodes.
         """
-        seconds = self._first_call(recurrent)
-        if len(self._local) >= LONG_RECURRENCE and seconds <= BLOCK_SECONDS * self.compositions:
+        is_long, seconds = len(self._local) >= LONG_RECURRENCE, self._first_call(recurrent)
+        if is_long and seconds <= BLOCK_SECONDS * self.compositions:
             return True
-        is_as_fast = len(self._local) >= LONG_RECURRENCE or recurrent.run <= self.by_nodes.run
-        return is_as_fast and seconds <= self._first_call(self.by_nodes)
+        return (is_long or recurrent.run <= self.by_nodes.run) and seconds <= self._first_call(self.by_nodes)
 
     def _first_call(self, turns: Turns) -> float:
-        """Return how many seconds it takes to plan by the strategy by which that is sooner, and to run the plan."""
-        composition = CALLS * rates_of(device_of(self._lowered.graph)).call
-        return min(_planning(name, each) + composition * each.run for name, each in turns.estimates.items())
+        """Return how many seconds it takes to plan by the strategy that should run fastest, and to run the plan."""
+        name, fastest = next(iter(turns.estimates.items()))
+        return _planning(name, fastest) + CALLS * rates_of(device_of(self._lowered.graph)).call * fastest.run
 
     def announced(self, turns: Turns) -> Turns:
         """Return turns that are going to be taken, and say so if that takes long."""
