@@ -222,8 +222,8 @@ def test_many_leaves_are_not_looked_at_by_each_leaf(device: torch.device, monkey
     def f(leaves: list[Tensor]) -> Tensor:
         return torch.stack([(leaf * leaf.sin()).sum() for leaf in leaves]).sin().prod()
 
-    leaves = [rand(device, 2, 3, seed=seed) for seed in range(80)]
+    leaves = [rand(device, 2, 3, seed=seed) for seed in range(160)]
     found = hofunc.hvp(f)(leaves, vector=leaves)
-    assert 0 < len(looks) < 40
+    assert 0 < len(looks) < 100  # as many as there are of 320 leaves
     expected = jvp(grad(f), (leaves,), (leaves,))[1]
     assert all(torch.allclose(one, other, atol=1e-12) for one, other in zip(found, expected, strict=True))
