@@ -83,7 +83,7 @@ class _Forms:
 
 def _told(form: tuple[Any, ...]) -> str:
     _, shape, dtype, device, _, strides = form
-    return f"shape {tuple(shape)}, {dtype} on {device} with strides {strides}"
+    return f"shape {tuple(shape)}, dtype {dtype}, device {device}, strides {strides}"
 
 
 class Settling:

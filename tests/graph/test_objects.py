@@ -160,6 +160,9 @@ def test_forms_of_tensors_that_no_op_takes(same: Any, x: Tensor) -> None:
     check(lambda: setattr(weight, "data", torch.zeros_like(x).repeat(2)), "a tensor that it looks at: got shape (6,)")
     held = [x.detach().clone()]
     same(lambda x: (x**3).sum() * held[0].dim())(lambda: held[0].unsqueeze_(0).unsqueeze_(0), "got shape (1, 1, 3)")
+    other = [x.detach().clone()]
+    check = same(lambda x: (x**3).sum() * other[0].element_size())
+    check(lambda: setattr(other[0], "data", other[0].data.float()), "got shape (3,), dtype torch.float32, device")
 
 
 def test_modules_that_torch_has_elsewhere(same: Any, x: Tensor) -> None:
