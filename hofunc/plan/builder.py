@@ -15,7 +15,18 @@ from hofunc.errors import InternalError
 from hofunc.graph.layout import COMPUTED_AGAIN, select_scatter
 from hofunc.graph.node import Call, Mask, Ref, Weights, call_of, fill, refs, with_calls
 from hofunc.graph.readings import Reading
-from hofunc.plan.program import AsStep, Given, Program, Register, Step, Table, device_of, finished, is_check
+from hofunc.plan.program import (
+    AsStep,
+    Given,
+    Program,
+    Register,
+    Step,
+    Table,
+    device_of,
+    finished,
+    is_check,
+    is_on_one_device,
+)
 from hofunc.plan.states import SAME
 from hofunc.progress import TICK, ticking
 from hofunc.rules.lower import Lowered
@@ -323,7 +334,7 @@ class Builder:
         It is an input, which need not be computed, if all that is given is on one device.
         """
         graph, output = self.lowered.graph, self.lowered.graph.outputs[0]
-        if len({node.device for node in graph.nodes if node.is_given}) > 1:
+        if not is_on_one_device(graph):
             return self.value(output)
         return self.value(next((n for n in graph.inputs if graph.nodes[n].dtype == self.dtype), output))
 

@@ -26,7 +26,7 @@ from hofunc.graph.node import Call, Node, Ref, call_of, fill
 from hofunc.internals import OpOverload
 from hofunc.plan.batched import as_batch
 from hofunc.plan.blocks import Local
-from hofunc.plan.program import device_of
+from hofunc.plan.program import device_of, is_on_one_device
 from hofunc.plan.rows import unmarked
 from hofunc.plan.sequences import Sequences
 from hofunc.plan.strategies import computing_dtype
@@ -125,7 +125,7 @@ def with_levels(lowered: Lowered, local: Mapping[int, Local], order: int) -> Low
 def _is_plain(lowered: Lowered, local: Mapping[int, Local]) -> bool:
     """Tell whether nodes may be computed in batches: they are small, on one device, of one dtype, and not random."""
     nodes = lowered.graph.nodes
-    if lowered.decided or len({node.device for node in nodes if node.is_given}) > 1:
+    if lowered.decided or not is_on_one_device(lowered.graph):
         return False
     if sum(prod(nodes[number].shape) for number in local) > MOST or any(is_random(nodes[each].op) for each in local):
         return False

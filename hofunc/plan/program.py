@@ -111,6 +111,11 @@ def device_of(graph: Graph) -> torch.device:
     return (graph.inputs and graph.nodes[graph.inputs[0]].device) or torch.device("cpu")
 
 
+def is_on_one_device(graph: Graph) -> bool:
+    """Tell whether all that is given to a graph is on one device."""
+    return len({node.device for node in graph.nodes if node.is_given}) <= 1
+
+
 def finished(
     given: Mapping[int, Given],
     shapes: Mapping[int, tuple[tuple[int, ...], torch.dtype]],

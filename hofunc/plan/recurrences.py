@@ -23,7 +23,7 @@ import torch
 from hofunc.graph.node import Call, Graph, Mask, Node, Ref
 from hofunc.plan.batched import Derivations, Derived
 from hofunc.plan.blocks import Local, is_nonlinear
-from hofunc.plan.program import device_of
+from hofunc.plan.program import device_of, is_on_one_device
 from hofunc.plan.rows import unmarked
 from hofunc.plan.sequences import Sequences
 from hofunc.plan.states import (
@@ -93,7 +93,7 @@ def with_recurrences(
         with_masks: Whether steps may leave out what is not finite by masks, which their derivatives do not.
     """
     graph = lowered.graph
-    if lowered.decided or len({node.device for node in graph.nodes if node.is_given}) > 1:
+    if lowered.decided or not is_on_one_device(graph):
         return None
     derivations = Derivations(lowered, order)
     some = [
