@@ -21,6 +21,7 @@ from hofunc.plan.rows import number_of_rows
 from hofunc.plan.states import PASSES, calls_of_pass
 from hofunc.plan.sums import FREE
 from hofunc.plan.wanted import Wanted
+from hofunc.plan.widths import widths
 from hofunc.rules.local import Alike
 
 OPERATIONS = 50  # of a product, each a multiplication and a sum, that run as long as an entry
@@ -73,6 +74,7 @@ class Extents:
                 self._varying(node, operands, self._of_row, 0),
                 self._varying(node, operands, self._of_all, 1),
             )
+        self._widths = self._directions
 
     @property
     def count(self) -> int:
@@ -85,6 +87,15 @@ class Extents:
         joint._jointly, joint.parts = sum(self._of_all[number] for number in self._inputs), set()
         return joint
 
+    def compactly(self) -> "Extents":
+        """Return the same with one entry for all zeros that a derivative has since elements do not mix yet.
+
+        See `hofunc.plan.widths`.
+        """
+        compact = copy(self)
+        compact._widths = widths(self.graph, self.local, {each: self._directions[each] for each in self._inputs})
+        return compact
+
     def _varying(self, node: int, operands: Collection[int], sizes: Sequence[int], place: int) -> int:
         """Return by how many elements of inputs a node varies at most."""
         inputs = sum(sizes[number] for number in members(self.depends[node]))
@@ -92,13 +103,13 @@ class Extents:
             return min(inputs, sizes[node])
         return min(inputs, sum(self._directions[operand][place] for operand in operands))
 
-    def _of(self, node: int) -> tuple[Sequence[int], int, int]:
-        """Return the sizes that count for a node, how often, and by how many elements of inputs it varies."""
+    def _of(self, node: int) -> "_Sizes":
+        """Return the sizes that count for a node."""
         if self._jointly is not None:
-            return self._of_all, 1, self._jointly
+            return _Sizes(self._of_all, 1, self._jointly, self._jointly)
         if node in self._mixing:
-            return self._of_all, 1, self._directions[node][1]
-        return self._of_row, self._rows or 1, self._directions[node][0]
+            return _Sizes(self._of_all, 1, self._directions[node][1], self._widths[node][1])
+        return _Sizes(self._of_row, self._rows or 1, self._directions[node][0], self._widths[node][0])
 
     def keys(self, node: int, order: int) -> int:
         """Return how many coefficients of an order a node has."""
@@ -110,9 +121,9 @@ class Extents:
 
     def coefficient(self, node: int, order: int) -> int:
         """Return the entries of the packed coefficients of a node."""
-        sizes, times, directions = self._of(node)
+        sizes, times, directions, width = self._of(node)
         if not self.asked.are_chosen:
-            return times * sizes[node] * packed.count(directions, order)
+            return times * sizes[node] * packed.count(width, order)
         return times * sizes[node] * sum(_packed(key, sizes, directions) for key in self._chosen(node, order))
 
     def _chosen(self, node: int, order: int) -> list[Key]:
@@ -124,33 +135,34 @@ class Extents:
 
     def adjoint(self, node: int, order: int) -> int:
         """Return the entries of what a node makes of the coefficient of the outputs; of its adjoint, at order one."""
-        sizes, times, directions = self._of(node)
-        width = sum(sizes[output] for output in self._outputs)
+        sizes, times, directions, width = self._of(node)
+        outputs = times * sum(sizes[output] for output in self._outputs)
         if order == 1:
-            return times * width * sizes[node]
+            return outputs * sizes[node]
         if self.asked.are_chosen:
             keys = [key for key in self._chosen(node, order) if self.asked.has(key)]
-            return times * width * sum(prod([min(sizes[each], directions) for each in key]) for key in keys)
-        return times * width * (directions**2 if order == 2 else packed.count(directions, order))
+            return outputs * sum(prod([min(sizes[each], directions) for each in key]) for key in keys)
+        return outputs * min(_made(directions, order), sizes[node] * _made(width, order))
 
     def product(self, node: int, order: int) -> float:
         """Return the entries of what a node makes of the highest coefficient of the outputs, where it is stacked.
 
         At order two the coefficients of like nodes are stacked, and their product is one, of which operations count.
         """
-        sizes, times, directions = self._of(node)
+        sizes, times, directions, _ = self._of(node)
         copied, made = 2 * times * sizes[node] * directions, times * directions**2
         if order > 2 or self.asked.are_chosen or copied > 3 * made + FREE:
             return self.adjoint(node, order)
-        width = sum(sizes[output] for output in self._outputs)
-        return width * copied + self.operations(node, order)
+        outputs = sum(sizes[output] for output in self._outputs)
+        return outputs * copied + self.operations(node, order)
 
     def operations(self, node: int, order: int) -> float:
         """Return the entries that run as long as the operations of that product."""
         if self.asked.are_chosen:
             return 0
-        sizes, _, _ = self._of(node)
-        return sizes[node] * self.adjoint(node, order) / OPERATIONS
+        sizes, times, _, width = self._of(node)
+        outputs = times * sum(sizes[output] for output in self._outputs)
+        return outputs * sizes[node] * _made(width, order) / OPERATIONS
 
     def facts(self, node: int) -> "Facts":
         """Return what is told of the local derivatives of a node, once for those that are alike."""
@@ -167,6 +179,27 @@ class Extents:
         numbers = [*nodes]
         of_rows = [-1 if number in self._mixing else self._of_row[number] for number in numbers]
         return [self._of_all[number] for number in numbers], of_rows, self._rows or 1
+
+
+class _Sizes(NamedTuple):
+    """The sizes that count for a node.
+
+    Attributes:
+        sizes: Those of all nodes.
+        times: How often they count.
+        directions: By how many elements of inputs the node varies.
+        width: How many entries its first derivative has for each of its elements.
+    """
+
+    sizes: Sequence[int]
+    times: int
+    directions: int
+    width: int
+
+
+def _made(directions: int, order: int) -> int:
+    """Return the entries of a derivative of an order, that of order two not being packed."""
+    return directions**2 if order == 2 else packed.count(directions, order)
 
 
 def _packed(key: Key, sizes: Sequence[int], most: int) -> int:

@@ -121,8 +121,8 @@ def pays_jointly(graph: Graph, local: Mapping[int, Local], wanted: Wanted, *, is
 def _jointly(extents: Extents, apart: "_Count", *, is_mixed: bool) -> "_Count | None":
     """Count by directions of all inputs as one variable; None if that does not pay.
 
-    It does if all that runs is less than the calls alone by which each input is varied: blocks by each have no more
-    entries than are counted, as some have structure, which is lost where they are parts of another one.
+    It does if all that runs is less than what runs by each input alone, of which blocks have structure, as weights have
+    of the layer that takes them, which is lost where they are parts of another one.
     """
     order = extents.asked.highest
     if extents.asked.are_chosen or extents.count < 2:
@@ -131,7 +131,10 @@ def _jointly(extents: Extents, apart: "_Count", *, is_mixed: bool) -> "_Count | 
     blocks = len(extents.graph.outputs) * packed.count(extents.count, order)
     joint.compositions += blocks
     joint.calls += CUTS * blocks
-    return joint if joint.run * CALLS < apart.calls else None
+    if joint.run * CALLS >= apart.calls:  # which are so many whatever the blocks are
+        compact = _directions(extents.compactly(), is_mixed=is_mixed) if joint.run < apart.run else apart
+        return joint if joint.run < compact.run else None
+    return joint
 
 
 def _directions(extents: Extents, *, is_mixed: bool) -> "_Count":

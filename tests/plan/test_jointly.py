@@ -84,6 +84,26 @@ def test_large_inputs_and_those_whose_structure_matters_are_kept_apart(size: int
     assert "eye_like" not in names(made.program)
 
 
+def test_weights_are_joined_where_every_step_takes_them_and_not_where_each_is_of_a_layer() -> None:
+    """As those of a layer have many zeros alone, up to the next one, and none as parts of all of them."""
+    cpu = torch.device("cpu")
+    start, rows = rand(cpu, 3, 4), rand(cpu, 8, 10)
+
+    def recurrent(inner: Tensor, outer: Tensor, bias: Tensor) -> Tensor:
+        state = start
+        for _ in range(8):
+            state = torch.tanh(torch.tanh(state @ inner + bias) @ outer)
+        return state.square().sum()
+
+    def layered(inner: Tensor, outer: Tensor, bias: Tensor) -> Tensor:
+        return (torch.tanh(rows @ inner + bias) @ outer).square().sum()
+
+    many = rand(cpu, 4, 9), rand(cpu, 9, 4, seed=1), rand(cpu, 9, seed=2)
+    assert "eye_like" in names(lowered_plan(recurrent, *many, strategy="mixed").program)
+    wide = rand(cpu, 10, 64), rand(cpu, 64, 1, seed=1), rand(cpu, 64, seed=2)
+    assert "eye_like" not in names(lowered_plan(layered, *wide, strategy="mixed").program)
+
+
 def test_inputs_are_kept_apart_where_a_slope_may_be_infinite() -> None:
     def f(a: Tensor, b: Tensor) -> Tensor:
         for _ in range(60):
