@@ -154,9 +154,10 @@ class _Levels:
         self._nodes = lowered.graph.nodes
         self._owners: list[int] = []  # by address
         self._tensors: dict[int, torch.Tensor] = {}
-        order = sorted(local)
+        order, most = sorted(local), len(local) // FEWER
+        if self._least_depth(order) > most:
+            return
         kinds = {number: _kind(lowered, number) for number in order if self._nodes[number].op not in MOVING}
-        most = len(local) // FEWER
         if len({*kinds.values()}) > most:
             return
         for number in order:
@@ -170,6 +171,18 @@ class _Levels:
         groups = self._scheduled(kinds, most)
         self._sort(groups)
         self.groups = groups
+
+    def _least_depth(self, order: Iterable[int]) -> int:
+        """Return how many nodes follow from one another at least, before it is known which elements each of them takes.
+
+        What is moved may be all of the operand that comes first.
+        """
+        depths: dict[int, int] = {}
+        for number in order:
+            node = self._nodes[number]
+            before = [depths.get(operand, 0) for operand in node.operands]
+            depths[number] = min(before) if node.op in MOVING else 1 + max(before)
+        return max(depths.values())
 
     def _add(self, number: int) -> None:
         """Give a node addresses of its own."""
