@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import update_wrapper
 from threading import Lock, RLock
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack, overload
-from weakref import WeakValueDictionary
 
 import torch
 from torch.compiler import is_dynamo_compiling
@@ -177,13 +176,18 @@ class _Made(NamedTuple):
 class _Kin:
     """Calls that differ in values alone, of arguments or of what the function reads.
 
+    Args:
+        form: That of all of them, without values.
+
     Attributes:
+        form: See above.
         missed: How many of them in a row fitted no plan.
     """
 
-    __slots__ = ("__weakref__", "missed")
+    __slots__ = ("form", "missed")
 
-    def __init__(self) -> None:
+    def __init__(self, form: tuple) -> None:
+        self.form = form
         self.missed = 0
 
 
@@ -221,7 +225,6 @@ class Jitted:
         self._transform, self._settings = transform, settings
         self._forms = Forms(transform, settings.static_argnames)
         self._entries: OrderedDict[tuple, _Entry] = OrderedDict()
-        self._kin: WeakValueDictionary[tuple, _Kin] = WeakValueDictionary()
         self._lock, self._planning = Lock(), RLock()
         self._latest: _Made | None = None
         self._crowded = 0  # how many calls in a row were of a new form with no room left
@@ -258,7 +261,7 @@ class Jitted:
         entry = self._entries.get(call.form)
         made, why = (None, "") if entry is None else _first_fitting(entry.made, call.leaves)
         if entry is None or made is None:
-            return self._planned(call, why or self._difference(call)).plan
+            return self._planned(call, why or self._difference(call), self._kin_of(call.form)).plan
         self._note_hit(call.form, entry, made)
         return made.plan
 
@@ -323,13 +326,13 @@ class Jitted:
             if self._latest is not None:
                 self._why = why = why or self._difference(call)
                 self._check_miss(why)
-            kin = self._kin_of(call.form)  # which is held here until a plan is kept, which holds it
+            kin = self._kin_of(call.form)
             if (entry and entry.unplanned) or not self._is_worth(kin, is_new=entry is None):
                 return self._transform(*call.args, **call.kwargs)
             try:
-                made = self._planned(call, why)
+                made = self._planned(call, why, kin)
             except UntracedError as error:
-                self._keep(call.form, unplanned=str(error))
+                self._keep(call.form, kin, unplanned=str(error))
                 warn(f"{_named(self._transform)} has no plan, and is recorded at every call: {error}", PlanningWarning)
                 return self._transform(*call.args, **call.kwargs)
         made, result = _first_fitting((made,), call.leaves)
@@ -370,13 +373,15 @@ class Jitted:
         return count < MANY
 
     def _kin_of(self, form: tuple) -> _Kin:
-        """Return the kin of calls of a form."""
-        return self._kin.setdefault(without_values(form), _Kin())
+        """Return the kin of calls of a form, that of those which are kept if there are any."""
+        bare = without_values(form)
+        kept = (entry.kin for entry in list(self._entries.values()) if entry.kin.form == bare)
+        return next(kept, None) or _Kin(bare)
 
-    def _keep(self, form: tuple, *made: _Made, unplanned: str = "") -> None:
+    def _keep(self, form: tuple, kin: _Kin, *made: _Made, unplanned: str = "") -> None:
         """Keep a plan for calls of a form, or why they have none; drops what was not used for longest."""
         with self._lock:
-            entry = self._entries.setdefault(form, _Entry(self._kin_of(form)))
+            entry = self._entries.setdefault(form, _Entry(kin))
             self._entries.move_to_end(form)
             entry.made, entry.unplanned = _in_order(*made, *entry.made), unplanned
             self._latest = made[0] if made else self._latest
@@ -390,7 +395,7 @@ class Jitted:
         """Return how many plans there are, a form of calls that has none counted as one."""
         return sum(len(entry.made) or 1 for entry in list(self._entries.values()))
 
-    def _planned(self, call: Call, why: str) -> _Made:
+    def _planned(self, call: Call, why: str, kin: _Kin) -> _Made:
         """Make a plan, and keep it.
 
         One of a form may go by the values of indices, as calls of the transform do; those after it go by none, and by
@@ -407,7 +412,7 @@ class Jitted:
                 warn(f"{_named(self._transform)}, jitted, runs uncompiled: {error}", PlanningWarning)
         reason, by_indices = why or "it was the first", may and _goes_by_indices(plan)
         made = _Made(plan, reason, plan.generators(), by_indices, _goes_by_facts(plan))
-        self._keep(call.form, made)
+        self._keep(call.form, kin, made)
         return made
 
 

@@ -4,6 +4,7 @@ import copy
 import gc
 import pickle
 import re
+import sys
 import threading
 import warnings
 import weakref
@@ -583,6 +584,20 @@ def test_nothing_holds_it(x: Tensor) -> None:
     del jitted
     gc.collect()
     assert plan() is None
+
+
+def test_it_goes_when_the_interpreter_ends(x: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    # What is left then goes after torch's modules are empty, by which structures of arguments have no hash.
+    jitted = jit(hod(scaled, 1))
+    wrong: list[Any] = []
+    for scale in (1.0, 2.0):
+        jitted(x, scale)
+    monkeypatch.setattr(sys, "unraisablehook", wrong.append)
+    monkeypatch.setattr(hofunc.internals.TreeSpec, "__hash__", None)
+    del jitted
+    gc.collect()
+    monkeypatch.undo()
+    assert wrong == []
 
 
 def test_copies_start_without_plans(x: Tensor) -> None:
