@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import is_dataclass
 from functools import lru_cache
 from inspect import Parameter, signature, unwrap
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 
@@ -90,16 +91,11 @@ class Arguments(NamedTuple):
 
     def names(self) -> list[str]:
         """Name each of the leaves: ``args[0]['w']``."""
-        return [
-            self.name_of(place) + keystr(path)
-            for place, spec in enumerate(self.specs)
-            for path, _ in tree_flatten_with_path(tree_unflatten([0] * spec.num_leaves, spec))[0]
-        ]
+        return _names(self.variables, self.specs)
 
     def name_of(self, place: int) -> str:
         """Name one of the variables: ``args[0]``."""
-        variable = self.variables[place]
-        return f"args[{variable}]" if isinstance(variable, int) else f"tap {variable!r}"
+        return _name(self.variables[place])
 
     def _trees(self, leaves: Sequence[torch.Tensor]) -> Iterator[tuple[Any, Any]]:
         """Yield each of the variables, and what stands there."""
@@ -108,6 +104,19 @@ class Arguments(NamedTuple):
         for variable, spec in zip(self.variables, self.specs, strict=True):
             start, first = start + spec.num_leaves, start
             yield variable, tree_unflatten(whole[first:start], spec)
+
+
+def _names(variables: Sequence[int | str], specs: Sequence[TreeSpec]) -> list[str]:
+    """Name each of the leaves of some variables."""
+    return [
+        _name(variable) + keystr(path)
+        for variable, spec in zip(variables, specs, strict=True)
+        for path, _ in tree_flatten_with_path(tree_unflatten([0] * spec.num_leaves, spec))[0]
+    ]
+
+
+def _name(variable: int | str) -> str:
+    return f"args[{variable}]" if isinstance(variable, int) else f"tap {variable!r}"
 
 
 def check_transform(
@@ -293,16 +302,16 @@ def split(
     places = _places(name, argnums if isinstance(argnums, int | str) else tuple(argnums), len(args), parameters)
     trees = tuple([args[place] if isinstance(place, int) else taps[place] for place in places])
     flat = [tree_flatten(tree) for tree in trees]
-    leaves = [leaf for part, _ in flat for leaf in part]
+    leaves, specs = [leaf for part, _ in flat for leaf in part], tuple([spec for _, spec in flat])
     are_complex = (False,) * len(leaves)
     if False in [type(leaf) in PLAIN and leaf.dtype.is_floating_point for leaf in leaves]:
         leaves = [*map(as_input, leaves)]
-        for leaf in leaves:
-            _check_leaf(name, leaf)
+        for number, leaf in enumerate(leaves):
+            if not _is_continuous(leaf):
+                _refuse_input(name, _names(places, specs)[number], leaf)
         are_complex = tuple([leaf.is_complex() for leaf in leaves])
         if True in are_complex:
             leaves = [*map(by_parts, leaves)]
-    specs = tuple([spec for _, spec in flat])
     structure = specs[0] if isinstance(argnums, int | str) else tree_flatten(trees)[1]
     rest = tuple([None if place in places else arg for place, arg in enumerate(args)])
     return Arguments(leaves, are_complex, structure, (rest, kwargs), places, specs, name, parameters)
@@ -345,44 +354,40 @@ def as_input(leaf: Any) -> Any:
     return torch.as_tensor(leaf) if isinstance(leaf, float | complex) else leaf
 
 
-def _check_leaf(name: str, leaf: Any) -> None:
-    if not isinstance(leaf, torch.Tensor):
-        is_number = isinstance(leaf, int) and not isinstance(leaf, bool)
-        refuse(
-            name,
-            "an input to differentiate by",
-            type(leaf).__name__,
-            "a tensor, a float or complex number, or a pytree of these",
-            f"Turn it into a {'float' if is_number else 'tensor'}, or leave it out of argnums.",
-        )
-    if not (leaf.is_floating_point() or leaf.is_complex()):
-        refuse(
-            name,
-            "an input to differentiate by",
-            f"dtype {leaf.dtype}",
-            "a floating-point or complex dtype",
-            "Convert it with .double().",
-        )
+def _is_continuous(leaf: Any) -> bool:
+    """Whether something can be differentiated, or differentiated by."""
+    return isinstance(leaf, torch.Tensor) and (leaf.is_floating_point() or leaf.is_complex())
 
 
-def check_outputs(name: str, leaves: Sequence[Any]) -> bool:
-    """Check what f returned, and tell whether any of it is complex.
+def _refuse_input(name: str, where: str, leaf: Any) -> NoReturn:
+    what = f"an input to differentiate by, at {where}"
+    if isinstance(leaf, torch.Tensor):
+        expected, remedy = "a floating-point or complex dtype", "Convert it with .double()."
+        refuse(name, what, f"dtype {leaf.dtype}", expected, remedy)
+    is_number = isinstance(leaf, int) and not isinstance(leaf, bool)
+    remedy = f"Turn it into a {'float' if is_number else 'tensor'}, or leave it out of argnums."
+    if is_dataclass(leaf) and not isinstance(leaf, type):
+        remedy = f"Register it as a pytree: torch.export.register_dataclass({type(leaf).__name__})."
+    refuse(name, what, type(leaf).__name__, "a tensor, a float or complex number, or a pytree of these", remedy)
+
+
+def check_outputs(name: str, output: Any, leaves: Sequence[Any]) -> bool:
+    """Check what f returned, given its leaves too, and tell whether any of it is complex.
 
     Raises:
         ArgumentError: A leaf is not a floating-point or complex tensor.
     """
-    are_complex = [*map(is_complex, leaves)]
-    for leaf, is_complex_leaf in zip(leaves, are_complex, strict=True):
-        got = f"dtype {leaf.dtype}" if isinstance(leaf, torch.Tensor) else type(leaf).__name__
-        if not is_complex_leaf and not (isinstance(leaf, torch.Tensor) and leaf.is_floating_point()):
+    for number, leaf in enumerate(leaves):
+        if not _is_continuous(leaf):
+            path = keystr(tree_flatten_with_path(output)[0][number][0])
             refuse(
                 name,
-                "an output of f",
-                got,
+                f"an output of f, at {path}" if path else "an output of f",
+                f"dtype {leaf.dtype}" if isinstance(leaf, torch.Tensor) else type(leaf).__name__,
                 "a floating-point or complex tensor",
                 "Return only what is to be differentiated; other results go into aux, with has_aux=True.",
             )
-    return any(are_complex)
+    return any(map(is_complex, leaves))
 
 
 def check_unlimited(name: str, max_bytes: int | None) -> None:

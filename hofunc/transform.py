@@ -386,7 +386,7 @@ class Transform:
         options, result = self._options, self._f(*args, **kwargs)
         output, aux = check_aux(options.name, result) if options.has_aux else (result, None)
         leaves = tree_flatten(output)[0]
-        some_are_complex = check_outputs(options.name, leaves)
+        some_are_complex = check_outputs(options.name, output, leaves)
         if options.holomorphic:
             check_holomorphic(options.name, "an output of f", leaves, [*map(is_complex, leaves)])
         if not some_are_complex:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -122,7 +123,7 @@ def test_named_orders_check_too_and_name_themselves(name: str) -> None:
     for option, value in (("layout", "sparse"), ("argnums", ()), ("strategy", "sideways"), ("chunk_size", 0)):
         with pytest.raises(hofunc.ArgumentError, match=f"^{name}: {option}: "):
             transform(square, **{option: value})
-    with pytest.raises(hofunc.ArgumentError, match=f"^{name}: an input to differentiate by: "):
+    with pytest.raises(hofunc.ArgumentError, match=rf"^{name}: an input to differentiate by, at args\[0\]: "):
         transform(square)(torch.tensor(1))
 
 
@@ -172,7 +173,7 @@ def test_no_positional_argument(x: Tensor) -> None:
 def test_inputs_of_integers(dtype: torch.dtype, x: Tensor) -> None:
     assert_refuses(
         lambda: hofunc.hod(square)(x.to(dtype)),
-        "hod: an input to differentiate by",
+        "hod: an input to differentiate by, at args[0]",
         f"dtype {dtype}",
         "a floating-point or complex dtype",
         "Convert it with .double().",
@@ -189,14 +190,28 @@ def test_inputs_of_integers(dtype: torch.dtype, x: Tensor) -> None:
     ],
 )
 def test_inputs_that_are_not_tensors(leaf: Any, got: str, remedy: str, x: Tensor) -> None:
-    for argument in (leaf, {"a": x, "b": [leaf]}, (x, leaf)):
+    for argument, where in ((leaf, ""), ({"a": x, "b": [leaf]}, "['b'][0]"), ((x, leaf), "[1]")):
         assert_refuses(
-            lambda argument=argument: hofunc.hod(square)(argument),  # type: ignore[misc]
-            "hod: an input to differentiate by",
+            lambda argument=argument: hofunc.hod(square, argnums=(0, 1))(x, argument),  # type: ignore[misc]
+            f"hod: an input to differentiate by, at args[1]{where}",
             got,
             "a tensor, a float or complex number, or a pytree of these",
             f"Turn it into a {remedy}, or leave it out of argnums.",
         )
+
+
+def test_inputs_of_a_dataclass_that_is_no_pytree(x: Tensor) -> None:
+    @dataclass
+    class Point:
+        position: Tensor
+
+    assert_refuses(
+        lambda: hofunc.hod(lambda a: square(a["at"].position))({"at": Point(x)}),
+        "hod: an input to differentiate by, at args[0]['at']",
+        "Point",
+        "a tensor, a float or complex number, or a pytree of these",
+        "Register it as a pytree: torch.export.register_dataclass(Point).",
+    )
 
 
 @pytest.mark.parametrize("strategy", ["forward", "mixed"])
@@ -238,21 +253,21 @@ def test_f_is_not_called_on_bad_arguments(x: Tensor) -> None:
 
 
 @pytest.mark.parametrize(
-    ("convert", "got"),
+    ("convert", "where", "got"),
     [
-        (Tensor.int, "dtype torch.int32"),
-        (lambda y: y > 0, "dtype torch.bool"),
-        (Tensor.item, "float"),
-        (lambda _: None, "NoneType"),
-        (lambda y: (y, "name"), "str"),
-        (lambda y: {"a": y, "b": [2]}, "int"),
+        (Tensor.int, "", "dtype torch.int32"),
+        (lambda y: y > 0, "", "dtype torch.bool"),
+        (Tensor.item, "", "float"),
+        (lambda _: None, "", "NoneType"),
+        (lambda y: (y, "name"), ", at [1]", "str"),
+        (lambda y: {"a": y, "b": [2]}, ", at ['b'][0]", "int"),
     ],
 )
-def test_outputs(convert: Callable[[Tensor], Any], got: str, x: Tensor) -> None:
+def test_outputs(convert: Callable[[Tensor], Any], where: str, got: str, x: Tensor) -> None:
     for transform in TRANSFORMS:
         assert_refuses(
             lambda transform=transform: transform(lambda x: convert(square(x)))(x),  # type: ignore[misc]
-            f"{transform.__name__}: an output of f",
+            f"{transform.__name__}: an output of f{where}",
             got,
             "a floating-point or complex tensor",
             "Return only what is to be differentiated; other results go into aux, with has_aux=True.",

@@ -452,6 +452,7 @@ def test_a_shape_that_values_decide(x: Tensor) -> None:
     ("f", "got"),
     [
         (lambda x: mixed(x[x > 0]), "where values decide a shape"),
+        (lambda x: torch.linalg.lstsq(x, x[:, :1]).solution, "got a shape, where a value of a tensor is read"),
         (
             lambda x: mixed(x) if x.sum() < 99 else x,
             "aten._local_scalar_dense.default, where a value of a tensor is read",

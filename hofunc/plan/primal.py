@@ -16,6 +16,7 @@ from hofunc.internals import OpOverload
 from hofunc.plan.chunks import Chunks
 from hofunc.plan.operators import zeros
 from hofunc.plan.program import Given, Program, Register, Step, finished, with_order
+from hofunc.rules.lower import read_by
 
 aten = torch.ops.aten
 
@@ -233,7 +234,7 @@ class Guard:
 
     def __init__(self, call: Call, value: Any):
         self.call, self.value = call, value
-        self.__name__ = f"check {call.op}"
+        self.__name__ = f"check {read_by(call)}"
 
     def __call__(self, *tensors: torch.Tensor) -> None:
         """Call it.
@@ -248,14 +249,14 @@ class Guard:
         except RuntimeError as error:
             raise BranchError(
                 "hofunc: a plan of a function that reads values of tensors",
-                got=f"a batch of them under vmap, for {self.call.op}",
+                got=f"a batch of them under vmap, for {read_by(self.call)}",
                 expected="one value",
                 remedy="Call the plan outside of vmap, or use torch.where in place of a branch.",
             ) from error
         if not same:
             raise PlanMismatchError(
                 "hofunc: a plan of a function that reads values of tensors",
-                got=f"{_shown(got)} from {self.call.op}",
+                got=f"{_shown(got)} from {read_by(self.call)}",
                 expected=f"{_shown(self.value)}, as planned",
                 remedy="Make another plan for these values, or call the transform itself, which records them anew.",
             )

@@ -381,6 +381,11 @@ def shape_of(x: torch.Tensor) -> tuple[int, ...]:
     return tuple(x.shape)
 
 
+def read_by(call: Call) -> str:
+    """Name what a reading reads: a shape, or what an op returns."""
+    return "a shape" if call.op is shape_of else str(call.op)
+
+
 def _renumbered(reading: Reading, numbers: Mapping[int, int]) -> Reading:
     args, kwargs = renumbered((reading.call.args, reading.call.kwargs), numbers)
     return Reading(

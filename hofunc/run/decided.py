@@ -15,7 +15,7 @@ from hofunc.graph.node import Node, call_of
 from hofunc.graph.readings import Reading
 from hofunc.graph.reads import identical
 from hofunc.plan.values import GONE_BY
-from hofunc.rules.lower import Lowered, isolated, shape_of
+from hofunc.rules.lower import Lowered, isolated, read_by
 
 
 class Decided:
@@ -49,7 +49,7 @@ class Decided:
         self.origins = (*dict.fromkeys(self._recorded.values()),)
 
     def __str__(self) -> str:
-        return "a rule that goes by values: " + ", ".join(map(_name, self._readings))
+        return "a rule that goes by values: " + ", ".join(read_by(reading.call) for reading in self._readings)
 
     def __call__(self, *tensors: torch.Tensor) -> bool:
         """Tell whether these values of the recorded nodes, in the order of origins, decide the same."""
@@ -88,7 +88,3 @@ class Decided:
                 needed.add(number)
                 waiting.extend(self._nodes[number].operands)
         return needed
-
-
-def _name(reading: Reading) -> str:
-    return "a shape" if reading.call.op is shape_of else str(reading.call.op)

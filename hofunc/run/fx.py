@@ -15,7 +15,7 @@ from hofunc.plan.constants import with_tables
 from hofunc.plan.primal import Guard, same_shape
 from hofunc.plan.program import Program, Step
 from hofunc.plan.tables import required
-from hofunc.rules.lower import isolated
+from hofunc.rules.lower import isolated, read_by
 from hofunc.rules.opaque import is_transformed, nested_derivative
 from hofunc.run.executor import compiled
 
@@ -92,7 +92,7 @@ def check_static(steps: Sequence[Step]) -> None:
         elif op is required:
             reason = "facts about indices, where values of tensors are checked"
         elif isinstance(op, Guard):
-            reason = f"{op.call.op}, where a value of a tensor is read"
+            reason = f"{read_by(op.call)}, where a value of a tensor is read"
         elif isinstance(op, Holomorphic):
             reason = "holomorphic=True, where values of derivatives are checked"
         elif isinstance(op, FunctionOp):

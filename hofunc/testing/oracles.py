@@ -81,7 +81,7 @@ class Subject:
             ArgumentError: As from a call of `hod`, under the given name.
         """
         arguments = split(name, args, {}, argnums)
-        check_outputs(name, tree_leaves(output))
+        check_outputs(name, output, tree_leaves(output))
         inputs = [entry for place in arguments.argnums for entry in named(f"args[{place}]", args[place])]
         numbers = argnums if isinstance(argnums, int) else tuple(argnums)
         return cls(f, numbers, strategy, arguments, inputs, named("f(*args)", output))

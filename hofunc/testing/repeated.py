@@ -29,7 +29,7 @@ def repeated(name: str, f: Callable[..., Any], args: tuple) -> Any:
     """
     copies = tree_map_only(torch.Tensor, torch.clone, args)
     output = f(*copies)
-    check_outputs(name, tree_leaves(output))
+    check_outputs(name, output, tree_leaves(output))
     state = torch.get_rng_state()  # after one call, so that a function that sets its own seed is let pass
     _check_unchanged(name, args, copies)
     (leaves, spec), (leaves_again, spec_again) = tree_flatten(output), tree_flatten(f(*copies))

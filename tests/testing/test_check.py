@@ -282,7 +282,7 @@ def test_order(order: Any, x: Tensor) -> None:
     ],
 )
 def test_dtypes(dtype: torch.dtype, expected: str, x: Tensor) -> None:
-    match = f"hodcheck: an input to differentiate by: got dtype {dtype}, expected {expected}"
+    match = f"hodcheck: an input to differentiate by.*: got dtype {dtype}, expected {expected}"
     with pytest.raises(hofunc.ArgumentError, match=match):
         hodcheck(lambda x: x * x, x.to(dtype), 1, raise_exception=False)
 
