@@ -146,8 +146,9 @@ def compilable(make: _F) -> _F:
     def made(f: Function, *args: Any, **options: Any) -> Any:
         if is_dynamo_compiling():
             return Within(make, f, args, options)
-        remedy = f"Pass arguments of f to the function that is returned: {make.__name__}(f)(x)."
-        check_options(make, (f, *args), options, remedy)
+        returned = f"{make.__name__}(f)"
+        remedy = f"Pass arguments of f to the function that is returned: {returned}(x)."
+        check_options(make, (f, *args), options, remedy, returned=returned)
         return make(f, *args, **options)
 
     return made  # type: ignore[return-value]

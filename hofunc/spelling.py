@@ -6,6 +6,7 @@ from functools import lru_cache, wraps
 from inspect import Parameter, signature
 from typing import Any, TypeVar, get_overloads
 
+from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
 from hofunc.errors import OptionError
@@ -25,7 +26,9 @@ def spelt(function: _F) -> _F:
     return checked  # type: ignore[return-value]
 
 
-def check_options(function: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any], remedy: str) -> None:
+def check_options(
+    function: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any], remedy: str, *, returned: str = ""
+) -> None:
     """Check that a function has a parameter for whatever it is given.
 
     Args:
@@ -33,6 +36,7 @@ def check_options(function: Callable[..., Any], args: Sequence[Any], options: Ma
         args: What it is given by position.
         options: What it is given by name.
         remedy: What to do if there is too much by position.
+        returned: What it returns, as text, if that is what takes tensors by name: ``hvp(f)``.
 
     Raises:
         OptionError: It has none for a name, or for so many positional arguments.
@@ -45,12 +49,19 @@ def check_options(function: Callable[..., Any], args: Sequence[Any], options: Ma
         hidden = name != function.__qualname__  # of a class, the object itself
         got, expected = str(len(args) - hidden), f"at most {most - hidden}"
         raise OptionError(f"{name}: arguments by position", got=got, expected=expected, remedy=remedy)
-    for option in options:
+    for option, value in options.items():
         if option not in known:
             near = get_close_matches(option, sorted(known), len(known))
             others = ", ".join([*near, *sorted(known.difference(near))])
             remedy = f"Write {near[0]}=..." if near else f"help(hofunc.{name}) says what they mean."
+            if returned and _has_tensors(value):
+                remedy = f"Pass tensors to the function that is returned: {returned}(x, {option}=...)."
             raise OptionError(f"{name}: an option", got=option, expected=f"one of {others}", remedy=remedy)
+
+
+def _has_tensors(value: Any) -> bool:
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, tuple | list) else ()
+    return isinstance(value, Tensor) or any(map(_has_tensors, parts))
 
 
 @lru_cache(maxsize=256)

@@ -37,6 +37,8 @@ f: Any = torch.sum
             "hod: an option: got vectorize, expected one of argnums, ",
             "help(hofunc.hod)",
         ),
+        (lambda: hofunc.laplacian(f, weight=X), "laplacian: an option: got weight, ", "laplacian(f)(x, weight=...)"),
+        (lambda: hofunc.hvp(f, vector={"a": X}), "hvp: an option: got vector, ", "hvp(f)(x, vector=...)"),
         (lambda: hofunc.options("error"), "options: arguments by position: got 1, expected at most 0", "by name"),
         (lambda: hofunc.hvp(f, X, X), "hvp: arguments by position: got 3, expected at most 2", "hvp(f)(x)"),
     ],
