@@ -119,7 +119,7 @@ class Transform:
         is_tight = (
             out is not None or self._options.limits.max_bytes is not None
         )  # so that f does not run beside results
-        recording = recorded(function, source, *call, watch=is_tight)
+        recording = recorded(function, source, *call, watch=is_tight, bare=True)
         evaluation = self._evaluated(recording, arguments)
         if out is None and source not in evaluation.checked:
             if recording.asked is None:

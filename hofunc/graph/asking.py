@@ -108,7 +108,7 @@ def source_of(f: Callable[..., Any]) -> Any:
 
 
 def recorded(
-    f: Function, source: Any, inputs: Sequence[torch.Tensor], others: Any, *, watch: bool = False
+    f: Function, source: Any, inputs: Sequence[torch.Tensor], others: Any, *, watch: bool = False, bare: bool = False
 ) -> Recording:
     """Record a call as `record` does, on inputs that autograd follows if the function needs that.
 
@@ -119,6 +119,7 @@ def recorded(
         others: A pytree that f also takes.
         watch: Whether to notice that f asks; what is recorded of functions with the source for the first time is
             watched in any case.
+        bare: Whether the recording may be bare, see NOTE [bare] in `hofunc.graph.record`.
 
     Returns:
         The recording. It is right if somebody watched, which ``asked`` tells, or else if one of the same structure, of
@@ -137,7 +138,7 @@ def recorded(
         if follow and not forwards:
             met.asks = True
         watched, trail = watch or forwards or asks is None, NOTHING if is_hooked() else met.trail_of(inputs, follow)
-        recording = record(f, inputs, others, follow=follow, watch=watched, trail=trail)
+        recording = record(f, inputs, others, follow=follow, watch=watched, trail=trail, bare=bare)
         if recording.graph is not trail.graph and (key := _key(inputs, follow)) is not None:
             met.leave(key, recording.graph, are_plain=all(map(has_no_history, inputs)), writes=recording.writes)
         return recording

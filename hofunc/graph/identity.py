@@ -133,18 +133,27 @@ def variables_of(tensors: Sequence[torch.Tensor], *, follow: bool, are_plain: bo
         follow: Whether autograd is to follow them.
         are_plain: Whether all are known to have no history, as `has_no_history` tells.
     """
-    if follow or has_forward_level() or count_dispatch_modes() or count_function_modes():
+    if follow or is_looked_on():
         return [variable_of(tensor, follow=follow) for tensor in tensors]
     if are_plain:
         return [tensor.detach() for tensor in tensors]
     return [tensor.detach() if has_no_history(tensor) else variable_of(tensor, follow=False) for tensor in tensors]
 
 
+def is_looked_on() -> bool:
+    """Tell whether somebody looks on, to whom to detach a tensor may mean more than to have no history."""
+    return has_forward_level() or bool(count_dispatch_modes() or count_function_modes())
+
+
 def has_no_history(tensor: torch.Tensor) -> bool:
     """Tell whether autograd does not follow a tensor, which is dense and of no subclass."""
+    return not tensor.requires_grad and is_dense(tensor)
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Tell whether a tensor is of no subclass, and holds its numbers as they are."""
     return (
         type(tensor) in PLAIN
-        and not tensor.requires_grad
         and tensor.layout is torch.strided
         and not tensor.is_nested
         and not tensor.is_inference()

@@ -1,4 +1,11 @@
-"""Recording a function, with real values or with stand-ins, and replaying what was recorded."""
+"""Recording a function, with real values or with stand-ins, and replaying what was recorded.
+
+NOTE [bare]: values have the history that autograd knows, which takes as long as a third of recording. But where the
+backward pass of contractions is planned, it starts from what is given, see NOTE [learning] in `hofunc.run.backward`,
+and nobody asks for the history of what is computed. So a function that came to a graph of which that was so is recorded
+bare the next time: without history, but of the inputs themselves, which stand among the values. If it comes to another
+graph then, it is recorded again as others are; if what is computed of it needs histories, values are computed again.
+"""
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -16,7 +23,7 @@ from hofunc.graph import linearized as _linearized  # noqa: F401 - has linear fu
 from hofunc.graph import scripted as _scripted  # noqa: F401 - has scripts run op by op
 from hofunc.graph.draws import differs_by_row, drawn_again, is_random
 from hofunc.graph.functions import as_op
-from hofunc.graph.identity import PLAIN, plain, tensors_in, variable_of, variables_of
+from hofunc.graph.identity import PLAIN, is_looked_on, plain, tensors_in, variable_of, variables_of
 from hofunc.graph.layout import COMPUTED_AGAIN
 from hofunc.graph.lines import LineNotes, Lines, noting_lines
 from hofunc.graph.node import CONSTANT, Call, Graph
@@ -64,6 +71,8 @@ class Recording(NamedTuple):
         asked: Whether the function asked if autograd follows what depends on its inputs; None if nobody watched.
         lines: Which lines of the function computed which nodes, where that was noted.
         writes: Whether the function wrote in place, where that was seen.
+        trail: What led to the same graph before, and may lead to it again; else nothing.
+        is_bare: Whether values have no history but that of the inputs, see NOTE [bare].
     """
 
     graph: Graph
@@ -74,6 +83,8 @@ class Recording(NamedTuple):
     asked: bool | None = None
     lines: Lines = MappingProxyType({})
     writes: bool = False
+    trail: Trail = NOTHING
+    is_bare: bool = False
 
     @property
     def outputs(self) -> list[torch.Tensor]:
@@ -148,6 +159,7 @@ def record(
     follow: bool = False,
     watch: bool = False,
     trail: Trail = NOTHING,
+    bare: bool = False,
 ) -> Recording:
     """Call ``f(inputs, others)`` and record it.
 
@@ -159,6 +171,7 @@ def record(
             that ask for it, or take gradients by autograd themselves.
         watch: Whether to notice that f asks; under an outer transform that is noticed, and f called again, in any case.
         trail: What was recorded of f before, from which it may differ.
+        bare: Whether the recording may be bare, see NOTE [bare].
 
     Raises:
         MutationError: f writes to an input or to a captured tensor.
@@ -167,9 +180,9 @@ def record(
     """
     if torch.is_inference_mode_enabled():
         with torch.inference_mode(False):  # in it, factories would detach in place what they have made
-            return record(f, inputs, others, follow=follow, watch=watch, trail=trail)
+            return record(f, inputs, others, follow=follow, watch=watch, trail=trail, bare=bare)
     if not in_transform():
-        return _record_values(f, inputs, others, follow, watch, trail)
+        return _record_values(f, inputs, others, follow, watch, trail, bare)
     recording = _record_stand_ins(f, inputs, others, follow)
     if recording.asked and not follow:
         recording = _record_stand_ins(f, inputs, others, True)
@@ -177,9 +190,41 @@ def record(
     return recording
 
 
+def _recorded_bare(f: Function, inputs: Sequence[torch.Tensor], others: Any, trail: Trail) -> Recording | None:
+    """Record a call without histories, see NOTE [bare]; None if that comes to another graph, or fails."""
+    tape = Tape(trail)
+    aliases = [tensor.detach() for tensor in inputs]
+    tape.ledger.add_inputs(aliases)
+    try:
+        with unseen_hooks(), noting_lines() as notes, tape:
+            result = f(tape.seen(aliases, inputs), others)
+        recording = _recording(tape, result, notes, None)
+    except Exception:  # as it may for want of history: it is called again, and fails again if not
+        return None
+    if recording.trail is not trail:
+        return None
+    if True in [value.requires_grad for value in recording.values]:  # by what the function captured
+        tape.check_hooks()
+    values = [*inputs, *recording.values[len(inputs) :]]
+    return recording._replace(values=values, is_bare=True)
+
+
+def with_histories(recording: Recording) -> Recording:
+    """Return a bare recording with the history that its values would have had."""
+    graph, values = recording.graph, recording.values
+    computed = {node.number for node in graph.nodes if not node.is_given}
+    inputs = [values[number] for number in graph.inputs]
+    return recording._replace(values=without_autocast(_replayed, recording, inputs, computed), is_bare=False)
+
+
 def _record_values(
-    f: Function, inputs: Sequence[torch.Tensor], others: Any, follow: bool, watch: bool, trail: Trail
+    f: Function, inputs: Sequence[torch.Tensor], others: Any, follow: bool, watch: bool, trail: Trail, bare: bool
 ) -> Recording:
+    if bare and trail.is_bare and not (watch or follow) and torch.is_grad_enabled() and not is_looked_on():
+        recording = _recorded_bare(f, inputs, others, trail)
+        if recording is not None:
+            return recording
+        trail.is_bare = None
     tape, has_grad = Tape(trail), torch.is_grad_enabled()
     tape.is_followed = follow
     asked: list[bool] = []
@@ -344,7 +389,8 @@ def _recording(tape: Tape, result: Any, notes: LineNotes | None, asked: bool | N
     lines = {} if notes is None else notes.of(values)
     if tape.arrived is None and not PLAIN.issuperset(map(type, values)):
         values = [*map(plain, values)]
-    return Recording(graph, values, leaves, spec, None, asked, lines, tape.writes)
+    trail = tape.ledger.trail if graph is tape.ledger.trail.graph and not tape.hides_history else NOTHING
+    return Recording(graph, values, leaves, spec, None, asked, lines, tape.writes, trail)
 
 
 def replay(

@@ -62,9 +62,11 @@ class Trail:
         route: All that it did, if that was surveyed, for one that writes.
         is_untold: Whether a survey came to no route.
         leads_outside: Which values autograd followed where outputs had derivatives by what the function captured.
+        is_bare: Whether of what is recorded next no history is needed but that of the inputs; None if without another
+            graph is recorded.
     """
 
-    __slots__ = ("are_known", "are_plain", "graph", "is_untold", "leads_outside", "route", "steps", "writes")
+    __slots__ = ("are_known", "are_plain", "graph", "is_bare", "is_untold", "leads_outside", "route", "steps", "writes")
 
     def __init__(self, graph: Graph, *, are_known: bool = False, are_plain: bool = False, writes: bool = False):
         self.graph, self.are_known, self.are_plain = graph, are_known, are_plain
@@ -72,6 +74,7 @@ class Trail:
         self.writes, self.is_untold = writes, False
         self.route: Route | None = None
         self.leads_outside: list[bool] | None = None
+        self.is_bare: bool | None = False
 
     def met_again(self) -> Graph:
         """Note that a recording went along all of it, and return the graph."""

@@ -88,6 +88,7 @@ class Planned(NamedTuple):
         needs: What a call holds at once beside what the function computed.
         due: After how many calls it is planned in full.
         arrangements: Of what its derivatives consist, by order, as far as somebody asked.
+        learning: Plans its backward pass; None if that is left to autograd.
         may_refuse: Whether it checks facts about indices as it is run.
         other: The plan of the same key for other such decisions that was made before it, if there is one.
     """
@@ -102,6 +103,7 @@ class Planned(NamedTuple):
     needs: int
     due: Due
     arrangements: dict[int, Any]
+    learning: Learning | None = None
     may_refuse: bool = False
     other: "Planned | None" = None
 
@@ -335,7 +337,7 @@ def _made(
     learning = Learning(made, asked.wanted, graph) if learns else None  # type: ignore[arg-type]
     held, most = bytes_held(made), needs(made)
     result = Planned(
-        made, runner(made, learning), checked, spots, decided, family, held, most, all_of_it, {}, may_refuse
+        made, runner(made, learning), checked, spots, decided, family, held, most, all_of_it, {}, learning, may_refuse
     )
     if any(map(is_fake, values)):  # of which a plan may hold some
         return result

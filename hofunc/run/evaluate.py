@@ -15,7 +15,7 @@ from hofunc.errors import HofuncError, UntracedError
 from hofunc.graph.identity import is_fake
 from hofunc.graph.lines import Lines, is_detecting, undetected
 from hofunc.graph.node import CONSTANT, NUMBER, Graph
-from hofunc.graph.record import Recording, replay
+from hofunc.graph.record import Recording, replay, with_histories
 from hofunc.graph.standin import batches_of, in_batches, is_wrapper, stand_in
 from hofunc.graph.world import without_autocast
 from hofunc.plan.blueprint import Blueprint, Limits
@@ -26,6 +26,7 @@ from hofunc.rules.lower import Lowered
 from hofunc.rules.numbers import as_tensors, number_at
 from hofunc.run.anomaly import Search, first_kind, kind_of, refuse
 from hofunc.run.arrange import Arrangement, arranged, block_of
+from hofunc.run.bare import note, of_bare
 from hofunc.run.cache import Planned, planned
 from hofunc.run.room import SMALL, check_room
 from hofunc.trees import tree_flatten
@@ -321,9 +322,15 @@ def _by_plan(
     Raises:
         UnfitError: The plan is for other indices.
     """
-    graph, places = recording.graph, list(recording.graph.outputs)
     if found.needs > SMALL and limits.max_bytes is None:
         check_room(found.plan, found.needs, wanted, compact=compact)
+    if recording.is_bare:
+        results = None if run else of_bare(recording, found)
+        if results is not None:
+            tensors, checked = recording.outputs, found.checked
+            return Evaluation(found.plan, wanted, results, tensors, inputs, found.arrangements, checked=checked)
+        recording = with_histories(recording)
+    graph, places = recording.graph, list(recording.graph.outputs)
     numbers = {spot: number_at(graph, spot) for spot in found.spots}
     values = as_tensors(graph, numbers, recording.values) if numbers else recording.values
     if recording.wrappers is not None:
@@ -342,6 +349,8 @@ def _by_plan(
         elif values is not recording.values:
             recording.values.clear()
         results = without_autocast(found.run, values)  # which empties them, so that nobody holds what it needs no more
+    if not run:
+        note(recording, found, inputs)
     return Evaluation(found.plan, wanted, results, tensors, inputs, found.arrangements, run_now, batches, found.checked)
 
 

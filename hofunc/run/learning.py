@@ -11,6 +11,7 @@ from hofunc.graph.followed import is_followed
 from hofunc.graph.identity import PLAIN
 from hofunc.graph.node import Graph
 from hofunc.graph.record import replay
+from hofunc.graph.saving import is_hooked
 from hofunc.graph.standin import in_transform
 from hofunc.graph.world import without_autocast
 from hofunc.internals import current_dispatch_mode, is_legacy_batchedtensor
@@ -106,9 +107,13 @@ class Learning:
         plan: The plan.
         wanted: What it computes.
         graph: The recorded graph that it is of.
+
+    Attributes:
+        is_on: Whether the backward pass of what was computed last was planned.
     """
 
     def __init__(self, plan: Blueprint, wanted: Contractions, graph: Graph):
+        self.is_on = False
         self._plan, self._wanted, self._graph = plan, wanted, graph
         self._known: dict[tuple[int, ...], Learned | None] = {}
         self._starts = starts_of(graph, wanted)
@@ -117,26 +122,34 @@ class Learning:
 
     def results(self, values: Any) -> list[Tensor] | None:
         """Return contractions, given the values of the recorded nodes; None if their backward pass is not planned."""
-        if not self._is_due():
-            return None
-        learned = self._of([number for number in self._starts if values[number].requires_grad], lambda: values)
-        if learned is None:
+        learned = self._of(self._nodes(values), lambda: values) if self._is_due() else None
+        starts = [] if learned is None else [values[number] for number in learned.parts.nodes]
+        found = None if learned is None else learned.results(values, starts)
+        self.is_on = found is not None
+        return found
+
+    def results_bare(self, values: Any) -> list[Tensor] | None:
+        """Return the same of values that have no history but those of inputs; None if these need to have it."""
+        learned = self._known.get(self._nodes(values))
+        if learned is None or not torch.is_grad_enabled() or is_followed(()) or is_hooked() or current_dispatch_mode():
             return None
         return learned.results(values, [values[number] for number in learned.parts.nodes])
+
+    def _nodes(self, values: Any) -> tuple[int, ...]:
+        return tuple([number for number in self._starts if values[number].requires_grad])
 
     def _is_due(self) -> bool:
         self._left -= 1
         is_apart = self._plan.chunks is not None or self._plan.effort * EFFORT > MOST_EFFORT
         return self._left < 0 and not is_apart
 
-    def _of(self, nodes: Sequence[int], values: Callable[[], Any]) -> Learned | None:
+    def _of(self, nodes: tuple[int, ...], values: Callable[[], Any]) -> Learned | None:
         """Return what runs a plan with gradients by some nodes, which is made of the values of all if there is none."""
-        key = tuple(nodes)
-        if key not in self._known:
+        if nodes not in self._known:
             if len(self._known) == MOST_KEPT:
                 return None
-            self._known[key] = self._made(nodes, values())
-        return self._known[key]
+            self._known[nodes] = self._made(nodes, values())
+        return self._known[nodes]
 
     def _made(self, nodes: Sequence[int], values: Any) -> Learned | None:
         try:
@@ -181,7 +194,7 @@ class LearningOfWhole(Learning):
         if not self._is_due():
             return None
         starts = dict(zip(self._starts, self._begin(values), strict=True))
-        nodes = [number for number, value in starts.items() if value.requires_grad]
+        nodes = tuple([number for number, value in starts.items() if value.requires_grad])
         every = range(len(self._graph.nodes))
         learned = self._of(nodes, lambda: self._values_of(every)(values))
         if learned is None:

@@ -1,0 +1,29 @@
+"""Recordings without histories, where backward passes are planned; see NOTE [bare] in `hofunc.graph.record`."""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from hofunc.graph.identity import is_dense
+from hofunc.graph.lines import is_detecting
+from hofunc.graph.record import Recording
+from hofunc.graph.trail import NOTHING
+from hofunc.graph.world import without_autocast
+from hofunc.run.cache import Planned
+
+
+def of_bare(recording: Recording, found: Planned) -> list[Tensor] | None:
+    """Return the results of a plan for a bare recording; None if they take histories, also of what f returns beside."""
+    has_aux = len(recording.graph.outputs) > len(found.plan.lowered.graph.outputs)
+    if has_aux or found.spots or found.learning is None or is_detecting():
+        return None
+    return without_autocast(found.learning.results_bare, recording.values)
+
+
+def note(recording: Recording, found: Planned, inputs: Sequence[Tensor]) -> None:
+    """Note whether the next recording may be bare, given one on the values of which a plan was run."""
+    trail, learning = recording.trail, found.learning
+    if trail is NOTHING or trail.is_bare is None:
+        return
+    is_learned = learning is not None and learning.is_on and not found.spots and recording.wrappers is None
+    trail.is_bare = is_learned and trail.are_known and not trail.writes and all(map(is_dense, inputs))

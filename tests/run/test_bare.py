@@ -1,0 +1,186 @@
+"""Recordings without histories, where backward passes are planned: gradients are the same, whatever comes next."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import hofunc
+from hofunc.graph import record
+from hofunc.run import backward, learning
+from hofunc.run.cache import forget
+from tests import checks
+from tests.cases import rand
+from verification.oracles import relative_error
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Plan backward passes when they are first asked for, whatever they take."""
+    monkeypatch.setattr(learning, "EFFORT", 0)
+    monkeypatch.setattr(backward, "MORE", float("inf"))
+    forget()
+    yield
+    forget()
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Note of every bare recording whether it came to the graph that was expected."""
+    found: list[bool] = []
+    recorded = record._recorded_bare
+
+    def noting(*args: Any) -> Any:
+        recording = recorded(*args)
+        found.append(recording is not None)
+        return recording
+
+    monkeypatch.setattr(record, "_recorded_bare", noting)
+    return found
+
+
+def product(f: Callable[..., Tensor], w: Tensor, v: Tensor) -> Tensor:
+    """Return the product of a Hessian and a vector, with its history."""
+    (slope,) = torch.autograd.grad(f(w), w, create_graph=True)
+    (found,) = torch.autograd.grad(slope, w, v, create_graph=True)
+    return found
+
+
+def agree(f: Callable[..., Tensor], call: Callable[[Tensor, Tensor], Tensor], device: torch.device, times: int) -> None:
+    """Compare gradients by what is differentiated by and by the vector, of several calls."""
+    for seed in range(times):
+        w, v = (rand(device, 5, seed=2 * seed + each).requires_grad_() for each in range(2))
+        want = torch.autograd.grad((product(f, w, v) ** 2).sum(), (w, v))
+        got = torch.autograd.grad((call(w, v) ** 2).sum(), (w, v))
+        for one, other in zip(got, want, strict=True):
+            assert relative_error(one, other) < checks.TOLERANCE
+
+
+def wave(w: Tensor) -> Tensor:
+    return (w.sin() * w.exp()).sum()
+
+
+def test_a_backward_pass_that_is_planned_needs_no_history_of_what_is_recorded(
+    bare: list[bool], device: torch.device
+) -> None:
+    transform = hofunc.hvp(wave)
+    agree(wave, lambda w, v: transform(w, vector=v), device, 5)
+    assert bare == [True, True, True]
+
+
+def test_what_leads_to_the_inputs_is_followed(bare: list[bool], device: torch.device) -> None:
+    captured, before = rand(device, 5, seed=8).requires_grad_(), rand(device, 5, seed=9).requires_grad_()
+    v = rand(device, 5)
+
+    def f(w: Tensor) -> Tensor:
+        return (w.sin() * captured.exp() * w).sum()
+
+    for _ in range(5):
+        want = torch.autograd.grad(product(f, before.tanh(), v).square().sum(), (before, captured))
+        got = torch.autograd.grad(hofunc.hvp(f)(before.tanh(), vector=v).square().sum(), (before, captured))
+        for one, other in zip(got, want, strict=True):
+            assert relative_error(one, other) < checks.TOLERANCE
+    assert bare == [True, True, True]
+
+
+def test_another_branch_is_recorded_again_and_after_it_nothing_bare(bare: list[bool], device: torch.device) -> None:
+    calls = []
+
+    def f(w: Tensor) -> Tensor:
+        calls.append(1)
+        return (w.sin() if way[0] else w.cos() * w).prod()
+
+    way, transform = [True], hofunc.hvp(f)
+    agree(f, lambda w, v: transform(w, vector=v), device, 4)
+    assert bare == [True, True]
+    way[0] = False
+    agree(f, lambda w, v: transform(w, vector=v), device, 1)
+    assert bare == [True, True, False]
+    calls.clear()
+    for _ in range(6):
+        way[0] = not way[0]
+        agree(f, lambda w, v: transform(w, vector=v), device, 1)
+    assert bare == [True, True, False]
+    assert len(calls) == 12  # once by hofunc and once by autograd
+
+
+def test_other_derivatives_of_the_same_function_have_their_histories(bare: list[bool], device: torch.device) -> None:
+    def f(x: Tensor) -> Tensor:
+        return (x.sin() * x.exp()).sum(-1)
+
+    x, laplacian = rand(device, 4, 3).requires_grad_(), hofunc.laplacian(f)
+    for _ in range(4):
+        (got,) = torch.autograd.grad(laplacian(x).square().sum(), x)
+    assert True in bare
+    whole = (torch.func.vmap(torch.func.hessian(f))(x).diagonal(0, 1, 2).sum(-1)).square().sum()
+    assert relative_error(got, torch.autograd.grad(whole, x)[0]) < checks.TOLERANCE
+    value, slope = hofunc.derivatives(f, order=1)(x)
+    (got,) = torch.autograd.grad(value.square().sum() + slope.square().sum(), x)
+    whole = f(x).square().sum() + torch.func.jacrev(f)(x).square().sum()
+    assert relative_error(got, torch.autograd.grad(whole, x)[0]) < checks.TOLERANCE
+    with torch.no_grad():
+        assert not laplacian(x).requires_grad
+    assert torch.func.grad(lambda x: laplacian(x).sum())(x.detach()).shape == x.shape
+
+
+def test_a_backward_pass_may_be_differentiated(bare: list[bool], device: torch.device) -> None:
+    w, v, transform = rand(device, 5).requires_grad_(), rand(device, 5), hofunc.hvp(wave)
+
+    def twice(found: Tensor) -> Tensor:
+        (first,) = torch.autograd.grad(found.square().sum(), w, create_graph=True)
+        return torch.autograd.grad(first.square().sum(), w)[0]
+
+    for _ in range(4):
+        assert relative_error(twice(transform(w, vector=v)), twice(product(wave, w, v))) < checks.TOLERANCE
+    assert bare
+
+
+def test_a_write_to_an_input_is_noticed(bare: list[bool], device: torch.device) -> None:
+    transform, v = hofunc.hvp(wave), rand(device, 5)
+    for _ in range(3):
+        w = rand(device, 5).requires_grad_()
+        found = transform(w, vector=v)
+        found.sum().backward()
+    found = transform(w, vector=v)
+    with torch.no_grad():
+        w.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        found.sum().backward()
+    assert bare
+
+
+def test_an_error_of_the_function_is_raised_as_it_is(bare: list[bool], device: torch.device) -> None:
+    def f(w: Tensor) -> Tensor:
+        if fails[0]:
+            raise ValueError("of f")
+        return wave(w)
+
+    fails, transform = [False], hofunc.hvp(f)
+    agree(f, lambda w, v: transform(w, vector=v), device, 3)
+    fails[0] = True
+    with pytest.raises(ValueError, match="of f"):
+        agree(wave, lambda w, v: transform(w, vector=v), device, 1)
+    fails[0] = False
+    agree(f, lambda w, v: transform(w, vector=v), device, 3)
+    assert bare == [True, False]
+
+
+def test_a_function_that_differentiates_by_autograd_itself(device: torch.device) -> None:
+    def f(w: Tensor) -> Tensor:
+        (slope,) = torch.autograd.grad(wave(w), w, create_graph=True)
+        return slope.square().sum()
+
+    transform = hofunc.hvp(f)
+    agree(f, lambda w, v: transform(w, vector=v), device, 5)
+
+
+def test_a_write_inside_of_the_function(device: torch.device) -> None:
+    def f(w: Tensor) -> Tensor:
+        y = w.sin()
+        y[1:3] = w[:2].exp()
+        return (y * w).prod()
+
+    transform = hofunc.hvp(f)
+    agree(f, lambda w, v: transform(w, vector=v), device, 5)
