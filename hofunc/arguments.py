@@ -304,7 +304,7 @@ def split(
     flat = [tree_flatten(tree) for tree in trees]
     leaves, specs = [leaf for part, _ in flat for leaf in part], tuple([spec for _, spec in flat])
     are_complex = (False,) * len(leaves)
-    if False in [type(leaf) in PLAIN and leaf.dtype.is_floating_point for leaf in leaves]:
+    if not are_real(leaves):
         leaves = [*map(as_input, leaves)]
         for number, leaf in enumerate(leaves):
             if not _is_continuous(leaf):
@@ -349,6 +349,11 @@ def _shown(several: tuple) -> str:
     return repr(several[0] if len(several) == 1 else several)
 
 
+def are_real(leaves: Sequence[Any]) -> bool:
+    """Tell whether all leaves are floating-point tensors of no subclass, as most are."""
+    return False not in [type(leaf) in PLAIN and leaf.dtype.is_floating_point for leaf in leaves]
+
+
 def as_input(leaf: Any) -> Any:
     """Return a float or a complex number as the tensor that it stands for, of torch's default dtype; else as it is."""
     return torch.as_tensor(leaf) if isinstance(leaf, float | complex) else leaf
@@ -377,6 +382,8 @@ def check_outputs(name: str, output: Any, leaves: Sequence[Any]) -> bool:
     Raises:
         ArgumentError: A leaf is not a floating-point or complex tensor.
     """
+    if are_real(leaves):
+        return False
     for number, leaf in enumerate(leaves):
         if not _is_continuous(leaf):
             path = keystr(tree_flatten_with_path(output)[0][number][0])

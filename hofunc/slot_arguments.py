@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import torch
 
-from hofunc.arguments import Arguments, check_argnums, named_variables
+from hofunc.arguments import Arguments, are_real, check_argnums, named_variables
 from hofunc.complex_tensors import is_complex
 from hofunc.given import refuse
 from hofunc.trees import tree_flatten, tree_unflatten
@@ -96,6 +96,8 @@ def check_signature(name: str, f: Callable[..., Any], keywords: Sequence[str]) -
 
 def check_operands(name: str, leaves: Sequence[Any]) -> list[bool]:
     """Check what multiplies derivatives, and tell which are complex."""
+    if are_real(leaves):
+        return [False] * len(leaves)
     for leaf in leaves:
         if not isinstance(leaf, torch.Tensor) or not (leaf.is_floating_point() or leaf.is_complex()):
             got = f"dtype {leaf.dtype}" if isinstance(leaf, torch.Tensor) else type(leaf).__name__

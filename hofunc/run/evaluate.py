@@ -113,11 +113,13 @@ class Evaluation(NamedTuple):
     def contracted(self, wanted: Contractions) -> list[Any]:
         """Return all contractions, in order."""
         graph, found = self.plan.lowered.graph, []
-        in_graph = InGraph(graph)
         places: list[int | None] | None = self.arrangements.get(_CONTRACTED)
         if places is None:
             blocks = [(graph.outputs[first.output[0]], (number,)) for number, (first, *_) in enumerate(wanted.sums)]
             places = self.arrangements[_CONTRACTED] = [*map(self.plan.dense.get, blocks)]
+        if not self.batches and None not in places:
+            return [self.results[place] for place in places if place is not None]
+        in_graph = InGraph(graph)
         for place, (contraction, *_) in zip(places, wanted.sums, strict=True):
             if place is None:
                 output, _ = contraction.output

@@ -26,8 +26,11 @@ def nesting(specs: Sequence[TreeSpec]) -> Nest:
     """Return a function that nests blocks by some structures, see `nested`."""
     if all(spec.is_leaf() for spec in specs):
         return _first
+    specs = [spec for spec in specs if not spec.is_leaf()]  # a leaf leaves what is nested in it as it is
     counts = [spec.num_leaves for spec in specs]
     nests = [nest_of(spec) for spec in specs]
+    if len(specs) == 1:
+        return nests[0]
     levels = [(nests[depth], counts[depth], range(prod(counts[:depth]))) for depth in reversed(range(len(specs)))]
 
     def nest_all(blocks: Sequence[Any]) -> Any:
