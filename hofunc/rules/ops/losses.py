@@ -142,16 +142,19 @@ def _weights(x: Tensor, weight: Tensor | None, kept: Tensor, target: Tensor) -> 
 
 
 def nll_slopes(
-    backward: OpOverload, x: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int
+    forward: OpOverload,
+    backward: OpOverload,
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    reduction: int,
+    ignore_index: int,
 ) -> Tensor:
     """Return the slopes, but for their sign, of a negative log-likelihood that is one number and linear in x."""
     x = x.detach()
     total = sign = x.new_full((), -1)
-    if reduction == MEAN:
-        kept = target != ignore_index
-        total = kept.sum(dtype=x.dtype)
-        if weight is not None:
-            total = _weights(x, weight, kept, torch.where(kept, target, 0)).sum()
+    if reduction == MEAN:  # what the loss divides by, which it returns as well: to sum weights takes twice as long
+        _, total = kernel_of(forward)(x, target, weight, reduction, ignore_index)
     return kernel_of(backward)(sign, x, target, weight, reduction, ignore_index, total)
 
 
@@ -164,12 +167,12 @@ def _define_nll(forward: OpOverload, backward: OpOverload) -> None:
         weight, reduction = node.args[2:4]
         if reduction == NONE or (isinstance(weight, Ref) and graph.nodes[weight.node].active):
             return None
-        return Linear(partial(_slope, backward)) if node.output == 0 else Constant()
+        return Linear(partial(_slope, forward, backward)) if node.output == 0 else Constant()
 
 
-def _slope(backward: OpOverload, site: Site) -> dict[int, list[Term]]:
+def _slope(forward: OpOverload, backward: OpOverload, site: Site) -> dict[int, list[Term]]:
     axes = fresh_axes(site.shapes[0])
-    return {0: [Term(-1, (Factor(Call(nll_slopes, (backward, *site.node.args)), axes),), (), (axes,))]}
+    return {0: [Term(-1, (Factor(Call(nll_slopes, (forward, backward, *site.node.args)), axes),), (), (axes,))]}
 
 
 _define_nll(aten.nll_loss_forward.default, aten.nll_loss_backward.default)
