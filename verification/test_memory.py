@@ -99,3 +99,10 @@ def test_what_two_layers_of_messages_take(points: int, times: float) -> None:
         plan(*workload.args)
         assert peak(lambda: plan(*workload.args)) <= plan.peak_bytes + SLACK
     assert plan.peak_bytes <= times * workload.nbytes
+
+
+def test_what_third_derivatives_of_messages_take() -> None:
+    """What is there of three edges that meet is one number for each, and no axis of features for any of them."""
+    workload = filters_whole(27, order=3)
+    plan = hofunc.hod(workload.f, 3).plan(*workload.args)
+    assert plan.peak_bytes <= 3 * workload.nbytes

@@ -42,7 +42,7 @@ def contract(builder: Builder, term: Term) -> Term:
         return term
     operators, operands = _parted(builder, term.factors)
     shown = visible(term)
-    operators, operands = joined(builder, operators, operands, shown)
+    operators, operands = joined(builder, operators, operands, shown, product)
     beside: list[Selection] = []
     put_off: list[Selection] = []
     while operators:

@@ -8,7 +8,8 @@ values], pairs are found as the plan runs, and it is good for all indices of whi
 for.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import permutations
 from math import prod
 from typing import Any, NamedTuple
 
@@ -36,6 +37,9 @@ HELD = 4  # entries of dense tensors that are held where one of pairs would be
 FEWER = 0.9  # of entries, as many places, from which on it takes less to go on with all of them than to add them
 
 
+Multiply = Callable[[Builder, Sequence[Labelled], set[Label]], Labelled]
+
+
 class Met(NamedTuple):
     """What became of operators as two of them met.
 
@@ -53,13 +57,18 @@ class Met(NamedTuple):
 
 
 def joined(
-    builder: Builder, operators: Sequence[Factor], operands: Sequence[Labelled], shown: Collection[Label]
+    builder: Builder,
+    operators: Sequence[Factor],
+    operands: Sequence[Labelled],
+    shown: Collection[Label],
+    multiply: Multiply,
 ) -> tuple[list[Factor], list[Labelled]]:
     """Return the factors of a product in which selections that meet are joined, as far as they are known."""
     left, found = [*operators], [*operands]
     borne = {*shown, *(label for operand in operands for label in operand.labels)}
     while len(left) > 1 and (met := _met(builder, left, shown, borne)) is not None:
         left = met.operators
+        found = _summed_before(builder, found, met, shown, multiply)
         found = [read_where(builder, operand, met.at) for operand in _multiplied_before(builder, found, met)]
         found = spare_left_out(builder, found, met.at)
         for mask in met.masks:
@@ -87,6 +96,42 @@ def _multiplied_before(builder: Builder, operands: Sequence[Labelled], met: Met)
             factors = [aligned(builder.emit, each, labels) for each in (waiting[place], read)]
             waiting[place] = Labelled(builder.emit(torch.mul, *factors), labels)
     return left
+
+
+def _summed_before(
+    builder: Builder, operands: Sequence[Labelled], met: Met, shown: Collection[Label], multiply: Multiply
+) -> list[Labelled]:
+    """Multiply operands and sum over labels that only these two have, where pairs are not needed for that.
+
+    One of them is read at one of two ends only, which has fewer entries than there are pairs.
+    """
+    left = [*operands]
+    if len(met.ends) < 2:
+        return left
+    axes = labels_of(*(factor.axes for factor in (*met.operators, *met.masks)))
+    needed = {*shown, *axes, *(label for end in met.ends for label in end.labels)}
+    for end in met.ends:
+        while size_of(end.read) < size_of(met.at.labels) and (found := _summable(left, end, needed)) is not None:
+            first, second, keep = found
+            pair = [read_where(builder, left[place], At.of(emitting(builder), end)) for place in (first, second)]
+            left = [operand for place, operand in enumerate(left) if place not in (first, second)]
+            left.append(multiply(builder, pair, keep))
+    return left
+
+
+def _summable(operands: Sequence[Labelled], end: Known, needed: set[Label]) -> tuple[int, int, set[Label]] | None:
+    """Return the places of an operand that is read at one end and of one that has labels of both, and what is kept.
+
+    None if there are no two of which the product is summed over labels that they have and nothing else has.
+    """
+    for first, second in permutations(range(len(operands)), 2):
+        whole, part = {*operands[first].labels}, {*operands[second].labels}
+        if {*end.targets} <= whole and {*end.read} <= part <= whole | {*end.read}:
+            others = (operand for place, operand in enumerate(operands) if place not in (first, second))
+            keep = needed.union(*(operand.labels for operand in others))
+            if whole & part - keep:
+                return first, second, keep
+    return None
 
 
 def _as_in(builder: Builder, operand: Labelled, other: Labelled, ends: Sequence[Known]) -> Labelled | None:

@@ -19,15 +19,16 @@ from math import prod
 from typing import NamedTuple
 
 from hofunc.algebra.labels import labels_of
-from hofunc.algebra.operators import Delta, Map
+from hofunc.algebra.operators import Delta, Map, selection_of
 from hofunc.algebra.partitions import Key
 from hofunc.algebra.term import Term
 from hofunc.graph.node import Graph
 from hofunc.plan.blocks import Local, is_nonlinear
 from hofunc.plan.builder import Builder
+from hofunc.plan.contract import contracted
 from hofunc.plan.forward import Polynomials
 from hofunc.plan.keys import Keys
-from hofunc.plan.packing import Variable, opened
+from hofunc.plan.packing import RowsMixError, Variable, opened
 from hofunc.plan.recipes import interned
 from hofunc.plan.reverse import operands_of
 from hofunc.plan.states import added
@@ -193,12 +194,71 @@ def preaccumulated(builder: Builder, local: dict[int, Local], found: Sequence[Re
     return Preaccumulated(instead, whole, made)
 
 
-def _by_starts(polynomials: Polynomials, node: int) -> Local:
-    """Return the first derivatives of a node by what it starts from."""
+def eliminated(builder: Builder, local: dict[int, Local], highest: int) -> dict[int, Local]:
+    """Return local derivatives in which nodes of regions have those by their start in place of those by their operands.
+
+    They have them of all orders up to one, so that a strategy which replaces node by node goes from where messages are
+    summed to the distances at once, and what it holds for each choice of several edges has no axis of features.
+
+    Args:
+        builder: Takes the steps.
+        local: The local derivatives of every node.
+        highest: The order.
+    """
+    graph, outputs = builder.lowered.graph, {*builder.lowered.graph.outputs}
+    found = [region for region in regions(graph, local) if not region.is_flat]
+    instead = {**local}
+    for region in found:
+        own = {node: local[node] for node in region.nodes}
+        (start,) = region.starts
+        variables = {start: Variable(tuple(graph.nodes[start].shape), frozenset(range(region.rows)))}
+        polynomials = Polynomials(builder, own, variables, Keys(tuple(range(1, highest + 1)), region.starts))
+        kept = dict.fromkeys([*region.ends, *(node for node in region.nodes if node in outputs)])
+        try:
+            by_start = {node: _by_starts(polynomials, node, highest) for node in kept}
+        except RowsMixError:  # some vary with several elements, as where a matrix is multiplied with its transpose
+            builder.node = None
+            continue
+        for node in region.nodes:
+            del instead[node]
+        instead |= by_start
+        for node in kept:
+            _sum_up(builder, instead, node)
+    return dict(sorted(instead.items())) if found else local
+
+
+def _sum_up(builder: Builder, local: dict[int, Local], node: int) -> None:
+    """Put a sum of elements of a node in its place, as long as it is all that takes the node."""
+    graph = builder.lowered.graph
+    takers = [taker for taker, each in local.items() if node in operands_of(each)]
+    while len(takers) == 1 and node not in graph.outputs and _is_sum(graph, local[takers[0]], takers[0], node):
+        (outers,) = local[takers[0]].values()
+        found: dict[Key, list[Term]] = {}
+        for key, inners in local.pop(node).items():
+            terms = [contracted(builder, outer, [inner]) for outer in outers for inner in inners]
+            found[key] = [interned(builder, term) for term in terms if term is not None]
+        (node,) = takers
+        local[node] = {key: terms for key, terms in found.items() if terms}
+        takers = [taker for taker, each in local.items() if node in operands_of(each)]
+
+
+def _is_sum(graph: Graph, local: Local, node: int, operand: int) -> bool:
+    """Tell whether elements of a node are sums of those of its only operand, of which each is in one of them."""
+    sizes = [prod(map(int, graph.nodes[number].shape)) for number in (node, operand)]
+    terms = [term for each in local.values() for term in each]
+    factors = [factor for term in terms for factor in term.factors]
+    is_read = all(selection_of(factor) is not None for factor in factors)
+    return {*local} == {(operand,)} and len(terms) == 1 and is_read and sizes[0] <= sizes[1]
+
+
+def _by_starts(polynomials: Polynomials, node: int, highest: int = 1) -> Local:
+    """Return the derivatives of a node by what it starts from, of all orders up to one."""
     builder = polynomials.builder
     found: dict[Key, list[Term]] = {}
-    for start in polynomials.variables:
-        terms = polynomials.coefficient(node, (start,))
-        by_start = [opened(builder, polynomials.variables, term, [(start,)]) for term in terms]
-        found[start,] = [interned(builder, term) for term in by_start]
+    for order in range(1, highest + 1):
+        for key in combinations_with_replacement(sorted(polynomials.variables), order):
+            terms = polynomials.coefficient(node, key)
+            by_start = [opened(builder, polynomials.variables, term, [key]) for term in terms]
+            if by_start or order == 1:
+                found[key] = [interned(builder, term) for term in by_start]
     return found

@@ -16,7 +16,7 @@ from hofunc.plan.jointly import jointly
 from hofunc.plan.keys import Keys
 from hofunc.plan.mixed import mixed
 from hofunc.plan.packing import RowsMixError, Variable
-from hofunc.plan.preaccumulated import preaccumulated, regions
+from hofunc.plan.preaccumulated import eliminated, preaccumulated, regions
 from hofunc.plan.recipes import axes_of, interned
 from hofunc.plan.reverse import reverse
 from hofunc.plan.rows import number_of_rows
@@ -26,6 +26,8 @@ from hofunc.rules.lower import Lowered
 from hofunc.rules.settle import Settlings
 
 STRATEGIES = ("reverse", "forward", "mixed")
+
+ORDER_OF_MIXED = 2  # at which nodes that few others lead to are preaccumulated by mixed, beyond which by reverse
 
 
 def strategies_of(wanted: Wanted) -> tuple[str, ...]:
@@ -98,6 +100,8 @@ def _blocks(
     if isinstance(wanted, Contractions):
         return contraction.contracted(builder, local, wanted, strategy)
     asked = Keys(wanted, lowered.graph.inputs)
+    if strategy == "reverse" and asked.highest > ORDER_OF_MIXED:
+        local = eliminated(builder, local, asked.highest)
     if not directional:
         return ABLATIONS.get(strategy, reverse)(builder, local, asked)
     if way is not None:
@@ -109,7 +113,7 @@ def _blocks(
     inputs = [number for number in lowered.graph.inputs if nodes[number].active]
     variables = {joint.number: joint.variable} if joint else {each: Variable.of(nodes[each].shape) for each in inputs}
     is_mixed = strategy == "mixed"
-    found = regions(lowered.graph, local) if is_mixed and joint is None and asked.highest == 2 else []
+    found = regions(lowered.graph, local) if is_mixed and joint is None and asked.highest == ORDER_OF_MIXED else []
     own, whole, starts = preaccumulated(builder, local, found)
     polynomials = Polynomials(builder, own, variables, asked, joint)
     while True:

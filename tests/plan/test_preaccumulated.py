@@ -11,12 +11,13 @@ from torch.utils._pytree import tree_map
 
 import hofunc
 from hofunc.plan.blocks import local_blocks
-from hofunc.plan.preaccumulated import regions
+from hofunc.plan.builder import Builder
+from hofunc.plan.preaccumulated import eliminated, regions
 from hofunc.rules.lower import lower
 from tests.cases import rand
 from tests.graph.recordings import recorded
 from tests.plan.plans import lowered_plan
-from verification.oracles import nested_reverse, relative_error
+from verification.oracles import nested_forward, nested_reverse, relative_error
 
 FIRST, SECOND = torch.tensor([0, 0, 1, 2, 3, 3]), torch.tensor([1, 2, 2, 0, 0, 1])
 CENTRES = torch.linspace(0, 2, 5, dtype=torch.float64)
@@ -66,10 +67,19 @@ def of_two(x: Tensor, y: Tensor) -> Tensor:
     return (waves @ line(5, 2)).square() * y.sum() + waves.sum() * (x**2).sum()
 
 
+def summed(x: Tensor) -> tuple[Tensor, Tensor]:
+    """What follows is summed by edges, by features, as a whole, and before and after it is read."""
+    squared = (x[FIRST] - x[SECOND]).square().sum(-1)
+    waves = (squared[:, None] * CENTRES).sin().exp().tanh() @ line(5, 4)
+    heard = torch.zeros(4, 4, dtype=x.dtype).index_add(0, SECOND, waves)
+    return heard[FIRST].sin().sum() + heard.sum(0).square().sum(), (waves * squared[:, None]).sum(-1)
+
+
 NESTED: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "layers": (layers, (rand(torch.device("cpu"), 4, 3),)),
     "activation": (activation, (rand(torch.device("cpu"), 6, 3),)),
     "turned": (turned, (rand(torch.device("cpu"), 4, 3),)),
+    "summed": (summed, (rand(torch.device("cpu"), 4, 3),)),
     "joined": (joined, (rand(torch.device("cpu"), 4, 3),)),
     "two inputs": (of_two, (rand(torch.device("cpu"), 4, 3), rand(torch.device("cpu"), 3, 2, seed=1))),
 }
@@ -121,6 +131,28 @@ def test_at_order_three_all_is_by_the_inputs() -> None:
     f, inputs = NESTED["layers"]
     wanted = nested_reverse(f, 3)(*inputs)
     assert relative_error(hofunc.hod(f, 3, strategy="mixed")(*inputs), wanted) < 1e-12
+
+
+@pytest.mark.parametrize("name", NESTED)
+@pytest.mark.parametrize("layout", ["dense", "compact"])
+def test_node_by_node_they_are_eliminated_as_one(name: str, layout: str) -> None:
+    f, inputs = NESTED[name]
+    argnums = tuple(range(len(inputs)))
+    wanted = nested_forward(f, 3, argnums)(*inputs)
+    derivative = hofunc.hod(f, 3, argnums, strategy="reverse", layout=layout)
+    for made in (derivative(*inputs), derivative.plan(*inputs)(*inputs)):
+        assert relative_error(tree_map(solid, made, is_leaf=is_derivative), wanted) < 1e-12
+
+
+def test_sums_of_messages_are_eliminated_with_them() -> None:
+    """So that what is there of three edges is one number, of two a few, and has no three axes of features."""
+    width = len(CENTRES)
+    made = lowered_plan(layers, *NESTED["layers"][1], orders=(3,), compact=False, strategy="reverse")
+    (start,) = [each.starts[0] for each in regions(made.lowered.graph, local_blocks(made.lowered, 3))]
+    local = eliminated(Builder(made.lowered, torch.float64), local_blocks(made.lowered, 3), 3)
+    summed = [node for node, each in local.items() if {*each} == {(start,) * order for order in (1, 2, 3)}]
+    shapes = [made.lowered.graph.nodes[node].shape for node in summed]
+    assert shapes == [(4, width), (len(FIRST), width)]  # of the second layer filters, as features vary too
 
 
 def is_derivative(made: Any) -> bool:
