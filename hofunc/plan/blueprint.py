@@ -20,12 +20,13 @@ from hofunc.plan.builder import Builder, Part, memory_of
 from hofunc.plan.chunks import Chunks, chunked
 from hofunc.plan.constants import with_tables
 from hofunc.plan.cost import Cost, Kept
-from hofunc.plan.lean import priced
+from hofunc.plan.lean import Arranged, Lean, arranged
 from hofunc.plan.memory import bytes_of
 from hofunc.plan.program import Program, Register, Table, is_check
 from hofunc.plan.rates import rates_of
 from hofunc.plan.rows import number_of_rows, unmarked
 from hofunc.plan.selections import core_and_reads, entries, tensor_of
+from hofunc.plan.tracing import Trace
 from hofunc.rules.lower import Lowered
 from hofunc.scatter import size_of
 from hofunc.views import each
@@ -52,6 +53,7 @@ class Blueprint:
         owners: By the register that a step of the program computes, the node for which it does.
         careful: If results are right only where they are finite, makes the blueprint of what is right everywhere.
         plain: The steps before they were arranged to hold little, if memory is limited.
+        trace: What the registers of the program hold, while it is one of several of which what they hold is compared.
     """
 
     lowered: Lowered
@@ -67,6 +69,7 @@ class Blueprint:
     owners: Mapping[int, int] = field(default_factory=dict)
     careful: "Callable[[], Blueprint] | None" = None
     plain: Program | None = None
+    trace: Trace | None = None
 
     @property
     def goes_by_facts(self) -> bool:
@@ -112,14 +115,14 @@ def taken(made: Blueprint) -> Blueprint:
     known: dict[int, torch.Tensor] = {}
     if made.chunks is None:
         unarranged = made.plain and with_tables(made.plain, known)
-        return replace(made, program=with_tables(made.program, known), plain=unarranged)
+        return replace(made, program=with_tables(made.program, known), plain=unarranged, trace=None)
     bodies = [
         body._replace(programs={size: with_tables(program, known) for size, program in body.programs.items()})
         for body in made.chunks.bodies
     ]
     before, after = with_tables(made.chunks.before, known), with_tables(made.chunks.after, known)
     chunks = made.chunks._replace(before=before, bodies=tuple(bodies), after=after)
-    return replace(made, chunks=chunks, plain=None)
+    return replace(made, chunks=chunks, plain=None, trace=None)
 
 
 Peak = Callable[[Blueprint], int]
@@ -172,16 +175,27 @@ def drawn(
     program = builder.program(outputs)
     patterns = {block: tuple(term._replace(factors=()) for term in blocks[block]) for block in blocks}
     kept = _kept([term for block in terms for term in blocks[block]])
-    unarranged = None if limits.max_bytes is None else program
-    program, cost = priced(program, builder.device, builder.leave.seconds)
-    cost = cost._replace(reading=kept.seconds(builder.dtype.itemsize, rates_of(builder.device)))
+    reading = kept.seconds(builder.dtype.itemsize, rates_of(builder.device))
     decided = (*builder.lowered.decided, *(each for each in builder.went_by.values() if isinstance(each, Reading)))
     rows = number_of_rows(builder.lowered.graph)
     nothing = MappingProxyType[int, torch.Tensor]({})
     lowered = builder.lowered._replace(decided=decided, values=nothing, likely=nothing)
     if builder.went_by:  # by indices of all rows, which cannot be taken apart then
         lowered = lowered._replace(graph=unmarked(lowered.graph))
-    whole = Blueprint(lowered, program, places, terms, patterns, strategy, cost, builder.effort)
+    is_limited = limits.max_bytes is not None
+
+    def of(made: Lean) -> Blueprint:
+        cost = made.cost(builder.device)._replace(reading=reading)
+        own = program if is_limited else None, made.trace if is_limited else None
+        return Blueprint(
+            lowered, made.program, places, terms, patterns, strategy, cost, builder.effort, plain=own[0], trace=own[1]
+        )
+
+    first = arranged(program, builder.device, limits.max_bytes)
+    may_loop = rows is None and limits.chunk_size is None
+    held = _within(of, first, limits.max_bytes, peak) if may_loop and limits.max_bytes is not None else None
+    whole = held or of(first.leaner(builder.leave.seconds))
+    program = whole.program
     cores = [
         source
         for group in blocks.values()
@@ -191,9 +205,9 @@ def drawn(
     ]
     known = builder.owners
     owners = {step.target: owner for step in program.steps if (owner := known.get(step.target)) is not None}
-    whole = replace(whole, carried=_carried(builder, program), owners=owners, plain=unarranged)
+    whole = replace(whole, carried=_carried(builder, program), owners=owners)
     if rows is not None:
-        whole = replace(whole, program=program._replace(steps=plain(program.steps)), plain=None)
+        whole = replace(whole, program=program._replace(steps=plain(program.steps)), plain=None, trace=None)
     return _best(whole, _Chunking(program, cores, builder.device), limits, peak)
 
 
@@ -236,10 +250,10 @@ def _best(whole: Blueprint, chunking: _Chunking, limits: Limits, peak: Peak) -> 
     if limits.chunk_size is not None:
         return chunking.of(whole, limits.chunk_size) or whole
     rows, held = number_of_rows(whole.lowered.graph), whole.cost.peak_bytes
-    if rows is None and limits.max_bytes is not None and peak(whole) > limits.max_bytes:
-        return _in_loops(whole, limits.max_bytes, chunking.device, peak)
-    best = whole if limits.max_bytes is None else largest(whole, chunking, rows or 1, limits.max_bytes, peak)
-    if rows is None or held <= CHUNK_BYTES or chunking.device.type != "cpu":
+    if rows is None:
+        return whole
+    best = whole if limits.max_bytes is None else largest(whole, chunking, rows, limits.max_bytes, peak)
+    if held <= CHUNK_BYTES or chunking.device.type != "cpu":
         return best
     if not any(step.is_large for step in best.run_cost.steps):  # the time of new memory is all that chunks save
         return best
@@ -250,14 +264,20 @@ def _best(whole: Blueprint, chunking: _Chunking, limits: Limits, peak: Peak) -> 
     return cached if limits.max_bytes is None or peak(cached) <= max(limits.max_bytes, peak(best)) else best
 
 
-def _in_loops(whole: Blueprint, max_bytes: int, device: torch.device, peak: Peak) -> Blueprint:
-    """Return a blueprint with loops over labels that are summed, by which so much is held, or less if that is more."""
-    found = [whole]
-    for most in (whole.cost.peak_bytes - peak(whole) + max_bytes, 0):  # it may hold more beside what is given
-        if whole.plain is not None and peak(found[-1]) > max_bytes:
-            program, cost = priced(whole.plain, device, most=most)
-            found.append(replace(whole, program=program, cost=cost._replace(reading=whole.cost.reading)))
-            if cost.peak_bytes > most:  # the least of all that are tried, whatever is allowed
+def _within(of: Callable[[Lean], Blueprint], first: Arranged, max_bytes: int, peak: Peak) -> Blueprint | None:
+    """Return a blueprint with loops over labels that are summed, by which so much is held, or less if that is more.
+
+    None if it holds no more without them.
+    """
+    found = [of(first.made)]
+    beside = peak(found[0]) - first.made.peak
+    if peak(found[0]) <= max_bytes:
+        return None
+    for most in (max_bytes - beside, 0):  # it may hold more beside what is given
+        if peak(found[-1]) > max_bytes:
+            made = first.within(most)
+            found.append(of(made))
+            if made.peak > most:  # the least of all that are tried, whatever is allowed
                 break
     return min(found, key=peak)
 

@@ -52,12 +52,8 @@ def priced(
         longest: How many seconds it may run; of one that runs longer it is of no interest what it holds.
         most: How many bytes it may hold at once, however long it takes if it can be kept to; None for any.
     """
-    trace = traced(program)
-    if device.type == "cpu" and (joint := with_joint_convolutions(program, trace)) is not program:
-        program, trace = joint, traced(joint)
-    made = lean(program, trace, device, longest, most)
-    if most is not None and made.peak > most and len(program.steps) <= MANY:
-        made = _within(made, program, trace, most, device)
+    first = arranged(program, device, most)
+    made = first.leaner(longest) if most is None or first.made.peak <= most else first.within(most)
     return made.program, made.cost(device)
 
 
@@ -88,24 +84,70 @@ class Lean(NamedTuple):
         return cost_of(self.program, device, self.trace, self.peak)
 
 
-def lean(program: Program, trace: Trace, device: torch.device, longest: float = inf, most: float | None = inf) -> Lean:
+class Arranged(NamedTuple):
+    """A program in the order in which it holds least, to be made so that it holds less.
+
+    Attributes:
+        program: The program.
+        trace: What its registers hold.
+        device: Where it is to run.
+        made: It in that order.
+    """
+
+    program: Program
+    trace: Trace
+    device: torch.device
+    made: Lean
+
+    def leaner(self, longest: float = inf) -> Lean:
+        """Return it so that it holds little at once, without more to compute than is worth it.
+
+        Args:
+            longest: How many seconds it may run for that to be worth something.
+        """
+        made, goal = self.made, _goal(self.program, self.trace)
+        if made.peak <= goal or any(has_rows(given.shape) for given in self.program.given.values()):
+            return made
+        if made.cost(self.device).seconds > longest:
+            return made
+        return _in_loops(self.program, self.trace, made, goal, self.device)
+
+    def within(self, most: int) -> Lean:
+        """Return it so that it holds no more than it may, however long it takes; about the least if that is more.
+
+        Loops that are worth it are looked for where they are to hold no more, or where there are too many steps for
+        others.
+        """
+        is_long = len(self.program.steps) > MANY
+        made = self.leaner() if is_long or _goal(self.program, self.trace) <= most else self.made
+        if made.peak <= most or is_long:
+            return made
+        return _within(made, self.program, self.trace, most, self.device)
+
+
+def arranged(program: Program, device: torch.device, most: float | None = None) -> Arranged:
+    """Return a program in the order in which it holds least.
+
+    Args:
+        program: The program.
+        device: Where it is to run.
+        most: How many bytes it may hold at once; None for any.
+    """
+    trace = traced(program)
+    if device.type == "cpu" and (joint := with_joint_convolutions(program, trace)) is not program:
+        program, trace = joint, traced(joint)
+    return Arranged(program, trace, device, _in_order(program, trace, most))
+
+
+def lean(program: Program, trace: Trace, device: torch.device) -> Lean:
     """Return a program so that it holds little at once, without more to compute than is worth it.
 
     Args:
         program: The program.
         trace: What its registers hold.
         device: Where it is to run.
-        longest: How many seconds it may run for that to be worth something.
-        most: How many bytes it may hold at once, infinite if that is not known; None for any, so that it is worth
-            nothing to hold a little less.
     """
-    made = _in_order(program, trace, most)
-    goal = _goal(program, trace)
-    if made.peak <= goal or any(has_rows(given.shape) for given in program.given.values()):
-        return made
-    if made.cost(device).seconds > longest:
-        return made
-    return _in_loops(program, trace, made, goal, device)
+    return Arranged(program, trace, device, _in_order(program, trace)).leaner()
 
 
 def is_much(peak: int, program: Program) -> bool:

@@ -14,7 +14,7 @@ from hofunc.plan.wanted import Chosen, Contractions, InGraph, Wanted
 
 def result_bytes(made: Blueprint) -> int:
     """Return the bytes of what a blueprint returns, beside blocks that vanish."""
-    trace = traced(made.program)
+    trace = made.trace or traced(made.program)
     return bytes_of(trace.of(made.program.outputs))
 
 

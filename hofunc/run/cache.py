@@ -123,7 +123,7 @@ class _Beside(NamedTuple):
         """Return the most that is held at once where a blueprint is run that needs so many bytes of its own."""
         if self.left == self.bytes or made.chunks is not None or made.careful is not None:
             return self.bytes + needed
-        trace, lowered = traced(made.program), made.lowered
+        trace, lowered = made.trace or traced(made.program), made.lowered
         computed = {number for number, place in lowered.numbers.items() if not lowered.graph.nodes[place].is_given}
         given = [register for register, one in made.program.given.items() if one.origin not in computed]
         later = peak_of(made.program, trace, memory_of(trace.of(given)))
