@@ -289,9 +289,20 @@ class Cut(Protocol):
         """Return a blueprint in chunks of so many rows, None if they cannot be taken apart."""
 
 
-def largest(whole: Blueprint, chunking: Cut, rows: int, max_bytes: int, peak: Peak) -> Blueprint:
-    """Return the blueprint of most rows at a time that keeps to so many bytes; of least bytes, if none does."""
-    most, best = peak(whole), chunking.of(whole, 1)
+def largest(
+    whole: Blueprint, chunking: Cut, rows: int, max_bytes: int, peak: Peak, one: Blueprint | None = None
+) -> Blueprint:
+    """Return the blueprint of most rows at a time that keeps to so many bytes; of least bytes, if none does.
+
+    Args:
+        whole: It of all rows at a time.
+        chunking: Takes it apart.
+        rows: How many there are.
+        max_bytes: How many bytes may be held.
+        peak: Tells how many are.
+        one: It of one row at a time, if that was made before.
+    """
+    most, best = peak(whole), one or chunking.of(whole, 1)
     if most <= max_bytes or best is None:
         return whole
     least = peak(best)

@@ -60,6 +60,14 @@ class Columns(NamedTuple):
         """The contractions."""
         return Contractions(tuple([part.contractions for part in self.parts]))
 
+    @property
+    def piece(self) -> int:
+        """How many bytes one coordinate makes at the least, which are there beside what they are written to."""
+        graph = self.whole.lowered.graph
+        return min(
+            prod(part.joint) // self.groups[part.group] * graph.nodes[part.output].dtype.itemsize for part in self.parts
+        )
+
     @classmethod
     def of(cls, lowered: Lowered, whole: Blueprint, wanted: Wanted) -> "list[Columns]":
         """Return ways to compute what a blueprint of dense results does, if there are enough coordinates to part.
@@ -121,10 +129,13 @@ class Columns(NamedTuple):
         drawing = _Drawing(self, builder, outputs, limits)
         size = limits.chunk_size or max(self.groups.values())
         whole = replace(self.whole, strategy=strategy, effort=builder.effort)
+        least = None if limits.max_bytes is None else drawing.of(whole, 1)
+        if least is not None and limits.max_bytes is not None and peak(least) > limits.max_bytes:
+            return least
         first = drawing.of(whole, size)
         if first is None or limits.max_bytes is None or peak(first) <= limits.max_bytes:
             return first or whole
-        return largest(first, drawing, size, limits.max_bytes, peak)
+        return largest(first, drawing, size, limits.max_bytes, peak, least)
 
 
 class _Drawing(NamedTuple):

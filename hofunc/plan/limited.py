@@ -32,10 +32,10 @@ class OverLimitError(ArgumentError):
     Args:
         least: How many bytes it takes at the least.
         results: How many of them are results, 0 if these are handed over.
-        by_columns: Plans that take too much by columns, as they are where each result is handed over as it is computed.
         max_bytes: How many it may take.
+        whole: A plan of all of it at once, if one was made.
+        by_columns: Plans that take too much by columns, as they are where each result is handed over as it is computed.
         is_exact: Whether some plan takes no more than the least, of all that were tried.
-        is_before_planning: Whether nothing was planned to tell.
     """
 
     def __init__(
@@ -43,13 +43,12 @@ class OverLimitError(ArgumentError):
         least: int,
         results: int,
         max_bytes: int | None,
+        whole: Blueprint | None = None,
         by_columns: Sequence[Blueprint] = (),
         *,
         is_exact: bool,
-        is_before_planning: bool = False,
     ):
-        self.least, self.by_columns = least, by_columns
-        self.is_before_planning, self._is_exact = is_before_planning, is_exact
+        self.least, self.whole, self.by_columns, self._is_exact = least, whole, by_columns, is_exact
         how = "the least of all strategies and chunks tried" if is_exact else "at the least"
         self._got = f"{least} bytes at once, {how}" + (f", of which {results} are results" if results else "")
         self._expected = f"at most max_bytes={max_bytes}"
@@ -83,9 +82,9 @@ def kept_to(
         return within(plans, limits, peak)
     if not ways:  # there is nothing to take apart
         return within(plans, limits._replace(chunk_size=None, in_pieces=False), peak)
-    check_possible(lowered.graph, wanted, limits, whole=map(peak, plans))
     if limits.chunk_size is not None or limits.in_pieces:
         ways = [columns for columns in ways if columns.slots == 1]
+    ways = _possible(ways, wanted, limits, [] if limits.in_pieces else [*map(peak, plans)])
     found: list[Blueprint] = []
     held = {} if is_contracted else _held_along_slots([] if limits.in_pieces else plans, peak)
     for _, alike in groupby(ways, key=lambda columns: columns.slots):
@@ -97,6 +96,30 @@ def kept_to(
             break
         held = {}  # they are propagated along fewer slots then
     return within([*plans, *found], limits, peak)
+
+
+def _possible(ways: Sequence[Columns], wanted: Wanted, limits: Limits, held: Sequence[int]) -> list[Columns]:
+    """Return the ways to compute something by columns that may keep to the limits, for all that is known before.
+
+    All results are there at once, unless they are handed over, and what a column makes of them beside.
+
+    Args:
+        ways: The ways.
+        wanted: What is asked for.
+        limits: What may be held, and what is held beside.
+        held: What each plan of all of it at once holds, where such plans may be taken.
+
+    Raises:
+        ArgumentError: There is none.
+    """
+    most, whole = limits.max_bytes, ways[0].whole
+    results = 0 if limits.in_pieces else least_bytes(whole.lowered.graph, wanted)
+    least = [limits.beside + results + columns.piece for columns in ways]
+    possible = [columns for columns, each in zip(ways, least, strict=True) if most is None or each <= most]
+    if not possible:
+        is_exact = min(least) > min(held, default=inf)
+        raise OverLimitError(min([*least, *held]), results, most, whole, is_exact=is_exact)
+    return possible
 
 
 def _held_along_slots(plans: Sequence[Blueprint], peak: Peak) -> dict[str, int]:
@@ -159,7 +182,8 @@ def within(plans: Sequence[Blueprint], limits: Limits, peak: Peak) -> list[Bluep
     if not fitting:
         held = result_bytes(plans[0]) if plans[0].dense and not limits.in_pieces else 0
         by_columns = [*_handing_over(in_chunks)]
-        raise OverLimitError(min(map(peak, in_chunks)), held, limits.max_bytes, by_columns, is_exact=True)
+        least = min(map(peak, in_chunks))
+        raise OverLimitError(least, held, limits.max_bytes, min(plans, key=price), by_columns, is_exact=True)
     return fitting
 
 
@@ -171,14 +195,13 @@ def _handing_over(plans: Iterable[Blueprint]) -> Iterator[Blueprint]:
             yield replace(made, chunks=made.chunks._replace(after=finished({}, {}, [], []), in_pieces=True, cost=cost))
 
 
-def check_possible(graph: Graph, wanted: Wanted, limits: Limits, whole: Iterable[int] | None = None) -> None:
+def check_possible(graph: Graph, wanted: Wanted, limits: Limits) -> None:
     """Check that what is there in any case, as what is returned, is not more than may be held, whatever is planned.
 
     Args:
         graph: The graph.
         wanted: What is asked for, as dense tensors.
         limits: What may be held, and what is held beside.
-        whole: What each plan holds that has been made, if others can only be by columns.
 
     Raises:
         ArgumentError: It is.
@@ -186,7 +209,6 @@ def check_possible(graph: Graph, wanted: Wanted, limits: Limits, whole: Iterable
     if limits.max_bytes is None or limits.in_pieces:
         return
     results = least_bytes(graph, wanted)
-    least = max(limits.beside, limits.left + results) if whole is None else min(limits.beside + results, *whole)
+    least = max(limits.beside, limits.left + results)
     if least > limits.max_bytes:
-        is_first = whole is None
-        raise OverLimitError(least, results, limits.max_bytes, is_exact=False, is_before_planning=is_first)
+        raise OverLimitError(least, results, limits.max_bytes, is_exact=False)

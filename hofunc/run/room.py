@@ -10,7 +10,7 @@ import torch
 from hofunc.algebra.extents import Rows
 from hofunc.errors import ArgumentError
 from hofunc.plan.blueprint import Blueprint, Limits, Peak
-from hofunc.plan.limited import OverLimitError
+from hofunc.plan.limited import OverLimitError, kept_to
 from hofunc.plan.planner import quickly
 from hofunc.plan.program import device_of
 from hofunc.plan.results import least_bytes, result_bytes, zero_bytes
@@ -109,7 +109,7 @@ def what_fits(
     """
     most, graph = limits.max_bytes or 0, with_rows(lowered).graph
     rows = number_of_rows(graph) or 1
-    is_quick = len(graph.nodes) <= MANY or not error.is_before_planning
+    is_quick = len(graph.nodes) <= MANY or error.whole is not None
     if not (compact or limits.in_pieces or isinstance(wanted, Contractions)) and limits.beside <= most and is_quick:
         own = Limits() if rows == 1 else limits._replace(chunk_size=None)  # by which terms of rows are taken apart
         with suppress(ArgumentError):
@@ -127,8 +127,12 @@ def _is_handed_over(error: OverLimitError, lowered: Lowered, wanted: Wanted, lim
     """Tell whether results that are handed over as they are computed keep to `max_bytes`."""
     if error.by_columns:
         return min(map(peak, error.by_columns)) <= (limits.max_bytes or 0)
+    own = limits._replace(in_pieces=True)
     with suppress(ArgumentError):
-        quickly(lowered, wanted, compact=False, limits=limits._replace(in_pieces=True), peak=peak)
+        if error.whole is None:
+            quickly(lowered, wanted, compact=False, limits=own, peak=peak)
+        else:
+            kept_to([error.whole], lowered, wanted, False, own, peak)
         return True
     return False
 

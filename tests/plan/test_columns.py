@@ -290,6 +290,27 @@ def test_columns_are_not_planned_where_none_can_keep_to_the_limits() -> None:
         assert bool(held) is is_planned, "but for what is handed over, which may be named"
 
 
+def test_columns_are_not_planned_where_one_leaves_no_room_for_what_it_makes() -> None:
+    """Neither where results are held, nor where they are handed over, beside what f computes and a column."""
+    weight, x = rand(CPU, 6, 400), rand(CPU, 6)
+
+    def f(x: Tensor) -> Tensor:
+        return (x @ weight).tanh().square().sum()
+
+    with pytest.raises(hofunc.ArgumentError, match="at the least") as caught:
+        hofunc.hessian(f, max_bytes=1)(x)
+    beside, results, column = int(str(caught.value).split("got ")[1].split()[0]), 6 * 6 * 8, 6 * 8
+    watched = mock.patch.object(Columns, "drawn", autospec=True, side_effect=drawn)
+    for room in (column - 1, results + column - 1):
+        with (
+            watched as called,
+            pytest.raises(hofunc.ArgumentError, match=rf"got {beside + results + column} ") as found,
+        ):
+            hofunc.hessian(f, max_bytes=beside + room)(x)
+        assert {call.args[4].in_pieces for call in called.mock_calls} <= {room >= column}, "but for what is handed over"
+        assert f"to {beside + results + column} at the least" in str(found.value)
+
+
 def test_strategies_that_hold_far_too_much_along_slots_are_not_tried_by_columns() -> None:
     """Of a deep network they hold derivatives of each layer by all coordinates, also where one column is multiplied."""
     weights = [rand(CPU, 30, 40) / 4, *(rand(CPU, 40, 40) / 4 for _ in range(12))]
