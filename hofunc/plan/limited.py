@@ -1,6 +1,6 @@
 """Limits: which plans keep to what may be held and how many rows may be taken, by columns if none does otherwise."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from math import inf
@@ -16,7 +16,7 @@ from hofunc.plan.estimate import CLOSE
 from hofunc.plan.program import finished
 from hofunc.plan.results import least_bytes, result_bytes
 from hofunc.plan.strategies import is_directional
-from hofunc.plan.turns import LIKELY, Turns, fits, is_in_chunks, price
+from hofunc.plan.turns import LIKELY, Turns, fits, is_in_chunks, preferred, price
 from hofunc.plan.wanted import Contractions, Wanted, highest
 from hofunc.rules.lower import Lowered
 from hofunc.rules.settle import Settlings
@@ -66,9 +66,25 @@ class OverLimitError(ArgumentError):
 
 
 def kept_to(
-    plans: Sequence[Blueprint], lowered: Lowered, wanted: Wanted, compact: bool, limits: Limits, peak: Peak
+    plans: Sequence[Blueprint],
+    lowered: Lowered,
+    wanted: Wanted,
+    compact: bool,
+    limits: Limits,
+    peak: Peak,
+    others: Callable[[Blueprint | None], Sequence[Blueprint]] = lambda _: (),
 ) -> list[Blueprint]:
-    """Return the plans that keep to the limits, by columns if none does otherwise and that can be."""
+    """Return the plans that keep to the limits, by columns if none does otherwise and that can be.
+
+    Args:
+        plans: Plans of all of it at once.
+        lowered: The graph.
+        wanted: What is asked for.
+        compact: Whether terms are returned.
+        limits: What is to be kept to.
+        peak: Tells what is held at once where a plan is run.
+        others: Makes further plans, given the best one by columns that keeps to the limits, if there is one.
+    """
 
     def is_found(made: Sequence[Blueprint]) -> bool:
         return any(fits(one, limits, peak) for one in made)
@@ -81,13 +97,13 @@ def kept_to(
     if not ways and is_contracted and whole.dense:
         return within(plans, limits, peak)
     if not ways:  # there is nothing to take apart
-        return within(plans, limits._replace(chunk_size=None, in_pieces=False), peak)
+        return within([*plans, *others(None)], limits._replace(chunk_size=None, in_pieces=False), peak)
     if limits.chunk_size is not None or limits.in_pieces:
         ways = [columns for columns in ways if columns.slots == 1]
-    ways = _possible(ways, wanted, limits, [] if limits.in_pieces else [*map(peak, plans)])
+    possible = _possible(ways, wanted, limits)
     found: list[Blueprint] = []
     held = {} if is_contracted else _held_along_slots([] if limits.in_pieces else plans, peak)
-    for _, alike in groupby(ways, key=lambda columns: columns.slots):
+    for _, alike in groupby(possible, key=lambda columns: columns.slots):
         for columns in alike:
             found += _by_columns(columns, wanted, limits, peak, held)
             if not is_contracted and is_found(found):
@@ -95,31 +111,26 @@ def kept_to(
         if is_found(found):
             break
         held = {}  # they are propagated along fewer slots then
+    plans = [*plans, *others(preferred([one for one in found if fits(one, limits, peak)]) if is_found(found) else None)]
+    if not possible and not is_found(plans):
+        by_columns = min(_at_least(columns, wanted, limits) for columns in ways)
+        at_once = inf if limits.in_pieces else min(map(peak, plans))
+        results = 0 if limits.in_pieces else least_bytes(lowered.graph, wanted)
+        least = int(min(by_columns, at_once))
+        raise OverLimitError(least, results, limits.max_bytes, whole, is_exact=at_once < by_columns)
     return within([*plans, *found], limits, peak)
 
 
-def _possible(ways: Sequence[Columns], wanted: Wanted, limits: Limits, held: Sequence[int]) -> list[Columns]:
-    """Return the ways to compute something by columns that may keep to the limits, for all that is known before.
+def _possible(ways: Sequence[Columns], wanted: Wanted, limits: Limits) -> list[Columns]:
+    """Return the ways to compute something by columns that may keep to the limits, for all that is known before."""
+    most = inf if limits.max_bytes is None else limits.max_bytes
+    return [columns for columns in ways if _at_least(columns, wanted, limits) <= most]
 
-    All results are there at once, unless they are handed over, and what a column makes of them beside.
 
-    Args:
-        ways: The ways.
-        wanted: What is asked for.
-        limits: What may be held, and what is held beside.
-        held: What each plan of all of it at once holds, where such plans may be taken.
-
-    Raises:
-        ArgumentError: There is none.
-    """
-    most, whole = limits.max_bytes, ways[0].whole
-    results = 0 if limits.in_pieces else least_bytes(whole.lowered.graph, wanted)
-    least = [limits.beside + results + columns.piece for columns in ways]
-    possible = [columns for columns, each in zip(ways, least, strict=True) if most is None or each <= most]
-    if not possible:
-        is_exact = min(least) > min(held, default=inf)
-        raise OverLimitError(min([*least, *held]), results, most, whole, is_exact=is_exact)
-    return possible
+def _at_least(columns: Columns, wanted: Wanted, limits: Limits) -> int:
+    """Return what is held at the least by columns: all results, unless they are handed over, and what one makes."""
+    results = 0 if limits.in_pieces else least_bytes(columns.whole.lowered.graph, wanted)
+    return limits.beside + results + columns.piece
 
 
 def _held_along_slots(plans: Sequence[Blueprint], peak: Peak) -> dict[str, int]:
@@ -129,7 +140,8 @@ def _held_along_slots(plans: Sequence[Blueprint], peak: Peak) -> dict[str, int]:
     So they are where mixed computes the whole, but it has an adjoint for each output beside, and forward has none.
     """
     held = {plan.strategy: peak(plan) - result_bytes(plan) for plan in plans}
-    mixed, forward = held.get("mixed", 0), held.get("forward", 0)
+    mixed = held.get("mixed", 0)
+    forward = held.get("forward", mixed)  # which propagates all that mixed does, and more
     return {"mixed": mixed, "forward": min(mixed, forward)}
 
 

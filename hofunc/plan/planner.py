@@ -121,12 +121,18 @@ def quickly(
 
     What a plan takes to make and what it takes to run are in proportion, where no tensor is large, to the number of
     compositions, which is counted before. So the strategy that should run fastest is planned first; another one only
-    if it should not take longer than the first plan does.
+    if it should not take longer than the first plan does. Where that holds more than it may, others are only planned
+    if they should run sooner than by columns.
     """
     peak = told_once(peak)
     asked = _Asked(lowered, wanted, compact, limits, peak, looks=looks)
     recurrent = asked.sooner_turns()
     turns = asked.announced(recurrent or asked.by_nodes)
+    soonest = turns.soonest() if asked.may_be_by_columns else None
+    if soonest is not None and not fits(soonest, limits, peak):
+        others = partial(turns.others, LIKELY)
+        kept = kept_to([soonest], lowered, wanted, compact, limits, peak, others)
+        return Quick(taken(preferred(kept)), 0, turns.effort)
     plans = turns.first() if asked.is_taken_apart else turns.taken(LIKELY)
     best = preferred(kept_to(plans, lowered, wanted, compact, limits, peak))
     made = {plan.strategy for plan in plans} | turns.inapplicable
@@ -324,6 +330,12 @@ class _Asked:
         counts = [prod(map(int, node.shape)) for node in nodes if node.active]
         is_dense = not (self._compact or isinstance(self._wanted, Contractions))
         return self._limits.in_pieces and is_dense and 0 not in counts and sum(counts) > 1
+
+    @property
+    def may_be_by_columns(self) -> bool:
+        """Whether all of it is held, and what that takes is limited, so that it may be computed by columns instead."""
+        is_dense = not (self._compact or isinstance(self._wanted, Contractions))
+        return is_dense and self._limits.max_bytes is not None and not self._limits.in_pieces
 
     @property
     def compositions(self) -> int:

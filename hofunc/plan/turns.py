@@ -1,6 +1,7 @@
 """Turns: each strategy may take some steps of planning at first, and more until it cannot be the fastest any more."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from math import inf
 from time import perf_counter
 
@@ -68,6 +69,7 @@ class Turns:
         self.inapplicable: set[str] = set()
         self.effort = 0
         self._make, self._limits, self._peak, self._in_terms, self._close = make, limits, peak, in_terms, close
+        self._soonest: dict[str, Blueprint] = {}
 
     @counting("hofunc: planning", "step")
     def taken(self, per_call: float, rivals: Sequence[Blueprint] = ()) -> list[Blueprint]:
@@ -81,7 +83,7 @@ class Turns:
         plans: list[Blueprint] = []
         clock = _Clock(max_plan_seconds())
         left = list(self.estimates)
-        leave = max(FIRST_LEAVE, 2 * PER_COMPOSITION * self.estimates[left[0]].compositions)  # it should be the fastest
+        leave = self._first_leave
         while left:
             for name in left[:]:
                 fitting = [one for one in (*rivals, *plans) if fits(one, self._limits, self._peak)]
@@ -95,6 +97,10 @@ class Turns:
                     if is_enough or self._is_out_of_reach(name, best) or (rivals and not is_close):
                         left.remove(name)
                         continue
+                if name in self._soonest:
+                    plans.append(self._soonest[name])
+                    left.remove(name)
+                    continue
                 try:
                     plans.append(self._make(name, narrower(most, Leave(leave))))
                 except DirectionsError:  # reverse always applies
@@ -109,6 +115,45 @@ class Turns:
                     left.remove(name)
             leave *= _LEAVE_GROWS
         return plans
+
+    def soonest(self) -> Blueprint | None:
+        """Return the plan of the strategy that should run fastest, if it can be made in its first turn."""
+        name = next(iter(self.estimates))
+        with suppress(DirectionsError, TooManyStepsError):
+            self._soonest[name] = self._make(name, narrower(of_first(self._limits), Leave(self._first_leave)))
+            self.effort += self._soonest[name].effort
+        return self._soonest.get(name)
+
+    def others(self, per_call: float, best: Blueprint | None) -> list[Blueprint]:
+        """Return plans by the strategies beside the soonest, those that should run sooner than a plan if there is one.
+
+        Args:
+            per_call: How many steps a strategy may take for as long as the best plan runs, in calls of no work.
+            best: The plan.
+        """
+        left = {
+            name: each
+            for name, each in self.estimates.items()
+            if name not in self._soonest and (best is None or self._is_sooner(each, best))
+        }
+        if not left:
+            return []
+        turns = Turns(self._make, left, self._limits, self._peak, in_terms=self._in_terms, close=self._close)
+        found = turns.taken(per_call)
+        self.effort += turns.effort
+        return found
+
+    def _is_sooner(self, estimate: Estimate, best: Blueprint) -> bool:
+        """Tell whether a strategy should run sooner than a plan, if estimates err as that of the soonest did."""
+        return all(
+            price(own) * estimate.run < price(best) * self.estimates[name].run for name, own in self._soonest.items()
+        )
+
+    @property
+    def _first_leave(self) -> int:
+        """How many steps a strategy may take before the others have their turn."""
+        fastest = next(iter(self.estimates.values()))  # or should be
+        return max(FIRST_LEAVE, 2 * PER_COMPOSITION * fastest.compositions)
 
     def first(self) -> list[Blueprint]:
         """Return the plan of the strategy that should run fastest, of those that apply, whatever it takes."""

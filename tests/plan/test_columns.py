@@ -1,6 +1,7 @@
 """Columns: dense derivatives of functions that mix rows, by some coordinates at a time, whatever asks for it."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from math import inf
 from typing import Any
@@ -13,9 +14,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_leaves
 
 import hofunc
+from hofunc.plan import lean
 from hofunc.plan.columns import Columns
 from hofunc.plan.limited import HOPELESS
 from hofunc.plan.limited import _by_columns as by_columns
+from hofunc.plan.strategies import propagated
 from tests.cases import rand
 from verification.memory import SLACK, stated, taken
 from verification.oracles import nested_reverse, relative_error
@@ -309,6 +312,25 @@ def test_columns_are_not_planned_where_one_leaves_no_room_for_what_it_makes() ->
             hofunc.hessian(f, max_bytes=beside + room)(x)
         assert {call.args[4].in_pieces for call in called.mock_calls} <= {room >= column}, "but for what is handed over"
         assert f"to {beside + results + column} at the least" in str(found.value)
+
+
+def test_what_is_planned_where_memory_is_limited_is_counted() -> None:
+    """Where it fits by columns, none is planned besides that should run longer; where nothing does, each is once."""
+    f, x = _attention()
+    results = 180 * 180 * 8
+    counts = []
+    for max_bytes in (3 * results, int(1.1 * results), int(1.02 * results)):
+        with (
+            mock.patch("hofunc.plan.planner.propagated", wraps=propagated) as whole,
+            mock.patch("hofunc.plan.lean._in_loops", wraps=lean._in_loops) as looped,
+            mock.patch.object(Columns, "drawn", autospec=True, side_effect=drawn) as columns,
+            suppress(hofunc.ArgumentError),
+        ):
+            hofunc.hessian(f, max_bytes=max_bytes)(x)
+        names = [call.args[3] for call in whole.call_args_list]
+        counts.append((names, looped.call_count, columns.call_count))
+    every = ["mixed", "reverse", "forward"]
+    assert counts == [(["mixed"], 1, 1), (every * 2, 0, 2), (every * 2, 1, 4)], "the second time as terms, to be named"
 
 
 def test_strategies_that_hold_far_too_much_along_slots_are_not_tried_by_columns() -> None:
