@@ -142,6 +142,12 @@ def quickly(
     return Quick(taken(best), PER_COMPOSITION * sum(left_out), turns.effort)
 
 
+def soonest(lowered: Lowered, wanted: Wanted, *, compact: bool, limits: Limits, peak: Peak = own_peak) -> Blueprint:
+    """Plan by the strategy alone that should run fastest, whether or not that keeps to the limits."""
+    (made,) = _Asked(lowered, wanted, compact, limits, peak).by_nodes.first()
+    return taken(made)
+
+
 def admitted(lowered: Lowered, wanted: Wanted, *, compact: bool, limits: Limits) -> Sequence[str]:
     """Return the strategies of which "auto" takes the fastest, for a graph and what is wanted of it."""
     settlings = Settlings(lowered.graph, lowered.rules, local_blocks(lowered, highest(wanted)))

@@ -11,7 +11,7 @@ from hofunc.algebra.extents import Rows
 from hofunc.errors import ArgumentError
 from hofunc.plan.blueprint import Blueprint, Limits, Peak
 from hofunc.plan.limited import OverLimitError, kept_to
-from hofunc.plan.planner import quickly
+from hofunc.plan.planner import quickly, soonest
 from hofunc.plan.program import device_of
 from hofunc.plan.results import least_bytes, result_bytes, zero_bytes
 from hofunc.plan.rows import number_of_rows, with_rows
@@ -113,7 +113,7 @@ def what_fits(
     if not (compact or limits.in_pieces or isinstance(wanted, Contractions)) and limits.beside <= most and is_quick:
         own = Limits() if rows == 1 else limits._replace(chunk_size=None)  # by which terms of rows are taken apart
         with suppress(ArgumentError):
-            terms = quickly(lowered, wanted, compact=True, limits=own, peak=peak_of_terms).plan
+            terms = soonest(lowered, wanted, compact=True, limits=own, peak=peak_of_terms)
             if peak_of_terms(terms) <= most:
                 yield "take layout='compact'"
         if _is_handed_over(error, lowered, wanted, limits, peak):
