@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from hofunc.plan.blocks import Local
 from hofunc.plan.blueprint import Limits
+from hofunc.plan.entries import Extents
 from hofunc.plan.estimate import Estimate, estimates
 from hofunc.plan.program import device_of
 from hofunc.plan.strategies import is_directional, strategies_of
@@ -26,8 +26,7 @@ def candidates(settlings: Settlings, wanted: Wanted, *, looks: bool = False) -> 
 
 
 def estimated(
-    lowered: Lowered,
-    local: dict[int, Local],
+    extents: Extents,
     settlings: Settlings,
     wanted: Wanted,
     *,
@@ -38,7 +37,7 @@ def estimated(
     """Return what the strategies take of which one is to be taken, the one that should run fastest first."""
     names = candidates(settlings, wanted, looks=looks)
     joins = joins and (settlings.are_finite or looks)
-    return in_order(estimates(lowered.graph, local, wanted, names, compact=compact, joins=joins))
+    return in_order(estimates(extents, wanted, names, compact=compact, joins=joins))
 
 
 def are_looked_at(lowered: Lowered, *, compact: bool, limits: Limits) -> bool:

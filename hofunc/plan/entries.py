@@ -1,7 +1,7 @@
 """Entries: how many entries derivatives have, and how many calls make them, told from which nodes take which."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from math import prod
 from typing import NamedTuple
@@ -46,6 +46,7 @@ class Extents:
         asked: The keys of the blocks that are asked for.
         depends: The inputs on which each node depends.
         parts: The nodes of which every element is one of an input.
+        pays_jointly: Whether it pays to vary all inputs jointly, by mixed and not, as far as that was estimated.
     """
 
     def __init__(self, graph: Graph, local: Mapping[int, Local], wanted: Wanted):
@@ -62,6 +63,7 @@ class Extents:
         self.parts = {*inputs}
         self._inputs = inputs
         self._jointly: int | None = None
+        self.pays_jointly: dict[bool, bool] = {}
         self._directions = {number: (self._of_row[number], self._of_all[number]) for number in inputs}
         for node in sorted(local):
             operands = operands_of(local[node])
@@ -110,6 +112,17 @@ class Extents:
         if node in self._mixing:
             return _Sizes(self._of_all, 1, self._directions[node][1], self._widths[node][1])
         return _Sizes(self._of_row, self._rows or 1, self._directions[node][0], self._widths[node][0])
+
+    def alike(self) -> list[tuple[int, int]]:
+        """Return one of all nodes of which the same is told here, and how many these are, in order."""
+        found: dict[Hashable, tuple[int, int]] = {}
+        for node in sorted(self.local):
+            local, sizes = self.local[node], self._of(node)
+            same = id(local.template) if type(local) is Alike else node
+            kind = same, self.depends[node], sizes.sizes[node], *sizes[1:], node in self.parts, node in self._mixing
+            first, times = found.get(kind, (node, 0))
+            found[kind] = first, times + 1
+        return [*found.values()]
 
     def keys(self, node: int, order: int) -> int:
         """Return how many coefficients of an order a node has."""

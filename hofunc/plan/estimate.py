@@ -52,13 +52,7 @@ class Estimate(NamedTuple):
 
 
 def estimates(
-    graph: Graph,
-    local: Mapping[int, Local],
-    wanted: Wanted,
-    strategies: Sequence[str],
-    *,
-    compact: bool = False,
-    joins: bool = False,
+    extents: Extents, wanted: Wanted, strategies: Sequence[str], *, compact: bool = False, joins: bool = False
 ) -> dict[str, Estimate]:
     """Estimate what strategies take, those along directions jointly if inputs may be joined and that pays.
 
@@ -69,8 +63,7 @@ def estimates(
         ("blocks", HOPELESS_ALONG_SLOTS) if isinstance(wanted, Contractions) else ("reverse", HOPELESS)
     )
     found: dict[str, Estimate] = {}
-    extents = Extents(graph, local, wanted)
-    along = _Along(graph, local, chain(*wanted.sums)) if isinstance(wanted, Contractions) else None
+    along = _Along(extents.graph, extents.local, chain(*wanted.sums)) if isinstance(wanted, Contractions) else None
     for name in sorted(strategies, key=lambda name: (name == by_blocks, along is not None and name != "reverse")):
         most = max(hopeless, CLOSE_AS_TERMS * compact) * min((each.run for each in found.values()), default=inf)
         found[name] = _estimate(extents, wanted, name, most, along, joins=joins)
@@ -79,7 +72,7 @@ def estimates(
 
 def estimate(graph: Graph, local: Mapping[int, Local], wanted: Wanted, strategy: str) -> Estimate:
     """Estimate what a strategy takes, one of those by which what is asked for can be computed."""
-    return estimates(graph, local, wanted, (strategy,))[strategy]
+    return estimates(Extents(graph, local, wanted), wanted, (strategy,))[strategy]
 
 
 def _estimate(
@@ -110,21 +103,21 @@ def _of_directions(extents: Extents, *, is_mixed: bool, joins: bool) -> Estimate
     return (joint or apart).estimate()
 
 
-def pays_jointly(graph: Graph, local: Mapping[int, Local], wanted: Wanted, *, is_mixed: bool) -> bool:
+def pays_jointly(extents: Extents, *, is_mixed: bool) -> bool:
     """Tell whether it pays to vary all inputs jointly, as one variable, see `hofunc.plan.jointly`."""
-    if sum(graph.nodes[number].active for number in graph.inputs) < 2:  # of which most graphs have one
-        return False
-    extents = Extents(graph, local, wanted)
-    return _jointly(extents, _directions(extents, is_mixed=is_mixed), is_mixed=is_mixed) is not None
+    if is_mixed not in extents.pays_jointly:  # as nobody estimated it
+        _jointly(extents, _directions(extents, is_mixed=is_mixed), is_mixed=is_mixed)
+    return extents.pays_jointly[is_mixed]
 
 
 def _jointly(extents: Extents, apart: "_Count", *, is_mixed: bool) -> "_Count | None":
-    """Count by directions of all inputs as one variable; None if that does not pay.
+    """Count by directions of all inputs as one variable, and note whether that pays; None if it does not.
 
     It does if all that runs is less than what runs by each input alone, of which blocks have structure, as weights have
     of the layer that takes them, which is lost where they are parts of another one.
     """
     order = extents.asked.highest
+    extents.pays_jointly[is_mixed] = False
     if extents.asked.are_chosen or extents.count < 2:
         return None
     joint = _directions(extents.jointly(), is_mixed=is_mixed)
@@ -133,7 +126,9 @@ def _jointly(extents: Extents, apart: "_Count", *, is_mixed: bool) -> "_Count | 
     joint.calls += CUTS * blocks
     if joint.run * CALLS >= apart.calls:  # which are so many whatever the blocks are
         compact = _directions(extents.compactly(), is_mixed=is_mixed) if joint.run < apart.run else apart
-        return joint if joint.run < compact.run else None
+        if joint.run >= compact.run:
+            return None
+    extents.pays_jointly[is_mixed] = True
     return joint
 
 
@@ -142,9 +137,10 @@ def _directions(extents: Extents, *, is_mixed: bool) -> "_Count":
 
     The highest is what nonlinear nodes make of it, by their adjoints.
     """
-    count, order = _Count(), extents.asked.highest
+    total, order = _Count(), extents.asked.highest
     nonlinear = sum(extents.facts(node).is_nonlinear for node in extents.local)
-    for node in sorted(extents.local):
+    for node, times in extents.alike():
+        count = _Count()
         facts, known = extents.facts(node), node in extents.parts  # of which the derivative by the input is no tensor
         count.calls += facts.made
         for k in range(1, order + (not is_mixed)):
@@ -162,7 +158,10 @@ def _directions(extents: Extents, *, is_mixed: bool) -> "_Count":
                 else:
                     count.add(1, keys, degree + own + 1, extents.adjoint(node, order))
                     count.entries += CALLS * extents.operations(node, order)
-    return count
+        total.compositions += times * count.compositions
+        total.calls += times * count.calls
+        total.entries += times * count.entries
+    return total
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ and the highest order has one for each pair. Where blocks are so small that call
 of them takes as many calls as one by a single input does.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import accumulate, combinations, combinations_with_replacement, product
 from math import prod
 
@@ -18,6 +18,7 @@ from hofunc.graph.node import Node
 from hofunc.plan.accumulate import dense
 from hofunc.plan.blocks import Blocks, Local
 from hofunc.plan.builder import Builder, cut
+from hofunc.plan.entries import Extents
 from hofunc.plan.estimate import pays_jointly
 from hofunc.plan.keys import Variables, depends_of, members
 from hofunc.plan.operators import eye_like
@@ -87,7 +88,9 @@ class Jointly:
         return Term(1, (Factor(tensor, each(labels)),), out, slots)
 
 
-def jointly(builder: Builder, local: Mapping[int, Local], wanted: Wanted, *, is_mixed: bool) -> Jointly | None:
+def jointly(
+    builder: Builder, local: Mapping[int, Local], wanted: Wanted, extents: Callable[[], Extents], *, is_mixed: bool
+) -> Jointly | None:
     """Return all inputs as one variable, if that pays; None otherwise.
 
     What is zero by one of them may then be multiplied by the slope of another, which is to be finite, or be looked for.
@@ -96,12 +99,13 @@ def jointly(builder: Builder, local: Mapping[int, Local], wanted: Wanted, *, is_
         builder: That of the plan.
         local: The local derivatives of the nodes.
         wanted: The orders wanted.
+        extents: Tells how many entries derivatives have.
         is_mixed: Whether coefficients of the highest order are not propagated.
     """
     graph = builder.lowered.graph
-    if not pays_jointly(graph, local, wanted, is_mixed=is_mixed):
-        return None
     inputs = [number for number in graph.inputs if graph.nodes[number].active]
+    if len(inputs) < 2 or not pays_jointly(extents(), is_mixed=is_mixed):
+        return None
     depends = depends_of(local, inputs)
     keys = _keys(local, depends, graph.outputs)
     for output, found in keys.items():

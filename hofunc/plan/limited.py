@@ -12,6 +12,7 @@ from hofunc.plan.blueprint import Blueprint, Limits, Peak
 from hofunc.plan.builder import Leave
 from hofunc.plan.candidates import estimated
 from hofunc.plan.columns import Columns
+from hofunc.plan.entries import Extents
 from hofunc.plan.estimate import CLOSE
 from hofunc.plan.program import finished
 from hofunc.plan.results import least_bytes, result_bytes
@@ -166,7 +167,7 @@ def _by_columns(columns: Columns, wanted: Wanted, limits: Limits, peak: Peak, he
         return plan
 
     settlings = Settlings(columns.lowered.graph, columns.lowered.rules, local)
-    estimates = estimated(columns.lowered, local, settlings, columns.wanted)
+    estimates = estimated(Extents(columns.lowered.graph, local, columns.wanted), settlings, columns.wanted)
     apart = {name: each for name, each in estimates.items() if is_directional(columns.wanted, name)} or estimates
     likely = {name: each for name, each in apart.items() if held.get(name, 0) <= most}
     turns = Turns(made, likely or apart, limits, peak, in_terms=False, close=CLOSE)

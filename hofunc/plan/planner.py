@@ -11,6 +11,7 @@ from hofunc.plan.blocks import Local, local_blocks
 from hofunc.plan.blueprint import Blueprint, Limits, Peak, drawn, own_peak, taken, told_once
 from hofunc.plan.builder import Leave, TooManyStepsError
 from hofunc.plan.candidates import are_looked_at, candidates, estimated, in_order
+from hofunc.plan.entries import Extents
 from hofunc.plan.estimate import CALLS, CLOSE, CLOSE_AS_TERMS, Estimate, estimates
 from hofunc.plan.levels import with_levels
 from hofunc.plan.limited import check_possible, kept_to, within
@@ -186,6 +187,7 @@ def _maker(
     lowered: Lowered,
     local: dict[int, Local],
     settlings: Settlings,
+    extents: Callable[[], Extents],
     wanted: Wanted,
     compact: bool,
     limits: Limits,
@@ -215,6 +217,7 @@ def _maker(
             keeps_blocks=keeps_blocks,
             settles=settles,
             settlings=settlings,
+            extents=extents,
             way=way,
         )
         try:
@@ -351,10 +354,11 @@ class _Asked:
     @cached_property
     def by_nodes(self) -> Turns:
         """What plans node by node, by the strategies that may be taken."""
-        given = self._lowered, self._local, self._settlings, self._wanted
         close = inf if isinstance(self._wanted, Contractions) else CLOSE_AS_TERMS if self._compact else CLOSE
         joins = not self._compact and self._limits == Limits()
-        found = estimated(*given, compact=self._compact, joins=joins, looks=self._looks)
+        found = estimated(
+            self._extents, self._settlings, self._wanted, compact=self._compact, joins=joins, looks=self._looks
+        )
         return self._turns(found, self.make, close)
 
     def sooner_turns(self) -> Turns | None:
@@ -413,8 +417,12 @@ class _Asked:
 
     def _maker(self, lowered: Lowered, *, looks: bool) -> Maker:
         limits = self._limits._replace(max_bytes=None) if self.is_taken_apart else self._limits
-        given = lowered, self._local, self._settlings, self._wanted, self._compact, limits, self._peak
-        return _maker(*given, looks=looks)
+        known = self._local, self._settlings, lambda: self._extents
+        return _maker(lowered, *known, self._wanted, self._compact, limits, self._peak, looks=looks)
+
+    @cached_property
+    def _extents(self) -> Extents:
+        return Extents(self._lowered.graph, self._local, self._wanted)
 
     def recurrent_turns(self, least: int = 0, pays: Callable[[Steps], bool] = lambda _: True) -> Turns | None:
         """Return what plans with all steps of recurrences as batches, or nodes that are alike; None if there are none.
@@ -440,7 +448,9 @@ class _Asked:
             return None
         local = local_blocks(lowered, highest(wanted))
         settlings = Settlings(lowered.graph, lowered.rules, local)
-        make = _maker(lowered, local, settlings, wanted, False, self._limits, self._peak, settles=False)
+        extents = Extents(lowered.graph, local, wanted)
+        known = local, settlings, lambda: extents
+        make = _maker(lowered, *known, wanted, False, self._limits, self._peak, settles=False)
 
         def careful() -> Blueprint:
             possible = candidates(self._settlings, wanted)
@@ -458,7 +468,7 @@ class _Asked:
         found = in_order(
             {
                 name: each._replace(run=each.run + computed / CALLS)
-                for name, each in estimates(lowered.graph, local, wanted, likely, joins=True).items()
+                for name, each in estimates(extents, wanted, likely, joins=True).items()
             }
         )
         found |= dict.fromkeys([name for name in every if name not in found], Estimate(len(local) ** 2 // 2, inf))

@@ -1,7 +1,7 @@
 """The strategies by name, each from a lowered graph to the blocks wanted and the builder that has their steps."""
 
-from collections.abc import Hashable
-from functools import reduce
+from collections.abc import Callable, Hashable
+from functools import partial, reduce
 
 import torch
 
@@ -11,6 +11,7 @@ from hofunc.plan.ablation import ABLATIONS
 from hofunc.plan.activity import settled
 from hofunc.plan.blocks import Blocks, Local
 from hofunc.plan.builder import Builder, Leave
+from hofunc.plan.entries import Extents
 from hofunc.plan.forward import Polynomials, forward
 from hofunc.plan.jointly import jointly
 from hofunc.plan.keys import Keys
@@ -46,6 +47,7 @@ def propagated(
     keeps_blocks: bool = True,
     settles: bool = True,
     settlings: Settlings | None = None,
+    extents: Callable[[], Extents] | None = None,
     way: int | None = None,
 ) -> tuple[Builder, Blocks]:
     """Return the blocks of a strategy and the builder that has their steps.
@@ -60,6 +62,7 @@ def propagated(
         keeps_blocks: Whether the structure of blocks by each input matters beyond what they take to compute.
         settles: Whether slopes behind what is constant are finite; else what is finite in the end is right.
         settlings: What is to be settled of the local derivatives, if that is known.
+        extents: Tells how many entries derivatives have, if that is known.
         way: The node by whose derivatives the strategy mixed is to compute those by the inputs, see
             `hofunc.plan.waist`.
 
@@ -74,7 +77,15 @@ def propagated(
     builder.has_rows = number_of_rows(lowered.graph) is not None
     try:
         return builder, _blocks(
-            builder, local, wanted, strategy, settlings, settles=settles, keeps=keeps_blocks, way=way
+            builder,
+            local,
+            wanted,
+            strategy,
+            settlings,
+            extents or partial(Extents, lowered.graph, local, wanted),
+            settles=settles,
+            keeps=keeps_blocks,
+            way=way,
         )
     except Exception:
         builder.forget()
@@ -87,6 +98,7 @@ def _blocks(
     wanted: Wanted,
     strategy: str,
     settlings: Settlings,
+    extents: Callable[[], Extents],
     *,
     settles: bool,
     keeps: bool,
@@ -108,7 +120,7 @@ def _blocks(
         return through(builder, local, asked, way)
     joint = None
     if not (keeps or asked.are_chosen) and (builder.rounds or not settles):
-        joint = jointly(builder, local, wanted, is_mixed=strategy == "mixed")
+        joint = jointly(builder, local, wanted, extents, is_mixed=strategy == "mixed")
     nodes = lowered.graph.nodes
     inputs = [number for number in lowered.graph.inputs if nodes[number].active]
     variables = {joint.number: joint.variable} if joint else {each: Variable.of(nodes[each].shape) for each in inputs}

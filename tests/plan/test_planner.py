@@ -432,7 +432,7 @@ def test_counting_ends_where_a_strategy_cannot_be_the_fastest(monkeypatch: pytes
     with monkeypatch.context() as patch:
         patch.setattr("hofunc.plan.estimate.MOST", whole.compositions // 4)
         assert estimate(lowered.graph, local, (3,), "reverse").run > whole.run / 2, "the rest is not left out"
-    found = estimates(lowered.graph, local, (3,), STRATEGIES)
+    found = estimates(Extents(lowered.graph, local, (3,)), (3,), STRATEGIES)
     assert list(found) == list(STRATEGIES)
     for name in STRATEGIES:
         alone = estimate(lowered.graph, local, (3,), name)
