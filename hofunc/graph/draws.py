@@ -7,7 +7,7 @@ or refuses. The recording starts from the same state of the generators as that, 
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import torch
 from torch.random import fork_rng
@@ -77,6 +77,18 @@ class Generators:
         """Set all back."""
         for generator, first in self._first.values():
             generator.set_state(first)
+
+
+class DrawsError(BaseException):
+    """A function is about to draw random numbers, which it is not to; no error that it might catch."""
+
+
+class Undrawn(Generators):
+    """Those of a function that is called again if it draws, so that it does so only then."""
+
+    def drawing(self, args: tuple, kwargs: dict) -> NoReturn:  # noqa: ARG002 - as of all generators
+        """Raise a DrawsError before an op draws."""
+        raise DrawsError
 
 
 class Unseeded(Generators):

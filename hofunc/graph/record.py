@@ -4,7 +4,8 @@ NOTE [bare]: values have the history that autograd knows, which takes as long as
 backward pass of contractions is planned, it starts from what is given, see NOTE [learning] in `hofunc.run.backward`,
 and nobody asks for the history of what is computed. So a function that came to a graph of which that was so is recorded
 bare the next time: without history, but of the inputs themselves, which stand among the values. If it comes to another
-graph then, it is recorded again as others are; if what is computed of it needs histories, values are computed again.
+graph then, it is recorded again as others are, and so it is before it draws random numbers, which it is to do once; if
+what is computed of it needs histories, values are computed again.
 """
 
 from collections import deque
@@ -21,7 +22,7 @@ from hofunc.errors import HofuncError
 from hofunc.graph import control as _control  # noqa: F401 - gives operators that take functions their meaning
 from hofunc.graph import linearized as _linearized  # noqa: F401 - has linear functions recorded
 from hofunc.graph import scripted as _scripted  # noqa: F401 - has scripts run op by op
-from hofunc.graph.draws import differs_by_row, drawn_again, is_random
+from hofunc.graph.draws import DrawsError, Undrawn, differs_by_row, drawn_again, is_random
 from hofunc.graph.functions import as_op
 from hofunc.graph.identity import PLAIN, is_looked_on, plain, tensors_in, variable_of, variables_of
 from hofunc.graph.layout import COMPUTED_AGAIN
@@ -191,15 +192,16 @@ def record(
 
 
 def _recorded_bare(f: Function, inputs: Sequence[torch.Tensor], others: Any, trail: Trail) -> Recording | None:
-    """Record a call without histories, see NOTE [bare]; None if that comes to another graph, or fails."""
+    """Record a call without histories, see NOTE [bare]; None if that comes to another graph, or fails, or draws."""
     tape = Tape(trail)
+    tape.generators = Undrawn()
     aliases = [tensor.detach() for tensor in inputs]
     tape.ledger.add_inputs(aliases)
     try:
         with unseen_hooks(), noting_lines() as notes, tape:
             result = f(tape.seen(aliases, inputs), others)
         recording = _recording(tape, result, notes, None)
-    except Exception:  # as it may for want of history: it is called again, and fails again if not
+    except (Exception, DrawsError):  # as it may for want of history: it is called again, and fails again if not
         return None
     if recording.trail is not trail:
         return None

@@ -1,5 +1,6 @@
 """Recordings without histories, where backward passes are planned: gradients are the same, whatever comes next."""
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -149,6 +150,31 @@ def test_a_write_to_an_input_is_noticed(bare: list[bool], device: torch.device) 
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         found.sum().backward()
     assert bare
+
+
+def test_random_numbers_are_drawn_once(bare: list[bool], device: torch.device) -> None:
+    """Also by a function that draws on another branch only, and that catches errors."""
+    branches = deque([False] * 4 + [True, False, True])
+
+    def f(w: Tensor) -> Tensor:
+        try:
+            return (torch.rand_like(w) * w.sin()).sum() if branches[0] else wave(w)
+        except Exception:
+            return wave(w)
+
+    transform, v = hofunc.hvp(f), rand(device, 5)
+    while branches:
+        w = rand(device, 5).requires_grad_()
+        torch.manual_seed(1)
+        got, after = transform(w, vector=v), torch.rand(2, device=device)
+        torch.manual_seed(1)
+        expected = product(f, w, v)
+        assert torch.equal(after, torch.rand(2, device=device))
+        slopes, expected_slopes = (torch.autograd.grad((each**2).sum(), w) for each in (got, expected))
+        torch.testing.assert_close((got, slopes), (expected, expected_slopes))
+        branches.popleft()
+    assert bare.count(True) > 1
+    assert bare.count(False) == 1
 
 
 def test_an_error_of_the_function_is_raised_as_it_is(bare: list[bool], device: torch.device) -> None:
