@@ -6,6 +6,7 @@ tensor is known by its place as well: the tensor that it is a view of, and where
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import compress
 from typing import Any, NamedTuple, NoReturn
 
 import torch
@@ -118,26 +119,46 @@ def alias_of(tensor: torch.Tensor) -> torch.Tensor:
 def variable_of(tensor: torch.Tensor, *, follow: bool) -> torch.Tensor:
     """Return an alias of a tensor as above, which autograd follows if that is asked for and possible."""
     alias = alias_of(tensor)
+    return _followed(alias) if follow else alias
+
+
+def _followed(alias: torch.Tensor) -> torch.Tensor:
     has_gradient = (alias.is_floating_point() or alias.is_complex()) and not alias.is_inference()
-    return alias.requires_grad_() if follow and has_gradient and not alias.requires_grad else alias
+    return alias.requires_grad_() if has_gradient and not alias.requires_grad else alias
+
+
+class _Aliases(torch.autograd.Function):
+    """Tensors with the memory and the history of others, and with the count of writes to it, which are no views."""
+
+    @staticmethod
+    def forward(ctx: Any, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        ctx.set_materialize_grads(False)  # as of what is not used there is none
+        return tuple([tensor.detach() for tensor in tensors])
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: torch.Tensor) -> Any:  # noqa: ARG004 - as torch calls it
+        return slopes
 
 
 def variables_of(tensors: Sequence[torch.Tensor], *, follow: bool, are_plain: bool = False) -> list[torch.Tensor]:
-    """Return such an alias of each of some tensors.
+    """Return such an alias of each of some tensors, a write to which is noticed as if it were to the tensor itself.
 
-    What nobody follows is detached, which is no view either, and takes a third of the time, unless somebody looks on,
-    to whom to detach may mean more.
+    What nobody follows is detached, which is no view either, and takes a third of the time. Where somebody looks on, to
+    whom to detach may mean more, writes are not noticed.
 
     Args:
         tensors: The tensors.
         follow: Whether autograd is to follow them.
         are_plain: Whether all are known to have no history, as `has_no_history` tells.
     """
-    if follow or is_looked_on():
+    if is_looked_on() or not (are_plain or all(map(is_dense, tensors))):
         return [variable_of(tensor, follow=follow) for tensor in tensors]
-    if are_plain:
-        return [tensor.detach() for tensor in tensors]
-    return [tensor.detach() if has_no_history(tensor) else variable_of(tensor, follow=False) for tensor in tensors]
+    have_history = [not are_plain and tensor.requires_grad for tensor in tensors]
+    aliases = [tensor.detach() for tensor in tensors]
+    if True in have_history:
+        followed = iter(_Aliases.apply(*compress(tensors, have_history)))
+        aliases = [next(followed) if each else alias for each, alias in zip(have_history, aliases, strict=True)]
+    return [_followed(alias) for alias in aliases] if follow else aliases
 
 
 def is_looked_on() -> bool:

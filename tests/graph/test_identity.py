@@ -346,3 +346,33 @@ def test_what_detaching_means_to_a_mode_around_does_not_matter(device: torch.dev
     with _HoldsWhatIsDetached():
         found = hofunc.hessian(lambda x: (x**3).sum())(x)
     torch.testing.assert_close(found, (6 * x).diag())
+
+
+def asking(x: Tensor) -> Tensor:
+    """Return a number of which the function takes a slope itself."""
+    (slope,) = torch.autograd.grad(x.sin().sum(), x, create_graph=True)
+    return (slope * x**3).sum()
+
+
+@pytest.mark.parametrize("f", [lambda x: (x.sin() * x**3).sum(), asking])
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_write_to_an_input_before_a_backward_pass_is_noticed(
+    f: Callable[[Tensor], Tensor], times: int, device: torch.device
+) -> None:
+    """As of torch's own derivatives."""
+    transform = hofunc.derivatives(f, 2)
+    for _ in range(times):
+        x, other = rand(device, 3).requires_grad_(), rand(device, 3)
+        found = transform(x)
+        torch.autograd.grad(found[2].sum(), x, retain_graph=True)
+        with torch.no_grad():
+            x.add_(other)
+        for each in found:
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                torch.autograd.grad(each.sum(), x, retain_graph=True)
+
+
+def test_what_is_not_used_has_no_gradient(device: torch.device) -> None:
+    x, y = rand(device, 3).requires_grad_(), rand(device, 3, seed=1).requires_grad_()
+    (found, _), _ = hofunc.hessian(lambda x, y: (x**3).sum() + y.sum(), argnums=(0, 1))(x, y)
+    assert torch.autograd.grad(found.sum(), (x, y), allow_unused=True)[1] is None
