@@ -83,6 +83,11 @@ class Extents:
         """How many inputs there are to differentiate by."""
         return len(self._inputs)
 
+    @property
+    def largest(self) -> int:
+        """How many elements the largest node has of those that have derivatives."""
+        return max([self._of_all[number] for number in self.depends], default=0)
+
     def jointly(self) -> "Extents":
         """Return the same of all inputs as one variable, which has no rows."""
         joint = copy(self)

@@ -28,6 +28,7 @@ from hofunc.plan.wanted import Contraction, Contractions, InGraph, Wanted
 MOST = 200_000  # compositions at which counting ends
 CLOSE = 1.02  # times what the best strategy is estimated to run, up to which another one is as likely to be faster
 HOPELESS = 1.5  # times as long as another strategy runs, at which counting ends
+BY_FAR = 4  # times as long as reverse may run, at which other strategies do not run as short, whatever is left out
 HOPELESS_ALONG_SLOTS = 2  # likewise along slots, where estimates err by more
 FUTILE_ALONG_SLOTS = 20  # times, from which on a strategy along slots is not planned even where that takes few steps
 CLOSE_AS_TERMS = 4  # times, for results in terms, which take longer to read than to compute
@@ -201,13 +202,15 @@ def _of_reverse(extents: Extents, most: float) -> Estimate:
 
     A block has the entries of the one that it comes from, once for every index that is new in a local derivative; as
     long as it is a number it has none of its own, and what it is multiplied by has as many. Where counting ends early,
-    it is in proportion to the nodes that are left.
+    it is in proportion to the nodes that are left. Entries are left out where no other strategy runs as short, however
+    many these are.
     """
     local, asked = extents.local, extents.asked
     order = elimination_order(local)
     if most < inf and not asked.are_chosen and asked.highest > 1:
         least = _pairs_of_reverse(extents, order, most)
-        if least.run > most:
+        whole = least.run * (1 + extents.largest**2 / ENTRIES)  # about the most, of blocks as large as there may be
+        if least.run > most or (asked.highest == 2 and BY_FAR * whole < most):
             return least
     blocks = _Blocks(extents, order)
     inputs = {*blocks.places(n for n in extents.graph.inputs if n in extents.depends)}
