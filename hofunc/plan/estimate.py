@@ -100,25 +100,27 @@ def fastest(graph: Graph, local: Mapping[int, Local], kind: Sequence[Contraction
 def _of_directions(extents: Extents, *, is_mixed: bool, joins: bool) -> Estimate:
     """Count by directions of each input, or of all inputs as one variable where that pays and may be done."""
     apart = _directions(extents, is_mixed=is_mixed)
-    joint = _jointly(extents, apart, is_mixed=is_mixed) if joins else None
+    joint = None
+    if joins:
+        joint = _jointly(extents, apart, is_mixed=is_mixed)
+        extents.pays_jointly[is_mixed] = joint is not None
     return (joint or apart).estimate()
 
 
 def pays_jointly(extents: Extents, *, is_mixed: bool) -> bool:
     """Tell whether it pays to vary all inputs jointly, as one variable, see `hofunc.plan.jointly`."""
     if is_mixed not in extents.pays_jointly:  # as nobody estimated it
-        _jointly(extents, _directions(extents, is_mixed=is_mixed), is_mixed=is_mixed)
+        _of_directions(extents, is_mixed=is_mixed, joins=True)
     return extents.pays_jointly[is_mixed]
 
 
 def _jointly(extents: Extents, apart: "_Count", *, is_mixed: bool) -> "_Count | None":
-    """Count by directions of all inputs as one variable, and note whether that pays; None if it does not.
+    """Count by directions of all inputs as one variable; None if that does not pay.
 
     It does if all that runs is less than what runs by each input alone, of which blocks have structure, as weights have
     of the layer that takes them, which is lost where they are parts of another one.
     """
     order = extents.asked.highest
-    extents.pays_jointly[is_mixed] = False
     if extents.asked.are_chosen or extents.count < 2:
         return None
     joint = _directions(extents.jointly(), is_mixed=is_mixed)
@@ -127,9 +129,7 @@ def _jointly(extents: Extents, apart: "_Count", *, is_mixed: bool) -> "_Count | 
     joint.calls += CUTS * blocks
     if joint.run * CALLS >= apart.calls:  # which are so many whatever the blocks are
         compact = _directions(extents.compactly(), is_mixed=is_mixed) if joint.run < apart.run else apart
-        if joint.run >= compact.run:
-            return None
-    extents.pays_jointly[is_mixed] = True
+        return joint if joint.run < compact.run else None
     return joint
 
 

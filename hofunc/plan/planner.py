@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from math import inf, prod
 from typing import NamedTuple
 
@@ -329,6 +329,7 @@ class _Asked:
         is_apart = compact and not isinstance(wanted, Contractions)
         self._local = with_offsets(self._lowered.graph, local, highest(wanted)) if is_apart else local
         self._settlings = Settlings(self._lowered.graph, self._lowered.rules, self._local)
+        self._extents = cache(partial(Extents, self._lowered.graph, self._local, wanted))
         self._may_look = looks
         self._looks = looks and are_looked_at(lowered, compact=compact, limits=limits)
 
@@ -357,7 +358,7 @@ class _Asked:
         close = inf if isinstance(self._wanted, Contractions) else CLOSE_AS_TERMS if self._compact else CLOSE
         joins = not self._compact and self._limits == Limits()
         found = estimated(
-            self._extents, self._settlings, self._wanted, compact=self._compact, joins=joins, looks=self._looks
+            self._extents(), self._settlings, self._wanted, compact=self._compact, joins=joins, looks=self._looks
         )
         return self._turns(found, self.make, close)
 
@@ -417,12 +418,8 @@ class _Asked:
 
     def _maker(self, lowered: Lowered, *, looks: bool) -> Maker:
         limits = self._limits._replace(max_bytes=None) if self.is_taken_apart else self._limits
-        known = self._local, self._settlings, lambda: self._extents
+        known = self._local, self._settlings, self._extents
         return _maker(lowered, *known, self._wanted, self._compact, limits, self._peak, looks=looks)
-
-    @cached_property
-    def _extents(self) -> Extents:
-        return Extents(self._lowered.graph, self._local, self._wanted)
 
     def recurrent_turns(self, least: int = 0, pays: Callable[[Steps], bool] = lambda _: True) -> Turns | None:
         """Return what plans with all steps of recurrences as batches, or nodes that are alike; None if there are none.
