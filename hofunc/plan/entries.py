@@ -1,14 +1,14 @@
 """Entries: how many entries derivatives have, and how many calls make them, told from which nodes take which."""
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from copy import copy
 from math import prod
 from typing import NamedTuple
 
 from hofunc.algebra import packed
 from hofunc.algebra.extents import Rows, distinct
-from hofunc.algebra.labels import Label, extent, labels_of
+from hofunc.algebra.labels import extent, labels_of
 from hofunc.algebra.operators import Map
 from hofunc.algebra.partitions import Key
 from hofunc.algebra.term import Term
@@ -21,7 +21,7 @@ from hofunc.plan.rows import number_of_rows
 from hofunc.plan.states import PASSES, calls_of_pass
 from hofunc.plan.sums import FREE
 from hofunc.plan.wanted import Wanted
-from hofunc.plan.widths import widths
+from hofunc.plan.widths import read_labels, widths
 from hofunc.rules.local import Alike
 
 OPERATIONS = 50  # of a product, each a multiplication and a sum, that run as long as an entry
@@ -297,11 +297,5 @@ def _new(term: Term) -> int:
     """Return how many indices a local derivative has for each element of the node, apart from those it reads at."""
     if all(slot is term.out for slot in term.slots):
         return 1
-    return prod([int(label.size) for label in {*labels_of(*term.slots)}.difference(labels_of(term.out), _read(term))])
-
-
-def _read(term: Term) -> Iterator[Label]:
-    """Yield the labels of slots of which one index is read for each along an axis of the node."""
-    for factor in term.factors:
-        if isinstance(factor.source, Map) and factor.source.selects:
-            yield from labels_of(factor.axes[factor.source.outs : factor.source.outs + factor.source.ins])
+    kept = read_labels(term).union(labels_of(term.out))
+    return prod([int(label.size) for label in {*labels_of(*term.slots)} - kept])

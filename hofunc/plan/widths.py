@@ -36,15 +36,14 @@ class Width(NamedTuple):
         lost = [size for axis, size in enumerate(shape) if self.shared & ~shared & 1 << axis]
         return self._times(lost, self.shared & shared)
 
-    def through(self, term: Term, slot: int) -> "Width":
-        """Return the width of what a local derivative makes of it in one of its slots."""
-        kept, read = {*labels_of(term.out)}, _read(term)
-        before = [label for axis, each in enumerate(term.slots[slot]) if self.shared & 1 << axis for label in _of(each)]
-        lost = [label.size for label in {*before} - kept - read]
-        shared = 0
-        kept &= {*before}
+    def through(self, term: Term) -> "Width":
+        """Return the width of what a local derivative of first order makes of it."""
+        (slot,) = term.slots
+        before = {label for axis, each in enumerate(slot) if self.shared & 1 << axis for label in labels_of((each,))}
+        kept = before.intersection(labels_of(term.out))
+        lost, shared = [label.size for label in before - kept - read_labels(term)], 0
         for axis, each in enumerate(term.out):
-            labels = {*_of(each)}
+            labels = {*labels_of((each,))}
             if labels <= kept:
                 shared |= 1 << axis
             else:
@@ -84,7 +83,7 @@ def widths(
                 key = alike, place, width
                 if key not in steps:
                     shape = graph.nodes[node].shape
-                    steps[key] = _together([width.through(term, 0) for term in terms], shape)
+                    steps[key] = _together([width.through(term) for term in terms], shape)
                 parts.setdefault(given, []).append(steps[key])
         found[node] = {given: _together(each, graph.nodes[node].shape, sizes[given]) for given, each in parts.items()}
     return {node: _summed(each.values()) for node, each in found.items()}
@@ -105,11 +104,7 @@ def _summed(found: Iterable[Width]) -> tuple[int, int]:
     return sum(each.of_row for each in every), sum(each.of_all for each in every)
 
 
-def _of(axis: Sequence[object]) -> list[Label]:
-    return labels_of((axis,))  # type: ignore[arg-type]
-
-
-def _read(term: Term) -> set[Label]:
+def read_labels(term: Term) -> set[Label]:
     """Return the labels of slots of which one index is read for each along an axis of the node."""
     return {
         label

@@ -1,11 +1,13 @@
-"""What tests of compiled plans share: graphs that are not given to a compiler."""
+"""What tests of running plans share: graphs that no compiler is given, and backward passes that are planned at once."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from torch.fx import GraphModule
 
-from hofunc.run import compiler
+from hofunc.run import backward, compiler, learning
+from hofunc.run.cache import forget
 
 
 @pytest.fixture
@@ -19,3 +21,13 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[GraphModule]:
 
     monkeypatch.setattr(compiler, "_by_torch", compile_)
     return made
+
+
+@pytest.fixture
+def learns_at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Plan backward passes when they are first asked for, whatever they take."""
+    monkeypatch.setattr(learning, "EFFORT", 0)
+    monkeypatch.setattr(backward, "MORE", float("inf"))
+    forget()
+    yield
+    forget()

@@ -1,7 +1,7 @@
 """Recordings without histories, where backward passes are planned: gradients are the same, whatever comes next."""
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,21 +10,11 @@ from torch import Tensor
 
 import hofunc
 from hofunc.graph import record
-from hofunc.run import backward, learning
-from hofunc.run.cache import forget
 from tests import checks
 from tests.cases import rand
 from verification.oracles import relative_error
 
-
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Plan backward passes when they are first asked for, whatever they take."""
-    monkeypatch.setattr(learning, "EFFORT", 0)
-    monkeypatch.setattr(backward, "MORE", float("inf"))
-    forget()
-    yield
-    forget()
+pytestmark = pytest.mark.usefixtures("learns_at_once")
 
 
 @pytest.fixture

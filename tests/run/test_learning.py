@@ -1,6 +1,6 @@
 """Training steps through contractions, of which the backward pass is planned: their gradients are those of autograd."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -10,7 +10,6 @@ from torch.utils.checkpoint import checkpoint
 
 import hofunc
 from hofunc.run import backward, learning
-from hofunc.run.cache import forget
 from tests import checks
 from tests.cases import rand
 from verification.oracles import relative_error
@@ -18,14 +17,7 @@ from verification.oracles import relative_error
 ROWS, SIZE, WIDTH = 5, 3, 8
 
 
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Plan backward passes when they are first asked for, whatever they take."""
-    monkeypatch.setattr(learning, "EFFORT", 0)
-    monkeypatch.setattr(backward, "MORE", float("inf"))
-    forget()
-    yield
-    forget()
+pytestmark = pytest.mark.usefixtures("learns_at_once")
 
 
 @pytest.fixture
