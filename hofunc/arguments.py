@@ -307,7 +307,7 @@ def split(
     if not are_real(leaves):
         leaves = [*map(as_input, leaves)]
         for number, leaf in enumerate(leaves):
-            if not _is_continuous(leaf):
+            if not is_continuous(leaf):
                 _refuse_input(name, _names(places, specs)[number], leaf)
         are_complex = tuple([leaf.is_complex() for leaf in leaves])
         if True in are_complex:
@@ -359,21 +359,26 @@ def as_input(leaf: Any) -> Any:
     return torch.as_tensor(leaf) if isinstance(leaf, float | complex) else leaf
 
 
-def _is_continuous(leaf: Any) -> bool:
+def is_continuous(leaf: Any) -> bool:
     """Whether something can be differentiated, or differentiated by."""
     return isinstance(leaf, torch.Tensor) and (leaf.is_floating_point() or leaf.is_complex())
+
+
+def described(leaf: Any) -> str:
+    """Tell the dtype of a tensor, and the type of what is none."""
+    return f"dtype {leaf.dtype}" if isinstance(leaf, torch.Tensor) else type(leaf).__name__
 
 
 def _refuse_input(name: str, where: str, leaf: Any) -> NoReturn:
     what = f"an input to differentiate by, at {where}"
     if isinstance(leaf, torch.Tensor):
         expected, remedy = "a floating-point or complex dtype", "Convert it with .double()."
-        refuse(name, what, f"dtype {leaf.dtype}", expected, remedy)
+        refuse(name, what, described(leaf), expected, remedy)
     is_number = isinstance(leaf, int) and not isinstance(leaf, bool)
     remedy = f"Turn it into a {'float' if is_number else 'tensor'}, or leave it out of argnums."
     if is_dataclass(leaf) and not isinstance(leaf, type):
         remedy = f"Register it as a pytree: torch.export.register_dataclass({type(leaf).__name__})."
-    refuse(name, what, type(leaf).__name__, "a tensor, a float or complex number, or a pytree of these", remedy)
+    refuse(name, what, described(leaf), "a tensor, a float or complex number, or a pytree of these", remedy)
 
 
 def check_outputs(name: str, output: Any, leaves: Sequence[Any]) -> bool:
@@ -385,12 +390,12 @@ def check_outputs(name: str, output: Any, leaves: Sequence[Any]) -> bool:
     if are_real(leaves):
         return False
     for number, leaf in enumerate(leaves):
-        if not _is_continuous(leaf):
+        if not is_continuous(leaf):
             path = keystr(tree_flatten_with_path(output)[0][number][0])
             refuse(
                 name,
                 f"an output of f, at {path}" if path else "an output of f",
-                f"dtype {leaf.dtype}" if isinstance(leaf, torch.Tensor) else type(leaf).__name__,
+                described(leaf),
                 "a floating-point or complex tensor",
                 "Return only what is to be differentiated; other results go into aux, with has_aux=True.",
             )

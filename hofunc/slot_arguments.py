@@ -6,9 +6,7 @@ from inspect import signature
 from itertools import chain
 from typing import Any, cast
 
-import torch
-
-from hofunc.arguments import Arguments, are_real, check_argnums, named_variables
+from hofunc.arguments import Arguments, are_real, check_argnums, described, is_continuous, named_variables
 from hofunc.complex_tensors import is_complex
 from hofunc.given import refuse
 from hofunc.trees import tree_flatten, tree_unflatten
@@ -99,7 +97,12 @@ def check_operands(name: str, leaves: Sequence[Any]) -> list[bool]:
     if are_real(leaves):
         return [False] * len(leaves)
     for leaf in leaves:
-        if not isinstance(leaf, torch.Tensor) or not (leaf.is_floating_point() or leaf.is_complex()):
-            got = f"dtype {leaf.dtype}" if isinstance(leaf, torch.Tensor) else type(leaf).__name__
-            refuse(name, "an operand", got, "a floating-point or complex tensor", "Convert it with .to(x.dtype).")
+        if not is_continuous(leaf):
+            refuse(
+                name,
+                "an operand",
+                described(leaf),
+                "a floating-point or complex tensor",
+                "Convert it with .to(x.dtype).",
+            )
     return [*map(is_complex, leaves)]

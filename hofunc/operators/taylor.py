@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, cast
 
 import torch
 
-from hofunc.arguments import as_input, check_function, named_variables
+from hofunc.arguments import as_input, check_function, described, is_continuous, named_variables
 from hofunc.given import refuse
 from hofunc.graph.uncompiled import opaque
 from hofunc.internals import TreeSpec, tree_flatten, tree_leaves, tree_map, tree_unflatten
@@ -139,9 +139,14 @@ def _on_curve(
 
 def _check_points(points: Sequence[Any]) -> None:
     for point in points:
-        if not isinstance(point, torch.Tensor) or not (point.is_floating_point() or point.is_complex()):
-            got = f"dtype {point.dtype}" if isinstance(point, torch.Tensor) else type(point).__name__
-            refuse("jet", "a primal", got, "a floating-point tensor", "Bind what is none by functools.partial.")
+        if not is_continuous(point):
+            refuse(
+                "jet",
+                "a primal",
+                described(point),
+                "a floating-point tensor",
+                "Bind what is none by functools.partial.",
+            )
     if not points:
         refuse("jet", "primals", "none", "a tuple with the arguments of f", "Pass jet(f, (x,), ((v,),)).")
 

@@ -172,7 +172,7 @@ def drawn(
     else:
         places = {block: place for place, block in enumerate(blocks)}
         outputs = _own(builder, [cast(builder, block[0], dense(builder, blocks[block])) for block in blocks])
-    program = builder.program(outputs)
+    unarranged = builder.program(outputs)
     patterns = {block: tuple(term._replace(factors=()) for term in blocks[block]) for block in blocks}
     kept = _kept([term for block in terms for term in blocks[block]])
     reading = kept.seconds(builder.dtype.itemsize, rates_of(builder.device))
@@ -182,16 +182,13 @@ def drawn(
     lowered = builder.lowered._replace(decided=decided, values=nothing, likely=nothing)
     if builder.went_by:  # by indices of all rows, which cannot be taken apart then
         lowered = lowered._replace(graph=unmarked(lowered.graph))
-    is_limited = limits.max_bytes is not None
 
     def of(made: Lean) -> Blueprint:
         cost = made.cost(builder.device)._replace(reading=reading)
-        own = program if is_limited else None, made.trace if is_limited else None
-        return Blueprint(
-            lowered, made.program, places, terms, patterns, strategy, cost, builder.effort, plain=own[0], trace=own[1]
-        )
+        found = Blueprint(lowered, made.program, places, terms, patterns, strategy, cost, builder.effort)
+        return found if limits.max_bytes is None else replace(found, plain=unarranged, trace=made.trace)
 
-    first = arranged(program, builder.device, limits.max_bytes)
+    first = arranged(unarranged, builder.device, limits.max_bytes)
     may_loop = rows is None and limits.chunk_size is None
     held = _within(of, first, limits.max_bytes, peak) if may_loop and limits.max_bytes is not None else None
     whole = held or of(first.leaner(builder.leave.seconds))

@@ -58,7 +58,9 @@ class Extents:
         self._parts_of: dict[tuple[Variables, int], list[Key]] = {}
         self._facts: dict[int, Facts] = {}
         self._of_all = [prod(map(int, node.shape)) for node in graph.nodes]
-        self._outputs = {*graph.outputs}
+        self._outputs = tuple(
+            [sum(sizes[output] for output in {*graph.outputs}) for sizes in (self._of_row, self._of_all)]
+        )
         self._mixing: set[int] = set()  # nodes whose elements depend on several rows, other than by a sum
         self.parts = {*inputs}
         self._inputs = inputs
@@ -113,10 +115,11 @@ class Extents:
     def _of(self, node: int) -> "_Sizes":
         """Return the sizes that count for a node."""
         if self._jointly is not None:
-            return _Sizes(self._of_all, 1, self._jointly, self._jointly)
+            return _Sizes(self._of_all, 1, self._outputs[1], self._jointly, self._jointly)
         if node in self._mixing:
-            return _Sizes(self._of_all, 1, self._directions[node][1], self._widths[node][1])
-        return _Sizes(self._of_row, self._rows or 1, self._directions[node][0], self._widths[node][0])
+            return _Sizes(self._of_all, 1, self._outputs[1], self._directions[node][1], self._widths[node][1])
+        of_row, rows = self._of_row, self._rows or 1
+        return _Sizes(of_row, rows, rows * self._outputs[0], self._directions[node][0], self._widths[node][0])
 
     def alike(self) -> list[tuple[int, int]]:
         """Return one of all nodes of which the same is told here, and how many these are, in order."""
@@ -139,7 +142,7 @@ class Extents:
 
     def coefficient(self, node: int, order: int) -> int:
         """Return the entries of the packed coefficients of a node."""
-        sizes, times, directions, width = self._of(node)
+        sizes, times, _, directions, width = self._of(node)
         if not self.asked.are_chosen:
             return times * sizes[node] * packed.count(width, order)
         return times * sizes[node] * sum(_packed(key, sizes, directions) for key in self._chosen(node, order))
@@ -153,8 +156,7 @@ class Extents:
 
     def adjoint(self, node: int, order: int) -> int:
         """Return the entries of what a node makes of the coefficient of the outputs; of its adjoint, at order one."""
-        sizes, times, directions, width = self._of(node)
-        outputs = times * sum(sizes[output] for output in self._outputs)
+        sizes, _, outputs, directions, width = self._of(node)
         if order == 1:
             return outputs * sizes[node]
         if self.asked.are_chosen:
@@ -167,19 +169,17 @@ class Extents:
 
         At order two the coefficients of like nodes are stacked, and their product is one, of which operations count.
         """
-        sizes, times, directions, _ = self._of(node)
-        copied, made = 2 * times * sizes[node] * directions, times * directions**2
-        if order > 2 or self.asked.are_chosen or copied > 3 * made + FREE:
+        sizes, times, outputs, directions, _ = self._of(node)
+        copied, made = 2 * sizes[node] * directions, directions**2
+        if order > 2 or self.asked.are_chosen or times * copied > 3 * times * made + FREE:
             return self.adjoint(node, order)
-        outputs = sum(sizes[output] for output in self._outputs)
         return outputs * copied + self.operations(node, order)
 
     def operations(self, node: int, order: int) -> float:
         """Return the entries that run as long as the operations of that product."""
         if self.asked.are_chosen:
             return 0
-        sizes, times, _, width = self._of(node)
-        outputs = times * sum(sizes[output] for output in self._outputs)
+        sizes, _, outputs, _, width = self._of(node)
         return outputs * sizes[node] * _made(width, order) / OPERATIONS
 
     def facts(self, node: int) -> "Facts":
@@ -205,12 +205,14 @@ class _Sizes(NamedTuple):
     Attributes:
         sizes: Those of all nodes.
         times: How often they count.
+        outputs: How many elements all outputs have, so often.
         directions: By how many elements of inputs the node varies.
         width: How many entries its first derivative has for each of its elements.
     """
 
     sizes: Sequence[int]
     times: int
+    outputs: int
     directions: int
     width: int
 
