@@ -27,7 +27,7 @@ EACH = 1 << 12  # if there are as many for each step, whose place takes as long 
 MANY = 1 << 10  # and twice as many for each beyond so many steps, for which one would wait
 
 FEW = 1 << 8  # Up to so many steps it takes no time to speak of; beyond,
-GAINED = 1 << 11  # it is not worth it to be rid of fewer bytes for each step that are held beside those of a single one
+GAINED = 1 << 12  # it is not worth it to be rid of fewer bytes for each step that are held beside those of a single one
 
 MOST = 3  # times the results, below which memory is not at issue,
 HELD = 4 << 20  # nor below so many bytes,
