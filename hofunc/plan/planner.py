@@ -50,6 +50,7 @@ BATCH = 115  # compositions node by node, at least, that take as long to plan an
 PER_NODE = 8  # and more for each node of a step,
 PER_STEP = 2  # for each step,
 BATCH_ENTRIES = 40  # and for so many entries that the states have as derivatives
+SLOWER = 3  # times as long as nodes that a batch which is worked out may be estimated to run, mostly of large products
 FAR = 6  # times as long as plans node by node are estimated to run, at which none is made of batches
 BLOCK_SECONDS = 2e-5  # that a composition takes to plan, about, where blocks are propagated,
 DIRECTION_SECONDS = 1e-4  # and by directions
@@ -374,24 +375,25 @@ class _Asked:
         """Tell whether a batch of steps may be sooner than its nodes, by counts alone: long recurrences always may be.
 
         All batches take about as many calls, and each of them is planned by itself, while what is planned of a step
-        node by node serves for all that follow. So a batch of few nodes is not worked out.
+        node by node serves for all that follow. So a batch of few nodes is not worked out; nor one of steps that share
+        what they vary by, whose derivatives by that take longest to plan, unless their nodes run as long as batches do.
         """
         count, nodes = len(steps.nodes), len(steps.nodes[0])
         if count * nodes >= LONG_RECURRENCE:
             return True
-        graph = self._lowered.graph
-        entries = 0
-        if not isinstance(self._wanted, Contractions):
-            inputs = [graph.nodes[number] for number in graph.inputs if graph.nodes[number].active]
-            handed = [each.nodes[0] for each in steps.active if each.nodes[1] in steps.nodes[0]]
-            state = sum(prod(map(int, graph.nodes[number].shape)) for number in handed)
-            entries = count * state * sum(prod(map(int, node.shape)) for node in inputs)
-        by_nodes = self.by_nodes.run * count * nodes / len(self._local)
+        whole, entries = not isinstance(self._wanted, Contractions), 0
+        if whole:
+            extents = self._extents().compactly()
+            handed = [each.nodes[-1] for each in steps.active if each.nodes[1] in steps.nodes[0]]
+            entries = count * sum(extents.coefficient(node, 1) for node in handed)
         times = (highest(self._wanted) / 2) ** 2  # as all orders are propagated through so many batches
+        if whole and not any(each.is_shared for each in steps.active):
+            return count * nodes >= times * (SHORT_RECURRENCE + entries / BATCH_ENTRIES)
+        by_nodes = self.by_nodes.run * count * nodes / len(self._local)
         return by_nodes >= times * (BATCH + PER_NODE * nodes + PER_STEP * count + entries / BATCH_ENTRIES)
 
     def _is_sooner(self, recurrent: Turns) -> bool:
-        """Tell whether a first call is done sooner by batches of steps than node by node, and no later one is slower.
+        """Tell whether a first call is done sooner by batches of steps than node by node, and later ones are no slower.
 
         Where each step takes inputs of its own, a batch has a block for every pair of these, though few of them meet.
         Whether later calls are slower is of no account where it takes long to plan the nodes.
@@ -399,7 +401,7 @@ class _Asked:
         is_long, seconds = len(self._local) >= LONG_RECURRENCE, self._first_call(recurrent)
         if is_long and seconds <= BLOCK_SECONDS * self.compositions:
             return True
-        return (is_long or recurrent.run <= self.by_nodes.run) and seconds <= self._first_call(self.by_nodes)
+        return (is_long or recurrent.run <= SLOWER * self.by_nodes.run) and seconds <= self._first_call(self.by_nodes)
 
     def _first_call(self, turns: Turns) -> float:
         """Return how many seconds it takes to plan by the strategy that should run fastest, and to run the plan."""
