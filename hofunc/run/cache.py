@@ -7,6 +7,7 @@ key too, see `hofunc.run.decided`; numbers that change are not, see NOTE [number
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from math import inf
 from threading import Lock
 from typing import Any, NamedTuple
@@ -33,7 +34,7 @@ from hofunc.plan.results import result_bytes, zero_bytes
 from hofunc.plan.tracing import traced
 from hofunc.plan.values import likely_values
 from hofunc.plan.wanted import Contractions, Wanted, highest
-from hofunc.rules.lower import INTEGERS, isolated, lower
+from hofunc.rules.lower import INTEGERS, Lowered, isolated, lower
 from hofunc.rules.numbers import Spot, as_tensors, lifted, numbers_of, without_numbers
 from hofunc.rules.registry import RULES
 from hofunc.run.asked import runner
@@ -270,50 +271,79 @@ def _made(
     unfit: Sequence[Planned],
 ) -> Planned:
     """Plan, and keep the plan."""
-    family = _noted(graph, asked)
-    lowered = recorded = lower(graph, values, highest(asked.wanted))
-    key = (graph, asked)
+    family, key = _noted(graph, asked), (graph, asked)
+    recorded = lower(graph, values, highest(asked.wanted))
     with _lock:
         variants = [*_variants(_plans.get(key))]
+    lowered = _told(recorded, graph, values, asked, variants, unfit)
+    check_results(lowered, asked.wanted, asked.limits, compact=asked.compact)
+    before = next((each.plan for each in variants if each.due.calls <= 0), None)
+    made, all_of_it = _by_strategies(lowered, asked, before)
+    decided = Decided(recorded._replace(decided=made.lowered.decided))
+    with _lock:
+        checked = _checked.setdefault(graph, WeakSet())
+        _bounded(_checked)
+    may_refuse = made.goes_by_facts
+    learns = isinstance(asked.wanted, Contractions) and asked.limits == Limits() and not (asked.replayed or may_refuse)
+    learning = Learning(made, asked.wanted, graph) if learns else None  # type: ignore[arg-type]
+    held, most = bytes_held(made), _needed(made, asked)
+    result = Planned(
+        made, runner(made, learning), checked, spots, decided, family, held, most, all_of_it, {}, learning, may_refuse
+    )
+    if any(map(is_fake, values)):  # of which a plan may hold some
+        return result
+    return _keep(key, result)
+
+
+def _told(
+    lowered: Lowered,
+    graph: Graph,
+    values: Sequence[torch.Tensor],
+    asked: _Asked,
+    variants: Sequence[Planned],
+    unfit: Sequence[Planned],
+) -> Lowered:
+    """Return a lowered graph with what planning may go by: values, what those of a call are like, and where they are.
+
+    Args:
+        lowered: The graph, lowered.
+        graph: The recorded graph.
+        values: The value of each of its nodes.
+        asked: What is asked of the plan.
+        variants: The plans that there are of it.
+        unfit: Those that refused the values.
+    """
+    numbers = lowered.numbers if asked.replayed else None
     have_changed = any(made.decided.goes_by and not made.decided.holds(values) for made in variants)
     is_watched = current_dispatch_mode() is not None
     if not (have_changed or is_watched) and not any(map(is_fake, values)):
-        lowered = lowered._replace(values=_values(graph, values, lowered.numbers if asked.replayed else None))
+        lowered = lowered._replace(values=_values(graph, values, numbers))
     if _may_check() and not asked.limits.in_pieces and not (asked.replayed and _is_untold(graph, unfit)):
-        likely = _likely(graph, values, lowered.numbers if asked.replayed else None)
-        lowered = lowered._replace(likely=likely, room=MORE ** len(unfit) if asked.replayed else 1)
-    if asked.replayed:
-        origins = tuple(
-            origin if isinstance(origin, torch.Tensor) else index for index, origin in enumerate(lowered.origins)
-        )
-        lowered = lowered._replace(origins=origins)
+        room = MORE ** len(unfit) if asked.replayed else 1
+        lowered = lowered._replace(likely=_likely(graph, values, numbers), room=room)
+    if not asked.replayed:
+        return lowered
+    origins = [origin if isinstance(origin, torch.Tensor) else index for index, origin in enumerate(lowered.origins)]
+    return lowered._replace(origins=tuple(origins))
 
-    def needs(made: Blueprint, *, compact: bool = asked.compact) -> int:
-        if asked.limits.in_pieces or (made.chunks is not None and made.chunks.in_pieces):
-            return made.run_cost.peak_bytes
-        zeros = 0 if compact else zero_bytes(made, asked.wanted)
-        after = asked.limits.made_after and asked.limits.made_after + result_bytes(made)
-        return max(made.run_cost.peak_bytes, after) + zeros
 
-    def peak(made: Blueprint) -> int:
-        return asked.beside.most(made, needs(made)) + table_bytes(made)
+def _by_strategies(lowered: Lowered, asked: _Asked, before: Blueprint | None) -> tuple[Blueprint, Due]:
+    """Plan by the strategies that may be taken; returns the plan, and after how many calls all of them are planned.
 
-    def peak_of_terms(made: Blueprint) -> int:
-        return asked.beside.most(made, needs(made, compact=True)) + table_bytes(made)
+    Args:
+        lowered: The graph.
+        asked: What is asked of the plan.
+        before: What was planned quickly of the same, and is to be planned in full.
+    """
 
-    check_results(lowered, asked.wanted, asked.limits, compact=asked.compact)
-    looks = not asked.replayed
+    def peak(made: Blueprint, *, compact: bool = asked.compact) -> int:
+        return asked.beside.most(made, _needed(made, asked, compact=compact)) + table_bytes(made)
+
     limits = asked.limits._replace(beside=asked.beside.bytes, left=asked.beside.left)
-    all_of_it, due = Due(inf), next((made.plan for made in variants if made.due.calls <= 0), None)
+    looks, is_quick = not asked.replayed, asked.planning == "quick" or (asked.planning == "auto" and before is None)
     try:
         with isolated():  # as a plan may hold constants, which no transform that runs by now may wrap
-            if asked.strategy == "auto" and (asked.planning == "quick" or (asked.planning == "auto" and due is None)):
-                made, forgone, _ = quickly(
-                    lowered, asked.wanted, compact=asked.compact, limits=limits, peak=peak, looks=looks
-                )
-                if forgone and asked.planning == "auto":
-                    all_of_it = Due(1 + forgone * STEP_SECONDS / max(made.run_cost.seconds, STEP_SECONDS))
-            else:
+            if asked.strategy != "auto" or not is_quick:
                 made, *_ = plan(
                     lowered,
                     asked.wanted,
@@ -322,26 +352,29 @@ def _made(
                     limits=limits,
                     peak=peak,
                     looks=looks,
-                    before=due,
+                    before=before,
                 )
+                return made, Due(inf)
+            made, forgone, _ = quickly(
+                lowered, asked.wanted, compact=asked.compact, limits=limits, peak=peak, looks=looks
+            )
     except OverLimitError as error:
         with isolated():
-            fits = what_fits(error, lowered, asked.wanted, limits, peak, peak_of_terms, compact=asked.compact)
+            of_terms = partial(peak, compact=True)
+            fits = what_fits(error, lowered, asked.wanted, limits, peak, of_terms, compact=asked.compact)
             raise error.naming([*fits]) from None
-    decided = Decided(recorded._replace(decided=made.lowered.decided))
-    with _lock:
-        checked = _checked.setdefault(graph, WeakSet())
-        _bounded(_checked)
-    may_refuse = made.goes_by_facts
-    learns = isinstance(asked.wanted, Contractions) and asked.limits == Limits() and not (asked.replayed or may_refuse)
-    learning = Learning(made, asked.wanted, graph) if learns else None  # type: ignore[arg-type]
-    held, most = bytes_held(made), needs(made)
-    result = Planned(
-        made, runner(made, learning), checked, spots, decided, family, held, most, all_of_it, {}, learning, may_refuse
-    )
-    if any(map(is_fake, values)):  # of which a plan may hold some
-        return result
-    return _keep(key, result)
+    is_all = asked.planning == "quick" or not forgone
+    return made, Due(inf if is_all else 1 + forgone * STEP_SECONDS / max(made.run_cost.seconds, STEP_SECONDS))
+
+
+def _needed(made: Blueprint, asked: _Asked, *, compact: bool | None = None) -> int:
+    """Return what a call holds at once beside what the function computed, where its results are dense or terms."""
+    if asked.limits.in_pieces or (made.chunks is not None and made.chunks.in_pieces):
+        return made.run_cost.peak_bytes
+    is_compact = asked.compact if compact is None else compact
+    zeros = 0 if is_compact else zero_bytes(made, asked.wanted)
+    after = asked.limits.made_after and asked.limits.made_after + result_bytes(made)
+    return max(made.run_cost.peak_bytes, after) + zeros
 
 
 def _values(
