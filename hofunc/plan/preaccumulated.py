@@ -13,7 +13,7 @@ Source: preaccumulation of local derivatives, Griewank and Walther, Evaluating D
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations_with_replacement
 from math import prod
 from typing import NamedTuple
@@ -207,6 +207,7 @@ def eliminated(builder: Builder, local: dict[int, Local], highest: int) -> dict[
     """
     graph, outputs = builder.lowered.graph, {*builder.lowered.graph.outputs}
     found = [region for region in regions(graph, local) if not region.is_flat]
+    staying = outputs.union(*[region.starts for region in found])
     instead = {**local}
     for region in found:
         own = {node: local[node] for node in region.nodes}
@@ -223,15 +224,18 @@ def eliminated(builder: Builder, local: dict[int, Local], highest: int) -> dict[
             del instead[node]
         instead |= by_start
         for node in kept:
-            _sum_up(builder, instead, node)
+            _sum_up(builder, instead, node, staying)
     return dict(sorted(instead.items())) if found else local
 
 
-def _sum_up(builder: Builder, local: dict[int, Local], node: int) -> None:
-    """Put a sum of elements of a node in its place, as long as it is all that takes the node."""
+def _sum_up(builder: Builder, local: dict[int, Local], node: int, staying: Collection[int]) -> None:
+    """Put a sum of elements of a node in its place, as long as it is all that takes the node, which may go.
+
+    Outputs stay, and so does what a region starts from: those of the region are differentiated by it.
+    """
     graph = builder.lowered.graph
     takers = [taker for taker, each in local.items() if node in operands_of(each)]
-    while len(takers) == 1 and node not in graph.outputs and _is_sum(graph, local[takers[0]], takers[0], node):
+    while len(takers) == 1 and node not in staying and _is_sum(graph, local[takers[0]], takers[0], node):
         (outers,) = local[takers[0]].values()
         found: dict[Key, list[Term]] = {}
         for key, inners in local.pop(node).items():

@@ -47,6 +47,13 @@ def activation(x: Tensor) -> Tensor:
     return gelu(gelu(x @ line(3, 4)) @ line(4, 4, start=2)).square().sum()
 
 
+def images(x: Tensor) -> Tensor:
+    """Edges of periodic images: what follows a shift ends in the distance that what follows that starts from."""
+    shifts = line(5, 3, start=3)
+    squared = ((x[FIRST] - x[SECOND])[:, None] + shifts).square().sum(-1) + 1
+    return (1 / squared**3 - 1 / squared**1.5).sum()
+
+
 def turned(x: Tensor) -> Tensor:
     """What follows reads a node at two places, and at one that nothing follows."""
     z = x @ line(3, 4)[:, :4] @ line(4, 4, start=2)
@@ -81,6 +88,7 @@ NESTED: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "turned": (turned, (rand(torch.device("cpu"), 4, 3),)),
     "summed": (summed, (rand(torch.device("cpu"), 4, 3),)),
     "joined": (joined, (rand(torch.device("cpu"), 4, 3),)),
+    "images": (images, (rand(torch.device("cpu"), 4, 3),)),
     "two inputs": (of_two, (rand(torch.device("cpu"), 4, 3), rand(torch.device("cpu"), 3, 2, seed=1))),
 }
 
