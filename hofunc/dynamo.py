@@ -37,6 +37,7 @@ from hofunc.internals import (
     tree_leaves,
     tree_unflatten,
 )
+from hofunc.methods import Method
 from hofunc.run.all_sizes import LEAST, Made, Subject, made_for_all
 from hofunc.spelling import check_options
 
@@ -154,7 +155,7 @@ def compilable(make: _F) -> _F:
     return made  # type: ignore[return-value]
 
 
-class Within:
+class Within(Method):
     """A transform that was made inside a function that is compiled.
 
     Args:

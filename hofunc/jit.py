@@ -28,6 +28,7 @@ from hofunc.given import check_amount, check_choice, listed, refuse
 from hofunc.graph.standin import in_transform
 from hofunc.graph.tape import is_recording
 from hofunc.graph.uncompiled import uncompiled
+from hofunc.methods import Method
 from hofunc.notebook import kept_as_html
 from hofunc.outline import Subject
 from hofunc.plan.values import GONE_BY
@@ -211,7 +212,7 @@ class _Entry:
         self.unplanned = ""
 
 
-class Jitted:
+class Jitted(Method):
     """A transform with the plans that were made of it, as `jit` returns it; see there.
 
     Args:

@@ -19,6 +19,7 @@ from hofunc.complex_tensors import by_parts
 from hofunc.given import check_choice, check_flag, refuse, shown
 from hofunc.graph.uncompiled import opaque
 from hofunc.internals import tree_flatten, tree_map, tree_unflatten
+from hofunc.methods import Method
 from hofunc.pattern import Group, Pattern, parsed
 from hofunc.run.room import SMALL, free_bytes
 
@@ -177,7 +178,7 @@ def _axis(pattern: Pattern, group: Group, number: int) -> int:
     return number - len(tokens)
 
 
-class Estimate:
+class Estimate(Method):
     """A function with the signature of f that estimates a contraction, as `hofunc.einsum` returns it for an estimate.
 
     Args:

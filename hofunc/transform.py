@@ -36,6 +36,7 @@ from hofunc.graph.saving import unhooked
 from hofunc.graph.uncollected import uncollected
 from hofunc.graph.uncompiled import uncompiled
 from hofunc.internals import TreeSpec
+from hofunc.methods import Method
 from hofunc.plan.blueprint import Blueprint, Limits
 from hofunc.plan.wanted import Wanted, blocks_of
 from hofunc.run.evaluate import Evaluation, Run, evaluate
@@ -72,7 +73,7 @@ class Options(NamedTuple):
         return tuple([each for each in variables if isinstance(each, str)])
 
 
-class Transform:
+class Transform(Method):
     """A function with the signature of f that computes derivatives of f, as the transforms return it.
 
     Args:

@@ -17,7 +17,7 @@ LAYERS = [
     {"internals"},
     {"internals_files", "internals_saving", "internals_scripts", "internals_strides", "internals_types"},
     {"internals_buffers", "internals_compiler", "internals_products", "internals_symbols"},
-    {"trees", "progress"},
+    {"methods", "trees", "progress"},
     {"graph", "algebra"},
     {"rules", "views"},
     {"ops", "scatter"},
