@@ -191,7 +191,7 @@ class Stream:
         for name, value in header.items():
             if before.get(name) != value:
                 got = f"a stream of which the journal says {name}={_short(before.get(name))}"
-                self._refuse(got, f"{name}={_short(value)}, as of this call")
+                self._refuse(got, f"{name}={_short(value)}, as of this call: {_MEANING[name]}")
 
     def _check_disk(self, files: "Sequence[_File]") -> None:
         needed, free = sum(file.size for file in files), shutil.disk_usage(self.path).free
@@ -240,6 +240,16 @@ def _cut(journal: int) -> None:
 
 def _name(block: Block) -> str:
     return "-".join(map(str, (block.output, *block.inputs))) + ".npy"
+
+
+_MEANING = {  # of what may differ from what the journal says
+    "format": "another release of hofunc wrote it",
+    "function": "the transform or its function has another name",
+    "graph": "the function takes other ops, or tensors of other shapes or dtypes",
+    "values": "an argument, a captured tensor or a random number has another value",
+    "derivatives": "other derivatives, or of other shapes or dtypes, are asked for",
+    "chunk": "others are computed at a time",
+}
 
 
 def _short(value: Any) -> str:

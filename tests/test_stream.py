@@ -149,7 +149,7 @@ def test_random_numbers_are_values_too(tmp_path: Path) -> None:
     call = hofunc.hessian(f, out=hofunc.Stream(tmp_path))
     torch.manual_seed(0)
     first = call(x)
-    with pytest.raises(hofunc.ArgumentError, match="the journal says values="):
+    with pytest.raises(hofunc.ArgumentError, match=r"the journal says values=.* random number has another value"):
         call(x)
     torch.manual_seed(0)
     assert torch.equal(call(x), first)
@@ -198,7 +198,7 @@ def test_another_function_of_the_same_name(begun: Path, parameters: dict[str, Te
     def network(p: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         return ((FEATURES @ p["u"]).sinh() @ p["v"]).square().mean(), (p["u"].sum(0) * p["v"]).exp()
 
-    with pytest.raises(hofunc.ArgumentError, match="the journal says graph="):
+    with pytest.raises(hofunc.ArgumentError, match=r"the journal says graph=.* takes other ops"):
         hofunc.hessian(network, out=hofunc.Stream(begun))(parameters)
 
 
