@@ -1,9 +1,13 @@
 """Exact higher-order derivatives of torch functions, without nesting first-order differentiation."""
 
-from hofunc import releases as _releases  # first, since an old torch has not all that is read of it
-from hofunc.graph.uncollected import paused as _paused
+from importlib import import_module as _import
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
 
-with _paused():  # what would be collected meanwhile is torch's
+from hofunc import releases as _releases  # first, since an old torch has not all that is read of it
+from hofunc.graph.uncollected import kept as _kept
+
+with _kept():  # what would be collected meanwhile is torch's
     with _releases.reading():
         from hofunc import rules as _rules  # enters the rules of all known ops
 
@@ -11,7 +15,6 @@ with _paused():  # what would be collected meanwhile is torch's
     from hofunc.callable_plan import Plan, load_plan
     from hofunc.contracted import einsum
     from hofunc.derivative import Derivative
-    from hofunc.draw.drawing import Drawing
     from hofunc.errors import (
         AnomalyError,
         ArgumentError,
@@ -52,8 +55,20 @@ with _paused():  # what would be collected meanwhile is torch's
     from hofunc.stream import Stream
     from hofunc.structured.packed import unpack
     from hofunc.taps import tap
-    from hofunc.testing.check import hodcheck
     from hofunc.transforms import derivatives, hessian, hod, jacobian
+
+if _TYPE_CHECKING:
+    from hofunc.draw.drawing import Drawing
+    from hofunc.testing.check import hodcheck
+
+_LATE = {"Drawing": "hofunc.draw.drawing", "hodcheck": "hofunc.testing.check"}  # read when they are asked for
+
+
+def __getattr__(name: str) -> _Any:
+    if name not in _LATE:
+        raise AttributeError(f"module 'hofunc' has no attribute {name!r}")
+    return globals().setdefault(name, getattr(_import(_LATE[name]), name))
+
 
 __version__ = _releases.VERSION
 
@@ -112,4 +127,4 @@ __all__ = [
     "vjp",
 ]
 
-del _paused, _releases, _rules
+del _kept, _releases, _rules

@@ -3,12 +3,11 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.fx import GraphModule
 
-from hofunc.draw.drawing import Drawing, drawing_of
 from hofunc.errors import ArgumentError, PlanFileError
 from hofunc.explain import Told, explain, told
 from hofunc.given import path_of
@@ -39,6 +38,9 @@ from hofunc.signature import Signature
 from hofunc.travel.document import DAMAGE, MissingError, read, written
 from hofunc.travel.files import packed, refuse_damaged, unpacked, write_whole
 from hofunc.trees import tree_flatten, tree_unflatten
+
+if TYPE_CHECKING:
+    from hofunc.draw.drawing import Drawing
 
 
 class Result(NamedTuple):
@@ -263,7 +265,7 @@ class Plan:
         """
         return explain(self._subject)
 
-    def draw(self) -> Drawing:
+    def draw(self) -> "Drawing":
         """Return a drawing of the graph that the plan derives: what its nodes are, and what each of them costs.
 
         Returns:
@@ -276,6 +278,8 @@ class Plan:
             >>> plan.draw()
             Drawing(4 boxes; .save(path), .svg(), .dot and .mermaid have it)
         """
+        from hofunc.draw.drawing import drawing_of  # noqa: PLC0415 - few plans are drawn
+
         return drawing_of(told(self._subject).outline)
 
     def to_fx(self) -> GraphModule:

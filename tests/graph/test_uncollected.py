@@ -1,6 +1,8 @@
 """Calls during which Python does not look for cycles."""
 
 import gc
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,7 +12,7 @@ import torch
 from torch import Tensor
 
 from hofunc import hessian
-from hofunc.graph.uncollected import paused, uncollected
+from hofunc.graph.uncollected import kept, paused, uncollected
 from tests.cases import rand
 
 
@@ -82,3 +84,29 @@ def test_what_a_later_call_makes_is_gone_without_a_collection(device: torch.devi
 
     left(10)  # with what tests before have left, and is let go of only now
     assert left(10) == left(40)
+
+
+def test_what_a_program_has_set_aside_stays_there() -> None:
+    gc.freeze()
+    aside = gc.get_freeze_count()
+    with kept():
+        pass
+    assert gc.get_freeze_count() == aside
+
+
+IMPORTED = """import gc, sys
+found = []
+import torch
+gc.collect()
+gc.callbacks.append(lambda phase, _: found.append("hofunc.rules" in sys.modules))
+import hofunc
+made = [[number] for number in range(10)]
+late = {"hofunc.draw", "hofunc.testing"}
+print(any(found), *sorted(late & sys.modules.keys()), hofunc.hodcheck.__name__, hofunc.Drawing.__name__)
+print(sorted(late & sys.modules.keys()))
+"""
+
+
+def test_an_import_reads_nothing_that_few_ask_for_and_collects_nothing() -> None:
+    done = subprocess.run([sys.executable, "-c", IMPORTED], capture_output=True, text=True, check=True)  # noqa: S603
+    assert done.stdout.split() == ["False", "hodcheck", "Drawing", "['hofunc.draw',", "'hofunc.testing']"]
