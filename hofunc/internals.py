@@ -6,6 +6,7 @@ here as well.
 """
 
 import inspect
+import re
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -65,6 +66,7 @@ from torch.autograd.function import BackwardCFunction, _SingleLevelFunction
 from torch.compiler import is_dynamo_compiling
 from torch.nn.modules._functions import BackwardHookFunction
 from torch.nn.modules.module import _WrappedHook as WrappedHook
+from torch.overrides import _get_current_function_mode_stack as function_modes
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._python_dispatch import _disable_current_modes as disable_current_modes
 from torch.utils._python_dispatch import _get_current_dispatch_mode as current_dispatch_mode
@@ -127,6 +129,7 @@ __all__ = [
     "enter_vmap",
     "find_cpp_compiler",
     "form_check",
+    "function_modes",
     "function_refused",
     "function_running",
     "generic_associative_scan",
@@ -201,6 +204,15 @@ log_softmax = torch._log_softmax
 softmax = torch._softmax
 softmax_back = torch._softmax_backward_data
 MAKE_SUBCLASS = Tensor._make_subclass.__name__  # of what makes a tensor of a subclass past all ops
+# What tells a setting that a program may change, by its name; others like them say what is traced, or want arguments.
+SETTINGS: dict[str, Callable[[], Any]] = {
+    name: value
+    for name, value in vars(torch._C).items()
+    if re.fullmatch(
+        r"get_num_\w+|_get_\w*(enabled|precision|reduction|allow_\w+|benchmark|deterministic|backend|engine)", name
+    )
+    and callable(value)
+}
 set_data = vars(TensorBase)["data"].__set__  # what a mode of torch functions sees when a tensor is given other data
 
 # Of a storage or a random generator, what tells it from others, whichever Python object stands for it.

@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 import hofunc
 import hofunc.run.cache
@@ -184,6 +185,14 @@ def deterministic() -> Iterator[None]:
         torch.use_deterministic_algorithms(False)
 
 
+class Halving(TorchFunctionMode):
+    """Lets exponents be halved, as nothing but a mode does."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        args = (args[0], 2) if func is Tensor.pow else args
+        return func(*args, **(kwargs or {}))
+
+
 @pytest.mark.parametrize(
     ("world", "named"),
     [
@@ -192,6 +201,7 @@ def deterministic() -> Iterator[None]:
         (lambda: default_dtype(torch.float64), "the default dtype"),
         (lambda: torch.device("meta"), "the default device"),
         (deterministic, "deterministic algorithms"),
+        (Halving, "the modes of torch functions"),
     ],
 )
 def test_a_plan_is_of_the_state_of_torch(world: Callable[[], Any], named: str) -> None:

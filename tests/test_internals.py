@@ -269,8 +269,15 @@ def test_the_stack_of_dispatch_modes() -> None:
 
 def test_the_stack_of_function_modes() -> None:
     assert internals.count_function_modes() == 0
-    with Functions():
+    with Functions() as mode:
         assert internals.count_function_modes() == 1
+        assert internals.function_modes() == [mode]
+
+
+def test_settings_are_told_without_arguments() -> None:
+    assert {"_get_float32_matmul_precision", "_get_mkldnn_enabled", "get_num_threads"} <= internals.SETTINGS.keys()
+    for setting in internals.SETTINGS.values():
+        assert setting() == setting()
 
 
 def test_a_dispatch_mode_is_asked_whether_dynamo_skips_it() -> None:

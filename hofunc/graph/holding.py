@@ -138,6 +138,12 @@ def of_memory(name: str, array: Any) -> Holding:
     return holding._replace(test=lambda name: f"{name(holding.read)}() == {name(holding.values)}")
 
 
+def of_answer(name: str, label: str, place: Any, get: Callable[[], Any]) -> Holding:
+    """Hold what a function answers that is asked for a setting, which may be another object each time."""
+    holding = _of_one(name, label, place, get)
+    return holding._replace(test=lambda name: f"{name(get)}() == {name(holding.values[0])}")
+
+
 def of_storage(name: str, tensor: torch.Tensor) -> Holding:
     """Hold the storage of a tensor, of which something else is an alias for as long as it is that."""
     return _of_one(name, "the data", tensor, tensor.untyped_storage)

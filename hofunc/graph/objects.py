@@ -46,10 +46,11 @@ from hofunc.graph.holding import (
     of_slot,
 )
 from hofunc.graph.scratch import Attribute
+from hofunc.graph.settings import LOOKING_UP, Asked
 from hofunc.graph.snapshot import is_plain, leaves, snapshot
 from hofunc.graph.uncompiled import uncompiled
 from hofunc.graph.uses import NO_USES, asks_by_values, uses_of
-from hofunc.internals import MAKE_SUBCLASS
+from hofunc.internals import MAKE_SUBCLASS, SETTINGS
 
 _STDLIB = os.path.abspath(sysconfig.get_path("stdlib")) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
@@ -95,6 +96,7 @@ class Witness:
         self.codes: dict[CodeType, dict[str, Any]] = {}
         self.seeded: list[torch.Generator] = []
         self.restored: list[torch.Generator] = []
+        self._asked = Asked()
         self._before: Any = None
         self._importing: FrameType | None = None
         self._collects = gc.isenabled()
@@ -124,6 +126,10 @@ class Witness:
             self._importing = frame
         elif event == "call":
             self.codes.setdefault(frame.f_code, frame.f_globals)
+            if frame.f_code is LOOKING_UP:
+                self._asked.look_up(frame)
+        elif event == "c_call" and what.__name__ in SETTINGS:
+            self._asked.ask(what)
         elif event == "c_call" and what.__name__ in _SEEDING and isinstance(what.__self__, torch.Generator):
             self.seeded.append(what.__self__)
             self.restored += [what.__self__] if what.__name__ != "manual_seed" else []
@@ -155,7 +161,7 @@ class Witness:
         while is_asking and (told := search.texts(roots) - names.read):  # which may be names
             names = names._replace(read=names.read | told, added_to=names.added_to - told)
             search = self._search(roots, names, frozenset(scratch), is_asking=is_asking)
-        return search.holdings, search.objects
+        return [*search.holdings, *self._asked.holdings()], search.objects
 
     def _codes_of_users(self) -> Iterator[CodeType]:
         """Yield the code that may ask for attributes of what users make; that of dataclasses does."""
@@ -317,7 +323,7 @@ class _Search:
             return self.within(f"class {owner.__name__}", space, of_users, place=owner)
         if not _is_watched(path):
             return []
-        bases = [(base, base.__name__) for base in owner.__bases__]
+        bases = [(base, base.__name__) for base in (type(owner), *owner.__bases__)]
         others = [base for base in owner.__mro__[1:-1] if not _is_of(_file_of(base), _TORCH)]
         inherited = {label: held for base in others for label, held in vars(base).items()}
         shadowed = self._names.read.intersection(inherited) | _implied(inherited)

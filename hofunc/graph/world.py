@@ -6,7 +6,13 @@ from typing import Any
 
 import torch
 
-from hofunc.internals import DisableAutocast, autocast_devices, count_function_modes, is_any_autocast_enabled
+from hofunc.internals import (
+    DisableAutocast,
+    autocast_devices,
+    count_function_modes,
+    function_modes,
+    is_any_autocast_enabled,
+)
 
 _CPU = torch.device("cpu")
 
@@ -24,11 +30,19 @@ def _default_device() -> torch.device:
     return torch.get_default_device() if count_function_modes() else _CPU
 
 
+def _function_modes() -> tuple[Any, ...]:
+    """Return the modes of users, in which calls of torch may do anything."""
+    if not count_function_modes():
+        return ()
+    return tuple([mode for mode in function_modes() if not type(mode).__module__.startswith(("torch.", "hofunc."))])
+
+
 # What is read, by the name that an error gives it.
 STATE: dict[str, Callable[[], Any]] = {
     "autocast": _autocast,
     "the default dtype": torch.get_default_dtype,
     "the default device": _default_device,
+    "the modes of torch functions": _function_modes,
     "deterministic algorithms": torch.are_deterministic_algorithms_enabled,
 }
 

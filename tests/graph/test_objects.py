@@ -2,11 +2,13 @@
 
 import dataclasses
 import operator
+import os
 import weakref
 from collections import ChainMap, UserDict, UserList
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FunctionType, MappingProxyType, ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -237,3 +239,56 @@ def test_attributes_that_there_were_not(same: Any) -> None:
             box: Any = kind()
             check = same(lambda x, ask=ask, box=box: (x ** ask(box)).sum())
             check(lambda box=box: setattr(box, "power", 4), "power of a ")
+
+
+@contextmanager
+def setting(set_to: Callable[[Any], object], now: Any) -> Iterator[None]:
+    yield
+    set_to(now)
+
+
+def test_settings_of_torch(same: Any) -> None:
+    precision = torch.get_float32_matmul_precision()
+    powers = {precision: 3}
+    with setting(torch.set_float32_matmul_precision, precision):
+        check = same(lambda x: (x ** powers.get(torch.get_float32_matmul_precision(), 5)).sum())
+        check(
+            lambda: torch.set_float32_matmul_precision("medium"), "matmul_precision of the settings of torch: got 'med"
+        )
+    threads = torch.get_num_threads()
+    with setting(torch.set_num_threads, threads):
+        check = same(lambda x: (x**3).sum() * torch.get_num_threads())
+        check(lambda: torch.set_num_threads(threads + 1), f"got {threads + 1}, expected {threads}")
+    backend = cast("Any", torch.backends.mkldnn)
+    enabled = backend.enabled
+    with setting(lambda now: setattr(backend, "enabled", now), enabled):
+        check = same(lambda x: (x ** (4 - backend.enabled)).sum())
+        check(lambda: setattr(backend, "enabled", not enabled), "_get_mkldnn_enabled")
+
+
+def test_variables_of_the_environment(same: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOFUNC_POWER", raising=False)
+    ways: list[Callable[[], str]] = [
+        lambda: os.environ.get("HOFUNC_POWER", "3"),
+        lambda: os.getenv("HOFUNC_POWER", "3"),
+        lambda: os.environ["HOFUNC_POWER"] if "HOFUNC_POWER" in os.environ else "3",  # noqa: SIM401
+    ]
+    for way in ways:
+        check = same(lambda x, way=way: (x ** int(way())).sum())
+        check(lambda: monkeypatch.setenv("HOFUNC_POWER", "4"), "HOFUNC_POWER of the environment")
+        check = same(lambda x, way=way: (x ** int(way())).sum())
+        check(lambda: monkeypatch.delenv("HOFUNC_POWER"), "HOFUNC_POWER of the environment")
+
+
+def test_classes_of_classes(same: Any) -> None:
+    class Powers(type):
+        power = 3
+
+        @property
+        def doubled(cls) -> int:
+            return 2 * Powers.power
+
+    class Power(metaclass=Powers):
+        pass
+
+    same(lambda x: (x**Power.doubled).sum())(lambda: setattr(Powers, "power", 2), "power of class Powers")
