@@ -5,10 +5,13 @@ from typing import Any, NamedTuple
 
 import torch
 
+from hofunc.graph.compared import comparisons
 from hofunc.graph.identity import tensors_in
 from hofunc.graph.node import Call, Ref
 from hofunc.graph.reads import Contents, Reads
 from hofunc.graph.tape import Tape
+
+_NUMBER = torch.ops.aten._local_scalar_dense.default
 
 
 class Reading(NamedTuple):
@@ -52,7 +55,11 @@ class ReadingTape(Tape):
         operands: list[int] = []
         template = self.ledger.encode(args, operands)
         keywords = tuple(zip(kwargs, self.ledger.encode(kwargs.values(), operands), strict=True))
-        self.readings.append(Reading(Call(op, template, keywords), tuple(operands), value))
+        compared = comparisons(value) if op is _NUMBER else None
+        if compared is None:
+            self.readings.append(Reading(Call(op, template, keywords), tuple(operands), value))
+        else:
+            self.readings += [Reading(Call(each, template), tuple(operands), each.of(value)) for each in compared]
 
     def read(self, tensors: Sequence[torch.Tensor], by: str) -> None:
         """Note that the numbers in tensors are read past the ops."""

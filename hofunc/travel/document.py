@@ -30,6 +30,7 @@ aten = torch.ops.aten
 # Where the functions of steps are defined. What enters rules is none.
 _HOMES = (
     "hofunc.complex_tensors",
+    "hofunc.graph.compared",
     "hofunc.graph.draws",
     "hofunc.graph.layout",
     "hofunc.plan",
