@@ -9,8 +9,9 @@ import dis
 import inspect
 import operator
 import os
+import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType, FrameType, FunctionType
@@ -35,6 +36,8 @@ _CONSTANT = frozenset({"LOAD_CONST", "LOAD_SMALL_INT"})
 _LOCAL = frozenset({"LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK"})
 _SIMPLE = _CONSTANT | _LOCAL | {"LOAD_GLOBAL", "LOAD_DEREF"}
 _BINDING = frozenset({"STORE_FAST", "DELETE_FAST"})
+_MAY_BIND = frozenset(name for name in dis.opmap if "FAST" in name) - _LOCAL
+_TWICE = re.compile("((?:LOAD|STORE)_FAST(?:_BORROW)?)_((?:LOAD|STORE)_FAST(?:_BORROW)?)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,15 @@ class Compared:
         return f"whether it is {self.symbol} {self.other}"
 
 
+class _Step(NamedTuple):
+    """An instruction, see `dis.Instruction`."""
+
+    opname: str
+    arg: int | None
+    argval: Any
+    offset: int
+
+
 class _Site(NamedTuple):
     """Where code compares a number.
 
@@ -70,7 +82,7 @@ class _Site(NamedTuple):
     """
 
     symbol: str
-    loads: tuple[dis.Instruction, ...]
+    loads: tuple[_Step, ...]
 
 
 def comparisons(value: Any) -> list[Compared] | None:
@@ -97,7 +109,7 @@ def comparisons(value: Any) -> list[Compared] | None:
 @lru_cache(maxsize=1 << 12)
 def _sites(code: CodeType, offset: int) -> tuple[_Site, ...]:
     """Return where code compares what a call of `.item()` returns; nothing if it does anything else with it."""
-    steps = [step for step in dis.get_instructions(code) if step.opname not in _LEFT_OUT]
+    steps = [*_steps(code)]
     place = next((place for place, step in enumerate(steps) if step.offset >= offset), 0)
     call, before = steps[place], steps[place - 1]
     if call.opname != "CALL" or call.arg or before.opname not in _CALLING or before.argval != "item":
@@ -107,26 +119,32 @@ def _sites(code: CodeType, offset: int) -> tuple[_Site, ...]:
     store = steps[place + 1]
     if store.opname != "STORE_FAST" or not {"locals", "vars", "dir", "eval", "exec"}.isdisjoint(code.co_names):
         return ()
-    uses = [at for at, step in enumerate(steps) if store.argval in _names(step) and step.opname not in _BINDING]
+    uses = [at for at, step in enumerate(steps) if store.argval == step.argval and step.opname not in _BINDING]
     sites = [_site(steps, at + 1) if steps[at].opname in _LOCAL else None for at in uses]
-    bound = {name for step in steps if step.opname not in _LOCAL for name in _names(step)}
+    bound = {step.argval for step in steps if step.opname in _MAY_BIND}
     found = tuple([site for site in sites if site is not None and not _are_bound(site.loads, bound)])
     return found if len(found) == len(sites) else ()
 
 
-def _names(step: dis.Instruction) -> Sequence[Any]:
-    """Return what an instruction names, which may be two things."""
-    return step.argval if isinstance(step.argval, tuple) else (step.argval,)
+def _steps(code: CodeType) -> Iterator[_Step]:
+    """Yield the instructions of code; those that load or store two local names, as two."""
+    for step in dis.get_instructions(code):
+        twice = _TWICE.fullmatch(step.opname)
+        if twice is not None:
+            for kind, name in zip(twice.groups(), step.argval, strict=True):
+                yield _Step(kind, None, name, step.offset)
+        elif step.opname not in _LEFT_OUT:
+            yield _Step(step.opname, step.arg, step.argval, step.offset)
 
 
-def _are_bound(loads: Sequence[dis.Instruction], bound: set[Any]) -> bool:
+def _are_bound(loads: Sequence[_Step], bound: set[Any]) -> bool:
     """Tell whether what is loaded may be another thing by then: the code binds it, or others may have."""
     return any(load.opname not in _CONSTANT and (load.opname not in _LOCAL or load.argval in bound) for load in loads)
 
 
-def _site(steps: Sequence[dis.Instruction], place: int) -> _Site | None:
+def _site(steps: Sequence[_Step], place: int) -> _Site | None:
     """Return the comparison that begins at a place, where the number has been loaded."""
-    loads: list[dis.Instruction] = []
+    loads: list[_Step] = []
     for step in steps[place : place + 3]:
         if step.opname == "COMPARE_OP":
             return _Site(step.argval, tuple(loads)) if loads and step.argval in _COMPARISONS else None
