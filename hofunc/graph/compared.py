@@ -1,8 +1,8 @@
 """Numbers that leave torch only to be compared: what code does next depends on the outcomes, not on the numbers.
 
 A solver goes on until ``residual.norm().item() < tolerance``. Each call finds another number there, and does the same.
-That nothing else becomes of a number is told from the code: what calls ``.item()`` compares it at once with a number,
-or gives it a local name that it uses for nothing but comparisons.
+That nothing else becomes of a number is told from the code: what calls ``.item()`` or ``float`` compares it at once
+with another number, or gives it a local name that it uses for nothing but comparisons.
 """
 
 import dis
@@ -86,7 +86,7 @@ class _Site(NamedTuple):
 
 
 def comparisons(value: Any) -> list[Compared] | None:
-    """Return all that the running code makes of a number that it is about to get from a tensor by `.item()`.
+    """Return all that the running code makes of a number that it is about to get from a tensor by `.item()` or `float`.
 
     Args:
         value: The number.
@@ -97,9 +97,9 @@ def comparisons(value: Any) -> list[Compared] | None:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_HERE):
         frame = frame.f_back
-    if frame is None or type(value) not in _NUMBERS:
+    if frame is None or type(value) not in _NUMBERS or "float" in frame.f_globals:
         return None
-    sites = _sites(frame.f_code, frame.f_lasti)
+    sites = _sites(frame.f_code, frame.f_lasti, is_float=type(value) is float)
     others = [_other(site, frame) for site in sites]
     if not sites or any(type(other) not in _NUMBERS for other in others):
         return None
@@ -107,23 +107,44 @@ def comparisons(value: Any) -> list[Compared] | None:
 
 
 @lru_cache(maxsize=1 << 12)
-def _sites(code: CodeType, offset: int) -> tuple[_Site, ...]:
-    """Return where code compares what a call of `.item()` returns; nothing if it does anything else with it."""
+def _sites(code: CodeType, offset: int, *, is_float: bool) -> tuple[_Site, ...]:
+    """Return where code compares what such a call returns; nothing if it does anything else with it."""
     steps = [*_steps(code)]
     place = next((place for place, step in enumerate(steps) if step.offset >= offset), 0)
-    call, before = steps[place], steps[place - 1]
-    if call.opname != "CALL" or call.arg or before.opname not in _CALLING or before.argval != "item":
+    if not (_is_item(steps, place) or (is_float and _is_float(steps, place))):
         return ()
     if (site := _site(steps, place + 1)) is not None:
         return (site,)
-    store = steps[place + 1]
+    is_passed_on = steps[place + 1].opname == "COPY"  # name := x.item()
+    store = steps[place + 1 + is_passed_on]
     if store.opname != "STORE_FAST" or not {"locals", "vars", "dir", "eval", "exec"}.isdisjoint(code.co_names):
         return ()
     uses = [at for at, step in enumerate(steps) if store.argval == step.argval and step.opname not in _BINDING]
-    sites = [_site(steps, at + 1) if steps[at].opname in _LOCAL else None for at in uses]
+    sites = [_site(steps, place + 3)] if is_passed_on else []
+    sites += [_site(steps, at + 1) if steps[at].opname in _LOCAL else None for at in uses]
     bound = {step.argval for step in steps if step.opname in _MAY_BIND}
     found = tuple([site for site in sites if site is not None and not _are_bound(site.loads, bound)])
     return found if len(found) == len(sites) else ()
+
+
+def _is_item(steps: Sequence[_Step], place: int) -> bool:
+    """Tell whether an instruction calls a method `item` without arguments."""
+    call, before = steps[place], steps[place - 1]
+    return call.opname == "CALL" and call.arg == 0 and before.opname in _CALLING and before.argval == "item"
+
+
+def _is_float(steps: Sequence[_Step], place: int) -> bool:
+    """Tell whether an instruction calls `float` with a name, or with what attributes and methods make of it."""
+    if steps[place].opname != "CALL" or steps[place].arg != 1:
+        return False
+    place -= 1
+    while steps[place].opname in _CALLING or (steps[place].opname == "CALL" and steps[place].arg == 0):
+        is_attribute = steps[place].opname in _CALLING
+        if not is_attribute and steps[place - 1].opname not in _CALLING:
+            return False
+        place -= 1 if is_attribute else 2
+    function = steps[place - 1]
+    return steps[place].opname in _SIMPLE and function.opname == "LOAD_GLOBAL" and function.argval == "float"
 
 
 def _steps(code: CodeType) -> Iterator[_Step]:

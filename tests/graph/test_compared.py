@@ -78,6 +78,21 @@ def by_a_name(rest: Tensor) -> bool:
     return error >= 1e-9
 
 
+def by_a_name_that_is_passed_on(rest: Tensor) -> bool:
+    if (error := rest.abs().item()) < 1e-9:
+        return False
+    return error >= 1e-9
+
+
+def as_a_float(rest: Tensor) -> bool:
+    return float(rest.detach().abs()) > 1e-9
+
+
+def as_a_float_of_a_name(rest: Tensor) -> bool:
+    rest = rest.detach().abs()
+    return float(rest) > 1e-9
+
+
 def by_an_argument(rest: Tensor, tolerance: float = 1e-9) -> bool:
     error = rest.abs().item()
     return error > tolerance
@@ -87,7 +102,10 @@ def of_an_enclosing_function(tolerance: float) -> Callable[[Tensor], bool]:
     return lambda rest: rest.abs().item() > tolerance
 
 
-COMPARED = [at_once, by_a_global, by_an_attribute, by_a_name, by_an_argument, of_an_enclosing_function(1e-9)]
+COMPARED = [
+    *(at_once, by_a_global, by_an_attribute, by_a_name, by_a_name_that_is_passed_on, as_a_float, as_a_float_of_a_name),
+    *(by_an_argument, of_an_enclosing_function(1e-9)),
+]
 
 
 @pytest.mark.parametrize("goes_on", COMPARED, ids=lambda goes_on: goes_on.__qualname__)
@@ -116,6 +134,14 @@ def in_a_chain(x: Tensor) -> Tensor:
     return x**3 * (0 < x.item() < 1.5)
 
 
+def in_a_function_of_floats(x: Tensor) -> Tensor:
+    return x**3 * (2 if math.sqrt(x) > 100 else float(x))
+
+
+def as_a_float_of_a_sum(x: Tensor) -> Tensor:
+    return x**3 * (2 if float(x) + 1 > 100 else float(x))
+
+
 def by_all_names(x: Tensor) -> Tensor:
     number = x.item()
     return x**3 * (2 if number > 100 else locals()["number"])
@@ -137,7 +163,11 @@ def by_a_tensor(x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    "f", [in_arithmetic, as_it_is, in_a_chain, by_all_names, by_what_changes, by_a_property, by_a_tensor]
+    "f",
+    [
+        *(in_arithmetic, as_it_is, in_a_function_of_floats, as_a_float_of_a_sum, in_a_chain, by_all_names),
+        *(by_what_changes, by_a_property, by_a_tensor),
+    ],
 )
 def test_a_number_that_is_used_otherwise_is_read_as_it_is(f: Callable[[Tensor], Tensor]) -> None:
     jitted = jit(hod(f, 1))
