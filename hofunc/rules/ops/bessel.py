@@ -10,15 +10,27 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from hofunc.rules.ops.calculus import falling, near_and_far
+from hofunc.rules.ops.calculus import evaluated, falling, near_and_far
 from hofunc.rules.registry import define_elementwise
 
 aten = torch.ops.aten
 
 
 def i0(x: Tensor, r: int) -> Tensor:
-    """Differentiate I0."""
+    """Differentiate I0: by the kernels that there are for the lowest orders, of which none cancel."""
+    if r == 0:
+        return x.i0()
+    if r == 1:
+        return torch.special.i1(x)
+    if r == 2:
+        return x.i0() - _per_place(torch.special.i1(x), x)
     return near_and_far(x, r, _coefficient, lambda x: _continued(x, x.i0(), torch.special.i1(x), r))
+
+
+def _per_place(odd: Tensor, x: Tensor) -> Tensor:
+    """Return I1 / x, given I1 or that times exp(-x), which tends to a half at zero."""
+    is_zero = x == 0
+    return torch.where(is_zero, 0.5, odd / torch.where(is_zero, 1.0, x))
 
 
 def _coefficient(n: int) -> float:
@@ -39,11 +51,22 @@ def i0e(x: Tensor, r: int) -> Tensor:
 
     Further out that is a small difference of large numbers, and so the asymptotic series is taken.
     """
-    near = x < _FAR
-    inside, outside = torch.where(near, x, 0), torch.where(near, _FAR, x)
-    product = sum((math.comb(r, k) * (-1) ** (r - k) * _scaled(inside, k) for k in range(r + 1)), torch.zeros_like(x))
-    powers = [c * falling(-k - 0.5, r) * outside ** (-k - r) for k, c in enumerate(_ASYMPTOTIC)]
-    return torch.where(near, product, sum(reversed(powers)) / (2 * math.pi * outside).sqrt())
+    start, count = _FAR if r > LOW else _FAR_LOW
+    near = x < start
+    inside, outside = torch.where(near, x, 0), torch.where(near, start, x)
+    series = tuple(c * falling(-k - 0.5, r) / start**k for k, c in enumerate(_ASYMPTOTIC[:count]))
+    far = evaluated(series, start / outside) * outside**-r / (2 * math.pi * outside).sqrt()
+    return torch.where(near, _low(inside, r) if r <= LOW else _product(inside, r), far)
+
+
+def _low(x: Tensor, r: int) -> Tensor:
+    """Differentiate exp(-x) I0(x) once or twice, where x is not large, by kernels."""
+    even, odd = torch.special.i0e(x), torch.special.i1e(x)
+    return odd - even if r == 1 else 2 * (even - odd) - _per_place(odd, x)
+
+
+def _product(x: Tensor, r: int) -> Tensor:
+    return sum((math.comb(r, k) * (-1) ** (r - k) * _scaled(x, k) for k in range(r + 1)), torch.zeros_like(x))
 
 
 def _scaled(x: Tensor, k: int) -> Tensor:
@@ -54,7 +77,9 @@ def _scaled(x: Tensor, k: int) -> Tensor:
     return torch.where(near, (-inside).exp() * i0(inside, k), further)
 
 
-_FAR = 20.0  # the terms below get smaller by then down to about exp(-2 x)
+LOW = 2  # orders of which each loses less than two digits to the product rule up to where its series starts
+# Where the series below is taken from, and how many of its terms, which get smaller down to about exp(-2 x).
+_FAR, _FAR_LOW = (20.0, 40), (30.0, 20)
 _ASYMPTOTIC = list(accumulate(range(1, 40), lambda c, k: c * (2 * k - 1) ** 2 / (8 * k), initial=1.0))
 
 

@@ -101,10 +101,10 @@ def near_and_far(x: Tensor, r: int, coefficient: Callable[[int], float], far: Ca
         x: Where.
         r: The order.
         coefficient: Returns the n-th coefficient of the Taylor series, which converges at least as that of exp.
-        far: Returns the derivative of that order at points that are more than r + 2 away from zero.
+        far: Returns the derivative of that order at points that are at least r and 1 away from zero.
     """
-    bound = r + 2
+    bound = max(1, r)
     near = x.abs() < bound
-    series = [coefficient(n + r) * perm(n + r, r) for n in range(8 * bound + 24 - r)]
+    series = [coefficient(n + r) * perm(n + r, r) for n in range(6 * bound + 14)]
     inside, outside = torch.where(near, x, 0), torch.where(near, bound, x)
     return torch.where(near, torch.as_tensor(evaluated(series, inside)), far(outside))

@@ -1,6 +1,9 @@
 """Error, gamma and cardinal sine functions, and the logit, at every order in closed form."""
 
 import math
+from functools import reduce
+from itertools import accumulate
+from operator import add, mul, sub
 
 import torch
 from torch import Tensor
@@ -8,7 +11,7 @@ from torch import Tensor
 from hofunc.graph.node import Call, Ref
 from hofunc.rules.ops.calculus import differentiated, evaluated, falling, near_and_far, plus, recurrence, scaled, times
 from hofunc.rules.ops.elementwise import define_factored, log
-from hofunc.rules.registry import POSITIVE, UNIT, define_composite, define_elementwise
+from hofunc.rules.registry import POSITIVE, UNIT, define_elementwise
 
 aten = torch.ops.aten
 
@@ -53,22 +56,37 @@ def erfcx(x: Tensor, y: Tensor, r: int) -> Tensor:
     """Differentiate exp(x^2) erfc(x).
 
     Each order follows from the two before it, which loses digits to the right, where all orders tend to zero. There
-    the quotients q(n) = y(n) / y(n - 1) are taken in turn from high orders down, as -2 n / (2 x - q(n + 1)), from one
-    on that is what they tend to, x - s with s the root of x^2 + 2 n, times 1 - 1 / (2 s^2).
+    they are products of quotients.
     """
-    right = x > 1.5
+    start, count = _quotients_from(r)
+    right = x > start
     below, last = y, 2 * x * y - 2 / math.sqrt(math.pi)
     for k in range(1, r):
         below, last = last, 2 * x * last + 2 * k * below
-    safe = torch.where(right, x, 1.5)
-    first = r + 48
-    square = safe * safe + 2 * first + 2
-    quotient = -2 * (first + 1) / (safe + square.sqrt()) * (1 - 0.5 / square)
-    product = torch.where(right, y, 1)
-    for n in range(first, 0, -1):
-        quotient = -2 * n / (2 * safe - quotient)
-        product = product * quotient if n <= r else product
+    product = reduce(mul, _quotients(torch.where(right, x, start), r, count), y)
     return torch.where(right, product, last)
+
+
+def _quotients_from(r: int) -> tuple[float, int]:
+    """Return from where on to take quotients for an order, and how many to begin before it for all digits."""
+    return (2.8, 24) if r <= 2 else (1.5, 48)  # the lower orders lose one digit or two up to there
+
+
+def _quotients(x: Tensor, r: int, count: int) -> list[Tensor]:
+    """Return the quotients y(n) / y(n - 1) of the first orders of exp(x^2) erfc(x), at numbers that are not small.
+
+    They are taken in turn from high orders down, as -2 n / (2 x - q(n + 1)), from one on that is what they tend to,
+    x - s with s the root of x^2 + 2 n, times 1 - 1 / (2 s^2).
+    """
+    first, twice = r + count, 2 * x
+    square = x * x + 2 * first + 2
+    quotient = -2 * (first + 1) / (x + square.sqrt()) * (1 - 0.5 / square)
+    found = []
+    for n in range(first, 0, -1):
+        quotient = -2 * n / (twice - quotient)
+        if n <= r:
+            found.append(quotient)
+    return found[::-1]
 
 
 define_elementwise(aten.erfinv.default, erfinv, domain=UNIT)
@@ -76,13 +94,44 @@ define_elementwise(aten.special_ndtri.default, ndtri, domain=(0.1, 0.9))
 define_elementwise(aten.special_erfcx.default, erfcx)
 
 
-def _log_ndtr(x: Tensor) -> Tensor:
-    left = x < -1
-    low, high = (torch.where(at, x, -1.0) * math.sqrt(0.5) for at in (left, ~left))
-    return torch.where(left, (torch.special.erfcx(-low) / 2).log() - low * low, torch.log1p(-torch.erfc(high) / 2))
+def log_ndtr(x: Tensor, y: Tensor, r: int) -> Tensor:
+    """Differentiate the logarithm of the normal distribution function.
+
+    Of its slope h is h' = -h (x + h), which gives all orders; and it is log(erfcx(z)) - z^2, but for a number, with
+    z = -x / sqrt(2). On the left x + h has no digits: there all follow from the quotients of erfcx, as
+    cumulants do from moments.
+    """
+    slope = _slope_of_log_ndtr(x)
+    if r == 1:
+        return slope
+    start, count = _quotients_from(r)
+    left = x < -start * math.sqrt(2)
+    inside = torch.where(left, 0.0, x).clamp(max=64.0)  # beyond which the slope is zero in every dtype
+    slopes = [slope]
+    for n in range(r - 1):
+        squares = [math.comb(n, k) * slopes[k] * slopes[n - k] for k in range(n + 1)]
+        lower = [n * slopes[n - 1]] if n else []
+        slopes.append(-reduce(add, [inside * slopes[n], *lower, *squares]))
+    moments = [*accumulate(_quotients(torch.where(left, x * -math.sqrt(0.5), start), r, count), mul)]
+    cumulants: list[Tensor] = []
+    for n, moment in enumerate(moments):
+        products = [math.comb(n, k) * cumulant * moments[n - 1 - k] for k, cumulant in enumerate(cumulants)]
+        cumulants.append(reduce(sub, products, moment))
+    further = (-math.sqrt(0.5)) ** r * cumulants[-1]
+    return torch.where(left, further - 1 if r == 2 else further, slopes[-1])
 
 
-define_composite(aten.special_log_ndtr.default, _log_ndtr)
+def _slope_of_log_ndtr(x: Tensor) -> Tensor:
+    """Return the density over the distribution function, by what keeps its digits if it is differentiated."""
+    z, far, left = x * -math.sqrt(0.5), x < -6 * math.sqrt(2), x < -1
+    (quotient,) = _quotients(torch.where(far, z, 6.0), 1, 8)
+    near = torch.special.erfcx(torch.where(left & ~far, z, math.sqrt(0.5))).reciprocal()
+    inside = z.clamp(-45.0, math.sqrt(0.5))  # beyond which the density is zero in every dtype
+    right = (-inside * inside).exp() / torch.erfc(inside)
+    return torch.where(far, -x - quotient * math.sqrt(0.5), math.sqrt(2 / math.pi) * torch.where(left, near, right))
+
+
+define_elementwise(aten.special_log_ndtr.default, log_ndtr)
 
 
 # The gamma function.

@@ -98,6 +98,7 @@ INEXACT_IN_TORCH = {
     aten.digamma.default: 1e-9,
     aten.polygamma.default: 1e-9,
 }
+INEXACT_FAR_OUT_IN_TORCH = {aten.special_log_ndtr.default: 1e-3}  # 1.0001e6 at -1e6, where it is 1e6
 
 
 class Use(NamedTuple):
@@ -232,7 +233,7 @@ def test_the_first_order_follows_torch_anywhere(use: Use, device: torch.device) 
     expected = slope(use.__call__, x)
     got = use.derivative(x, 1) if use.degree else torch.zeros_like(x)
     usable = expected.isfinite() & use(x).isfinite()
-    tolerance = INEXACT_IN_TORCH.get(use.op, 1e-11)
+    tolerance = (INEXACT_IN_TORCH | INEXACT_FAR_OUT_IN_TORCH).get(use.op, 1e-11)
     assert torch.allclose(got[usable], expected[usable], rtol=tolerance, atol=1e-13)
     assert not got[expected.isinf()].isfinite().any()
 

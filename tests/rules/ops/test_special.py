@@ -48,6 +48,14 @@ def test_the_logarithm_of_the_normal_distribution(point: float, device: torch.de
             assert not math.isnan(got)
 
 
+def test_the_slope_of_that_logarithm_keeps_its_digits_if_autograd_differentiates_it(device: torch.device) -> None:
+    x = torch.tensor([-1e30, -1e4, -20.0, 40.0, torch.inf], device=device, requires_grad=True)  # in single precision
+    slopes = hod(torch.special.log_ndtr, 1)(x).diagonal()
+    assert slopes.tolist() == pytest.approx([1e30, 1e4, 20.0497630, 0, 0], rel=1e-6)
+    (second,) = torch.autograd.grad(slopes.sum(), x)
+    assert second.tolist() == pytest.approx([-1, -1, -0.9975367, 0, 0], rel=1e-5)
+
+
 def test_an_incomplete_gamma_function_at_zero(device: torch.device) -> None:
     a = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64, device=device)
     zero = torch.zeros(3, dtype=torch.float64, device=device)
