@@ -35,7 +35,7 @@ from hofunc.graph.record import Recording
 from hofunc.graph.saving import unhooked
 from hofunc.graph.uncollected import uncollected
 from hofunc.graph.uncompiled import uncompiled
-from hofunc.internals import TreeSpec
+from hofunc.internals import TreeSpec, count_dispatch_modes
 from hofunc.methods import Method
 from hofunc.plan.blueprint import Blueprint, Limits
 from hofunc.plan.wanted import Wanted, blocks_of
@@ -112,24 +112,67 @@ class Transform(Method):
     def _called(self, args: tuple, kwargs: dict) -> Any:
         """Compute all derivatives, see above."""
         arguments = self._split(args, kwargs)
-        function = partial(arguments.called, self._outputs)
-        call, source = (arguments.leaves, arguments.rest), source_of(self._f)
         out = self._options.out
         if out is not None:
             check_alone(self._options.name, "out", arguments.leaves)
         is_tight = (
             out is not None or self._options.limits.max_bytes is not None
         )  # so that f does not run beside results
-        recording = recorded(function, source, *call, watch=is_tight, bare=True)
-        evaluation = self._evaluated(recording, arguments)
-        if out is None and source not in evaluation.checked:
+        recording, evaluation = self._checked(self._recorded(arguments, watch=is_tight, bare=True), arguments)
+        return self._assembled(evaluation.values(), recording, arguments, evaluation)
+
+    @uncollected
+    def followed_by(self, args: tuple, kwargs: dict, given: "Callable[[Any], tuple[Transform, dict[str, Any]]]") -> Any:
+        """Return what another transform of f returns, of one recording for both where that can be.
+
+        Both differentiate by the same arguments, beside operands, of which f knows nothing.
+
+        Args:
+            args: Positional arguments of both.
+            kwargs: Keyword arguments of this one.
+            given: Returns the other one and its keyword arguments, given what this one returns.
+        """
+        if self._taps or is_tapping() or is_dynamo_compiling() or is_exporting() or count_dispatch_modes():
+            other, others = given(self(*args, **kwargs))
+            return other(*args, **others)
+        arguments = self._split(args, kwargs)
+        recording = self._recorded(arguments, watch=False)
+        kept = recording.copy()
+        latest, evaluation = self._checked(recording, arguments)
+        other, others = given(self._assembled(evaluation.values(), latest, arguments, evaluation))
+        found = other._of(kept, arguments, args, others) if kept and latest is recording else None
+        return other(*args, **others) if found is None else found
+
+    def _of(self, recording: Recording, before: Arguments, args: tuple, kwargs: dict) -> Any:
+        """Return the derivatives of what was recorded of f with other operands; None if that has to be done again."""
+        arguments = self._split(args, kwargs)
+        count = sum(spec.num_leaves for spec in arguments.specs)
+        if any(old is not new for old, new in zip(before.leaves[:count], arguments.leaves[:count], strict=True)):
+            return None
+        recording = recording.exchanged(arguments.leaves, count)
+        evaluation, source = self._evaluated(recording, arguments), source_of(self._f)
+        if source not in evaluation.checked:
+            if recording.asked is None:
+                return None
+            evaluation.checked.add(source)
+        return self._assembled(evaluation.values(), recording, arguments, evaluation)
+
+    def _recorded(self, arguments: Arguments, *, watch: bool, bare: bool = False) -> Recording:
+        """Record f; for the options see `hofunc.graph.asking.recorded`."""
+        function = partial(arguments.called, self._outputs)
+        return recorded(function, source_of(self._f), arguments.leaves, arguments.rest, watch=watch, bare=bare)
+
+    def _checked(self, recording: Recording, arguments: Arguments) -> tuple[Recording, Evaluation]:
+        """Evaluate a recording, or another one if f was not watched as it has to be where it meets a new plan."""
+        evaluation, source = self._evaluated(recording, arguments), source_of(self._f)
+        if self._options.out is None and source not in evaluation.checked:
             if recording.asked is None:
                 with unhooked(), drawn_again(arguments.leaves):
-                    again = recorded(function, source, *call, watch=True)
+                    again = self._recorded(arguments, watch=True)
                 if again.asked:
                     recording, evaluation = again, self._evaluated(again, arguments)
             evaluation.checked.add(source)
-        return self._assembled([_value(tensor) for tensor in evaluation.tensors], recording, arguments, evaluation)
+        return recording, evaluation
 
     def inputs(self, args: tuple) -> tuple:
         """Return the positional arguments of a call, with tensors for the numbers that it is differentiated by."""
@@ -433,8 +476,3 @@ def _of(f: Function, transform: Transform) -> Transform:
 
 def _name(f: Function) -> str:
     return getattr(f, "__name__", type(f).__name__)
-
-
-def _value(tensor: torch.Tensor) -> torch.Tensor:
-    """Cut the history of a recorded tensor where gradients are off, since recording itself runs with them on."""
-    return tensor.detach() if tensor.requires_grad and not torch.is_grad_enabled() else tensor

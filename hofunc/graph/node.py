@@ -88,8 +88,36 @@ class Graph(_Graph):
             known = self.__dict__["hash"] = tuple.__hash__(self)
         return known
 
+    def exchanged(self, count: int, forms: tuple[tuple[tuple[int, ...], torch.dtype, torch.device], ...]) -> "Graph":
+        """Return the same graph with other inputs after the first few, none of which any node takes.
+
+        Args:
+            count: How many stay.
+            forms: Shapes, dtypes and devices of the others.
+        """
+        known = self.__dict__.setdefault("others", {})
+        if (count, forms) not in known:
+            known.clear()
+            known[count, forms] = self._exchanged(count, forms)
+        found: Graph = known[count, forms]
+        return found
+
+    def _exchanged(self, count: int, forms: tuple) -> "Graph":
+        before, after = len(self.inputs), count + len(forms)
+        numbers = [*range(count), *[-1] * (before - count), *range(after, after + len(self.nodes) - before)]
+        given = [
+            Node(number, INPUT, (), (), None, (), shape, dtype, device, True)
+            for number, (shape, dtype, device) in enumerate(forms, count)
+        ]
+        moved = [
+            node.moved(numbers[node.number], tuple([numbers[operand] for operand in node.operands]), active=node.active)
+            for node in self.nodes[before:]
+        ]
+        ends = [tuple([numbers[number] for number in group]) for group in (self.outputs, self.aux)]
+        return Graph((*self.nodes[:count], *given, *moved), tuple(range(after)), *ends)
+
     def __getstate__(self) -> None:
-        """Leave out the hash, which is another one in another process."""
+        """Leave out the hash, which is another one in another process, and what is kept of others like it."""
 
 
 class Exact(float):

@@ -92,6 +92,19 @@ class Recording(NamedTuple):
         """The values of what the function returned."""
         return [self.values[number] for number in self.graph.outputs]
 
+    def copy(self) -> "Recording | None":
+        """Return the same recording, to which its values are left; None of one on stand-ins, or along a route."""
+        if self.wrappers is not None or isinstance(self.values, Values):
+            return None
+        return self._replace(values=self.values.copy())
+
+    def exchanged(self, inputs: Sequence[torch.Tensor], count: int) -> "Recording":
+        """Return the same recording with other inputs after the first few, of which the function knows nothing."""
+        values, before = self.values, len(self.graph.inputs)
+        others = [*map(plain, inputs[count:])]
+        graph = self.graph.exchanged(count, tuple([(each.shape, each.dtype, each.device) for each in others]))
+        return self._replace(graph=graph, values=[*values[:count], *others, *values[before:]], trail=NOTHING)
+
     def returned_with(self, tensors: Sequence[Any]) -> Any:
         """Return what the function returned, with the given tensors in place of its own."""
         supply = iter(tensors)

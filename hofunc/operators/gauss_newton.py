@@ -47,7 +47,7 @@ def ggnvp(model: Function, loss: Function, argnums: Argnums = 0, *, wrt: Names =
             as are the other errors.
 
     Cost:
-        Two calls of the model, one with a tangent and one with an adjoint; by a plan one call.
+        A call of the model, with a tangent and an adjoint; two where it writes in place, has complex outputs, or taps.
 
     Source:
         Schraudolph, Fast curvature matrix-vector products for second-order gradient descent (2002).
@@ -134,7 +134,10 @@ def _product(
         expected = "vector=..., beside the arguments of the model"
         refuse("ggnvp", "vector", "none", expected, "Pass a pytree like the parameters.")
     vector, targets = kwargs.pop("vector"), [kwargs.pop("targets")] if "targets" in kwargs else []
-    found = forwards(*args, operands=((), (vector,)), **kwargs)
-    output, tangent = found[0] if has_aux else found
-    backwards = by_parts if any(map(is_complex, tree_leaves(output))) else backwards
-    return backwards(*args, operands=(curvature(output, *targets, vector=tangent),), **kwargs)
+
+    def given(found: Any) -> tuple[Einsum, dict[str, Any]]:
+        output, tangent = found[0] if has_aux else found
+        transform = by_parts if any(map(is_complex, tree_leaves(output))) else backwards
+        return transform, {**kwargs, "operands": (curvature(output, *targets, vector=tangent),)}
+
+    return forwards.followed_by(args, {**kwargs, "operands": ((), (vector,))}, given)

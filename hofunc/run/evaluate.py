@@ -82,6 +82,11 @@ class Evaluation(NamedTuple):
     batches: Mapping[int, int] = MappingProxyType({})
     checked: WeakSet[Any] = _NOBODY
 
+    def values(self) -> list[torch.Tensor]:
+        """Return the tensors that f returned, where gradients are off without the history that recording gives them."""
+        has_grad = torch.is_grad_enabled()
+        return [value.detach() if value.requires_grad and not has_grad else value for value in self.tensors]
+
     def dense(self, order: int) -> list[Any]:
         """Return all derivatives of an order, each a tensor of shape (*output, *input, ...).
 

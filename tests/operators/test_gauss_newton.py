@@ -50,6 +50,52 @@ def test_the_product(given: Any) -> None:
     assert_equal(of_one, (expected,))
 
 
+def test_the_model_is_called_once(given: Any) -> None:
+    parameters, x, vector, targets = given
+    calls: list[None] = []
+
+    def counted(p: Parameters, x: Tensor) -> Tensor:
+        calls.append(None)
+        return model(p, x) if x.sum() > 0 else model(p, x).sin()
+
+    def sines(p: Parameters, x: Tensor) -> Tensor:
+        return model(p, x).sin()
+
+    of_sines = hofunc.ggnvp(sines, loss)(parameters, -x.abs(), vector=vector, targets=targets)
+    product, followed = hofunc.ggnvp(counted, loss), {name: leaf.clone() for name, leaf in parameters.items()}
+    for of, number in ((parameters, None), (parameters, 1), (followed, None), (followed, 1)):
+        calls.clear()
+        got = product(of, x.abs(), vector=vector, targets=targets)
+        assert_equal(got, written_out(of, x.abs(), vector, targets))
+        assert number is None or len(calls) == number
+        assert_equal(product(of, -x.abs(), vector=vector, targets=targets), of_sines)
+        for leaf in followed.values():
+            leaf.requires_grad_()
+    norms = [
+        sum((leaf**2).sum() for leaf in each.values()) for each in (got, written_out(followed, x.abs(), *given[2:]))
+    ]
+    assert_equal(*[torch.autograd.grad(norm, [*followed.values()]) for norm in norms])  # type: ignore[arg-type]
+
+
+def test_models_that_write_or_draw(given: Any) -> None:
+    parameters, x, vector, targets = given
+
+    def writing(p: Parameters, x: Tensor) -> Tensor:
+        return (x @ p["w"]).clone().tanh_().add_(p["b"])
+
+    def drawing(p: Parameters, x: Tensor) -> Tensor:
+        return model(p, x) * torch.rand(()).round()
+
+    for _ in range(4):
+        got = hofunc.ggnvp(writing, loss)(parameters, x, vector=vector, targets=targets)
+        assert_equal(got, written_out(*given))
+    products = [hofunc.ggnvp(drawing, loss)(parameters, x, vector=vector, targets=targets)["b"] for _ in range(20)]
+    expected = [written_out(*given)["b"].abs().sum(), torch.zeros(())]
+    of_both = {min((0, 1), key=lambda place: float((each.abs().sum() - expected[place]).abs())) for each in products}
+    assert of_both == {0, 1}
+    assert all(abs(each.abs().sum() - expected[0]) < 1e-12 or not each.any() for each in products[2:])
+
+
 def test_vmap_and_gradients(given: Any) -> None:
     parameters, x, vector, targets = given
     product = hofunc.ggnvp(model, loss)
