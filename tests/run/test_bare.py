@@ -61,6 +61,17 @@ def test_a_backward_pass_that_is_planned_needs_no_history_of_what_is_recorded(
     assert bare == [True, True, True]
 
 
+def test_calls_between_training_steps_need_no_history_either(bare: list[bool], device: torch.device) -> None:
+    def f(w: Tensor) -> Tensor:
+        return (w.cos() * w.exp()).sum()
+
+    transform, w, v = hofunc.hvp(f), rand(device, 5), rand(device, 5, seed=1)
+    for _ in range(5):
+        agree(f, lambda w, v: transform(w, vector=v), device, 1)
+        assert relative_error(transform(w, vector=v), product(f, w.clone().requires_grad_(), v)) < checks.TOLERANCE
+    assert bare == [True, True, True]  # those of the steps: what is recorded bare may have to be computed again
+
+
 def test_what_leads_to_the_inputs_is_followed(bare: list[bool], device: torch.device) -> None:
     captured, before = rand(device, 5, seed=8).requires_grad_(), rand(device, 5, seed=9).requires_grad_()
     v = rand(device, 5)
