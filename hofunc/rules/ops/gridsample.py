@@ -1,7 +1,6 @@
 """Sampling at places that are given: piecewise polynomials in the places, linear in what is sampled."""
 
-from collections.abc import Iterator, Sequence
-from itertools import product
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -52,26 +51,31 @@ class Axis(NamedTuple):
         return torch.where(flips % 2 == 0, rest, span - rest) + low
 
 
-class Neighbour(NamedTuple):
-    """An element near a place, by its number along an axis, and its weight there."""
+class Neighbours(NamedTuple):
+    """The elements near each place along an axis, by their numbers, and their weights there.
 
-    number: Tensor
-    weight: Tensor | None
+    Both are of shape (batch, elements, places).
+    """
+
+    numbers: Tensor
+    weights: Tensor | None
 
 
-def neighbours(place: Tensor, axis: Axis, mode: int) -> list[Neighbour]:
+def neighbours(place: Tensor, axis: Axis, mode: int) -> Neighbours:
     """Return the elements along an axis of which a sample is the sum, with their weights."""
-    place = axis.unnormalised(place)
+    place = axis.unnormalised(place).unsqueeze(1)
     if mode == NEAREST:
-        return [Neighbour(axis.inside(place.detach()).round(), None)]
+        return Neighbours(axis.inside(place.detach()).round(), None)
     if mode == LINEAR:
         place = axis.inside(place)
         low = place.detach().floor()
-        return [Neighbour(low, low + 1 - place), Neighbour(low + 1, place - low)]
+        return Neighbours(torch.cat([low, low + 1], 1), torch.cat([low + 1 - place, place - low], 1))
     low = place.detach().floor()
     t = place - low
-    weights = (_far(t + 1), _near(t), _near(1 - t), _far(2 - t))
-    return [Neighbour(axis.inside(low + step), weight) for step, weight in enumerate(weights, -1)]
+    near, far = _near(torch.cat([t, 1 - t], 1)), _far(torch.cat([t + 1, 2 - t], 1))
+    first, last = far.split(1, 1)
+    numbers = torch.cat([low - 1, low, low + 1, low + 2], 1)
+    return Neighbours(axis.inside(numbers), torch.cat([first, near, last], 1))
 
 
 def _near(t: Tensor) -> Tensor:
@@ -85,31 +89,39 @@ def _far(t: Tensor) -> Tensor:
 
 
 def _sampled(x: Tensor, grid: Tensor, mode: int, padding: int, align_corners: bool) -> Tensor:
+    """Sample all elements near each place at once, and sum them axis by axis."""
     sizes, places = x.shape[2:], grid.flatten(1, -2).unbind(-1)[::-1]
     axes = [Axis(size, padding, align_corners) for size in sizes]
     along = [neighbours(place, axis, mode) for place, axis in zip(places, axes, strict=True)]
-    flat, total = x.flatten(2), None
-    for corner in product(*along):
-        number, within = _element([neighbour.number for neighbour in corner], sizes)
-        values = flat.gather(2, number.unsqueeze(1).expand(-1, x.shape[1], -1))
-        values = torch.where(within.unsqueeze(1), values, 0)
-        for weight in _weights(corner):
-            values = values * weight.unsqueeze(1)
-        total = values if total is None else total + values
-    return total.unflatten(2, grid.shape[1:-1])  # type: ignore[union-attr]
+    numbers = [_apart(each.numbers, dim, len(sizes)) for dim, each in enumerate(along)]
+    number, within = _element(numbers, sizes)
+    read = x.flatten(2).gather(2, number.flatten(1).unsqueeze(1).expand(-1, x.shape[1], -1))
+    values = torch.where(within.unsqueeze(1), read.unflatten(2, number.shape[1:]), 0)
+    for each in reversed(along):  # of which the last axis is left at a time, before that of the places
+        values = values.squeeze(-2) if each.weights is None else _summed(values, each.weights)
+    return values.unflatten(2, grid.shape[1:-1])
+
+
+def _apart(numbers: Tensor, dim: int, count: int) -> Tensor:
+    """Give an axis of elements its own place among those of all axes."""
+    shape = [1] * count
+    shape[dim] = numbers.shape[1]
+    return numbers.unflatten(1, shape)
+
+
+def _summed(values: Tensor, weights: Tensor) -> Tensor:
+    """Sum over the last axis of elements, with weights."""
+    shape = (weights.shape[0], *[1] * (values.dim() - 3), *weights.shape[1:])
+    return (values * weights.reshape(shape)).sum(-2)
 
 
 def _element(numbers: Sequence[Tensor], sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Return the number of an element in the flat tensor, and whether there is one."""
-    flat, within = torch.zeros_like(numbers[0]), torch.ones_like(numbers[0], dtype=torch.bool)
-    for number, size in zip(numbers, sizes, strict=True):
+    flat, within = numbers[0], (numbers[0] >= 0) & (numbers[0] < sizes[0])
+    for number, size in zip(numbers[1:], sizes[1:], strict=True):
         within = within & (number >= 0) & (number < size)
         flat = flat * size + number
     return torch.where(within, flat, 0).long(), within
-
-
-def _weights(corner: Sequence[Neighbour]) -> Iterator[Tensor]:
-    return (neighbour.weight for neighbour in corner if neighbour.weight is not None)
 
 
 define_composite(aten.grid_sampler_2d.default, _sampled)
