@@ -167,19 +167,28 @@ def _in_order(program: Program, trace: Trace, most: float | None = inf) -> Lean:
 
 def _ordered(program: Program, trace: Trace, most: float | None = inf) -> Lean:
     """Return a program in the order, of those that are tried, in which it holds least."""
-    made = Lean.of(program, trace)
-    count = len(program.steps)
-    if made.peak < max(LARGE, EACH * count, 2 * EACH * (count - MANY)):
-        return made
-    if count > FEW and most is None and made.peak - held_by_one(made.program, trace) < GAINED * count:
-        return made  # as a single step holds nearly all
-    if count > MANY and most is not None and held_by_one(made.program, trace) > most:
-        return made  # as a single step holds too much, and nobody looks for loops in place of it
-    found = [made]
+    orders, count = _orders(program, trace), len(program.steps)
+    best = next(orders)
+    if best.peak < max(LARGE, EACH * count, 2 * EACH * (count - MANY)):
+        return best
+    by_one = held_by_one(best.program, trace)
+    if count > MANY and most is not None and by_one > most:
+        return best  # as a single step holds too much, and nobody looks for loops in place of it
+    while not (count > FEW and most is None and best.peak - by_one < GAINED * count):
+        other = next(orders, None)
+        if other is None:
+            break
+        best = min(best, other, key=lambda each: each.peak)
+    return best
+
+
+def _orders(program: Program, trace: Trace) -> Iterator[Lean]:
+    """Yield a program in its own order, and in others that are likely to hold less."""
+    yield Lean.of(program, trace)
     for start in ((program, trace), deepest_first(program, trace)):
         ordered = in_order(*start)
-        found += [Lean.of(*ordered), Lean.of(*put_off(*ordered))]
-    return min(found, key=lambda each: each.peak)
+        yield Lean.of(*ordered)
+        yield Lean.of(*put_off(*ordered))
 
 
 def _in_loops(
