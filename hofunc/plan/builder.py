@@ -80,6 +80,7 @@ class Builder:
         went_by: By node, the values that planning went by, and by register the checks of facts.
         rounds: Whether small blocks may have more zeros than they need, as nothing infinite would multiply them.
         has_rows: Whether there may be extents of rows in what steps are called with.
+        in_blocks: Whether what is made becomes blocks by nodes, which may be sparse, rather than directions.
     """
 
     def __init__(self, lowered: Lowered, dtype: torch.dtype, leave: Leave = Leave(), small: int = 0):  # noqa: B008
@@ -94,7 +95,7 @@ class Builder:
         self.patterns: dict[Hashable, Term] = {}
         self.known: dict[Hashable, Any] = {}
         self.went_by: dict[Hashable, Reading | Register] = {}
-        self.rounds, self.has_rows = False, True
+        self.rounds, self.has_rows, self.in_blocks = False, True, True
         self._held: dict[Hashable, list[tuple[torch.Tensor, Register]]] = {}
         self._next_look, self._tick = min(leave.steps, TICK), ticking()
         self._steps: list[Step] = []

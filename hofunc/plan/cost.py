@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 
 from hofunc.graph.node import Call
-from hofunc.plan.adding import added_in_pieces
+from hofunc.plan.adding import Summed, added_in_pieces
 from hofunc.plan.lookups import multiplied, products_added
 from hofunc.plan.looped import Part, Work, looped
 from hofunc.plan.memory import Kind
@@ -124,7 +124,7 @@ def _nbytes(tensor: Kind) -> int:
 
 
 def _of_body(step: Step, _: Effect, __: Kind) -> tuple[int, float]:
-    return step.args[6]
+    return step.args[5][:2]
 
 
 def _of_lookups(step: Step, effect: Effect, result: Kind) -> tuple[int, float]:
@@ -142,9 +142,17 @@ _IN_PIECES = {added_in_pieces: _of_body, multiplied: _of_lookups, products_added
 def _rows_in_pieces(step: Step, effect: Effect) -> int:
     """Return how many rows a step reads or adds some at a time."""
     if step.function is added_in_pieces:
-        body, sums = step.args[4:6]
-        return step.args[1] * (len(sums) + sum(is_reading(function) for function, _ in body))
+        entries, body = step.args[1], step.args[4]
+        return entries * sum(isinstance(each, Summed) or is_reading(each.function) for each in body)
     return _rows(effect)
+
+
+def _calls_in_pieces(step: Step) -> int:
+    """Return how many functions a step calls for its pieces, beside one."""
+    if step.function is not added_in_pieces:
+        return 0
+    _, entries, size, _, _, work = step.args[:6]
+    return -(-entries // size) * work.calls
 
 
 def _rows(effect: Effect) -> int:
@@ -185,7 +193,7 @@ def _step_cost(step: Step, effect: Effect, rates: Rates) -> StepCost:
     if step.function in _IN_PIECES:
         flops, read = _IN_PIECES[step.function](step, effect, result)
         computing = 2 * read / rates.bytes + (flops / rates.flops if step.function is not added_in_pieces else 0)
-        computing += _rows_in_pieces(step, effect) * rates.row
+        computing += _rows_in_pieces(step, effect) * rates.row + _calls_in_pieces(step) * rates.call
         if type(step.args[0]) is tuple:  # of zeros, which are written first
             seconds += rates.call + (written / rates.fresh if is_large else 0)
             computing += written / rates.bytes

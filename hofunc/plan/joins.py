@@ -33,6 +33,7 @@ from hofunc.views import Emit, Labelled, aligned, each
 SPARSE = 2  # how many times as many entries a dense tensor has as a sparse one at least; zero for any number
 PAIR = 8  # entries of a product of matrices that take as long as one of a pair
 SHORT = 200  # likewise as a pair takes beside its entries, as axes are short along which it has few
+FOLLOWS = 64  # likewise as what follows takes for an entry of a block, dense or of pairs: some products and additions
 HELD = 4  # entries of dense tensors that are held where one of pairs would be
 FEWER = 0.9  # of entries, as many places, from which on it takes less to go on with all of them than to add them
 
@@ -197,7 +198,9 @@ def _paired(
     points = size_of(join.shared)
     taken = {label for each in found.values() for label in each.labels}
     pair_cost = PAIR + SHORT / max(1, size_of([label for label in shown if label not in taken]))
-    is_sparse = pair_cost * SPARSE * count <= points * prod(spreads) and SPARSE * count <= HELD * points * sum(spreads)
+    follows = FOLLOWS if builder.in_blocks else 0
+    is_sooner = SPARSE * (pair_cost + follows) * count <= (points + follows) * prod(spreads)
+    is_sparse = is_sooner and SPARSE * count <= HELD * points * sum(spreads)
     nbytes = join.bytes()
     if count < 2 or (SPARSE and not is_sparse) or nbytes > builder.leave.bytes or not builder.may_hold(nbytes):
         return None

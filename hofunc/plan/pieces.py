@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import torch
 
 from hofunc.graph.node import Call, Ref
-from hofunc.plan.adding import added_in_pieces
+from hofunc.plan.adding import Body, Made, Summed, Work, added_in_pieces
 from hofunc.plan.lookups import LEAST, elements, multiplied, piece_beside
 from hofunc.plan.memory import Held
-from hofunc.plan.program import Program, Register, Step, frees_of
+from hofunc.plan.program import Program, Register, Step, depth_first, frees_of
 from hofunc.plan.relations import read_last
 from hofunc.plan.slicing import RULES, Axes, Rule
 from hofunc.plan.tracing import Trace, traced
@@ -106,23 +106,21 @@ def _groups(before: Sequence[Step], step: Step, looks: Looks, users: Mapping[int
         ]
         slots += [(register, None) for register in whole]
         numbers = {register: number for number, (register, _) in enumerate(slots)}
-        body = []
-        for each in inside:
-            body.append((each.function, _template(each, numbers, axes)))
-            numbers[each.target] = len(numbers)
-        sums = tuple([(coefficients[p], numbers[pairs[p][0].index], numbers[pairs[p][1].index]) for p in terms])
-        piece = piece_beside(looks[step.target].kind.nbytes)
-        size = max(1, piece * entries // sum(looks[each.target].kind.nbytes for each in inside))
+        makers = {each.target: each for each in inside}
+        body: list[Made | Summed] = []
+        order: list[Step] = []
+        for place in terms:
+            where, rows = (register.index for register in pairs[place])
+            for each in depth_first(makers, [where, rows]):
+                if each.target not in numbers:
+                    body.append(Made(each.function, _template(each, numbers, axes)))  # type: ignore[arg-type] # a Call is called too
+                    numbers[each.target] = len(numbers)
+                    order.append(each)
+            body.append(Summed(coefficients[place], numbers[where], numbers[rows]))
+        work = _work(order, body, entries, len(slots), looks, looks[step.target])
+        size = max(1, piece_beside(looks[step.target].kind.nbytes) // work.held)
         dims = tuple([axis for _, axis in slots])
-        args = (
-            entries,
-            size,
-            dims,
-            tuple(body),
-            sums,
-            _work(inside, looks),
-            *[Register(register) for register, _ in slots],
-        )
+        args = (entries, size, dims, _freeing(body), work, *[Register(register) for register, _ in slots])
         dtypes = (looks[r].dtype for r, _ in slots if type(looks[r]) is Held)
         if next((dtype for dtype in dtypes if dtype.is_floating_point), None) is looks[step.target].dtype:
             yield _Group(tuple(terms), targets, args)
@@ -201,16 +199,68 @@ def _is_view(step: Step) -> bool:
 _PRODUCTS: dict[Any, int] = {torch.bmm: 0, multiplied: 1}  # the place of a factor whose last axis is summed
 
 
-def _work(inside: Sequence[Step], looks: Looks) -> tuple[int, int]:
-    """Return how many operations steps do, and how many bytes they write."""
-    flops, written = 0, 0
+def _freeing(body: Sequence[Made | Summed]) -> Body:
+    """Return the steps of a body with the numbers of what is not read after each."""
+    last = {number: place for place, step in enumerate(body) for number in _numbers_of(step)}
+    return tuple(
+        [
+            step._replace(frees=tuple(sorted(number for number in _numbers_of(step) if last[number] == place)))
+            for place, step in enumerate(body)
+        ]
+    )
+
+
+def _numbers_of(step: Made | Summed) -> set[int]:
+    """Return the numbers of what a step of a body reads."""
+    return {arg.node for arg in step.args if type(arg) is Ref} if isinstance(step, Made) else {step.where, step.rows}
+
+
+def _work(
+    inside: Sequence[Step], body: Sequence[Made | Summed], entries: int, given: int, looks: Looks, total: Held
+) -> Work:
+    """Return what the steps of a body do, given how many tensors they start from, and what they add to."""
+    flops, written, calls = 0, 0, 0
     for step in inside:
         made = looks[step.target].kind
         if not _is_view(step):
             depth = _PRODUCTS.get(step.function)
             flops += made.numel if depth is None else 2 * made.numel * looks[step.args[depth].index].shape[-1]
             written += made.nbytes
-    return flops, written
+            calls += 1
+    sums = len(body) - len(inside)
+    held = _held(inside, body, entries, given, looks, total)
+    return Work(flops, written, calls + 2 * sums, held)
+
+
+def _held(
+    inside: Sequence[Step], body: Sequence[Made | Summed], entries: int, given: int, looks: Looks, total: Held
+) -> int:
+    """Return how many bytes are held at once for each entry: what is made, and rows that are laid out anew."""
+    row = 2 * (total.shape[1] * total.dtype.itemsize + torch.long.itemsize)
+    sizes: dict[int, int] = {}
+    holders = {number: {number} for number in range(given)}  # what each holds, a view what it is a view of as well
+    steps, held, most = iter(inside), 0, 1
+    living: dict[int, int] = {}  # how many hold each
+    for step in _freeing(body):
+        scratch = 0
+        if isinstance(step, Made):
+            number, own = len(holders), next(steps)
+            kind = looks[own.target].kind
+            is_new = not _is_view(own) or own.function is torch.reshape  # which may be a copy
+            sizes[number] = -(-kind.numel * kind.dtype.itemsize // entries) if is_new else 0
+            held += sizes[number]
+            bases = [holders[arg.node] for arg in step.args if type(arg) is Ref] if _is_view(own) else []
+            holders[number] = {number}.union(*bases)
+            for each in holders[number]:
+                living[each] = living.get(each, 0) + 1
+        else:
+            scratch = row + (step.weight != 1) * row // 2
+        most = max(most, held + scratch)
+        for number in step.frees:
+            for each in holders[number] if number >= given else ():
+                living[each] -= 1
+                held -= 0 if living[each] else sizes.get(each, 0)
+    return most
 
 
 # Along which axis a step takes entries of what it takes, for entries along an axis of what it makes.

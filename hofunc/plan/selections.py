@@ -21,7 +21,17 @@ from hofunc.scatter import Entries, positions, range_like, size_of
 from hofunc.views import Labelled, aligned, plus, read
 
 LONG = 256  # entries of a row that is added to its place no longer than as many of a tensor are
-SMALL = 4096  # entries of a matrix that is multiplied by in no longer than it takes to read through indices
+SMALL = (
+    4096  # entries of a matrix that is multiplied by in no longer than it takes to read through indices, at order two
+)
+
+
+def small(order: int) -> int:
+    """Return up to how many entries of its matrix a selection is multiplied by that, in blocks of an order.
+
+    What is dense along one slot is so along every one, so that the entries of a block go by a power of these.
+    """
+    return int(SMALL ** (2 / max(2, order)))
 
 
 def entries_of_matrix(selection: Selection) -> int:

@@ -22,7 +22,7 @@ from hofunc.plan.recipes import axes_of, interned
 from hofunc.plan.reverse import reverse
 from hofunc.plan.rows import number_of_rows
 from hofunc.plan.waist import through
-from hofunc.plan.wanted import Contractions, Wanted
+from hofunc.plan.wanted import Contractions, Wanted, highest
 from hofunc.rules.lower import Lowered
 from hofunc.rules.settle import Settlings
 
@@ -70,8 +70,10 @@ def propagated(
         DirectionsError: It does not apply.
         TooManyStepsError: It takes more steps.
     """
-    small = 0 if keeps_indices else selections.SMALL
+    in_blocks = not is_directional(wanted, strategy)
+    small = 0 if keeps_indices else selections.small(highest(wanted) if in_blocks else 1)
     builder = Builder(lowered, computing_dtype(lowered), leave, small)
+    builder.in_blocks = in_blocks
     settlings = settlings or Settlings(lowered.graph, lowered.rules, local)
     builder.rounds = settlings.are_finite
     builder.has_rows = number_of_rows(lowered.graph) is not None

@@ -495,7 +495,7 @@ _SCRATCH: dict[Callable, Callable[[Sequence[Any], torch.Tensor], int]] = {
     tables.place_among: lambda _, result: bytes_of(result) * 9 // 8,
     tables.inside: lambda _, result: bytes_of(result) // 8,
     tables.rows_of: lambda args, _: _bytes(args[:1]) + _bytes(args[3:]),
-    adding.added_in_pieces: lambda args, result: adding.scratch(result, args[1], args[2], args[6]),
+    adding.added_in_pieces: lambda args, _: adding.scratch(args[1], args[2], args[5]),
     lookups.products_added: lambda args, result: lookups.scratch_of_adding(
         args[4], args[5], len(args[2]), bytes_of(result)
     ),

@@ -8,7 +8,7 @@ from torch import Tensor
 
 import hofunc
 from hofunc.plan import lookups, pieces
-from hofunc.plan.adding import add_in_pieces, added_in_pieces
+from hofunc.plan.adding import Summed, Work, add_in_pieces, added_in_pieces
 from hofunc.plan.lean import lean
 from hofunc.plan.lookups import elements
 from hofunc.plan.program import Given, Program, Register, Step, finished
@@ -133,7 +133,7 @@ def test_pieces_may_be_of_any_size(size: int) -> None:
     places = torch.arange(POINTS**2).reshape(POINTS, POINTS)[i, j]
     rows = rand(CPU, PAIRS, 9)
     total = x.new_ones(POINTS**2, 9)
-    args = (PAIRS, size, (0, 0), (), ((0.5, 0, 1), (1, 0, 1)), (0, 0), places, rows)
+    args = (PAIRS, size, (0, 0), (Summed(0.5, 0, 1), Summed(1, 0, 1, (0, 1))), Work(), places, rows)
     expected = total.index_add(0, places, 1.5 * rows)
     torch.testing.assert_close(added_in_pieces(total, *args), expected)
     torch.testing.assert_close(total, x.new_ones(POINTS**2, 9))
