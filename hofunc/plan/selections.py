@@ -21,9 +21,7 @@ from hofunc.scatter import Entries, positions, range_like, size_of
 from hofunc.views import Labelled, aligned, plus, read
 
 LONG = 256  # entries of a row that is added to its place no longer than as many of a tensor are
-SMALL = (
-    4096  # entries of a matrix that is multiplied by in no longer than it takes to read through indices, at order two
-)
+SMALL = 4096  # entries of a matrix that is multiplied by, at order two, in no longer than reading through indices takes
 
 
 def small(order: int) -> int:
