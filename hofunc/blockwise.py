@@ -171,6 +171,10 @@ class Blocks:
         """Return the blocks with another dtype, on another device or both; see `Derivative.to`."""
         return self._mapped(lambda block: block.to(*args, **kwargs))
 
+    def detach(self) -> "Blocks":
+        """Return the blocks without their history; see `Derivative.detach`."""
+        return self._mapped(lambda block: block.detach())
+
     def plot(self) -> Any:
         """Draw where the entries are, and how large, in a panel for every block; see `Derivative.plot`."""
         panels = [(name, block._magnitudes()) for name, block in self.named()]

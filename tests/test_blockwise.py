@@ -124,6 +124,13 @@ def test_sums_and_multiples(device: torch.device) -> None:
     assert got.to(torch.float32)["w"]["b"].dtype == torch.float32
 
 
+def test_detach(device: torch.device) -> None:
+    got = compact(loss, pytree.tree_map(Tensor.requires_grad_, params(device)))
+    for blocks, has_history in ((got, True), (got.detach(), False)):
+        assert blocks["w"]["b"].dense().requires_grad == has_history
+    assert_equal(got.detach().dense(), got.dense())
+
+
 def test_blocks_that_were_asked_for(device: torch.device) -> None:
     args = params(device)
     expected = hofunc.hessian(loss)(*args)

@@ -247,6 +247,24 @@ class Structured:
         terms = tuple([term._replace(factors=tuple(map(moved, term.factors))) for term in self.terms])
         return type(self)(terms, self.shapes, like.dtype, like.device, self.mapped, self.kinds)
 
+    @uncompiled
+    def detach(self: S) -> S:
+        """Return it with the same entries and without their history, as `torch.Tensor.detach` does.
+
+        It is what to keep of a step of training, as a history keeps all that the derivative was computed from.
+
+        Example:
+            >>> x = torch.tensor(0.5, requires_grad=True)
+            >>> hofunc.hessian(torch.sin, layout="compact")(x).detach().dense().requires_grad
+            False
+        """
+
+        def detached(factor: Factor) -> Factor:
+            is_index = isinstance(factor.source, Indices)
+            return factor if is_index else factor._replace(source=factor.source.detach())
+
+        return self.with_terms([term._replace(factors=tuple(map(detached, term.factors))) for term in self.terms])
+
     def with_slots(self: S, order: Sequence[int]) -> S:
         """Return it with its slots in another order: the slot t of the result is the slot ``order[t]``."""
         terms = tuple([with_slots(term, order) for term in self.terms])

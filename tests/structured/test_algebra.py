@@ -184,6 +184,15 @@ def test_to(device: torch.device) -> None:
     refused(lambda: got.to(torch.int64), ArgumentError, "torch.int64", "a floating-point dtype")
 
 
+@pytest.mark.parametrize("name", [*FUNCTIONS])
+def test_detach(name: str, device: torch.device) -> None:
+    got = compact(name, 2, rand(device, 4, 3).requires_grad_())
+    kept = got.detach()
+    assert not kept.dense().requires_grad
+    assert_equal(kept.dense(), got.dense())
+    assert (kept.pattern, kept.symmetric_in) == (got.pattern, got.symmetric_in)
+
+
 # Under transforms, autograd and compilers.
 
 
@@ -200,6 +209,7 @@ def test_what_vmap_returned(name: str, device: torch.device) -> None:
         lambda d: d.packed(),
         lambda d: d * 2 + d / torch.tensor(3.0),
         lambda d: d.to(torch.float32),
+        lambda d: d.detach(),
     ]
     for operation in operations:
         expected = torch.stack([dense(operation(each)) for each in rows])
