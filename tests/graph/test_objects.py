@@ -8,7 +8,7 @@ from collections import ChainMap, UserDict, UserList
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FunctionType, MappingProxyType, ModuleType, SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
@@ -243,8 +243,10 @@ def test_attributes_that_there_were_not(same: Any) -> None:
 
 @contextmanager
 def setting(set_to: Callable[[Any], object], now: Any) -> Iterator[None]:
-    yield
-    set_to(now)
+    try:
+        yield
+    finally:
+        set_to(now)
 
 
 def test_settings_of_torch(same: Any) -> None:
@@ -259,11 +261,10 @@ def test_settings_of_torch(same: Any) -> None:
     with setting(torch.set_num_threads, threads):
         check = same(lambda x: (x**3).sum() * torch.get_num_threads())
         check(lambda: torch.set_num_threads(threads + 1), f"got {threads + 1}, expected {threads}")
-    backend = cast("Any", torch.backends.mkldnn)
-    enabled = backend.enabled
-    with setting(lambda now: setattr(backend, "enabled", now), enabled):
-        check = same(lambda x: (x ** (4 - backend.enabled)).sum())
-        check(lambda: setattr(backend, "enabled", not enabled), "_get_mkldnn_enabled")
+    enabled = torch.backends.cuda.flash_sdp_enabled()
+    with setting(torch.backends.cuda.enable_flash_sdp, enabled):
+        check = same(lambda x: (x ** (4 - torch.backends.cuda.flash_sdp_enabled())).sum())
+        check(lambda: torch.backends.cuda.enable_flash_sdp(not enabled), "_get_flash_sdp_enabled")
 
 
 def test_variables_of_the_environment(same: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from torch.nn import functional as F  # noqa: N812 - the name that everyone give
 
 import hofunc
 from hofunc.plan import lean, order
-from hofunc.plan.adding import added_in_pieces
+from hofunc.plan.adding import Summed, Work, added_in_pieces
 from hofunc.plan.cost import cost_of
 from hofunc.plan.late import put_off
 from hofunc.plan.lean import priced
@@ -68,7 +68,7 @@ def test_what_rows_are_added_to_is_made_late() -> None:
     """All that adds to one matrix is put off together, with what is added, if that is less than the matrix."""
     x, places = Register(0), Register(1)
     rows, more, one, both, matrix, other, total = (Register(number) for number in range(2, 9))
-    how = (4, 4, (0, 0), (), ((1.0, 0, 1),), (0, 0))
+    how = (4, 4, (0, 0), (Summed(1.0, 0, 1, (0, 1)),), Work())
     steps = [
         Step(rows.index, torch.mul, (x, 2.0)),
         Step(more.index, torch.mul, (x, 3.0)),
