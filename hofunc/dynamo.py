@@ -177,6 +177,11 @@ class Within(Method):
             return derived(self._make, (self._args, self._options), self._f, args, kwargs)
         return self._made()(*args, **kwargs)
 
+    def followed_by(self, args: tuple, kwargs: dict, given: Callable[[Any], tuple[Any, dict[str, Any]]]) -> Any:
+        """Return what another transform of f returns, each of which traces f; see `hofunc.transform.Transform`."""
+        other, others = given(self(*args, **kwargs))
+        return other(*args, **others)
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
