@@ -117,10 +117,11 @@ def _groups(before: Sequence[Step], step: Step, looks: Looks, users: Mapping[int
                     numbers[each.target] = len(numbers)
                     order.append(each)
             body.append(Summed(coefficients[place], numbers[where], numbers[rows]))
-        work = _work(order, body, entries, len(slots), looks, looks[step.target])
+        freeing = _freeing(body)
+        work = _work(order, freeing, entries, len(slots), looks, looks[step.target])
         size = max(1, piece_beside(looks[step.target].kind.nbytes) // work.held)
         dims = tuple([axis for _, axis in slots])
-        args = (entries, size, dims, _freeing(body), work, *[Register(register) for register, _ in slots])
+        args = (entries, size, dims, freeing, work, *[Register(register) for register, _ in slots])
         dtypes = (looks[r].dtype for r, _ in slots if type(looks[r]) is Held)
         if next((dtype for dtype in dtypes if dtype.is_floating_point), None) is looks[step.target].dtype:
             yield _Group(tuple(terms), targets, args)
@@ -215,9 +216,7 @@ def _numbers_of(step: Made | Summed) -> set[int]:
     return {arg.node for arg in step.args if type(arg) is Ref} if isinstance(step, Made) else {step.where, step.rows}
 
 
-def _work(
-    inside: Sequence[Step], body: Sequence[Made | Summed], entries: int, given: int, looks: Looks, total: Held
-) -> Work:
+def _work(inside: Sequence[Step], body: Body, entries: int, given: int, looks: Looks, total: Held) -> Work:
     """Return what the steps of a body do, given how many tensors they start from, and what they add to."""
     flops, written, calls = 0, 0, 0
     for step in inside:
@@ -232,16 +231,14 @@ def _work(
     return Work(flops, written, calls + 2 * sums, held)
 
 
-def _held(
-    inside: Sequence[Step], body: Sequence[Made | Summed], entries: int, given: int, looks: Looks, total: Held
-) -> int:
+def _held(inside: Sequence[Step], body: Body, entries: int, given: int, looks: Looks, total: Held) -> int:
     """Return how many bytes are held at once for each entry: what is made, and rows that are laid out anew."""
     row = 2 * (total.shape[1] * total.dtype.itemsize + torch.long.itemsize)
     sizes: dict[int, int] = {}
     holders = {number: {number} for number in range(given)}  # what each holds, a view what it is a view of as well
     steps, held, most = iter(inside), 0, 1
     living: dict[int, int] = {}  # how many hold each
-    for step in _freeing(body):
+    for step in body:
         scratch = 0
         if isinstance(step, Made):
             number, own = len(holders), next(steps)

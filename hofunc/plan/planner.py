@@ -371,6 +371,11 @@ class _Asked:
         found = self.recurrent_turns(min(least, LONG_RECURRENCE), self._may_be_sooner)
         return found if found is not None and self._is_sooner(found) else None
 
+    @cached_property
+    def _compactly(self) -> Extents:
+        """How many entries derivatives have that are no zeros, once for all recurrences."""
+        return self._extents().compactly()
+
     def _may_be_sooner(self, steps: Steps) -> bool:
         """Tell whether a batch of steps may be sooner than its nodes, by counts alone: long recurrences always may be.
 
@@ -383,9 +388,8 @@ class _Asked:
             return True
         whole, entries = not isinstance(self._wanted, Contractions), 0
         if whole:
-            extents = self._extents().compactly()
             handed = [each.nodes[-1] for each in steps.active if each.nodes[1] in steps.nodes[0]]
-            entries = count * sum(extents.coefficient(node, 1) for node in handed)
+            entries = count * sum(self._compactly.coefficient(node, 1) for node in handed)
         times = (highest(self._wanted) / 2) ** 2  # as all orders are propagated through so many batches
         if whole and not any(each.is_shared for each in steps.active):
             return count * nodes >= times * (SHORT_RECURRENCE + entries / BATCH_ENTRIES)

@@ -90,7 +90,7 @@ class _Draft(Builder):
         super().__init__(whole.lowered, whole.dtype, small=whole.small)
         self.recipes, self.patterns = whole.recipes, whole.patterns
         self.known, self.went_by = whole.known, whole.went_by
-        self.rounds, self.has_rows = whole.rounds, whole.has_rows
+        self.rounds, self.has_rows, self.in_blocks = whole.rounds, whole.has_rows, whole.in_blocks
         self.sources: list[Register] = []
         self.is_of_these = False
         self._whole = whole

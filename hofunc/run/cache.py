@@ -286,7 +286,7 @@ def _made(
     may_refuse = made.goes_by_facts
     learns = isinstance(asked.wanted, Contractions) and asked.limits == Limits() and not (asked.replayed or may_refuse)
     learning = Learning(made, asked.wanted, graph) if learns else None  # type: ignore[arg-type]
-    held, most = bytes_held(made), _needed(made, asked)
+    held, most = bytes_held(made), _needed(made, asked, compact=asked.compact)
     result = Planned(
         made, runner(made, learning), checked, spots, decided, family, held, most, all_of_it, {}, learning, may_refuse
     )
@@ -367,12 +367,11 @@ def _by_strategies(lowered: Lowered, asked: _Asked, before: Blueprint | None) ->
     return made, Due(inf if is_all else 1 + forgone * STEP_SECONDS / max(made.run_cost.seconds, STEP_SECONDS))
 
 
-def _needed(made: Blueprint, asked: _Asked, *, compact: bool | None = None) -> int:
-    """Return what a call holds at once beside what the function computed, where its results are dense or terms."""
+def _needed(made: Blueprint, asked: _Asked, *, compact: bool) -> int:
+    """Return what a call holds at once beside what the function computed, its results as terms if they are compact."""
     if asked.limits.in_pieces or (made.chunks is not None and made.chunks.in_pieces):
         return made.run_cost.peak_bytes
-    is_compact = asked.compact if compact is None else compact
-    zeros = 0 if is_compact else zero_bytes(made, asked.wanted)
+    zeros = 0 if compact else zero_bytes(made, asked.wanted)
     after = asked.limits.made_after and asked.limits.made_after + result_bytes(made)
     return max(made.run_cost.peak_bytes, after) + zeros
 
