@@ -117,8 +117,8 @@ def recorded(
         source: What `source_of` returns for the user's function.
         inputs: The tensors by which f is to be differentiated.
         others: A pytree that f also takes.
-        watch: Whether to notice that f asks; what is recorded of functions with the source for the first time is
-            watched in any case.
+        watch: Whether to notice that f asks; what is recorded of functions with the source for inputs of a kind for
+            the first time is watched in any case.
         bare: Whether the recording may be bare, see NOTE [bare] in `hofunc.graph.record`.
 
     Returns:
@@ -137,7 +137,8 @@ def recorded(
     def call(follow: bool) -> Recording:
         if follow and not forwards:
             met.asks = True
-        watched, trail = watch or forwards or asks is None, NOTHING if is_hooked() else met.trail_of(inputs, follow)
+        trail = NOTHING if is_hooked() else met.trail_of(inputs, follow)
+        watched = watch or forwards or asks is None or trail is NOTHING
         recording = record(f, inputs, others, follow=follow, watch=watched, trail=trail, bare=bare)
         if recording.graph is not trail.graph and (key := _key(inputs, follow)) is not None:
             met.leave(key, recording.graph, are_plain=all(map(has_no_history, inputs)), writes=recording.writes)
