@@ -14,6 +14,7 @@ from hofunc.run.cache import _dropped, _families
 pytest_plugins = ["pytester"]
 
 torch.set_num_threads(1)  # pytest-xdist runs one process a core
+hofunc.options(rates="standard")  # so that plans are the same wherever tests run
 
 
 def pytest_collection_finish() -> None:

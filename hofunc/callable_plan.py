@@ -10,6 +10,7 @@ from torch.fx import GraphModule
 
 from hofunc.errors import ArgumentError, PlanFileError
 from hofunc.explain import Told, explain, told
+from hofunc.files import write_whole
 from hofunc.given import path_of
 from hofunc.graph.draws import generators_of, is_random
 from hofunc.graph.facts import Facts
@@ -36,7 +37,7 @@ from hofunc.run.fx import graph_module, traced
 from hofunc.run.learning import Learning
 from hofunc.signature import Signature
 from hofunc.travel.document import DAMAGE, MissingError, read, written
-from hofunc.travel.files import packed, refuse_damaged, unpacked, write_whole
+from hofunc.travel.files import packed, refuse_damaged, unpacked
 from hofunc.trees import tree_flatten, tree_unflatten
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from hofunc.spelling import spelt
 FALLBACKS = ("warn", "error", "quiet")
 PASSES = ("backward", "forward")
 PLANNINGS = ("auto", "quick", "full")
+RATES = ("measured", "standard")
 
 # Functions of libraries, of the old form, that were read: their backward is the derivative of their forward, which is
 # made of ops, and is there for speed or memory. So the forward is recorded, whatever the options are.
@@ -39,11 +40,12 @@ class _Current:
     planning = "auto"
     max_plan_seconds = inf
     cache_bytes = 256 << 20
+    rates = "measured"
     progress = False
     beside: "type | None" = None  # the custom Function of which the forward is recorded beside its backward
 
 
-_NAMES = ("fallback", "functions", "planning", "max_plan_seconds", "cache_bytes", "progress")
+_NAMES = ("fallback", "functions", "planning", "max_plan_seconds", "cache_bytes", "rates", "progress")
 
 
 def records_forward(function: type) -> bool:
@@ -98,6 +100,11 @@ def cache_bytes() -> int:
     return _Current.cache_bytes
 
 
+def rates_by() -> str:
+    """Return by which rates of devices costs are estimated."""
+    return _Current.rates
+
+
 def shows_progress() -> bool:
     """Return whether what takes long shows how far it is."""
     return _Current.progress
@@ -124,6 +131,10 @@ class options:  # noqa: N801 - it is called as a function is, as torch.set_grad_
         cache_bytes: How many bytes the plans that are kept may hold, by estimate, above all constants and index
             vectors; 256 MiB unless set. Those not used for longest are dropped first, with the next plan that is made;
             the last one is kept however large it is.
+        rates: By which rates of a device the time of plans is estimated, to take the fastest: ``"measured"``, the
+            default, by those of this machine, which are measured in some 50 ms when a device is first planned for with
+            so many threads, and kept in ``$XDG_CACHE_HOME/hofunc`` or ``~/.cache/hofunc``, if that can be written to;
+            ``"standard"``, by those that hofunc has, so that plans are the same on every machine.
         progress: Whether planning, compiling, chunks and streams show how far they are, once they have taken two
             seconds: by tqdm, in notebooks and in terminals. ``progress=`` of `Plan.compile` and `Stream` comes first.
 
@@ -149,6 +160,7 @@ class options:  # noqa: N801 - it is called as a function is, as torch.set_grad_
         planning: str | None = None,
         max_plan_seconds: float | None = None,
         cache_bytes: int | None = None,
+        rates: str | None = None,
         progress: bool | None = None,
     ):
         _check_word("fallback", fallback, FALLBACKS)
@@ -161,6 +173,7 @@ class options:  # noqa: N801 - it is called as a function is, as torch.set_grad_
         _check("max_plan_seconds", max_plan_seconds, _is_positive(max_plan_seconds), seconds, "math.inf")
         is_right = type(cache_bytes) is int and cache_bytes >= 0
         _check("cache_bytes", cache_bytes, is_right, "a number of bytes, 0 or more", "256 << 20")
+        _check_word("rates", rates, RATES)
         is_right = type(progress) is bool and not (progress and find_spec("tqdm") is None)
         expected = "False, or True where tqdm is installed: pip install tqdm"
         _check("progress", progress, is_right, expected, "False")
@@ -170,6 +183,7 @@ class options:  # noqa: N801 - it is called as a function is, as torch.set_grad_
         _Current.planning = planning or _Current.planning
         _Current.max_plan_seconds = max_plan_seconds or _Current.max_plan_seconds
         _Current.cache_bytes = _Current.cache_bytes if cache_bytes is None else cache_bytes
+        _Current.rates = rates or _Current.rates
         _Current.progress = _Current.progress if progress is None else progress
 
     def __enter__(self) -> None:

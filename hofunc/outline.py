@@ -14,8 +14,9 @@ from hofunc.plan.blueprint import Blueprint, Limits
 from hofunc.plan.builder import TooManyStepsError
 from hofunc.plan.chunks import Chunks
 from hofunc.plan.cost import Cost, StepCost
+from hofunc.plan.devices import rates_of
 from hofunc.plan.packing import DirectionsError
-from hofunc.plan.program import Program
+from hofunc.plan.program import Program, device_of
 from hofunc.plan.strategies import strategies_of
 from hofunc.plan.wanted import Chosen, Contractions, InGraph, Wanted, highest, orders_of
 from hofunc.rules.kinds import (
@@ -175,11 +176,17 @@ def _headline(subject: Subject) -> list[str]:
     cost, orders = subject.cost, orders_of(subject.wanted)
     order = f"order {orders[0]}" if len(orders) == 1 else f"orders {orders[0]} to {orders[-1]}"
     amounts = f"{count(cost.flops)} flops, {size_text(cost.bytes)} moved, {size_text(cost.peak_bytes)} at the peak"
+    pace = _pace(subject)
     return [
         f"{subject.name}: {order}{_share(subject)}, by the strategy {subject.chosen.strategy}",
-        f"{len(cost.steps)} steps, {amounts}, {time_text(cost.seconds)} by estimate",
+        f"{len(cost.steps)} steps, {amounts}, {time_text(pace * cost.seconds)} by estimate",
         *_chunks(subject.chosen.chunks),
     ]
+
+
+def _pace(subject: Subject) -> float:
+    """Return how long one of the seconds of costs takes here."""
+    return rates_of(device_of(subject.chosen.lowered.graph)).pace
 
 
 def _share(subject: Subject) -> str:
@@ -236,11 +243,11 @@ def _compared(subject: Subject) -> tuple[dict[str, Cost], dict[str, str]]:
 
 def _strategies(subject: Subject, costs: dict[str, Cost], refused: dict[str, str]) -> Table:
     """Show what strategies cost, and why others are none."""
-    rows = []
+    rows, pace = [], _pace(subject)
     for strategy, cost in sorted(costs.items(), key=lambda item: item[1].price):
         mark = "*" if strategy == subject.chosen.strategy else ""
-        amounts = [count(cost.flops), size_text(cost.bytes), size_text(cost.peak_bytes), time_text(cost.seconds)]
-        reading = [time_text(cost.reading)] if subject.compact else []  # of the terms
+        amounts = [count(cost.flops), size_text(cost.bytes), size_text(cost.peak_bytes), time_text(pace * cost.seconds)]
+        reading = [time_text(pace * cost.reading)] if subject.compact else []  # of the terms
         rows.append((mark, strategy, str(len(cost.steps)), *amounts, *reading))
     why = "asked for" if subject.asked != "auto" else "the least estimated time"
     title = (f"Strategies, for the derivatives alone (* taken: {why})",)

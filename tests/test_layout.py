@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 LAYERS = [
     {"errors"},
     {"spelling", "given"},
-    {"releases", "options"},
+    {"releases", "options", "files"},
     {"internals"},
     {"internals_files", "internals_saving", "internals_scripts", "internals_strides", "internals_types"},
     {"internals_buffers", "internals_compiler", "internals_products", "internals_symbols"},

@@ -15,11 +15,13 @@ from hofunc.options import (
     FALLBACKS,
     PASSES,
     PLANNINGS,
+    RATES,
     cache_bytes,
     fallback,
     max_plan_seconds,
     options,
     planning,
+    rates_by,
     records_forward,
 )
 from hofunc.rules import opaque
@@ -122,6 +124,14 @@ def test_an_unknown_choice_of_passes(wrong: Any) -> None:
         options(functions=wrong)
     assert str(PASSES) in str(caught.value)
     assert not records_forward(torch.autograd.Function)
+
+
+@pytest.mark.parametrize("wrong", ["no", "", 3])
+def test_an_unknown_choice_of_rates(wrong: Any) -> None:
+    with pytest.raises(hofunc.ArgumentError, match=r"hofunc.options: rates: got .*, expected one of") as caught:
+        options(rates=wrong)
+    assert str(RATES) in str(caught.value)
+    assert rates_by() == "standard"  # as all tests have it
 
 
 @pytest.mark.parametrize("wrong", ["no", "", 3])

@@ -5,6 +5,8 @@ What is recorded, captured or compiled once is so before it is timed. `make benc
 
 import torch
 
+import hofunc
+
 from .contracted import planned
 from .contractions import Contraction
 from .peers import peer_of_kind, plan
@@ -70,7 +72,8 @@ class Plan:
 
     def setup(self, name: str) -> None:
         """Make the plan."""
-        self.plan = plan(TRACKED[name])
+        with hofunc.options(rates="standard"):
+            self.plan = plan(TRACKED[name])
 
     @shown("Plans: floating-point operations of a call", "flops")
     def track_flops(self, name: str) -> int:
@@ -101,7 +104,8 @@ class Planning:
     def track_effort(self, name: str, times: int) -> int:
         """Return the steps of planning."""
         program = GROWING[name]
-        return program.make(times * program.small).planned().effort
+        with hofunc.options(rates="standard"):
+            return program.make(times * program.small).planned().effort
 
 
 class PlanningOfContractions:
@@ -113,4 +117,5 @@ class PlanningOfContractions:
     @shown("Planning of contractions: steps of all strategies tried", "steps")
     def track_effort(self, name: str) -> int:
         """Return the steps of planning."""
-        return planned(CONTRACTED[name]).effort
+        with hofunc.options(rates="standard"):
+            return planned(CONTRACTED[name]).effort

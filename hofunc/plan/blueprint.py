@@ -20,10 +20,10 @@ from hofunc.plan.builder import Builder, Part, memory_of
 from hofunc.plan.chunks import Chunks, chunked
 from hofunc.plan.constants import with_tables
 from hofunc.plan.cost import Cost, Kept
+from hofunc.plan.devices import rates_of
 from hofunc.plan.lean import Arranged, Lean, arranged
 from hofunc.plan.memory import bytes_of
 from hofunc.plan.program import Program, Register, Table, is_check
-from hofunc.plan.rates import rates_of
 from hofunc.plan.rows import number_of_rows, unmarked
 from hofunc.plan.selections import core_and_reads, entries, tensor_of
 from hofunc.plan.tracing import Trace

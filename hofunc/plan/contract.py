@@ -13,12 +13,12 @@ from hofunc.graph.node import Mask
 from hofunc.plan.builder import Builder
 from hofunc.plan.chains import with_chains
 from hofunc.plan.convolving import convolved_pair, is_of_windows
+from hofunc.plan.devices import rates_of
 from hofunc.plan.joins import joined
 from hofunc.plan.lookups import product_at
 from hofunc.plan.operators import applied, applied_to_diagonals, masked_by, matrix, summable
 from hofunc.plan.paths import SHORT_VECTOR, SMALL_PRODUCT, Path, best_path
 from hofunc.plan.program import Register
-from hofunc.plan.rates import rates_of
 from hofunc.plan.recipes import composed_and
 from hofunc.plan.selections import can_stay, entries_of_matrix, read_if_fewer, read_through
 from hofunc.views import Labelled, aligned, each, folded, permuted

@@ -1,6 +1,6 @@
 """What a program costs: operations, bytes moved, memory held, and from these an estimate of its time.
 
-The program is run once on meta tensors, which have shapes and no data, so that a cost is the same on every machine.
+The program is run once on meta tensors, which have shapes and no data, so that it counts the same on every machine.
 """
 
 from math import prod
@@ -10,12 +10,13 @@ import torch
 
 from hofunc.graph.node import Call
 from hofunc.plan.adding import Summed, added_in_pieces
+from hofunc.plan.devices import rates_of
 from hofunc.plan.lookups import multiplied, products_added
 from hofunc.plan.looped import Part, Work, looped
 from hofunc.plan.memory import Kind
 from hofunc.plan.peak import peak_of
 from hofunc.plan.program import Program, Step
-from hofunc.plan.rates import Rates, rates_of
+from hofunc.plan.rates import Rates
 from hofunc.plan.slicing import is_reading
 from hofunc.plan.states import PASSES, calls_of_pass
 from hofunc.plan.tracing import SCATTERS, Effect, Trace, traced

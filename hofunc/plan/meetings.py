@@ -9,8 +9,8 @@ from hofunc.algebra.operators import selections_of, with_merged_selections
 from hofunc.algebra.term import Term, visible
 from hofunc.plan.accumulate import accumulated, by_reading, without_reading
 from hofunc.plan.builder import Builder
+from hofunc.plan.devices import rates_of
 from hofunc.plan.joins import can_join, coalesced
-from hofunc.plan.rates import rates_of
 from hofunc.plan.recipes import composed
 from hofunc.plan.selections import entries
 from hofunc.scatter import size_of

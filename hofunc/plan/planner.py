@@ -11,6 +11,7 @@ from hofunc.plan.blocks import Local, local_blocks
 from hofunc.plan.blueprint import Blueprint, Limits, Peak, drawn, own_peak, taken, told_once
 from hofunc.plan.builder import Leave, TooManyStepsError
 from hofunc.plan.candidates import are_looked_at, candidates, estimated, in_order
+from hofunc.plan.devices import rates_of
 from hofunc.plan.entries import Extents
 from hofunc.plan.estimate import CALLS, CLOSE, CLOSE_AS_TERMS, Estimate, estimates
 from hofunc.plan.levels import with_levels
@@ -18,7 +19,6 @@ from hofunc.plan.limited import check_possible, kept_to, within
 from hofunc.plan.offsets import with_offsets
 from hofunc.plan.packing import DirectionsError
 from hofunc.plan.program import device_of
-from hofunc.plan.rates import rates_of
 from hofunc.plan.recurrences import has_batches, with_recurrences
 from hofunc.plan.rows import with_rows
 from hofunc.plan.steps import Steps

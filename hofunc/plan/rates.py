@@ -1,8 +1,6 @@
-"""How fast devices work: what costs are estimated by."""
+"""How fast devices work, as standard: what costs are estimated by where nothing is measured."""
 
 from typing import NamedTuple
-
-import torch
 
 FEW = 100  # products of numbers, below which a matrix product of a batch takes the less, the fewer they are
 LARGE = 1 << 15  # products of numbers, from which on it takes what one by itself does
@@ -23,6 +21,7 @@ class Rates(NamedTuple):
         term: Seconds in which a term of a result is read, beyond its entries.
         place: Seconds in which an entry gets its place among others by its indices, by sorting.
         row: Seconds in which a row is added to its place, or read at an index some at a time, beyond its entries.
+        pace: Seconds that one of these seconds takes here, which are those of the machine of `RATES`.
     """
 
     view: float
@@ -35,6 +34,7 @@ class Rates(NamedTuple):
     term: float
     place: float
     row: float
+    pace: float = 1.0
 
     def batch(self, count: int, products: float) -> float:
         """Return the seconds that a batch of so many matrix products takes, each of so many products of numbers.
@@ -50,8 +50,3 @@ RATES = {
     "cpu": Rates(1e-6, 1.5e-6, 1e-7, 9e10, 5e10, 1e10, 1 << 20, 1e-5, 5e-8, 1e-8),
     "cuda": Rates(2e-6, 6e-6, 1e-9, 2e13, 2e12, 1e12, 1 << 62, 4e-5, 1e-9, 1e-10),
 }
-
-
-def rates_of(device: torch.device) -> Rates:
-    """Return how fast a device works; one of an unknown kind as a GPU does."""
-    return RATES.get(device.type, RATES["cuda"])

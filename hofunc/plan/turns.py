@@ -8,11 +8,11 @@ from time import perf_counter
 from hofunc.options import max_plan_seconds
 from hofunc.plan.blueprint import Blueprint, Limits, Peak
 from hofunc.plan.builder import Leave, TooManyStepsError
+from hofunc.plan.devices import rates_of
 from hofunc.plan.estimate import CALLS, Estimate
 from hofunc.plan.lean import FEWER, HELD, SLOWER, is_much
 from hofunc.plan.packing import DirectionsError
 from hofunc.plan.program import device_of
-from hofunc.plan.rates import rates_of
 from hofunc.plan.rows import number_of_rows
 from hofunc.progress import counting
 

@@ -24,7 +24,7 @@ from hofunc.graph.saving import is_hooked
 from hofunc.graph.tape import innermost_tape
 from hofunc.graph.walk import Values
 from hofunc.internals import current_dispatch_mode
-from hofunc.options import cache_bytes, fallback, planning
+from hofunc.options import cache_bytes, fallback, planning, rates_by
 from hofunc.plan.blueprint import Blueprint, Limits, table_bytes
 from hofunc.plan.limited import OverLimitError
 from hofunc.plan.memory import bytes_of, memory_of
@@ -143,6 +143,7 @@ class _Asked(NamedTuple):
     rules: int
     is_strict: bool
     planning: str
+    rates: str
 
 
 def planned(
@@ -180,6 +181,7 @@ def planned(
         len(RULES),  # a rule that is added later makes other plans
         fallback() == "error",  # what was planned with the fallback is refused
         _planning(),
+        rates_by(),
     )
     found = _found(graph, values, asked, unfit)
     if found is not None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, NoReturn
 import torch
 
 from hofunc.errors import GoldenError
-from hofunc.travel.files import write_whole
+from hofunc.files import write_whole
 
 FORMAT = "hofunc golden"
 VERSION = 1

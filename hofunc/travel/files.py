@@ -1,4 +1,4 @@
-"""Files of plans: a line that says what follows and for whom, and then a document; written whole or not at all.
+"""Files of plans: a line that says what follows and for whom, and then a document.
 
 The line is ``hofunc plan`` and a JSON object with the format, the versions of hofunc and torch, the devices, and the
 digest of all. What follows is what torch.save makes of the text and the tensors of the document, and is read with
@@ -8,10 +8,8 @@ digest of all. What follows is what torch.save makes of the text and the tensors
 import json
 from hashlib import sha256
 from io import BytesIO
-from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, NoReturn
-from uuid import uuid4
 
 import torch
 
@@ -58,25 +56,6 @@ def unpacked(data: bytes, source: str) -> Document:
         return Document(found["text"], found["tensors"], devices)
     except (UnpicklingError, *DAMAGE) as error:
         refuse_damaged(source, error)
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file, in place of the one that there may be, at once.
-
-    Args:
-        path: The file.
-        data: What it is to hold.
-
-    Raises:
-        OSError: It cannot be written; what was there is as it was.
-    """
-    temporary = path.with_name(f".{path.name}.{uuid4().hex}")
-    try:
-        with temporary.open("xb") as file:
-            file.write(data)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def refuse_damaged(source: str, got: object) -> NoReturn:

@@ -16,10 +16,10 @@ from hofunc.plan.blocks import local_blocks
 from hofunc.plan.blueprint import Blueprint, Limits, own_peak
 from hofunc.plan.builder import Leave, TooManyStepsError
 from hofunc.plan.cost import Cost, StepCost
+from hofunc.plan.devices import rates_of
 from hofunc.plan.entries import Extents
 from hofunc.plan.estimate import CLOSE, ENTRIES, Estimate, _pairs_of_reverse, estimate, estimates
 from hofunc.plan.planner import plan, rival
-from hofunc.plan.rates import rates_of
 from hofunc.plan.reverse import elimination_order
 from hofunc.plan.rows import with_rows
 from hofunc.plan.strategies import STRATEGIES

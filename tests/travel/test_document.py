@@ -199,7 +199,7 @@ def test_entries_that_are_none() -> None:
         "builtins:exec",
         "operator:attrgetter",
         "hofunc.testing.golden_file:save",
-        "hofunc.travel.files:write_whole",
+        "hofunc.files:write_whole",
         "hofunc.rules.registry:define",
         "hofunc.run.executor:compiled",
         "hofunc.plan.builder:Builder",

@@ -1,0 +1,224 @@
+"""How fast the devices of this machine work, measured when one is first planned for and kept in the user's cache.
+
+What is planned goes by ratios of rates alone, and by how they compare with planning. So they are told in seconds of the
+machine of the standard rates, on which a call of torch takes as long as they say: all else is measured in such calls.
+"""
+
+import json
+import platform
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+from math import inf, isfinite
+from os import environ
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from hofunc.files import write_whole
+from hofunc.options import rates_by
+from hofunc.plan.rates import RATES, SLOWER, Rates
+from hofunc.releases import RELEASE, VERSION
+
+REPEATS = 5  # of a measurement, of which the least time counts: what else the machine does only adds to it
+SEVERAL = 50  # calls of nothing much, timed together
+LONG = 30  # calls, which what computes has to take
+LEAST = 32  # the size from which that is looked for
+MOST = 64 << 20  # bytes of what is computed with
+WIDTH = 6  # of small matrices
+ROW = 4  # numbers
+
+_CPU = torch.device("cpu")
+_known: dict[tuple[torch.device, int], Rates] = {}
+
+
+def rates_of(device: torch.device) -> Rates:
+    """Return how fast a device works: as measured here, or as a standard one of its kind where options say so.
+
+    One that cannot be measured works as the standard one does, and one of an unknown kind as a GPU.
+    """
+    standard = RATES.get(device.type, RATES["cuda"])
+    if rates_by() == "standard" or device.type == "meta":
+        return standard
+    key = device, torch.get_num_threads()
+    if key not in _known:
+        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():  # when nothing else may be started
+            return standard
+        _known[key] = _kept_or_measured(device, standard)
+    return _known[key]
+
+
+def kept_at() -> Path:
+    """Return the folder in which rates are kept."""
+    return Path(environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "hofunc"
+
+
+def _kept_or_measured(device: torch.device, standard: Rates) -> Rates:
+    """Return the rates that were kept of a device, or measure and keep them if that can be done."""
+    try:
+        with ThreadPoolExecutor(1, "hofunc-rates") as aside:  # where no mode is on that is on here
+            of = aside.submit(_what_is_measured, device).result()
+            path = kept_at() / f"rates-{sha256(json.dumps(of).encode()).hexdigest()[:16]}.json"
+            found = _kept(path)
+            if found is None:
+                pace = 1.0 if device.type == "cpu" else rates_of(_CPU).pace
+                found = aside.submit(measured, device, standard, pace).result()
+                _keep(path, of, found)
+    except Exception:
+        return standard
+    return found
+
+
+def _kept(path: Path) -> Rates | None:
+    """Return the rates that a file holds; None if there is none, or another one."""
+    try:
+        rates = Rates(**json.loads(path.read_bytes())["rates"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+    return rates if all(type(each) in {int, float} and isfinite(each) and each >= 0 for each in rates) else None
+
+
+def _keep(path: Path, of: dict[str, Any], rates: Rates) -> None:
+    """Write rates to a file, if that can be done."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, json.dumps({"of": of, "rates": rates._asdict()}, indent=1).encode())
+    except OSError:
+        pass
+
+
+def _what_is_measured(device: torch.device) -> dict[str, Any]:
+    """Return what rates depend on."""
+    name = _processor() if device.type == "cpu" else torch.get_device_module(device).get_device_name(device)
+    return {
+        "device": name,
+        "processor": _processor(),
+        "threads": torch.get_num_threads(),
+        "torch": ".".join(map(str, RELEASE)),
+        "hofunc": VERSION,
+    }
+
+
+def _processor() -> str:
+    """Return the name of the processor, as far as it is told."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return (
+        f"{platform.machine()} {names[0] if names else platform.processor()} {torch.backends.cpu.get_cpu_capability()}"
+    )
+
+
+@torch.no_grad()
+def measured(device: torch.device, standard: Rates, pace: float) -> Rates:
+    """Return how fast a device works, which takes some dozens of milliseconds.
+
+    Args:
+        device: The device.
+        standard: The rates of a standard one of its kind, from which it has what is not measured.
+        pace: How long one of the standard seconds takes here; of a CPU it follows from what is measured.
+    """
+    clock = _Clock(device)
+    small, number = clock.ones(ROW), torch.float32.itemsize
+    view, call = [clock.seconds(run, SEVERAL) for run in (lambda: small.unsqueeze(0), lambda: small + small)]
+    pace = call / standard.call if device.type == "cpu" else pace
+    size, seconds = clock.beyond(call, lambda n: (n, n), _product)
+    flops = 2 * size**3 / seconds
+    size, seconds = clock.beyond(call, lambda n: (n,), _sum)
+    moved = 3 * number * size / seconds
+    size, seconds = clock.beyond(call, lambda n: (n, WIDTH, WIDTH), _product)
+    item = max(0.0, seconds / size - 2 * WIDTH**3 * SLOWER / flops)
+    size, seconds = clock.beyond(call, lambda n: (n, ROW), _added)
+    row = max(0.0, seconds / size - 3 * number * ROW / moved)
+    size, seconds = clock.beyond(call, lambda n: (n,), _placed)
+    return standard._replace(
+        view=view / pace,
+        call=call / pace,
+        item=item / pace,
+        flops=flops * pace,
+        bytes=moved * pace,
+        fresh=standard.fresh if standard.large > MOST else _fresh(clock, standard.large, call, moved) * pace,
+        place=seconds / size / pace,
+        row=row / pace,
+        pace=pace,
+    )
+
+
+def _fresh(clock: "_Clock", size: int, call: float, moved: float) -> float:
+    """Return the bytes in a second of new tensors so large; those that were made are kept, so that each is new."""
+    one, others = clock.ones(size), list[torch.Tensor]()
+    seconds = clock.seconds(lambda: others.append(one + one)) - call - 3 * one.nbytes / moved
+    return one.nbytes / max(call, seconds)
+
+
+class _Clock:
+    """Tells how long a device takes.
+
+    Args:
+        device: The device.
+    """
+
+    def __init__(self, device: torch.device):
+        self._device, self._wait = device, torch.get_device_module(device).synchronize
+
+    def ones(self, *shape: int) -> torch.Tensor:
+        """Return ones, single precision."""
+        return torch.ones(shape, dtype=torch.float32, device=self._device)
+
+    def seconds(self, run: Callable[[], Any], times: int = 1) -> float:
+        """Return the least time that a call takes."""
+        run()
+        least = inf
+        for _ in range(REPEATS):
+            self._wait()
+            start = perf_counter()
+            for _ in range(times):
+                run()
+            self._wait()
+            least = min(least, (perf_counter() - start) / times)
+        return least
+
+    def beyond(
+        self,
+        call: float,
+        shape: Callable[[int], tuple[int, ...]],
+        run: Callable[[torch.Tensor], Callable[[], Any]],
+    ) -> tuple[int, float]:
+        """Return the first power of two at which what takes a tensor of that size takes long, and the seconds beyond.
+
+        Args:
+            call: How long a call takes.
+            shape: From the size to the shape of the tensor.
+            run: Returns what is called, for a tensor of ones.
+        """
+        size = LEAST
+        while True:
+            tensor = self.ones(*shape(size))
+            seconds = self.seconds(run(tensor)) - call
+            if seconds > LONG * call or tensor.nbytes > MOST:
+                return size, max(seconds, call)
+            size *= 2
+
+
+def _product(matrix: torch.Tensor) -> Callable[[], torch.Tensor]:
+    return lambda: torch.matmul(matrix, matrix)
+
+
+def _sum(one: torch.Tensor) -> Callable[[], torch.Tensor]:
+    total = torch.empty_like(one)
+    return lambda: torch.add(one, one, out=total)
+
+
+def _added(rows: torch.Tensor) -> Callable[[], torch.Tensor]:
+    total, places = torch.zeros_like(rows), torch.arange(len(rows), device=rows.device).flip(0)
+    return lambda: total.index_add_(0, places, rows)
+
+
+def _placed(entries: torch.Tensor) -> Callable[[], torch.Tensor]:
+    places = torch.arange(len(entries), device=entries.device).flip(0).expand(2, -1)
+    shape = (len(entries), len(entries))
+    return lambda: torch.sparse_coo_tensor(places, entries, shape, check_invariants=False).coalesce()
