@@ -79,6 +79,36 @@ def test_what_f_reads_is_all_that_is_waited_for() -> None:
     assert waits.ops == ["aten._local_scalar_dense.default"]
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_a_plan_is_captured_as_a_graph_of_a_gpu() -> None:
+    x = rand(torch.device("cuda"), 5, 3)
+    plan = planned(lambda x: x.sin().prod(1).exp().sum(), x)
+    aside = torch.cuda.Stream()
+    aside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(aside):  # as torch asks for: libraries start outside of what is captured
+        plan(x)
+    torch.cuda.current_stream().wait_stream(aside)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = plan(x)
+    x.copy_(rand(x.device, 5, 3, seed=1))
+    graph.replay()
+    for one, other in zip(found, plan(x), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=0)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # of inductor's own
+def test_a_plan_is_compiled_for_few_launches(device: torch.device) -> None:
+    x = rand(device, 5, 3)
+    plan = planned(lambda x: (x.sin() @ x.cos().T).exp().sum(), x)
+    compiled = plan.compile(mode="reduce-overhead")
+    for seed in range(3):  # a GPU runs, records, and repeats
+        x = rand(device, 5, 3, seed=seed)
+        found = [each.clone() for each in compiled(x)]  # which the next call overwrites
+        for one, other in zip(found, plan(x), strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
 WAITING: dict[str, Callable[[Tensor], Any]] = {
     "a number": lambda x: x.sum().item(),
     "a branch": lambda x: bool((x > 0).any()),
