@@ -91,7 +91,7 @@ def accept(path: Path, conditions: str, contests: Mapping[str, Sequence[Contest]
     runs = accepted.read(kept) if kept.exists() else []
     runs += [accepted.measured(path.stem, title, conditions, found) for title, found in contests.items()]
     accepted.write(runs, kept)
-    rewrite(path, runs, contests)
+    rewrite(path, accepted.read(kept), contests)  # as rounded there, so that it can be written anew
 
 
 def rewrite(path: Path, runs: Iterable[accepted.Run], contests: Mapping[str, Sequence[Contest]]) -> None:
