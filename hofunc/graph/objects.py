@@ -12,7 +12,6 @@ import gc
 import importlib
 import os
 import sys
-import sysconfig
 from collections import ChainMap, UserDict, UserList, UserString, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
@@ -52,7 +51,7 @@ from hofunc.graph.uncompiled import uncompiled
 from hofunc.graph.uses import NO_USES, asks_by_values, uses_of
 from hofunc.internals import MAKE_SUBCLASS, SETTINGS
 
-_STDLIB = os.path.abspath(sysconfig.get_path("stdlib")) + os.sep
+_STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _OBJECTS_OF_TORCH = tuple(

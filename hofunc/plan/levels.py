@@ -11,8 +11,7 @@ from bisect import bisect
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import accumulate, chain, count
-from math import prod
-from statistics import fmean
+from math import fsum, prod
 from typing import NamedTuple
 
 import torch
@@ -227,7 +226,7 @@ class _Levels:
                 ready[kind].append(number)
         if max(depths.values(), default=0) > most:
             return []
-        average = {kind: fmean(each) for kind, each in depths_of.items()}
+        average = {kind: fsum(each) / len(each) for kind, each in depths_of.items()}
         groups: list[list[int]] = []
         while ready and len(groups) <= most:
             groups.append(ready.pop(min(ready, key=average.__getitem__)))
