@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from hofunc.arguments import Arguments
-from hofunc.derivative import Derivative
+from hofunc.derivative import Derivative, nbytes_of
 from hofunc.given import refuse
 from hofunc.internals import TreeSpec, default_collate_fn_map, register_pytree_node
 from hofunc.internals import tree_flatten as flattened
@@ -17,7 +17,6 @@ from hofunc.run.nest import nested
 from hofunc.structured.checks import checked_pairs
 from hofunc.structured.plotted import plotted
 from hofunc.structured.saved import VERSION, check_version, stacked
-from hofunc.structured.shown import ROWS, cell_of, nbytes_of, paragraph, readable, table
 from hofunc.trees import tree_flatten, tree_unflatten
 
 _NAME = "hofunc.Blocks"
@@ -224,12 +223,14 @@ class Blocks:
         return "\n".join([f"Blocks(nbytes={self.nbytes})", *lines])
 
     def _repr_html_(self) -> str:
+        from hofunc.structured import shown  # noqa: PLC0415 - few derivatives are shown
+
         named = self.named()
-        title = paragraph(f"{len(named)} blocks, {readable(self.nbytes)}")
-        shown = named[:ROWS]
-        drawn = [cell_of(block.terms, block.shapes) for _, block in shown]
-        rows = [(name, block.pattern, f"{block.shape}", readable(block.nbytes)) for name, block in shown]
-        return title + table(
+        title = shown.paragraph(f"{len(named)} blocks, {shown.readable(self.nbytes)}")
+        first = named[: shown.ROWS]
+        drawn = [shown.cell_of(block.terms, block.shapes) for _, block in first]
+        rows = [(name, block.pattern, f"{block.shape}", shown.readable(block.nbytes)) for name, block in first]
+        return title + shown.table(
             ("block", "axes", "shape", "memory"), rows, right=(3,), more=len(named) - len(rows), drawn=drawn
         )
 

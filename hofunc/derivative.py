@@ -1,6 +1,6 @@
 """The structured result: one block of a derivative as a short sum of labelled terms."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -17,7 +17,6 @@ from hofunc.structured.dense import template
 from hofunc.structured.naming import pattern_of
 from hofunc.structured.plotted import magnitudes, plotted
 from hofunc.structured.saved import restored_as, stacked, state_of
-from hofunc.structured.shown import as_html, nbytes_of
 from hofunc.views import each
 
 
@@ -136,10 +135,18 @@ class Derivative(Structured):
         return f"Derivative({self.pattern!r}, shape={self.shape}, nbytes={self.nbytes})"
 
     def _repr_html_(self) -> str:
+        from hofunc.structured.shown import as_html  # noqa: PLC0415 - few derivatives are shown
+
         return as_html(self, self.nbytes)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return loaded, (state_of(self),)
+
+
+def nbytes_of(terms: Iterable[Term]) -> int:
+    """Return the bytes that the tensors of terms take, those of several terms once."""
+    tensors = {id(tensor): tensor for tensor in sources(terms) if isinstance(tensor, torch.Tensor)}
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
 
 
 def loaded(state: dict[str, Any]) -> Derivative:

@@ -8,9 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from html import escape
 from itertools import count, islice
 
-import torch
-
-from hofunc.algebra.operators import Indices, sources
+from hofunc.algebra.operators import Indices
 from hofunc.algebra.term import Term
 from hofunc.structured.algebra import Structured
 from hofunc.structured.naming import pattern_of
@@ -108,12 +106,6 @@ def _cells(tag: str, texts: Iterable[str], right: Collection[int]) -> str:
 
 def _short(text: str) -> str:
     return text if len(text) <= _CHARACTERS else f"{text[: _CHARACTERS - 1]}…"
-
-
-def nbytes_of(terms: Iterable[Term]) -> int:
-    """Return the bytes that the tensors of terms take, those of several terms once."""
-    tensors = {id(tensor): tensor for tensor in sources(terms) if isinstance(tensor, torch.Tensor)}
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
 
 
 def readable(nbytes: int) -> str:
