@@ -12,8 +12,6 @@ with _kept():  # what would be collected meanwhile is torch's
         from hofunc import rules as _rules  # enters the rules of all known ops
 
     from hofunc.blockwise import Blocks
-    from hofunc.callable_plan import Plan, load_plan
-    from hofunc.contracted import einsum
     from hofunc.derivative import Derivative
     from hofunc.errors import (
         AnomalyError,
@@ -36,8 +34,19 @@ with _kept():  # what would be collected meanwhile is torch's
         VersionError,
     )
     from hofunc.graph.lines import detect_anomaly
+    from hofunc.options import options
+    from hofunc.run.pieces import Piece
+    from hofunc.stream import Stream
+    from hofunc.structured.packed import unpack
+    from hofunc.taps import tap
+    from hofunc.transforms import derivatives, hessian, hod, jacobian
+
+if _TYPE_CHECKING:
+    from hofunc.callable_plan import Plan, load_plan
+    from hofunc.contracted import einsum
+    from hofunc.draw.drawing import Drawing
     from hofunc.hooks import hooked
-    from hofunc.jit import Jitted, jit
+    from hofunc.jitted import Jitted, jit
     from hofunc.operators.coordinates import (
         biharmonic,
         curl,
@@ -50,24 +59,39 @@ with _kept():  # what would be collected meanwhile is torch's
     from hofunc.operators.gauss_newton import ggnvp
     from hofunc.operators.products import directional, hvp, jvp, vhp, vjp
     from hofunc.operators.taylor import jet
-    from hofunc.options import options
-    from hofunc.run.pieces import Piece
-    from hofunc.stream import Stream
-    from hofunc.structured.packed import unpack
-    from hofunc.taps import tap
-    from hofunc.transforms import derivatives, hessian, hod, jacobian
-
-if _TYPE_CHECKING:
-    from hofunc.draw.drawing import Drawing
     from hofunc.testing.check import hodcheck
 
-_LATE = {"Drawing": "hofunc.draw.drawing", "hodcheck": "hofunc.testing.check"}  # read when they are asked for
+_MODULES = {  # which are read when one of their names is asked for
+    "hofunc.callable_plan": ("Plan", "load_plan"),
+    "hofunc.contracted": ("einsum",),
+    "hofunc.draw.drawing": ("Drawing",),
+    "hofunc.hooks": ("hooked",),
+    "hofunc.jitted": ("Jitted", "jit"),
+    "hofunc.operators.coordinates": (
+        "biharmonic",
+        "curl",
+        "divergence",
+        "gradient",
+        "hessian_diagonal",
+        "laplacian",
+        "partial",
+    ),
+    "hofunc.operators.gauss_newton": ("ggnvp",),
+    "hofunc.operators.products": ("directional", "hvp", "jvp", "vhp", "vjp"),
+    "hofunc.operators.taylor": ("jet",),
+    "hofunc.testing.check": ("hodcheck",),
+}
+_LATE = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> _Any:
     if name not in _LATE:
         raise AttributeError(f"module 'hofunc' has no attribute {name!r}")
     return globals().setdefault(name, getattr(_import(_LATE[name]), name))
+
+
+def __dir__() -> list[str]:
+    return [*{**globals(), **_LATE}]
 
 
 __version__ = _releases.VERSION

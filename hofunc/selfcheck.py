@@ -12,7 +12,7 @@ import torch
 
 from hofunc.callable_plan import load_plan
 from hofunc.contracted import einsum
-from hofunc.jit import jit
+from hofunc.jitted import jit
 from hofunc.operators.coordinates import biharmonic, laplacian
 from hofunc.operators.products import hvp
 from hofunc.plan.strategies import STRATEGIES

@@ -5,7 +5,7 @@ from copy import copy
 from functools import partial, update_wrapper
 from itertools import chain, product
 from math import prod
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.compiler import is_dynamo_compiling, is_exporting
@@ -22,11 +22,9 @@ from hofunc.arguments import (
     split,
 )
 from hofunc.blockwise import with_names
-from hofunc.callable_plan import Plan
 from hofunc.chosen import Choice
 from hofunc.complex_tensors import Blocks, is_complex, taken_apart
 from hofunc.dynamo import derived, exported
-from hofunc.freeze import Request, check_values, freeze, graph_of
 from hofunc.given import refuse
 from hofunc.graph.asking import recorded, source_of
 from hofunc.graph.draws import drawn_again
@@ -47,6 +45,10 @@ from hofunc.strict import check_dependence
 from hofunc.taps import Forms, Known, Tapping, counted_once, is_tapping
 from hofunc.trees import tree_flatten, tree_unflatten
 from hofunc.views import Emit
+
+if TYPE_CHECKING:
+    from hofunc.callable_plan import Plan
+    from hofunc.freeze import Request
 
 Function = Callable[..., Any]
 
@@ -268,7 +270,7 @@ class Transform(Method):
         return [asked.nested(blocks, order, spec) for blocks, order in orders]
 
     @uncollected
-    def plan(self, *args: Any, **kwargs: Any) -> Plan:
+    def plan(self, *args: Any, **kwargs: Any) -> "Plan":
         """Record f at the arguments and return a plan that computes its derivatives without recording it again.
 
         Args:
@@ -294,7 +296,7 @@ class Transform(Method):
         """
         return self.plan_of(args, kwargs)
 
-    def plan_of(self, args: tuple, kwargs: dict, *, by_indices: bool = False, for_all: bool = True) -> Plan:
+    def plan_of(self, args: tuple, kwargs: dict, *, by_indices: bool = False, for_all: bool = True) -> "Plan":
         """Return a plan, as `plan` does.
 
         Args:
@@ -303,25 +305,33 @@ class Transform(Method):
             by_indices: Whether it may go by the values of integers among the arguments.
             for_all: Whether it may not refuse other indices where it goes by none.
         """
+        from hofunc.freeze import check_values  # noqa: PLC0415 - few transforms are planned for other calls
+
         check_values(self._options.name, args, kwargs)
 
-        def planned() -> Plan:
+        def planned() -> "Plan":
             return self.planned(args, kwargs, by_indices=by_indices, for_all=for_all)
 
         with counted_once():
             return self._known.settled(self._options.name, args, self._passed(kwargs), planned)
 
-    def planned(self, args: tuple, kwargs: dict, *, by_indices: bool = False, for_all: bool = True) -> Plan:
+    def planned(self, args: tuple, kwargs: dict, *, by_indices: bool = False, for_all: bool = True) -> "Plan":
         """Return a plan, as `plan_of`, for tensors that may have no elements and a function that taps nothing new."""
+        from hofunc.freeze import freeze  # noqa: PLC0415 - likewise
+
         name, requested = f"{self._options.name}({_name(self._f)})", self._requested(args, kwargs)
         return freeze(name, *requested, by_indices=by_indices, for_all=for_all)
 
     def graph(self, args: tuple, kwargs: dict) -> Graph:
         """Return the graph of which `planned` makes a plan."""
+        from hofunc.freeze import graph_of  # noqa: PLC0415 - likewise
+
         return graph_of(*self._requested(args, kwargs))
 
-    def _requested(self, args: tuple, kwargs: dict) -> tuple[Request, tuple, dict]:
+    def _requested(self, args: tuple, kwargs: dict) -> tuple["Request", tuple, dict]:
         """Return what is asked of a plan, and its arguments."""
+        from hofunc.freeze import Request  # noqa: PLC0415 - likewise
+
         options = self._options
         if options.out is not None:
             refuse(options.name, "out", "a plan", "a call", "Call the transform itself.")

@@ -21,7 +21,7 @@ from torch.func import functional_call, vmap
 
 import hofunc
 from hofunc import hod, jit
-from hofunc.jit import MANY
+from hofunc.jitted import MANY
 from hofunc.rules.registry import RULES
 from tests import checks
 from tests.cases import rand

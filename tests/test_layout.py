@@ -36,7 +36,7 @@ LAYERS = [
     {"transform"},
     {"transforms"},
     {"contracted", "hooks"},
-    {"operators", "testing", "jit"},
+    {"operators", "testing", "jitted"},
     {"selfcheck"},
     {"__init__"},
     {"__main__"},
