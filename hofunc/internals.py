@@ -6,7 +6,6 @@ here as well.
 """
 
 import inspect
-import re
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -204,15 +203,6 @@ log_softmax = torch._log_softmax
 softmax = torch._softmax
 softmax_back = torch._softmax_backward_data
 MAKE_SUBCLASS = Tensor._make_subclass.__name__  # of what makes a tensor of a subclass past all ops
-# What tells a setting that a program may change, by its name; others like them say what is traced, or want arguments.
-SETTINGS: dict[str, Callable[[], Any]] = {
-    name: value
-    for name, value in vars(torch._C).items()
-    if re.fullmatch(
-        r"get_num_\w+|_get_\w*(enabled|precision|reduction|allow_\w+|benchmark|deterministic|backend|engine)", name
-    )
-    and callable(value)
-}
 set_data = vars(TensorBase)["data"].__set__  # what a mode of torch functions sees when a tensor is given other data
 
 # Of a storage or a random generator, what tells it from others, whichever Python object stands for it.

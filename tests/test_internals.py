@@ -83,7 +83,9 @@ def test_no_other_file_reads_what_torch_keeps_to_itself(path: Path) -> None:
     found = {*kept_by_torch(path)}
     importing = {"internals_buffers", "internals_compiler", "internals_files", "internals_products"}
     importing |= {"internals_strides", "internals_types"}  # the compiler
-    assert bool(found) == (path.stem in {"internals", "internals_saving", "internals_scripts", *importing}), found
+    assert bool(found) == (
+        path.stem in {"internals", "internals_saving", "internals_scripts", "internals_settings", *importing}
+    ), found
 
 
 def test_every_fact_is_used_and_tested() -> None:
@@ -272,12 +274,6 @@ def test_the_stack_of_function_modes() -> None:
     with Functions() as mode:
         assert internals.count_function_modes() == 1
         assert internals.function_modes() == [mode]
-
-
-def test_settings_are_told_without_arguments() -> None:
-    assert {"_get_float32_matmul_precision", "_get_mkldnn_enabled", "get_num_threads"} <= internals.SETTINGS.keys()
-    for setting in internals.SETTINGS.values():
-        assert setting() == setting()
 
 
 def test_a_dispatch_mode_is_asked_whether_dynamo_skips_it() -> None:

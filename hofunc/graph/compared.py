@@ -37,7 +37,7 @@ _LOCAL = frozenset({"LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK"})
 _SIMPLE = _CONSTANT | _LOCAL | {"LOAD_GLOBAL", "LOAD_DEREF"}
 _BINDING = frozenset({"STORE_FAST", "DELETE_FAST"})
 _MAY_BIND = frozenset(name for name in dis.opmap if "FAST" in name) - _LOCAL
-_TWICE = re.compile("((?:LOAD|STORE)_FAST(?:_BORROW)?)_((?:LOAD|STORE)_FAST(?:_BORROW)?)")
+_TWICE = "((?:LOAD|STORE)_FAST(?:_BORROW)?)_((?:LOAD|STORE)_FAST(?:_BORROW)?)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def _is_float(steps: Sequence[_Step], place: int) -> bool:
 def _steps(code: CodeType) -> Iterator[_Step]:
     """Yield the instructions of code; those that load or store two local names, as two."""
     for step in dis.get_instructions(code):
-        twice = _TWICE.fullmatch(step.opname)
+        twice = re.fullmatch(_TWICE, step.opname)
         if twice is not None:
             for kind, name in zip(twice.groups(), step.argval, strict=True):
                 yield _Step(kind, None, name, step.offset)

@@ -1,6 +1,5 @@
 """Numbers that leave torch: what is computed of them in numpy or Python has no derivative, which is an error here."""
 
-import re
 from collections.abc import Sequence
 
 import torch
@@ -9,7 +8,11 @@ from hofunc.errors import UntracedError
 from hofunc.graph.ledger import Ledger
 
 _DETACH = torch.ops.aten.detach.default
-_FORM = re.compile(r"new_(ones|zeros|full|empty)|(ones|zeros|full|empty|rand|randn)_like")  # of a tensor they take that
+# Ops that take of a tensor no more than its form.
+_FORM = (
+    *[f"new_{each}" for each in ("ones", "zeros", "full", "empty")],
+    *[f"{each}_like" for each in ("ones", "zeros", "full", "empty", "rand", "randn")],
+)
 
 # A number by itself, `.item()`, is what branches are made on; an array or a list is what is computed with.
 LEAVING = frozenset({f"torch.Tensor.{name}" for name in ("numpy", "tolist", "__array__", "__dlpack__")})
@@ -36,7 +39,7 @@ def _varies(ledger: Ledger, number: int) -> bool:
     while waiting:
         node = ledger.nodes[waiting.pop()]
         is_number = node.dtype.is_floating_point or node.dtype.is_complex
-        if not node.active or not is_number or node.op is _DETACH or _FORM.match(getattr(node.op, "__name__", "")):
+        if not node.active or not is_number or node.op is _DETACH or getattr(node.op, "__name__", "").startswith(_FORM):
             continue
         if not node.operands:
             return True

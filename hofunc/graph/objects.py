@@ -49,7 +49,8 @@ from hofunc.graph.settings import LOOKING_UP, Asked
 from hofunc.graph.snapshot import is_plain, leaves, snapshot
 from hofunc.graph.uncompiled import uncompiled
 from hofunc.graph.uses import NO_USES, asks_by_values, uses_of
-from hofunc.internals import MAKE_SUBCLASS, SETTINGS
+from hofunc.internals import MAKE_SUBCLASS
+from hofunc.internals_settings import SETTINGS
 
 _STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep

@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any
 
 from hofunc.graph.holding import Holding, of_answer
-from hofunc.internals import SETTINGS
+from hofunc.internals_settings import SETTINGS
 
 LOOKING_UP = type(os.environ).__getitem__.__code__
 
