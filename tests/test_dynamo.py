@@ -3,6 +3,7 @@
 More of these, and code by inductor, are in verification/test_compiled.py.
 """
 
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -461,3 +462,17 @@ def test_a_compiler_that_is_not_known_ends_its_graph(monkeypatch: pytest.MonkeyP
 def cubes(x: Tensor) -> Tensor:
     """Return the sum of cubes along the last axis."""
     return (x**3).sum(-1)
+
+
+ASKED_FOR_WITHIN = """import sys, torch, hofunc
+assert not {"hofunc.operators", "hofunc.traced_call"} & sys.modules.keys()
+@torch.compile(fullgraph=True, backend="eager")
+def diagonal(x):
+    return hofunc.hessian_diagonal(lambda x: (x**3).sum())(x)
+print(diagonal(torch.ones(2)), "hofunc.traced_call" in sys.modules)
+"""
+
+
+def test_names_are_asked_for_first_in_what_is_compiled() -> None:
+    done = subprocess.run([sys.executable, "-c", ASKED_FOR_WITHIN], capture_output=True, text=True, check=True)  # noqa: S603
+    assert done.stdout.strip() == "tensor([6., 6.]) True"
