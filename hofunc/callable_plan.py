@@ -34,6 +34,7 @@ from hofunc.run.compiler import through_compiler
 from hofunc.run.evaluate import refuse_where
 from hofunc.run.executor import interpreted
 from hofunc.run.fx import graph_module, traced
+from hofunc.run.history import Derived, Leading
 from hofunc.run.learning import Learning
 from hofunc.signature import Signature
 from hofunc.travel.document import DAMAGE, MissingError, read, written
@@ -63,11 +64,13 @@ class Origin(NamedTuple):
         graph: The recorded graph, of which what is differentiated are the outputs.
         values: The program of the values of its nodes.
         lines: Which lines of the function computed which nodes, where that was noted.
+        derived: The outputs of which what the plan computes are derivatives, None if they are kept as terms.
     """
 
     graph: Graph
     values: Program
     lines: Lines
+    derived: Derived | None
 
     def check(self, tensors: Sequence[torch.Tensor], results: Sequence[Any], order: int) -> None:
         """Check that results are finite, given the tensors that the plan was called with, and what f returns as well.
@@ -163,6 +166,7 @@ class Plan:
     _result: Result | None
     _subject: Subject | Told
     _origin: Origin
+    _leading: Leading
     _other: "Plan | None" = None
 
     @opaque
@@ -207,7 +211,10 @@ class Plan:
         if in_transform():
             batches = batches_of(tensors)
             results = [in_batches(result, batches) for result in results]
-        return results[0] if self._result is None else self._result.filled(results)
+        if not (torch.is_grad_enabled() and self._leading.is_needed(results, tensors)):
+            return results[0] if self._result is None else self._result.filled(results)
+        results = self._leading(results, tensors)
+        return results[0] if self._result is None else self._leading.in_terms(self._result.filled(results), tensors)
 
     def tensors_of(self, args: tuple, kwargs: dict) -> Sequence[torch.Tensor]:
         """Return the tensors that a call takes, in the order in which pytrees are flattened.
@@ -298,7 +305,8 @@ class Plan:
         if self._other is not None:
             return self._other.to_fx()
         self._check_whole("to_fx")
-        return graph_module(self._steps.program, self._signature.facts, self._signature.names)
+        program = self._steps.program
+        return graph_module(program, self._signature.facts, self._signature.names, self._leading.missing(program))
 
     def compile(self, *, background: bool = False, progress: Progress | None = None, **options: Any) -> "Plan":
         """Return a plan that does the same through torch.compile.
@@ -389,6 +397,7 @@ def made(
         result,
         subject,
         origin,
+        Leading(origin.values, origin.graph.outputs, origin.derived),
     )
 
 
@@ -511,5 +520,6 @@ def in_graph(plan: Plan) -> tuple[GraphModule, list[torch.Tensor], Result]:
     if plan._other is not None:
         return in_graph(plan._other)
     plan._check_whole("in a graph")
-    graph, own = without_autocast(traced, plan._steps.program, plan._signature.facts)
+    program = plan._steps.program
+    graph, own = without_autocast(traced, program, plan._signature.facts, plan._leading.missing(program))
     return graph, own, plan._result or Result(tree_flatten(0)[1], (PLACE,))

@@ -36,6 +36,7 @@ from hofunc.plan.wanted import Contractions, Wanted, highest
 from hofunc.rules.lower import INTEGERS, Lowered, lower, shapes_read
 from hofunc.run.decided import Decided
 from hofunc.run.evaluate import Evaluation
+from hofunc.run.history import Derived, Noted
 from hofunc.run.learning import LearningOfWhole, Zeros
 from hofunc.run.room import check_results, check_room
 from hofunc.signature import Signature
@@ -151,7 +152,9 @@ def _frozen(name: str, request: Request, args: tuple, kwargs: dict, taken: "_Tak
         taken.recording.lines,
     )
     facts = taken.facts._replace(contents=_gone_by(chosen.lowered, _captured(taken)))
-    return made(name, signature, facts, steps, found.result, subject, _origin(taken), _learning(request, taken, found))
+    return made(
+        name, signature, facts, steps, found.result, subject, _origin(taken, found), _learning(request, taken, found)
+    )
 
 
 def graph_of(request: Request, args: tuple, kwargs: dict) -> Graph:
@@ -262,6 +265,7 @@ class _Completed(NamedTuple):
         places: What it returns, of what the program of the derivatives does, or zeros; None where it returns more, or
             goes by values.
         chosen: That program.
+        derived: The outputs of which what it returns are derivatives, None if they are kept as terms.
     """
 
     program: Program
@@ -272,6 +276,7 @@ class _Completed(NamedTuple):
     cost: Cost
     places: tuple[int | Zeros, ...] | None
     chosen: Blueprint
+    derived: Derived | None
 
 
 def _completed(
@@ -302,18 +307,21 @@ def _completed_by(request: Request, taken: _Taken, chosen: Blueprint, most: int 
     inputs = [recording.values[number] for number in graph.inputs[: len(taken.active)]]
     values = [recording.values[place] for place in places]
     vanishing: dict[int, Zeros] = {}
+    noted = Noted()
 
     def emit(function: Any, *args: Any) -> Register:
         register = whole.emit(function, *args)
         if function is zeros:
             vanishing[register.index] = args
+        noted.passed(register, args)
         return register
 
-    evaluation = Evaluation(chosen, taken.wanted, whole.outputs, values, inputs, {}, emit)
+    evaluation = Evaluation(chosen, taken.wanted, whole.outputs, values, inputs, {}, emit, history=noted)
     leaves, spec = tree_flatten(
         request.assemble([_own(whole, graph, place) for place in places], recording, evaluation)
     )
     tensors = [leaf for leaf in leaves if isinstance(leaf, Register)]
+    derived = None if request.compact else noted.among(tensors)
     readings = (*taken.readings, *shapes_read(graph))
     for reading in readings:
         whole.guard(*reading)
@@ -337,9 +345,8 @@ def _completed_by(request: Request, taken: _Taken, chosen: Blueprint, most: int 
     }
     known = [by_register[tensor.index] for tensor in tensors if tensor.index in by_register]
     is_plain = len(known) == len(tensors) and not readings and not chosen.lowered.decided
-    return _Completed(
-        program, chunks, None if is_tensor else form, owners, at_once, cost, tuple(known) if is_plain else None, chosen
-    )
+    result, own = None if is_tensor else form, tuple(known) if is_plain else None
+    return _Completed(program, chunks, result, owners, at_once, cost, own, chosen, derived)
 
 
 def _learning(request: Request, taken: _Taken, found: _Completed) -> LearningOfWhole | None:
@@ -377,11 +384,11 @@ def _separated(leaves: Sequence[Any], spec: TreeSpec, request: Request) -> tuple
     return active, others
 
 
-def _origin(taken: _Taken) -> Origin:
+def _origin(taken: _Taken, found: _Completed) -> Origin:
     """Return what tells where what is not finite arose."""
     whole = Whole(Program({}, {}, (), (), ()), taken.graph, _sources(taken))
     values = [whole.value(node.number) for node in taken.graph.nodes]
-    return Origin(taken.graph, whole.program(values), taken.recording.lines)
+    return Origin(taken.graph, whole.program(values), taken.recording.lines, found.derived)
 
 
 def _captured(taken: _Taken) -> dict[int, torch.Tensor]:

@@ -53,11 +53,16 @@ def coordinates(terms: Sequence[Term], groups: int, like: torch.Tensor) -> Coord
         like: A tensor of the dtype and device of the entries.
     """
     one = Labelled(like.new_ones(()), ())
-    some = [term for term in terms if all(map(prod, map(shape_of, (term.out, *term.slots))))]
+    some = [term for term in terms if all(map(prod, map(shape_of, (term.out, *term.slots)))) and _reaches(term)]
     found = [_coordinates(term, entries_of(term, one), like) for term in some]
     if not found:
         return Coordinates(torch.zeros(groups, 0, dtype=torch.long, device=like.device), like.new_zeros(0))
     return Coordinates(torch.cat([each.indices for each in found], 1), torch.cat([each.values for each in found]))
+
+
+def _reaches(term: Term) -> bool:
+    """Tell whether a term reaches any index."""
+    return all(label.size for label in visible(term))
 
 
 def _coordinates(term: Term, entries: Entries, like: torch.Tensor) -> Coordinates:

@@ -38,7 +38,12 @@ def is_kept(tensors: Iterable[torch.Tensor]) -> bool:
         or not all(isinstance(at, VmapInterpreter) for at in retrieve_all_functorch_interpreters())
     ):
         return True
-    return torch.is_grad_enabled() and any(_innermost(tensor).requires_grad for tensor in tensors)
+    return torch.is_grad_enabled() and any(map(has_history, tensors))
+
+
+def has_history(tensor: torch.Tensor) -> bool:
+    """Tell whether autograd follows what a tensor was computed from, which one that `torch.func.vmap` maps hides."""
+    return tensor.requires_grad or (is_batchedtensor(tensor) and _innermost(tensor).requires_grad)
 
 
 def _innermost(tensor: torch.Tensor) -> torch.Tensor:

@@ -34,11 +34,10 @@ from hofunc.graph.world import without_autocast
 from hofunc.internals import current_dispatch_mode
 from hofunc.plan.blueprint import Blueprint
 from hofunc.plan.chunks import Chunks
-from hofunc.plan.constants import with_tables
 from hofunc.plan.program import Program, device_of
 from hofunc.run.executor import MANY, Runner, compiled, in_chunks, warming_up
 from hofunc.run.learning import Learning
-from hofunc.run.origins import sources
+from hofunc.run.origins import sources, taking_own
 
 
 class Way(NamedTuple):
@@ -111,26 +110,14 @@ def of_plan(program: Program, chunks: Chunks | None, quick: Program | None, lear
     """
     if chunks is not None:
         return in_chunks(chunks)
-    opened, own = _opened(program)
+    opened, own = taking_own(program)
     if any(type(tensor) not in PLAIN for tensor in own.values()):
         return compiled(program)
     way = Way(compiled(opened), _taken(opened))
     if quick is None:
         return as_asked(way, None, opened, own, learning)
-    opened, others = _opened(quick)
+    opened, others = taking_own(quick)
     return as_asked(Way(compiled(opened), _taken(opened)), lambda: way, opened, own | others, learning)
-
-
-def _opened(program: Program) -> tuple[Program, dict[int, Tensor]]:
-    """Return a program that takes the tensors that it holds too, and these by the numbers under which it does."""
-    given, own = {}, {}
-    program = with_tables(program)
-    for register, each in program.given.items():
-        given[register] = each
-        if isinstance(each.origin, Tensor):
-            number = -1 - id(each.origin)
-            own[number], given[register] = each.origin, each._replace(origin=number)
-    return program._replace(given=given), own
 
 
 def _taken(program: Program) -> frozenset[int]:

@@ -12,6 +12,7 @@ from hofunc.algebra.operators import sources, with_sources
 from hofunc.algebra.term import Term
 from hofunc.derivative import Derivative
 from hofunc.errors import HofuncError, UntracedError
+from hofunc.graph.followed import has_history
 from hofunc.graph.identity import is_fake
 from hofunc.graph.lines import Lines, is_detecting, undetected
 from hofunc.graph.node import CONSTANT, NUMBER, Graph
@@ -28,12 +29,15 @@ from hofunc.run.anomaly import Search, first_kind, kind_of, refuse
 from hofunc.run.arrange import Arrangement, arranged, block_of
 from hofunc.run.bare import note, of_bare
 from hofunc.run.cache import Planned, planned
+from hofunc.run.history import Led, Noted, leading, origins_of
 from hofunc.run.room import SMALL, check_room
 from hofunc.trees import tree_flatten
 from hofunc.views import Emit, run_now
 
 _NOBODY: WeakSet[Any] = WeakSet()
-_CONTRACTED = -1  # stands for contractions among orders, of which none is below zero
+_UNMAPPED: Mapping[int, int] = MappingProxyType({})
+_CONTRACTED = -1  # stands for contractions among orders, of which none is below zero,
+_GIVEN = -2  # and for that on which the value depends
 
 
 Run = Callable[[Blueprint, Sequence[torch.Tensor]], Sequence[torch.Tensor]]
@@ -70,6 +74,7 @@ class Evaluation(NamedTuple):
         emit: Runs what arranges results, or appends it to a program of which results are registers.
         batches: The levels and sizes of the vmaps that map an input.
         checked: The sources of the functions that are known not to ask whether autograd follows what they are given.
+        history: Lets derivatives lead where the outputs do, see NOTE [history] in `hofunc.run.history`.
     """
 
     plan: Blueprint
@@ -79,8 +84,9 @@ class Evaluation(NamedTuple):
     inputs: Sequence[torch.Tensor]
     arrangements: dict[int, Any]
     emit: Emit = run_now
-    batches: Mapping[int, int] = MappingProxyType({})
+    batches: Mapping[int, int] = _UNMAPPED
     checked: WeakSet[Any] = _NOBODY
+    history: Led | Noted | None = None
 
     def values(self) -> list[torch.Tensor]:
         """Return the tensors that f returned, where gradients are off without the history that recording gives them."""
@@ -100,7 +106,11 @@ class Evaluation(NamedTuple):
             known = arranged(self.plan, shapes[: len(outputs)], shapes[len(outputs) :], self.blocks(order))
             self.arrangements[order] = known
         found = known.gathered(self.results, self.tensors, self.emit)
-        return [in_batches(tensor, self.batches) for tensor in found] if self.batches else found
+        found = [in_batches(tensor, self.batches) for tensor in found] if self.batches else found
+        if self.history is None or not found:
+            return found
+        count = len(self.plan.lowered.graph.outputs)
+        return self.history.of(found, [(place * count // len(found),) for place in range(len(found))])
 
     def compact(self, order: int) -> list[Derivative]:
         """Return all derivatives of an order as terms, in the same order."""
@@ -123,7 +133,8 @@ class Evaluation(NamedTuple):
             blocks = [(graph.outputs[first.output[0]], (number,)) for number, (first, *_) in enumerate(wanted.sums)]
             places = self.arrangements[_CONTRACTED] = [*map(self.plan.dense.get, blocks)]
         if not self.batches and None not in places:
-            return [self.results[place] for place in places if place is not None]
+            found = [self.results[place] for place in places if place is not None]
+            return self._led(found, wanted)
         in_graph = InGraph(graph)
         for place, (contraction, *_) in zip(places, wanted.sums, strict=True):
             if place is None:
@@ -133,7 +144,13 @@ class Evaluation(NamedTuple):
                 found.append(self.emit(zeros, shape, self.tensors[output].dtype, self.tensors[output].device))
             else:
                 found.append(in_batches(self.results[place], self.batches) if self.batches else self.results[place])
-        return found
+        return self._led(found, wanted)
+
+    def _led(self, found: list[Any], wanted: Contractions) -> list[Any]:
+        """Return contractions that lead where the outputs do."""
+        if self.history is None:
+            return found
+        return self.history.of(found, [{one.output[0] for one in sums} for sums in wanted.sums])
 
     def _structure(self, output: int, inputs: Sequence[int]) -> Structure:
         block, order = block_of(self.plan, self.plan.terms, output, inputs)
@@ -150,7 +167,8 @@ class Evaluation(NamedTuple):
         if self.batches:
             tensors = [in_batches(tensor, self.batches) for tensor in tensors]
         terms, y = with_sources(structure.terms, iter(tensors)), self.tensors[structure.output]
-        return Derivative(terms, structure.shapes, y.dtype, y.device, kinds=structure.kinds)
+        found = Derivative(terms, structure.shapes, y.dtype, y.device, kinds=structure.kinds)
+        return found if self.history is None else self.history.terms(found, structure.output)
 
     def vanishes(self, output: int, inputs: Sequence[int]) -> bool:
         """Tell whether a derivative of an order that is planned is zero whatever the values."""
@@ -332,10 +350,12 @@ def _by_plan(
     if found.needs > SMALL and limits.max_bytes is None:
         check_room(found.plan, found.needs, wanted, compact=compact)
     if recording.is_bare:
+        given = _given(recording, found)
         results = None if run else of_bare(recording, found)
         if results is not None:
             tensors, checked = recording.outputs, found.checked
-            return Evaluation(found.plan, wanted, results, tensors, inputs, found.arrangements, checked=checked)
+            known = found.arrangements, run_now, _UNMAPPED, checked
+            return Evaluation(found.plan, wanted, results, tensors, inputs, *known, _led(given))
         recording = with_histories(recording)
     graph, places = recording.graph, list(recording.graph.outputs)
     numbers = {spot: number_at(graph, spot) for spot in found.spots}
@@ -348,6 +368,9 @@ def _by_plan(
         places = [lowered.numbers[place] for place in places]
     batches = batches_of(recording.wrappers or ())
     tensors = [values[place] for place in places]
+    outputs = tensors[: len(found.plan.lowered.graph.outputs)]
+    is_led = not run and torch.is_grad_enabled() and any(map(has_history, outputs))
+    history = _led(_given(recording, found, values)) if is_led else None
     if run:
         results = without_autocast(run, found.plan, values)
     else:
@@ -358,7 +381,34 @@ def _by_plan(
         results = without_autocast(found.run, values)  # which empties them, so that nobody holds what it needs no more
     if not run:
         note(recording, found, inputs)
-    return Evaluation(found.plan, wanted, results, tensors, inputs, found.arrangements, run_now, batches, found.checked)
+    known = found.arrangements, run_now, batches, found.checked
+    return Evaluation(found.plan, wanted, results, tensors, inputs, *known, history)
+
+
+def _led(given: Sequence[Sequence[torch.Tensor]]) -> Led | None:
+    """Return what lets derivatives lead where the outputs do, if these lead anywhere, given what each depends on."""
+    origins = tuple(map(leading, given))
+    return Led(origins) if any(origins) else None
+
+
+def _given(
+    recording: Recording, found: Planned, values: Sequence[torch.Tensor] | None = None
+) -> list[list[torch.Tensor]]:
+    """Return for every output what is given of what it depends on.
+
+    Args:
+        recording: The recording.
+        found: The plan.
+        values: The values on which the plan is run, of the lowered graph where the recording is of wrappers.
+    """
+    numbers: tuple[tuple[int, ...], ...] | None = found.arrangements.get(_GIVEN)
+    if numbers is None:
+        ends = recording.graph.outputs[: len(found.plan.lowered.graph.outputs)]
+        numbers = found.arrangements[_GIVEN] = origins_of(recording.graph._replace(outputs=ends))
+    names, known = found.plan.lowered.numbers, recording.values if values is None else values
+    if recording.wrappers is None:
+        return [[known[number] for number in each] for each in numbers]
+    return [[known[names[number]] for number in each if number in names] for each in numbers]
 
 
 def _constants(lowered: Lowered, values: Sequence[torch.Tensor]) -> dict[int, torch.Tensor]:

@@ -1,6 +1,8 @@
 """Programs as FX graphs of plain aten ops."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from types import MappingProxyType
 
 import torch
 from torch.fx import GraphModule, Node
@@ -18,14 +20,20 @@ from hofunc.plan.tables import required
 from hofunc.rules.lower import isolated, read_by
 from hofunc.rules.opaque import is_transformed, nested_derivative
 from hofunc.run.executor import compiled
+from hofunc.run.history import with_history
+
+Missing = Mapping[int, Sequence[int | torch.Tensor]]
 
 
-def traced(program: Program, inputs: Sequence[tuple]) -> tuple[GraphModule, list[torch.Tensor]]:
+def traced(
+    program: Program, inputs: Sequence[tuple], missing: Missing = MappingProxyType({})
+) -> tuple[GraphModule, list[torch.Tensor]]:
     """Return a program as a graph of functional aten ops.
 
     Args:
         program: The program.
         inputs: Shape, dtype and device of each tensor that it takes.
+        missing: By the place of a result the tensors, or the places of those taken, to which it is to lead as well.
 
     Returns:
         The graph, which takes these tensors and then those that the program has of its own, and the latter.
@@ -35,18 +43,27 @@ def traced(program: Program, inputs: Sequence[tuple]) -> tuple[GraphModule, list
     """
     check_static(program.steps)
     program = with_tables(program)
-    own = list({id(g.origin): g.origin for g in program.given.values() if isinstance(g.origin, torch.Tensor)}.values())
+    origins = (*(given.origin for given in program.given.values()), *chain.from_iterable(missing.values()))
+    own = list({id(origin): origin for origin in origins if isinstance(origin, torch.Tensor)}.values())
     places = {id(tensor): len(inputs) + place for place, tensor in enumerate(own)}
     given = {
         register: g._replace(origin=places[id(g.origin)]) if isinstance(g.origin, torch.Tensor) else g
         for register, g in program.given.items()
     }
     run = compiled(program._replace(given=given))
+    led = {place: [places.get(id(each), each) for each in origins] for place, origins in missing.items()}
+
+    def leading(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        results = run(tensors)
+        for place, origins in led.items():
+            results[place] = with_history(results[place], [tensors[number] for number in origins])
+        return tuple(results)
+
     with isolated(), torch.no_grad():
         mode, fakes = _fakes(own)
         with mode:
             examples = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype, device, *_ in inputs] + fakes
-            module = make_fx(torch.func.functionalize(lambda *tensors: tuple(run(tensors))))(*examples)
+            module = make_fx(torch.func.functionalize(leading))(*examples)
     module.graph.eliminate_dead_code()
     _write_factors(module)
     module.recompile()
@@ -108,15 +125,18 @@ def check_static(steps: Sequence[Step]) -> None:
             )
 
 
-def graph_module(program: Program, inputs: Sequence[tuple], names: Sequence[str]) -> GraphModule:
+def graph_module(
+    program: Program, inputs: Sequence[tuple], names: Sequence[str], missing: Missing = MappingProxyType({})
+) -> GraphModule:
     """Return a program as a graph of its inputs alone, with its own tensors as attributes.
 
     Args:
         program: The program.
         inputs: Shape, dtype and device of each tensor that it takes.
         names: What each of them is called.
+        missing: As of `traced`.
     """
-    module, own = traced(program, inputs)
+    module, own = traced(program, inputs, missing)
     places = [node for node in module.graph.nodes if node.op == "placeholder"]
     for number, (node, tensor) in enumerate(zip(places[len(names) :], own, strict=True)):
         name = f"tensor_{number}"

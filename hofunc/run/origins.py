@@ -1,13 +1,29 @@
 """From which of the values that a program takes autograd may follow what it returns."""
 
+from collections.abc import Callable
+
 import torch
 
+from hofunc.graph.node import Call
+from hofunc.plan.constants import with_tables
 from hofunc.plan.operators import eye_like, one_like
 from hofunc.plan.program import Program, Register
 from hofunc.scatter import range_like
 
 # What takes a tensor for its dtype and device only.
 _LIKE = frozenset({eye_like, one_like, range_like, torch.zeros_like})
+
+
+def taking_own(program: Program) -> tuple[Program, dict[int, torch.Tensor]]:
+    """Return a program that takes the tensors that it holds too, and these by the numbers under which it does."""
+    given, own = {}, {}
+    program = with_tables(program)
+    for register, each in program.given.items():
+        given[register] = each
+        if isinstance(each.origin, torch.Tensor):
+            number = -1 - id(each.origin)
+            own[number], given[register] = each.origin, each._replace(origin=number)
+    return program._replace(given=given), own
 
 
 def sources(program: Program) -> list[frozenset[int]]:
@@ -20,9 +36,13 @@ def sources(program: Program) -> list[frozenset[int]]:
     for step in program.steps:
         operands = {found[arg.index] for arg in step.args if isinstance(arg, Register)}
         _, dtype = program.shapes.get(step.target, ((), torch.float64))
-        is_one = step.function not in _LIKE and _can_vary(dtype)
+        is_one = step.function not in _LIKE and not _detaches(step.function) and _can_vary(dtype)
         found[step.target] = nowhere.union(*operands) if is_one else nowhere
     return [found[output] for output in program.outputs]
+
+
+def _detaches(function: Callable | Call) -> bool:
+    return isinstance(function, Call) and function.op is torch.ops.aten.detach.default
 
 
 def _can_vary(dtype: torch.dtype) -> bool:
