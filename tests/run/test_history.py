@@ -172,3 +172,29 @@ def test_of_tensors_of_other_dtypes(dtype: torch.dtype) -> None:
     result = with_history(torch.ones(2, dtype=torch.float64), [origin, origin.mT.conj()])
     assert result.dtype == torch.float64
     assert not torch.autograd.grad(result.sum(), origin)[0].any()
+
+
+@pytest.mark.parametrize("options", [{"chunk_size": 1}, {"max_bytes": 10**6}])
+def test_in_chunks_and_within_a_memory(options: dict[str, int]) -> None:
+    batch = torch.stack([x, -x])
+    transform = hofunc.hessian(lambda x: net(x).sum(), **options)
+    for call in (transform, transform, transform.plan(batch)):
+        check(call(batch))
+
+
+def test_where_what_is_saved_is_packed_or_results_are_checked() -> None:
+    transform = hofunc.hessian(energy)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+        check(transform(x))
+    with hofunc.detect_anomaly():
+        check(transform(x))
+
+
+def test_parameters_that_are_frozen_and_thawed() -> None:
+    transform, quick = hofunc.hessian(energy), hofunc.jit(hofunc.hessian(energy))
+    try:
+        for is_on in (True, False, True):
+            net.requires_grad_(is_on)
+            assert all(each(x).requires_grad is is_on for each in (transform, quick))
+    finally:
+        net.requires_grad_()
