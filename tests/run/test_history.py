@@ -175,7 +175,7 @@ def test_of_tensors_of_other_dtypes(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("options", [{"chunk_size": 1}, {"max_bytes": 10**6}])
-def test_in_chunks_and_within_a_memory(options: dict[str, int]) -> None:
+def test_in_chunks_and_within_a_memory(options: dict[str, Any]) -> None:
     batch = torch.stack([x, -x])
     transform = hofunc.hessian(lambda x: net(x).sum(), **options)
     for call in (transform, transform, transform.plan(batch)):
