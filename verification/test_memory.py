@@ -90,6 +90,16 @@ def test_what_a_graph_convolution_takes() -> None:
     assert plan.peak_bytes <= 2.5 * workload.nbytes
 
 
+def test_what_a_graph_convolution_by_parameters_takes() -> None:
+    """What is read for edges would be 100 times the result; what is added up of it by nodes is kept."""
+    workload = convolution_whole("parameters", 1000)
+    plan = hofunc.hessian(workload.f).plan(*workload.args)
+    with torch.no_grad():
+        plan(*workload.args)
+        assert peak(lambda: plan(*workload.args)) <= plan.peak_bytes + SLACK
+    assert plan.peak_bytes <= 45 * workload.nbytes
+
+
 @pytest.mark.parametrize(("points", "times"), [(216, 6.0), (256, 5.6)])
 def test_what_two_layers_of_messages_take(points: int, times: float) -> None:
     """What is made for all features, or for all edges that meet, would be 20 times the result."""

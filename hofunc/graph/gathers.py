@@ -29,6 +29,14 @@ def add_at(tensor: torch.Tensor, index: torch.Tensor, size: int) -> torch.Tensor
     return torch.index_add(tensor.new_zeros(*tensor.shape[:-1], size), -1, index, tensor)
 
 
+def add_to(total: torch.Tensor, tensor: torch.Tensor, index: torch.Tensor) -> None:
+    """Add a tensor to another one, at a vector of indices along its last axis."""
+    if tensor.dim() > 1 and tensor.is_cpu and lies_in_rows(tensor):
+        total.movedim(-1, 0).index_add_(0, index, tensor.movedim(-1, 0))
+    else:
+        total.index_add_(-1, index, tensor)
+
+
 def lies_in_rows(tensor: torch.Tensor) -> bool:
     """Tell whether elements along the last axis are apart in memory by as many as there are along all others."""
     count = tensor.numel() // max(1, tensor.shape[-1])

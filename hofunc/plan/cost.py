@@ -169,7 +169,7 @@ def _loop_cost(work: Work, rates: Rates) -> StepCost:
 def _part_seconds(part: Part, rates: Rates) -> float:
     """Return how long a step of a loop takes for some entries."""
     if not part.products:
-        return rates.call + part.bytes / rates.bytes
+        return (rates.call if part.bytes else rates.view) + part.bytes / rates.bytes + part.rows * rates.row
     if part.products > 1:
         return rates.call + rates.batch(part.products, part.flops / (2 * part.products))
     return rates.call + rates.item + part.flops / rates.flops

@@ -1,6 +1,7 @@
 """Lean programs: the same steps so that little is held at once, without more to compute than is worth it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from math import inf
 from operator import itemgetter
 from typing import NamedTuple
@@ -12,7 +13,7 @@ from hofunc.plan.cost import Cost, cost_of
 from hofunc.plan.joint_convolutions import with_joint_convolutions
 from hofunc.plan.late import deepest_first, put_off
 from hofunc.plan.lookups import LEAST
-from hofunc.plan.loops import SMALL, Known, regions_at, with_loop
+from hofunc.plan.loops import SMALL, Known, Loop, regions_at
 from hofunc.plan.memory import bytes_of
 from hofunc.plan.order import in_order
 from hofunc.plan.peak import at_peak, held_by, held_by_one
@@ -35,7 +36,6 @@ HELD_EACH = 1 << 14  # or so many for each step, of which all are put in order a
 SLOWER = 1.1  # times as long as it may take to hold less
 FEWER = 0.9  # of what was held that is worth another way
 ROUNDS = 4  # of loops that are looked for one after the other
-WIDTH = 2  # programs that are gone on with in each of them
 _FINER = 4  # times as many entries at a time as are tried next where too much is held
 HOPEFUL = 4  # times as much as loops took away in the best round so far, which those of another may
 LARGEST = 4  # tensors at the peak for which they are
@@ -204,8 +204,9 @@ def _in_loops(
     """Return a program with loops in place of what leads from its largest tensors to sums, as far as it holds less.
 
     A loop may not tell in the peak before there is another one, where as much is held at other steps, and the one that
-    tells most may be in the way of others, so that several programs are kept to go on from. Nobody goes on where far
-    more is held beyond the most that may be than the loops of all rounds that are left can be expected to take away.
+    tells most may be in the way of others, so that two programs are kept to go on from: that which holds least beyond
+    the goal at all steps together, and that with the lowest peak of the others. Nobody goes on where far more is held
+    beyond the most that may be than the loops of all rounds that are left can be expected to take away.
     """
     best, longest = made, SLOWER * made.cost(device).seconds if longest is None else longest
     size = size or max(LEAST, bytes_of(trace.of(program.outputs)))
@@ -213,10 +214,12 @@ def _in_loops(
     beyond, gained = made.excess(most), 0
     for left in reversed(range(ROUNDS)):
         every = [other for state in states for other in _better(state, goal, size, longest, device)]
-        states = sorted(every, key=itemgetter(0))[:WIDTH]
-        least = min(states, key=lambda state: state.made.peak, default=None)
-        if least is None:
+        if not every:
             break
+        every.sort(key=itemgetter(0))
+        lowest = min(every[1:], key=lambda state: state.made.peak, default=every[0])
+        states = every[:1] if lowest is every[0] else [every[0], lowest]
+        least = lowest if lowest.made.peak < FEWER * every[0].made.peak else every[0]
         if least.made.peak < FEWER * best.peak:
             best = min(least.made, _in_order(least.program, least.trace), key=lambda made: made.peak)
         before, beyond = beyond, min(state.made.excess(most) for state in states)
@@ -254,32 +257,47 @@ class _State(NamedTuple):
     trace: Trace
 
 
-def _better(state: _State, goal: int, size: int, longest: float, device: torch.device) -> Iterator[_State]:
-    """Yield programs that hold less than one, by one more change, and do not run longer than they may.
+def _better(state: _State, goal: int, size: int, longest: float, device: torch.device) -> list[_State]:
+    """Return programs that hold less than one, by one more change, and do not run longer than they may.
 
-    They are in the order in which most hold least, as to try others takes most of the time.
+    They are in the order in which most hold least, as to try others takes most of the time. What a loop holds of some
+    entries can be made less by no other one, so that loops that hold more than the goal by that are tried last.
     """
     known = Known(state.program, state.trace, widely=longest == inf)
-    for changed in _changed(known, state.made, size):
-        program, trace = in_pieces(*changed)
+    place, held = at_peak(state.made.program, state.made.trace)
+    largest = sorted(held, key=lambda register: -held[register])[:LARGEST]
+    loops = [*_loops(known, state.made.program, held, largest, size)]
+    after = computed_after(known, state.made.program, place)
+    changed = chain(
+        (loop.within(known) for loop in loops if loop.scratch <= goal),
+        (with_remade(known, register, after) for register in largest),
+    )
+    few = [*_tried(changed, state, goal, longest, device)]
+    return few or [*_tried((loop.within(known) for loop in loops if loop.scratch > goal), state, goal, longest, device)]
+
+
+def _loops(
+    known: Known, program: Program, held: Mapping[int, int], largest: Sequence[int], size: int
+) -> Iterator[Loop]:
+    """Yield loops over labels of the largest tensors, of those that make something of what is held at the peak."""
+    over = dict(program.over)
+    for region in regions_at(known, largest):
+        if any(register in held or register in over for register in region.made):
+            loop = Loop.of(known, region, size)  # of others, which only read what is held there, there is none
+            if loop is not None:
+                yield loop
+
+
+def _tried(
+    changed: Iterable[tuple[Program, Trace] | None], state: _State, goal: int, longest: float, device: torch.device
+) -> Iterator[_State]:
+    """Yield those of some programs that hold less than one, and do not run longer than they may."""
+    for other in changed:
+        if other is None:
+            continue
+        program, trace = in_pieces(*other)
         if longest < inf and cost_of(program, device, trace, 0).seconds > longest:
             continue
         made = Lean.of(*put_off(*in_order(program, trace)))
         if made.peak <= state.made.peak and (excess := made.excess(goal)) < state.excess:
-            yield _State(excess, made, *changed)
-
-
-def _changed(known: Known, made: Lean, size: int) -> Iterator[tuple[Program, Trace]]:
-    """Yield programs that may hold less than one, in which it is in some order, at its peak."""
-    place, held = at_peak(made.program, made.trace)
-    largest = sorted(held, key=lambda register: -held[register])[:LARGEST]
-    over = dict(made.program.over)
-    for region in regions_at(known, largest):
-        if not any(register in held or register in over for register in region.made):
-            continue  # it only reads what is held there
-        if (changed := with_loop(known, region, size)) is not None:
-            yield changed
-    after = computed_after(known, made.program, place)
-    for register in largest:
-        if (remade := with_remade(known, register, after)) is not None:
-            yield remade
+            yield _State(excess, made, *other)

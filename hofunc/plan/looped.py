@@ -10,8 +10,11 @@ from typing import Any, NamedTuple
 import torch
 
 from hofunc.graph.followed import is_followed, is_kept
+from hofunc.graph.gathers import add_to
 from hofunc.graph.node import Ref
-from hofunc.plan.slicing import Along, Some, sized
+from hofunc.plan.relations import add_last
+from hofunc.plan.slicing import Along, Some, op_of, sized
+from hofunc.rules.ops.maps import from_front, put_back
 from hofunc.scatter import added
 from hofunc.views import folded
 
@@ -23,13 +26,15 @@ class Inside(NamedTuple):
         function: What it calls.
         args: What with: Refs name what the loop is given, and after that what steps before made.
         frees: The numbers of what is not read after it.
-        total: Of a step that sums over the label, the place among such sums to which it adds; None for others.
+        total: Of a step that sums over the label, the place among the results to which it adds; None for others.
+        kept: Of a step that makes what is returned for all entries, its place among the results; None for others.
     """
 
     function: Callable[..., Any]
     args: tuple
     frees: tuple[int, ...] = ()
     total: int | None = None
+    kept: int | None = None
 
 
 class Body(NamedTuple):
@@ -40,7 +45,8 @@ class Body(NamedTuple):
         size: How many of them are taken at a time.
         places: Where they lie in each tensor that the loop is given, None if that is taken as a whole.
         steps: What is computed.
-        shapes: The shapes of the sums.
+        shapes: The shapes of the results.
+        laid: Where the entries lie in each of them, None if it is a sum.
     """
 
     entries: int
@@ -48,6 +54,7 @@ class Body(NamedTuple):
     places: tuple[Along | None, ...]
     steps: tuple[Inside, ...]
     shapes: tuple[tuple[int, ...], ...]
+    laid: tuple[Along | None, ...]
 
 
 class Part(NamedTuple):
@@ -57,11 +64,16 @@ class Part(NamedTuple):
         flops: Operations.
         bytes: Bytes that are read and written.
         products: How many products of matrices it is; none if it is something else.
+        rows: How many rows of few entries it reads or writes; none if entries of other axes lie beside each other.
     """
 
     flops: int
     bytes: int
     products: int
+    rows: int = 0
+
+
+VIEW = Part(0, 0, 0)  # what takes time only to be called
 
 
 class Work(NamedTuple):
@@ -89,7 +101,7 @@ class Work(NamedTuple):
 
 
 def looped(body: Body, work: Work, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:  # noqa: ARG001 - of the whole
-    """Return the sums that a loop ends in.
+    """Return the sums that a loop ends in, and what it keeps of each entry.
 
     Args:
         body: What is done for some entries.
@@ -103,7 +115,7 @@ def looped(body: Body, work: Work, *tensors: torch.Tensor) -> tuple[torch.Tensor
         count = min(size, body.entries - start)
         pairs = zip(tensors, body.places, strict=True)
         held = [some(tensor, along, body.entries, start, count) for tensor, along in pairs]
-        _run(body.steps, count, held, totals, adding)
+        _run(body, start, count, held, totals, adding)
     return tuple(totals)
 
 
@@ -118,26 +130,40 @@ def some(tensor: torch.Tensor, along: Along | None, entries: int, start: int, co
 
 
 def _run(
-    steps: Sequence[Inside], count: int, held: list[Any], totals: list[torch.Tensor], adding: Mapping[Any, Callable]
+    body: Body, start: int, count: int, held: list[Any], totals: list[torch.Tensor], adding: Mapping[Any, Callable]
 ) -> None:
     """Run steps on some entries, and add what they sum up to totals, which there are none of at first."""
     is_first = not totals
-    for function, args, frees, total in steps:
+    for function, args, frees, total, kept in body.steps:
         filled = [
             held[arg.node] if type(arg) is Ref else sized(arg, count) if type(arg) in (tuple, Some) else arg
             for arg in args
         ]
         if total is None:
             held.append(function(*filled))
+            if kept is not None:
+                _keep(totals, kept, held[-1], body, start, count)
         elif is_first:
             totals.append(function(*filled))
-        elif function in adding:
-            adding[function](totals[total], *filled)
+        elif op_of(function) in adding:
+            adding[op_of(function)](totals[total], *filled)
         else:
             totals[total].add_(function(*filled))  # which is mapped as what was made first is
         del filled
         for number in frees:
             held[number] = None
+
+
+def _keep(totals: list[torch.Tensor], place: int, part: torch.Tensor, body: Body, start: int, count: int) -> None:
+    """Write what is made for some entries to where they lie among all of them."""
+    if count == body.entries:
+        totals.append(part.contiguous())
+        return
+    if not start:
+        totals.append(part.new_empty(body.shapes[place]))
+    dim, outer, inner = body.laid[place] or Along(0)
+    entries = totals[place].unflatten(dim, (outer, body.entries, inner)).narrow(dim + 1, start, count)
+    entries.copy_(part.unflatten(dim, (outer, count, inner)))
 
 
 def _add_folded(total: torch.Tensor, tensor: torch.Tensor, matrix: torch.Tensor) -> None:
@@ -158,6 +184,10 @@ def _add_rows(total: torch.Tensor, _: int, width: int, weights: Sequence[float],
         total.index_add_(0, where, (rows if weight == 1 else rows * weight).reshape(-1, width))
 
 
+def _put_back(total: torch.Tensor, tensor: torch.Tensor, index: torch.Tensor) -> None:
+    add_to(total, tensor, from_front(index, total.shape[-1]))
+
+
 _ADDING: dict[Any, Callable[..., Any]] = {
     torch.mm: torch.Tensor.addmm_,
     torch.bmm: torch.Tensor.baddbmm_,
@@ -165,5 +195,7 @@ _ADDING: dict[Any, Callable[..., Any]] = {
     folded: _add_folded,
     torch.sum: _add_sum,
     added: _add_rows,
+    add_last: add_to,
+    put_back: _put_back,
 }
 MADE_BESIDE = (torch.matmul, folded, torch.sum)  # whose sums of some entries are made before they are added

@@ -4,25 +4,40 @@ Where a derivative is a sum over the entries of a label, as of features, rows or
 many times as large as the sum. So what leads from a large tensor to sums over one of its labels, and to nothing else,
 becomes one step, which runs it for some entries after the others (`hofunc.plan.looped`). Several sums over one label
 are one loop. What others take as well, and is as cheap to make as to read, is made anew for it.
+
+Of several layers no label leads to sums alone: what edges are added to is multiplied by itself. There a loop keeps what
+is small beside what it is made of, and writes it for some entries at a time to where they lie among all of them.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import product
+from itertools import count, product
 from math import prod
 from operator import getitem
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from hofunc.algebra.extents import UnevenError
 from hofunc.graph.node import Call, Ref
-from hofunc.plan.looped import MADE_BESIDE, Body, Inside, Part, Work, looped
+from hofunc.plan.looped import MADE_BESIDE, VIEW, Body, Inside, Part, Work, looped
 from hofunc.plan.memory import Held, memory_of
 from hofunc.plan.order import is_first
 from hofunc.plan.peak import peak_of
 from hofunc.plan.program import Given, Program, Register, Step, depth_first, frees_of
-from hofunc.plan.slicing import CHEAP, VIEWS, Along, Taken, is_read, made, registers_of, sized, summed, taken, template
+from hofunc.plan.slicing import (
+    CHEAP,
+    VIEWS,
+    Along,
+    Taken,
+    is_read,
+    made,
+    registers_of,
+    sized,
+    summed,
+    taken,
+    template,
+)
 from hofunc.plan.tracing import Trace, traced
 from hofunc.rules.kinds import is_elementwise
 from hofunc.views import folded
@@ -71,6 +86,15 @@ class Known:
         is_computed = isinstance(step.function, Call) and is_elementwise(step.function.op)
         return None if is_computed and not self._widely else taken(step, along, self.looks)
 
+    def is_made(self, step: Step) -> bool:
+        """Tell whether a step makes what it returns, as a reshape may too, rather than reads it."""
+        own = self.looks[step.target].memory
+        return step.function not in VIEWS or own.keys().isdisjoint(self.looks[step.args[0].index].memory)
+
+    def made(self, register: int) -> int:
+        """Return the bytes of the entries of a tensor."""
+        return int(self.looks[register].kind.numel * self.looks[register].dtype.itemsize)
+
     def bytes(self, register: int) -> int:
         """Return the bytes of the memory that a register holds."""
         held = self.looks[register]
@@ -113,20 +137,23 @@ class Region:
     Args:
         known: The program.
         entries: How many entries the label has.
+        small: Up to how many bytes it may keep of each tensor that others take.
     """
 
-    def __init__(self, known: Known, entries: int):
+    def __init__(self, known: Known, entries: int, small: int = 0):
         self._known, self.entries = known, entries
         self.axes: dict[int, Along] = {}  # of all that is made or taken for some entries
         self.inside: dict[int, Step] = {}
         self.ends: dict[int, Step] = {}
+        self.kept: set[int] = set()  # of what is inside, what others take as well
         self.whole: set[int] = set()
+        self._small = small
 
     @classmethod
     def at(cls, known: Known, register: int, dim: int) -> "Iterator[Region]":
         """Yield the regions that a tensor is in along one of its axes; none if it leads to more than such sums.
 
-        The first may have sums that nothing leads to but what it takes.
+        The first may have sums that nothing leads to but what it takes. The last ones keep what is small beside it.
 
         Args:
             known: The program.
@@ -134,27 +161,37 @@ class Region:
             dim: The axis.
         """
         held = known.looks[register]
-        least = cls(known, held.shape[dim])
-        if least.entries < 2 or not least._include(register, Along(dim)) or least._goes_in_circles():
+        if held.shape[dim] < 2:
             return
-        for grows in (True, False):
-            region = least._copy()
-            region._draw_in(grows=grows)
-            if region.ends:
-                yield region
+        for small, ways in ((0, (True, False)), (known.made(register) // KEPT, (False,))):
+            least = cls(known, held.shape[dim], small)
+            if not least._include(register, Along(dim)) or least._goes_in_circles():
+                continue
+            for grows in ways:
+                region = least._copy()
+                region._draw_in(grows=grows)
+                if region.ends or region.kept:
+                    yield region
 
     def _copy(self) -> "Region":
-        other = Region(self._known, self.entries)
-        other.axes, other.inside, other.ends, other.whole = (
+        other = Region(self._known, self.entries, self._small)
+        other.axes, other.inside, other.ends, other.kept, other.whole = (
             {**self.axes},
             {**self.inside},
             {**self.ends},
+            {*self.kept},
             {*self.whole},
         )
         return other
 
     def _become(self, other: "Region") -> None:
-        self.axes, self.inside, self.ends, self.whole = other.axes, other.inside, other.ends, other.whole
+        self.axes, self.inside, self.ends, self.kept, self.whole = (
+            other.axes,
+            other.inside,
+            other.ends,
+            other.kept,
+            other.whole,
+        )
 
     def _include(self, register: int, along: Along, *, anew: bool = False) -> bool:
         """Make a register for some entries, and all that is made of it, unless it is made as a whole as well."""
@@ -171,7 +208,9 @@ class Region:
                 return False
             self.inside[register] = step
             users = [] if anew else self._known.users[register]
-            if not all(self._use(user, register, along, waiting) for user in users):
+            if users and self._known.made(register) <= self._small:
+                self.kept.add(register)
+            elif not all(self._use(user, register, along, waiting) for user in users):
                 return False
             anew = False
         return True
@@ -218,13 +257,19 @@ class Region:
                 for anew in [True] if step.function in VIEWS else ways:
                     other = self._copy()
                     done = other._include(register, self.axes[register], anew=anew)
-                    if done and (grows or len(other.ends) == len(self.ends)) and not other._goes_in_circles():
+                    is_more = len(other.results) > len(self.results)
+                    if done and (grows or not is_more) and not other._goes_in_circles():
                         self._become(other)
                         break
 
     def _goes_in_circles(self) -> bool:
         """Tell whether what is taken depends on what the region ends in."""
-        return self._known.depend(self.taken, self.ends)
+        return self._known.depend(self.taken, self.results)
+
+    @property
+    def results(self) -> set[int]:
+        """The registers that others take: sums, and what is kept."""
+        return self.kept | {*self.ends}
 
     @property
     def taken(self) -> list[int]:
@@ -234,13 +279,12 @@ class Region:
     @property
     def made(self) -> list[int]:
         """The registers of what is made for some entries, rather than read."""
-        return [register for register, step in self.inside.items() if step.function not in VIEWS]
+        return [register for register, step in self.inside.items() if self._known.is_made(step)]
 
     @property
     def bytes(self) -> int:
         """The bytes of what is made for all entries together."""
-        looks = self._known.looks
-        return sum(looks[register].kind.numel * looks[register].dtype.itemsize for register in self.made)
+        return sum(map(self._known.made, self.made))
 
     def steps(self) -> list[Step]:
         """Return its steps, and those that it ends in, in their order."""
@@ -256,29 +300,38 @@ class Region:
         pieces = min(self.entries, max(2, -(-self.bytes // max(1, bytes_at_a_time))))
         size = -(-self.entries // pieces)
         slots, steps = self.taken, self.steps()
-        ends = [step.target for step in steps if step.target in self.ends]
+        results = [step.target for step in steps if step.target in self.results]
+        places = {register: place for place, register in enumerate(results)}
         numbers = {register: number for number, register in enumerate(slots)}
         inside = []
         for step in steps:
             args = template(step, self._known.looks, self.axes)
             filled = tuple([Ref(numbers[arg.index]) if type(arg) is Register else arg for arg in args])
-            total = ends.index(step.target) if step.target in self.ends else None
-            inside.append(Inside(step.function, filled, (), total))  # type: ignore[arg-type] # a Call is called too
-            if total is None:
+            place, is_end = places.get(step.target), step.target in self.ends
+            total, kept = (place, None) if is_end else (None, place)
+            inside.append(Inside(step.function, filled, (), total, kept))  # type: ignore[arg-type] # a Call is called too
+            if not is_end:
                 numbers[step.target] = len(numbers)
-        places = tuple([self.axes.get(register) for register in slots])
-        shapes = tuple([self._known.looks[end].shape for end in ends])
-        body = Body(self.entries, size, places, tuple(_freeing(inside)), shapes)
+        taken = tuple([self.axes.get(register) for register in slots])
+        laid = tuple([None if register in self.ends else self.axes[register] for register in results])
+        shapes = tuple([self._known.looks[register].shape for register in results])
+        body = Body(self.entries, size, taken, tuple(_freeing(inside, len(slots))), shapes, laid)
         args = (body, self._work(size, steps), *map(Register, slots))
         return [
             Step(fresh, looped, args),
-            *(Step(end, getitem, (Register(fresh), place)) for place, end in enumerate(ends)),
+            *(Step(result, getitem, (Register(fresh), place)) for place, result in enumerate(results)),
         ]
 
     def _work(self, size: int, steps: Sequence[Step]) -> Work:
         """Return what a loop does that takes so many entries at a time."""
-        parts = tuple([self._part(size, step) for step in steps if step.function not in VIEWS])
-        return Work(parts, -(-self.entries // size), self._scratch(size, steps))
+        parts = [self._part(size, step) if self._known.is_made(step) else VIEW for step in steps]
+        parts += [VIEW for register in self.taken if register in self.axes]
+        parts += [self._writing(size, register) for register in sorted(self.kept)]
+        return Work(tuple(parts), -(-self.entries // size), self._scratch(size, steps))
+
+    def _writing(self, size: int, register: int) -> Part:
+        """Return what it takes to write so many entries of what is kept to all of them."""
+        return Part(0, 2 * self._numel(register, size) * self._known.looks[register].dtype.itemsize, 0)
 
     def _part(self, size: int, step: Step) -> Part:
         """Return what a step does for so many entries."""
@@ -291,7 +344,15 @@ class Region:
             depth = depth // self.entries * size
         items = prod(looks[step.target].shape[:-2]) if step.function is torch.bmm else 1
         flops = 2 * made * depth if is_product else made
-        return Part(flops, looks[step.target].dtype.itemsize * (made + sum(taken)), items if is_product else 0)
+        rows = 0 if is_product else self._rows(size, step)
+        return Part(flops, looks[step.target].dtype.itemsize * (made + sum(taken)), items if is_product else 0, rows)
+
+    def _rows(self, size: int, step: Step) -> int:
+        """Return how many rows there are of so many entries of the last axis."""
+        looks = self._known.looks
+        alongs = {register: self.axes.get(register) for register in (step.target, *registers_of(step))}
+        last = [r for r, own in alongs.items() if own is not None and own.dim == len(looks[r].shape) - 1]
+        return max((self._numel(r, size) // (size * self.axes[r].inner) for r in last), default=0)
 
     def _numel(self, register: int, size: int) -> int:
         """Return how many entries a register has of so many entries of the label."""
@@ -318,7 +379,10 @@ class Region:
                 shape, dtype = whole.shapes[step.target]
                 shapes[step.target] = _some(shape, self.axes.get(step.target), size), dtype
         ends = [*self.ends]
-        program = Program(given, shapes, tuple(parts), frees_of(parts, ends)[0], tuple(ends))
+        frees, read = frees_of(parts, ends)
+        pairs = zip(parts, frees, strict=True)
+        frees = tuple([freed if step.target in read else (*freed, step.target) for step, freed in pairs])
+        program = Program(given, shapes, tuple(parts), frees, tuple(ends))
         trace = traced(program, held)
         for step in parts:
             expected = _some(looks[step.target].shape, self.axes.get(step.target), size)
@@ -331,6 +395,7 @@ class Region:
         return slices + beside + peak_of(program, trace, [*outside, *sums])
 
 
+KEPT = 4  # times as many bytes a tensor has at least as each that is kept of what it leads to
 PRODUCTS = (torch.mm, torch.bmm, torch.matmul, folded)
 
 
@@ -340,9 +405,12 @@ def _some(shape: Sequence[int], along: Along | None, size: int) -> tuple[int, ..
     return (*shape[: along.dim], *own, *shape[along.dim + 1 :]) if along is not None else tuple(shape)
 
 
-def _freeing(steps: Sequence[Inside]) -> Iterator[Inside]:
-    """Yield the steps of a loop with the numbers of what is not read after each."""
+def _freeing(steps: Sequence[Inside], given: int) -> Iterator[Inside]:
+    """Yield the steps of a loop, which is given so many tensors, with the numbers of what is not read after each."""
     reads = [{arg.node for arg in step.args if type(arg) is Ref} for step in steps]
+    numbers = count(given)
+    for place, step in enumerate(steps):
+        reads[place] |= {next(numbers)} if step.total is None else set()  # of what is kept alone there is no reader
     last: dict[int, int] = {}
     for place, own in enumerate(reads):
         last |= dict.fromkeys(own, place)
@@ -353,7 +421,7 @@ def _freeing(steps: Sequence[Inside]) -> Iterator[Inside]:
 
 def regions_at(known: Known, registers: Sequence[int]) -> Iterator[Region]:
     """Yield the regions that tensors are in, along any of their axes."""
-    seen: set[frozenset] = set()
+    seen: set[frozenset[Any]] = set()
     for register in registers:
         held = known.looks.get(register)
         if type(held) is not Held or register not in known.makers:
@@ -364,21 +432,36 @@ def regions_at(known: Known, registers: Sequence[int]) -> Iterator[Region]:
         starts = [other for other in same if len(known.looks[other].shape) == most]
         for start, dim in product(starts, range(most)):
             for region in Region.at(known, start, dim):
-                key = frozenset(region.axes.items())
+                key = frozenset((*region.axes.items(), *region.kept))
                 if key not in seen:
                     seen.add(key)
                     yield region
 
 
-def with_loop(known: Known, region: Region, bytes_at_a_time: int) -> tuple[Program, Trace] | None:
-    """Return a program, and its trace, that does in a loop what a region of it does; None if it turns out not to.
+class Loop(NamedTuple):
+    """The steps that do in a loop what a region does, and the bytes that it holds beside its results."""
 
-    Args:
-        known: The program.
-        region: The region.
-        bytes_at_a_time: How many bytes may be made of some entries.
-    """
-    try:
-        return known.changed({step.target: step for step in region.looped(bytes_at_a_time, known.fresh)})
-    except (UnevenError, RuntimeError):  # the latter where shapes do not fit each other for fewer entries
-        return None
+    steps: list[Step]
+    scratch: int
+
+    @classmethod
+    def of(cls, known: Known, region: Region, bytes_at_a_time: int) -> "Loop | None":
+        """Return the loop of a region; None if it turns out that there is none.
+
+        Args:
+            known: The program.
+            region: The region.
+            bytes_at_a_time: How many bytes may be made of some entries.
+        """
+        try:
+            steps = region.looped(bytes_at_a_time, known.fresh)
+        except (UnevenError, RuntimeError):  # the latter where shapes do not fit each other for fewer entries
+            return None
+        return cls(steps, steps[0].args[1].scratch)
+
+    def within(self, known: Known) -> tuple[Program, Trace] | None:
+        """Return the program, and its trace, with the loop; None if it turns out that it has no place in it."""
+        try:
+            return known.changed({step.target: step for step in self.steps})
+        except (UnevenError, RuntimeError):
+            return None

@@ -445,7 +445,12 @@ def is_read(step: Step, found: Taken) -> bool:
 
 def is_reading(function: Any) -> bool:
     """Tell whether a function reads rows at indices."""
-    return (function.op if isinstance(function, Call) else function) in READS
+    return op_of(function) in READS
+
+
+def op_of(function: Any) -> Any:
+    """Return the op that a call is of, and any other function as it is."""
+    return function.op if isinstance(function, Call) else function
 
 
 def _rule_of(step: Step) -> Rule | None:

@@ -1,6 +1,7 @@
 """Loops over labels that are summed: the same as at once, and nothing is held of what is made for all entries."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 import hofunc
+from hofunc.graph.node import Call, Ref
 from hofunc.plan import lean
 from hofunc.plan.lean import Lean, priced
 from hofunc.plan.lean import _in_loops as in_loops
@@ -16,12 +18,13 @@ from hofunc.plan.looped import looped
 from hofunc.plan.loops import SMALL, Known, Region
 from hofunc.plan.program import Given, Program, Register, Step, finished
 from hofunc.plan.tracing import traced
+from hofunc.rules.ops.maps import put_back
 from hofunc.run.executor import compiled, interpreted
 from tests.cases import rand
 from verification.memory import SLACK, taken
 
 CPU = torch.device("cpu")
-FEATURES, POINTS = 40, 30
+FEATURES, POINTS, PLACES = 40, 30, 12
 RESULTS = (POINTS * POINTS + POINTS) * 8  # bytes of what `squares` returns
 X, Y = Register(0), Register(1)
 
@@ -29,7 +32,14 @@ X, Y = Register(0), Register(1)
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take all memory for worth to be saved."""
-    for name, value in (("HELD", 0), ("HELD_EACH", 0), ("LARGE", 0), ("EACH", 0), ("LEAST", 1 << 12), ("SLOWER", 10.0)):
+    for name, value in (
+        ("HELD", 0),
+        ("HELD_EACH", 0),
+        ("LARGE", 0),
+        ("EACH", 0),
+        ("LEAST", 1 << 12),
+        ("SLOWER", 100.0),
+    ):
         monkeypatch.setattr(lean, name, value)
 
 
@@ -65,6 +75,37 @@ def squares(*, returned: bool = False, mixed: bool = False) -> Program:
     return finished(given, {}, steps, outputs)
 
 
+def parts() -> Program:
+    """Multiply all features of points by each other, and the matrix of one of them by itself, by rows and columns."""
+    steps = [
+        Step(20, torch.reshape, (X, (POINTS, 1, FEATURES))),
+        Step(21, torch.reshape, (Y, (1, POINTS, FEATURES))),
+        Step(22, torch.mul, (Register(20), Register(21))),
+        Step(23, torch.mul, (Register(22), Register(22))),
+        Step(24, torch.select, (Register(23), 2, 3)),
+        Step(25, torch.mm, (Register(24), Register(24))),
+    ]
+    given = {n: Given(n, (POINTS, FEATURES), torch.float64) for n in (0, 1)}
+    return finished(given, {}, steps, [Register(25)])
+
+
+def at_indices() -> Program:
+    """Multiply all features of points by each other, and add them to few places, of which the last is the first."""
+    put = Call(put_back, (Ref(0), Ref(1), PLACES))
+    steps = [
+        Step(20, torch.reshape, (X, (POINTS, 1, FEATURES))),
+        Step(21, torch.reshape, (Y, (1, POINTS, FEATURES))),
+        Step(22, torch.mul, (Register(20), Register(21))),
+        Step(23, torch.mul, (Register(22), 2.0)),
+        Step(24, put, (Register(23), Register(2))),
+        Step(25, torch.cumsum, (Register(24), 0)),
+        Step(26, torch.sum, (Register(25), (0, 1))),
+    ]
+    given = {n: Given(n, (POINTS, FEATURES), torch.float64) for n in (0, 1)}
+    given[2] = Given(torch.arange(FEATURES) % PLACES - PLACES, (FEATURES,), torch.long)
+    return finished(given, {}, steps, [Register(26)])
+
+
 def values() -> list[Tensor]:
     return [rand(CPU, POINTS, FEATURES), rand(CPU, POINTS, FEATURES, seed=1)]
 
@@ -73,9 +114,9 @@ def functions(program: Program) -> list[object]:
     return [step.function for step in program.steps]
 
 
-@pytest.mark.parametrize("is_mixed", [False, True])
-def test_what_is_made_in_a_loop_is_what_is_made_at_once(is_mixed: bool) -> None:
-    program = squares(mixed=is_mixed)
+@pytest.mark.parametrize("make", [squares, partial(squares, mixed=True), parts, at_indices])
+def test_what_is_made_in_a_loop_is_what_is_made_at_once(make: Callable[[], Program]) -> None:
+    program = make()
     made, cost = priced(program, CPU)
     assert looped in functions(made)
     for run in (compiled, interpreted):
@@ -120,8 +161,25 @@ def test_what_is_returned_is_made_as_a_whole() -> None:
     torch.testing.assert_close(compiled(made)(values()), compiled(program)(values()))
 
 
-def test_autograd_and_vmap_follow_it() -> None:
-    program = squares()
+def test_what_is_small_beside_what_it_is_made_of_is_kept() -> None:
+    """No axis of what is multiplied leads to sums alone."""
+    known = Known(parts(), traced(parts()))
+    regions = [*Region.at(known, 22, 0), *Region.at(known, 22, 1)]
+    assert [region.kept for region in regions] == [{24}, {24}]
+    assert not any(region.ends for region in regions)
+
+
+def test_what_is_added_at_indices_is_added_to_the_sum_itself() -> None:
+    """A sum of some entries, which is as large, is not made beside it."""
+    made, cost = priced(at_indices(), CPU)
+    (loop,) = (step for step in made.steps if step.function is looped)
+    assert len(loop.args[0].shapes) == 1
+    assert cost.peak_bytes < 2.5 * 8 * POINTS**2 * PLACES
+
+
+@pytest.mark.parametrize("make", [squares, parts, at_indices])
+def test_autograd_and_vmap_follow_it(make: Callable[[], Program]) -> None:
+    program = make()
     run, plain = compiled(priced(program, CPU)[0]), compiled(program)
     x, y = values()
     torch.testing.assert_close(

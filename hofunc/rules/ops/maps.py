@@ -96,15 +96,16 @@ def _roll(site: Site, x: Axes, shifts: Sequence[int], dims: Sequence[int] = ()) 
 
 def picked(tensor: torch.Tensor, index: torch.Tensor, extent: int) -> torch.Tensor:
     """Take the elements of the last axis that indices name, negative ones from its end, as one axis."""
-    return read_at(tensor, _from_front(index, extent))
+    return read_at(tensor, from_front(index, extent))
 
 
 def put_back(tensor: torch.Tensor, index: torch.Tensor, extent: int) -> torch.Tensor:
     """Add the elements of the last axis into a new one at the indices they were taken from."""
-    return add_at(tensor, _from_front(index, extent), extent)
+    return add_at(tensor, from_front(index, extent), extent)
 
 
-def _from_front(index: torch.Tensor, extent: int) -> torch.Tensor:
+def from_front(index: torch.Tensor, extent: int) -> torch.Tensor:
+    """Return indices as one axis, those that count from the end of an extent likewise from its front."""
     return torch.where(index < 0, index + extent, index).reshape(-1)
 
 
