@@ -9,7 +9,7 @@ import platform
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
-from math import inf, isfinite
+from math import fsum, inf, isfinite, prod, sqrt
 from os import environ
 from pathlib import Path
 from time import perf_counter
@@ -25,9 +25,10 @@ from hofunc.releases import RELEASE, VERSION
 REPEATS = 5  # of a measurement, of which the least time counts: what else the machine does only adds to it
 SEVERAL = 50  # calls of nothing much, timed together
 LONG = 30  # calls, which what computes has to take
+LARGE = 100  # calls that a large product takes, of matrices of some hundred rows
 LEAST = 32  # the size from which that is looked for
 MOST = 64 << 20  # bytes of what is computed with
-WIDTH = 6  # of small matrices
+WIDTHS = 5, 8, 12  # of small matrices, as some are much slower than others
 ROW = 4  # numbers
 
 _CPU = torch.device("cpu")
@@ -126,12 +127,10 @@ def measured(device: torch.device, standard: Rates, pace: float) -> Rates:
     small, number = clock.ones(ROW), torch.float32.itemsize
     view, call = [clock.seconds(run, SEVERAL) for run in (lambda: small.unsqueeze(0), lambda: small + small)]
     pace = call / standard.call if device.type == "cpu" else pace
-    size, seconds = clock.beyond(call, lambda n: (n, n), _product)
+    size, seconds = clock.beyond(call, lambda n: (n, n), _product, LARGE)
     flops = 2 * size**3 / seconds
-    size, seconds = clock.beyond(call, lambda n: (n,), _sum)
-    moved = 3 * number * size / seconds
-    size, seconds = clock.beyond(call, lambda n: (n, WIDTH, WIDTH), _product)
-    item = max(0.0, seconds / size - 2 * WIDTH**3 * SLOWER / flops)
+    moved = sqrt(prod([_moved(clock, call, run) for run in (_in_order, _out_of_order)]))
+    item = fsum(_item(clock, call, flops, width) for width in WIDTHS) / len(WIDTHS)
     size, seconds = clock.beyond(call, lambda n: (n, ROW), _added)
     row = max(0.0, seconds / size - 3 * number * ROW / moved)
     size, seconds = clock.beyond(call, lambda n: (n,), _placed)
@@ -148,11 +147,23 @@ def measured(device: torch.device, standard: Rates, pace: float) -> Rates:
     )
 
 
+def _moved(clock: "_Clock", call: float, run: "Callable[[torch.Tensor], Callable[[], Any]]") -> float:
+    """Return the bytes in a second that an elementwise op reads and writes."""
+    size, seconds = clock.beyond(call, lambda n: (n, ROW, ROW), run)
+    return 3 * torch.float32.itemsize * ROW**2 * size / seconds
+
+
+def _item(clock: "_Clock", call: float, flops: float, width: int) -> float:
+    """Return the seconds that one product of a batch of small matrices takes beyond what it computes."""
+    size, seconds = clock.beyond(call, lambda n: (n, width, width), _product)
+    return max(0.0, seconds / size - 2 * width**3 * SLOWER / flops)
+
+
 def _fresh(clock: "_Clock", size: int, call: float, moved: float) -> float:
     """Return the bytes in a second of new tensors so large; those that were made are kept, so that each is new."""
     one, others = clock.ones(size), list[torch.Tensor]()
     seconds = clock.seconds(lambda: others.append(one + one)) - call - 3 * one.nbytes / moved
-    return one.nbytes / max(call, seconds)
+    return one.nbytes / max(one.nbytes / moved, seconds)  # as it is where memory is at hand all the same
 
 
 class _Clock:
@@ -187,6 +198,7 @@ class _Clock:
         call: float,
         shape: Callable[[int], tuple[int, ...]],
         run: Callable[[torch.Tensor], Callable[[], Any]],
+        calls: int = LONG,
     ) -> tuple[int, float]:
         """Return the first power of two at which what takes a tensor of that size takes long, and the seconds beyond.
 
@@ -194,12 +206,13 @@ class _Clock:
             call: How long a call takes.
             shape: From the size to the shape of the tensor.
             run: Returns what is called, for a tensor of ones.
+            calls: How many calls that is to be as long as.
         """
         size = LEAST
         while True:
             tensor = self.ones(*shape(size))
             seconds = self.seconds(run(tensor)) - call
-            if seconds > LONG * call or tensor.nbytes > MOST:
+            if seconds > calls * call or tensor.nbytes > MOST:
                 return size, max(seconds, call)
             size *= 2
 
@@ -208,9 +221,13 @@ def _product(matrix: torch.Tensor) -> Callable[[], torch.Tensor]:
     return lambda: torch.matmul(matrix, matrix)
 
 
-def _sum(one: torch.Tensor) -> Callable[[], torch.Tensor]:
-    total = torch.empty_like(one)
-    return lambda: torch.add(one, one, out=total)
+def _in_order(one: torch.Tensor) -> Callable[[], torch.Tensor]:
+    return lambda: one * one
+
+
+def _out_of_order(one: torch.Tensor) -> Callable[[], torch.Tensor]:
+    other = one.transpose(1, 2)
+    return lambda: one * other
 
 
 def _added(rows: torch.Tensor) -> Callable[[], torch.Tensor]:
