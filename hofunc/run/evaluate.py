@@ -29,7 +29,7 @@ from hofunc.run.anomaly import Search, first_kind, kind_of, refuse
 from hofunc.run.arrange import Arrangement, arranged, block_of
 from hofunc.run.bare import note, of_bare
 from hofunc.run.cache import Planned, planned
-from hofunc.run.history import Led, Noted, leading, origins_of
+from hofunc.run.history import Led, Noted, origins_of
 from hofunc.run.room import SMALL, check_room
 from hofunc.trees import tree_flatten
 from hofunc.views import Emit, run_now
@@ -355,7 +355,7 @@ def _by_plan(
         if results is not None:
             tensors, checked = recording.outputs, found.checked
             known = found.arrangements, run_now, _UNMAPPED, checked
-            return Evaluation(found.plan, wanted, results, tensors, inputs, *known, _led(given))
+            return Evaluation(found.plan, wanted, results, tensors, inputs, *known, Led(given))
         recording = with_histories(recording)
     graph, places = recording.graph, list(recording.graph.outputs)
     numbers = {spot: number_at(graph, spot) for spot in found.spots}
@@ -370,7 +370,7 @@ def _by_plan(
     tensors = [values[place] for place in places]
     outputs = tensors[: len(found.plan.lowered.graph.outputs)]
     is_led = not run and torch.is_grad_enabled() and any(map(has_history, outputs))
-    history = _led(_given(recording, found, values)) if is_led else None
+    history = Led(_given(recording, found, values)) if is_led else None
     if run:
         results = without_autocast(run, found.plan, values)
     else:
@@ -383,12 +383,6 @@ def _by_plan(
         note(recording, found, inputs)
     known = found.arrangements, run_now, batches, found.checked
     return Evaluation(found.plan, wanted, results, tensors, inputs, *known, history)
-
-
-def _led(given: Sequence[Sequence[torch.Tensor]]) -> Led | None:
-    """Return what lets derivatives lead where the outputs do, if these lead anywhere, given what each depends on."""
-    origins = tuple(map(leading, given))
-    return Led(origins) if any(origins) else None
 
 
 def _given(

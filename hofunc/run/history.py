@@ -47,10 +47,10 @@ class Led(NamedTuple):
     """Lets derivatives lead to what the outputs of which they are lead to.
 
     Attributes:
-        origins: What each output leads to.
+        given: What is given of what each output depends on, which is looked at where a result leads nowhere.
     """
 
-    origins: tuple[tuple[Tensor, ...], ...]
+    given: Sequence[Sequence[Tensor]]
 
     def of(self, results: Sequence[Tensor], outputs: Iterable[Iterable[int]]) -> list[Tensor]:
         """Return results, each of some outputs, that lead somewhere."""
@@ -58,12 +58,12 @@ class Led(NamedTuple):
         return [result if has_history(result) else self._one(result, each) for result, each in found]
 
     def _one(self, result: Tensor, outputs: Iterable[int]) -> Tensor:
-        origins = {id(origin): origin for output in outputs for origin in self.origins[output]}
+        origins = {id(origin): origin for output in outputs for origin in leading(self.given[output])}
         return with_history(result, origins.values())
 
     def terms(self, derivative: Derivative, output: int) -> Derivative:
         """Return a structured derivative of an output that leads somewhere."""
-        return led_terms(derivative, self.origins[output])
+        return led_terms(derivative, lambda: leading(self.given[output]))
 
 
 class Noted:
@@ -119,9 +119,9 @@ def _nothing(origin: Tensor, like: Tensor) -> Tensor:
     return none.sum(dtype=like.dtype).to(like.device)
 
 
-def led_terms(derivative: Derivative, origins: Sequence[Tensor]) -> Derivative:
-    """Return a structured derivative that leads somewhere, to some tensors if it led nowhere."""
-    if not origins or any(map(has_history, sources_of(derivative.terms))):
+def led_terms(derivative: Derivative, leads_to: Callable[[], Sequence[Tensor]]) -> Derivative:
+    """Return a structured derivative that leads somewhere, to what is told if it led nowhere."""
+    if any(map(has_history, sources_of(derivative.terms))) or not (origins := leads_to()):
         return derivative
     nothing = with_history(torch.zeros((), dtype=derivative.dtype, device=derivative.device), origins)
     terms, like = anchored(derivative.terms, derivative.shapes, nothing), derivative
@@ -172,7 +172,9 @@ class Leading:
             return result
         origins, (leaves, spec) = self._among(tensors, self._ends), tree_flatten(result, is_leaf=_is_derivative)
         self._have_cores = all(any(True for _ in sources_of(each.terms)) for each in leaves if _is_derivative(each))
-        return tree_unflatten([led_terms(each, origins) if _is_derivative(each) else each for each in leaves], spec)
+        return tree_unflatten(
+            [led_terms(each, lambda: origins) if _is_derivative(each) else each for each in leaves], spec
+        )
 
     def _among(self, tensors: Sequence[Tensor], outputs: Iterable[int]) -> tuple[Tensor, ...]:
         """Return what outputs lead to, among the tensors of a call and those that were captured."""
