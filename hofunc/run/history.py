@@ -185,13 +185,17 @@ class Leading:
         return [*{_key(each): each for output in outputs for each in every[output]}.values()]
 
     def missing(self, program: Program) -> dict[int, list[int | Tensor]]:
-        """Return by the place of every derivative what the value may lead to and it itself, by its program, never."""
+        """Return by the place of every derivative what the value may lead to and it itself, by its program, never.
+
+        One that leads to what requires gradients is left as it is, as in calls.
+        """
         program, own = taking_own(program)
-        reached = [{_key(own.get(number, number)) for number in numbers} for numbers in sources(program)]
-        missing = {
-            place: [each for each in self._of(outputs) if _key(each) not in reached[place]]
-            for place, outputs in self._derived.items()
-        }
+        reached = [[own.get(number, number) for number in numbers] for numbers in sources(program)]
+        missing: dict[int, list[int | Tensor]] = {}
+        for place, outputs in self._derived.items():
+            if not any(isinstance(each, Tensor) and has_history(each) for each in reached[place]):
+                keys = {*map(_key, reached[place])}
+                missing[place] = [each for each in self._of(outputs) if _key(each) not in keys]
         return {place: origins for place, origins in missing.items() if origins}
 
 
