@@ -23,7 +23,7 @@ def read_at(tensor: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
 
 def add_at(tensor: torch.Tensor, index: torch.Tensor, size: int) -> torch.Tensor:
     """Return zeros to which a tensor is added at a vector of indices along its last axis, of a size: the transpose."""
-    if tensor.dim() > 1 and tensor.is_cpu and lies_in_rows(tensor):
+    if _adds_rows(tensor):
         rows = tensor.movedim(-1, 0)
         return torch.index_add(rows.new_zeros(size, *rows.shape[1:]), 0, index, rows).movedim(0, -1)
     return torch.index_add(tensor.new_zeros(*tensor.shape[:-1], size), -1, index, tensor)
@@ -31,10 +31,15 @@ def add_at(tensor: torch.Tensor, index: torch.Tensor, size: int) -> torch.Tensor
 
 def add_to(total: torch.Tensor, tensor: torch.Tensor, index: torch.Tensor) -> None:
     """Add a tensor to another one, at a vector of indices along its last axis."""
-    if tensor.dim() > 1 and tensor.is_cpu and lies_in_rows(tensor):
+    if _adds_rows(tensor):
         total.movedim(-1, 0).index_add_(0, index, tensor.movedim(-1, 0))
     else:
         total.index_add_(-1, index, tensor)
+
+
+def _adds_rows(tensor: torch.Tensor) -> bool:
+    """Tell whether it takes less to add rows of the other axes."""
+    return tensor.dim() > 1 and tensor.is_cpu and lies_in_rows(tensor)
 
 
 def lies_in_rows(tensor: torch.Tensor) -> bool:

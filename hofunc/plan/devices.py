@@ -92,10 +92,10 @@ def _keep(path: Path, of: dict[str, Any], rates: Rates) -> None:
 
 def _what_is_measured(device: torch.device) -> dict[str, Any]:
     """Return what rates depend on."""
-    name = _processor() if device.type == "cpu" else torch.get_device_module(device).get_device_name(device)
+    processor = _processor()
     return {
-        "device": name,
-        "processor": _processor(),
+        "device": processor if device.type == "cpu" else torch.get_device_module(device).get_device_name(device),
+        "processor": processor,
         "threads": torch.get_num_threads(),
         "torch": ".".join(map(str, RELEASE)),
         "hofunc": VERSION,
@@ -147,7 +147,7 @@ def measured(device: torch.device, standard: Rates, pace: float) -> Rates:
     )
 
 
-def _moved(clock: "_Clock", call: float, run: "Callable[[torch.Tensor], Callable[[], Any]]") -> float:
+def _moved(clock: "_Clock", call: float, run: Callable[[torch.Tensor], Callable[[], Any]]) -> float:
     """Return the bytes in a second that an elementwise op reads and writes."""
     size, seconds = clock.beyond(call, lambda n: (n, ROW, ROW), run)
     return 3 * torch.float32.itemsize * ROW**2 * size / seconds

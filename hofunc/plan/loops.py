@@ -25,19 +25,7 @@ from hofunc.plan.memory import Held, memory_of
 from hofunc.plan.order import is_first
 from hofunc.plan.peak import peak_of
 from hofunc.plan.program import Given, Program, Register, Step, depth_first, frees_of
-from hofunc.plan.slicing import (
-    CHEAP,
-    VIEWS,
-    Along,
-    Taken,
-    is_read,
-    made,
-    registers_of,
-    sized,
-    summed,
-    taken,
-    template,
-)
+from hofunc.plan.slicing import CHEAP, VIEWS, Along, Taken, is_read, made, registers_of, sized, summed, taken, template
 from hofunc.plan.tracing import Trace, traced
 from hofunc.rules.kinds import is_elementwise
 from hofunc.views import folded

@@ -1,6 +1,6 @@
 """Evaluating a recorded call: its plan, run on its values or on a replay of them."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
@@ -107,10 +107,8 @@ class Evaluation(NamedTuple):
             self.arrangements[order] = known
         found = known.gathered(self.results, self.tensors, self.emit)
         found = [in_batches(tensor, self.batches) for tensor in found] if self.batches else found
-        if self.history is None or not found:
-            return found
         count = len(self.plan.lowered.graph.outputs)
-        return self.history.of(found, [(place * count // len(found),) for place in range(len(found))])
+        return self._led(found, ((place * count // len(found),) for place in range(len(found))))
 
     def compact(self, order: int) -> list[Derivative]:
         """Return all derivatives of an order as terms, in the same order."""
@@ -134,7 +132,7 @@ class Evaluation(NamedTuple):
             places = self.arrangements[_CONTRACTED] = [*map(self.plan.dense.get, blocks)]
         if not self.batches and None not in places:
             found = [self.results[place] for place in places if place is not None]
-            return self._led(found, wanted)
+            return self._led(found, _outputs_of(wanted))
         in_graph = InGraph(graph)
         for place, (contraction, *_) in zip(places, wanted.sums, strict=True):
             if place is None:
@@ -144,13 +142,11 @@ class Evaluation(NamedTuple):
                 found.append(self.emit(zeros, shape, self.tensors[output].dtype, self.tensors[output].device))
             else:
                 found.append(in_batches(self.results[place], self.batches) if self.batches else self.results[place])
-        return self._led(found, wanted)
+        return self._led(found, _outputs_of(wanted))
 
-    def _led(self, found: list[Any], wanted: Contractions) -> list[Any]:
-        """Return contractions that lead where the outputs do."""
-        if self.history is None:
-            return found
-        return self.history.of(found, [{one.output[0] for one in sums} for sums in wanted.sums])
+    def _led(self, found: list[Any], outputs: Iterable[Iterable[int]]) -> list[Any]:
+        """Return results, each of some outputs, that lead where these do."""
+        return found if self.history is None else self.history.of(found, outputs)
 
     def _structure(self, output: int, inputs: Sequence[int]) -> Structure:
         block, order = block_of(self.plan, self.plan.terms, output, inputs)
@@ -383,6 +379,11 @@ def _by_plan(
         note(recording, found, inputs)
     known = found.arrangements, run_now, batches, found.checked
     return Evaluation(found.plan, wanted, results, tensors, inputs, *known, history)
+
+
+def _outputs_of(wanted: Contractions) -> Iterator[set[int]]:
+    """Yield the outputs that every contraction is of."""
+    return ({one.output[0] for one in sums} for sums in wanted.sums)
 
 
 def _given(

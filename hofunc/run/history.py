@@ -153,9 +153,7 @@ class Leading:
             self._every = [each for each in every if isinstance(each, int)], own
         numbers, own = self._every
         is_followed = True in [tensors[number].requires_grad for number in numbers]
-        if not is_followed and own:
-            is_followed = any(map(_is_followed, own))
-        if not is_followed and not in_transform():
+        if not (is_followed or True in [each.requires_grad for each in own] or in_transform()):
             return False
         places = self._derived or range(len(results))
         return not (self._have_cores or self._derived) or not all(has_history(results[place]) for place in places)
@@ -208,10 +206,6 @@ def _origins(values: Program, ends: Sequence[int]) -> list[list[int | Tensor]]:
 def _key(origin: int | Tensor) -> tuple[bool, int]:
     """Return what tells numbers and tensors apart, which do not compare as a whole."""
     return (True, id(origin)) if isinstance(origin, Tensor) else (False, origin)
-
-
-def _is_followed(tensor: Tensor) -> bool:
-    return tensor.requires_grad
 
 
 def _is_derivative(value: Any) -> bool:
