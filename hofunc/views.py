@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from hofunc.algebra.labels import Axes, Label, Segment, full, labels_of, shape_of
+from hofunc.algebra.labels import Axes, Label, Segment, full, labels_of, shape_of, whole
 from hofunc.graph.followed import is_followed
 from hofunc.graph.layout import select_scatter
 
@@ -91,7 +91,9 @@ def aligned(emit: Emit, source: Labelled, labels: Sequence[Label]) -> Any:
 
     Leading missing labels are left to broadcasting.
     """
-    order = tuple(source.labels.index(label) for label in labels if label in source.labels)
+    if source.labels == tuple(labels):
+        return source.tensor
+    order = tuple([source.labels.index(label) for label in labels if label in source.labels])
     tensor = permuted(emit, source.tensor, order)
     first = next((place for place, label in enumerate(labels) if label in source.labels), len(labels))
     missing = [place - first for place in range(first, len(labels)) if labels[place] not in source.labels]
@@ -192,16 +194,14 @@ def spread(emit: Emit, source: Labelled, axes: Axes) -> Any:
 
     A label of the axes that the source lacks is broadcast, one that several axes bear is a diagonal.
     """
+    if (distinct := whole(axes)) is not None:
+        return _broadcast(emit, source, distinct)
     if _is_spread_often(axes):
         reads, own = _reads(axes)
         return emit(filled, aligned(emit, source, own), shape_of(axes), _named(reads))
     segments = [_pinned(segment) for axis in axes for segment in axis]
     labels = [segment.label for segment in segments if segment.label is not None]
-    distinct = list(dict.fromkeys(labels))
-    tensor = aligned(emit, source, distinct)
-    if len(source.labels) < len(distinct):
-        tensor = emit(torch.Tensor.expand, tensor, tuple(label.size for label in distinct))
-    tensor = _with_diagonals(emit, tensor, labels)
+    tensor = _with_diagonals(emit, _broadcast(emit, source, [*dict.fromkeys(labels)]), labels)
     if len(labels) < len(segments):
         tensor = emit(torch.reshape, tensor, tuple(s.label.size if s.label else 1 for s in segments))
     padding = _padding(segments)
@@ -210,6 +210,14 @@ def spread(emit: Emit, source: Labelled, axes: Axes) -> Any:
     if any(len(axis) != 1 for axis in axes):
         tensor = emit(torch.reshape, tensor, shape_of(axes))
     return tensor
+
+
+def _broadcast(emit: Emit, source: Labelled, labels: Sequence[Label]) -> Any:
+    """Return a labelled tensor with a dimension for each of some labels, its own among them."""
+    tensor = aligned(emit, source, labels)
+    if len(source.labels) == len(labels):
+        return tensor
+    return emit(torch.Tensor.expand, tensor, tuple([label.size for label in labels]))
 
 
 def _is_spread_often(axes: Axes) -> bool:
@@ -362,8 +370,8 @@ def folded(tensor: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
 def _added(emit: Emit, parts: Sequence[Part]) -> Any:
     """Write the largest part, and add the others to it."""
     first, *others = sorted(parts, key=_entries, reverse=True) if len(parts) > 1 else parts
-    source = first.source._replace(tensor=times(emit, first.source.tensor, first.coefficient))
-    total = spread(emit, source, first.axes)
+    tensor, labels = first.source
+    total = spread(emit, Labelled(times(emit, tensor, first.coefficient), labels), first.axes)
     for part in others:
         total = add_within(emit, total, part.axes, part.source, part.coefficient)
     return total

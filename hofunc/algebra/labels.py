@@ -73,6 +73,19 @@ def labels_of(*groups: Axes) -> list[Label]:
     return [s.label for axes in groups for axis in axes for s in axis if s.label is not None]
 
 
+def whole(axes: Axes) -> list[Label] | None:
+    """Return the labels of axes of which each is one, of more than one index, and of no other axis; None of others."""
+    labels: list[Label] = []
+    for axis in axes:
+        if len(axis) != 1:
+            return None
+        ((label, _, extent),) = axis
+        if label is None or extent == 1 or label.size != extent or label in labels:
+            return None
+        labels.append(label)
+    return labels
+
+
 def rebind(axis: Axis, bindings: Bindings) -> Axis:
     """Replace every bound label of an axis by what it is bound to, until none is left.
 

@@ -118,8 +118,7 @@ def selection_of(factor: Factor) -> Selection | None:
 
 def selections_of(term: Term) -> list[Selection]:
     """Return the selections among the factors of a term."""
-    found = map(selection_of, term.factors)
-    return [selection for selection in found if selection is not None]
+    return [selection for factor in term.factors if (selection := selection_of(factor)) is not None]
 
 
 def is_reading(term: Term) -> bool:

@@ -18,9 +18,9 @@ import torch
 
 from hofunc.algebra.compose import compose
 from hofunc.algebra.extents import distinct
-from hofunc.algebra.labels import Axes, Label, shape_of
+from hofunc.algebra.labels import Axes, Label, shape_of, whole
 from hofunc.algebra.operators import Delta, Map
-from hofunc.algebra.term import Factor, Term
+from hofunc.algebra.term import Factor, Term, visible
 from hofunc.graph.node import Call, Mask, Ref
 from hofunc.plan.builder import Builder, Looks
 from hofunc.plan.program import Register, Step
@@ -283,16 +283,18 @@ class _Composition:
     Attributes:
         term: Their composition, its coefficient that of terms whose own is one; None if it vanishes.
         terms: Those that it was worked out for, by the axes of which it is found.
+        is_tensor: Whether it has one factor, of which nothing is summed and every entry is one of it, as if contracted.
         recipes: How it is contracted, by what is given beside the axes.
     """
 
-    __slots__ = ("recipes", "term", "terms")
+    __slots__ = ("is_tensor", "recipes", "term", "terms")
 
     def __init__(self, builder: Builder, outer: Term, inners: Sequence[Term | None]):
         self.terms = (outer, *inners)
         units = [inner and inner._replace(coefficient=1) for inner in inners]
         term = compose(outer._replace(coefficient=1), units)
         self.term = term and interned(builder, term)
+        self.is_tensor = term is not None and _is_tensor(term)
         self.recipes: dict[Hashable, Recipe] = {}
 
     def of(self, outer: Term, inners: Sequence[Term | None]) -> Term | None:
@@ -352,8 +354,12 @@ def composed_and(
     if found.term is None:
         return None
     coefficient, sources = _parts(outer, inners)
-    times, factors, _, _ = found.term
+    times, factors, out, slots = found.term
     sources += [factor.source for factor in factors[len(sources) :]]
+    if found.is_tensor and not is_operator(sources[0]):
+        builder.spend()
+        ((_, axes),) = factors
+        return Term(coefficient * times, (Factor(builder.tensor(sources[0], axes), axes),), out, slots)
     given = _given(builder, sources, [factor.axes for factor in factors])
     recipe = None if given is None else found.recipes.get(given.key)
     if given is not None and recipe is not None:
@@ -403,6 +409,14 @@ def _drafted(
     """Work out a recipe for terms."""
     draft = _Draft(builder)
     return draft.recipe(work(draft, draft.given(terms, given)), tuple(terms))
+
+
+def _is_tensor(term: Term) -> bool:
+    """Tell whether a term has one factor, along labels that are visible, each for a whole axis of its own."""
+    if len(term.factors) != 1:
+        return False
+    labels = whole(term.factors[0].axes)
+    return labels is not None and visible(term).keys() >= {*labels}
 
 
 def _parts(outer: Term, inners: Sequence[Term | None]) -> tuple[float, list[Any]]:

@@ -53,8 +53,9 @@ def without_selections(term: Term) -> Term:
 
 def tensor_of(term: Term) -> Labelled | None:
     """Return the tensor of a contracted term, which may run over what its selections read; None if it has none."""
-    for source, axes in without_selections(term).factors:
-        return Labelled(source, tuple(labels_of(axes)))
+    for factor in term.factors:
+        if selection_of(factor) is None:
+            return Labelled(factor.source, tuple(labels_of(factor.axes)))
     return None
 
 
