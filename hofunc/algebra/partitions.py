@@ -67,8 +67,11 @@ def arrangements(rest: Key, groups: Sequence[Key]) -> tuple[Key, list[tuple[int,
     Returns:
         The sorted key of the target, and for each way the slot of the representative that target slot t takes.
     """
-    inner_rest, inner = _by_rank(rest, groups)
-    return tuple(sorted(chain(rest, *groups))), _arrangements(inner_rest, inner)
+    variables = (*rest, *chain(*groups))
+    if len({*variables}) == len(variables):
+        order = sorted(range(len(variables)), key=variables.__getitem__)
+        return tuple([variables[slot] for slot in order]), [tuple(order)]
+    return tuple(sorted(variables)), _arrangements(*_by_rank(rest, groups))
 
 
 def _by_rank(rest: Key, groups: Sequence[Key]) -> tuple[Key, tuple[Key, ...]]:

@@ -118,7 +118,7 @@ class Builder:
         """
         if function is torch.reshape or function is torch.unsqueeze:
             function, args = self._reshaped(function, *args)
-        key = distinct((function, args)) if self.has_rows else (function, args)
+        key = distinct((function, args)) if self.has_rows and _may_have_rows(function, args) else (function, args)
         register = self._known.get(key)
         if register is None:
             self.spend()
@@ -367,6 +367,11 @@ class Builder:
     def _new(self) -> Register:
         self._count += 1
         return Register(self._count - 1)
+
+
+def _may_have_rows(function: Callable | Call, args: tuple) -> bool:
+    """Tell whether an extent of rows may be among what a step is given: a register is none, as most of it are."""
+    return type(function) is Call or any(type(arg) is not Register and type(arg) is not int for arg in args)
 
 
 _VIEWS = (torch.permute, torch.reshape, torch.select, torch.narrow, torch.diagonal, torch.unsqueeze, torch.transpose)

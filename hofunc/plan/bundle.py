@@ -151,8 +151,8 @@ class Bundle:
         start, stop = max(own.start, reached.start), min(own.stop, reached.stop)
         if start >= stop:
             return None
-        axes = fresh_axes(tuple(map(int, self._nodes[member].shape)))
-        tensor, labels, label = whole.tensor, list(whole.labels), reached.label or Label(1)
+        axes = fresh_axes(map(int, self._nodes[member].shape))
+        tensor, labels, label = whole.tensor, [*whole.labels], reached.label or Label(1)
         if label not in labels and (start, stop) != (own.start, own.stop):
             labels.append(label)
             tensor = spread(emit, whole, each(labels))
@@ -168,7 +168,7 @@ class Bundle:
                 around = [label.size for label in labels]
                 tensor = emit(torch.reshape, tensor, (*around[:dim], *sizes, *around[dim + 1 :]))
             labels[dim : dim + 1] = apart
-        return term._replace(coefficient=1, factors=(Factor(tensor, each(labels)),), slots=(*slots, axes))
+        return Term(1, (Factor(tensor, each(labels)),), term.out, (*slots, axes))
 
 
 def _with_dims(labels: Iterable[Label]) -> list[Label]:

@@ -386,15 +386,18 @@ class _Asked:
         count, nodes = len(steps.nodes), len(steps.nodes[0])
         if count * nodes >= LONG_RECURRENCE:
             return True
-        whole, entries = not isinstance(self._wanted, Contractions), 0
-        if whole:
-            handed = [each.nodes[-1] for each in steps.active if each.nodes[1] in steps.nodes[0]]
-            entries = count * sum(self._compactly.coefficient(node, 1) for node in handed)
+        whole, is_shared = not isinstance(self._wanted, Contractions), any(each.is_shared for each in steps.active)
         times = (highest(self._wanted) / 2) ** 2  # as all orders are propagated through so many batches
-        if whole and not any(each.is_shared for each in steps.active):
-            return count * nodes >= times * (SHORT_RECURRENCE + entries / BATCH_ENTRIES)
-        by_nodes = self.by_nodes.run * count * nodes / len(self._local)
-        return by_nodes >= times * (BATCH + PER_NODE * nodes + PER_STEP * count + entries / BATCH_ENTRIES)
+        if whole and not is_shared:
+            left = count * nodes - times * SHORT_RECURRENCE
+        else:
+            by_nodes = self.by_nodes.run * count * nodes / len(self._local)
+            left = by_nodes - times * (BATCH + PER_NODE * nodes + PER_STEP * count)
+        if left < 0 or not whole:
+            return left >= 0
+        handed = [each.nodes[-1] for each in steps.active if each.nodes[1] in steps.nodes[0]]
+        entries = count * sum(self._compactly.coefficient(node, 1) for node in handed)
+        return left >= times * entries / BATCH_ENTRIES
 
     def _is_sooner(self, recurrent: Turns) -> bool:
         """Tell whether a first call is done sooner by batches of steps than node by node, and later ones are no slower.

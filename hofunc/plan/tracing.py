@@ -123,7 +123,7 @@ class _Tracing:
             return Effect([], None if type(held) is not Held else _Made(held.kind, 0), True, 0)
         memories: list[dict[Any, int]] = []
         looks: list[Any] = [step.function]  # kinds by their identity, as there is one of each
-        for arg in step.args:
+        for arg in (*step.args[:2], *step.args[3:]) if step.function in _STARTING else step.args:
             if type(arg) is not Register:
                 looks.append((arg,))
             elif type(value := self.values[arg.index]) is Held:
@@ -216,6 +216,8 @@ class _Tracing:
 
 
 Shaped = torch.Tensor | Kind
+
+_STARTING = {cut, torch.narrow, torch.select}  # their third argument is where a view starts, which changes no looks
 
 
 class _Made(NamedTuple):

@@ -3,6 +3,7 @@
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from itertools import accumulate, chain, product
 from math import prod
 from typing import Any, NamedTuple
@@ -63,18 +64,19 @@ def arranged(plan: Blueprint, outputs: Shapes, inputs: Shapes, blocks: Iterable[
     transposed: list[tuple[int, tuple[int, ...]]] = []
     vanishing: Counter[Zero] = Counter()
     found: list[tuple[Any, int]] = []  # of what each is one, and which
+    turned = cache(_turned)  # as most blocks are turned in few ways
     for output, slots in product(range(len(outputs)), blocks):
-        sizes = [inputs[number] for number in slots]
-        block, turned = block_of(plan, plan.dense, output, slots)
-        if block not in plan.dense:
+        block, order = block_of(plan, plan.dense, output, slots)
+        place, sizes = plan.dense.get(block), [inputs[number] for number in slots]
+        if place is None:
             zero = output, (*outputs[output], *chain.from_iterable(sizes))
             found.append((zero, vanishing[zero]))
             vanishing[zero] += 1
-        elif turned == sorted(turned):
-            found.append((_RESULT, plan.dense[block]))
+        elif order == sorted(order):
+            found.append((_RESULT, place))
         else:
             found.append((_TRANSPOSED, len(transposed)))
-            transposed.append((plan.dense[block], _turned(len(outputs[output]), [*map(len, sizes)], turned)))
+            transposed.append((place, turned(len(outputs[output]), tuple(map(len, sizes)), tuple(order))))
     counts: dict[Any, int] = {_RESULT: len(plan.program.outputs), _TRANSPOSED: len(transposed), **vanishing}
     starts = dict(zip(counts, accumulate(counts.values(), initial=0), strict=False))
     places = array("q", [starts[kind] + number for kind, number in found])  # with no object for each
