@@ -40,6 +40,28 @@ class Kind:
         pairs = zip(self.shape, self.stride, contiguous(self.shape), strict=True)
         return not self.numel or all(size == 1 or own == stride for size, own, stride in pairs)
 
+    def viewed(self, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+        """Return the strides of a view of another shape; None if there is none, or if there are no elements.
+
+        Axes that lie as one in memory may be taken apart and merged, and others may not.
+        """
+        if 0 in self.shape:
+            return None
+        sizes = [(size, step) for size, step in zip(self.shape, self.stride, strict=True) if size != 1]
+        stride, place, step = [1] * len(shape), len(shape), 1
+        while sizes:
+            size, step = sizes.pop()
+            while sizes and sizes[-1][1] == size * step:
+                size *= sizes.pop()[0]
+            part = 1
+            while part < size and place:
+                place -= 1
+                stride[place] = part * step
+                part *= shape[place]
+            if part != size:
+                return None
+        return tuple(stride)
+
 
 class Held(NamedTuple):
     """A tensor without data.

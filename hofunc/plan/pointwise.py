@@ -36,8 +36,8 @@ def pointwise(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any] = _
         return torch.empty(shape, dtype=dtype, device="meta")
     if 0 in shape:
         return None
-    given = [_Operand(tuple(tensor.shape), tensor.stride()) for tensor in tensors]
-    return torch.empty_strided(shape, _stride(shape, given), dtype=dtype, device="meta")
+    stride = laid_out_as(shape, [(tuple(tensor.shape), tensor.stride()) for tensor in tensors])
+    return torch.empty_strided(shape, stride, dtype=dtype, device="meta")
 
 
 _BACK_THROUGH_SOFTMAX = (aten._softmax_backward_data.default, aten._log_softmax_backward_data.default)
@@ -53,11 +53,16 @@ class _Operand(NamedTuple):
         return 0 if own < 0 or self.shape[own] != shape[dim] else self.stride[own]
 
 
-def _stride(shape: Sequence[int], operands: Sequence[_Operand]) -> tuple[int, ...]:
+def laid_out_as(shape: Sequence[int], looks: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> tuple[int, ...]:
     """Return the strides of a result as torch chooses them, but for axes of size one, of which nothing depends on them.
 
     The axes lie in memory as those of the operands do, the first that tells first.
+
+    Args:
+        shape: The shape of the result, which has elements.
+        looks: Shape and strides of every operand.
     """
+    operands = [_Operand(*each) for each in looks]
     order = [*reversed(range(len(shape)))]
     for start in range(1, len(order)):
         place = start

@@ -19,6 +19,7 @@ from hofunc.internals import identity_of
 from hofunc.plan import adding, lookups, looped, operators, packing, placing, states, tables
 from hofunc.plan.builder import cut
 from hofunc.plan.memory import Held, Kind, bytes_of, contiguous
+from hofunc.plan.pointwise import laid_out_as
 from hofunc.plan.program import Given, Program, Register, Step
 from hofunc.plan.scratch import called, of_product
 from hofunc.rules.lower import isolated
@@ -177,11 +178,18 @@ class _Tracing:
             (given,) = kinds
             shape, stride = (tuple(map(int, each)) for each in looks)
             return Effect(kinds, _Made(self._kind(shape, stride, given.dtype, given.nbytes), 0), True, 0)
-        rule = None if isinstance(function, Call) or function in _SCRATCH else _SHAPES.get(function)
-        if rule is None or step.target in self._program.shapes or not all(kind.is_contiguous for kind in kinds):
+        if isinstance(function, Call) or function in _SCRATCH or step.target in self._program.shapes:
+            return None
+        rule = _in_full if function is torch.reshape else _SHAPES.get(function)
+        if rule is None:
             return None
         shape, dtype = tuple(map(int, rule(*args))), _dtype(kinds)
-        kind = self._kind(shape, contiguous(shape), dtype, prod(shape) * dtype.itemsize)
+        stride = contiguous(shape)
+        if function in _STRIDED and not all(kind.is_contiguous for kind in kinds):
+            if function not in _ELEMENTWISE or 0 in shape:
+                return None
+            stride = laid_out_as(shape, [(kind.shape, kind.stride) for kind in kinds])
+        kind = self._kind(shape, stride, dtype, prod(shape) * dtype.itemsize)
         return Effect(kinds, _Made(kind, count), False, 0)
 
     def _effect(self, step: Step, args: Sequence[Any], memories: Sequence[dict[Any, int]]) -> Effect:
@@ -446,14 +454,37 @@ def _unsqueezed(kind: Kind, dim: int) -> Looks:
     return (*kind.shape[:dim], 1, *kind.shape[dim:]), (*kind.stride[:dim], step, *kind.stride[dim:])
 
 
+def _expanded(kind: Kind, shape: tuple[int, ...]) -> Looks:
+    new = len(shape) - len(kind.shape)
+    sizes = [own if size == -1 else size for size, own in zip(shape[new:], kind.shape, strict=True)]
+    _check_equal(pair for pair in zip(sizes, kind.shape, strict=True) if pair[1] != 1)
+    steps = [step if size == own else 0 for size, own, step in zip(sizes, kind.shape, kind.stride, strict=True)]
+    return (*shape[:new], *sizes), (*[0] * new, *steps)
+
+
+def _diagonal(kind: Kind, offset: int, one: int, other: int) -> Looks:
+    one, other = one % len(kind.shape), other % len(kind.shape)
+    size = min(kind.shape[one] + min(offset, 0), kind.shape[other] - max(offset, 0))
+    kept = [dim for dim in range(len(kind.shape)) if dim not in (one, other)]
+    shape, stride = _permuted(kind, tuple(kept))
+    return (*shape, max(size, 0)), (*stride, kind.stride[one] + kind.stride[other])
+
+
 def _reshaped(kind: Kind, shape: tuple[int, ...]) -> Looks | None:
-    """Return the looks of what is a view since all entries are in order, None for what may be a copy."""
-    if not kind.is_contiguous:
-        return None
+    """Return the looks of a view, None for a copy."""
+    shape = _in_full(kind, shape)
+    if kind.is_contiguous:
+        return shape, contiguous(shape)
+    stride = kind.viewed(shape)
+    return None if stride is None else (shape, stride)
+
+
+def _in_full(kind: Kind, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape that a tensor is to have, of which one size may be left out."""
     if -1 in shape:
         shape = tuple([kind.numel // -prod(shape) if size == -1 else size for size in shape])
     _check_equal([(kind.numel, prod(shape))])
-    return shape, contiguous(shape)
+    return shape
 
 
 # The looks of the view that a function returns.
@@ -464,11 +495,14 @@ _LOOKS: dict[Any, Callable[..., Looks | None]] = {
     cut: _cut,
     torch.select: _selected,
     torch.unsqueeze: _unsqueezed,
+    torch.diagonal: _diagonal,
+    torch.Tensor.expand: _expanded,
     torch.reshape: _reshaped,
 }
 
 # Those whose result is laid out as what they take.
-_STRIDED = (torch.mul, torch.add, torch.neg, torch.sum, views.add_scaled, operators.passed_on, packing.scaled_rows)
+_ELEMENTWISE = (torch.mul, torch.add, torch.neg, views.add_scaled)
+_STRIDED = (*_ELEMENTWISE, torch.sum, operators.passed_on, packing.scaled_rows)
 
 
 def _bytes(tensors: Sequence[torch.Tensor]) -> int:

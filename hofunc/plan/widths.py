@@ -91,6 +91,8 @@ def widths(
 
 def _together(found: Sequence[Width], shape: Sequence[int], most: tuple[int, int] | None = None) -> Width:
     """Return the width of a sum: that of the part that has most, where it is diagonal by no more axes than others."""
+    if len(found) == 1 and (most is None or (found[0].of_row <= most[0] and found[0].of_all <= most[1])):
+        return found[0]
     shared = found[0].shared
     for each in found:
         shared &= each.shared

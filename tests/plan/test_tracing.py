@@ -5,13 +5,16 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given as drawn
+from hypothesis import strategies as st
 from torch import Tensor
 
 from hofunc.algebra.extents import Rows
 from hofunc.plan.builder import cut
-from hofunc.plan.memory import Held
+from hofunc.plan.memory import Held, Kind
 from hofunc.plan.program import Given, Program, Register, Step
 from hofunc.plan.tracing import traced
+from hofunc.views import add_scaled
 
 X = torch.zeros(4, 3, 2)
 
@@ -33,12 +36,18 @@ STEPS: dict[str, Callable[[Tensor], tuple[Callable[..., Any], tuple[Any, ...]]]]
     "reshape": lambda x: (torch.reshape, (x, (3, 8))),
     "reshape of all": lambda x: (torch.reshape, (x, (-1,))),
     "reshape but one": lambda x: (torch.reshape, (x, (2, -1, 4))),
+    "reshape of what may be a copy": lambda x: (torch.reshape, (x, (3, 2, 4))),
     "diagonal": lambda x: (torch.diagonal, (x, 0, 0, 1)),
+    "diagonal above": lambda x: (torch.diagonal, (x, 1, -1, 0)),
+    "diagonal below": lambda x: (torch.diagonal, (x, -2, 0, 2)),
     "expand": lambda x: (torch.Tensor.expand, (x, (5, 4, 3, 2))),
+    "expand turned": lambda x: (torch.Tensor.expand, (x, (5, *x.shape))),
     "sum": lambda x: (torch.sum, (x, (0, 2))),
     "mul": lambda x: (torch.mul, (x, 2)),
     "mul with itself": lambda x: (torch.mul, (x, x)),
     "add": lambda x: (torch.add, (x, x)),
+    "add turned": lambda x: (add_scaled, (x, x, 2.0)),
+    "neg turned": lambda x: (torch.neg, (x,)),
 }
 
 
@@ -50,7 +59,7 @@ def outcome(steps: Sequence[Step], given: Tensor) -> list[Any]:
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("name", STEPS)
 def test_steps(name: str, *, turned: bool) -> None:
-    x = X.transpose(0, 1) if turned and "reshape" in name else X.permute(0, 1, 2)
+    x = X.transpose(0, 1) if turned and ("reshape" in name or "turned" in name) else X.permute(0, 1, 2)
     first = Step(1, torch.permute, (Register(0), (1, 0, 2) if x.shape != X.shape else (0, 1, 2)))
     function, args = STEPS[name](x)
     registers = tuple(Register(1) if arg is x else arg for arg in args)
@@ -63,6 +72,44 @@ def test_steps(name: str, *, turned: bool) -> None:
     is_view = expected.untyped_storage().data_ptr() == X.untyped_storage().data_ptr()
     assert (got.memory is before.memory) is is_view
     assert [*got.memory.values()] == [expected.untyped_storage().nbytes()]
+
+
+@st.composite
+def views(draw: st.DrawFn) -> Tensor:
+    """Draw a tensor that lies in memory in some way: turned, in part, every other entry of it, the same many times."""
+    tensor = torch.zeros(draw(st.lists(st.integers(1, 4), min_size=1, max_size=4)))
+    for way in draw(st.lists(st.sampled_from(["turned", "part", "sparse", "repeated"]), max_size=3)):
+        if way == "turned":
+            tensor = tensor.permute(draw(st.permutations(range(tensor.dim()))))
+        elif way == "repeated":
+            tensor = tensor.expand(draw(st.integers(1, 3)), *tensor.shape)
+        elif way == "sparse":
+            tensor = tensor[..., ::2]
+        else:
+            tensor = tensor[min(1, len(tensor) - 1) :]
+    return tensor
+
+
+@st.composite
+def shapes(draw: st.DrawFn, count: int) -> tuple[int, ...]:
+    """Draw a shape of so many entries."""
+    shape: list[int] = []
+    for _ in range(draw(st.integers(1, 4))):
+        shape.append(draw(st.sampled_from([size for size in range(1, count + 1) if count % size == 0])))
+        count //= shape[-1]
+    return (*shape, count)
+
+
+@drawn(views(), st.data())
+def test_what_may_be_a_view_of_another_shape_is_told_as_by_torch(tensor: Tensor, data: st.DataObject) -> None:
+    shape = data.draw(shapes(tensor.numel()))
+    kind = Kind(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.untyped_storage().nbytes())
+    stride, expected = kind.viewed(shape), torch.reshape(tensor, shape)
+    is_view = expected.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr()
+    assert (stride is not None) is is_view
+    if stride is not None:
+        pairs = zip(shape, stride, expected.stride(), strict=True)
+        assert all(size == 1 or got == step for size, got, step in pairs)
 
 
 def test_steps_of_tensors_of_the_same_looks_have_memory_of_their_own() -> None:
