@@ -21,7 +21,7 @@ from hofunc.graph.node import Graph
 from hofunc.graph.standin import in_transform
 from hofunc.internals import tree_flatten, tree_leaves, tree_unflatten
 from hofunc.plan.program import Program, Register
-from hofunc.run.origins import sources, taking_own
+from hofunc.run.origins import detaches, sources, taking_own
 from hofunc.structured.anchors import anchored
 
 Derived = tuple[tuple[int, ...], ...]
@@ -39,7 +39,7 @@ def _origins_of(graph: Graph, output: int) -> tuple[int, ...]:
         node = graph.nodes[number]
         if number not in found and (node.dtype.is_floating_point or node.dtype.is_complex):
             found.add(number)
-            waiting += node.operands
+            waiting += () if detaches(node.op) else node.operands
     return tuple(sorted(number for number in found if graph.nodes[number].is_given))
 
 

@@ -1,6 +1,6 @@
 """From which of the values that a program takes autograd may follow what it returns."""
 
-from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -36,13 +36,15 @@ def sources(program: Program) -> list[frozenset[int]]:
     for step in program.steps:
         operands = {found[arg.index] for arg in step.args if isinstance(arg, Register)}
         _, dtype = program.shapes.get(step.target, ((), torch.float64))
-        is_one = step.function not in _LIKE and not _detaches(step.function) and _can_vary(dtype)
+        is_cut = step.function in _LIKE or (isinstance(step.function, Call) and detaches(step.function.op))
+        is_one = _can_vary(dtype) and not is_cut
         found[step.target] = nowhere.union(*operands) if is_one else nowhere
     return [found[output] for output in program.outputs]
 
 
-def _detaches(function: Callable | Call) -> bool:
-    return isinstance(function, Call) and function.op is torch.ops.aten.detach.default
+def detaches(op: Any) -> bool:
+    """Tell whether autograd does not follow what an op returns to what it takes."""
+    return op is torch.ops.aten.detach.default
 
 
 def _can_vary(dtype: torch.dtype) -> bool:

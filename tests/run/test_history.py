@@ -190,6 +190,15 @@ def test_where_what_is_saved_is_packed_or_results_are_checked() -> None:
         check(transform(x))
 
 
+def test_what_is_detached_has_no_part_in_it() -> None:
+    weight, other = (torch.ones(3, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    transform = hofunc.hessian(lambda x: (x.relu() * weight).sum() + ((other * x).detach() * x).sum())
+    for way, call in calls(transform).items():
+        of_weight, of_other = torch.autograd.grad(call().sum(), (weight, other), allow_unused=True)
+        assert of_other is None
+        assert way == "pickled" or not of_weight.any()  # which has copies
+
+
 def test_parameters_that_are_frozen_and_thawed() -> None:
     transform, quick = hofunc.hessian(energy), hofunc.jit(hofunc.hessian(energy))
     try:
