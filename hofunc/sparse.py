@@ -10,7 +10,7 @@ import torch
 from hofunc.algebra.labels import Axis, Label, shape_of
 from hofunc.algebra.term import Term, visible
 from hofunc.errors import ArgumentError
-from hofunc.scatter import Entries, entries_of, flattened, places_of, size_of, values
+from hofunc.scatter import Entries, core_of, entries_of, flattened, places_of, size_of, values
 from hofunc.views import Labelled, run_now
 
 _MOST = 2**63 - 1  # elements of a tensor of which torch can number all
@@ -53,10 +53,13 @@ def coordinates(terms: Sequence[Term], groups: int, like: torch.Tensor) -> Coord
         like: A tensor of the dtype and device of the entries.
     """
     one = Labelled(like.new_ones(()), ())
-    some = [term for term in terms if all(map(prod, map(shape_of, (term.out, *term.slots)))) and _reaches(term)]
-    found = [_coordinates(term, entries_of(term, one), like) for term in some]
-    if not found:
-        return Coordinates(torch.zeros(groups, 0, dtype=torch.long, device=like.device), like.new_zeros(0))
+    nowhere = torch.zeros(groups, 0, dtype=torch.long, device=like.device)
+    found = [Coordinates(nowhere, like.new_zeros(0))]
+    for term in terms:
+        if all(map(prod, map(shape_of, (term.out, *term.slots)))) and _reaches(term):
+            found.append(_coordinates(term, entries_of(term, one), like))
+        else:  # it has no entries, but may have a history
+            found += [Coordinates(nowhere, core.tensor.flatten()[:0]) for core in [core_of(term)] if core is not None]
     return Coordinates(torch.cat([each.indices for each in found], 1), torch.cat([each.values for each in found]))
 
 

@@ -20,7 +20,7 @@ from hofunc.plan.tables import required
 from hofunc.rules.lower import isolated, read_by
 from hofunc.rules.opaque import is_transformed, nested_derivative
 from hofunc.run.executor import compiled
-from hofunc.run.history import with_history
+from hofunc.structured.anchors import with_history
 
 Missing = Mapping[int, Sequence[int | torch.Tensor]]
 

@@ -7,7 +7,7 @@ a result that leads nowhere is added a sum of nothing of these. Nothing is multi
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache, reduce
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -22,7 +22,7 @@ from hofunc.graph.standin import in_transform
 from hofunc.internals import tree_flatten, tree_leaves, tree_unflatten
 from hofunc.plan.program import Program, Register
 from hofunc.run.origins import detaches, sources, taking_own
-from hofunc.structured.anchors import anchored
+from hofunc.structured.anchors import anchored, with_history
 
 Derived = tuple[tuple[int, ...], ...]
 
@@ -106,25 +106,12 @@ def leading(tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
     return tuple([tensor for tensor in tensors if type(tensor) in PLAIN and has_history(tensor)])
 
 
-def with_history(result: Tensor, origins: Iterable[Tensor]) -> Tensor:
-    """Return a result that leads to some tensors beside those that it leads to."""
-    nothings = [_nothing(origin, result) for origin in origins]
-    return result + reduce(torch.add, nothings) if nothings else result
-
-
-def _nothing(origin: Tensor, like: Tensor) -> Tensor:
-    """Return zero, of the dtype and the device of a tensor, as the sum of no elements of another one."""
-    none = origin.unsqueeze(0).narrow(0, 0, 0)
-    none = none.abs() if none.is_complex() else none
-    return none.sum(dtype=like.dtype).to(like.device)
-
-
 def led_terms(derivative: Derivative, leads_to: Callable[[], Sequence[Tensor]]) -> Derivative:
     """Return a structured derivative that leads somewhere, to what is told if it led nowhere."""
     if any(map(has_history, sources_of(derivative.terms))) or not (origins := leads_to()):
         return derivative
-    nothing = with_history(torch.zeros((), dtype=derivative.dtype, device=derivative.device), origins)
-    terms, like = anchored(derivative.terms, derivative.shapes, nothing), derivative
+    like = derivative
+    terms = anchored(like.terms, like.shapes, torch.zeros((), dtype=like.dtype, device=like.device), origins)
     return Derivative(terms, like.shapes, like.dtype, like.device, like.mapped, like.kinds)
 
 

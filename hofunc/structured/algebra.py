@@ -8,11 +8,13 @@ from typing import Any, TypeVar
 import torch
 
 from hofunc.algebra.labels import shape_of
-from hofunc.algebra.operators import Indices
+from hofunc.algebra.operators import Indices, sources
 from hofunc.algebra.term import Factor, Term, with_slots
 from hofunc.given import check_flag
+from hofunc.graph.followed import has_history
 from hofunc.graph.uncompiled import uncompiled
 from hofunc.structured import checks
+from hofunc.structured.anchors import anchored
 from hofunc.structured.batch import batch_first, batch_of, common_batch
 from hofunc.structured.dense import dense
 from hofunc.structured.packed import packed
@@ -158,7 +160,8 @@ class Structured:
         checks.check_alike("diagonal", self.shapes[1:])
         if self.mapped:
             return torch.func.vmap(type(self).diagonal)(self)
-        return self._with(on_diagonal(self.terms, self._one()), self.shapes[:2], self.kinds[:1])
+        shapes = self.shapes[:2]
+        return self._with(self._led(on_diagonal(self.terms, self._one()), shapes), shapes, self.kinds[:1])
 
     @uncompiled
     def trace(self: S, *pairs: tuple[int, int]) -> "S | torch.Tensor":
@@ -349,11 +352,18 @@ class Structured:
     def _with(self: S, terms: Terms, shapes: Shapes, kinds: tuple[int, ...]) -> S:
         return type(self)(terms, shapes, self.dtype, self.device, self.mapped, kinds)
 
+    def _led(self, terms: Terms, shapes: Shapes) -> Terms:
+        """Return what was made of these terms, which leads to what they do where nothing is left of them."""
+        origins = [source for source in sources(self.terms) if has_history(source)]
+        if not origins or any(map(has_history, sources(terms))):
+            return terms
+        return anchored(terms, shapes, self._one() - 1, origins)
+
     def _left(self: S, terms: Terms, taken: Collection[int]) -> "S | torch.Tensor":
         """Return terms without some slots, as a tensor if none is left."""
         slots = [slot for slot in range(len(self.kinds)) if slot not in taken]
         shapes = (self.shapes[0], *(self.shapes[1:][slot] for slot in slots))
-        left = self._with(terms, shapes, tuple([self.kinds[slot] for slot in slots]))
+        left = self._with(self._led(terms, shapes), shapes, tuple([self.kinds[slot] for slot in slots]))
         return left if slots else left.dense()
 
     def _at_mapped(self: S, indices: Sequence[Index]) -> S:
@@ -375,4 +385,5 @@ class Structured:
         one = self._one()
         terms = tuple([at_rows(term, batch_of(term, batch), checked, one) for term in self.terms])
         shapes = (shape_of(terms[0].out), *map(shape_of, terms[0].slots))
-        return self._with(terms if 0 not in {*chain(*shapes)} else (), shapes, self.kinds)
+        terms = terms if 0 not in {*chain(*shapes)} else ()
+        return self._with(self._led(terms, shapes), shapes, self.kinds)

@@ -1,5 +1,9 @@
-"""Terms that autograd is to follow although they are constant: one of them has a core that it follows."""
+"""What autograd is to follow although it is constant: it is added a sum of nothing of what it is to lead to."""
 
+from collections.abc import Iterable
+from functools import reduce
+
+import torch
 from torch import Tensor
 
 from hofunc.algebra.labels import Label, Segment, full
@@ -10,8 +14,29 @@ from hofunc.structured.sums import core_or_one, with_core
 Shapes = tuple[tuple[int, ...], ...]
 
 
-def anchored(terms: Terms, shapes: Shapes, nothing: Tensor) -> Terms:
-    """Return terms of the same value with a core that is computed from zero, a tensor of no dimension."""
+def with_history(result: Tensor, origins: Iterable[Tensor]) -> Tensor:
+    """Return a result that leads to some tensors beside those that it leads to."""
+    nothings = [_nothing(origin, result) for origin in origins]
+    return result + reduce(torch.add, nothings) if nothings else result
+
+
+def _nothing(origin: Tensor, like: Tensor) -> Tensor:
+    """Return zero, of the dtype and the device of a tensor, as the sum of no elements of another one."""
+    none = origin.unsqueeze(0).narrow(0, 0, 0)
+    none = none.abs() if none.is_complex() else none
+    return none.sum(dtype=like.dtype).to(like.device)
+
+
+def anchored(terms: Terms, shapes: Shapes, zero: Tensor, origins: Iterable[Tensor]) -> Terms:
+    """Return terms of the same value that lead to some tensors: one of them has a core that does.
+
+    Args:
+        terms: The terms.
+        shapes: The shapes of the output and of the slots.
+        zero: The number zero, of the dtype and on the device of the cores.
+        origins: The tensors.
+    """
+    nothing = with_history(zero, origins)
     if not terms:
         return (_nowhere(shapes, nothing),)
     first, *others = terms

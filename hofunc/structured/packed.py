@@ -77,11 +77,13 @@ def _entries(term: Term, places: list[torch.Tensor], one: torch.Tensor) -> torch
     for number, axis in enumerate(term.out):
         every = torch.arange(extent(axis), device=one.device)
         found.note((axis,), every.reshape(-1, *[1] * (rank - number)))
-    core = core_or_one(term, one)
+    core, shape = core_or_one(term, one), (*shape_of(term.out), places[0].numel())
+    if 0 in core.tensor.shape:  # it is there for what autograd follows it to
+        return core.tensor.sum().expand(shape)
     value = core.tensor[tuple(found.indices[label] for label in core.labels)] if core.labels else core.tensor
     for mask in found.masks:
         value = torch.where(mask, value, torch.zeros_like(one))
-    return (value * term.coefficient).expand(*shape_of(term.out), places[0].numel())
+    return (value * term.coefficient).expand(shape)
 
 
 def unpack(entries: torch.Tensor, shape: Sequence[int], order: int) -> torch.Tensor:
