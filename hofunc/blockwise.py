@@ -14,6 +14,7 @@ from hofunc.internals import TreeSpec, default_collate_fn_map, register_pytree_n
 from hofunc.internals import tree_flatten as flattened
 from hofunc.keypaths import part_of
 from hofunc.run.nest import nested
+from hofunc.sparse import Matrix, as_csr, as_scipy, put_together
 from hofunc.structured.checks import checked_pairs
 from hofunc.structured.plotted import plotted
 from hofunc.structured.saved import VERSION, check_version, stacked
@@ -166,6 +167,38 @@ class Blocks:
         """Return the blocks as dense tensors, nested as they are; see `Derivative.dense`."""
         return self._mapped(lambda block: block.dense(keep_batch=keep_batch))
 
+    def to_sparse(self) -> Any:
+        """Return the blocks as tensors of layout torch.sparse_coo, nested as they are; see `Derivative.to_sparse`."""
+        return self._mapped(lambda block: block.to_sparse())
+
+    def to_sparse_csr(self) -> torch.Tensor:
+        """Return a whole Jacobian, or the whole Hessian of one element, as one matrix of layout torch.sparse_csr.
+
+        Its columns are the elements of all that it is differentiated by, of one tensor after the other in the order of
+        the leaves, as `torch.nn.utils.parameters_to_vector` has them. So are its rows at order 2; at order 1 they are
+        the elements of all outputs.
+
+        Raises:
+            ArgumentError: It is of another order, of order two of several elements, or a block was not asked for.
+
+        Example:
+            >>> w, b = torch.ones(2), torch.ones(())
+            >>> d2 = hofunc.hessian(lambda w, b: (w**2).sum() * b, argnums=(0, 1), layout="compact")(w, b)
+            >>> d2.to_sparse_csr().to_dense()
+            tensor([[2., 0., 2.],
+                    [0., 2., 2.],
+                    [2., 2., 0.]])
+        """
+        return as_csr(self._matrix())
+
+    def to_scipy(self) -> Any:
+        """Return what `to_sparse_csr` does as a scipy.sparse.csr_array, on the CPU and without a history.
+
+        Raises:
+            ArgumentError: As there; or scipy is not installed.
+        """
+        return as_scipy(self._matrix())
+
     def to(self, *args: Any, **kwargs: Any) -> "Blocks":
         """Return the blocks with another dtype, on another device or both; see `Derivative.to`."""
         return self._mapped(lambda block: block.to(*args, **kwargs))
@@ -279,6 +312,15 @@ class Blocks:
         got = f"the block by {', '.join(names[x] for x in key)}"
         return refuse(_NAME, "a block", got, "one that was computed", "Ask for it in blocks= or groups=.")
 
+    def _matrix(self) -> Matrix:
+        """Return the entries of all blocks, those by one output, or by one tensor in the first slot, side by side."""
+        inputs, outputs = range(self.names.slot.num_leaves), range(self.names.outputs.num_leaves)
+        if self.order > 1 and len(outputs) > 1:
+            refuse(f"{_NAME}: as a sparse matrix", "the output", f"{len(outputs)} tensors", "one element", _EACH)
+        keyed, firsts = self._keyed(), product(outputs, *[inputs] * (self.order - 1))
+        grid = [[self._block(keyed, output, (*first, x))._matrix() for x in inputs] for output, *first in firsts]
+        return put_together(grid)
+
     def _reduced(self, groups: Sequence[Sequence[int]], apply: Callable[[Derivative, Sequence[int]], Any]) -> Any:
         """Sum what is made of blocks over all tensors in groups of slots, in which the slots of one have the same."""
         inputs, taken = range(self.names.slot.num_leaves), {slot for group in groups for slot in group}
@@ -324,6 +366,7 @@ class Blocks:
 
 
 _ENTRIES = "Slots are those of the derivative, in order."
+_EACH = "Take .block(..., output=...) of each, or .to_sparse()."
 
 
 def with_names(tree: Any, outputs: TreeSpec, arguments: Arguments) -> Any:

@@ -11,7 +11,7 @@ from hofunc.algebra.term import Factor, Term
 from hofunc.errors import ArgumentError
 from hofunc.graph.standin import as_mapped
 from hofunc.internals import default_collate_fn_map, register_pytree_node
-from hofunc.sparse import as_coo, as_csr, as_matrix, as_scipy
+from hofunc.sparse import Matrix, as_coo, as_csr, as_matrix, as_scipy
 from hofunc.structured.algebra import Structured
 from hofunc.structured.dense import template
 from hofunc.structured.naming import pattern_of
@@ -91,7 +91,7 @@ class Derivative(Structured):
         Raises:
             ArgumentError: It is of another order, or of order two of several elements.
         """
-        return as_csr(as_matrix(*self._plainly()))
+        return as_csr(self._matrix())
 
     def to_scipy(self) -> Any:
         """Return what `to_sparse_csr` does as a scipy.sparse.csr_array, on the CPU and without a history.
@@ -99,7 +99,10 @@ class Derivative(Structured):
         Raises:
             ArgumentError: As there; or scipy is not installed.
         """
-        return as_scipy(as_matrix(*self._plainly()))
+        return as_scipy(self._matrix())
+
+    def _matrix(self) -> Matrix:
+        return as_matrix(*self._plainly())
 
     def _plainly(self) -> tuple[tuple[Term, ...], tuple[tuple[int, ...], ...], torch.Tensor]:
         """Return terms, shapes, and a tensor of their dtype and device, the axes mapped by vmap being the output's."""

@@ -1,6 +1,7 @@
 """Terms as sparse tensors: their entries with the indices of these, never through a dense tensor."""
 
 from collections.abc import Sequence
+from itertools import accumulate
 from math import prod
 from typing import Any, NamedTuple
 from warnings import catch_warnings, simplefilter
@@ -130,6 +131,19 @@ def as_matrix(terms: Sequence[Term], shapes: Sequence[tuple[int, ...]], like: to
     found = coordinates(terms, len(shape), like)
     row, column = flattened(found.indices[:rows], shape[:rows]), flattened(found.indices[rows:], shape[rows:])
     return Matrix(row, column, found.values, (prod(shape[:rows]), prod(shape[rows:])))
+
+
+def put_together(grid: Sequence[Sequence[Matrix]]) -> Matrix:
+    """Return a matrix of blocks, those of a row side by side."""
+    rows = [0, *accumulate(first.shape[0] for first, *_ in grid)]
+    columns = [0, *accumulate(block.shape[1] for block in grid[0])]
+    placed = [
+        Matrix(block.row + top, block.column + left, block.values, block.shape)
+        for top, blocks in zip(rows, grid, strict=False)
+        for left, block in zip(columns, blocks, strict=False)
+    ]
+    row, column, values, _ = zip(*placed, strict=True)
+    return Matrix(torch.cat(row), torch.cat(column), torch.cat(values), (rows[-1], columns[-1]))
 
 
 def as_csr(matrix: Matrix) -> torch.Tensor:

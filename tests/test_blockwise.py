@@ -194,6 +194,28 @@ def test_they_are_kept(device: torch.device) -> None:
     refused(lambda: default_collate([one, compact(loss, args, 1)]), ArgumentError, "a sum")
 
 
+def test_sparse_blocks_are_nested_and_one_matrix_has_all(device: torch.device) -> None:
+    args = params(device)
+    got = compact(loss, args)
+    assert_equal({n: {m: x.to_dense() for m, x in row.items()} for n, row in got.to_sparse().items()}, got.dense())
+
+    def both(p: Params, x: Tensor) -> dict[str, Tensor]:
+        return {"y": (x @ p["w"]).sin() + p["b"], "b": p["b"]}
+
+    def by_vector(f: Callable[[Params], list[Tensor]]) -> Callable[[Tensor], Tensor]:
+        return lambda v: torch.cat([y.flatten() for y in f({"w": v[:-2].reshape(3, 2), "b": v[-2:]})])
+
+    v = torch.cat([each.flatten() for each in args[0].values()])
+    expected = nested_reverse(by_vector(lambda p: [loss(p, args[1])]), 2)(v)
+    matrix = got.to_sparse_csr()
+    assert matrix.layout is torch.sparse_csr
+    assert_equal(matrix.to_dense(), expected[0])
+    jacobian = compact(both, args, order=1)
+    expected = nested_reverse(by_vector(lambda p: [*both(p, args[1]).values()]), 1)(v)
+    assert_equal(jacobian.to_sparse_csr().to_dense(), expected)
+    assert_equal(torch.from_numpy(jacobian.to_scipy().toarray()).to(device), expected)
+
+
 def test_they_are_shown(device: torch.device) -> None:
     args = params(device)
     got = compact(loss, args)
@@ -214,6 +236,9 @@ def test_wrong_use(device: torch.device) -> None:
     refused(lambda: got.contract({"w": args[0]["w"], "b": args[0]["w"]}), ArgumentError, "shape (3, 2)", "(2,)")
     refused(lambda: got + got["w"]["b"], ArgumentError, "a sum", "got Derivative")
     refused(lambda: got + got.block("w", "w"), ArgumentError, "a sum", "got Derivative")
+    refused(lambda: compact(several, args).to_scipy(), ArgumentError, "got 2 tensors", "one element", "to_sparse")
+    refused(lambda: compact(loss, args, blocks="diagonal").to_scipy(), ArgumentError, "one that was computed")
+    refused(lambda: compact(loss, args, 3).to_sparse_csr(), ArgumentError, "order 3", "to_sparse")
     refused(lambda: got.trace((0, 0)), ArgumentError, "pairs ((0, 0),)")
     with pytest.raises(AttributeError, match="'Blocks' object has no attribute 'w'"):
         _ = got.w
