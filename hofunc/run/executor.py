@@ -21,7 +21,8 @@ from hofunc.progress import display
 
 Runner = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
 
-MANY = 500  # steps, from which on it is told whether a program is called again before it is compiled
+MANY = 500  # steps, from which on it is told how often a program is called before it is compiled:
+OFTEN = 6  # times, in which calls that are interpreted take as much longer as to compile it does
 
 
 def in_chunks(chunks: Chunks, *, takes_over: bool = False) -> Runner:
@@ -243,7 +244,7 @@ def _template(arg: Any, registers: Iterator[str], names: _Names) -> str:
 
 
 def interpreted(program: Program, *, takes_over: bool = False) -> Runner:
-    """Return what `compiled` returns, which takes no time to make, and about a microsecond more to run each step."""
+    """Return what `compiled` returns, which takes no time to make, and some three microseconds more to run each step."""
 
     def run(values: Any) -> list[torch.Tensor]:
         held = {r: origin if isinstance(origin, torch.Tensor) else values[origin] for r, (origin, *_) in given}
@@ -251,17 +252,17 @@ def interpreted(program: Program, *, takes_over: bool = False) -> Runner:
         if takes_over:
             values.clear()
         for product, step, freed in steps:
+            target, function, given_args = step
             args = [held[arg.index] if type(arg) is Register else arg for arg in (product or step).args]
-            function = step.function
             if product is not None:
                 found = _joined(product, step)
-                is_over = writes.get(step.target) == found.place
+                is_over = writes.get(target) == found.place
                 function = partial(found.writing if is_over else found.function, **found.coefficient)
-                args.insert(0, held[step.args[found.place].index])
-            elif step.target in writes:
-                args.insert(0, args.pop(writes[step.target]))
+                args.insert(0, held[given_args[found.place].index])
+            elif target in writes:
+                args.insert(0, args.pop(writes[target]))
                 function = WRITING[function]
-            held[step.target] = function(*args)
+            held[target] = function(*args)
             del args
             for register in freed:
                 del held[register]
@@ -286,13 +287,13 @@ def _plainly(program: Program, run: Runner) -> Runner:
 
 
 def warming_up(program: Program, *, takes_over: bool = False) -> Runner:
-    """Return what `compiled` returns, compiled at the second call; a function called once runs sooner than that."""
+    """Return what `compiled` returns, compiled once it has been called so often that this is worth what it takes."""
     run, calls = interpreted(program, takes_over=takes_over), 0
 
     def running(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         nonlocal run, calls
         calls += 1
-        if calls == 2:
+        if calls == OFTEN:
             run = compiled(program, takes_over=takes_over)
         return run(values)
 

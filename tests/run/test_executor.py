@@ -11,7 +11,7 @@ from torch import Tensor
 from hofunc.graph.node import Call, Ref
 from hofunc.plan.program import Given, Program, Register, Step
 from hofunc.run.asked import runner
-from hofunc.run.executor import Runner, compiled, interpreted, warming_up
+from hofunc.run.executor import OFTEN, Runner, compiled, interpreted, warming_up
 from tests.cases import mixed, rand
 from tests.graph.recordings import recorded
 from tests.plan.plans import lowered_plan
@@ -113,11 +113,11 @@ def test_a_program_can_be_mapped(made: Made, device: torch.device) -> None:
     assert torch.allclose(torch.func.vmap(gradient)(x), expected)
 
 
-def test_the_second_call_and_those_after_it_return_the_same(device: torch.device) -> None:
+def test_calls_before_and_after_it_is_compiled_return_the_same(device: torch.device) -> None:
     x = rand(device, 3)
     steps = (Step(1, torch.mul, (Register(0), 2)), Step(2, torch.add, (Register(1), Register(0))))
     run = warming_up(Program({0: Given(0, (3,), torch.float64)}, {}, steps, ((), (0, 1)), (2,)))
-    assert all(torch.equal(run([x])[0], 3 * x) for _ in range(3))
+    assert all(torch.equal(run([x])[0], 3 * x) for _ in range(OFTEN + 2))
 
 
 def test_a_long_program_that_runs_once_is_not_compiled(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
