@@ -277,32 +277,52 @@ def _looks(builder: Builder, name: Ref | Call) -> Hashable:
     return node.shape, node.dtype
 
 
+class _Pattern:
+    """What becomes of terms of some axes as they are contracted.
+
+    Attributes:
+        term: The first of them, with axes that other terms of their pattern have too.
+        recipes: How they are contracted, by what is given beside the axes.
+    """
+
+    __slots__ = ("_is_tensor", "recipes", "term")
+
+    def __init__(self, builder: Builder, term: Term):
+        self.term = interned(builder, term)
+        self.recipes: dict[Hashable, Recipe] = {}
+        self._is_tensor = _is_tensor(term)
+
+    def as_it_is(self, builder: Builder, source: Any, coefficient: float) -> Term | None:
+        """Return a term of one factor, given what that names, if there is nothing of it to contract."""
+        if not self._is_tensor or is_operator(source):
+            return None
+        builder.spend()
+        ((_, axes),) = self.term.factors
+        return Term(coefficient, (Factor(builder.tensor(source, axes), axes),), self.term.out, self.term.slots)
+
+
 class _Composition:
     """What becomes of terms that are composed.
 
     Attributes:
-        term: Their composition, its coefficient that of terms whose own is one; None if it vanishes.
         terms: Those that it was worked out for, by the axes of which it is found.
-        is_tensor: Whether it has one factor, of which nothing is summed and every entry is one of it, as if contracted.
-        recipes: How it is contracted, by what is given beside the axes.
+        pattern: That of their composition, its coefficient that of terms whose own is one; None if it vanishes.
     """
 
-    __slots__ = ("is_tensor", "recipes", "term", "terms")
+    __slots__ = ("pattern", "terms")
 
     def __init__(self, builder: Builder, outer: Term, inners: Sequence[Term | None]):
         self.terms = (outer, *inners)
         units = [inner and inner._replace(coefficient=1) for inner in inners]
         term = compose(outer._replace(coefficient=1), units)
-        self.term = term and interned(builder, term)
-        self.is_tensor = term is not None and _is_tensor(term)
-        self.recipes: dict[Hashable, Recipe] = {}
+        self.pattern = term and _Pattern(builder, term)
 
     def of(self, outer: Term, inners: Sequence[Term | None]) -> Term | None:
         """Return the composition of terms."""
-        if self.term is None:
+        if self.pattern is None:
             return None
         coefficient, sources = _parts(outer, inners)
-        times, factors, out, slots = self.term
+        times, factors, out, slots = self.pattern.term
         named = [Factor(source, factor.axes) for source, factor in zip(sources, factors, strict=False)]
         return Term(coefficient * times, (*named, *factors[len(sources) :]), out, slots)
 
@@ -351,23 +371,21 @@ def composed_and(
 ) -> Term | None:
     """Return the contraction of what `compose` returns, by a function that takes a step of planning for it."""
     found = _composition(builder, outer, inners)
-    if found.term is None:
+    if found.pattern is None:
         return None
     coefficient, sources = _parts(outer, inners)
-    times, factors, out, slots = found.term
+    times, factors, _, _ = found.pattern.term
     sources += [factor.source for factor in factors[len(sources) :]]
-    if found.is_tensor and not is_operator(sources[0]):
-        builder.spend()
-        ((_, axes),) = factors
-        return Term(coefficient * times, (Factor(builder.tensor(sources[0], axes), axes),), out, slots)
+    if sources and (taken := found.pattern.as_it_is(builder, sources[0], coefficient * times)) is not None:
+        return taken
     given = _given(builder, sources, [factor.axes for factor in factors])
-    recipe = None if given is None else found.recipes.get(given.key)
+    recipe = None if given is None else found.pattern.recipes.get(given.key)
     if given is not None and recipe is not None:
         builder.spend()
         (result,) = recipe.followed(builder, given.registers, coefficient * times)
         return result
     term = found.of(outer, inners)
-    return term and _contracted(builder, contract, term, given, found.recipes)
+    return term and _contracted(builder, contract, term, given, found.pattern.recipes)
 
 
 def worked(builder: Builder, contract: Callable[[Builder, Term], Term], term: Term) -> Term:
@@ -375,11 +393,14 @@ def worked(builder: Builder, contract: Callable[[Builder, Term], Term], term: Te
     key = (contract, axes_of(term))
     known = builder.recipes.get(key)
     if known is None:
-        first = interned(builder, term)
-        _, recipes = builder.recipes.setdefault((contract, axes_of(first)), (first, {}))
-        builder.recipes[key] = known = (term, recipes)
+        found = _Pattern(builder, term)
+        known = builder.recipes.setdefault((contract, axes_of(found.term)), (found.term, found))
+        builder.recipes[key] = known = (term, known[1])
+    pattern = known[1]
+    if term.factors and (taken := pattern.as_it_is(builder, term.factors[0].source, term.coefficient)) is not None:
+        return taken
     given = _given(builder, [factor.source for factor in term.factors], [factor.axes for factor in term.factors])
-    return _contracted(builder, contract, term, given, known[1])
+    return _contracted(builder, contract, term, given, pattern.recipes)
 
 
 def _contracted(

@@ -244,7 +244,7 @@ def _template(arg: Any, registers: Iterator[str], names: _Names) -> str:
 
 
 def interpreted(program: Program, *, takes_over: bool = False) -> Runner:
-    """Return what `compiled` returns, which takes no time to make, and some three microseconds more to run each step."""
+    """Return what `compiled` returns, which takes no time to make, and some 3 microseconds more to run each step."""
 
     def run(values: Any) -> list[torch.Tensor]:
         held = {r: origin if isinstance(origin, torch.Tensor) else values[origin] for r, (origin, *_) in given}
