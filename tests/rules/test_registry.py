@@ -70,7 +70,6 @@ TESTED_ELSEWHERE = {
     "aten._pdist_backward.default": ("rules/ops/test_distances.py", "gradient_of(distances)"),
     "aten._embedding_bag.default": ("rules/ops/test_embedding.py", "F.embedding_bag"),
     "aten.segment_reduce.default": ("rules/ops/test_segments.py", "torch.segment_reduce"),
-    "aten._safe_softmax.default": ("test_edges.py", "aten._safe_softmax"),
     "aten.as_strided_scatter.default": ("rules/ops/test_strided.py", "torch.as_strided_scatter"),
     "aten.renorm.default": ("rules/ops/test_scales.py", "x.renorm(p, 0, 0.5)"),
     "real_to_complex": ("rules/ops/test_complex_numbers.py", "rfft"),

@@ -29,7 +29,7 @@ from hofunc.internals import softmax_back
 from hofunc.rules.axes import dims_of
 from hofunc.rules.kinds import KeepsZeros, Positions, Site
 from hofunc.rules.ops.linear import reduced
-from hofunc.rules.registry import define, define_composite
+from hofunc.rules.registry import define
 from hofunc.views import laid_out
 
 aten = torch.ops.aten
@@ -239,15 +239,8 @@ def softmax_over(x: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
 
 
 define(aten._softmax.default, Softmax(lambda site, dims: Ref(site.node.number), _softmax))
+# Of a row of nothing but minus infinity this one is zero, and so are its derivatives, by the same terms.
+define(aten._safe_softmax.default, Softmax(lambda site, dims: Ref(site.node.number), _softmax))
 define(aten._log_softmax.default, Softmax(lambda site, dims: Call(torch.exp, (Ref(site.node.number),)), _log_softmax))
 define(aten.logsumexp.default, Softmax(lambda site, dims: Call(softmax_over, (site.ref(0), dims)), _logsumexp))
 define(aten.logcumsumexp.default, Softmax(lambda site, dims: Call(running_softmax, (site.ref(0), dims)), _logcumsumexp))
-
-
-def _safe_softmax(x: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """Return the softmax, or zeros for a row of nothing but minus infinity."""
-    empty = (x == -torch.inf).all(dim, keepdim=True)
-    return torch.where(empty, 0, torch.where(empty, 0, x).softmax(dim))
-
-
-define_composite(aten._safe_softmax.default, _safe_softmax)

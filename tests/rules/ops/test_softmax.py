@@ -17,6 +17,11 @@ def running(x: Tensor, dim: int) -> Tensor:
     return torch.stack([x.narrow(dim, 0, size).logsumexp(dim) for size in range(1, x.shape[dim] + 1)], dim)
 
 
+def masked(x: Tensor) -> Tensor:
+    """Put minus infinity in all places of the first row."""
+    return x.masked_fill(torch.tensor([[1, 1], [0, 0]], device=x.device) > 0, -torch.inf)
+
+
 CASES: list[OpCase] = [
     use("softmax", lambda x: x.softmax(0), (3,), orders=TO_FOUR),
     use("softmax over the first dim", lambda x: x.softmax(0), (2, 2)),
@@ -27,6 +32,13 @@ CASES: list[OpCase] = [
     use("softmax of a broadcast", lambda x: x.expand(2, 3).softmax(0) * x, (3,)),
     use("softmax of an empty tensor", lambda x: x.softmax(1), (0, 2), orders=(1,)),
     use("softmax of a softmax", lambda x: x.softmax(0).softmax(0), (3,)),
+    use(
+        "softmax with a row of nothing",
+        lambda x: torch.ops.aten._safe_softmax(masked(x), -1),
+        (2, 2),
+        orders=TO_FOUR,
+        reference=lambda x: torch.stack([torch.zeros_like(x[0]), x[1].softmax(0)]),
+    ),
     use("log_softmax", lambda x: x.log_softmax(0), (3,), orders=TO_FOUR),
     use("log_softmax over the last dim", lambda x: x.log_softmax(1), (2, 2), orders=TO_FOUR),
     use("log_softmax over a middle dim", lambda x: x.log_softmax(-2), (2, 2, 1)),
