@@ -17,6 +17,7 @@ LAYERS = [
     {"internals"},
     {
         "internals_files",
+        "internals_inference",
         "internals_saving",
         "internals_scripts",
         "internals_settings",

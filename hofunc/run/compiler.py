@@ -86,6 +86,7 @@ def _direct(module: GraphModule, tensors: Tensors) -> Function:
     """Compile without the checks that torch.compile makes of what a plan has checked already."""
     from hofunc.internals_buffers import buffers_inside  # noqa: PLC0415 - imports the compiler
     from hofunc.internals_files import compiled_by_inductor  # noqa: PLC0415 - likewise
+    from hofunc.internals_inference import without_autograd  # noqa: PLC0415 - likewise
     from hofunc.internals_strides import tell_strides  # noqa: PLC0415 - likewise
     from hofunc.internals_types import tell_types  # noqa: PLC0415 - likewise
 
@@ -94,7 +95,7 @@ def _direct(module: GraphModule, tensors: Tensors) -> Function:
     copy, options = _copied(module), INDUCTOR | by_own_products()
     if any(map(needs_gradient, tensors)):
         return compiled_by_inductor(copy, tensors, options)
-    with torch.no_grad(), buffers_inside():
+    with torch.no_grad(), buffers_inside(), without_autograd():
         return compiled_by_inductor(copy, tensors, options | put_quotients(copy))
 
 
