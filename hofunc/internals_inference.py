@@ -4,8 +4,8 @@ Between a graph and inductor stands what prepares graphs for autograd. It runs a
 elements, to learn what is written to and what is a view of what, and to record its ops anew, those that inductor does
 not know as others that it does. It also puts functions around what is compiled that see to views and gradients at each
 call. A graph of aten ops that write nowhere needs the other ops alone. Without the rest, compiling took a tenth less
-Python, and a call 5 to 8 microseconds less, of 60 for a plan of ten kernels. It imports the compiler, which takes
-seconds, and so is imported where something is compiled.
+Python on a CPU, and a call 5 to 8 microseconds less, of 60 for a plan of ten kernels. It imports the compiler, which
+takes seconds, and so is imported where something is compiled.
 
 NOTE [on disk]: what inductor made of a graph is found on the disk in another process, for a fifth of its Python, if
 guards of symbols for sizes can be asked for, of which there are none here. It asks what holds symbols, which is given
@@ -36,7 +36,7 @@ _inside = local()  # whether what a thread compiles has no gradients
 
 @contextmanager
 def without_autograd() -> Iterator[None]:
-    """Let graphs that this thread compiles be for calls that autograd does not follow, if they write nowhere."""
+    """Let graphs that this thread compiles be for calls without gradients, on a CPU, if they write nowhere."""
     _replace()
     before, _inside.bare = _is_inside(), True
     try:
@@ -62,11 +62,11 @@ def _replace() -> None:
             return usual
 
         def compiled(module: GraphModule, tensors: Sequence[Any], **others: Any) -> Any:
-            if not _is_plain(module):
+            if not _is_plain(module) or any(each.device.type != "cpu" for each in tensors):
                 return usual(module, tensors, **others)
             graph, fakes = _decomposed(module, tensors, table)
             with _without_symbols():
-                return _called(compiler(graph, fakes), tensors)
+                return _called(compiler(graph, fakes))
 
         return compiled
 
@@ -110,8 +110,7 @@ def _decomposed(module: GraphModule, tensors: Sequence[Tensor], table: Any) -> t
         return make_fx(Interpreter(module).run, decomposition_table=table)(*fakes), fakes
 
 
-def _called(compiled: Any, tensors: Sequence[Tensor]) -> Callable[..., Any]:
-    """Return what calls a graph that is compiled, on a CPU without the parts for autotuning on other devices."""
-    on_cpu = all(tensor.device.type == "cpu" for tensor in tensors)
-    call = (getattr(compiled, "current_callable", None) if on_cpu else None) or compiled
+def _called(compiled: Any) -> Callable[..., Any]:
+    """Return what calls a graph that is compiled, without the parts for autotuning on other devices than a CPU."""
+    call = getattr(compiled, "current_callable", None) or compiled
     return lambda *taken: call([*taken])
