@@ -13,7 +13,7 @@ import torch
 
 from hofunc.graph.draws import is_random
 from hofunc.graph.layout import select_scatter
-from hofunc.graph.node import Call, Ref
+from hofunc.graph.node import Call, Ref, fill
 from hofunc.graph.quick import QUICK
 from hofunc.internals import OpOverload
 from hofunc.plan.builder import cut
@@ -23,7 +23,16 @@ from hofunc.plan.operators import passed_on
 from hofunc.plan.program import Register, Step
 from hofunc.plan.relations import add_last, read_last
 from hofunc.rules.kinds import is_elementwise
-from hofunc.rules.ops.maps import picked, put_back
+from hofunc.rules.ops.maps import (
+    flipped,
+    picked,
+    put_back,
+    rolled,
+    rolled_back,
+    running_sum,
+    running_sum_transposed,
+)
+from hofunc.rules.ops.softmax import OF_PROBABILITIES
 from hofunc.scatter import added, flat_places
 from hofunc.views import Reads, add_scaled, concatenated, filled, folded, narrow_scatter, put, stacked
 
@@ -72,11 +81,11 @@ def taken(step: Step, along: Along, looks: Looks) -> Taken | None:
         return None if found is None else [(step.args[0].index, found)]
     if step.function is added:
         return _of_columns(step, along, looks)
-    rule = _rule_of(step)
-    dims = None if rule is None else rule(shape, along.dim, *_operands(step, looks))
+    rule, args = _rule_of(step)
+    dims = None if rule is None else rule(shape, along.dim, *_operands(args, looks))
     if dims is None:
         return None
-    pairs = zip(step.args, dims, strict=True)
+    pairs = zip(args, dims, strict=True)
     return [(a.index, None if dim is None else along._replace(dim=dim)) for a, dim in pairs if type(a) is Register]
 
 
@@ -145,8 +154,8 @@ def registers_of(step: Step) -> Iterator[int]:
     return (arg.index for arg in step.args if type(arg) is Register)
 
 
-def _operands(step: Step, looks: Looks) -> list[Any]:
-    return [looks[arg.index].shape if type(arg) is Register else arg for arg in step.args]
+def _operands(args: Sequence[Any], looks: Looks) -> list[Any]:
+    return [looks[arg.index].shape if type(arg) is Register else arg for arg in args]
 
 
 def _through_reshape(shape: Sequence[int], along: Along, other: Sequence[int]) -> Along | None:
@@ -258,10 +267,26 @@ def _read_elements(_: Sequence[int], axis: int, __: Any, *indices: Sequence[int]
     return [None, *[0 for _ in indices]] if axis == 0 else [axis - 1 + len(indices), *[None for _ in indices]]
 
 
-def _of_last(shape: Sequence[int], axis: int, *args: Any) -> Axes:
+def _of_last(shape: Sequence[int], axis: int, before: Sequence[int], index: Sequence[int], _: int) -> Axes:
     """Return the axes of what reads, or adds to, the last axis at one vector of indices."""
-    is_plain = len(args) == 2 and len(args[1]) == 1 and len(args[0]) == len(shape)
-    return [axis, None] if is_plain and axis < len(shape) - 1 else None
+    is_plain = len(index) == 1 and len(before) == len(shape)
+    return [axis, None, None] if is_plain and axis < len(shape) - 1 else None
+
+
+def _but_last(shape: Sequence[int], axis: int, _: Any, *others: Any) -> Axes:
+    """Return the axes of what moves or adds up entries of the last axis, by numbers."""
+    return [axis, *[None for _ in others]] if axis < len(shape) - 1 else None
+
+
+def _of_probabilities(
+    shape: Sequence[int], axis: int, before: Sequence[int], p: Sequence[int], order: Sequence[int], count: int
+) -> Axes:
+    """Return the axes of a map of probabilities over the last axes, which have others along which it is separate."""
+    if axis >= len(shape) - count:
+        return None
+    place = axis - len(shape) + len(order)
+    own = order[place] if place >= 0 else None
+    return [None if before[axis] == 1 else axis, None if own is None or p[own] == 1 else own, None, None]
 
 
 def _indexed(_: Sequence[int], axis: int, __: Any, *index: Sequence[int]) -> Axes:
@@ -270,9 +295,9 @@ def _indexed(_: Sequence[int], axis: int, __: Any, *index: Sequence[int]) -> Axe
     return [None, 0] if axis == 0 else [axis, None]
 
 
-def _read_last(shape: Sequence[int], axis: int, *args: Any) -> Axes:
-    is_last = axis == len(shape) - 1 and len(args) == 2 and len(args[1]) == 1
-    return [None, 0] if is_last else _of_last(shape, axis, *args)
+def _read_last(shape: Sequence[int], axis: int, before: Sequence[int], index: Sequence[int], extent: int) -> Axes:
+    is_last = axis == len(shape) - 1 and len(index) == 1
+    return [None, 0, None] if is_last else _of_last(shape, axis, before, index, extent)
 
 
 def _selected_at(_: Sequence[int], axis: int, __: Any, dim: int, ___: Any) -> Axes:
@@ -406,6 +431,8 @@ RULES: dict[Any, Rule] = {
     add_last: _of_last,
     picked: _read_last,
     put_back: _of_last,
+    **dict.fromkeys((flipped, rolled, rolled_back, running_sum, running_sum_transposed), _but_last),
+    **dict.fromkeys(OF_PROBABILITIES, _of_probabilities),
     torch.sum: _summed,
     torch.mm: _matrix,
     torch.bmm: _matrices,
@@ -430,8 +457,8 @@ VIEWS = frozenset(
         cut,
     }
 )
+_SIZED = frozenset({torch.Tensor.expand, filled, flat_places})  # by sizes, which no call that holds them can change
 _ADDING = frozenset({add_last, put_back})
-_ALONG_LAST = frozenset({read_last, picked, *_ADDING})  # whatever numbers these are called with
 _POINTWISE = frozenset(function for op, function in QUICK.items() if torch.Tag.pointwise in op.tags)
 # What takes as long to make as to read, or as to write and to read.
 READS = frozenset({elements, torch.index_select, read_last, picked, INDEX})
@@ -453,16 +480,15 @@ def op_of(function: Any) -> Any:
     return function.op if isinstance(function, Call) else function
 
 
-def _rule_of(step: Step) -> Rule | None:
+def _rule_of(step: Step) -> tuple[Rule | None, tuple]:
+    """Return the rule of what a step calls, None if there is none, and what it calls that with."""
     function = step.function
     if not isinstance(function, Call):
-        return elementwise if function in _POINTWISE else RULES.get(function)
+        return (elementwise if function in _POINTWISE else RULES.get(function)), step.args
     op = function.op
     if op is INDEX:
-        return _indexed if function.args[1:] == ((Ref(1),),) else None
-    if isinstance(op, OpOverload):
-        return elementwise if torch.Tag.pointwise in op.tags and not is_random(op) else RULES.get(op)
-    if is_elementwise(op):
-        return elementwise
-    takes_tensors = op in _ALONG_LAST or all(type(arg) is Ref for arg in function.args)
-    return RULES.get(op) if takes_tensors else None  # others would have to be told the numbers that a call holds
+        return (_indexed if function.args[1:] == ((Ref(1),),) else None), step.args
+    if torch.Tag.pointwise in op.tags and not is_random(op) if isinstance(op, OpOverload) else is_elementwise(op):
+        return elementwise, step.args
+    rule = None if function.kwargs or op in _SIZED else RULES.get(op)
+    return rule, fill(function.args, iter(step.args))

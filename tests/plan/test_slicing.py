@@ -15,10 +15,11 @@ from hofunc.plan.looped import some
 from hofunc.plan.operators import passed_on
 from hofunc.plan.program import Given, Program, Register, Step, frees_of
 from hofunc.plan.relations import add_last, read_last
-from hofunc.plan.slicing import Along, made, sized, summed, taken, template
+from hofunc.plan.slicing import Along, made, op_of, sized, summed, taken, template
 from hofunc.plan.tracing import traced
 from hofunc.rules.ops.elementwise import power
-from hofunc.rules.ops.maps import picked, put_back
+from hofunc.rules.ops.maps import flipped, picked, put_back, rolled, running_sum
+from hofunc.rules.ops.softmax import OF_PROBABILITIES
 from hofunc.scatter import added
 from hofunc.views import add_scaled, concatenated, filled, folded, narrow_scatter, put, stacked
 
@@ -62,6 +63,24 @@ CASES: dict[str, tuple[Any, tuple, list[Tensor]]] = {
     "add_last": (Call(add_last, (Ref(0), Ref(1), 4)), (A, B), [torch.randn(6, 5), INDEX]),
     "picked": (Call(picked, (Ref(0), Ref(1), 4)), (A, B), [torch.randn(6, 4), INDEX - 1]),
     "put_back": (Call(put_back, (Ref(0), Ref(1), 4)), (A, B), [torch.randn(6, 5), INDEX]),
+    "flipped": (Call(flipped, (Ref(0),)), (A,), [torch.randn(4, 6, 2)]),
+    "rolled": (Call(rolled, (Ref(0), 2)), (A,), [torch.randn(4, 6, 2)]),
+    "running_sum": (Call(running_sum, (Ref(0),)), (A,), [torch.randn(4, 6, 2)]),
+    **{
+        f"{function.__name__}, {name}": (
+            Call(function, (Ref(0), Ref(1), order, count)),
+            (A, B),
+            [torch.randn(shape), p],
+        )
+        for function in OF_PROBABILITIES
+        for name, shape, p, order, count in (
+            ("rows", (3, 4, 6), torch.randn(4, 6).softmax(-1), (0, 1), 1),
+            ("columns", (3, 4, 6), torch.randn(6, 4).softmax(0), (1, 0), 1),
+            ("two axes", (3, 4, 6, 2), torch.randn(6, 4, 2).softmax(0), (1, 0, 2), 2),
+            ("one for all", (3, 4, 6), torch.randn(1, 6).softmax(1), (0, 1), 1),
+            ("of its shape", (4, 6), torch.randn(4, 6).softmax(-1), (0, 1), 1),
+        )
+    },
     "index_select": (torch.index_select, (A, 1, B), [torch.randn(4, 6, 2), INDEX]),
     "index": (Call(aten.index.Tensor, (Ref(0), (Ref(1),))), (A, B), [torch.randn(4, 6, 2), INDEX - 1]),
     "pow": (torch.pow, (A, 3), [torch.randn(4, 6)]),
@@ -147,9 +166,10 @@ def test_slices_of_results_follow_from_slices(name: str) -> None:
                 assert made(step, register, along, looks) is not None
     sizes = [size for size in whole.shape if size > 1]
     expected = {"reshape": 1, "added": 0, "added, one term": 0, "reshape of one": 1, "concatenated": 1}
-    is_one_less = name in ("stacked", "add_last", "put_back")
+    is_one_less = name in ("stacked", "add_last", "put_back", "flipped", "rolled", "running_sum")
+    of_probabilities = step.function.args[-1] if op_of(step.function) in OF_PROBABILITIES else 0  # type: ignore[union-attr]
     expected["sum that keeps"] = 0
-    assert known == expected.get(name, KNOWN.get(name, len(sizes) - is_one_less))
+    assert known == expected.get(name, KNOWN.get(name, len(sizes) - is_one_less - of_probabilities))
 
 
 SUMS = ["mm", "bmm", "matmul", "matmul, a vector", "folded", "sum", "sum of the last", "sum of all", "sum of one"]
@@ -200,8 +220,11 @@ def test_what_mixes_entries_has_no_slices() -> None:
         assert all(taken(step, Along(dim), traced(program).values) is None for dim in (0, 1))
 
 
-def test_calls_that_hold_numbers_have_no_slices() -> None:
+@pytest.mark.parametrize(
+    ("op", "args", "expected"), [(torch.narrow, (1, 2, 3), True), (torch.Tensor.expand, ((4, 6),), False)]
+)
+def test_calls_that_hold_sizes_have_no_slices(op: Callable, args: tuple, expected: bool) -> None:
     """A view within the steps of a recurrence is a call that holds its numbers, as a node's is."""
-    step = Step(9, Call(torch.narrow, (Ref(0), 1, 2, 3)), (A,))
+    step = Step(9, Call(op, (Ref(0), *args)), (A,))
     program = Program({0: Given(0, (4, 6), torch.float32)}, {}, (step,), ((0,),), (9,))
-    assert all(taken(step, Along(dim), traced(program).values) is None for dim in (0, 1))
+    assert any(taken(step, Along(dim), traced(program).values) is not None for dim in (0, 1)) == expected

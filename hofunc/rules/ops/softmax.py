@@ -159,6 +159,9 @@ def _reached(tensor: torch.Tensor, p: torch.Tensor, order: tuple[int, ...], coun
     return some * (some * tensor).sum(tuple(range(-count, 0)), keepdim=True)
 
 
+# What takes a tensor, probabilities, the order in which to lay these out, and of how many of the last axes they are.
+OF_PROBABILITIES = (_centred, _centred_back, _changed, _covaried, _reached)
+
 _CENTRE = Map(_centred, _centred_back, ())
 _JACOBIAN = Map(_changed, _changed, (), reach=_reached)
 _COVARIANCE = Map(_covaried, _covaried, (), reach=_reached)
