@@ -161,9 +161,13 @@ def _rows(effect: Effect) -> int:
     return sum(operand.numel for operand in effect.operands if operand.dtype == torch.long)
 
 
+def seconds_of_loop(work: Work, rates: Rates) -> float:
+    """Return how long a loop takes."""
+    return work.pieces * sum(_part_seconds(part, rates) for part in work.parts)
+
+
 def _loop_cost(work: Work, rates: Rates) -> StepCost:
-    seconds = work.pieces * sum(_part_seconds(part, rates) for part in work.parts)
-    return StepCost(work.flops, work.bytes, (), seconds)
+    return StepCost(work.flops, work.bytes, (), seconds_of_loop(work, rates))
 
 
 def _part_seconds(part: Part, rates: Rates) -> float:

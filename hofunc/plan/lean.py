@@ -9,11 +9,12 @@ from typing import NamedTuple
 import torch
 
 from hofunc.algebra.extents import has_rows
-from hofunc.plan.cost import Cost, cost_of
+from hofunc.plan.cost import Cost, cost_of, seconds_of_loop
+from hofunc.plan.devices import rates_of
 from hofunc.plan.joint_convolutions import with_joint_convolutions
 from hofunc.plan.late import deepest_first, put_off
 from hofunc.plan.lookups import LEAST
-from hofunc.plan.loops import SMALL, Known, Loop, regions_at
+from hofunc.plan.loops import SMALL, Known, Loop, Region, apart, regions_at, with_loops
 from hofunc.plan.memory import bytes_of
 from hofunc.plan.order import in_order
 from hofunc.plan.peak import at_peak, held_by, held_by_one
@@ -210,10 +211,11 @@ def _in_loops(
     """
     best, longest = made, SLOWER * made.cost(device).seconds if longest is None else longest
     size = size or max(LEAST, bytes_of(trace.of(program.outputs)))
+    search = _Search(int(goal), size, longest, device)
     states = [_State(made.excess(goal), made, program, trace)]
     beyond, gained = made.excess(most), 0
     for left in reversed(range(ROUNDS)):
-        every = [other for state in states for other in _better(state, goal, size, longest, device)]
+        every = [other for state in states for other in _better(state, search)]
         if not every:
             break
         every.sort(key=itemgetter(0))
@@ -249,55 +251,122 @@ def _within(made: Lean, program: Program, trace: Trace, most: int, device: torch
 
 
 class _State(NamedTuple):
-    """A program with some loops: what it holds beyond the goal, what is made of it, and its steps before that."""
+    """A program with some loops.
+
+    Attributes:
+        excess: What it holds beyond the goal.
+        made: What is made of it.
+        program: Its steps before that.
+        trace: What its registers hold.
+        loop: The loop that it has beside those of the one that it was made from.
+    """
 
     excess: int
     made: Lean
     program: Program
     trace: Trace
+    loop: Loop | None = None
 
 
-def _better(state: _State, goal: int, size: int, longest: float, device: torch.device) -> list[_State]:
+class _Search(NamedTuple):
+    """What is looked for.
+
+    Attributes:
+        goal: How many bytes may be held.
+        size: How many may be made of some entries, if a loop does not take too long then.
+        longest: How many seconds a program may run.
+        device: Where it runs.
+    """
+
+    goal: int
+    size: int
+    longest: float
+    device: torch.device
+
+
+def _better(state: _State, search: _Search) -> list[_State]:
     """Return programs that hold less than one, by one more change, and do not run longer than they may.
 
     They are in the order in which most hold least, as to try others takes most of the time. What a loop holds of some
-    entries can be made less by no other one, so that loops that hold more than the goal by that are tried last.
+    entries can be made less by no other one, so that loops that hold more than the goal by that are tried last. Those
+    that are better are made together too, as far as they are apart.
     """
-    known = Known(state.program, state.trace, widely=longest == inf)
+    known = Known(state.program, state.trace, widely=search.longest == inf)
     place, held = at_peak(state.made.program, state.made.trace)
     largest = sorted(held, key=lambda register: -held[register])[:LARGEST]
-    loops = [*_loops(known, state.made.program, held, largest, size)]
+    loops = [*_loops(known, state.made, held, largest, search)]
     after = computed_after(known, state.made.program, place)
     changed = chain(
-        (loop.within(known) for loop in loops if loop.scratch <= goal),
-        (with_remade(known, register, after) for register in largest),
+        ((with_loops(known, [loop]), loop) for loop in loops if loop.scratch <= search.goal),
+        ((with_remade(known, register, after), None) for register in largest),
     )
-    few = [*_tried(changed, state, goal, longest, device)]
-    return few or [*_tried((loop.within(known) for loop in loops if loop.scratch > goal), state, goal, longest, device)]
+    found = [*_tried(changed, state, search)] or [
+        *_tried(((with_loops(known, [loop]), loop) for loop in loops if loop.scratch > search.goal), state, search)
+    ]
+    better = sorted(found, key=itemgetter(0))
+    together = apart(known, [each.loop for each in better if each.loop is not None])
+    return found if len(together) < 2 else [*found, *_tried([(with_loops(known, together), None)], state, search)]
 
 
 def _loops(
-    known: Known, program: Program, held: Mapping[int, int], largest: Sequence[int], size: int
+    known: Known, made: Lean, held: Mapping[int, int], largest: Sequence[int], search: _Search
 ) -> Iterator[Loop]:
     """Yield loops over labels of the largest tensors, of those that make something of what is held at the peak."""
-    over = dict(program.over)
-    for region in regions_at(known, largest):
-        if any(register in held or register in over for register in region.made):
-            loop = Loop.of(known, region, size)  # of others, which only read what is held there, there is none
-            if loop is not None:
-                yield loop
+    over = dict(made.program.over)
+    sizes = _Sizes(known, made, search)
+    for number, region in enumerate(regions_at(known, largest)):
+        if not any(register in held or register in over for register in region.made):
+            continue  # as it only reads what is held there
+        size = sizes.of(region)
+        loop = None if size is None else Loop.of(known, region, size, number)
+        if loop is not None:
+            yield loop
+
+
+class _Sizes:
+    """How many entries loops take at a time.
+
+    Args:
+        known: The program.
+        made: What is made of it.
+        search: What is looked for.
+    """
+
+    def __init__(self, known: Known, made: Lean, search: _Search):
+        self._search = search
+        if search.longest < inf:
+            self._rates = rates_of(search.device)
+            steps = cost_of(known.program, search.device, known.trace, 0).steps
+            self._seconds = {step.target: cost.seconds for step, cost in zip(known.program.steps, steps, strict=True)}
+            self._others = made.cost(search.device).seconds
+
+    def of(self, region: Region) -> int | None:
+        """Return how many entries a loop takes at a time; None if it takes too long, however many these are.
+
+        The fewer they are the less it holds, and the longer it takes to call what it does.
+        """
+        most, size = self._search.size, region.size(self._search.size)
+        if self._search.longest == inf:
+            return size
+        left = self._search.longest - self._others + sum(self._seconds[register] for register in region.gone)
+        while seconds_of_loop(region.work(size), self._rates) > left:
+            most *= _FINER
+            if most > self._search.goal // 2:
+                return None
+            size = region.size(most)
+        return size
 
 
 def _tried(
-    changed: Iterable[tuple[Program, Trace] | None], state: _State, goal: int, longest: float, device: torch.device
+    changed: Iterable[tuple[tuple[Program, Trace] | None, Loop | None]], state: _State, search: _Search
 ) -> Iterator[_State]:
     """Yield those of some programs that hold less than one, and do not run longer than they may."""
-    for other in changed:
+    for other, loop in changed:
         if other is None:
             continue
         program, trace = in_pieces(*other)
-        if longest < inf and cost_of(program, device, trace, 0).seconds > longest:
+        if search.longest < inf and cost_of(program, search.device, trace, 0).seconds > search.longest:
             continue
         made = Lean.of(*put_off(*in_order(program, trace)))
-        if made.peak <= state.made.peak and (excess := made.excess(goal)) < state.excess:
-            yield _State(excess, made, *other)
+        if made.peak <= state.made.peak and (excess := made.excess(search.goal)) < state.excess:
+            yield _State(excess, made, *other, loop)

@@ -11,7 +11,7 @@ is small beside what it is made of, and writes it for some entries at a time to 
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import count, product
+from itertools import chain, count, product
 from math import prod
 from operator import getitem
 from typing import Any, NamedTuple
@@ -44,6 +44,7 @@ class Known:
 
     Attributes:
         program: What was given.
+        trace: Likewise.
         looks: What its registers hold.
         makers: The step that computes each register.
         users: The steps that take each, None for whoever takes the results.
@@ -51,9 +52,8 @@ class Known:
     """
 
     def __init__(self, program: Program, trace: Trace, *, widely: bool = False):
-        self.program, self.looks = program, trace.values
+        self.program, self.trace, self.looks = program, trace, trace.values
         self._widely = widely
-        self._trace = trace
         self.makers = {step.target: step for step in program.steps}
         self.users: dict[int, list[Step | None]] = defaultdict(list)
         for step in program.steps:
@@ -108,7 +108,7 @@ class Known:
     def changed(self, steps: Mapping[int, Step]) -> tuple[Program, Trace]:
         """Return the program and its trace with other steps for some registers, and without those nobody needs then."""
         program, makers = self.program, {**self.makers, **steps}
-        pairs = zip(program.steps, self._trace.effects, strict=True)
+        pairs = zip(program.steps, self.trace.effects, strict=True)
         first = [step.target for step, effect in pairs if is_first(step, effect)]
         order = tuple(depth_first(makers, [*first, *program.outputs]))
         targets = {step.target for step in order}
@@ -116,7 +116,7 @@ class Known:
         frees, live = frees_of(order, program.outputs)
         given = {register: one for register, one in program.given.items() if register in live}
         other = program._replace(given=given, shapes=shapes, steps=order, frees=frees)
-        return other, traced(other, like=self._trace)
+        return other, traced(other, like=self.trace)
 
 
 class Region:
@@ -265,6 +265,15 @@ class Region:
         return [*dict.fromkeys(r for r in (*self.axes, *sorted(self.whole)) if r not in self.inside)]
 
     @property
+    def gone(self) -> Iterator[int]:
+        """The registers that nobody makes as a whole once it is a loop."""
+        own = {*self.inside, *self.ends}
+        for register in own:
+            users = self._known.users[register]
+            if register in self.results or all(user is not None and user.target in own for user in users):
+                yield register
+
+    @property
     def made(self) -> list[int]:
         """The registers of what is made for some entries, rather than read."""
         return [register for register, step in self.inside.items() if self._known.is_made(step)]
@@ -278,15 +287,18 @@ class Region:
         """Return its steps, and those that it ends in, in their order."""
         return [s for s in self._known.program.steps if s.target in self.inside or s.target in self.ends]
 
-    def looped(self, bytes_at_a_time: int, fresh: int) -> list[Step]:
+    def size(self, bytes_at_a_time: int) -> int:
+        """Return of how many entries so many bytes are made at most, if not of one, or half of all."""
+        pieces = min(self.entries, max(2, -(-self.bytes // max(1, bytes_at_a_time))))
+        return -(-self.entries // pieces)
+
+    def looped(self, size: int, fresh: int) -> list[Step]:
         """Return the steps that do what it does.
 
         Args:
-            bytes_at_a_time: How many bytes may be made of some entries.
+            size: How many entries it takes at a time.
             fresh: A number of registers that are not used yet.
         """
-        pieces = min(self.entries, max(2, -(-self.bytes // max(1, bytes_at_a_time))))
-        size = -(-self.entries // pieces)
         slots, steps = self.taken, self.steps()
         results = [step.target for step in steps if step.target in self.results]
         places = {register: place for place, register in enumerate(results)}
@@ -304,18 +316,20 @@ class Region:
         laid = tuple([None if register in self.ends else self.axes[register] for register in results])
         shapes = tuple([self._known.looks[register].shape for register in results])
         body = Body(self.entries, size, taken, tuple(_freeing(inside, len(slots))), shapes, laid)
-        args = (body, self._work(size, steps), *map(Register, slots))
+        work = self.work(size)._replace(scratch=self._scratch(size, steps))
+        args = (body, work, *map(Register, slots))
         return [
             Step(fresh, looped, args),
             *(Step(result, getitem, (Register(fresh), place)) for place, result in enumerate(results)),
         ]
 
-    def _work(self, size: int, steps: Sequence[Step]) -> Work:
-        """Return what a loop does that takes so many entries at a time."""
+    def work(self, size: int) -> Work:
+        """Return what a loop does that takes so many entries at a time, but for what it holds."""
+        steps = chain(self.inside.values(), self.ends.values())
         parts = [self._part(size, step) if self._known.is_made(step) else VIEW for step in steps]
         parts += [VIEW for register in self.taken if register in self.axes]
         parts += [self._writing(size, register) for register in sorted(self.kept)]
-        return Work(tuple(parts), -(-self.entries // size), self._scratch(size, steps))
+        return Work(tuple(parts), -(-self.entries // size), 0)
 
     def _writing(self, size: int, register: int) -> Part:
         """Return what it takes to write so many entries of what is kept to all of them."""
@@ -429,27 +443,55 @@ def regions_at(known: Known, registers: Sequence[int]) -> Iterator[Region]:
 class Loop(NamedTuple):
     """The steps that do in a loop what a region does, and the bytes that it holds beside its results."""
 
+    region: Region
     steps: list[Step]
     scratch: int
 
     @classmethod
-    def of(cls, known: Known, region: Region, bytes_at_a_time: int) -> "Loop | None":
+    def of(cls, known: Known, region: Region, size: int, number: int = 0) -> "Loop | None":
         """Return the loop of a region; None if it turns out that there is none.
 
         Args:
             known: The program.
             region: The region.
-            bytes_at_a_time: How many bytes may be made of some entries.
+            size: How many entries it takes at a time.
+            number: Its number among loops of the program that may be made together.
         """
         try:
-            steps = region.looped(bytes_at_a_time, known.fresh)
+            steps = region.looped(size, known.fresh + number)
         except (UnevenError, RuntimeError):  # the latter where shapes do not fit each other for fewer entries
             return None
-        return cls(steps, steps[0].args[1].scratch)
+        return cls(region, steps, steps[0].args[1].scratch)
 
-    def within(self, known: Known) -> tuple[Program, Trace] | None:
-        """Return the program, and its trace, with the loop; None if it turns out that it has no place in it."""
-        try:
-            return known.changed({step.target: step for step in self.steps})
-        except (UnevenError, RuntimeError):
-            return None
+    def follows(self, other: "Loop", known: Known) -> bool:
+        """Tell whether it takes what another loop makes, or what is made of that."""
+        return known.depend(self.region.taken, other.region.results)
+
+
+def with_loops(known: Known, loops: Iterable[Loop]) -> tuple[Program, Trace] | None:
+    """Return a program, and its trace, with loops; None if it turns out that they have no place in it."""
+    try:
+        return known.changed({step.target: step for loop in loops for step in loop.steps})
+    except (UnevenError, RuntimeError):
+        return None
+
+
+def apart(known: Known, loops: Iterable[Loop]) -> list[Loop]:
+    """Return those of some loops that the program can have together with those before them."""
+    found: list[Loop] = []
+    for loop in loops:
+        is_apart = all(loop.region.results.isdisjoint(other.region.results) for other in found)
+        if is_apart and not _goes_in_circles(known, [*found, loop]):
+            found.append(loop)
+    return found
+
+
+def _goes_in_circles(known: Known, loops: Sequence[Loop]) -> bool:
+    """Tell whether some loops follow each other."""
+    left = [*loops]
+    while left:
+        first = [loop for loop in left if not any(loop.follows(other, known) for other in left if other is not loop)]
+        if not first:
+            return True
+        left = [loop for loop in left if loop not in first]
+    return False

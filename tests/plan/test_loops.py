@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,10 @@ from torch import Tensor
 import hofunc
 from hofunc.graph.node import Call, Ref
 from hofunc.plan import lean
-from hofunc.plan.lean import Lean, priced
+from hofunc.plan.lean import Lean, _Search, _Sizes, arranged, priced
 from hofunc.plan.lean import _in_loops as in_loops
 from hofunc.plan.looped import looped
-from hofunc.plan.loops import SMALL, Known, Region
+from hofunc.plan.loops import SMALL, Known, Loop, Region, apart, with_loops
 from hofunc.plan.program import Given, Program, Register, Step, finished
 from hofunc.plan.tracing import traced
 from hofunc.rules.ops.maps import put_back
@@ -256,3 +257,51 @@ def test_where_the_smallest_loops_hold_too_much_no_others_are_looked_for(
     _, cost = priced(squares(), CPU, most=most)
     assert sizes == expected
     assert (cost.peak_bytes <= most) is (len(expected) > 1)
+
+
+@pytest.mark.parametrize(("times", "expected"), [(inf, 1), (20, 1), (6, 6), (2, 20), (0, None)])
+def test_a_loop_takes_more_entries_where_it_would_take_too_long_of_fewer(times: float, expected: int | None) -> None:
+    first = arranged(squares(), CPU)
+    known = Known(first.program, first.trace)
+    region = next(Region.at(known, 10, 2))
+    search = _Search(1 << 20, 1 << 13, times * first.made.cost(CPU).seconds, CPU)
+    with hofunc.options(rates="standard"):
+        assert _Sizes(known, first.made, search).of(region) == expected
+
+
+def two(*, each_takes: bool) -> Program:
+    """Multiply all features of points by each other twice, and sum over them.
+
+    Args:
+        each_takes: Whether sums of each are multiplied by the other one's summands.
+    """
+    steps = [
+        Step(20, torch.reshape, (X, (POINTS, 1, FEATURES))),
+        Step(21, torch.reshape, (Y, (1, POINTS, FEATURES))),
+    ]
+    for large, total, factor in ((30, 31, 2.0), (40, 41, 3.0)):
+        steps += [
+            Step(large + 2, torch.mul, (Register(20), factor)),
+            Step(large, torch.mul, (Register(large + 2), Register(21))),
+            Step(total, torch.sum, (Register(large), (0,))),
+        ]
+    for large, other, last in ((30, 41, 33), (40, 31, 43)):
+        steps += [
+            Step(last + 1, torch.mul, (Register(large), Register(other if each_takes else large))),
+            Step(last, torch.sum, (Register(last + 1), (0, 1))),
+        ]
+    given = {n: Given(n, (POINTS, FEATURES), torch.float64) for n in (0, 1)}
+    return finished(given, {}, steps, [Register(n) for n in (31, 41, 33, 43)])
+
+
+@pytest.mark.parametrize("each_takes", [True, False])
+def test_loops_that_are_apart_are_made_together(each_takes: bool) -> None:
+    program = two(each_takes=each_takes)
+    known = Known(program, traced(program))
+    regions = [next(Region.at(known, large, 0)) for large in (30, 40, 40)]
+    loops = [Loop.of(known, region, 4, number) for number, region in enumerate(regions)]
+    together = apart(known, [loop for loop in loops if loop is not None])
+    assert together == (loops[:1] if each_takes else loops[:2])
+    made = with_loops(known, together)
+    assert made is not None
+    torch.testing.assert_close(interpreted(made[0])(values()), interpreted(program)(values()))
