@@ -25,7 +25,19 @@ from hofunc.plan.memory import Held, memory_of
 from hofunc.plan.order import is_first
 from hofunc.plan.peak import peak_of
 from hofunc.plan.program import Given, Program, Register, Step, depth_first, frees_of
-from hofunc.plan.slicing import CHEAP, VIEWS, Along, Taken, is_read, made, registers_of, sized, summed, taken, template
+from hofunc.plan.slicing import (
+    VIEWS,
+    Along,
+    Taken,
+    is_cheap,
+    is_read,
+    made,
+    registers_of,
+    sized,
+    summed,
+    taken,
+    template,
+)
 from hofunc.plan.tracing import Trace, traced
 from hofunc.rules.kinds import is_elementwise
 from hofunc.views import folded
@@ -241,7 +253,7 @@ class Region:
                 found = self._known.taken(step, self.axes[register])
                 if found is None or is_read(step, found):
                     continue
-                ways = [False, True] if step.function in CHEAP else [False]
+                ways = [False, True] if is_cheap(step.function) else [False]
                 for anew in [True] if step.function in VIEWS else ways:
                     other = self._copy()
                     done = other._include(register, self.axes[register], anew=anew)

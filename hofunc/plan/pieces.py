@@ -297,7 +297,7 @@ def _batch(_: Sequence[int], axis: int, *__: Any) -> Axes:
 # Rows are taken as a whole, and pieces of no other axis than that of entries.
 _ALIKE = (
     *(torch.mul, torch.add, torch.neg, torch.permute, torch.transpose, torch.unsqueeze, torch.sum, torch.index_select),
-    *(multiplied, flat_places),
+    *(torch.Tensor.contiguous, multiplied, flat_places),
 )
 _RULES: dict[Any, Rule] = {
     **{function: RULES[function] for function in _ALIKE},

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from hofunc.plan.loops import Known
 from hofunc.plan.memory import Held
 from hofunc.plan.program import Program, Register, Step
-from hofunc.plan.slicing import CHEAP, VIEWS
+from hofunc.plan.slicing import VIEWS, is_cheap
 from hofunc.plan.tracing import Trace
 
 
@@ -21,7 +21,7 @@ def with_remade(known: Known, register: int, later: Collection[int]) -> tuple[Pr
         Both; None if it takes long to make, or if nobody or everybody takes it later.
     """
     step, held = known.makers.get(register), known.looks.get(register)
-    if step is None or type(held) is not Held or step.function not in CHEAP or step.function in VIEWS:
+    if step is None or type(held) is not Held or not is_cheap(step.function) or step.function in VIEWS:
         return None
     memory = {*held.memory}
     views = [each for each in known.program.steps if _views(known, each, memory)]

@@ -409,6 +409,7 @@ RULES: dict[Any, Rule] = {
     torch.add: elementwise,
     torch.neg: elementwise,
     torch.Tensor.to: elementwise,
+    torch.Tensor.contiguous: elementwise,
     add_scaled: elementwise,
     passed_on: elementwise,
     torch.permute: _permuted,
@@ -461,13 +462,19 @@ _SIZED = frozenset({torch.Tensor.expand, filled, flat_places})  # by sizes, whic
 _ADDING = frozenset({add_last, put_back})
 _POINTWISE = frozenset(function for op, function in QUICK.items() if torch.Tag.pointwise in op.tags)
 # What takes as long to make as to read, or as to write and to read.
-READS = frozenset({elements, torch.index_select, read_last, picked, INDEX})
-CHEAP = VIEWS | {torch.mul, torch.add, torch.neg, add_scaled, passed_on, elements, torch.index_select}
+_OF_LAST = frozenset({read_last, picked})
+READS = frozenset({elements, torch.index_select, *_OF_LAST, INDEX})
+_CHEAP = VIEWS | {torch.mul, torch.add, torch.neg, torch.Tensor.contiguous, add_scaled, passed_on, *READS}
 
 
 def is_read(step: Step, found: Taken) -> bool:
     """Tell whether a step reads parts of rows at all indices, which takes about as long as to read whole ones."""
-    return is_reading(step.function) and found[-1][1] is None
+    return op_of(step.function) in READS - _OF_LAST and found[-1][1] is None
+
+
+def is_cheap(function: Any) -> bool:
+    """Tell whether what a function makes takes about as long to make as to read."""
+    return op_of(function) in _CHEAP
 
 
 def is_reading(function: Any) -> bool:

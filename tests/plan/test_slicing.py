@@ -37,6 +37,7 @@ CASES: dict[str, tuple[Any, tuple, list[Tensor]]] = {
     "passed_on": (passed_on, (A, B), [torch.randn(4, 6), torch.randn(4, 1) > 0]),
     "sin": (Call(aten.sin.default, (Ref(0),)), (A,), [torch.randn(4, 6)]),
     "to": (torch.Tensor.to, (A, torch.float64), [torch.randn(4, 6)]),
+    "contiguous": (torch.Tensor.contiguous, (A,), [torch.randn(4, 6)]),
     "permute": (torch.permute, (A, (2, 0, 1)), [torch.randn(4, 6, 2)]),
     "transpose": (torch.transpose, (A, -1, -3), [torch.randn(4, 6, 2)]),
     "unsqueeze": (torch.unsqueeze, (A, 1), [torch.randn(4, 6)]),
