@@ -21,7 +21,7 @@ from hofunc.plan.chunks import Chunks, chunked
 from hofunc.plan.constants import with_tables
 from hofunc.plan.cost import Cost, Kept
 from hofunc.plan.devices import rates_of
-from hofunc.plan.lean import Arranged, Lean, arranged
+from hofunc.plan.lean import Arranged, Lean, arranged, is_much
 from hofunc.plan.memory import bytes_of
 from hofunc.plan.program import Program, Register, Table, is_check
 from hofunc.plan.rows import number_of_rows, unmarked
@@ -203,9 +203,24 @@ def drawn(
     known = builder.owners
     owners = {step.target: owner for step in program.steps if (owner := known.get(step.target)) is not None}
     whole = replace(whole, carried=_carried(builder, program), owners=owners)
-    if rows is not None:
-        whole = replace(whole, program=program._replace(steps=plain(program.steps)), plain=None, trace=None)
-    return _best(whole, _Chunking(program, cores, builder.device), limits, peak)
+    if rows is None:
+        return _best(whole, _Chunking(program, cores, builder.device), limits, peak)
+    whole = replace(whole, program=program._replace(steps=plain(program.steps)), plain=None, trace=None)
+    best = _best(whole, _Chunking(program, cores, builder.device), limits, peak)
+    if best.chunks is not None or limits != Limits() or not is_much(whole.cost.peak_bytes, program):
+        return best
+    made = arranged(_unmarked(unarranged), builder.device).leaner(builder.leave.seconds)
+    return replace(best, program=made.program, cost=made.cost(builder.device)._replace(reading=reading))
+
+
+def _unmarked(program: Program) -> Program:
+    """Return a program that knows no rows."""
+    given = {register: plain(one) for register, one in program.given.items()}
+    return program._replace(
+        given=given,
+        shapes={register: plain(looks) for register, looks in program.shapes.items()},
+        steps=plain(program.steps),
+    )
 
 
 def _kept(terms: Sequence[Term]) -> Kept:
