@@ -9,6 +9,8 @@ indices 5.2 by index_select and 0.78 by gather; if the last axis lies first in m
 
 import torch
 
+from hofunc.graph.followed import is_followed
+
 _LONG = 16  # elements of rows that are worth to be read or added as such
 
 
@@ -23,10 +25,11 @@ def read_at(tensor: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
 
 def add_at(tensor: torch.Tensor, index: torch.Tensor, size: int) -> torch.Tensor:
     """Return zeros to which a tensor is added at a vector of indices along its last axis, of a size: the transpose."""
+    add = torch.index_add if is_followed((tensor,)) else torch.Tensor.index_add_  # the former copies the zeros
     if _adds_rows(tensor):
         rows = tensor.movedim(-1, 0)
-        return torch.index_add(rows.new_zeros(size, *rows.shape[1:]), 0, index, rows).movedim(0, -1)
-    return torch.index_add(tensor.new_zeros(*tensor.shape[:-1], size), -1, index, tensor)
+        return add(rows.new_zeros(size, *rows.shape[1:]), 0, index, rows).movedim(0, -1)
+    return add(tensor.new_zeros(*tensor.shape[:-1], size), -1, index, tensor)
 
 
 def add_to(total: torch.Tensor, tensor: torch.Tensor, index: torch.Tensor) -> None:

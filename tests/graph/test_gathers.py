@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from hofunc.graph.gathers import add_at, lies_in_rows, read_at
+from verification.memory import SLACK, taken
 
 SHAPES = [(7,), (5, 7), (4, 5, 7), (2, 3, 4, 7), (0, 3, 7), (20, 1, 7)]
 INDICES = [torch.tensor([3, 0, 3, 6]), torch.tensor([], dtype=torch.long)]
@@ -40,3 +41,10 @@ def test_transforms_follow_it(first: bool) -> None:
             torch.testing.assert_close(transform(ours)(tensor), transform(theirs)(tensor))
         batch = torch.stack([tensor, 2 * tensor])
         torch.testing.assert_close(torch.func.vmap(ours)(batch), torch.stack([theirs(x) for x in batch]))
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_it_is_added_to_zeros_themselves(first: bool) -> None:
+    tensor, index = torch.randn(4, 5, 4), INDICES[0]
+    tensor = tensor.movedim(-1, 0).contiguous().movedim(0, -1) if first else tensor
+    assert taken(lambda: add_at(tensor, index, 5000)) <= 4 * 5 * 5000 * 4 + SLACK
