@@ -165,7 +165,7 @@ class Region:
             return
         for small, ways in ((0, (True, False)), (known.made(register) // KEPT, (False,))):
             least = cls(known, held.shape[dim], small)
-            if not least._include(register, Along(dim)) or least._goes_in_circles():
+            if not least._include(register, Along(dim)) or not least._leads_straight():
                 continue
             for grows in ways:
                 region = least._copy()
@@ -195,7 +195,9 @@ class Region:
 
     def _include(self, register: int, along: Along, *, anew: bool = False) -> bool:
         """Make a register for some entries, and all that is made of it, unless it is made as a whole as well."""
-        waiting = [(register, along)]
+        return self._include_all([(register, along)], anew=anew)
+
+    def _include_all(self, waiting: list[tuple[int, Along]], *, anew: bool = False) -> bool:
         while waiting:
             register, along = waiting.pop()
             if register in self.inside:
@@ -262,6 +264,23 @@ class Region:
                         self._become(other)
                         break
 
+    def _leads_straight(self) -> bool:
+        """Do for some entries as well what leads from what is kept back to what is taken; tells if nothing does."""
+        while back := [register for register in self.kept if self._known.depend(self.taken, [register])]:
+            register, waiting = min(back), list[tuple[int, Along]]()
+            for user in self._known.users[register]:
+                leads_back = user is not None and self._known.depend(self.taken, [user.target])
+                if leads_back and not self._use(user, register, self.axes[register], waiting):
+                    return False
+            if not waiting or not self._include_all(waiting):
+                return False
+        self.kept = {register for register in self.kept if not self._is_used_inside(register)}
+        return not self._goes_in_circles()
+
+    def _is_used_inside(self, register: int) -> bool:
+        own = self.inside.keys() | self.ends.keys()
+        return all(user is not None and user.target in own for user in self._known.users[register])
+
     def _goes_in_circles(self) -> bool:
         """Tell whether what is taken depends on what the region ends in."""
         return self._known.depend(self.taken, self.results)
@@ -279,10 +298,8 @@ class Region:
     @property
     def gone(self) -> Iterator[int]:
         """The registers that nobody makes as a whole once it is a loop."""
-        own = {*self.inside, *self.ends}
-        for register in own:
-            users = self._known.users[register]
-            if register in self.results or all(user is not None and user.target in own for user in users):
+        for register in (*self.inside, *self.ends):
+            if register in self.results or self._is_used_inside(register):
                 yield register
 
     @property

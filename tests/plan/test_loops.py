@@ -107,6 +107,25 @@ def at_indices() -> Program:
     return finished(given, {}, steps, [Register(26)])
 
 
+def scaled_diagonal() -> Program:
+    """Multiply all features of points by each other, scale the diagonal over the points, and read those of one point.
+
+    The diagonal is small beside all else, and leads back to it.
+    """
+    steps = [
+        Step(20, torch.reshape, (X, (POINTS, 1, FEATURES))),
+        Step(21, torch.reshape, (Y, (1, POINTS, FEATURES))),
+        Step(22, torch.mul, (Register(20), Register(21))),
+        Step(23, torch.diagonal, (Register(22), 0, 0, 1)),
+        Step(24, torch.mul, (Register(23), 2.0)),
+        Step(25, torch.diagonal_scatter, (Register(22), Register(24), 0, 0, 1)),
+        Step(26, torch.select, (Register(25), 1, 3)),
+        Step(27, torch.mm, (Register(23), Register(26))),
+    ]
+    given = {n: Given(n, (POINTS, FEATURES), torch.float64) for n in (0, 1)}
+    return finished(given, {}, steps, [Register(27)])
+
+
 def values() -> list[Tensor]:
     return [rand(CPU, POINTS, FEATURES), rand(CPU, POINTS, FEATURES, seed=1)]
 
@@ -115,7 +134,7 @@ def functions(program: Program) -> list[object]:
     return [step.function for step in program.steps]
 
 
-@pytest.mark.parametrize("make", [squares, partial(squares, mixed=True), parts, at_indices])
+@pytest.mark.parametrize("make", [squares, partial(squares, mixed=True), parts, at_indices, scaled_diagonal])
 def test_what_is_made_in_a_loop_is_what_is_made_at_once(make: Callable[[], Program]) -> None:
     program = make()
     made, cost = priced(program, CPU)
@@ -168,6 +187,14 @@ def test_what_is_small_beside_what_it_is_made_of_is_kept() -> None:
     regions = [*Region.at(known, 22, 0), *Region.at(known, 22, 1)]
     assert [region.kept for region in regions] == [{24}, {24}]
     assert not any(region.ends for region in regions)
+
+
+def test_what_is_kept_leads_back_to_nothing() -> None:
+    """It is made for some entries as well as it is read then."""
+    known = Known(scaled_diagonal(), traced(scaled_diagonal()))
+    regions = [*Region.at(known, 22, 2)]
+    assert [region.kept for region in regions] == [{23, 26}]
+    assert {24, 25} <= regions[0].inside.keys()
 
 
 def test_what_is_added_at_indices_is_added_to_the_sum_itself() -> None:
