@@ -26,7 +26,7 @@ from hofunc.outline import Subject
 from hofunc.plan.blueprint import Blueprint, Limits, table_bytes
 from hofunc.plan.chunks import Chunks, priced_chunks
 from hofunc.plan.cost import Cost
-from hofunc.plan.lean import LARGE, priced
+from hofunc.plan.lean import FEWER, LARGE, priced
 from hofunc.plan.operators import zeros
 from hofunc.plan.planner import plan
 from hofunc.plan.primal import PartsOf, Source, Whole
@@ -335,7 +335,7 @@ def _completed_by(request: Request, taken: _Taken, chosen: Blueprint, most: int 
     device, numbers = device_of(graph), chosen.lowered.numbers
     chunks = chosen.chunks and priced_chunks(whole.around(chosen.chunks, tensors), device, request.limits.max_bytes)
     program, at_once = priced(whole.program(tensors), device, most=most)
-    if at_once.peak_bytes > max(LARGE, chosen.cost.peak_bytes):
+    if at_once.peak_bytes > max(LARGE, chosen.cost.peak_bytes / (1 if most is not None else FEWER)):
         program, at_once = min((program, at_once), priced(whole.in_turn(tensors), device, most=most), key=_peak_of)
     owners = {register: numbers[number] for register, number in whole.owners.items() if number in numbers}
     cost = at_once if chunks is None else chunks.cost

@@ -207,20 +207,12 @@ def drawn(
         return _best(whole, _Chunking(program, cores, builder.device), limits, peak)
     whole = replace(whole, program=program._replace(steps=plain(program.steps)), plain=None, trace=None)
     best = _best(whole, _Chunking(program, cores, builder.device), limits, peak)
-    if best.chunks is not None or limits != Limits() or not is_much(whole.cost.peak_bytes, program):
+    longest = builder.leave.seconds
+    is_at_issue = best.chunks is None and limits == Limits() and is_much(whole.cost.peak_bytes, program)
+    if not is_at_issue or whole.cost.seconds > longest:
         return best
-    made = arranged(_unmarked(unarranged), builder.device).leaner(builder.leave.seconds)
+    made = first.unmarked().leaner(longest)
     return replace(best, program=made.program, cost=made.cost(builder.device)._replace(reading=reading))
-
-
-def _unmarked(program: Program) -> Program:
-    """Return a program that knows no rows."""
-    given = {register: plain(one) for register, one in program.given.items()}
-    return program._replace(
-        given=given,
-        shapes={register: plain(looks) for register, looks in program.shapes.items()},
-        steps=plain(program.steps),
-    )
 
 
 def _kept(terms: Sequence[Term]) -> Kept:

@@ -1,21 +1,21 @@
 """Lean programs: the same steps so that little is held at once, without more to compute than is worth it."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import accumulate, chain
 from math import inf
 from operator import itemgetter
 from typing import NamedTuple
 
 import torch
 
-from hofunc.algebra.extents import has_rows
+from hofunc.algebra.extents import has_rows, plain
 from hofunc.plan.cost import Cost, cost_of, seconds_of_loop
 from hofunc.plan.devices import rates_of
 from hofunc.plan.joint_convolutions import with_joint_convolutions
 from hofunc.plan.late import deepest_first, put_off
 from hofunc.plan.lookups import LEAST
 from hofunc.plan.loops import SMALL, Known, Loop, Region, apart, regions_at, with_loops
-from hofunc.plan.memory import bytes_of
+from hofunc.plan.memory import Held, bytes_of
 from hofunc.plan.order import in_order
 from hofunc.plan.peak import at_peak, held_by, held_by_one
 from hofunc.plan.pieces import in_pieces
@@ -39,6 +39,7 @@ FEWER = 0.9  # of what was held that is worth another way
 ROUNDS = 4  # of loops that are looked for one after the other
 _FINER = 4  # times as many entries at a time as are tried next where too much is held
 HOPEFUL = 4  # times as much as loops took away in the best round so far, which those of another may
+LIKELIEST = 8  # loops that are tried in a round, of those whose tensors are held most
 LARGEST = 4  # tensors at the peak for which they are
 
 
@@ -80,6 +81,19 @@ class Lean(NamedTuple):
         """Return how many bytes are held beyond so many, by all steps together."""
         return sum(int(held - goal) for held in self.held if held > goal)
 
+    def excess_of(self, goal: float) -> dict[int, int]:
+        """Return how many bytes each register has at the steps that hold more than so many, by all these together."""
+        beyond = [0, *accumulate(held > goal for held in self.held)]
+        first: dict[int, int] = {}
+        found: dict[int, int] = {}
+        for place, (step, freed) in enumerate(zip(self.program.steps, self.program.frees, strict=True)):
+            first[step.target] = place + 1
+            for register in freed:
+                held = self.trace.values[register]
+                if type(held) is Held and register in first:
+                    found[register] = held.kind.nbytes * (beyond[place + 2] - beyond[first[register]])
+        return found
+
     def cost(self, device: torch.device) -> Cost:
         """Return what it costs on a device, without running it there."""
         return cost_of(self.program, device, self.trace, self.peak)
@@ -107,11 +121,17 @@ class Arranged(NamedTuple):
             longest: How many seconds it may run for that to be worth something.
         """
         made, goal = self.made, _goal(self.program, self.trace)
-        if made.peak <= goal or any(has_rows(given.shape) for given in self.program.given.values()):
+        if FEWER * made.peak <= goal or any(has_rows(given.shape) for given in self.program.given.values()):
             return made
         if made.cost(self.device).seconds > longest:
             return made
         return _in_loops(self.program, self.trace, made, goal, self.device)
+
+    def unmarked(self) -> "Arranged":
+        """Return it without what tells which extents are those of rows."""
+        program, made = _unmarked(self.program), _unmarked(self.made.program)
+        trace = traced(program)
+        return Arranged(program, trace, self.device, Lean.of(made, traced(made, like=trace)))
 
     def within(self, most: int) -> Lean:
         """Return it so that it holds no more than it may, however long it takes; about the least if that is more.
@@ -124,6 +144,12 @@ class Arranged(NamedTuple):
         if made.peak <= most or is_long:
             return made
         return _within(made, self.program, self.trace, most, self.device)
+
+
+def _unmarked(program: Program) -> Program:
+    given = {register: plain(one) for register, one in program.given.items()}
+    shapes = {register: plain(looks) for register, looks in program.shapes.items()}
+    return program._replace(given=given, shapes=shapes, steps=plain(program.steps))
 
 
 def arranged(program: Program, device: torch.device, most: float | None = None) -> Arranged:
@@ -213,6 +239,7 @@ def _in_loops(
     size = size or max(LEAST, bytes_of(trace.of(program.outputs)))
     search = _Search(int(goal), size, longest, device)
     states = [_State(made.excess(goal), made, program, trace)]
+    enough = goal if longest == inf else goal / FEWER  # as a tenth less is not worth another way
     beyond, gained = made.excess(most), 0
     for left in reversed(range(ROUNDS)):
         every = [other for state in states for other in _better(state, search)]
@@ -222,11 +249,11 @@ def _in_loops(
         lowest = min(every[1:], key=lambda state: state.made.peak, default=every[0])
         states = every[:1] if lowest is every[0] else [every[0], lowest]
         least = lowest if lowest.made.peak < FEWER * every[0].made.peak else every[0]
-        if least.made.peak < FEWER * best.peak:
+        if least.made.peak < FEWER * best.peak or least.made.peak <= goal:
             best = min(least.made, _in_order(least.program, least.trace), key=lambda made: made.peak)
         before, beyond = beyond, min(state.made.excess(most) for state in states)
         gained = max(gained, before - beyond)
-        if best.peak <= goal or beyond > HOPEFUL * left * gained:
+        if best.peak <= enough or beyond > HOPEFUL * left * gained:
             break
     return best
 
@@ -313,10 +340,15 @@ def _loops(
 ) -> Iterator[Loop]:
     """Yield loops over labels of the largest tensors, of those that make something of what is held at the peak."""
     over = dict(made.program.over)
+    excess = made.excess_of(search.goal)
     sizes = _Sizes(known, made, search)
-    for number, region in enumerate(regions_at(known, largest)):
-        if not any(register in held or register in over for register in region.made):
-            continue  # as it only reads what is held there
+    regions = [
+        region
+        for region in regions_at(known, largest)
+        if any(register in held or register in over for register in region.made)  # of others, that only read, is none
+    ]
+    regions.sort(key=lambda region: -sum(excess.get(register, 0) for register in region.gone))
+    for number, region in enumerate(regions[:LIKELIEST]):
         size = sizes.of(region)
         loop = None if size is None else Loop.of(known, region, size, number)
         if loop is not None:

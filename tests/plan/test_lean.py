@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hofunc.plan import lean
-from hofunc.plan.lean import priced
+from hofunc.plan.lean import Lean, priced
 from hofunc.plan.order import in_order
 from hofunc.plan.peak import held_by_one, peak_of
 from hofunc.plan.program import Given, Program, Register, Step, frees_of
@@ -51,3 +51,30 @@ def test_no_order_is_looked_for_where_one_step_holds_most(
     _, cost = priced(program(several), CPU, most=most)
     assert len(found) == expected
     assert cost.peak_bytes <= 4 * ONE
+
+
+def test_what_each_register_holds_beyond_a_goal() -> None:
+    few = program(2)
+    made = Lean.of(few, traced(few))
+    assert made.held == [0, ONE, 2 * ONE, 3 * ONE]
+    assert made.excess_of(ONE) == {1: 2 * ONE, 2: 2 * ONE}
+    assert made.excess_of(2 * ONE) == {1: ONE, 2: ONE}
+    assert made.excess(ONE) == 3 * ONE
+
+
+@pytest.mark.parametrize(("times", "expected"), [(0.8, 1), (0.95, 0)])
+def test_no_loops_are_looked_for_where_little_less_is_enough(
+    times: float, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[Any] = []
+
+    def noted(*args: Any) -> Any:
+        found.append(args)
+        return args[2]
+
+    monkeypatch.setattr(lean, "_in_loops", noted)
+    monkeypatch.setattr(lean, "HELD", int(times * 3 * ONE))
+    monkeypatch.setattr(lean, "MOST", 0)
+    monkeypatch.setattr(lean, "HELD_EACH", 0)
+    priced(program(2), CPU)
+    assert len(found) == expected

@@ -332,3 +332,20 @@ def test_loops_that_are_apart_are_made_together(each_takes: bool) -> None:
     made = with_loops(known, together)
     assert made is not None
     torch.testing.assert_close(interpreted(made[0])(values()), interpreted(program)(values()))
+
+
+def test_few_loops_are_tried_and_those_of_what_is_held_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[set[int]] = []
+
+    def noted(_: Known, region: Region, *__: Any) -> Loop | None:
+        tried.append(region.results)
+        return None
+
+    monkeypatch.setattr(Loop, "of", noted)
+    monkeypatch.setattr(lean, "ROUNDS", 1)
+    priced(squares(mixed=True), CPU)
+    every = tried[:]
+    monkeypatch.setattr(lean, "LIKELIEST", 1)
+    priced(squares(mixed=True), CPU)
+    assert len(every) > 1
+    assert tried == [*every, every[0]]
