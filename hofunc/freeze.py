@@ -104,10 +104,10 @@ def freeze(
 
 def _frozen(name: str, request: Request, args: tuple, kwargs: dict, taken: "_Taken", lowered: Lowered) -> Plan:
     """Plan the derivative of what was recorded."""
-    within: dict[int, tuple[Program | None, _Completed]] = {}  # which several blueprints have of the same steps
+    known: _Known = {}
 
     def peak(made: Blueprint) -> int:
-        return _completed(request, taken, made, within).cost.peak_bytes + table_bytes(made)
+        return _completed(request, taken, made, known).cost.peak_bytes + table_bytes(made)
 
     check_results(lowered, taken.wanted, request.limits, compact=request.compact)
     chosen, *others = plan(
@@ -119,10 +119,10 @@ def _frozen(name: str, request: Request, args: tuple, kwargs: dict, taken: "_Tak
         peak=peak,
         looks=True,
     )
-    found = _completed(request, taken, chosen, within)
+    found = _completed(request, taken, chosen, known)
     steps = Steps(found.program, found.chunks)
     if chosen.careful is not None:
-        careful = _completed(request, taken, chosen.careful(), within)
+        careful = _completed(request, taken, chosen.careful(), known)
         steps = Steps(careful.program, careful.chunks, None if found.chunks else found.program)
     if request.limits.max_bytes is None:
         check_room(chosen, found.cost.peak_bytes, taken.wanted, compact=request.compact)
@@ -279,28 +279,29 @@ class _Completed(NamedTuple):
     derived: Derived | None
 
 
-def _completed(
-    request: Request, taken: _Taken, chosen: Blueprint, within: "dict[int, tuple[Program | None, _Completed]]"
-) -> _Completed:
+# What programs of the same steps come to, by the identity of these and the limit, which several blueprints have.
+_Known = dict[tuple[int, int | None], tuple[Program, Program, Cost]]
+
+
+def _completed(request: Request, taken: _Taken, chosen: Blueprint, known: _Known) -> _Completed:
     """Return the program of the function and its derivatives, of the program of these; within the limit if it can.
 
     Args:
         request: What is asked for.
         taken: What was recorded.
         chosen: The derivatives.
-        within: What is known of steps that were not arranged yet, by their identity.
+        known: What is known of programs so far.
     """
-    found, limit = _completed_by(request, taken, chosen), request.limits.max_bytes
+    found, limit = _completed_by(request, taken, chosen, known), request.limits.max_bytes
     if limit is None or chosen.plain is None or chosen.chunks is not None or found.cost.peak_bytes <= limit:
         return found
-    if id(chosen.plain) not in within:
-        other = _completed_by(request, taken, replace(chosen, program=chosen.plain), limit)
-        within[id(chosen.plain)] = chosen.plain, other
-    _, other = within[id(chosen.plain)]
+    other = _completed_by(request, taken, replace(chosen, program=chosen.plain), known, limit)
     return min(found, other._replace(chosen=chosen), key=lambda each: each.cost.peak_bytes)
 
 
-def _completed_by(request: Request, taken: _Taken, chosen: Blueprint, most: int | None = None) -> _Completed:
+def _completed_by(
+    request: Request, taken: _Taken, chosen: Blueprint, known: _Known, most: int | None = None
+) -> _Completed:
     recording, graph = taken.recording, taken.graph
     whole = Whole(chosen.program, graph, _sources(taken))
     places = recording.graph.outputs
@@ -334,19 +335,31 @@ def _completed_by(request: Request, taken: _Taken, chosen: Blueprint, most: int 
     is_tensor = len(tensors) == 1 and spec.is_leaf()
     device, numbers = device_of(graph), chosen.lowered.numbers
     chunks = chosen.chunks and priced_chunks(whole.around(chosen.chunks, tensors), device, request.limits.max_bytes)
-    program, at_once = priced(whole.program(tensors), device, most=most)
-    if at_once.peak_bytes > max(LARGE, chosen.cost.peak_bytes / (1 if most is not None else FEWER)):
-        program, at_once = min((program, at_once), priced(whole.in_turn(tensors), device, most=most), key=_peak_of)
+    key = id(chosen.program), most
+    if key not in known:
+        known[key] = chosen.program, *_at_once(whole, tensors, chosen, device, most)
+    _, program, at_once = known[key]
     owners = {register: numbers[number] for register, number in whole.owners.items() if number in numbers}
     cost = at_once if chunks is None else chunks.cost
     by_register: dict[int, int | Zeros] = {
         **vanishing,
         **{register.index: place for place, register in enumerate(whole.outputs)},
     }
-    known = [by_register[tensor.index] for tensor in tensors if tensor.index in by_register]
-    is_plain = len(known) == len(tensors) and not readings and not chosen.lowered.decided
-    result, own = None if is_tensor else form, tuple(known) if is_plain else None
+    found = [by_register[tensor.index] for tensor in tensors if tensor.index in by_register]
+    is_plain = len(found) == len(tensors) and not readings and not chosen.lowered.decided
+    result, own = None if is_tensor else form, tuple(found) if is_plain else None
     return _Completed(program, chunks, result, owners, at_once, cost, own, chosen, derived)
+
+
+def _at_once(
+    whole: Whole, tensors: Sequence[Register], chosen: Blueprint, device: torch.device, most: int | None
+) -> tuple[Program, Cost]:
+    """Return the program that returns tensors, and what it costs, in the order of two that holds less."""
+    first = priced(whole.program(tensors), device, most=most)
+    is_worth = 1 if most is not None else FEWER
+    if is_worth * _peak_of(first) <= max(LARGE, chosen.cost.peak_bytes):
+        return first
+    return min(first, priced(whole.in_turn(tensors), device, most=most), key=_peak_of)
 
 
 def _learning(request: Request, taken: _Taken, found: _Completed) -> LearningOfWhole | None:

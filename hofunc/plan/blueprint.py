@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
-from weakref import ReferenceType, ref
 
 import torch
 
@@ -129,15 +128,15 @@ Peak = Callable[[Blueprint], int]
 
 
 def told_once(peak: Peak) -> Peak:
-    """Return what tells the same of blueprints, of each that is still there as it is asked again only once."""
-    known: dict[int, tuple[ReferenceType[Blueprint], int]] = {}
+    """Return what tells the same of blueprints, of all that run the same only once."""
+    known: dict[tuple[int, ...], tuple[tuple, int]] = {}
 
     def told(made: Blueprint) -> int:
-        reference, found = known.get(id(made), (None, 0))
-        if reference is None or reference() is not made:
-            found = peak(made)
-            known[id(made)] = ref(made), found
-        return found
+        runs = made.program, made.plain, made.chunks  # which are kept, so that nothing else bears their numbers
+        key = tuple(map(id, runs))
+        if key not in known:
+            known[key] = runs, peak(made)
+        return known[key][1]
 
     return told
 
@@ -274,7 +273,7 @@ def _within(of: Callable[[Lean], Blueprint], first: Arranged, max_bytes: int, pe
     None if it holds no more without them.
     """
     found = [of(first.made)]
-    beside = peak(found[0]) - first.made.peak
+    beside = max(0, peak(found[0]) - first.made.peak)
     if peak(found[0]) <= max_bytes:
         return None
     for most in (max_bytes - beside, 0):  # it may hold more beside what is given

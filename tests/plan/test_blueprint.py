@@ -1,6 +1,7 @@
 """Blueprints: where results are, their dtype, and whose memory they have."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from torch import Tensor
 
 import hofunc
 from hofunc.plan import lean
-from hofunc.plan.blueprint import copied
+from hofunc.plan.blueprint import Blueprint, copied, told_once
 from tests.cases import rand
 from tests.plan.plans import lowered_plan, names
 
@@ -89,3 +90,15 @@ def test_networks_on_graphs_whose_nodes_are_rows_have_loops(monkeypatch: pytest.
     plan = lowered_plan(network, x, strategy="mixed")
     assert "looped" in names(plan.program)
     assert plan.cost.peak_bytes < 0.9 * lowered_plan(network, x, strategy="mixed", chunk_size=nodes).cost.peak_bytes
+
+
+def test_blueprints_that_run_the_same_are_told_of_once() -> None:
+    asked: list[Blueprint] = []
+
+    def peak(made: Blueprint) -> int:
+        asked.append(made)
+        return len(asked)
+
+    told, x = told_once(peak), rand(torch.device("cpu"), 3)
+    one, other = (lowered_plan(lambda x: x.exp().sum(), x, orders=(order,)) for order in (1, 2))
+    assert [told(made) for made in (one, other, replace(one, effort=7), one, other)] == [1, 2, 1, 1, 2]
