@@ -11,7 +11,7 @@ is small beside what it is made of, and writes it for some entries at a time to 
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, count, product
+from itertools import count, product
 from math import prod
 from operator import getitem
 from typing import Any, NamedTuple
@@ -32,6 +32,7 @@ from hofunc.plan.slicing import (
     is_cheap,
     is_read,
     made,
+    op_of,
     registers_of,
     sized,
     summed,
@@ -40,6 +41,7 @@ from hofunc.plan.slicing import (
 )
 from hofunc.plan.tracing import Trace, traced
 from hofunc.rules.kinds import is_elementwise
+from hofunc.rules.ops.maps import picked, put_back
 from hofunc.views import folded
 
 SMALL = 1 << 12  # bytes that are not worth to be made for some entries at a time
@@ -354,11 +356,19 @@ class Region:
 
     def work(self, size: int) -> Work:
         """Return what a loop does that takes so many entries at a time, but for what it holds."""
-        steps = chain(self.inside.values(), self.ends.values())
+        steps = [*self.inside.values(), *self.ends.values()]
         parts = [self._part(size, step) if self._known.is_made(step) else VIEW for step in steps]
+        parts += [
+            part for step in steps if op_of(step.function) in (picked, put_back) for part in self._places(size, step)
+        ]
         parts += [VIEW for register in self.taken if register in self.axes]
         parts += [self._writing(size, register) for register in sorted(self.kept)]
         return Work(tuple(parts), -(-self.entries // size), 0)
+
+    def _places(self, size: int, step: Step) -> list[Part]:
+        """Return what it takes to count indices from the front, which three calls do."""
+        index = self._numel(step.args[1].index, size)
+        return [Part(0, 3 * torch.long.itemsize * index, 0)] * 3
 
     def _writing(self, size: int, register: int) -> Part:
         """Return what it takes to write so many entries of what is kept to all of them."""
