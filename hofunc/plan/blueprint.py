@@ -20,7 +20,7 @@ from hofunc.plan.chunks import Chunks, chunked
 from hofunc.plan.constants import with_tables
 from hofunc.plan.cost import Cost, Kept
 from hofunc.plan.devices import rates_of
-from hofunc.plan.lean import Arranged, Lean, arranged, is_much
+from hofunc.plan.lean import Arranged, Lean, arranged
 from hofunc.plan.memory import bytes_of
 from hofunc.plan.program import Program, Register, Table, is_check
 from hofunc.plan.rows import number_of_rows, unmarked
@@ -202,16 +202,9 @@ def drawn(
     known = builder.owners
     owners = {step.target: owner for step in program.steps if (owner := known.get(step.target)) is not None}
     whole = replace(whole, carried=_carried(builder, program), owners=owners)
-    if rows is None:
-        return _best(whole, _Chunking(program, cores, builder.device), limits, peak)
-    whole = replace(whole, program=program._replace(steps=plain(program.steps)), plain=None, trace=None)
-    best = _best(whole, _Chunking(program, cores, builder.device), limits, peak)
-    longest = builder.leave.seconds
-    is_at_issue = best.chunks is None and limits == Limits() and is_much(whole.cost.peak_bytes, program)
-    if not is_at_issue or whole.cost.seconds > longest:
-        return best
-    made = first.unmarked().leaner(longest)
-    return replace(best, program=made.program, cost=made.cost(builder.device)._replace(reading=reading))
+    if rows is not None:
+        whole = replace(whole, program=program._replace(steps=plain(program.steps)), plain=None, trace=None)
+    return _best(whole, _Chunking(program, cores, builder.device), limits, peak)
 
 
 def _kept(terms: Sequence[Term]) -> Kept:

@@ -22,7 +22,7 @@ def shaped(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Ten
     """
     shape_of = _SHAPES.get(op)
     if shape_of is None:
-        return None
+        return args[0] if op in _IN_PLACE else None
     given = [each for arg in args for each in (arg if isinstance(arg, list | tuple) else [arg])]
     tensors = [each for each in given if isinstance(each, torch.Tensor)]
     if any(tensor.device.type != "meta" for tensor in tensors):
@@ -207,6 +207,7 @@ def _like(tensor: torch.Tensor, _: float = 0) -> Shape | None:
     return tuple(tensor.shape) if tensor.is_contiguous() else None
 
 
+_IN_PLACE = {aten.index_add_.default}  # of what is given, they return the first
 _SHAPES: dict[Any, Callable[..., Any]] = {  # None of what does not fit
     aten.sum.default: _over,
     aten.sum.dim_IntList: _over,

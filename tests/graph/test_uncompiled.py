@@ -1,5 +1,6 @@
 """Compiled functions inside f: they run as they are, and nothing that records is compiled with them."""
 
+import subprocess
 import sys
 from types import FrameType
 from typing import Any
@@ -43,3 +44,18 @@ def test_planning_calls_nothing_that_imports_the_compiler() -> None:
     finally:
         sys.setprofile(None)
     assert not met
+
+
+GRAPH = """
+import sys, torch, hofunc
+x, ends = torch.ones(5, 2), torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]])
+def f(x):
+    y = (x[ends[0]] * x[ends[1]]).tanh()
+    return (torch.zeros_like(x).index_add(0, ends[0], y).mT.contiguous()[:, ends[1]] ** 3).sum()
+hofunc.hessian(f)(x)
+sys.exit("sympy" in sys.modules)
+"""
+
+
+def test_planning_a_network_on_a_graph_imports_no_sympy() -> None:
+    subprocess.run([sys.executable, "-c", GRAPH], check=True, timeout=120)  # noqa: S603 - what is above
