@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 
-from hofunc.algebra.extents import has_rows, plain
+from hofunc.algebra.extents import has_rows
 from hofunc.plan.cost import Cost, cost_of, seconds_of_loop
 from hofunc.plan.devices import rates_of
 from hofunc.plan.joint_convolutions import with_joint_convolutions
@@ -127,12 +127,6 @@ class Arranged(NamedTuple):
             return made
         return _in_loops(self.program, self.trace, made, goal, self.device)
 
-    def unmarked(self) -> "Arranged":
-        """Return it without what tells which extents are those of rows."""
-        program, made = _unmarked(self.program), _unmarked(self.made.program)
-        trace = traced(program)
-        return Arranged(program, trace, self.device, Lean.of(made, traced(made, like=trace)))
-
     def within(self, most: int) -> Lean:
         """Return it so that it holds no more than it may, however long it takes; about the least if that is more.
 
@@ -144,12 +138,6 @@ class Arranged(NamedTuple):
         if made.peak <= most or is_long:
             return made
         return _within(made, self.program, self.trace, most, self.device)
-
-
-def _unmarked(program: Program) -> Program:
-    given = {register: plain(one) for register, one in program.given.items()}
-    shapes = {register: plain(looks) for register, looks in program.shapes.items()}
-    return program._replace(given=given, shapes=shapes, steps=plain(program.steps))
 
 
 def arranged(program: Program, device: torch.device, most: float | None = None) -> Arranged:
