@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 import hofunc
-from hofunc.plan import lean
 from hofunc.plan.blueprint import Blueprint, copied, told_once
 from tests.cases import rand
 from tests.plan.plans import lowered_plan, names
@@ -72,24 +71,6 @@ def test_copies_for_different_results_are_different_steps(device: torch.device) 
     w = rand(device, 3, 3)
     plan = lowered_plan(lambda x: (w @ x, w @ x), rand(device, 3), orders=(1,))
     assert names(plan.program) == ["copied", "copied"]
-
-
-def test_networks_on_graphs_whose_nodes_are_rows_have_loops(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows are marked, but none of them can be taken apart from others."""
-    for name in ("HELD", "HELD_EACH", "LARGE", "EACH"):
-        monkeypatch.setattr(lean, name, 0)
-    nodes, width, hidden = 48, 4, 100
-    weights, readout = rand(torch.device("cpu"), width, hidden), rand(torch.device("cpu"), hidden)
-    one, other = torch.randint(nodes, (2, 80), generator=torch.Generator().manual_seed(0))
-
-    def network(x: Tensor) -> Tensor:
-        heard = torch.zeros(nodes, hidden, dtype=x.dtype).index_add(0, one, (x @ weights).tanh()[other])
-        return ((heard * (x @ weights)).sin() @ readout).square().sum()
-
-    x = rand(torch.device("cpu"), nodes, width)
-    plan = lowered_plan(network, x, strategy="mixed")
-    assert "looped" in names(plan.program)
-    assert plan.cost.peak_bytes < 0.9 * lowered_plan(network, x, strategy="mixed", chunk_size=nodes).cost.peak_bytes
 
 
 def test_blueprints_that_run_the_same_are_told_of_once() -> None:
