@@ -12,14 +12,16 @@ from hofunc.algebra.extents import has_rows
 from hofunc.plan.cost import Cost, cost_of, seconds_of_loop
 from hofunc.plan.devices import rates_of
 from hofunc.plan.joint_convolutions import with_joint_convolutions
+from hofunc.plan.known import Known
 from hofunc.plan.late import deepest_first, put_off
 from hofunc.plan.lookups import LEAST
-from hofunc.plan.loops import SMALL, Known, Loop, Region, apart, regions_at, with_loops
+from hofunc.plan.loops import Loop, apart, with_loops
 from hofunc.plan.memory import Held, bytes_of
 from hofunc.plan.order import in_order
 from hofunc.plan.peak import at_peak, held_by, held_by_one
 from hofunc.plan.pieces import in_pieces
 from hofunc.plan.program import Program
+from hofunc.plan.regions import SMALL, Region, regions_at
 from hofunc.plan.remade import computed_after, with_remade
 from hofunc.plan.reuse import with_reuse
 from hofunc.plan.tracing import Trace, traced

@@ -1,6 +1,6 @@
 """Loops: steps that are run for some entries of a label at a time, and the sums over it that they end in.
 
-What `hofunc.plan.loops` makes of several steps is one: it computes for some entries what leads to sums over their
+What `hofunc.plan.regions` makes of several steps is one: it computes for some entries what leads to sums over their
 label, adds that, and goes on with the next, so that what leads to them is never held as a whole.
 """
 

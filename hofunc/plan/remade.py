@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from hofunc.plan.loops import Known
+from hofunc.plan.known import Known
 from hofunc.plan.memory import Held
 from hofunc.plan.program import Program, Register, Step
 from hofunc.plan.slicing import VIEWS, is_cheap

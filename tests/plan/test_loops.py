@@ -13,11 +13,13 @@ from torch import Tensor
 import hofunc
 from hofunc.graph.node import Call, Ref
 from hofunc.plan import lean
+from hofunc.plan.known import Known
 from hofunc.plan.lean import Lean, _Search, _Sizes, arranged, priced
 from hofunc.plan.lean import _in_loops as in_loops
 from hofunc.plan.looped import looped
-from hofunc.plan.loops import SMALL, Known, Loop, Region, apart, with_loops
+from hofunc.plan.loops import Loop, apart, with_loops
 from hofunc.plan.program import Given, Program, Register, Step, finished
+from hofunc.plan.regions import SMALL, Region
 from hofunc.plan.tracing import traced
 from hofunc.rules.ops.maps import put_back
 from hofunc.run.executor import compiled, interpreted
