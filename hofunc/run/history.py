@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
 from hofunc.algebra.operators import sources as sources_of
@@ -22,7 +21,7 @@ from hofunc.graph.standin import in_transform
 from hofunc.internals import tree_flatten, tree_leaves, tree_unflatten
 from hofunc.plan.program import Program, Register
 from hofunc.run.origins import detaches, sources, taking_own
-from hofunc.structured.anchors import anchored, with_history
+from hofunc.structured.anchors import with_history
 
 Derived = tuple[tuple[int, ...], ...]
 
@@ -63,7 +62,7 @@ class Led(NamedTuple):
 
     def terms(self, derivative: Derivative, output: int) -> Derivative:
         """Return a structured derivative of an output that leads somewhere."""
-        return led_terms(derivative, lambda: leading(self.given[output]))
+        return derivative._led(lambda: leading(self.given[output]))
 
 
 class Noted:
@@ -104,15 +103,6 @@ def _is_register(value: Any, known: Mapping[int, Any]) -> bool:
 def leading(tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
     """Return those tensors that a result is to lead to, which are those of torch itself that have a history."""
     return tuple([tensor for tensor in tensors if type(tensor) in PLAIN and has_history(tensor)])
-
-
-def led_terms(derivative: Derivative, leads_to: Callable[[], Sequence[Tensor]]) -> Derivative:
-    """Return a structured derivative that leads somewhere, to what is told if it led nowhere."""
-    if any(map(has_history, sources_of(derivative.terms))) or not (origins := leads_to()):
-        return derivative
-    like = derivative
-    terms = anchored(like.terms, like.shapes, torch.zeros((), dtype=like.dtype, device=like.device), origins)
-    return Derivative(terms, like.shapes, like.dtype, like.device, like.mapped, like.kinds)
 
 
 class Leading:
@@ -157,9 +147,7 @@ class Leading:
             return result
         origins, (leaves, spec) = self._among(tensors, self._ends), tree_flatten(result, is_leaf=_is_derivative)
         self._have_cores = all(any(True for _ in sources_of(each.terms)) for each in leaves if _is_derivative(each))
-        return tree_unflatten(
-            [led_terms(each, lambda: origins) if _is_derivative(each) else each for each in leaves], spec
-        )
+        return tree_unflatten([each._led(lambda: origins) if _is_derivative(each) else each for each in leaves], spec)
 
     def _among(self, tensors: Sequence[Tensor], outputs: Iterable[int]) -> tuple[Tensor, ...]:
         """Return what outputs lead to, among the tensors of a call and those that were captured."""

@@ -1,6 +1,6 @@
 """What can be done with a sum of labelled terms without making it dense: the algebra of structured derivatives."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
@@ -161,7 +161,7 @@ class Structured:
         if self.mapped:
             return torch.func.vmap(type(self).diagonal)(self)
         shapes = self.shapes[:2]
-        return self._with(self._led(on_diagonal(self.terms, self._one()), shapes), shapes, self.kinds[:1])
+        return self._with(on_diagonal(self.terms, self._one()), shapes, self.kinds[:1])._led(self._followed)
 
     @uncompiled
     def trace(self: S, *pairs: tuple[int, int]) -> "S | torch.Tensor":
@@ -352,18 +352,20 @@ class Structured:
     def _with(self: S, terms: Terms, shapes: Shapes, kinds: tuple[int, ...]) -> S:
         return type(self)(terms, shapes, self.dtype, self.device, self.mapped, kinds)
 
-    def _led(self, terms: Terms, shapes: Shapes) -> Terms:
-        """Return what was made of these terms, which leads to what they do where nothing is left of them."""
-        origins = [source for source in sources(self.terms) if has_history(source)]
-        if not origins or any(map(has_history, sources(terms))):
-            return terms
-        return anchored(terms, shapes, self._one() - 1, origins)
+    def _led(self: S, leads_to: Callable[[], Sequence[torch.Tensor]]) -> S:
+        """Return it as autograd follows it somewhere, to what is told if it led nowhere; see NOTE [history]."""
+        terms = anchored(self.terms, self.shapes, self._one, leads_to)
+        return self if terms is self.terms else self.with_terms(terms)
+
+    def _followed(self) -> list[torch.Tensor]:
+        """Return what autograd follows it to, which is what is left of it is to lead to."""
+        return [source for source in sources(self.terms) if has_history(source)]
 
     def _left(self: S, terms: Terms, taken: Collection[int]) -> "S | torch.Tensor":
         """Return terms without some slots, as a tensor if none is left."""
         slots = [slot for slot in range(len(self.kinds)) if slot not in taken]
         shapes = (self.shapes[0], *(self.shapes[1:][slot] for slot in slots))
-        left = self._with(self._led(terms, shapes), shapes, tuple([self.kinds[slot] for slot in slots]))
+        left = self._with(terms, shapes, tuple([self.kinds[slot] for slot in slots]))._led(self._followed)
         return left if slots else left.dense()
 
     def _at_mapped(self: S, indices: Sequence[Index]) -> S:
@@ -385,5 +387,4 @@ class Structured:
         one = self._one()
         terms = tuple([at_rows(term, batch_of(term, batch), checked, one) for term in self.terms])
         shapes = (shape_of(terms[0].out), *map(shape_of, terms[0].slots))
-        terms = terms if 0 not in {*chain(*shapes)} else ()
-        return self._with(self._led(terms, shapes), shapes, self.kinds)
+        return self._with(terms if 0 not in {*chain(*shapes)} else (), shapes, self.kinds)._led(self._followed)

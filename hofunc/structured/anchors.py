@@ -1,13 +1,15 @@
 """What autograd is to follow although it is constant: it is added a sum of nothing of what it is to lead to."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 
 import torch
 from torch import Tensor
 
 from hofunc.algebra.labels import Label, Segment, full
+from hofunc.algebra.operators import sources
 from hofunc.algebra.term import Factor, Term
+from hofunc.graph.followed import has_history
 from hofunc.structured.slots import Terms
 from hofunc.structured.sums import core_or_one, with_core
 
@@ -27,20 +29,25 @@ def _nothing(origin: Tensor, like: Tensor) -> Tensor:
     return none.sum(dtype=like.dtype).to(like.device)
 
 
-def anchored(terms: Terms, shapes: Shapes, zero: Tensor, origins: Iterable[Tensor]) -> Terms:
-    """Return terms of the same value that lead to some tensors: one of them has a core that does.
+def anchored(
+    terms: Terms, shapes: Shapes, one: Callable[[], Tensor], leads_to: Callable[[], Sequence[Tensor]]
+) -> Terms:
+    """Return terms of the same value that lead somewhere: if they led nowhere, one of them has a core that does.
 
     Args:
         terms: The terms.
         shapes: The shapes of the output and of the slots.
-        zero: The number zero, of the dtype and on the device of the cores.
-        origins: The tensors.
+        one: Returns the number one, of the dtype and on the device of the cores.
+        leads_to: Returns what they are to lead to, if they lead nowhere.
     """
-    nothing = with_history(zero, origins)
+    if any(map(has_history, sources(terms))) or not (origins := leads_to()):
+        return terms
+    number = one()
+    nothing = with_history(torch.zeros_like(number), origins)
     if not terms:
         return (_nowhere(shapes, nothing),)
     first, *others = terms
-    core = core_or_one(first, nothing.new_ones(()))
+    core = core_or_one(first, number)
     return (with_core(first, core._replace(tensor=core.tensor + nothing)), *others)
 
 
