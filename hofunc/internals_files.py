@@ -14,10 +14,11 @@ process. A file of all would keep the other processors waiting.
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, wraps
 from pathlib import Path
-from threading import Thread, local
+from threading import Thread
 from typing import Any, NamedTuple
 
 import torch
@@ -43,7 +44,7 @@ _CALL, _LIST = "static PyObject* {entry_func}_py", "static PyMethodDef py_method
 _ROW = '{{"{entry_func}", {entry_func}_py, METH_VARARGS, ""}},'
 _WAITING = "kernels_of_hofunc"
 
-_inside = local()  # whether a thread compiles a graph of hofunc's
+_is_few: ContextVar[bool] = ContextVar("few", default=False)  # whether a graph of hofunc's is compiled
 _graphs: set[CompileId] = set()  # of torch.compile, with derivatives in them
 
 
@@ -97,11 +98,11 @@ def compiled_by_inductor(module: GraphModule, tensors: Sequence[Tensor], options
 def few_files() -> Iterator[None]:
     """Let the kernels of what this thread compiles be few files."""
     _replace()
-    before, _inside.few = _is_inside(), True
+    token = _is_few.set(True)
     try:
         yield
     finally:
-        _inside.few = before
+        _is_few.reset(token)
 
 
 def few_files_of_graph() -> None:
@@ -112,12 +113,8 @@ def few_files_of_graph() -> None:
         _graphs.add(graph)
 
 
-def _is_inside() -> bool:
-    return getattr(_inside, "few", False)
-
-
 def _is_ours() -> bool:
-    return _is_inside() or CompileContext.current_compile_id() in _graphs
+    return _is_few.get() or CompileContext.current_compile_id() in _graphs
 
 
 def _replace() -> None:

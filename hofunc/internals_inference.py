@@ -14,9 +14,9 @@ to it for that alone: had tensors without elements one, ops would be recorded at
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import wraps
 from operator import getitem
-from threading import local
 from typing import Any
 
 import torch
@@ -31,22 +31,19 @@ from torch.fx import GraphModule, Interpreter
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-_inside = local()  # whether what a thread compiles has no gradients
+_is_bare: ContextVar[bool] = ContextVar("bare", default=False)  # whether what is compiled has no gradients
+_symbols: ContextVar[ShapeEnv | None] = ContextVar("symbols", default=None)  # what holds them, see NOTE [on disk]
 
 
 @contextmanager
 def without_autograd() -> Iterator[None]:
     """Let graphs that this thread compiles be for calls without gradients, on a CPU, if they write nowhere."""
     _replace()
-    before, _inside.bare = _is_inside(), True
+    token = _is_bare.set(True)
     try:
         yield
     finally:
-        _inside.bare = before
-
-
-def _is_inside() -> bool:
-    return getattr(_inside, "bare", False)
+        _is_bare.reset(token)
 
 
 def _replace() -> None:
@@ -58,7 +55,7 @@ def _replace() -> None:
     @wraps(before)
     def prepared(**given: Any) -> Any:
         usual, compiler, table = before(**given), given.get("inference_compiler"), given.get("decompositions")
-        if not _is_inside() or config.freezing or compiler is None or table is None:
+        if not _is_bare.get() or config.freezing or compiler is None or table is None:
             return usual
 
         def compiled(module: GraphModule, tensors: Sequence[Any], **others: Any) -> Any:
@@ -75,7 +72,7 @@ def _replace() -> None:
     known = FxGraphCache._get_shape_env
 
     def symbols() -> Any:
-        return known() or getattr(_inside, "symbols", None)
+        return known() or _symbols.get()
 
     FxGraphCache._get_shape_env = symbols  # type: ignore[method-assign]
 
@@ -83,11 +80,11 @@ def _replace() -> None:
 @contextmanager
 def _without_symbols() -> Iterator[None]:
     """Let what is compiled be found on the disk, see NOTE [on disk]."""
-    _inside.symbols = ShapeEnv()
+    token = _symbols.set(ShapeEnv())
     try:
         yield
     finally:
-        _inside.symbols = None
+        _symbols.reset(token)
 
 
 def _is_plain(module: GraphModule) -> bool:
