@@ -59,8 +59,8 @@ def coordinates(terms: Sequence[Term], groups: int, like: torch.Tensor) -> Coord
     for term in terms:
         if all(map(prod, map(shape_of, (term.out, *term.slots)))) and _reaches(term):
             found.append(_coordinates(term, entries_of(term, one), like))
-        else:  # it has no entries, but may have a history
-            found += [Coordinates(nowhere, core.tensor.flatten()[:0]) for core in [core_of(term)] if core is not None]
+        elif (core := core_of(term)) is not None:  # it has no entries, but may have a history
+            found.append(Coordinates(nowhere, core.tensor.flatten()[:0]))
     return Coordinates(torch.cat([each.indices for each in found], 1), torch.cat([each.values for each in found]))
 
 

@@ -313,13 +313,10 @@ def _better(state: _State, search: _Search) -> list[_State]:
     largest = sorted(held, key=lambda register: -held[register])[:LARGEST]
     loops = [*_loops(known, state.made, held, largest, search)]
     after = computed_after(known, state.made.program, place)
-    changed = chain(
-        ((with_loops(known, [loop]), loop) for loop in loops if loop.scratch <= search.goal),
-        ((with_remade(known, register, after), None) for register in largest),
-    )
-    found = [*_tried(changed, state, search)] or [
-        *_tried(((with_loops(known, [loop]), loop) for loop in loops if loop.scratch > search.goal), state, search)
-    ]
+    looped = [[loop for loop in loops if (loop.scratch > search.goal) is is_large] for is_large in (False, True)]
+    few, many = (((with_loops(known, [loop]), loop) for loop in some) for some in looped)
+    remade = ((with_remade(known, register, after), None) for register in largest)
+    found = [*_tried(chain(few, remade), state, search)] or [*_tried(many, state, search)]
     better = sorted(found, key=itemgetter(0))
     together = apart(known, [each.loop for each in better if each.loop is not None])
     return found if len(together) < 2 else [*found, *_tried([(with_loops(known, together), None)], state, search)]

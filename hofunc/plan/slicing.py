@@ -462,14 +462,14 @@ _SIZED = frozenset({torch.Tensor.expand, filled, flat_places})  # by sizes, whic
 _ADDING = frozenset({add_last, put_back})
 _POINTWISE = frozenset(function for op, function in QUICK.items() if torch.Tag.pointwise in op.tags)
 # What takes as long to make as to read, or as to write and to read.
-_OF_LAST = frozenset({read_last, picked})
-READS = frozenset({elements, torch.index_select, *_OF_LAST, INDEX})
+_OF_ROWS = frozenset({elements, torch.index_select, INDEX})
+READS = _OF_ROWS | {read_last, picked}
 _CHEAP = VIEWS | {torch.mul, torch.add, torch.neg, torch.Tensor.contiguous, add_scaled, passed_on, *READS}
 
 
 def is_read(step: Step, found: Taken) -> bool:
     """Tell whether a step reads parts of rows at all indices, which takes about as long as to read whole ones."""
-    return op_of(step.function) in READS - _OF_LAST and found[-1][1] is None
+    return op_of(step.function) in _OF_ROWS and found[-1][1] is None
 
 
 def is_cheap(function: Any) -> bool:
@@ -495,7 +495,11 @@ def _rule_of(step: Step) -> tuple[Rule | None, tuple]:
     op = function.op
     if op is INDEX:
         return (_indexed if function.args[1:] == ((Ref(1),),) else None), step.args
-    if torch.Tag.pointwise in op.tags and not is_random(op) if isinstance(op, OpOverload) else is_elementwise(op):
+    if isinstance(op, OpOverload):
+        is_pointwise = torch.Tag.pointwise in op.tags and not is_random(op)
+    else:
+        is_pointwise = is_elementwise(op)
+    if is_pointwise:
         return elementwise, step.args
     rule = None if function.kwargs or op in _SIZED else RULES.get(op)
     return rule, fill(function.args, iter(step.args))

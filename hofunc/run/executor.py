@@ -287,7 +287,7 @@ def _plainly(program: Program, run: Runner) -> Runner:
 
 
 def warming_up(program: Program, *, takes_over: bool = False) -> Runner:
-    """Return what `compiled` returns, compiled once it has been called so often that this is worth what it takes."""
+    """Return what `compiled` returns, compiled at the call by which it is called often; fewer calls run sooner so."""
     run, calls = interpreted(program, takes_over=takes_over), 0
 
     def running(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
