@@ -1,7 +1,7 @@
 """Contraction: from a term with many factors to one with at most one, lowered to mm, bmm and mul at plan time."""
 
 from collections.abc import Collection, Sequence
-from math import prod
+from math import inf, prod
 
 import torch
 
@@ -182,17 +182,39 @@ def _parted(builder: Builder, factors: Sequence[Factor]) -> tuple[list[Factor], 
 
 def product(builder: Builder, operands: Sequence[Labelled], keep: dict[Label, None] | set[Label]) -> Labelled:
     """Multiply labelled tensors and sum over the labels that are not to be kept."""
+    (whole,) = apart(builder, operands, keep, inf)
+    return whole
+
+
+def apart(
+    builder: Builder, operands: Sequence[Labelled], keep: dict[Label, None] | set[Label], most: float = 1
+) -> list[Labelled]:
+    """Multiply labelled tensors as `product` does, as long as each product has few entries beside its factors.
+
+    Args:
+        builder: Takes the steps.
+        operands: The tensors.
+        keep: The labels that are not to be summed over.
+        most: How many times as many entries as both factors it may have.
+
+    Returns:
+        Tensors whose product it is, those that are left of the operands among them.
+    """
     left = list(operands)
     for place, operand in enumerate(left):
         others = {label for other in (*left[:place], *left[place + 1 :]) for label in other.labels}
         left[place] = _summed(builder, operand, {*keep, *others})
     for first, second in _path(builder, left, keep):
         one, other = left[first], left[second]
-        left = [operand for place, operand in enumerate(left) if place not in (first, second)]
-        needed = {*keep, *(label for operand in left for label in operand.labels)}
+        rest = [operand for place, operand in enumerate(left) if place not in (first, second)]
+        needed = {*keep, *(label for operand in rest for label in operand.labels)}
+        if most < inf:
+            made = tuple([label for label in {*one.labels, *other.labels} if label in needed])
+            if _size(made) > most * (_size(one.labels) + _size(other.labels)):
+                break
         order = [*keep] if isinstance(keep, dict) else []
-        left.append(_pair(builder, one, other, needed, order))
-    return left[0]
+        left = [*rest, _pair(builder, one, other, needed, order)]
+    return left
 
 
 def _summed(builder: Builder, operand: Labelled, keep: set[Label]) -> Labelled:

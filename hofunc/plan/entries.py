@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from copy import copy
+from functools import cached_property
 from math import prod
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from hofunc.plan.rows import number_of_rows
 from hofunc.plan.states import PASSES, calls_of_pass
 from hofunc.plan.sums import FREE
 from hofunc.plan.wanted import Wanted
+from hofunc.plan.wide import wide
 from hofunc.plan.widths import read_labels, widths
 from hofunc.rules.local import Alike
 
@@ -80,6 +82,11 @@ class Extents:
             )
         self._widths = self._directions
 
+    @cached_property
+    def wide(self) -> frozenset[int]:
+        """The wide nodes that it may pay to replace, see `hofunc.plan.wide`."""
+        return wide(self.graph, self.local, self.asked.highest)
+
     @property
     def count(self) -> int:
         """How many inputs there are to differentiate by."""
@@ -127,7 +134,8 @@ class Extents:
         for node in sorted(self.local):
             local, sizes = self.local[node], self._of(node)
             same = id(local.template) if type(local) is Alike else node
-            kind = same, self.depends[node], sizes.sizes[node], *sizes[1:], node in self.parts, node in self._mixing
+            told = node in self.parts, node in self._mixing, node in self.wide
+            kind = same, self.depends[node], sizes.sizes[node], *sizes[1:], *told
             first, times = found.get(kind, (node, 0))
             found[kind] = first, times + 1
         return [*found.values()]

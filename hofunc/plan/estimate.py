@@ -139,12 +139,14 @@ def _directions(extents: Extents, *, is_mixed: bool) -> "_Count":
     The highest is what nonlinear nodes make of it, by their adjoints.
     """
     total, order = _Count(), extents.asked.highest
+    replaced = extents.wide if is_mixed else frozenset()
     nonlinear = sum(extents.facts(node).is_nonlinear for node in extents.local)
     for node, times in extents.alike():
         count = _Count()
         facts, known = extents.facts(node), node in extents.parts  # of which the derivative by the input is no tensor
         count.calls += facts.made
-        for k in range(1, order + (not is_mixed)):
+        is_replaced = node in replaced
+        for k in range(1, order + (not is_mixed)) if not is_replaced else ():
             if taken := [(degree + (0 if known else own), part) for degree, own, _, part in facts.terms if degree <= k]:
                 count.put(taken, extents.keys(node, k), extents.coefficient(node, k))
         if is_mixed:
@@ -153,7 +155,9 @@ def _directions(extents: Extents, *, is_mixed: bool) -> "_Count":
             several = [each for each in facts.terms if 1 < each[0] <= order] if facts.is_nonlinear else ()
             keys = extents.keys(node, order) if several else 0
             for degree, own, stacks, _ in several if keys else ():
-                if stacks and keys * FEW <= nonlinear:  # so many contribute to each
+                if is_replaced:
+                    count.add(1, keys, degree + own + 1, extents.adjoint(node, 1))
+                elif stacks and keys * FEW <= nonlinear:  # so many contribute to each
                     count.add(1, keys, 0, 0)
                     count.entries += CALLS * extents.product(node, order)
                 else:

@@ -11,7 +11,7 @@ for which polynomials up to order k - 1 are enough. Linear nodes have no such te
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import reduce
-from itertools import product
+from itertools import chain, product
 from operator import or_
 from typing import NamedTuple
 
@@ -26,17 +26,24 @@ from hofunc.plan.forward import Group, Polynomials, grouped_slots, halves, split
 from hofunc.plan.packing import Variables, joined, opened
 from hofunc.plan.preaccumulated import Start
 from hofunc.plan.recipes import composed
+from hofunc.plan.replaced import Replaced
 from hofunc.plan.reverse import operands_of
 from hofunc.plan.sums import Product, contributed, summed
 
 
-def mixed(polynomials: Polynomials, local: dict[int, Local] | None = None, starts: Sequence[Start] = ()) -> Blocks:
+def mixed(
+    polynomials: Polynomials,
+    local: dict[int, Local] | None = None,
+    starts: Sequence[Start] = (),
+    replaced: Replaced | None = None,
+) -> Blocks:
     """Return the derivatives of every output by the variables that are asked for.
 
     Args:
         polynomials: Those of the nodes.
         local: All local derivatives, where those of the polynomials have some preaccumulated, for order two.
         starts: By what.
+        replaced: What has wide nodes replaced in those of the polynomials, likewise.
 
     Raises:
         RowsMixError: An axis that variables have for a batch is none.
@@ -45,7 +52,8 @@ def mixed(polynomials: Polynomials, local: dict[int, Local] | None = None, start
     local = polynomials.local if local is None else local
     asked = polynomials.asked
     inputs = polynomials.joint.ranges if polynomials.joint else variables
-    polynomials.fill(_before_nonlinear(polynomials.local, inputs, starts), max(asked.orders) - 1)
+    by = [*chain(*[start.region.starts for start in starts]), *(replaced.starts if replaced else ())]
+    polynomials.fill(_before_nonlinear(polynomials.local, inputs, by), max(asked.orders) - 1)
     blocks: Blocks = {}
     for output in dict.fromkeys(builder.lowered.graph.outputs):
         if not builder.lowered.graph.nodes[output].active:
@@ -54,16 +62,16 @@ def mixed(polynomials: Polynomials, local: dict[int, Local] | None = None, start
         for variable in inputs:
             if asked.has((variable,)):
                 blocks[output, (variable,)] = adjoints.get(variable, [])
-        found = _highest(polynomials, adjoints, [order for order in asked.orders if order > 1], starts)
+        found = _highest(polynomials, adjoints, [order for order in asked.orders if order > 1], starts, replaced)
         for key in sorted(found, key=lambda key: (len(key), key)):
             blocks[output, key] = _assembled(builder, variables, found[key], key)
     return {block: terms for block, terms in blocks.items() if terms}
 
 
-def _before_nonlinear(local: dict[int, Local], inputs: Collection[int], starts: Sequence[Start]) -> set[int]:
-    """Return the nodes whose polynomials are asked for: what nonlinear nodes take, and all before that."""
+def _before_nonlinear(local: dict[int, Local], inputs: Collection[int], others: Iterable[int]) -> set[int]:
+    """Return the nodes whose polynomials are asked for: what nonlinear nodes take, some others, and all before."""
     left = [operand for node in local if is_nonlinear(local[node]) for operand in operands_of(local[node])]
-    left += [node for start in starts for node in start.region.starts]
+    left += others
     found: set[int] = set()
     while left:
         node = left.pop()
@@ -103,7 +111,11 @@ class Split(NamedTuple):
 
 
 def _highest(
-    polynomials: Polynomials, adjoints: dict[int, list[Term]], orders: Sequence[int], starts: Sequence[Start]
+    polynomials: Polynomials,
+    adjoints: dict[int, list[Term]],
+    orders: Sequence[int],
+    starts: Sequence[Start],
+    replaced: Replaced | None,
 ) -> dict[Key, dict[Split, list[Product]]]:
     """Return what all nodes contribute to the coefficients of an output's polynomial, by how they split the key."""
     found: dict[Key, dict[Split, list[Product]]] = defaultdict(lambda: defaultdict(list))
@@ -118,9 +130,9 @@ def _highest(
     for node in sorted(adjoints.keys() & polynomials.local.keys()):
         builder.node = node
         multiply((node,), [*_nonlinear(builder, adjoints[node], polynomials.local[node], highest)])
-    for start in starts if highest > 1 else ():
-        for key in start.keys:
-            multiply(key, [grouped_slots(key, term) for term in _through(start, key, adjoints)])
+    beside = [(key, _through(start, key, adjoints)) for start in starts if highest > 1 for key in start.keys]
+    for key, terms in replaced.seconds(adjoints, beside) if replaced and highest > 1 else beside:
+        multiply(key, [grouped_slots(key, term) for term in terms])
     builder.node = None
     return found
 

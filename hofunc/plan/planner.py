@@ -22,7 +22,7 @@ from hofunc.plan.program import device_of
 from hofunc.plan.recurrences import has_batches, with_recurrences
 from hofunc.plan.rows import with_rows
 from hofunc.plan.steps import Steps
-from hofunc.plan.strategies import is_directional, propagated
+from hofunc.plan.strategies import Way, is_directional, propagated
 from hofunc.plan.turns import (
     LIKELY,
     PER_COMPOSITION,
@@ -39,6 +39,7 @@ from hofunc.plan.turns import (
 from hofunc.plan.values import GONE_BY
 from hofunc.plan.waist import waist
 from hofunc.plan.wanted import Chosen, Contractions, Wanted, highest
+from hofunc.plan.wide import wide
 from hofunc.rules.lower import Lowered, isolated
 from hofunc.rules.settle import Settlings
 
@@ -207,7 +208,7 @@ def _maker(
         ways = [partial(one, name, settles, graph, way) for way in _ways(lowered, local, wanted, name)]
         return _best_way(ways, leave, limits, peak)
 
-    def one(name: str, settles: bool, graph: Lowered, way: int | None, leave: Leave) -> Blueprint:
+    def one(name: str, settles: bool, graph: Lowered, way: Way, leave: Leave) -> Blueprint:
         builder, blocks = propagated(
             graph,
             local,
@@ -254,11 +255,13 @@ def _gone_by(lowered: Lowered, made: Blueprint) -> Lowered:
     return lowered._replace(values={number: value for number, value in lowered.values.items() if number in origins})
 
 
-def _ways(lowered: Lowered, local: dict[int, Local], wanted: Wanted, name: str) -> Sequence[int | None]:
-    """Return the nodes by whose derivatives a strategy may compute those by the inputs, None for these alone."""
-    if name != "mixed" or isinstance(wanted, Contractions | Chosen) or highest(wanted) < 2:
+def _ways(lowered: Lowered, local: dict[int, Local], wanted: Wanted, name: str) -> Sequence[Way]:
+    """Return the ways in which a strategy may compute derivatives by the inputs, the plain one, None, first."""
+    order = highest(wanted)
+    if name != "mixed" or isinstance(wanted, Contractions) or order < 2:
         return (None,)
-    return [*dict.fromkeys((None, waist(lowered.graph, local)))]
+    narrow = None if isinstance(wanted, Chosen) else waist(lowered.graph, local)
+    return [*dict.fromkeys((None, narrow, wide(lowered.graph, local, order) or None))]
 
 
 def _best_way(ways: Sequence[Callable[[Leave], Blueprint]], leave: Leave, limits: Limits, peak: Peak) -> Blueprint:

@@ -19,6 +19,7 @@ from hofunc.plan.mixed import mixed
 from hofunc.plan.packing import RowsMixError, Variable
 from hofunc.plan.preaccumulated import eliminated, preaccumulated, regions
 from hofunc.plan.recipes import axes_of, interned
+from hofunc.plan.replaced import Replaced
 from hofunc.plan.reverse import reverse
 from hofunc.plan.rows import number_of_rows
 from hofunc.plan.waist import through
@@ -27,6 +28,8 @@ from hofunc.rules.lower import Lowered
 from hofunc.rules.settle import Settlings
 
 STRATEGIES = ("reverse", "forward", "mixed")
+
+Way = int | frozenset[int] | None  # the node that all goes through, or the wide nodes to replace
 
 ORDER_OF_MIXED = 2  # at which nodes that few others lead to are preaccumulated by mixed, beyond which by reverse
 
@@ -48,7 +51,7 @@ def propagated(
     settles: bool = True,
     settlings: Settlings | None = None,
     extents: Callable[[], Extents] | None = None,
-    way: int | None = None,
+    way: Way = None,
 ) -> tuple[Builder, Blocks]:
     """Return the blocks of a strategy and the builder that has their steps.
 
@@ -104,7 +107,7 @@ def _blocks(
     *,
     settles: bool,
     keeps: bool,
-    way: int | None,
+    way: Way,
 ) -> Blocks:
     """Return the blocks of a strategy, see `propagated`."""
     lowered, directional = builder.lowered, is_directional(wanted, strategy)
@@ -118,7 +121,7 @@ def _blocks(
         local = eliminated(builder, local, asked.highest)
     if not directional:
         return ABLATIONS.get(strategy, reverse)(builder, local, asked)
-    if way is not None:
+    if isinstance(way, int):
         return through(builder, local, asked, way)
     joint = None
     if not (keeps or asked.are_chosen) and (builder.rounds or not settles):
@@ -129,10 +132,11 @@ def _blocks(
     is_mixed = strategy == "mixed"
     found = regions(lowered.graph, local) if is_mixed and joint is None and asked.highest == ORDER_OF_MIXED else []
     own, whole, starts = preaccumulated(builder, local, found)
-    polynomials = Polynomials(builder, own, variables, asked, joint)
+    replaced = Replaced(builder, own, way) if way is not None else None
+    polynomials = Polynomials(builder, replaced.local if replaced else own, variables, asked, joint)
     while True:
         try:
-            blocks = mixed(polynomials, whole, starts) if is_mixed else forward(polynomials)
+            blocks = mixed(polynomials, whole, starts, replaced) if is_mixed else forward(polynomials)
             return joint.apart(builder, blocks) if joint else blocks
         except RowsMixError as error:
             builder.node = None
