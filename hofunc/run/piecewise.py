@@ -34,7 +34,7 @@ class RegionCompiler:
         """Return what runs a region, and what it returns for some tensors."""
         key = region.key, *map(_kind, tensors)
         known = self._known.get(key)
-        function = known or self._compile(region.module, tensors)
+        function = self._compile(region.module, tensors) if known is None else known
         results = function(*tensors)
         wanted = [node.meta["val"] for node in region.outputs]
         if known is None and not all(map(_lies_like, results, wanted)):

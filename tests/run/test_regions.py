@@ -255,6 +255,16 @@ def test_equal_regions_are_compiled_once() -> None:
     assert compiled_graphs(layers, X, *WEIGHTS, least=4, most=9) == 1
 
 
+def test_equal_regions_that_torch_compiles() -> None:
+    def compiler(graph: GraphModule, _: Any) -> Any:
+        return torch.compile(graph, backend="eager")  # a module that has no length, nor whether it is empty
+
+    module = graph_of(layers, X, *WEIGHTS)
+    args = [X, *WEIGHTS]
+    _, results = compiled_piecewise(module, regions(module, 4, 9), RegionCompiler(compiler), args, lambda _: None)
+    torch.testing.assert_close(list(results), list(layers(*args)))
+
+
 @pytest.mark.parametrize(
     ("f", "number"),
     [
