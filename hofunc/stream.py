@@ -68,8 +68,8 @@ class Stream:
     Raises:
         ArgumentError: As soon as it is given to a transform that is called, and before derivatives are computed: the
             folder cannot be written to, holds something else, is being written to by another process, or is of another
-            function, of other values, shapes, dtypes or of another version of hofunc; the disk has too little room; or
-            the dtype is none of numpy's.
+            function, of other values, shapes, dtypes or of another version of hofunc; the disk has too little room;
+            the dtype is none of numpy's; or the inputs are on the meta device.
 
     Example:
         >>> import os, tempfile
@@ -92,6 +92,13 @@ class Stream:
 
     def limits(self, limits: Limits, device: torch.device) -> Limits:
         """Return the limits to plan with: the chunks of what was begun, if something was."""
+        if device.type == "meta":
+            raise ArgumentError(
+                "hofunc.Stream: an input",
+                got="a tensor on the meta device",
+                expected="one with numbers",
+                remedy="Leave out= out for the shapes alone.",
+            )
         header, _ = self._read()
         return in_pieces(limits, device) if header is None else Limits(int(header["chunk"]), None, in_pieces=True)
 
@@ -341,13 +348,14 @@ class _File:
 def identity_of(name: str, recording: Recording) -> dict[str, Any]:
     """Return what tells a recorded call from others: its name, its graph, and the values that it starts from.
 
-    Random numbers that f drew are among the values.
+    Random numbers that f drew are among the values; tensors on the meta device, on which torch finds shapes in forward
+    mode, have none.
     """
     graph = recording.graph
     digest, values = sha256(), sha256()
     for node, value in zip(graph.nodes, recording.values, strict=True):
         digest.update(_text(node).encode())
-        if node.is_given or is_random(node.op):
+        if not value.is_meta and (node.is_given or is_random(node.op)):
             for part in value.detach().reshape(-1).split(1 << 22):
                 tensor = part.to("cpu").contiguous()
                 values.update(ctypes.string_at(tensor.data_ptr(), tensor.nbytes))

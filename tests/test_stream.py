@@ -269,6 +269,15 @@ def test_what_another_process_wrote_meanwhile_is_not_written_over(
     assert seen == [(4, 4)]
 
 
+def test_a_function_in_forward_mode_that_makes_tensors_without_numbers(tmp_path: Path) -> None:
+    def slopes(x: Tensor) -> Tensor:
+        return torch.func.jacfwd(lambda y: (y * x.sum()).sin())(x).sum()
+
+    x, stream = rand(CPU, 3), hofunc.Stream(tmp_path / "s")
+    for _ in range(2):
+        assert_same(hofunc.hessian(slopes, out=stream)(x), hofunc.hessian(slopes)(x))
+
+
 @pytest.mark.parametrize(
     ("call", "match"),
     [
@@ -282,6 +291,7 @@ def test_what_another_process_wrote_meanwhile_is_not_written_over(
         (lambda s, x: hofunc.jacobian(lambda x: hofunc.hessian(torch.prod, out=s)(x))(x), "out: got a call inside"),
         (lambda s, x: hofunc.hessian(lambda x: x.cfloat().exp().sum(), out=s)(x), "a complex output of f"),
         (lambda s, x: hofunc.hessian(lambda x: x.prod(), out=s)(x.bfloat16()), r"torch\.bfloat16"),
+        (lambda s, x: hofunc.hessian(torch.prod, out=s)(x.to("meta")), "got a tensor on the meta device"),
     ],
 )
 def test_what_is_not_streamed(call: Callable[..., Any], match: str, tmp_path: Path) -> None:
