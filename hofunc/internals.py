@@ -116,6 +116,7 @@ __all__ = [
     "before_swaps",
     "below_autograd",
     "cast_as_autocast",
+    "compilable_in_child",
     "count_dispatch_modes",
     "count_function_modes",
     "count_handles",
@@ -442,6 +443,13 @@ def compiling() -> AbstractContextManager[Any]:
     from torch._dynamo.convert_frame import compile_lock  # noqa: PLC0415 - slow to import
 
     return compile_lock
+
+
+def compilable_in_child() -> None:
+    """Free the lock to compile in a forked process, if it was held by a thread that there is not in it."""
+    module: Any = sys.modules.get("torch._dynamo.convert_frame")
+    if module is not None and not module.compile_lock._is_owned():
+        module.compile_lock._at_fork_reinit()
 
 
 def times_written(tensor: Tensor) -> int:

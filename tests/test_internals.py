@@ -713,6 +713,20 @@ def test_one_thread_compiles_at_a_time() -> None:
     assert free == [False, False]
 
 
+def test_who_compiles_in_a_child() -> None:
+    lock: Any = internals.compiling()
+    with lock:
+        internals.compilable_in_child()  # which keeps what this thread holds
+        assert lock._is_owned()
+    thread = Thread(target=lock.acquire)  # and never gives up, as one that is not in the child
+    thread.start()
+    thread.join()
+    assert not lock.acquire(blocking=False)
+    internals.compilable_in_child()
+    assert lock.acquire(blocking=False)
+    lock.release()
+
+
 def test_what_a_transform_refuses_may_be_allowed() -> None:
     def f(x: Tensor) -> Tensor:
         before = internals.get_inplace_requires_grad_allowed()

@@ -1,5 +1,6 @@
 """Compiling in the background: a program runs uncompiled until another thread is done."""
 
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -9,11 +10,28 @@ import torch
 from hofunc.errors import PlanningWarning, warn
 from hofunc.graph.standin import in_transform
 from hofunc.graph.tape import is_recording
-from hofunc.internals import has_forward_level
+from hofunc.internals import compilable_in_child, has_forward_level
 
 Tensors = Sequence[torch.Tensor]
 
-_compiler = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hofunc-compile")  # which starts with the first task
+
+def _new_compiler() -> ThreadPoolExecutor:
+    """Return what compiles, in a thread that starts with the first task."""
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="hofunc-compile")
+
+
+_compiler = _new_compiler()
+
+
+def _alone() -> None:
+    """Begin anew in a forked process, which has none of the threads of its parent, nor what they compiled."""
+    global _compiler  # noqa: PLW0603 - the process is another one
+    _compiler = _new_compiler()
+    compilable_in_child()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_alone)
 
 
 class InBackground:

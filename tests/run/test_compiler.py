@@ -1,7 +1,8 @@
 """Compiled plans: for which tensors they are compiled, by which thread, and what is shown meanwhile."""
 
+import os
 from collections.abc import Callable
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from torch import Tensor
 from torch.fx import GraphModule
 
 import hofunc
-from hofunc.run import compiler
+from hofunc.internals import compiling
+from hofunc.run import background, compiler
 from hofunc.run.regions import regions
 from tests.cases import rand
 from tests.checks import assert_equal, has_compiler
@@ -68,6 +70,30 @@ def test_threads_share_what_is_compiled(graphs: list[GraphModule]) -> None:
     graphs.clear()
     plan.compile(backend="none")(X)
     assert len(graphs) == alone
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_process_forked_meanwhile_compiles_by_itself() -> None:
+    begun, done = Event(), Event()
+
+    def compile_long() -> None:
+        with compiling():
+            begun.set()
+            done.wait()
+
+    background._compiler.submit(compile_long)
+    begun.wait()
+    child = os.fork()
+    if not child:
+        free: Any = compiling()
+        try:
+            answer = free.acquire(timeout=5) and background._compiler.submit(lambda: 7).result(timeout=5)
+            os._exit(answer)
+        finally:
+            os._exit(1)
+    done.set()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
 def test_it_is_compiled_anew_for_a_few_kinds_of_tensors_only(graphs: list[GraphModule]) -> None:
