@@ -35,7 +35,7 @@ from hofunc.internals import (
     set_inplace_requires_grad_allowed,
     tree_leaves,
 )
-from hofunc.internals_files import few_files_of_graph, find_vectors
+from hofunc.internals_files import few_files_of_graph, prepare_compiler
 from hofunc.internals_strides import tell_strides
 from hofunc.internals_types import tell_types
 
@@ -182,7 +182,7 @@ class _Call:
         """Put into the graph what stands in the place of the call; returns what that returns."""
         few_files_of_graph()
         if getattr(self._tx.output.compiler_fn, "_compiler_name", None) == "inductor":
-            find_vectors()
+            prepare_compiler()
         constants, form = what.items
         structure = spec.as_python_constant()
         with _uncompiled():

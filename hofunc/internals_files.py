@@ -9,6 +9,11 @@ NOTE [files]: inductor names each kernel `kernel`, and defines what it needs bes
 namespace for each kernel, but for the headers, and each has a name of its own for Python to call it by. Which kernels
 are one file is a matter of how long they are and of nothing else, so that it is found again on the disk in the next
 process. A file of all would keep the other processors waiting.
+
+NOTE [late]: inductor waits for all kernels of a graph before it returns what runs that. A graph of a plan is compiled
+to be run next, often after others of its regions are. So what waits for a file is the first call of a kernel in it,
+which then puts all of them where they are used, and inductor writes the next graph while other processors compile
+those before.
 """
 
 import re
@@ -16,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from pathlib import Path
 from threading import Thread
 from typing import Any, NamedTuple
@@ -25,7 +30,7 @@ import torch
 from torch import Tensor
 from torch._guards import CompileContext, CompileId
 from torch._inductor.async_compile import AsyncCompile, get_compile_threads
-from torch._inductor.codecache import CppPythonBindingsCodeCache
+from torch._inductor.codecache import CodeCacheFuture, CppPythonBindingsCodeCache
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 from torch._inductor.cpu_vec_isa import pick_vec_isa
 from torch._inductor.exc import CppCompileError
@@ -61,6 +66,46 @@ class Kernel:
     source: str
 
 
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file of kernels that is being compiled.
+
+    Attributes:
+        names: What the kernels are called where they are used.
+        kernels: The kernels.
+        load: What waits for the file, and returns it as a module.
+        take: Compiles a kernel as a file of its own, given the types of its arguments and its source.
+    """
+
+    names: Sequence[str]
+    kernels: Sequence[Kernel]
+    load: Callable[[], Any]
+    take: Callable[[list[str], str], Any]
+
+    def made(self) -> dict[str, Any]:
+        """Return the functions that run the kernels by name, once they are compiled."""
+        try:
+            module = load_whole(self.load)
+        except CppCompileError:  # maybe only as one file
+            taken = [self.take(kernel.types, kernel.source) for kernel in self.kernels]
+            made = [each.result() if isinstance(each, CodeCacheFuture) else each for each in taken]
+        else:
+            made = [getattr(module, name) for _, name in _named(self.kernels)]
+        return dict(zip(self.names, made, strict=True))
+
+    def late(self, scope: dict[str, Any]) -> dict[str, Any]:
+        """Return by name functions that wait for the file when one is first called, see NOTE [late]."""
+
+        def waiting(name: str) -> Callable[..., Any]:
+            def call(*args: Any) -> Any:
+                scope.update(self.made())
+                return scope[name](*args)
+
+            return call
+
+        return {name: waiting(name) for name in self.names}
+
+
 class Parts(NamedTuple):
     """What inductor adds to a kernel for Python, in parts: before, what calls it, and after."""
 
@@ -89,7 +134,7 @@ def compiled_by_inductor(module: GraphModule, tensors: Sequence[Tensor], options
         with compiling(), few_files():
             return compile_fx_inner(*args, **kwargs)
 
-    find_vectors()
+    prepare_compiler()
     with few_files():  # those that are taken from a cache
         return compile_fx(module, list(tensors), inner, options)
 
@@ -136,16 +181,12 @@ def _replace() -> None:
     def waited(compiler: Any, scope: dict[str, Any]) -> None:
         parts, kernels = vars(compiler).pop(_WAITING, (None, []))
         submit = compiler.submit if get_compile_threads() > 1 else None
-        files = [(each, _load(each, parts, submit)) for each in files_of(kernels)]
-        made: dict[Kernel, Any] = {}
-        for each, load in files:
-            try:
-                module = load_whole(load)
-            except CppCompileError:  # maybe only as one file
-                made |= {kernel: take(compiler, kernel.types, kernel.source) for kernel in each}
-            else:
-                made |= {kernel: getattr(module, name) for kernel, name in _named(each)}
-        scope |= {name: made[value] for name, value in scope.items() if isinstance(value, Kernel)}
+        names = {value: name for name, value in scope.items() if isinstance(value, Kernel)}
+        if kernels:
+            prepare_compiler().join()
+        for each in files_of(kernels):
+            file = _File([names[kernel] for kernel in each], each, _load(each, parts, submit), partial(take, compiler))
+            scope |= file.late(scope) if _is_few.get() else file.made()
         wait(compiler, scope)
 
     waited.before = wait  # type: ignore[attr-defined]
@@ -154,19 +195,25 @@ def _replace() -> None:
 
 
 @cache
-def find_vectors() -> None:
-    """Have inductor find out, in another thread, which vectors the processor and the C++ compiler have.
+def prepare_compiler() -> Thread:
+    """Have inductor find out, in another thread, what it asks the C++ compiler before the first kernel.
 
-    It compiles and loads six files for that, in a later process it only loads them, before it writes the first kernel.
-    Where a graph is for another device, it may never ask.
+    It is which vectors that and the processor have, for which files are compiled and loaded, in a later process only
+    loaded; and the header that all files share, which is compiled once. Where a graph is for another device, it may
+    never ask.
     """
-    if not torch.cuda.is_available():
-        Thread(target=_vectors, name="hofunc-vectors", daemon=True).start()
+    thread = Thread(target=_prepare, name="hofunc-prepares", daemon=True)
+    thread.start()
+    return thread
 
 
-def _vectors() -> None:
+def _prepare() -> None:
+    if torch.cuda.is_available():
+        return
     with suppress(Exception):  # which is raised where it is asked for
         pick_vec_isa()
+        if (parts := parts_for_python()) is not None:
+            _load([], parts, None)
 
 
 def _is_for_a_file(source: str) -> bool:

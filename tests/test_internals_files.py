@@ -2,7 +2,7 @@
 
 from inspect import getclosurevars
 from pathlib import Path
-from threading import Event, current_thread
+from threading import current_thread
 from typing import Any
 from uuid import uuid4
 
@@ -20,9 +20,9 @@ from hofunc.internals_files import (
     Kernel,
     compiled_by_inductor,
     files_of,
-    find_vectors,
     load_whole,
     parts_for_python,
+    prepare_compiler,
     source_of,
 )
 from tests.cases import rand
@@ -40,6 +40,7 @@ SOURCE = INCLUDE + 'extern "C"  void kernel(const float* in, float* out)\n{ out[
 @pytest.fixture
 def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return a list of the files that are compiled, or found on the disk."""
+    prepare_compiler().join()
     found: list[str] = []
     load = CppPythonBindingsCodeCache.load_async
 
@@ -95,6 +96,34 @@ def test_a_backward_is_one_file(loaded: list[str]) -> None:
     assert (forward, len(loaded)) == (1, 2)
 
 
+def test_the_header_is_compiled_beside_vectors(loaded: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    prepare_compiler.cache_clear()
+    prepare_compiler().join()
+    (source,) = loaded
+    assert "namespace" not in source
+    x = rand(CPU, 4, 9)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x)(x)[1], sorted_between(x)[1])
+
+
+def test_files_are_waited_for_at_the_first_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited = list[Any]()
+
+    def wait(load: Any) -> Any:
+        waited.append(load)
+        return load_whole(load)
+
+    monkeypatch.setattr(internals_files, "load_whole", wait)
+    x = rand(CPU, 5, 9)
+    with torch.no_grad():
+        function = compiled(x)
+        assert not waited
+        for _ in range(2):
+            torch.testing.assert_close(function(x)[1], sorted_between(x)[1])
+    assert len(waited) == 1
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_files_of_a_length(loaded: list[str], threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(internals_files, "LONG", 1)
@@ -148,21 +177,19 @@ def test_outside_the_compiler_does_as_before(loaded: list[str]) -> None:
     assert len(loaded) == 3
 
 
-def test_vectors_are_found_in_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, done = list[str](), Event()
+def test_what_the_compiler_is_asked_first_is_asked_in_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[str]()
 
     def ask() -> None:
         asked.append(current_thread().name)
-        done.set()
         raise RuntimeError("no compiler")  # which what compiles is told
 
     monkeypatch.setattr(internals_files, "pick_vec_isa", ask)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    find_vectors.cache_clear()
+    prepare_compiler.cache_clear()
     for _ in range(2):
-        find_vectors()
-    assert done.wait(60)
-    assert asked == ["hofunc-vectors"]
+        prepare_compiler().join()
+    assert asked == ["hofunc-prepares"]
 
 
 def test_which_are_one_file() -> None:

@@ -134,7 +134,7 @@ class _Compiled:
     ):
         self._plain, self._module, self._parts, self._own = plain, module, parts, own
         self._compile, self._shown = compile, shown
-        self._by_region = RegionCompiler(compile)
+        self._by_region = RegionCompiler(compile, is_ahead=compile is _direct)
         self._runs: list[tuple[list[Any], Callable[[Tensors], Any]]] = []
 
     def __call__(self, tensors: Tensors) -> Any:

@@ -53,8 +53,9 @@ def check(f: Callable[..., Any], *args: Tensor, least: int = 1, most: int = 1, r
     if not parts:
         return []
     run, first = compiled_piecewise(module, parts, RegionCompiler(as_it_is), args, lambda _: None)
+    _, ahead = compiled_piecewise(module, parts, RegionCompiler(as_it_is, is_ahead=True), args, lambda _: None)
     others = [arg + arg if arg.is_floating_point() else arg for arg in args]
-    for got, expected in ((first, f(*args)), (run(others), f(*others))):
+    for got, expected in ((first, f(*args)), (run(others), f(*others)), (ahead, f(*args))):
         assert len(got) == len(expected)
         for one, other in zip(got, expected, strict=True):
             torch.testing.assert_close(one, other, rtol=0, atol=0)
@@ -236,18 +237,36 @@ def test_plans_in_regions_of_a_few_ops(case: Case) -> None:
 
 
 def compiled_graphs(f: Callable[..., Any], *args: Tensor, least: int = 1, most: int = 1) -> int:
-    """Return how many graphs are compiled, for regions and then for their second call."""
-    graphs: list[GraphModule] = []
+    """Return how many graphs are compiled, for regions and then for their second call.
+
+    As many are where all are compiled before the first of them runs.
+    """
     module = graph_of(f, *args)
+    parts = regions(module, least, most)
+    counts = [_compiled_graphs(module, parts, args, is_ahead=is_ahead) for is_ahead in (False, True)]
+    assert counts[0] == counts[1]
+    return counts[0]
 
-    def compiler(graph: GraphModule, _: Any) -> GraphModule:
+
+def _compiled_graphs(module: GraphModule, parts: list[Region], args: tuple[Tensor, ...], *, is_ahead: bool) -> int:
+    graphs: list[GraphModule] = []
+    runs: list[int] = []
+
+    def compiler(graph: GraphModule, _: Any) -> Callable[..., Any]:
         graphs.append(graph)
-        return graph
 
-    run, _ = compiled_piecewise(module, regions(module, least, most), RegionCompiler(compiler), args, lambda _: None)
+        def run(*tensors: Tensor) -> Any:
+            runs.append(len(graphs))
+            return graph(*tensors)
+
+        return run
+
+    compiler_of = RegionCompiler(compiler, is_ahead=is_ahead)
+    run, _ = compiled_piecewise(module, parts, compiler_of, args, lambda _: None)
     count = len(graphs)
     run(args)
     assert len(graphs) == count
+    assert runs[0] == (count if is_ahead else 1)
     return count
 
 
@@ -284,18 +303,37 @@ def test_what_is_equal(f: Callable[..., Any], number: int) -> None:
     assert compiled_graphs(f, X) == number
 
 
+def test_the_largest_region_is_compiled_first() -> None:
+    sizes: list[int] = []
+
+    def compiler(graph: GraphModule, _: Any) -> GraphModule:
+        sizes.append(len(graph.graph.nodes))
+        return graph
+
+    module = graph_of(lambda x: (x.sin().cos().exp().tanh().add(x).mul(x).neg().sum(),), X)
+    parts = regions(module, 2, 3)
+    compiled_piecewise(module, parts, RegionCompiler(compiler, is_ahead=True), [X], lambda _: None)
+    assert sizes == sorted(sizes, reverse=True) != [len(part.module.graph.nodes) for part in parts]
+
+
 def test_what_needs_gradients_is_compiled_apart() -> None:
     def f(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         return x.sin(), y.sin()
 
+    def half(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        return x.sin(), y.sin().detach().sin(), (y > 0).to(y.dtype).sin(), y.exp().sin()
+
     y = Y.clone().requires_grad_()
     assert compiled_graphs(f, X, Y) == 1
     assert compiled_graphs(f, X, y) == 2
+    assert compiled_graphs(half, X, y) == 6
     with torch.no_grad():
         assert compiled_graphs(f, X, y) == 1
+        assert compiled_graphs(half, X, y) == 5
 
 
-def test_other_strides_of_a_compiler_are_put_right() -> None:
+@pytest.mark.parametrize("is_ahead", [False, True])
+def test_other_strides_of_a_compiler_are_put_right(is_ahead: bool) -> None:
     """Views of the regions after it go by strides."""
 
     def compiler(module: GraphModule, _: Any) -> Callable[..., Any]:
@@ -304,7 +342,8 @@ def test_other_strides_of_a_compiler_are_put_right() -> None:
         ]
 
     module = graph_of(lambda x: (x.sin().view(12).exp(), x.cos()), X)
-    run, first = compiled_piecewise(module, regions(module, 1, 1), RegionCompiler(compiler), [X], lambda _: None)
+    once = RegionCompiler(compiler, is_ahead=is_ahead)
+    run, first = compiled_piecewise(module, regions(module, 1, 1), once, [X], lambda _: None)
     for got in (first, run([X])):
         torch.testing.assert_close(got[0], X.sin().view(12).exp())
         assert got[1].stride() == (3, 1)
@@ -331,7 +370,8 @@ def test_a_tensor_is_given_up_after_the_last_region_that_takes_it() -> None:
     assert held == [0, 1, 1, 1, 1, 1]
 
 
-def test_an_interrupted_call_goes_on_where_it_ended() -> None:
+@pytest.mark.parametrize("is_ahead", [False, True])
+def test_an_interrupted_call_goes_on_where_it_ended(is_ahead: bool) -> None:
     left = [3]
 
     def compiler(module: GraphModule, _: Any) -> GraphModule:
@@ -341,7 +381,7 @@ def test_an_interrupted_call_goes_on_where_it_ended() -> None:
         return module
 
     module = graph_of(lambda x: (x.sin().cos().exp().tanh().neg(),), X)
-    once, done = RegionCompiler(compiler), list[int]()
+    once, done = RegionCompiler(compiler, is_ahead=is_ahead), list[int]()
     call = partial(compiled_piecewise, module, regions(module, 1, 1), once, [X], done.append)
     with pytest.raises(KeyboardInterrupt):
         call()
