@@ -1,13 +1,14 @@
 """Compiling in the background: a program runs uncompiled until another thread is done."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import torch
 
 from hofunc.errors import PlanningWarning, warn
+from hofunc.graph.layout import copied_as_laid
 from hofunc.graph.standin import in_transform
 from hofunc.graph.tape import is_recording
 from hofunc.internals import compilable_in_child, has_forward_level
@@ -37,31 +38,30 @@ if hasattr(os, "register_at_fork"):
 class InBackground:
     """Runs a program, compiled as soon as it is.
 
-    It is compiled on copies of the tensors of the first call, and again on those of the first of which others need
-    gradients, as what runs is another program.
+    It is compiled on copies of the tensors of the first call of each kind.
 
     Args:
         run: Runs it uncompiled.
-        compiled: Runs it compiled, which its first call does.
-        own: The tensors that it takes beside those of a call.
+        compiled: Runs it compiled, which its first call of a kind does.
+        kind_of: Tells of what kind a call is.
     """
 
-    def __init__(self, run: Callable[[Tensors], Any], compiled: Callable[[Tensors], Any], own: Tensors):
-        self._run, self._compiled, self._own = run, compiled, own
-        self._tasks: dict[tuple[bool, ...], Future[Any]] = {}  # by which tensors need gradients
+    def __init__(
+        self, run: Callable[[Tensors], Any], compiled: Callable[[Tensors], Any], kind_of: Callable[[Tensors], Hashable]
+    ):
+        self._run, self._compiled, self._kind_of = run, compiled, kind_of
+        self._tasks: dict[Hashable, Future[Any]] = {}  # by kind
         self._errors: list[Exception] = []
 
     def __call__(self, tensors: Tensors) -> Any:
         """Return the results of the program."""
         if in_transform() or is_recording() or has_forward_level():
             return self._run(tensors)
-        taken = (*tensors, *self._own)
-        need = tuple([tensor.requires_grad for tensor in taken]) if torch.is_grad_enabled() else ()
-        need = need if True in need else ()
-        task = self._tasks.get(need)
+        kind = self._kind_of(tensors)
+        task = self._tasks.get(kind)
         if task is None:
-            copies = [tensor.detach().clone().requires_grad_(tensor.requires_grad) for tensor in tensors]
-            self._tasks[need] = _compiler.submit(self._compile, copies, bool(need))
+            copies = [copied_as_laid(tensor.detach()).requires_grad_(tensor.requires_grad) for tensor in tensors]
+            self._tasks[kind] = _compiler.submit(self._compile, copies, torch.is_grad_enabled())
             return self._run(tensors)
         if not task.done():
             return self._run(tensors)

@@ -1,6 +1,6 @@
 """Programs through torch.compile."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from copy import deepcopy
 from functools import partial
 from typing import Any
@@ -75,7 +75,7 @@ def _through_compiler(
             write_diagonals(graph)
     compile_ = partial(_by_torch, options) if options else _direct
     run = _Compiled(warming_up(program), module, parts, own, compile_, shown)
-    return InBackground(compiled(program), run, own) if background else run
+    return InBackground(compiled(program), run, run.kind_of) if background else run
 
 
 def _is_inductor(options: dict[str, Any]) -> bool:
@@ -135,32 +135,30 @@ class _Compiled:
         self._plain, self._module, self._parts, self._own = plain, module, parts, own
         self._compile, self._shown = compile, shown
         self._by_region = RegionCompiler(compile, is_ahead=compile is _direct)
-        self._runs: list[tuple[list[Any], Callable[[Tensors], Any]]] = []
+        self._runs: dict[Hashable, Callable[[Tensors], Any]] = {}
 
     def __call__(self, tensors: Tensors) -> Any:
         if in_transform() or has_forward_level() or count_dispatch_modes():
             return self._plain(tensors)
-        taken = (*tensors, *self._own)
-        kind: list[Any] = [tensor.stride() for tensor in taken]
-        if torch.is_grad_enabled():
-            need = [tensor.requires_grad for tensor in taken]
-            kind += need if True in need else ()
-        run = self._known(kind)
+        kind = self.kind_of(tensors)
+        run = self._runs.get(kind)
         if run is None:
             with compiling():
-                run = self._known(kind)  # of another thread, maybe, by now
+                run = self._runs.get(kind)  # of another thread, maybe, by now
                 if run is None:
                     return self._new(kind, tensors)
-        return run(taken)
+        return run((*tensors, *self._own))
 
-    def _known(self, kind: list[Any]) -> Callable[[Tensors], Any] | None:
-        """Return what runs the graph on tensors of a kind, if it is compiled."""
-        for known, run in self._runs:
-            if known == kind:
-                return run
-        return None
+    def kind_of(self, tensors: Tensors) -> Hashable:
+        """Return what a graph is compiled for."""
+        taken = (*tensors, *self._own)
+        strides = [tensor.stride() for tensor in taken]
+        if torch.is_grad_enabled():
+            need = [tensor.requires_grad for tensor in taken]
+            return (*strides, *need) if True in need else tuple(strides)
+        return tuple(strides)
 
-    def _new(self, kind: list[Any], tensors: Tensors) -> Any:
+    def _new(self, kind: Hashable, tensors: Tensors) -> Any:
         """Return what the program does, compiled for tensors of a new kind."""
         if len(self._runs) == KINDS:
             return self._plain(tensors)
@@ -171,7 +169,7 @@ class _Compiled:
         else:
             with self._shown(len(self._parts), "region") as done:
                 run, results = compiled_piecewise(self._module, self._parts, self._by_region, taken, done)
-        self._runs.append((kind, run))
+        self._runs[kind] = run
         return results
 
 
