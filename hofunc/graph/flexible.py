@@ -1,16 +1,24 @@
-"""Flexible attention, computed by the ops of which it is made."""
+"""Flexible attention, computed by the ops of which it is made.
 
+NOTE [imported]: torch's module for it is no part of `import torch`, and imports sympy in some releases. So it is not
+imported here: what hofunc changes in it is changed when somebody imports it, maybe while a function is recorded.
+"""
+
+import sys
 from collections.abc import Callable
 from functools import wraps
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
 from typing import Any
 
 import torch
-from torch.nn.attention import flex_attention as _torch
 from torch.overrides import TorchFunctionMode
 
 from hofunc.graph.tape import is_recording
 from hofunc.internals import cast_as_autocast, math_attention, tree_leaves
 
+_MODULE = "torch.nn.attention.flex_attention"
 _UNCOMPILED = "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG"
 _INDEX = torch.ops.aten.index.Tensor
 
@@ -95,7 +103,38 @@ def _unless_recorded(check: Callable) -> Callable:
     return call
 
 
-# Torch calls the operator by torch.compile, unless told not to; and it refuses what requires gradients where it has no
-# kernel for the backward pass, which hofunc does not need.
-vars(_torch)[_UNCOMPILED] = _WhileRecording(vars(_torch)[_UNCOMPILED])
-_torch._validate_device = _unless_recorded(_torch._validate_device)
+def _change(module: ModuleType) -> None:
+    """Have torch call the operator while a function is recorded.
+
+    It calls it by torch.compile, unless told not to; and it refuses what requires gradients where it has no kernel for
+    the backward pass, which hofunc does not need.
+    """
+    scope = vars(module)
+    scope[_UNCOMPILED] = _WhileRecording(scope[_UNCOMPILED])
+    scope["_validate_device"] = _unless_recorded(scope["_validate_device"])
+
+
+class _Finder(MetaPathFinder):
+    """Finds torch's module as Python does, and changes it as soon as it has run; see NOTE [imported]."""
+
+    def find_spec(self, fullname: str, path: Any, target: ModuleType | None = None) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(fullname, path, target) if fullname == _MODULE else None
+        if spec is not None and spec.loader is not None:
+            spec.loader.exec_module = _changing(spec.loader)  # type: ignore[method-assign, assignment]
+        return spec
+
+
+def _changing(loader: Loader) -> Callable[[ModuleType], None]:
+    run = loader.exec_module
+
+    def call(module: ModuleType) -> None:
+        run(module)
+        _change(module)
+
+    return call
+
+
+if _MODULE in sys.modules:
+    _change(sys.modules[_MODULE])
+else:
+    sys.meta_path.insert(0, _Finder())

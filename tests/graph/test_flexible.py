@@ -1,6 +1,8 @@
 """Flexible attention against the softmax that it is, written out."""
 
 import math
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -192,3 +194,30 @@ def test_autocast_rounds_as_torch_does(monkeypatch: pytest.MonkeyPatch) -> None:
     f(q)
     assert values[0].dtype == torch.bfloat16
     assert torch.equal(values[0], values[1])
+
+
+FRESH = """
+import sys
+import torch
+{before}
+import hofunc
+print("torch.nn.attention.flex_attention" in sys.modules)
+
+def f(q):
+    from torch.nn.attention.flex_attention import flex_attention
+    return (flex_attention(q, q, q) ** 2).sum()
+
+q = torch.arange(4.0, dtype=torch.float64).view(1, 1, 2, 2).requires_grad_()
+print(float(hofunc.hessian(f)(q).sum()))
+"""
+
+
+@pytest.mark.parametrize("before", ["", "import torch.nn.attention.flex_attention"])
+def test_it_is_imported_by_nobody_but_the_function(before: str) -> None:
+    command = [sys.executable, "-c", FRESH.format(before=before)]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
+    is_there, result = found.stdout.splitlines()
+    assert is_there == str(bool(before))
+    q = torch.arange(4.0, dtype=torch.float64).view(2, 2)
+    expected = nested_reverse(lambda q: (((q @ q.T / math.sqrt(2)).softmax(-1) @ q) ** 2).sum(), 2)(q).sum()
+    torch.testing.assert_close(torch.tensor(float(result), dtype=q.dtype), expected)
