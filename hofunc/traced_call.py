@@ -33,6 +33,8 @@ from hofunc.run.all_sizes import LEAST, Made, Subject, made_for_all
 MOST_SIZES = 3  # that are tried to be others together
 MOST_BYTES = 1 << 28  # of a plan that is run to compare with
 
+_REMEDY = "Call it outside, or compile without fullgraph=True: it then runs as it is, between two graphs."
+
 Function = Callable[..., Any]
 
 
@@ -58,7 +60,12 @@ def _lowered(made: Callable[[Function], Any], traced: Traced, *, for_all: bool) 
     if is_detecting():
         _refuse("hofunc.detect_anomaly()", "results that nobody looks at")
     if "autograd_function_apply" in traced.operators:
-        _refuse("a custom Function in f", "ops")
+        _refuse(
+            "a custom Function in f, of which the compiler hands on a forward and a backward pass, and a graph has no "
+            "op that runs the one and is differentiated by the other",
+            "ops",
+            f"Write it by torch.library.custom_op with register_fake and register_autograd, which is one. {_REMEDY}",
+        )
     values = [*traced.tensors, *traced.captured]
     symbols = Symbols(values)
     bent = symbols.bent([*values, *traced.values])
@@ -270,10 +277,7 @@ def _check_tensors(passed: Mapping[int, Any], traced: Sequence[Any]) -> None:
             _refuse(f"a {type(traced[place]).__name__} to differentiate by", "a tensor")
 
 
-def _refuse(got: str, expected: str) -> NoReturn:
+def _refuse(got: str, expected: str, remedy: str = _REMEDY) -> NoReturn:
     raise UntracedError(
-        "hofunc: a transform in a function that torch compiles",
-        got=got,
-        expected=expected,
-        remedy="Call it outside, or compile without fullgraph=True: it then runs as it is, between two graphs.",
+        "hofunc: a transform in a function that torch compiles", got=got, expected=expected, remedy=remedy
     )

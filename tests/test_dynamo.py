@@ -357,6 +357,43 @@ def test_what_is_no_graph(name: str) -> None:
         same(compiled(x), call(x))
 
 
+@pytest.mark.filterwarnings("ignore::hofunc.FallbackWarning")
+def test_a_function_is_a_graph_around_a_transform_or_as_an_op() -> None:
+    def around(x: Tensor) -> Tensor:
+        return hofunc.jacobian(lambda x: (x**3).sum())(Rounded.apply(x))
+
+    def within(x: Tensor) -> Tensor:
+        return hofunc.hessian(lambda x: (rounded(x) ** 2).sum())(x)
+
+    for call in (around, within):
+        assert_equal(torch.compile(call, backend="eager", fullgraph=True)(X), call(X))
+    inside = hofunc.hessian(lambda x: (Rounded.apply(x) ** 2).sum())
+    with pytest.raises(Unsupported, match=r"no op that runs the one and is differentiated by the other.*custom_op"):
+        torch.compile(inside, backend="eager", fullgraph=True)(X)
+
+
+class Rounded(torch.autograd.Function):
+    """Numbers that are rounded, of which the backward pass knows nothing."""
+
+    @staticmethod
+    def forward(_: Any, x: Tensor) -> Tensor:
+        return x.round()
+
+    @staticmethod
+    def backward(_: Any, gradient: Tensor) -> Tensor:
+        return gradient
+
+
+@torch.library.custom_op("hofunc_tests::rounded", mutates_args=())
+def rounded(x: Tensor) -> Tensor:
+    """Return the same by an op."""
+    return x.round()
+
+
+rounded.register_fake(torch.empty_like)
+rounded.register_autograd(lambda _, gradient: gradient)
+
+
 def test_errors_are_those_of_the_transform() -> None:
     with pytest.raises(hofunc.ArgumentError, match="order"):
         torch.compile(lambda x: hofunc.hod(f, 0)(x), backend="eager")(X)
