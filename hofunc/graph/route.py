@@ -72,6 +72,20 @@ class Form(NamedTuple):
     device: torch.device
     is_followed: bool
 
+    def is_of(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a tensor has this form."""
+        (size, stride, offset), (dtype, is_conj, is_neg), device, is_followed = self
+        return (
+            tensor.shape == size
+            and tensor.dtype is dtype
+            and tensor.requires_grad is is_followed
+            and tensor.stride() == stride
+            and tensor.storage_offset() == offset
+            and tensor.device == device
+            and tensor.is_conj() is is_conj
+            and tensor.is_neg() is is_neg
+        )
+
 
 def form_of(tensor: torch.Tensor) -> Form:
     """Return the form of a tensor."""
@@ -135,8 +149,10 @@ class Step:
         arity: The number of its positional arguments.
         known: Which of these are tensors that came along before the call, and their numbers.
         others: Which are no tensors, what they are, and their types.
+        given: Which are tensors that come along with the call, from outside.
         rest: What stands for each of the others, by place or name.
         names: The names of its keyword arguments.
+        has_grad: Whether gradients are on where it is made.
         is_new: Whether it returns one new tensor, which may be held.
         shape: The shape of that.
         stride: Its strides.
@@ -150,6 +166,8 @@ class Step:
     __slots__ = (
         "arity",
         "dtype",
+        "given",
+        "has_grad",
         "is_new",
         "known",
         "makes",
@@ -165,13 +183,15 @@ class Step:
         "stride",
     )
 
-    def __init__(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], result: Any):
-        self.op, self.runs = op, QUICK.get(op) or kernel_of(op)
+    def __init__(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], result: Any, *, has_grad: bool):
+        self.op, self.runs, self.has_grad = op, QUICK.get(op) or kernel_of(op), has_grad
         self.arity, self.names = len(args), kwargs.keys()
         places, new = [*enumerate(args)], {*_new(tuple(args))}
         self.known = tuple((p, e.number) for p, e in places if type(e) is Seen and e.number not in new)
         self.others = tuple((place, each.value, each.kind) for place, each in places if _is_plain(each))
-        told = {place for place, *_ in (*self.known, *self.others)}
+        listed = next((place for place, each in places if type(each) is Several), self.arity)  # numbered in their turn
+        self.given = tuple((place, each) for place, each in places[:listed] if type(each) is New)
+        told = {place for place, *_ in (*self.known, *self.others, *self.given)}
         self.rest = (*((p, e) for p, e in places if p not in told), *kwargs.items())
         self.reshapes: int | None = args[0].number if reshapes(op) else None
         self.result, self.makes = result, effects(op).makes
@@ -215,6 +235,7 @@ class Route:
         hidden: The nodes of which autograd may know another history than the graph.
 
     Attributes:
+        ends: The nodes whose values are held in the end, each with a tensor that does.
         leads_outside: Whether what is returned may have derivatives by more than the function itself has made.
     """
 
@@ -231,7 +252,9 @@ class Route:
         hidden: Set[int],
     ):
         self.graph, self.inputs, self.steps, self.outputs = graph, [*inputs], steps, outputs
-        self.spans, self.written = spans, written
+        self.spans, self.written = spans, sorted(written)
+        ends = ([span.tensor for span in each if span.last == len(steps)] for each in spans)
+        self.ends = [(number, tensors[0]) for number, tensors in enumerate(ends) if tensors]
         self.given, self.followed, self.hidden = given, [*followed], hidden
         self.leads_outside = False
         for node in graph.nodes:
@@ -240,7 +263,7 @@ class Route:
 
     def starts_from(self, inputs: Sequence[torch.Tensor]) -> bool:
         """Tell whether inputs are such as it started from."""
-        return [*map(form_of, inputs)] == self.inputs
+        return len(inputs) == len(self.inputs) and all(map(Form.is_of, self.inputs, inputs))
 
     def keep(self, number: int) -> None:
         """Have the value of a node kept from now on, where it is held at all."""

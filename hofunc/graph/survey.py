@@ -43,6 +43,7 @@ class Survey:
     def __init__(self, inputs: Sequence[torch.Tensor]):
         self.made = 0
         self._calls: list[tuple[OpOverload, tuple, dict, Any]] = []
+        self._have_grad: list[bool] = []
         self._inputs = inputs
         self._notes: list[tuple[torch.Tensor, int, int, bool]] = []
         self._before: dict[int, list[torch.Tensor]] = {}
@@ -58,6 +59,7 @@ class Survey:
     def enter(self, op: OpOverload, args: tuple, kwargs: dict, out: Any) -> None:
         """Note a call that was made."""
         self._calls.append((op, args, kwargs, unheld(out) if effects(op).makes else out))
+        self._have_grad.append(torch.is_grad_enabled())
 
     def route(
         self, graph: Graph, values: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], hidden: Set[int]
@@ -78,7 +80,7 @@ class Survey:
         seen = _Numbering(self._inputs, self._before)
         try:
             steps = [
-                Step(op, *seen.given(args, kwargs), seen.returned(op, out, at))
+                Step(op, *seen.given(args, kwargs), seen.returned(op, out, at), has_grad=self._have_grad[at])
                 for at, (op, args, kwargs, out) in enumerate(calls)
             ]
             returned = [seen.number(output, self.made) for output in outputs]

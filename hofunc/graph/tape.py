@@ -79,6 +79,7 @@ class Tape(UncompiledMode):
         is_guarded: Whether the functions by which subclasses override ops are kept from ops that arrive here. These
             functions have had their turn, and what they return no tape around this one would know.
         is_plain: Whether an op that only computes needs no look: the inputs are plain tensors with values of their own.
+        writes: Whether the function wrote in place, if only to constants that it made.
         picked: Takes note of what is picked by numbers of which each member of a batch has its own.
     """
 
@@ -91,6 +92,7 @@ class Tape(UncompiledMode):
         self.captured: set[int] = set()
         self.is_guarded = count_dispatch_modes() > 0
         self.is_plain = False
+        self.writes = False
         self.picked = Picked()
         self._log: list[tuple[Any, tuple, dict, Any]] = []
         self._is_unheld = False  # whether it has an Unheld
@@ -132,6 +134,8 @@ class Tape(UncompiledMode):
             or trail.is_untold
             or not self.is_plain
             or self.is_followed
+            or self.generators is not None  # of a bare recording, see NOTE [bare]
+            or not self._forward_mode  # in which a custom Function could not be told
             or count_dispatch_modes() > 1
             or has_forward_level()
         ):
@@ -149,8 +153,9 @@ class Tape(UncompiledMode):
             return
         self.ledger.trail.route = None
         with disable_current_modes(), torch.enable_grad(), without_views():  # as where ops arrive
-            for call in walk.again():
-                self._enter_over(*call)
+            for call, has_grad in walk.again():
+                with torch.set_grad_enabled(has_grad):
+                    self._enter_over(*call)
             self._settle()
             values = self.ledger.values
             known, storages = walk.known(len(values)), walk.storages()
@@ -182,11 +187,6 @@ class Tape(UncompiledMode):
         return self.ledger.values if found is None else found
 
     @property
-    def writes(self) -> bool:
-        """Whether the function wrote in place."""
-        return self._storages.exist
-
-    @property
     def hides_history(self) -> bool:
         """Whether autograd knows other histories of the values than the graph: where there were writes, or forwards."""
         return self._storages.exist or self._hides_history
@@ -212,7 +212,7 @@ class Tape(UncompiledMode):
             self._storages.refresh(outputs)
             graph, trail = self.ledger.graph(outputs), self.ledger.trail
             if graph is trail.graph:
-                trail.writes = self._storages.exist
+                trail.writes, trail.hides_history = self.writes, self.hides_history
                 if self._execution.survey is not None:
                     hidden = self.histories_hidden(graph)
                     self._route = self._execution.survey.route(graph, self.ledger.values, outputs, hidden)
@@ -291,7 +291,7 @@ class Tape(UncompiledMode):
         survey = self._execution.survey
         if survey is None:
             return self._taken(func, args, kwargs)
-        if self._is_hidden() or self._backward_pass.is_on:
+        if self._is_in_function() or self._backward_pass.is_on:
             self._execution.survey, self.ledger.trail.is_untold = None, True
             return self._taken(func, args, kwargs)
         out = self._taken(func, args, kwargs)
@@ -327,9 +327,11 @@ class Tape(UncompiledMode):
 
     def _is_hidden(self) -> bool:
         """Tell whether autograd may not see the op that runs: gradients are off, or a custom Function is running."""
-        if self._execution.is_over:
-            return False  # as it was where it was executed
-        return not torch.is_grad_enabled() or is_forward_mode_on() != self._forward_mode
+        return not torch.is_grad_enabled() or self._is_in_function()
+
+    def _is_in_function(self) -> bool:
+        """Tell whether a custom Function is running; none was where an op was executed before."""
+        return not self._execution.is_over and is_forward_mode_on() != self._forward_mode
 
     def enter(self, op: Any, args: tuple, out: Any) -> Any:
         """Log a call that was executed elsewhere, and return what it returned."""
@@ -417,7 +419,8 @@ class Tape(UncompiledMode):
         self.picked.check_read(tensors)
         self._storages.refresh(tensors)
         operands = self.ledger.nodes_of(tensors)
-        if operands and not torch.is_grad_enabled():
+        is_over = self._execution.is_over  # and nothing of what runs now ran then
+        if operands and not torch.is_grad_enabled() and not is_over:
             self._backward_pass.check()
         if not operands and op is not _DETACH and not effects(op).writes and not self.ledger.draws_again:
             out = self._execution(op, args, kwargs)
@@ -427,7 +430,7 @@ class Tape(UncompiledMode):
             out = self._executed(op, args, kwargs, False)
             self._storages.note_alias(out, args[0])
             return out
-        if operands and self._is_hidden() and is_in_forward():
+        if operands and self._is_hidden() and not is_over and is_in_forward():
             self._hides_history = True
             if _reads_number(op, args):
                 check_forward(is_lost=True, by="a number")
@@ -468,7 +471,7 @@ class Tape(UncompiledMode):
 
     def _write(self, op: Any, args: tuple, kwargs: dict, tracked: bool) -> Any:
         """Execute an op that writes, and record it if it concerns a tensor that the graph knows."""
-        written = check_written(op, args, kwargs, self._storages.owner)
+        written, self.writes = check_written(op, args, kwargs, self._storages.owner), True
         self.picked.check_written(written)
         self._hooks.check(written, ())  # the write takes them from the tensor
         draws = self.ledger.draws_again and is_random(op)

@@ -59,6 +59,7 @@ class Trail:
     Attributes:
         steps: The calls that are expected, by how many nodes there are before; none until the graph was met again.
         writes: Whether the function writes in place, as far as was seen.
+        hides_history: Whether it does so to what depends on its inputs, as far as was seen.
         route: All that it did, if that was surveyed, for one that writes.
         is_untold: Whether a survey came to no route.
         leads_outside: Which values autograd followed where outputs had derivatives by what the function captured.
@@ -66,12 +67,23 @@ class Trail:
             graph is recorded.
     """
 
-    __slots__ = ("are_known", "are_plain", "graph", "is_bare", "is_untold", "leads_outside", "route", "steps", "writes")
+    __slots__ = (
+        "are_known",
+        "are_plain",
+        "graph",
+        "hides_history",
+        "is_bare",
+        "is_untold",
+        "leads_outside",
+        "route",
+        "steps",
+        "writes",
+    )
 
     def __init__(self, graph: Graph, *, are_known: bool = False, are_plain: bool = False, writes: bool = False):
         self.graph, self.are_known, self.are_plain = graph, are_known, are_plain
         self.steps: dict[int, Step] = {}
-        self.writes, self.is_untold = writes, False
+        self.writes, self.hides_history, self.is_untold = writes, writes, False
         self.route: Route | None = None
         self.leads_outside: list[bool] | None = None
         self.is_bare: bool | None = False

@@ -8,7 +8,7 @@ import torch
 from hofunc.graph.identity import PLAIN, root_of, storage_key
 from hofunc.graph.layout import COMPUTED_AGAIN
 from hofunc.graph.node import CONSTANT, Call, Graph, call_of, exact
-from hofunc.graph.route import New, Route, Seen, Several, Step, Unheld, form_of, held, made_form_of, unheld
+from hofunc.graph.route import New, Route, Seen, Several, Step, Unheld, held, made_form_of, unheld
 from hofunc.graph.storage import copied
 from hofunc.graph.world import without_autocast
 from hofunc.internals import backward_pass, count_function_modes, is_autograd_view, is_forward_mode_on
@@ -36,6 +36,7 @@ class Walk:
         "_end",
         "_forward_mode",
         "_numbers",
+        "_own",
         "_saved",
         "_seen",
         "_steps",
@@ -52,6 +53,7 @@ class Walk:
         self._seen: list[Any] = [*inputs]
         self._numbers = {id(tensor): number for number, tensor in enumerate(inputs)}
         self._saved: dict[int, torch.Tensor] = {}
+        self._own: list[int] = []  # the keys of the memory that is written to, as far as it came along
         self._forward_mode, self._backward_pass = is_forward_mode_on(), backward_pass()
         self.values: Values | None = None
 
@@ -70,10 +72,13 @@ class Walk:
         for at, other, kind in step.others:
             if type(args[at]) is not kind or args[at] != other:
                 return MISSED
+        for at, expected in step.given:
+            if not self._is_given(expected, args[at]):
+                return MISSED
         if (step.rest or kwargs or step.names) and not self._takes(step, args, kwargs or {}):
             return MISSED
         if (
-            not torch.is_grad_enabled()
+            torch.is_grad_enabled() is not step.has_grad
             or count_function_modes()
             or is_forward_mode_on() != self._forward_mode
             or backward_pass() != self._backward_pass
@@ -144,7 +149,7 @@ class Walk:
         if kind is Seen:
             return self._seen[expected.number] is value or self._is(expected.number, value)
         if kind is New:
-            return self._is_new(expected, value, is_given=is_given)
+            return self._is_given(expected, value) if is_given else self._is_made(expected, value)
         if kind is Several:
             return (
                 type(value) is expected.kind
@@ -156,24 +161,32 @@ class Walk:
             and (exact(value) if expected.kind in (float, complex) else value) == expected.value
         )
 
-    def _is_new(self, expected: New, value: Any, *, is_given: bool) -> bool:
-        """Tell whether a tensor that came along for the first time is as expected, and related to no other."""
-        if type(value) not in PLAIN or self._knows(value):
+    def _is_given(self, expected: New, value: Any) -> bool:
+        """Tell whether a tensor that came along from outside is as expected, and related to no other."""
+        if type(value) not in PLAIN or self._knows(value) or not expected.form.is_of(value):
             return False
-        if (form_of(value) if is_given else made_form_of(value)) != expected.form:
+        if (is_autograd_view(value) and self._knows(root_of(value))) or self._is_own(value):
             return False
-        if is_given and ((is_autograd_view(value) and self._knows(root_of(value))) or self._is_own(value)):
-            return False
-        self._numbers[id(value)] = len(self._seen)
-        self._seen.append(value)
+        self._number(value)
         return True
+
+    def _is_made(self, expected: New, value: Any) -> bool:
+        """Tell whether a tensor that a call returned is new, and as expected."""
+        if type(value) not in PLAIN or self._knows(value) or made_form_of(value) != expected.form:
+            return False
+        self._number(value)
+        return True
+
+    def _number(self, tensor: torch.Tensor) -> None:
+        self._numbers[id(tensor)] = len(self._seen)
+        self._seen.append(tensor)
 
     def _is_own(self, value: torch.Tensor) -> bool:
         """Tell whether a tensor reads memory to which the function writes: it may be a parameter that is made of it."""
-        known = len(self._seen)
-        return storage_key(value) in {
-            storage_key(self._tensor(number)) for number in self.route.written if number < known
-        }
+        written, own, known = self.route.written, self._own, len(self._seen)
+        while len(own) < len(written) and written[len(own)] < known:
+            own.append(storage_key(self._tensor(written[len(own)])))
+        return storage_key(value) in own
 
     def arrives(self, outputs: Sequence[torch.Tensor]) -> bool:
         """Tell whether all calls were made and these tensors are what was returned, and keep the values if so."""
@@ -185,7 +198,8 @@ class Walk:
                 return False
         if [number for number, tensor in enumerate(self._seen) if _is_followed(tensor)] != route.followed:
             return False
-        self.values = self.known(len(route.graph.nodes))
+        held = {number: self._tensor(tensor) for number, tensor in route.ends}
+        self.values = Values(route, held | self._saved, len(route.graph.nodes))
         return True
 
     def followed(self) -> Iterator[torch.Tensor]:
@@ -216,8 +230,10 @@ class Walk:
                     found[number] = self._tensor(span.tensor)
         return Values(route, found, len(route.graph.nodes), keeps=False)
 
-    def again(self) -> Iterator[Made]:
-        """Yield all calls that were made, after bringing tensors back to the shapes that they had at first.
+    def again(self) -> Iterator[tuple[Made, bool]]:
+        """Yield all calls that were made, and whether gradients were on.
+
+        Before, tensors are brought back to the shapes that they had at first.
 
         Calls that change a shape are to be made again.
         """
@@ -226,8 +242,8 @@ class Walk:
             if step.reshapes is not None:
                 before = self._tensor(step.reshapes)
                 args[0].as_strided_(before.size(), before.stride(), before.storage_offset())
-        for _, (op, args, kwargs, out) in pairs:
-            yield op, args, kwargs, held(out)
+        for step, (op, args, kwargs, out) in pairs:
+            yield (op, args, kwargs, held(out)), step.has_grad
 
     def storages(self) -> set[int]:
         """Return the keys of the memory of all that came along."""

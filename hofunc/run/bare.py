@@ -27,4 +27,4 @@ def note(recording: Recording, found: Planned, inputs: Sequence[Tensor]) -> None
         return
     is_learned = learning is not None and learning.is_on and not found.spots and recording.wrappers is None
     is_learned = is_learned and any(tensor.requires_grad for tensor in inputs)  # as those of other trails may not be
-    trail.is_bare = is_learned and trail.are_known and not trail.writes and all(map(is_dense, inputs))
+    trail.is_bare = is_learned and trail.are_known and not trail.hides_history and all(map(is_dense, inputs))

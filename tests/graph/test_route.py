@@ -100,6 +100,21 @@ def test_a_network_of_torch_goes_along(ways: Ways, device: torch.device) -> None
     assert ways == ["along"] * 2
 
 
+def test_constants_of_its_own_that_are_written(ways: Ways, device: torch.device) -> None:
+    """As the loss of torch does with variances, and tells of numbers that it has seen."""
+    mean, variance = rand(device, 3, seed=8), rand(device, 3, seed=9).square()
+    hessian = hofunc.hessian(lambda x: nn.functional.gaussian_nll_loss(mean, x, variance))
+    x = rand(device, 3)
+    for scale in (1.0, 1e-3, 2.0):  # within the limits, and not
+        variance.mul_(scale)
+        for _ in range(MET + 1):
+            assert relative_error(hessian(x), (1 / variance / 3).diag()) < 1e-12
+    assert ways == ["along"] * (3 * MET + 1)
+    variance.neg_()
+    with pytest.raises(ValueError, match="var has negative"):
+        hessian(x)
+
+
 def test_what_is_captured_may_change(ways: Ways, device: torch.device) -> None:
     weight = rand(device, 4, 3, seed=9)
     kept = {"weight": weight}
@@ -184,6 +199,78 @@ def test_a_branch_after_writes(ways: Ways, device: torch.device) -> None:
         x = rand(device, 3, seed=seed)
         assert relative_error(hessian(x), second(f, x)) < 1e-12
     assert ways == ["along"] * 2 + ["left"] + ["along"] * 2  # a new plan had it recorded twice
+
+
+def test_gradients_are_on_or_off_where_it_writes(ways: Ways, device: torch.device) -> None:
+    def f(x: Tensor) -> Tensor:
+        y = x.exp()
+        with torch.set_grad_enabled(is_on):
+            y.mul_(x)
+        return (y * x).sin().sum()
+
+    def without_writes(x: Tensor) -> Tensor:
+        y = x.exp()
+        return ((y * x if is_on else y + (y * x - y).detach()) * x).sin().sum()
+
+    hessian = hofunc.hessian(f)
+    for is_on in (False, True, False):  # noqa: B007 - f takes it
+        for seed in range(MET + 2):
+            x = rand(device, 3, seed=seed)
+            assert relative_error(hessian(x), second(without_writes, x)) < 1e-12
+    assert ways.count("left") == 2
+    assert ways[0] == ways[-1] == "along"
+
+
+class Squared(torch.autograd.Function):
+    @staticmethod
+    def forward(w: Tensor) -> Tensor:
+        return w.square()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:  # noqa: ARG004 - as torch calls it
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> Tensor:
+        return 2 * slope * ctx.saved_tensors[0]
+
+
+def test_what_was_written_with_gradients_off_before_a_function(ways: Ways, device: torch.device) -> None:
+    """What a walk is left for is not where what was done before ran."""
+    weight, is_other = rand(device, 3, seed=9), False
+
+    def f(x: Tensor) -> Tensor:
+        y = x.exp()
+        with torch.no_grad():
+            y.clamp_(max=1.1)
+        return (y * x * (Squared.apply(weight) if is_other else weight)).sum()
+
+    hessian, x = hofunc.hessian(f), rand(device, 3)
+    for is_other in (False, True):
+        for _ in range(MET + 2):
+            expected = (2 + x) * x.exp() * (weight.square() if is_other else weight)
+            assert relative_error(hessian(x), expected.diag()) < 1e-12
+    assert ways == ["along"] * 2 + ["left"]
+
+
+def test_what_was_written_with_gradients_off_before_a_backward_pass(ways: Ways, device: torch.device) -> None:
+    weight, is_other = rand(device, 3, seed=9).requires_grad_(), False
+    one = torch.ones((), dtype=weight.dtype, device=device)
+
+    def f(x: Tensor) -> Tensor:
+        y = x.exp()
+        with torch.no_grad():
+            y.clamp_(max=1.1)
+        total = weight.square().sum()
+        scale = torch.autograd.grad(total, weight, one)[0] if is_other else weight.detach()
+        return (y * x * scale).sum()
+
+    hessian, x = hofunc.hessian(f), rand(device, 3)
+    for is_other in (False, True):
+        for _ in range(MET + 2):
+            expected = (2 + x) * x.exp() * weight * (2 if is_other else 1)
+            assert relative_error(hessian(x), expected.diag()) < 1e-12
+    assert ways == ["along"] * 2 + ["left"]
 
 
 def test_other_strides_are_seen_where_they_arise(ways: Ways, device: torch.device) -> None:
@@ -329,10 +416,31 @@ def mixed_without_writes(x: Tensor, w: Tensor) -> Tensor:
     return ((w * x).sigmoid() * x).sum() + y.square().sum() * (x.exp() * y.detach()).sum()
 
 
+def limited(x: Tensor, w: Tensor) -> Tensor:
+    """Of what is written where gradients are off, the values are those written, and the derivatives as if not."""
+    y, z = (x * w).exp(), w.sin() + x.detach()
+    with torch.no_grad():
+        y.clamp_(max=1.1).mul_(w)
+        z *= 2 * y.max()
+        y[1:] -= z[1:]
+    y.mul_(x)
+    return (y.square() * z).sum()
+
+
+def limited_without_writes(x: Tensor, w: Tensor) -> Tensor:
+    y, z = (x * w).exp(), w.sin() + x.detach()
+    values = (y.clamp(max=1.1) * w).detach()
+    z = z + (z * 2 * values.max() - z).detach()
+    values = torch.cat([values[:1], (values - z)[1:]])
+    y = (y + (values - y).detach()) * x
+    return (y.square() * z).sum()
+
+
 FOLLOWED: dict[str, Pair] = {  # and the same without writes, some of which torch cannot differentiate
     "filled": (filled, lambda x, w: ((w.tanh().square() + (x.exp() * w).square()) * x).sin().sum()),
     "overwritten": (overwritten, lambda x, w: ((x * w + w.sin()).pow(3) * 4 * w * x).sum()),
     "mixed": (mixed, mixed_without_writes),
+    "limited": (limited, limited_without_writes),
 }
 
 
