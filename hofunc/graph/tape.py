@@ -117,7 +117,7 @@ class Tape(UncompiledMode):
     def seen(self, aliases: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Return aliases of the inputs, or stand-ins for them, as the function is to see them."""
         if PLAIN.issuperset(map(type, inputs)):
-            self.is_plain = not (self.is_guarded or self.ledger.draws_again)
+            self.is_plain = not self.ledger.draws_again
             self._set_out(aliases)
             return [*aliases]
         self.is_guarded = True
@@ -253,6 +253,9 @@ class Tape(UncompiledMode):
                     self._leave()
                     self._enter_over(func, args, kwargs or {}, out)
                 return out
+        if self.is_guarded and is_torch_function_enabled():
+            with DisableTorchFunctionSubclass():
+                return self.__torch_dispatch__(func, types, args, kwargs)
         runs = _RUNS.get(id(func))
         if (
             runs is not None
@@ -275,9 +278,6 @@ class Tape(UncompiledMode):
         """Execute an op of which it is not known that it only computes, or while more than that has to be known."""
         if self._storages.compute:
             return func(*args, **kwargs)
-        if self.is_guarded and is_torch_function_enabled():
-            with DisableTorchFunctionSubclass():
-                return self.__torch_dispatch__(func, types, args, kwargs)
         if self.generators is not None and is_random(func):
             return self._draw(self.generators, func, types, args, kwargs)
         if id(func) in CONJUGATING and hides_conjugation():
