@@ -74,11 +74,14 @@ class Form(NamedTuple):
 
     def is_of(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor has this form."""
-        (size, stride, offset), (dtype, is_conj, is_neg), device, is_followed = self
+        return tensor.requires_grad is self.is_followed and self.is_made(tensor)
+
+    def is_made(self, tensor: torch.Tensor) -> bool:
+        """Tell whether what an op returned has this form; autograd follows it only after the call, if at all."""
+        (size, stride, offset), (dtype, is_conj, is_neg), device, _ = self
         return (
             tensor.shape == size
             and tensor.dtype is dtype
-            and tensor.requires_grad is is_followed
             and tensor.stride() == stride
             and tensor.storage_offset() == offset
             and tensor.device == device
@@ -90,11 +93,6 @@ class Form(NamedTuple):
 def form_of(tensor: torch.Tensor) -> Form:
     """Return the form of a tensor."""
     return Form(layout_of(tensor), reading_of(tensor), tensor.device, tensor.requires_grad)
-
-
-def made_form_of(tensor: torch.Tensor) -> Form:
-    """Return the form of what an op returned, which autograd follows only after the call, if at all."""
-    return form_of(tensor)._replace(is_followed=False)
 
 
 class Seen(NamedTuple):
@@ -153,6 +151,7 @@ class Step:
         rest: What stands for each of the others, by place or name.
         names: The names of its keyword arguments.
         has_grad: Whether gradients are on where it is made.
+        returned: The number of the tensor that it returns, if that came along before, as what is written to; else None.
         is_new: Whether it returns one new tensor, which may be held.
         shape: The shape of that.
         stride: Its strides.
@@ -177,6 +176,7 @@ class Step:
         "reshapes",
         "rest",
         "result",
+        "returned",
         "runs",
         "saved",
         "shape",
@@ -195,6 +195,7 @@ class Step:
         self.rest = (*((p, e) for p, e in places if p not in told), *kwargs.items())
         self.reshapes: int | None = args[0].number if reshapes(op) else None
         self.result, self.makes = result, effects(op).makes
+        self.returned: int | None = result.number if type(result) is Seen else None
         self.is_new = type(result) is New and not self.makes and self.reshapes is None
         self.shape: tuple[int, ...] | None = result.form.layout.size if self.is_new else None
         self.stride: tuple[int, ...] | None = result.form.layout.stride if self.is_new else None

@@ -23,7 +23,6 @@ from hofunc.graph.route import (
     Step,
     form_of,
     held,
-    made_form_of,
     reshapes,
     unheld,
 )
@@ -142,7 +141,7 @@ class _Numbering:
         numbers.append(len(self.tensors))
         self.tensors.append(form)
         self.born.append(born)
-        return New(numbers[-1], form_of(form) if born < 0 else made_form_of(form))
+        return New(numbers[-1], form_of(form))
 
     def given(self, args: tuple, kwargs: dict) -> tuple[list[Any], dict[str, Any]]:
         """Return what stands for the arguments of a call."""

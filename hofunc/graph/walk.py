@@ -8,7 +8,7 @@ import torch
 from hofunc.graph.identity import PLAIN, root_of, storage_key
 from hofunc.graph.layout import COMPUTED_AGAIN
 from hofunc.graph.node import CONSTANT, Call, Graph, call_of, exact
-from hofunc.graph.route import New, Route, Seen, Several, Step, Unheld, held, made_form_of, unheld
+from hofunc.graph.route import New, Route, Seen, Several, Step, Unheld, held, unheld
 from hofunc.graph.storage import copied
 from hofunc.graph.world import without_autocast
 from hofunc.internals import backward_pass, count_function_modes, is_autograd_view, is_forward_mode_on
@@ -95,6 +95,9 @@ class Walk:
         except Exception:
             self._end = place  # which the function may catch, and none was expected
             raise
+        if step.returned is not None and out is seen[step.returned]:
+            calls.append((op, args, kwargs or {}, out))
+            return out
         if step.is_new and type(out) is torch.Tensor:
             is_same = out.shape == step.shape and out.stride() == step.stride and out.dtype is step.dtype
             self.is_lost = not is_same or self._knows(out)
@@ -151,11 +154,12 @@ class Walk:
         if kind is New:
             return self._is_given(expected, value) if is_given else self._is_made(expected, value)
         if kind is Several:
-            return (
-                type(value) is expected.kind
-                and len(value) == len(expected.items)
-                and all(self._is_met(each, item, is_given=is_given) for each, item in zip(expected.items, value))  # noqa: B905
-            )
+            if type(value) is not expected.kind or len(value) != len(expected.items):
+                return False
+            for each, item in zip(expected.items, value):  # noqa: B905, SIM110 - for speed
+                if not self._is_met(each, item, is_given=is_given):
+                    return False
+            return True
         return (
             type(value) is expected.kind
             and (exact(value) if expected.kind in (float, complex) else value) == expected.value
@@ -172,7 +176,7 @@ class Walk:
 
     def _is_made(self, expected: New, value: Any) -> bool:
         """Tell whether a tensor that a call returned is new, and as expected."""
-        if type(value) not in PLAIN or self._knows(value) or made_form_of(value) != expected.form:
+        if type(value) not in PLAIN or self._knows(value) or not expected.form.is_made(value):
             return False
         self._number(value)
         return True
