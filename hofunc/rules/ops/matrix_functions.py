@@ -84,22 +84,23 @@ def _corner(x: Tensor, first: Tensor, basis: Tensor, order: int) -> Tensor:
 def _exponential(x: Tensor) -> Tensor:
     """Return the exponential of matrices: that of a fraction, a Taylor polynomial, squared as often as it was halved.
 
-    All matrices go through as many squarings, of which those do nothing that are too many for one, so that the steps do
-    not depend on values: under vmap, and in what is compiled, there is no one number of them.
+    All matrices go through as many squarings, of which those that are too many for one are products with the identity,
+    so that the steps do not depend on values: under vmap, and in what is compiled, there is no one number of them.
     """
     norm = x.detach().abs().sum(-2).amax(-1)[..., None, None]
     halvings = (norm / SMALL).clamp(min=1).log2().ceil()
     fits = torch.where(halvings <= SQUARINGS, 1.0, torch.nan)
     x = x * (fits * (-halvings).exp2()).to(x.dtype)
     square = x @ x
-    cube, powers = square @ x, (torch.eye(x.shape[-1], dtype=x.dtype, device=x.device), x, square)
+    eye = torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
+    cube, powers = square @ x, (eye, x, square)
     parts = [
         reduce(add, (power * (1 / factorial(first + place)) for place, power in enumerate(powers)))
         for first in range(18, -1, -3)
     ]
     y = reduce(lambda y, part: part + cube @ y, parts)
     for step in range(SQUARINGS):
-        y = torch.where(step < halvings, y @ y, y)
+        y = y @ torch.where(step < halvings, y, eye)
     return y
 
 
