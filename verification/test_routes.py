@@ -3,7 +3,8 @@
 Functions of random steps are called many times: steps write to rows, columns, diagonals, masks and all of buffers, to
 views of views and to tensors of which the shape is changed in place. From call to call the values, what is captured
 (another tensor, another layout, a view of another), a number, the steps taken, the strides of the input, whether
-autograd is on, the order and what follows the recording change, or nothing does.
+autograd is on, the order and what follows the recording change, or nothing does. Some write where gradients are off, or
+to constants of their own.
 
 Source: that a recording goes along the one before is an optimisation (hofunc/graph/route.py): results may not tell.
 
@@ -13,7 +14,8 @@ or an error. They share no code with hofunc.
 Tolerance: 1e-9 relative to the largest entry, in float64: rounding, as both compute the same sums of products.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 import pytest
@@ -21,6 +23,7 @@ import torch
 from hypothesis import event, given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.autograd.forward_ad import _set_fwd_grad_enabled
 
 import hofunc
 from hofunc.graph.walk import Walk
@@ -119,6 +122,35 @@ def _turned(state: _State) -> None:
     state.buffer += turned.squeeze_(0).t()
 
 
+@contextmanager
+def _gradients(is_on: bool) -> Iterator[None]:
+    """Have gradients on or off, and tangents with them where those are taken: forward mode goes by no_grad nowhere."""
+    are_taken = torch._C._functorch.maybe_current_level() is not None
+    with torch.set_grad_enabled(is_on), _set_fwd_grad_enabled(is_on) if are_taken else nullcontext():
+        yield
+
+
+def _unseen(write: Callable[[_State], object]) -> Step:
+    def step(state: _State) -> None:
+        with _gradients(False):
+            write(state)
+
+    return step
+
+
+def _seen_or_not(state: _State) -> None:
+    with _gradients(state.setting.is_other):
+        state.buffer.mul_(state.value)
+
+
+def _constant(state: _State) -> None:
+    limits = state.setting.captured.detach().clone()
+    limits.clamp_(min=0.1)
+    with _gradients(False):
+        limits[0].mul_(state.setting.number)
+    state.value = state.value * limits
+
+
 STEPS: dict[str, Step] = {
     "sin": _apply(torch.sin),
     "square": _apply(lambda value: value * value),
@@ -153,6 +185,12 @@ STEPS: dict[str, Step] = {
     "sigmoid_": lambda state: setattr(state, "value", (state.value * 2).sigmoid_()),
     "chunks": lambda state: setattr(state, "value", torch.cat([c.tanh_() for c in (state.value * 1.5).chunk(2, 1)], 1)),
     "vector": lambda state: setattr(state, "value", state.value + state.value[0] @ state.setting.captured.T[:, :2]),
+    "unseen sin_": _unseen(lambda state: state.view.sin_()),
+    "unseen clamp_": _unseen(lambda state: state.buffer.clamp_(-0.5, 0.5)),
+    "unseen product": _unseen(lambda state: state.view.mul_(state.value.sum() * state.setting.captured.sum())),
+    "unseen value": _unseen(lambda state: setattr(state, "value", state.value * 2 + state.buffer)),
+    "seen or not": _seen_or_not,
+    "constant": _constant,
     "detached": lambda state: setattr(state, "value", state.value * state.buffer.detach().sum()),
 }
 
