@@ -32,7 +32,7 @@ from hofunc.graph.purity import (
 )
 from hofunc.graph.quick import QUICK
 from hofunc.graph.route import Route, held, unheld
-from hofunc.graph.storage import Made, Storages
+from hofunc.graph.storage import Made, Storages, copied
 from hofunc.graph.survey import Survey
 from hofunc.graph.trail import NOTHING, Trail
 from hofunc.graph.uncompiled import UncompiledMode
@@ -163,7 +163,8 @@ class Tape(UncompiledMode):
                 if storage_key(value) not in storages:  # a copy, of what was overwritten since
                     if self.ledger.nodes[number].is_given:
                         self.ledger.aliases.append(value)
-                        values[number] = known[number]  # with the history that it had
+                        given = known[number]  # with the history that it had
+                        values[number] = copied(given) if self._storages.hold((given,)) else given
                     else:
                         value.detach().copy_(known[number])
 

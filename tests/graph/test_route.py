@@ -221,6 +221,24 @@ def test_gradients_are_on_or_off_where_it_writes(ways: Ways, device: torch.devic
     assert ways[0] == ways[-1] == "along"
 
 
+def test_a_constant_that_is_written_over_only_after_it_was_left(ways: Ways, device: torch.device) -> None:
+    """It was still held by the tensor that was written to, and is to keep what it was."""
+    weight, is_other = rand(device, 2, 3, seed=9), False
+
+    def f(x: Tensor) -> Tensor:
+        y = weight.clone()
+        y[1] = (x * y[0]).sin()
+        y = y.mul_(3) if is_other else y.add_(2)
+        return (y * x).sum()
+
+    hessian = hofunc.hessian(f)
+    for is_other in (False, True):  # noqa: B007 - f takes it
+        for seed in range(MET + 2):
+            x = rand(device, 3, seed=seed)
+            assert relative_error(hessian(x), second(f, x)) < 1e-12
+    assert ways[:3] == ["along"] * 2 + ["left"]
+
+
 class Squared(torch.autograd.Function):
     @staticmethod
     def forward(w: Tensor) -> Tensor:
