@@ -30,7 +30,11 @@ from hofunc.rules.registry import define_composite, define_linear
 
 define_composite(in_memory_order, in_memory_order)
 define_composite(overwritten, overwritten)
-define_composite(unseen, unseen)
+
+
+@define_linear(unseen)
+def _unseen(site: Site, before: Axes, value: Axes) -> dict[int, list[Term]]:
+    return {0: [identity(before)]}
 
 
 @define_linear(restrided)
