@@ -16,6 +16,7 @@ from hofunc.algebra.term import Term
 from hofunc.graph.node import Call, Graph
 from hofunc.plan.blocks import Local, is_nonlinear
 from hofunc.plan.keys import Keys, Variables, depends_of, members
+from hofunc.plan.leading import leading
 from hofunc.plan.recipes import is_applied
 from hofunc.plan.reverse import is_reading, operands_of
 from hofunc.plan.rows import number_of_rows
@@ -87,6 +88,11 @@ class Extents:
         """The wide nodes that it may pay to replace, see `hofunc.plan.wide`."""
         return wide(self.graph, self.local, self.asked.highest)
 
+    @cached_property
+    def leading(self) -> frozenset[int]:
+        """The nodes that it may pay to lead halves on through, see `hofunc.plan.leading`."""
+        return leading(self.graph, self.local, self.asked.highest)
+
     @property
     def count(self) -> int:
         """How many inputs there are to differentiate by."""
@@ -134,7 +140,7 @@ class Extents:
         for node in sorted(self.local):
             local, sizes = self.local[node], self._of(node)
             same = id(local.template) if type(local) is Alike else node
-            told = node in self.parts, node in self._mixing, node in self.wide
+            told = node in self.parts, node in self._mixing, node in self.wide, node in self.leading
             kind = same, self.depends[node], sizes.sizes[node], *sizes[1:], *told
             first, times = found.get(kind, (node, 0))
             found[kind] = first, times + 1

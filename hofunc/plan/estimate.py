@@ -157,6 +157,8 @@ def _directions(extents: Extents, *, is_mixed: bool) -> "_Count":
             for degree, own, stacks, _ in several if keys else ():
                 if is_replaced:
                     count.add(1, keys, degree + own + 1, extents.adjoint(node, 1))
+                elif node in extents.leading:
+                    count.add(1, keys, degree + own + 1, extents.coefficient(node, 1))
                 elif stacks and keys * FEW <= nonlinear:  # so many contribute to each
                     count.add(1, keys, 0, 0)
                     count.entries += CALLS * extents.product(node, order)

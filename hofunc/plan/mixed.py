@@ -23,6 +23,7 @@ from hofunc.plan.blocks import Blocks, Local, is_nonlinear
 from hofunc.plan.builder import Builder
 from hofunc.plan.contract import contracted
 from hofunc.plan.forward import Group, Polynomials, grouped_slots, halves, splits
+from hofunc.plan.halves import Halves
 from hofunc.plan.packing import Variables, joined, opened
 from hofunc.plan.preaccumulated import Start
 from hofunc.plan.recipes import composed
@@ -36,6 +37,7 @@ def mixed(
     local: dict[int, Local] | None = None,
     starts: Sequence[Start] = (),
     replaced: Replaced | None = None,
+    leading: frozenset[int] = frozenset(),
 ) -> Blocks:
     """Return the derivatives of every output by the variables that are asked for.
 
@@ -44,6 +46,7 @@ def mixed(
         local: All local derivatives, where those of the polynomials have some preaccumulated, for order two.
         starts: By what.
         replaced: What has wide nodes replaced in those of the polynomials, likewise.
+        leading: The nodes that halves are led on through, likewise.
 
     Raises:
         RowsMixError: An axis that variables have for a batch is none.
@@ -62,7 +65,9 @@ def mixed(
         for variable in inputs:
             if asked.has((variable,)):
                 blocks[output, (variable,)] = adjoints.get(variable, [])
-        found = _highest(polynomials, adjoints, [order for order in asked.orders if order > 1], starts, replaced)
+        found = _highest(
+            polynomials, adjoints, [order for order in asked.orders if order > 1], starts, replaced, leading
+        )
         for key in sorted(found, key=lambda key: (len(key), key)):
             blocks[output, key] = _assembled(builder, variables, found[key], key)
     return {block: terms for block, terms in blocks.items() if terms}
@@ -116,6 +121,7 @@ def _highest(
     orders: Sequence[int],
     starts: Sequence[Start],
     replaced: Replaced | None,
+    leading: frozenset[int],
 ) -> dict[Key, dict[Split, list[Product]]]:
     """Return what all nodes contribute to the coefficients of an output's polynomial, by how they split the key."""
     found: dict[Key, dict[Split, list[Product]]] = defaultdict(lambda: defaultdict(list))
@@ -127,12 +133,19 @@ def _highest(
         for key in polynomials.asked.asked_among(varied, orders) if nonlinear else []:
             _multiply(polynomials, nonlinear, key, found[key])
 
+    halves = Halves(polynomials, leading)
     for node in sorted(adjoints.keys() & polynomials.local.keys()):
         builder.node = node
-        multiply((node,), [*_nonlinear(builder, adjoints[node], polynomials.local[node], highest)])
+        given = [*_nonlinear(builder, adjoints[node], polynomials.local[node], highest)]
+        keys = polynomials.asked.asked_among(polynomials.depends[node], (2,)) if given and leading else []
+        multiply((node,), [(groups, outer) for groups, outer in given if not halves.take(groups, outer, keys)])
     beside = [(key, _through(start, key, adjoints)) for start in starts if highest > 1 for key in start.keys]
     for key, terms in replaced.seconds(adjoints, beside) if replaced and highest > 1 else beside:
         multiply(key, [grouped_slots(key, term) for term in terms])
+    for node, (first, rest), terms in halves.arrived():
+        builder.node = node  # what a symmetric split stands for is doubled where both variables are one
+        once = [term._replace(coefficient=term.coefficient / 2) if first == rest else term for term in terms]
+        found[first, rest][Split(((rest,), (first,)), True)] += contributed(builder, once)
     builder.node = None
     return found
 

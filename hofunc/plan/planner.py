@@ -14,6 +14,7 @@ from hofunc.plan.candidates import are_looked_at, candidates, estimated, in_orde
 from hofunc.plan.devices import rates_of
 from hofunc.plan.entries import Extents
 from hofunc.plan.estimate import CALLS, CLOSE, CLOSE_AS_TERMS, Estimate, estimates
+from hofunc.plan.leading import leading
 from hofunc.plan.levels import with_levels
 from hofunc.plan.limited import check_possible, kept_to, within
 from hofunc.plan.offsets import with_offsets
@@ -22,7 +23,7 @@ from hofunc.plan.program import device_of
 from hofunc.plan.recurrences import has_batches, with_recurrences
 from hofunc.plan.rows import with_rows
 from hofunc.plan.steps import Steps
-from hofunc.plan.strategies import Way, is_directional, propagated
+from hofunc.plan.strategies import PLAIN, Way, is_directional, propagated
 from hofunc.plan.turns import (
     LIKELY,
     PER_COMPOSITION,
@@ -256,12 +257,13 @@ def _gone_by(lowered: Lowered, made: Blueprint) -> Lowered:
 
 
 def _ways(lowered: Lowered, local: dict[int, Local], wanted: Wanted, name: str) -> Sequence[Way]:
-    """Return the ways in which a strategy may compute derivatives by the inputs, the plain one, None, first."""
-    order = highest(wanted)
+    """Return the ways in which a strategy may compute derivatives by the inputs, the plain one first."""
+    graph, order = lowered.graph, highest(wanted)
     if name != "mixed" or isinstance(wanted, Contractions) or order < 2:
-        return (None,)
-    narrow = None if isinstance(wanted, Chosen) else waist(lowered.graph, local)
-    return [*dict.fromkeys((None, narrow, wide(lowered.graph, local, order) or None))]
+        return (PLAIN,)
+    narrow = None if isinstance(wanted, Chosen) else waist(graph, local)
+    found = [Way(narrow), Way(wide=wide(graph, local, order)), Way(leading=leading(graph, local, order))]
+    return [*dict.fromkeys((PLAIN, *found))]
 
 
 def _best_way(ways: Sequence[Callable[[Leave], Blueprint]], leave: Leave, limits: Limits, peak: Peak) -> Blueprint:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Hashable
 from functools import partial, reduce
+from typing import NamedTuple
 
 import torch
 
@@ -29,7 +30,22 @@ from hofunc.rules.settle import Settlings
 
 STRATEGIES = ("reverse", "forward", "mixed")
 
-Way = int | frozenset[int] | None  # the node that all goes through, or the wide nodes to replace
+
+class Way(NamedTuple):
+    """A way in which mixed computes derivatives of order two and, through a waist, of others.
+
+    Attributes:
+        waist: The node by whose derivatives those by the inputs are computed, see `hofunc.plan.waist`, if any.
+        wide: The nodes that are replaced, see `hofunc.plan.replaced`.
+        leading: Those that halves are led on through, see `hofunc.plan.halves`.
+    """
+
+    waist: int | None = None
+    wide: frozenset[int] = frozenset()
+    leading: frozenset[int] = frozenset()
+
+
+PLAIN = Way()
 
 ORDER_OF_MIXED = 2  # at which nodes that few others lead to are preaccumulated by mixed, beyond which by reverse
 
@@ -51,7 +67,7 @@ def propagated(
     settles: bool = True,
     settlings: Settlings | None = None,
     extents: Callable[[], Extents] | None = None,
-    way: Way = None,
+    way: Way = PLAIN,
 ) -> tuple[Builder, Blocks]:
     """Return the blocks of a strategy and the builder that has their steps.
 
@@ -66,8 +82,7 @@ def propagated(
         settles: Whether slopes behind what is constant are finite; else what is finite in the end is right.
         settlings: What is to be settled of the local derivatives, if that is known.
         extents: Tells how many entries derivatives have, if that is known.
-        way: The node by whose derivatives the strategy mixed is to compute those by the inputs, see
-            `hofunc.plan.waist`.
+        way: The way in which the strategy mixed is to do so.
 
     Raises:
         DirectionsError: It does not apply.
@@ -121,8 +136,8 @@ def _blocks(
         local = eliminated(builder, local, asked.highest)
     if not directional:
         return ABLATIONS.get(strategy, reverse)(builder, local, asked)
-    if isinstance(way, int):
-        return through(builder, local, asked, way)
+    if way.waist is not None:
+        return through(builder, local, asked, way.waist)
     joint = None
     if not (keeps or asked.are_chosen) and (builder.rounds or not settles):
         joint = jointly(builder, local, wanted, extents, is_mixed=strategy == "mixed")
@@ -132,11 +147,11 @@ def _blocks(
     is_mixed = strategy == "mixed"
     found = regions(lowered.graph, local) if is_mixed and joint is None and asked.highest == ORDER_OF_MIXED else []
     own, whole, starts = preaccumulated(builder, local, found)
-    replaced = Replaced(builder, own, way) if way is not None else None
+    replaced = Replaced(builder, own, way.wide) if way.wide else None
     polynomials = Polynomials(builder, replaced.local if replaced else own, variables, asked, joint)
     while True:
         try:
-            blocks = mixed(polynomials, whole, starts, replaced) if is_mixed else forward(polynomials)
+            blocks = mixed(polynomials, whole, starts, replaced, way.leading) if is_mixed else forward(polynomials)
             return joint.apart(builder, blocks) if joint else blocks
         except RowsMixError as error:
             builder.node = None

@@ -16,7 +16,7 @@ from hofunc.plan.widths import widths
 
 ORDER = 2  # at which nodes are replaced
 MORE = 2  # times as many elements as what it is made of a wide node has
-LARGE = 4_000_000  # multiplications by directions, below which it takes about as long to plan other ways as it saves
+LARGE = 20_000_000  # multiplications by directions, below which it takes about as long to plan other ways as it saves
 TIMES = 2  # as many as by the narrow nodes that wide ones are made of, from which on it may pay
 
 

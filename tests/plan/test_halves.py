@@ -1,4 +1,4 @@
-"""What has far more elements than what it is made of is replaced before directions are multiplied, and nothing else."""
+"""Ways of mixed at order two: wide nodes are replaced, or halves are led on; where that may pay, and exactly."""
 
 from collections.abc import Callable, Iterator
 from math import prod
@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 import hofunc
-from hofunc.plan import planner, wide
+from hofunc.plan import leading, planner, wide
 from hofunc.plan.blocks import local_blocks
-from hofunc.plan.strategies import Way
+from hofunc.plan.strategies import PLAIN, Way
 from hofunc.rules.lower import lower
 from hofunc.run.cache import forget
 from tests.cases import rand
@@ -100,17 +100,41 @@ FUNCTIONS: dict[Callable[..., Tensor], tuple[tuple[int, ...], ...]] = {
 }
 
 
-@pytest.fixture
-def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Way]]:
-    """Replace wide nodes wherever there are any, and tell how often that was."""
+def convolved(x: Tensor) -> Tensor:
+    """An image, of which pixels are pooled, behind a mask."""
+    h = x.reshape(1, 1, COUNT, WIDTH)
+    h = F.avg_pool2d(F.conv2d(h, weight(3, 9).reshape(3, 1, 3, 3), padding=1).tanh(), (2, 1))
+    return F.conv2d(torch.where(h > 0, h.exp(), h), weight(2, 9).reshape(1, 3, 3, 2)).sin().sum((0, 1, 3))
+
+
+def shared(x: Tensor, scale: Tensor) -> Tensor:
+    """Nodes that many others take, by two inputs of which one is a number."""
+    h = (x * scale).sin()
+    for step in range(3):
+        h = h + (h @ weight(WIDTH, WIDTH, step)).tanh() * h.sum() / scale
+    return (h * x).prod(-1).exp()
+
+
+FUNCTIONS |= {convolved: ((COUNT, WIDTH),), shared: ((COUNT, WIDTH), ())}
+
+NODES: dict[str, Callable[[Any, Any], Way]] = {
+    "wide": lambda graph, local: Way(wide=wide.wide(graph, local, 2)),
+    "leading": lambda graph, local: Way(leading=leading.leading(graph, local, 2)),
+}
+
+
+@pytest.fixture(params=NODES)
+def asked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Way]]:
+    """Let mixed go one way wherever it can, and tell how often that was."""
     found: list[Way] = []
 
     def ways(lowered: Any, local: Any, _: Any, name: str) -> list[Way]:
-        nodes = wide.wide(lowered.graph, local, 2) if name == "mixed" else frozenset[int]()
-        found.extend([nodes] if nodes else [])
-        return [nodes or None]
+        way = NODES[request.param](lowered.graph, local) if name == "mixed" else PLAIN
+        found.extend([] if way == PLAIN else [way])
+        return [way]
 
-    monkeypatch.setattr(wide, "LARGE", 0)
+    for module in (wide, leading):
+        monkeypatch.setattr(module, "LARGE", 0)
     monkeypatch.setattr(wide, "TIMES", 0)
     monkeypatch.setattr(wide, "MORE", 1)
     monkeypatch.setattr(planner, "_ways", ways)
@@ -119,23 +143,43 @@ def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Way]]:
     forget()
 
 
-@pytest.mark.parametrize("far", [0, 3])
+@pytest.mark.parametrize("far", [0, 1])
 @pytest.mark.parametrize("f", FUNCTIONS)
 def test_derivatives_are_exact(
-    f: Callable[..., Tensor], far: int, always: list[Way], monkeypatch: pytest.MonkeyPatch, device: torch.device
+    f: Callable[..., Tensor], far: int, asked: list[Way], monkeypatch: pytest.MonkeyPatch, device: torch.device
 ) -> None:
-    monkeypatch.setattr("hofunc.plan.replaced.FAR", far)
+    """However far halves are led, and whichever products are made."""
+    monkeypatch.setattr("hofunc.plan.replaced.FAR", 3 * far)
+    monkeypatch.setattr(leading, "TIMES", far)
     inputs, argnums = [rand(device, *shape) for shape in FUNCTIONS[f]], tuple(range(len(FUNCTIONS[f])))
     _, *got = hofunc.derivatives(f, 2, argnums, strategy="mixed")(*inputs)
-    assert always
+    assert asked or far or f in (convolved, shared)
     assert relative_error(got, [nested_reverse(f, order, argnums)(*inputs) for order in (1, 2)]) < 1e-10
 
 
-def test_chosen_blocks_are_exact(always: list[Way], device: torch.device) -> None:
+def test_chosen_blocks_are_exact(asked: list[Way], monkeypatch: pytest.MonkeyPatch, device: torch.device) -> None:
+    monkeypatch.setattr(leading, "TIMES", 0)
     inputs = [rand(device, *shape) for shape in FUNCTIONS[of_two]]
     (got,) = hofunc.hod(of_two, 2, (0, 1), strategy="mixed", blocks=[(0, 1)])(*inputs)
-    assert always
+    assert asked
     assert relative_error(got, nested_reverse(of_two, 2, (0, 1))(*inputs)[0][1]) < 1e-10
+
+
+@pytest.mark.parametrize("layout", ["dense", "compact"])
+def test_weights_and_rows_are_exact(
+    layout: str, asked: list[Way], monkeypatch: pytest.MonkeyPatch, device: torch.device
+) -> None:
+    """Of inputs that are varied jointly, and of rows that do not mix."""
+    monkeypatch.setattr(leading, "TIMES", 0)
+    inputs = [rand(device, *shape) for shape in ((5, 3), (3, 8), (8,))]
+
+    def f(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
+        return ((x @ w).tanh() * v).sin() @ v
+
+    found = hofunc.hessian(f, (0, 1, 2), strategy="mixed", layout=layout)(*inputs)
+    whole = found if layout == "dense" else found.dense()
+    assert asked
+    assert relative_error(whole, nested_reverse(f, 2, (0, 1, 2))(*inputs)) < 1e-10
 
 
 def replaced(f: Callable[..., Any], *inputs: Tensor) -> set[tuple[int, ...]]:
@@ -161,8 +205,39 @@ def test_it_takes_a_part_of_what_directions_by_each_score_take(
 ) -> None:
     x = rand(device, 64, 8)
     made = hofunc.hessian(attention).plan(x)
-    monkeypatch.setattr(planner, "wide", lambda *_: frozenset())
+    monkeypatch.setattr(planner, "_ways", lambda *_: [PLAIN])
     forget()
     plain = hofunc.hessian(attention, strategy="mixed").plan(x)
     assert 2 * made.flops < plain.flops
     assert made.peak_bytes < plain.peak_bytes
+
+
+def led(f: Callable[..., Any], *inputs: Tensor) -> set[tuple[int, ...]]:
+    """Return the shapes of what halves are led on through."""
+    recording = recorded(f, *inputs)
+    lowered = lower(recording.graph, recording.values, 2)
+    found = leading.leading(lowered.graph, local_blocks(lowered, 2), 2)
+    return {tuple(lowered.graph.nodes[node].shape) for node in found}
+
+
+def pixels(x: Tensor) -> Tensor:
+    h = x[None, None]
+    for _ in range(3):
+        h = F.conv2d(h, weight(4 * h.shape[1], 9).reshape(4, h.shape[1], 3, 3), padding=1).tanh()
+    return h.square().mean()
+
+
+def test_halves_of_many_pixels_are_led_to_the_image_and_those_of_few_units_are_not(device: torch.device) -> None:
+    assert (1, 4, 24, 24) in led(pixels, rand(device, 24, 24))
+    assert not led(lambda x: ((x @ weight(400, 60)).tanh() @ weight(60, 60)).tanh().sum(), rand(device, 400))
+
+
+def test_they_take_a_part_of_what_directions_by_each_pixel_take(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = rand(device, 16, 16)
+    monkeypatch.setattr(leading, "LARGE", 0)
+    made = hofunc.hessian(pixels).plan(x)
+    monkeypatch.setattr(planner, "_ways", lambda *_: [PLAIN])
+    forget()
+    assert 2 * made.flops < hofunc.hessian(pixels, strategy="mixed").plan(x).flops
