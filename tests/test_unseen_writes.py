@@ -1,15 +1,17 @@
 """Writes that autograd does not see, under torch.no_grad or through a detached alias, change a value and no more."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.autograd.functional import jacobian
 from torch.func import jacrev, jvp, vmap
 from torch.nn import functional
 
-from hofunc import hod
+from hofunc import hod, jit
 from tests.cases import rand
 from tests.graph.recordings import check_replay
 from verification.oracles import nested_autograd, nested_reverse, relative_error
@@ -193,3 +195,136 @@ def test_it_does_so_inside_of_transforms_and_around_them(f: Callable, device: to
     leaf = x.clone().requires_grad_()
     (by_autograd,) = torch.autograd.grad(hod(f, 1)(leaf).sum(), leaf)
     assert relative_error(by_autograd, expected.reshape(-1, 3).sum(0)) < TOLERANCE
+
+
+# A constant of the function's own, to which something was added that the function captured, with a history.
+CAPTURED: list[Callable[[Tensor, Tensor], Tensor]] = []
+
+
+def captured(f: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
+    """Enter a function of a tensor of shape (3,) and of a captured one."""
+    CAPTURED.append(f)
+    return f
+
+
+def _holding(c: Tensor) -> Tensor:
+    """Return a constant with the history of what was captured."""
+    return torch.zeros_like(c.detach()).add_(c)
+
+
+@captured
+def added(x: Tensor, c: Tensor) -> Tensor:
+    y = _holding(c)
+    with torch.no_grad():
+        y.mul_(x.sum())
+    return y * x.sin() * x.sum()
+
+
+@captured
+def an_element_of_several(x: Tensor, c: Tensor) -> Tensor:
+    y = torch.zeros_like(x)
+    y[1] = c[0]
+    with torch.no_grad():
+        y[0] = x[1]
+        y.copy_(y * x)
+    return y * x.sin() * x.sum()
+
+
+@captured
+def seen_and_not(x: Tensor, c: Tensor) -> Tensor:
+    y = torch.zeros_like(x)
+    with torch.no_grad():
+        y.add_(x.sum())
+    y.add_(c)
+    view = y[1:]
+    with torch.no_grad():
+        y[:2].mul_(x[1:])
+    view.add_(c[:2] * x[1:])
+    return y * x.sin() + view.sum() * x.sum() ** 3
+
+
+@captured
+def by_data(x: Tensor, c: Tensor) -> Tensor:
+    y = _holding(c)
+    y.data[1:].mul_(x.sum())
+    return y * x.sin() * x.sum()
+
+
+@captured
+def by_a_detached_alias(x: Tensor, c: Tensor) -> Tensor:
+    y = _holding(c)
+    view = y[1:]
+    y.detach()[:2].mul_(x[1:])
+    return y * x.sin() * view.sum()
+
+
+@captured
+def as_out(x: Tensor, c: Tensor) -> Tensor:
+    y = _holding(c)
+    with torch.no_grad():
+        torch.mul(x, x, out=y)
+    return y * x.sin() * x.sum()
+
+
+@captured
+def computed(x: Tensor, c: Tensor) -> Tensor:
+    y, z = c * 2, _holding(c).view(3, 1)
+    with torch.no_grad():
+        z.t_().mul_(x)
+        y.mul_(x.sum())
+    return y * x.sin() * z[0]
+
+
+@captured
+def complex_numbers(x: Tensor, c: Tensor) -> Tensor:
+    y = torch.zeros(3, dtype=torch.complex128, device=x.device)
+    y.real.add_(c)
+    with torch.no_grad():
+        y.mul_(x.sum() * 1j + 1)
+    return (y * y).real * x.sin()
+
+
+def _nested(f: Callable[[Tensor], Tensor], order: int) -> Callable[[Tensor], Tensor]:
+    """Nest derivatives by autograd, each with the history of what was captured."""
+    for _ in range(order):
+        f = partial(jacobian, f, create_graph=True)
+    return f
+
+
+def _slope(derivative: Tensor, leaf: Tensor) -> Tensor:
+    weights = torch.linspace(0.5, 1.5, derivative.numel(), dtype=derivative.dtype, device=derivative.device)
+    return torch.autograd.grad(derivative.flatten() @ weights, leaf)[0]
+
+
+@pytest.mark.parametrize("f", CAPTURED, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_a_constant_keeps_the_history_of_what_was_captured(f: Callable, order: int, device: torch.device) -> None:
+    leaf = rand(device, 3, seed=5).requires_grad_()
+    derivative = hod(lambda x: f(x, leaf), order)
+    calls: list[Any] = [derivative] * 3 + [derivative.plan(rand(device, 3)), jit(derivative)]
+    for seed, called in enumerate(calls):
+        x = rand(device, 3, seed=seed)
+        got, expected = called(x), _nested(lambda x: f(x, leaf), order)(x)
+        assert relative_error(got, expected) < TOLERANCE
+        assert relative_error(_slope(got, leaf), _slope(expected, leaf)) < TOLERANCE
+
+
+def test_a_route_is_left_after_a_constant_got_a_history(device: torch.device) -> None:
+    leaf = rand(device, 3, seed=5).requires_grad_()
+    functions: list[Any] = [torch.sin] * 3 + [torch.cos] * 2
+
+    def f(x: Tensor) -> Tensor:
+        y = torch.zeros_like(x)
+        with torch.no_grad():
+            y.add_(x.sum())
+        y.add_(leaf)
+        with torch.no_grad():
+            y.mul_(x)
+        return functions[0](x) * y * x
+
+    while functions:
+        x = rand(device, 3, seed=len(functions))
+        got, expected = hod(f, 2)(x), _nested(f, 2)(x)
+        assert relative_error(got, expected) < TOLERANCE
+        assert relative_error(_slope(got, leaf), _slope(expected, leaf)) < TOLERANCE
+        functions.pop(0)

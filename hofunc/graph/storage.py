@@ -330,7 +330,9 @@ class Storages:
         seen, first = torch.is_grad_enabled(), len(self._ledger.nodes)
         with torch.enable_grad():  # the copies made here are no steps of f
             storages = [*map(self._opened, written)]
-            before = [(self._ledger.tracked.get(id(tensor)), self._family(tensor)) for tensor in written]
+            families = [*map(self._family, written)]
+            # a constant too may have a history, by what f captured; one without is recorded alike, see `Walk.again`
+            before = [None if seen else self._ledger.index_of(tensor) for tensor in written]
             operands: list[int] = []
             passed = known.options(args, kwargs)
             template = self._ledger.encode(args, operands)
@@ -348,8 +350,8 @@ class Storages:
             recorded: Any = overwritten if known.form is torch.ops.aten.copy.default else known.form
             if known.draws:
                 recorded, template = drawn, (op, *template)
-            outputs = [*((tensor, (None, None)) for tensor in returned), *zip(written, before, strict=True)]
-            for place, (tensor, (old, family)) in enumerate(outputs):
+            places = zip(written, before, families, strict=True)
+            for place, (tensor, old, family) in enumerate((*((each, None, None) for each in returned), *places)):
                 output = place if known.several else None
                 value = plain(tensor)
                 if is_autograd_view(tensor):  # the history of which torch may refuse to tell later
