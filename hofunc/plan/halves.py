@@ -11,7 +11,7 @@ Source: forward over reverse, Griewank and Walther, Evaluating Derivatives (2008
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import product
+from itertools import chain, product
 
 from hofunc.algebra.partitions import Key
 from hofunc.algebra.term import Term, with_slots
@@ -72,19 +72,14 @@ class Halves:
                 before = self._polynomials.depends[node] & (2 << variable) - 1
                 for key in [(first, variable) for first in members(before) if asked.has((first, variable))]:
                     inner = self._polynomials.coefficient(node, key[:1])
-                    yield node, key, [each for half in halves for each in self._product(half, inner)]
+                    products = [self._polynomials.products(half, [[None], inner]) for half in halves]
+                    yield node, key, [*chain.from_iterable(products)]
         builder.node = None
-
-    def _product(self, half: Term, inner: list[Term]) -> list[Term]:
-        return self._polynomials.products(half, [[None], inner])
 
     def _pass(self, node: int, variable: int, halves: Sequence[Term]) -> None:
         """Take halves by a node to those by its operands."""
         for operands, terms in self._polynomials.local[node].items():
             if len(operands) == 1:
-                found = (contracted(self._polynomials.builder, *each) for each in _each(halves, terms))
+                pairs = product(halves, terms)
+                found = [contracted(self._polynomials.builder, half, [None, term]) for half, term in pairs]
                 self._halves[operands[0]][variable] += [term for term in found if term is not None]
-
-
-def _each(halves: Sequence[Term], terms: Sequence[Term]) -> Iterator[tuple[Term, list[Term | None]]]:
-    return ((half, [None, term]) for half, term in product(halves, terms))

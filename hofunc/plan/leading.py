@@ -11,9 +11,8 @@ from hofunc.algebra.labels import Label, labels_of
 from hofunc.algebra.operators import Delta, Map
 from hofunc.algebra.term import Term
 from hofunc.graph.node import Graph
-from hofunc.plan.blocks import Local, is_nonlinear
-from hofunc.plan.reverse import operands_of
-from hofunc.plan.widths import widths
+from hofunc.plan.blocks import Local
+from hofunc.plan.widths import Directions
 
 ORDER = 2  # at which halves go on
 LARGE = 50_000_000  # multiplications by directions, below which it takes about as long to plan other ways as it saves
@@ -22,24 +21,19 @@ TIMES = 4  # as many as by slopes, which take longer for being one by one, from 
 
 def leading(graph: Graph, local: Mapping[int, Local], order: int) -> frozenset[int]:
     """Return the nodes through which halves go on, for derivatives up to order two; none if it cannot pay."""
-    sizes = [prod(map(int, node.shape)) for node in graph.nodes]
-    inputs = {number: sizes[number] for number in graph.inputs if graph.nodes[number].active}
-    directions = sum(inputs.values())
-    if order != ORDER or max((sizes[node] for node in local), default=0) * directions**2 < LARGE:
+    directions = Directions(graph, local)
+    if order != ORDER or directions.most < LARGE:
         return frozenset()
-    known = widths(graph, local, {number: (size, size) for number, size in inputs.items()})
-    least: dict[int, float] = dict.fromkeys(inputs, 0)  # multiplications for each direction, wherever halves stay
+    least: dict[int, float] = dict.fromkeys(directions.inputs, 0)  # multiplications of a direction until it stays
     found = set[int]()
     for node in sorted(local):
-        stays = sizes[node] * min(known[node][1], directions)
+        stays = directions.sizes[node] * directions.of[node]
         firsts = {key[0]: terms for key, terms in local[node].items() if len(key) == 1}
         goes_on = sum(_multiplications(terms) + least.get(operand, inf) for operand, terms in firsts.items())
         least[node] = min(stays, goes_on)
         if TIMES * goes_on <= stays:
             found.add(node)
-    taken = {operand for node in local if is_nonlinear(local[node]) for operand in operands_of(local[node])}
-    saved = sum(sizes[node] * min(known[node][1], directions) ** 2 for node in found & taken)
-    return frozenset(found) if saved >= LARGE else frozenset()
+    return frozenset(found) if directions.on_both_sides(found) >= LARGE else frozenset()
 
 
 def _multiplications(terms: Iterable[Term]) -> int:

@@ -7,12 +7,11 @@ that follow it element by element. So they may be replaced before directions are
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from math import prod
 
 from hofunc.graph.node import Graph
 from hofunc.plan.blocks import Local, is_nonlinear
 from hofunc.plan.reverse import operands_of
-from hofunc.plan.widths import widths
+from hofunc.plan.widths import Directions
 
 ORDER = 2  # at which nodes are replaced
 MORE = 2  # times as many elements as what it is made of a wide node has
@@ -22,20 +21,14 @@ TIMES = 2  # as many as by the narrow nodes that wide ones are made of, from whi
 
 def wide(graph: Graph, local: Mapping[int, Local], order: int) -> frozenset[int]:
     """Return the nodes to replace, for derivatives up to order two; none if it cannot pay."""
-    sizes = [prod(map(int, node.shape)) for node in graph.nodes]
-    inputs = {number: sizes[number] for number in graph.inputs if graph.nodes[number].active}
-    directions = sum(inputs.values())
-    if order != ORDER or max((sizes[node] for node in local), default=0) * directions**2 < LARGE:
+    directions = Directions(graph, local)
+    if order != ORDER or directions.most < LARGE:
         return frozenset()
+    sizes = directions.sizes
     found = _linear_before(graph, local, sizes, _much_wider(graph, local, sizes))
-    if not found:
-        return found
-    known = widths(graph, local, {number: (size, size) for number, size in inputs.items()})
-    taken = {operand for node in local if is_nonlinear(local[node]) for operand in operands_of(local[node])}
-    before = sum(sizes[node] * min(known[node][1], directions) ** 2 for node in taken & found)
-    starts = {operand for node in found for operand in operands_of(local[node])} - found - inputs.keys()
-    narrow = sum(sizes[node] for node in starts)
-    return found if before >= max(LARGE, TIMES * narrow * directions**2) else frozenset()
+    starts = {operand for node in found for operand in operands_of(local[node])} - found - directions.inputs.keys()
+    narrow = sum(sizes[node] for node in starts) * directions.count**2
+    return found if found and directions.on_both_sides(found) >= max(LARGE, TIMES * narrow) else frozenset()
 
 
 def _much_wider(graph: Graph, local: Mapping[int, Local], sizes: Sequence[int]) -> set[int]:

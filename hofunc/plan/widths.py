@@ -5,7 +5,8 @@ by element has as many, and what sums over an axis has one for each index of tha
 every element of it by itself at last, where its layer has been mixed with others, and far fewer before.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 from math import prod
 from typing import NamedTuple
 
@@ -14,7 +15,8 @@ from hofunc.algebra.labels import Label, labels_of
 from hofunc.algebra.operators import Map
 from hofunc.algebra.term import Term
 from hofunc.graph.node import Graph
-from hofunc.plan.blocks import Local
+from hofunc.plan.blocks import Local, is_nonlinear
+from hofunc.plan.reverse import operands_of
 from hofunc.rules.local import Alike
 
 
@@ -53,6 +55,43 @@ class Width(NamedTuple):
     def _times(self, lost: Sequence[int], shared: int) -> "Width":
         of_row = self.of_row * prod([1 if isinstance(size, Rows) else int(size) for size in lost])
         return Width(of_row, self.of_all * prod(map(int, lost)), shared)
+
+
+class Directions:
+    """How many elements the nodes of a graph have, and in how many directions they vary, of all inputs together.
+
+    Args:
+        graph: The graph.
+        local: The local derivatives of its nodes.
+
+    Attributes:
+        sizes: How many elements each node has.
+        inputs: How many each input has that is differentiated by.
+        count: How many these are.
+    """
+
+    def __init__(self, graph: Graph, local: Mapping[int, Local]):
+        self._graph, self._local = graph, local
+        self.sizes = [prod(map(int, node.shape)) for node in graph.nodes]
+        self.inputs = {number: self.sizes[number] for number in graph.inputs if graph.nodes[number].active}
+        self.count = sum(self.inputs.values())
+
+    @property
+    def most(self) -> int:
+        """How many multiplications by directions on both sides the largest node could take."""
+        return max((self.sizes[node] for node in self._local), default=0) * self.count**2
+
+    @cached_property
+    def of(self) -> dict[int, int]:
+        """In how many directions each node varies."""
+        found = widths(self._graph, self._local, {number: (size, size) for number, size in self.inputs.items()})
+        return {node: min(width, self.count) for node, (_, width) in found.items()}
+
+    def on_both_sides(self, nodes: Collection[int]) -> int:
+        """Return how many multiplications by directions on both sides those of some nodes take that are not linear."""
+        nonlinear = [each for each in self._local.values() if is_nonlinear(each)]
+        taken = {operand for each in nonlinear for operand in operands_of(each)}.intersection(nodes)
+        return sum(self.sizes[node] * self.of[node] ** 2 for node in taken)
 
 
 def widths(
