@@ -63,9 +63,7 @@ class Variable:
 Variables = dict[int, Variable]
 
 
-MAX_ENTRIES = (
-    2_500_000  # of what is packed, whose places are kept as numbers of 8 bytes, and which takes a second to make
-)
+MAX_ENTRIES = 500_000
 
 
 class DirectionsError(ArgumentError):

@@ -126,20 +126,6 @@ def test_a_strategy_that_does_not_apply_is_left_out(device: torch.device, monkey
             plans(f, rand(device, 3), order=3, strategy=strategy)
 
 
-def test_the_third_derivative_of_attention_by_a_hundred_numbers_is_mixed() -> None:
-    """By reverse, which takes any number, it has blocks by three scores each, hundreds of times as large."""
-
-    def f(x: Tensor) -> Tensor:
-        for _ in range(2):
-            x = x + (x @ x.T).softmax(-1) @ x.sin()
-        return x.tanh().sum()
-
-    x = rand(CPU, 25, 4)
-    made = hofunc.hod(f, 3).plan(x)
-    assert made.strategy == "mixed"
-    assert made.peak_bytes < 25 * x.itemsize * x.numel() ** 3
-
-
 # Strategies that take no end of steps.
 
 
