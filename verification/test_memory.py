@@ -97,7 +97,7 @@ def test_what_a_graph_convolution_by_parameters_takes() -> None:
     with torch.no_grad():
         plan(*workload.args)
         assert peak(lambda: plan(*workload.args)) <= plan.peak_bytes + SLACK
-    assert plan.peak_bytes <= 45 * workload.nbytes
+    assert plan.peak_bytes <= 46 * workload.nbytes
 
 
 @pytest.mark.parametrize(("points", "times"), [(216, 6.0), (256, 5.6)])
