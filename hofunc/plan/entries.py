@@ -24,7 +24,7 @@ from hofunc.plan.states import PASSES, calls_of_pass
 from hofunc.plan.sums import FREE
 from hofunc.plan.wanted import Wanted
 from hofunc.plan.wide import wide
-from hofunc.plan.widths import read_labels, widths
+from hofunc.plan.widths import Directions, read_labels, widths
 from hofunc.rules.local import Alike
 
 OPERATIONS = 50  # of a product, each a multiplication and a sum, that run as long as an entry
@@ -84,14 +84,18 @@ class Extents:
         self._widths = self._directions
 
     @cached_property
+    def _directions_of_all(self) -> Directions:
+        return Directions(self.graph, self.local)
+
+    @cached_property
     def wide(self) -> frozenset[int]:
         """The wide nodes that it may pay to replace, see `hofunc.plan.wide`."""
-        return wide(self.graph, self.local, self.asked.highest)
+        return wide(self._directions_of_all, self.asked.highest)
 
     @cached_property
     def leading(self) -> frozenset[int]:
         """The nodes that it may pay to lead halves on through, see `hofunc.plan.leading`."""
-        return leading(self.graph, self.local, self.asked.highest)
+        return leading(self._directions_of_all, self.asked.highest)
 
     @property
     def count(self) -> int:

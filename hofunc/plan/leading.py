@@ -4,14 +4,12 @@ See `hofunc.plan.halves`. A half that stays is multiplied by the directions of i
 by the slopes of the node, and then stays, or goes on, where these lead to.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from math import inf, prod
 
 from hofunc.algebra.labels import Label, labels_of
 from hofunc.algebra.operators import Delta, Map
 from hofunc.algebra.term import Term
-from hofunc.graph.node import Graph
-from hofunc.plan.blocks import Local
 from hofunc.plan.widths import Directions
 
 ORDER = 2  # at which halves go on
@@ -19,9 +17,9 @@ LARGE = 50_000_000  # multiplications by directions, below which it takes about 
 TIMES = 4  # as many as by slopes, which take longer for being one by one, from which on it may pay
 
 
-def leading(graph: Graph, local: Mapping[int, Local], order: int) -> frozenset[int]:
+def leading(directions: Directions, order: int) -> frozenset[int]:
     """Return the nodes through which halves go on, for derivatives up to order two; none if it cannot pay."""
-    directions = Directions(graph, local)
+    local = directions.local
     if order != ORDER or directions.most < LARGE:
         return frozenset()
     least: dict[int, float] = dict.fromkeys(directions.inputs, 0)  # multiplications of a direction until it stays

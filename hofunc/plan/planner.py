@@ -14,7 +14,6 @@ from hofunc.plan.candidates import are_looked_at, candidates, estimated, in_orde
 from hofunc.plan.devices import rates_of
 from hofunc.plan.entries import Extents
 from hofunc.plan.estimate import CALLS, CLOSE, CLOSE_AS_TERMS, Estimate, estimates
-from hofunc.plan.leading import leading
 from hofunc.plan.levels import with_levels
 from hofunc.plan.limited import check_possible, kept_to, within
 from hofunc.plan.offsets import with_offsets
@@ -40,7 +39,6 @@ from hofunc.plan.turns import (
 from hofunc.plan.values import GONE_BY
 from hofunc.plan.waist import waist
 from hofunc.plan.wanted import Chosen, Contractions, Wanted, highest
-from hofunc.plan.wide import wide
 from hofunc.rules.lower import Lowered, isolated
 from hofunc.rules.settle import Settlings
 
@@ -206,7 +204,7 @@ def _maker(
     keeps_blocks = compact or limits != Limits()
 
     def made(name: str, leave: Leave, *, settles: bool = settles, graph: Lowered = lowered) -> Blueprint:
-        ways = [partial(one, name, settles, graph, way) for way in _ways(lowered, local, wanted, name)]
+        ways = [partial(one, name, settles, graph, way) for way in _ways(lowered, local, wanted, name, extents)]
         return _best_way(ways, leave, limits, peak)
 
     def one(name: str, settles: bool, graph: Lowered, way: Way, leave: Leave) -> Blueprint:
@@ -256,13 +254,14 @@ def _gone_by(lowered: Lowered, made: Blueprint) -> Lowered:
     return lowered._replace(values={number: value for number, value in lowered.values.items() if number in origins})
 
 
-def _ways(lowered: Lowered, local: dict[int, Local], wanted: Wanted, name: str) -> Sequence[Way]:
+def _ways(
+    lowered: Lowered, local: dict[int, Local], wanted: Wanted, name: str, extents: Callable[[], Extents]
+) -> Sequence[Way]:
     """Return the ways in which a strategy may compute derivatives by the inputs, the plain one first."""
-    graph, order = lowered.graph, highest(wanted)
-    if name != "mixed" or isinstance(wanted, Contractions) or order < 2:
+    if name != "mixed" or isinstance(wanted, Contractions) or highest(wanted) < 2:
         return (PLAIN,)
-    narrow = None if isinstance(wanted, Chosen) else waist(graph, local)
-    found = [Way(narrow), Way(wide=wide(graph, local, order)), Way(leading=leading(graph, local, order))]
+    narrow = None if isinstance(wanted, Chosen) else waist(lowered.graph, local)
+    found = Way(narrow), Way(wide=extents().wide), Way(leading=extents().leading)
     return [*dict.fromkeys((PLAIN, *found))]
 
 

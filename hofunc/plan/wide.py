@@ -19,12 +19,11 @@ LARGE = 20_000_000  # multiplications by directions, below which it takes about 
 TIMES = 2  # as many as by the narrow nodes that wide ones are made of, from which on it may pay
 
 
-def wide(graph: Graph, local: Mapping[int, Local], order: int) -> frozenset[int]:
+def wide(directions: Directions, order: int) -> frozenset[int]:
     """Return the nodes to replace, for derivatives up to order two; none if it cannot pay."""
-    directions = Directions(graph, local)
     if order != ORDER or directions.most < LARGE:
         return frozenset()
-    sizes = directions.sizes
+    graph, local, sizes = directions.graph, directions.local, directions.sizes
     found = _linear_before(graph, local, sizes, _much_wider(graph, local, sizes))
     starts = {operand for node in found for operand in operands_of(local[node])} - found - directions.inputs.keys()
     narrow = sum(sizes[node] for node in starts) * directions.count**2

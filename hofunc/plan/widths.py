@@ -65,13 +65,15 @@ class Directions:
         local: The local derivatives of its nodes.
 
     Attributes:
+        graph: What was given.
+        local: Likewise.
         sizes: How many elements each node has.
         inputs: How many each input has that is differentiated by.
         count: How many these are.
     """
 
     def __init__(self, graph: Graph, local: Mapping[int, Local]):
-        self._graph, self._local = graph, local
+        self.graph, self.local = graph, local
         self.sizes = [prod(map(int, node.shape)) for node in graph.nodes]
         self.inputs = {number: self.sizes[number] for number in graph.inputs if graph.nodes[number].active}
         self.count = sum(self.inputs.values())
@@ -79,17 +81,17 @@ class Directions:
     @property
     def most(self) -> int:
         """How many multiplications by directions on both sides the largest node could take."""
-        return max((self.sizes[node] for node in self._local), default=0) * self.count**2
+        return max((self.sizes[node] for node in self.local), default=0) * self.count**2
 
     @cached_property
     def of(self) -> dict[int, int]:
         """In how many directions each node varies."""
-        found = widths(self._graph, self._local, {number: (size, size) for number, size in self.inputs.items()})
+        found = widths(self.graph, self.local, {number: (size, size) for number, size in self.inputs.items()})
         return {node: min(width, self.count) for node, (_, width) in found.items()}
 
     def on_both_sides(self, nodes: Collection[int]) -> int:
         """Return how many multiplications by directions on both sides those of some nodes take that are not linear."""
-        nonlinear = [each for each in self._local.values() if is_nonlinear(each)]
+        nonlinear = [each for each in self.local.values() if is_nonlinear(each)]
         taken = {operand for each in nonlinear for operand in operands_of(each)}.intersection(nodes)
         return sum(self.sizes[node] * self.of[node] ** 2 for node in taken)
 

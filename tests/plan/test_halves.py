@@ -12,6 +12,7 @@ import hofunc
 from hofunc.plan import leading, planner, wide
 from hofunc.plan.blocks import local_blocks
 from hofunc.plan.strategies import PLAIN, Way
+from hofunc.plan.widths import Directions
 from hofunc.rules.lower import lower
 from hofunc.run.cache import forget
 from tests.cases import rand
@@ -118,8 +119,8 @@ def shared(x: Tensor, scale: Tensor) -> Tensor:
 FUNCTIONS |= {convolved: ((COUNT, WIDTH),), shared: ((COUNT, WIDTH), ())}
 
 NODES: dict[str, Callable[[Any, Any], Way]] = {
-    "wide": lambda graph, local: Way(wide=wide.wide(graph, local, 2)),
-    "leading": lambda graph, local: Way(leading=leading.leading(graph, local, 2)),
+    "wide": lambda graph, local: Way(wide=wide.wide(Directions(graph, local), 2)),
+    "leading": lambda graph, local: Way(leading=leading.leading(Directions(graph, local), 2)),
 }
 
 
@@ -128,7 +129,7 @@ def asked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     """Let mixed go one way wherever it can, and tell how often that was."""
     found: list[Way] = []
 
-    def ways(lowered: Any, local: Any, _: Any, name: str) -> list[Way]:
+    def ways(lowered: Any, local: Any, _: Any, name: str, *__: Any) -> list[Way]:
         way = NODES[request.param](lowered.graph, local) if name == "mixed" else PLAIN
         found.extend([] if way == PLAIN else [way])
         return [way]
@@ -186,7 +187,8 @@ def replaced(f: Callable[..., Any], *inputs: Tensor) -> set[tuple[int, ...]]:
     """Return the shapes of what is replaced."""
     recording = recorded(f, *inputs)
     lowered = lower(recording.graph, recording.values, 2)
-    return {tuple(lowered.graph.nodes[node].shape) for node in wide.wide(lowered.graph, local_blocks(lowered, 2), 2)}
+    found = wide.wide(Directions(lowered.graph, local_blocks(lowered, 2)), 2)
+    return {tuple(lowered.graph.nodes[node].shape) for node in found}
 
 
 def test_scores_are_replaced_up_to_the_tokens(device: torch.device) -> None:
@@ -229,7 +231,7 @@ def led(f: Callable[..., Any], *inputs: Tensor) -> set[tuple[int, ...]]:
     """Return the shapes of what halves are led on through."""
     recording = recorded(f, *inputs)
     lowered = lower(recording.graph, recording.values, 2)
-    found = leading.leading(lowered.graph, local_blocks(lowered, 2), 2)
+    found = leading.leading(Directions(lowered.graph, local_blocks(lowered, 2)), 2)
     return {tuple(lowered.graph.nodes[node].shape) for node in found}
 
 
