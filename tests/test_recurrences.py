@@ -15,7 +15,7 @@ from hofunc.graph.record import record
 from hofunc.plan import batched, planner, recurrences, states, strategies
 from hofunc.plan.blocks import local_blocks
 from hofunc.plan.blueprint import Limits
-from hofunc.plan.preaccumulated import regions
+from hofunc.plan.following import regions
 from hofunc.plan.program import AsStep
 from hofunc.plan.rates import RATES
 from hofunc.rules.lower import lower

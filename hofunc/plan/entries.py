@@ -15,6 +15,7 @@ from hofunc.algebra.partitions import Key
 from hofunc.algebra.term import Term
 from hofunc.graph.node import Call, Graph
 from hofunc.plan.blocks import Local, is_nonlinear
+from hofunc.plan.following import counted
 from hofunc.plan.keys import Keys, Variables, depends_of, members
 from hofunc.plan.leading import leading
 from hofunc.plan.recipes import is_applied
@@ -22,9 +23,9 @@ from hofunc.plan.reverse import is_reading, operands_of
 from hofunc.plan.rows import number_of_rows
 from hofunc.plan.states import PASSES, calls_of_pass
 from hofunc.plan.sums import FREE
-from hofunc.plan.wanted import Wanted
+from hofunc.plan.wanted import Contractions, Wanted
 from hofunc.plan.wide import wide
-from hofunc.plan.widths import Directions, read_labels, widths
+from hofunc.plan.widths import ORDER_OF_WAYS, Directions, read_labels, widths
 from hofunc.rules.local import Alike
 
 OPERATIONS = 50  # of a product, each a multiplication and a sum, that run as long as an entry
@@ -46,6 +47,7 @@ class Extents:
     Attributes:
         graph: What was given.
         local: Likewise.
+        counted: The local derivatives that strategies go by, in which regions may be preaccumulated.
         asked: The keys of the blocks that are asked for.
         depends: The inputs on which each node depends.
         parts: The nodes of which every element is one of an input.
@@ -70,6 +72,7 @@ class Extents:
         self._jointly: int | None = None
         self.pays_jointly: dict[bool, bool] = {}
         self._directions = {number: (self._of_row[number], self._of_all[number]) for number in inputs}
+        self.counted = local
         for node in sorted(local):
             operands = operands_of(local[node])
             is_summed = self._rows is not None and not any(isinstance(size, Rows) for size in graph.nodes[node].shape)
@@ -82,6 +85,8 @@ class Extents:
                 self._varying(node, operands, self._of_all, 1),
             )
         self._widths = self._directions
+        if self.asked.highest > ORDER_OF_WAYS and not isinstance(wanted, Contractions):
+            self.counted = counted(graph, local, self.asked.highest)
 
     @cached_property
     def _directions_of_all(self) -> Directions:
@@ -141,8 +146,8 @@ class Extents:
     def alike(self) -> list[tuple[int, int]]:
         """Return one of all nodes of which the same is told here, and how many these are, in order."""
         found: dict[Hashable, tuple[int, int]] = {}
-        for node in sorted(self.local):
-            local, sizes = self.local[node], self._of(node)
+        for node in sorted(self.counted):
+            local, sizes = self.counted[node], self._of(node)
             same = id(local.template) if type(local) is Alike else node
             told = node in self.parts, node in self._mixing, node in self.wide, node in self.leading
             kind = same, self.depends[node], sizes.sizes[node], *sizes[1:], *told
@@ -202,7 +207,7 @@ class Extents:
 
     def facts(self, node: int) -> "Facts":
         """Return what is told of the local derivatives of a node, once for those that are alike."""
-        local = self.local[node]
+        local = self.counted[node]
         if type(local) is not Alike:
             return facts_of(local)
         found = self._facts.get(id(local.template))

@@ -140,7 +140,7 @@ def _directions(extents: Extents, *, is_mixed: bool) -> "_Count":
     """
     total, order = _Count(), extents.asked.highest
     replaced = extents.wide if is_mixed else frozenset()
-    nonlinear = sum(extents.facts(node).is_nonlinear for node in extents.local)
+    nonlinear = sum(extents.facts(node).is_nonlinear for node in extents.counted)
     for node, times in extents.alike():
         count = _Count()
         facts, known = extents.facts(node), node in extents.parts  # of which the derivative by the input is no tensor
@@ -211,7 +211,7 @@ def _of_reverse(extents: Extents, most: float) -> Estimate:
     it is in proportion to the nodes that are left. Entries are left out where no other strategy runs as short, however
     many these are.
     """
-    local, asked = extents.local, extents.asked
+    local, asked = extents.counted, extents.asked
     order = elimination_order(local)
     if most < inf and not asked.are_chosen and asked.highest > 1:
         least = _pairs_of_reverse(extents, order, most)
@@ -264,7 +264,7 @@ def _pairs_of_reverse(extents: Extents, order: Sequence[int], most: float) -> Es
     That is the least that reverse takes, told in a tenth of the time, and nearly all where no tensor is large. Where
     counting ends early, it is in proportion to the nodes that are left.
     """
-    local, count = extents.local, _Count()
+    local, count = extents.counted, _Count()
     alone, beside = {*extents.graph.outputs}, defaultdict[int, set[int]](set)
     tensors, tensors_beside = set[int](), set[int]()  # nodes by which a first derivative, or a second, is no number
     for done, node in enumerate(order, 1):

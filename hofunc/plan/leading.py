@@ -10,9 +10,8 @@ from math import inf, prod
 from hofunc.algebra.labels import Label, labels_of
 from hofunc.algebra.operators import Delta, Map
 from hofunc.algebra.term import Term
-from hofunc.plan.widths import Directions
+from hofunc.plan.widths import ORDER_OF_WAYS, Directions
 
-ORDER = 2  # at which halves go on
 LARGE = 50_000_000  # multiplications by directions, below which it takes about as long to plan other ways as it saves
 TIMES = 4  # as many as by slopes, which take longer for being one by one, from which on it may pay
 
@@ -20,7 +19,7 @@ TIMES = 4  # as many as by slopes, which take longer for being one by one, from 
 def leading(directions: Directions, order: int) -> frozenset[int]:
     """Return the nodes through which halves go on, for derivatives up to order two; none if it cannot pay."""
     local = directions.local
-    if order != ORDER or directions.most < LARGE:
+    if order != ORDER_OF_WAYS or directions.most < LARGE:
         return frozenset()
     least: dict[int, float] = dict.fromkeys(directions.inputs, 0)  # multiplications of a direction until it stays
     found = set[int]()

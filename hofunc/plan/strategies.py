@@ -13,18 +13,20 @@ from hofunc.plan.activity import settled
 from hofunc.plan.blocks import Blocks, Local
 from hofunc.plan.builder import Builder, Leave
 from hofunc.plan.entries import Extents
+from hofunc.plan.following import regions
 from hofunc.plan.forward import Polynomials, forward
 from hofunc.plan.jointly import jointly
 from hofunc.plan.keys import Keys
 from hofunc.plan.mixed import mixed
 from hofunc.plan.packing import RowsMixError, Variable
-from hofunc.plan.preaccumulated import eliminated, preaccumulated, regions
+from hofunc.plan.preaccumulated import eliminated, preaccumulated
 from hofunc.plan.recipes import axes_of, interned
 from hofunc.plan.replaced import Replaced
 from hofunc.plan.reverse import reverse
 from hofunc.plan.rows import number_of_rows
 from hofunc.plan.waist import through
 from hofunc.plan.wanted import Contractions, Wanted, highest
+from hofunc.plan.widths import ORDER_OF_WAYS
 from hofunc.rules.lower import Lowered
 from hofunc.rules.settle import Settlings
 
@@ -46,8 +48,6 @@ class Way(NamedTuple):
 
 
 PLAIN = Way()
-
-ORDER_OF_MIXED = 2  # at which nodes that few others lead to are preaccumulated by mixed, beyond which by reverse
 
 
 def strategies_of(wanted: Wanted) -> tuple[str, ...]:
@@ -132,7 +132,7 @@ def _blocks(
     if isinstance(wanted, Contractions):
         return contraction.contracted(builder, local, wanted, strategy)
     asked = Keys(wanted, lowered.graph.inputs)
-    if strategy == "reverse" and asked.highest > ORDER_OF_MIXED:
+    if asked.highest > ORDER_OF_WAYS and way.waist is None:
         local = eliminated(builder, local, asked.highest)
     if not directional:
         return ABLATIONS.get(strategy, reverse)(builder, local, asked)
@@ -145,7 +145,7 @@ def _blocks(
     inputs = [number for number in lowered.graph.inputs if nodes[number].active]
     variables = {joint.number: joint.variable} if joint else {each: Variable.of(nodes[each].shape) for each in inputs}
     is_mixed = strategy == "mixed"
-    found = regions(lowered.graph, local) if is_mixed and joint is None and asked.highest == ORDER_OF_MIXED else []
+    found = regions(lowered.graph, local) if is_mixed and joint is None and asked.highest == ORDER_OF_WAYS else []
     own, whole, starts = preaccumulated(builder, local, found)
     replaced = Replaced(builder, own, way.wide) if way.wide else None
     polynomials = Polynomials(builder, replaced.local if replaced else own, variables, asked, joint)

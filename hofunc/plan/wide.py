@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from hofunc.graph.node import Graph
 from hofunc.plan.blocks import Local, is_nonlinear
 from hofunc.plan.reverse import operands_of
-from hofunc.plan.widths import Directions
+from hofunc.plan.widths import ORDER_OF_WAYS, Directions
 
-ORDER = 2  # at which nodes are replaced
 MORE = 2  # times as many elements as what it is made of a wide node has
 LARGE = 20_000_000  # multiplications by directions, below which it takes about as long to plan other ways as it saves
 TIMES = 2  # as many as by the narrow nodes that wide ones are made of, from which on it may pay
@@ -21,7 +20,7 @@ TIMES = 2  # as many as by the narrow nodes that wide ones are made of, from whi
 
 def wide(directions: Directions, order: int) -> frozenset[int]:
     """Return the nodes to replace, for derivatives up to order two; none if it cannot pay."""
-    if order != ORDER or directions.most < LARGE:
+    if order != ORDER_OF_WAYS or directions.most < LARGE:
         return frozenset()
     graph, local, sizes = directions.graph, directions.local, directions.sizes
     found = _linear_before(graph, local, sizes, _much_wider(graph, local, sizes))

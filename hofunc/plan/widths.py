@@ -19,6 +19,8 @@ from hofunc.plan.blocks import Local, is_nonlinear
 from hofunc.plan.reverse import operands_of
 from hofunc.rules.local import Alike
 
+ORDER_OF_WAYS = 2  # for which mixed has ways of its own: what nodes start from, wide nodes replaced, halves led on
+
 
 class Width(NamedTuple):
     """How many entries a derivative by one input has for each element of a node.

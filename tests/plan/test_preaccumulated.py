@@ -1,7 +1,6 @@
-"""Nodes that follow one node alone, each element by itself, and derivatives by way of those by that node."""
+"""Derivatives by way of those by nodes that others follow, element by element."""
 
 from collections.abc import Callable
-from math import prod
 from typing import Any
 
 import pytest
@@ -12,10 +11,9 @@ from torch.utils._pytree import tree_map
 import hofunc
 from hofunc.plan.blocks import local_blocks
 from hofunc.plan.builder import Builder
-from hofunc.plan.preaccumulated import eliminated, regions
-from hofunc.rules.lower import lower
+from hofunc.plan.following import regions
+from hofunc.plan.preaccumulated import eliminated
 from tests.cases import rand
-from tests.graph.recordings import recorded
 from tests.plan.plans import lowered_plan
 from verification.oracles import nested_forward, nested_reverse, relative_error
 
@@ -93,36 +91,6 @@ NESTED: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
 }
 
 
-def found(f: Callable[..., Any], *inputs: Tensor) -> list[tuple[int, int, int]]:
-    """Return how many elements the start of each region has, how many nodes follow, and how many others take."""
-    recording = recorded(f, *inputs)
-    lowered = lower(recording.graph, recording.values, 2)
-    made = regions(lowered.graph, local_blocks(lowered, 2))
-    return [(prod(lowered.graph.nodes[each.starts[0]].shape), len(each.nodes), len(each.ends)) for each in made]
-
-
-def test_filters_follow_the_squares_of_distances() -> None:
-    """Both layers' filters are taken by messages, and nothing else is; a product with a matrix is of the same edge."""
-    ((size, _, ends),) = found(layers, *NESTED["layers"][1])
-    assert (size, ends) == (6, 2)
-
-
-def test_activations_follow_what_a_layer_makes() -> None:
-    assert [(size, ends) for size, _, ends in found(activation, *NESTED["activation"][1])] == [(24, 1), (24, 1)]
-
-
-@pytest.mark.parametrize(
-    "f",
-    [
-        lambda x: (x @ line(3, 4)).tanh().sum(),
-        lambda x: x.sin().exp().tanh().sum(),
-        lambda x: (x @ line(3, 4)).softmax(-1).square().sum(),
-    ],
-)
-def test_nothing_is_gained_behind_one_nonlinear_node_or_the_input(f: Callable[[Tensor], Tensor]) -> None:
-    assert not found(f, rand(torch.device("cpu"), 6, 3))
-
-
 @pytest.mark.parametrize("name", NESTED)
 @pytest.mark.parametrize("layout", ["dense", "compact"])
 def test_derivatives_are_those_of_nested_calls(name: str, layout: str) -> None:
@@ -135,19 +103,14 @@ def test_derivatives_are_those_of_nested_calls(name: str, layout: str) -> None:
             assert relative_error(tree_map(solid, made, is_leaf=is_derivative), wanted) < 1e-12
 
 
-def test_at_order_three_all_is_by_the_inputs() -> None:
-    f, inputs = NESTED["layers"]
-    wanted = nested_reverse(f, 3)(*inputs)
-    assert relative_error(hofunc.hod(f, 3, strategy="mixed")(*inputs), wanted) < 1e-12
-
-
+@pytest.mark.parametrize("strategy", ["reverse", "mixed", "forward"])
 @pytest.mark.parametrize("name", NESTED)
 @pytest.mark.parametrize("layout", ["dense", "compact"])
-def test_node_by_node_they_are_eliminated_as_one(name: str, layout: str) -> None:
+def test_from_order_three_on_they_are_eliminated_as_one(name: str, layout: str, strategy: str) -> None:
     f, inputs = NESTED[name]
     argnums = tuple(range(len(inputs)))
     wanted = nested_forward(f, 3, argnums)(*inputs)
-    derivative = hofunc.hod(f, 3, argnums, strategy="reverse", layout=layout)
+    derivative = hofunc.hod(f, 3, argnums, strategy=strategy, layout=layout)
     for made in (derivative(*inputs), derivative.plan(*inputs)(*inputs)):
         assert relative_error(tree_map(solid, made, is_leaf=is_derivative), wanted) < 1e-12
 
