@@ -15,6 +15,7 @@ from hofunc.errors import InternalError
 from hofunc.graph.layout import COMPUTED_AGAIN, select_scatter
 from hofunc.graph.node import Call, Mask, Ref, Weights, call_of, fill, refs, with_calls
 from hofunc.graph.readings import Reading
+from hofunc.plan.places import Places
 from hofunc.plan.program import (
     AsStep,
     Given,
@@ -105,7 +106,6 @@ class Builder:
         self._called: dict[tuple[type, Call], Register] = {}
         self._given: dict[int, Given] = {}
         self._shapes: dict[int, Looks] = {}
-        self._constants: dict[int, tuple[tuple[float, ...], Register]] = {}
         self._count = 0
 
     def emit(self, function: Callable | Call, *args: Any) -> Register:
@@ -144,7 +144,7 @@ class Builder:
 
         Functions that worked something out may hold this in circles, so that it is there for some time.
         """
-        for held in (self.recipes, self.known, self._given, self._known, self._constants, self._held):
+        for held in (self.recipes, self.known, self._given, self._known, self._held):
             held.clear()
 
     def spend(self, steps: int = 1) -> None:
@@ -288,18 +288,16 @@ class Builder:
         self._values[number] = register
         return Ref(number)
 
-    def constant(self, numbers: tuple[float, ...]) -> Register:
+    def constant(self, numbers: tuple[float, ...] | Places) -> Register:
         """Return the register of a vector of numbers: places if they are ints, else of the program's dtype."""
-        same = self._constants.get(id(numbers))  # of places there are many, which take long to hash
-        if same is None:
-            key = ("constant", numbers, type(numbers[0]))
-            if key not in self._known:
-                dtype = torch.long if isinstance(numbers[0], int) else self.dtype
-                table = Table(numbers, dtype, self.device)
-                vector = table.made() if self.leave.tables == inf else table
-                self._known[key] = self._give(vector, (len(numbers),), dtype)
-            self._constants[id(numbers)] = same = numbers, self._known[key]
-        return same[1]
+        are_places = isinstance(numbers, Places) or isinstance(numbers[0], int)
+        key = ("constant", numbers, are_places)
+        if key not in self._known:
+            dtype = torch.long if are_places else self.dtype
+            table = Table(numbers, dtype, self.device)
+            vector = table.made() if self.leave.tables == inf else table
+            self._known[key] = self._give(vector, (len(numbers),), dtype)
+        return self._known[key]
 
     def hold(self, tensor: torch.Tensor) -> Register:
         """Return the register of a constant of the plan."""

@@ -18,6 +18,7 @@ from hofunc.errors import ArgumentError
 from hofunc.internals import is_autograd_view
 from hofunc.plan.accumulate import core
 from hofunc.plan.builder import Builder
+from hofunc.plan.places import Places
 from hofunc.plan.program import Register
 from hofunc.plan.recipes import by_recipe
 from hofunc.views import each, spread
@@ -63,7 +64,7 @@ class Variable:
 Variables = dict[int, Variable]
 
 
-MAX_ENTRIES = 500_000
+MAX_ENTRIES = 10_000_000
 
 
 class DirectionsError(ArgumentError):
@@ -180,7 +181,7 @@ def _merged(builder: Builder, n: int, term: Term, left: tuple[int, int], right: 
         raise DirectionsError(n, order + other_order)
     slots[place] = (*batch, product_axis)
     tensor, rest = axes_first(builder, term, (axis, other_axis), (term.out, *slots))
-    places = builder.constant(packed.product_places(n, order, other_order))
+    places = builder.constant(Places(n, (order, other_order)))
     tensor = builder.emit(collected, tensor, places, packed.count(n, order + other_order))
     return term._replace(slots=tuple(slots), factors=(Factor(tensor, (product_axis, *each(rest))),))
 
@@ -249,7 +250,7 @@ def _opened(builder: Builder, variable: Variable, order: int, term: Term, place:
     if order > 1:
         weights = tuple(map(float, packed.factorials(n, order)))  # of packed entries, which are fewer
         tensor = builder.emit(scaled_rows, tensor, builder.constant(weights))
-        tensor = builder.emit(torch.index_select, tensor, 0, builder.constant(packed.unpacked_places(n, order)))
+        tensor = builder.emit(torch.index_select, tensor, 0, builder.constant(Places.unpacked(n, order)))
     shown = [label for label in (*labels_of(*new), *rest) if label.size > 1]
     tensor = builder.emit(torch.reshape, tensor, tuple(label.size for label in shown))
     factor = Factor(tensor, each(shown))

@@ -14,6 +14,7 @@ from hofunc.algebra.labels import Axis, Label, full, labels_of
 from hofunc.algebra.term import Factor, Term
 from hofunc.plan.builder import Builder
 from hofunc.plan.packing import axes_first
+from hofunc.plan.places import Places
 from hofunc.views import each
 
 LEAST = 3  # places of a slot, below which packing does not pay for taking the entries
@@ -69,7 +70,7 @@ class Symmetry:
         *left, (axis,) = term.slots
         axes: list[Axis] = [(full(Label(self.size)),) for _ in range(self.count)]
         tensor, rest = axes_first(self._builder, term, (axis,), (term.out, *left))
-        places_in = packed.unpacked_places(self.size, self.count)
+        places_in = Places.unpacked(self.size, self.count)
         tensor = self._builder.emit(torch.index_select, tensor, 0, self._builder.constant(places_in))
         tensor = self._builder.emit(torch.reshape, tensor, (*[self.size] * self.count, *(label.size for label in rest)))
         slots = list(left)

@@ -7,11 +7,12 @@ import pytest
 import torch
 
 from hofunc.algebra.labels import Axes, Label, full
-from hofunc.algebra.packed import count, factorials, product_places, unpacked_places
+from hofunc.algebra.packed import count, factorials
 from hofunc.algebra.term import Term
 from hofunc.plan import packing
 from hofunc.plan.contract import contract
 from hofunc.plan.packing import DirectionsError, RowsMixError, Variable, collected, joined, opened, scaled_rows, seed
+from hofunc.plan.places import Places
 from tests.algebra.dense import RandomTerms, materialised
 from tests.plan.plans import names
 from tests.plan.workbench import Workbench
@@ -63,7 +64,7 @@ def as_one_batch(array: np.ndarray, out: int, batch: int, slots: int) -> np.ndar
 def derivative(array: np.ndarray, out: int, variable: Variable, order: int) -> np.ndarray:
     """Return the dense derivative that packed coefficients (out, batch, packed) stand for, entry by entry."""
     weighted = array * np.array(factorials(variable.count, order), dtype=float)
-    entries = weighted[..., list(unpacked_places(variable.count, order))]
+    entries = weighted[..., Places.unpacked(variable.count, order).made().numpy()]
     result = np.zeros((*array.shape[:out], *variable.shape * order))
     for index in np.ndindex(*array.shape[:out], *batch_sizes(variable)):
         for directions, entry in zip(np.ndindex(*variable.directions * order), entries[index], strict=True):
@@ -138,7 +139,7 @@ def test_joined_is_the_product_of_polynomials(
     array = materialised(term, draw.tensors)
     one = as_one_batch(array, len(term.out), len(variable.batch), 2)
     expected = np.zeros((count(variable.count, sum(orders)), *one.shape[:-2]))
-    places = list(product_places(variable.count, *orders))
+    places = Places(variable.count, orders).made().numpy()
     np.add.at(expected, places, np.moveaxis(one.reshape(*one.shape[:-2], -1), -1, 0))
     np.testing.assert_allclose(bench.meaning([got]), np.moveaxis(expected, 0, -1), rtol=1e-12, atol=1e-12)
 

@@ -1,0 +1,95 @@
+"""Places: where the products of monomials lie along packed axes, as tensors of indices.
+
+There may be millions of them, as of a third derivative in 200 directions, so that they are computed from the numbers of
+monomials alone, all at once. See `hofunc.algebra.packed` for the order that monomials have.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+
+import torch
+
+from hofunc.algebra.packed import count
+from hofunc.rules.lower import isolated
+
+SMALL = 1 << 16  # places, up to which they are kept for the plans that follow
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the products of monomials lie among those of the sum of their orders.
+
+    The first factor varies slowest, so that this is the row-major order of an outer product. Of directions, which are
+    monomials of order one, it is the order of the entries of symmetric axes that are not packed.
+
+    Attributes:
+        n: The number of directions.
+        orders: The orders of the factors.
+    """
+
+    n: int
+    orders: tuple[int, ...]
+
+    @classmethod
+    def unpacked(cls, n: int, order: int) -> "Places":
+        """Return where each entry of as many symmetric axes lies."""
+        return cls(n, (1,) * order)
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return prod([count(self.n, order) for order in self.orders])
+
+    def made(self) -> torch.Tensor:
+        """Return them, integers in one dimension, which nobody may write to."""
+        return _kept(self) if len(self) <= SMALL else _alone(self)
+
+
+def _alone(places: Places) -> torch.Tensor:
+    """Return places, whatever modes a call is in that asks for them."""
+    with isolated(), torch.inference_mode(False), torch.device("cpu"):
+        return _made(places.n, places.orders)
+
+
+_kept = lru_cache(maxsize=256)(_alone)
+
+
+def _made(n: int, orders: tuple[int, ...]) -> torch.Tensor:
+    """Return the places of products, of which the first factor is one direction and then the rest of its monomial."""
+    if not orders:
+        return torch.zeros(1, dtype=torch.long)
+    order = sum(orders[1:])
+    found = _made(n, orders[1:])[None]
+    for done in range(1, orders[0] + 1):
+        first, rest = _parts(n, done)
+        found = _times_direction(n, order + done - 1)[first[:, None], found[rest]]
+    return found.flatten()
+
+
+def _parts(n: int, order: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the first direction of each monomial, and the place of the rest of it among those of one order less."""
+    numbers = torch.tensor([count(n - direction, order - 1) for direction in range(n)], dtype=torch.long)
+    first = torch.repeat_interleave(numbers)
+    starts = _starts(n, order) - _starts(n, order - 1)
+    return first, torch.arange(count(n, order)) - starts[first]
+
+
+def _starts(n: int, order: int) -> torch.Tensor:
+    """Return where the monomials without directions before one start, direction by direction; they come last."""
+    return torch.tensor([count(n, order) - count(n - direction, order) for direction in range(n)], dtype=torch.long)
+
+
+def _times_direction(n: int, order: int) -> torch.Tensor:
+    """Return, for every direction, where its product with each monomial of an order lies among those of one order more.
+
+    A direction that is not behind the first of the monomial comes first itself. Of others that first direction stays,
+    and they are multiplied with the rest: monomials with one first direction have all rests without any before it.
+    """
+    direction = torch.arange(n)[:, None]
+    if order == 0:
+        return direction
+    first, rest = _parts(n, order)
+    more = _starts(n, order + 1) - _starts(n, order)  # how much further back monomials lie with one more before them
+    ahead = torch.arange(count(n, order)) + more[:, None]
+    behind = _times_direction(n, order - 1)[:, rest] + more[first]
+    return torch.where(direction <= first, ahead, behind)
