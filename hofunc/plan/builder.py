@@ -15,7 +15,7 @@ from hofunc.errors import InternalError
 from hofunc.graph.layout import COMPUTED_AGAIN, select_scatter
 from hofunc.graph.node import Call, Mask, Ref, Weights, call_of, fill, refs, with_calls
 from hofunc.graph.readings import Reading
-from hofunc.plan.places import Places
+from hofunc.plan.places import SMALL, Integers, Places
 from hofunc.plan.program import (
     AsStep,
     Given,
@@ -288,14 +288,14 @@ class Builder:
         self._values[number] = register
         return Ref(number)
 
-    def constant(self, numbers: tuple[float, ...] | Places) -> Register:
+    def constant(self, numbers: tuple[float, ...] | Integers) -> Register:
         """Return the register of a vector of numbers: places if they are ints, else of the program's dtype."""
-        are_places = isinstance(numbers, Places) or isinstance(numbers[0], int)
+        are_places = isinstance(numbers[0], int) if isinstance(numbers, tuple) else isinstance(numbers, Places)
         key = ("constant", numbers, are_places)
         if key not in self._known:
             dtype = torch.long if are_places else self.dtype
             table = Table(numbers, dtype, self.device)
-            vector = table.made() if self.leave.tables == inf else table
+            vector = table.made() if self.leave.tables == inf and len(numbers) <= SMALL else table
             self._known[key] = self._give(vector, (len(numbers),), dtype)
         return self._known[key]
 

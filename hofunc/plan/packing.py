@@ -18,7 +18,7 @@ from hofunc.errors import ArgumentError
 from hofunc.internals import is_autograd_view
 from hofunc.plan.accumulate import core
 from hofunc.plan.builder import Builder
-from hofunc.plan.places import Places
+from hofunc.plan.places import Factorials, Places
 from hofunc.plan.program import Register
 from hofunc.plan.recipes import by_recipe
 from hofunc.views import each, spread
@@ -248,8 +248,8 @@ def _opened(builder: Builder, variable: Variable, order: int, term: Term, place:
         raise DirectionsError(n, order)
     tensor, rest = axes_first(builder, term, (axis,), (term.out, tuple(batch), *before, *after))
     if order > 1:
-        weights = tuple(map(float, packed.factorials(n, order)))  # of packed entries, which are fewer
-        tensor = builder.emit(scaled_rows, tensor, builder.constant(weights))
+        weights = builder.constant(Factorials(n, order))  # of packed entries, which are fewer
+        tensor = builder.emit(scaled_rows, tensor, weights)
         tensor = builder.emit(torch.index_select, tensor, 0, builder.constant(Places.unpacked(n, order)))
     shown = [label for label in (*labels_of(*new), *rest) if label.size > 1]
     tensor = builder.emit(torch.reshape, tensor, tuple(label.size for label in shown))

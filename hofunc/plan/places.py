@@ -1,9 +1,10 @@
-"""Places: where the products of monomials lie along packed axes, as tensors of indices.
+"""Places: where the products of monomials lie along packed axes, and factorials of monomials, as tensors of integers.
 
 There may be millions of them, as of a third derivative in 200 directions, so that they are computed from the numbers of
 monomials alone, all at once. See `hofunc.algebra.packed` for the order that monomials have.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -13,11 +14,27 @@ import torch
 from hofunc.algebra.packed import count
 from hofunc.rules.lower import isolated
 
-SMALL = 1 << 16  # places, up to which they are kept for the plans that follow
+SMALL = 1 << 16  # integers, up to which they are kept for the plans that follow
+
+
+class Integers(ABC):
+    """Integers that follow from numbers of directions and orders, in one dimension."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return how many there are."""
+
+    @abstractmethod
+    def computed(self) -> torch.Tensor:
+        """Compute them."""
+
+    def made(self) -> torch.Tensor:
+        """Return them as a tensor, which nobody may write to."""
+        return _kept(self) if len(self) <= SMALL else _alone(self)
 
 
 @dataclass(frozen=True)
-class Places:
+class Places(Integers):
     """Where the products of monomials lie among those of the sum of their orders.
 
     The first factor varies slowest, so that this is the row-major order of an outer product. Of directions, which are
@@ -40,30 +57,52 @@ class Places:
         """Return how many there are."""
         return prod([count(self.n, order) for order in self.orders])
 
-    def made(self) -> torch.Tensor:
-        """Return them, integers in one dimension, which nobody may write to."""
-        return _kept(self) if len(self) <= SMALL else _alone(self)
+    def computed(self) -> torch.Tensor:
+        """Compute them, the first factor as one direction and then the rest of its monomial."""
+        if not self.orders:
+            return torch.zeros(1, dtype=torch.long)
+        n, (left, *others) = self.n, self.orders
+        found = Places(n, tuple(others)).computed()[None]
+        for order in range(1, left + 1):
+            first, rest = _parts(n, order)
+            found = _times_direction(n, sum(others) + order - 1)[first[:, None], found[rest]]
+        return found.flatten()
 
 
-def _alone(places: Places) -> torch.Tensor:
-    """Return places, whatever modes a call is in that asks for them."""
+@dataclass(frozen=True)
+class Factorials(Integers):
+    """The factorial of every monomial of an order: derivative over Taylor coefficient.
+
+    Attributes:
+        n: The number of directions.
+        order: The order.
+    """
+
+    n: int
+    order: int
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return count(self.n, self.order)
+
+    def computed(self) -> torch.Tensor:
+        """Compute them: that of the rest of each monomial, times how often its first direction is in it."""
+        found, often = torch.ones(1, dtype=torch.long), torch.zeros(1, dtype=torch.long)
+        before = torch.full((1,), -1)  # the first direction of each of one order less
+        for order in range(1, self.order + 1):
+            first, rest = _parts(self.n, order)
+            often = torch.where(before[rest] == first, often[rest] + 1, 1)
+            found, before = found[rest] * often, first
+        return found
+
+
+def _alone(numbers: Integers) -> torch.Tensor:
+    """Return integers as a tensor, whatever modes a call is in that asks for them."""
     with isolated(), torch.inference_mode(False), torch.device("cpu"):
-        return _made(places.n, places.orders)
+        return numbers.computed()
 
 
 _kept = lru_cache(maxsize=256)(_alone)
-
-
-def _made(n: int, orders: tuple[int, ...]) -> torch.Tensor:
-    """Return the places of products, of which the first factor is one direction and then the rest of its monomial."""
-    if not orders:
-        return torch.zeros(1, dtype=torch.long)
-    order = sum(orders[1:])
-    found = _made(n, orders[1:])[None]
-    for done in range(1, orders[0] + 1):
-        first, rest = _parts(n, done)
-        found = _times_direction(n, order + done - 1)[first[:, None], found[rest]]
-    return found.flatten()
 
 
 def _parts(n: int, order: int) -> tuple[torch.Tensor, torch.Tensor]:

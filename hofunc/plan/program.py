@@ -8,7 +8,7 @@ import torch
 
 from hofunc.graph.draws import is_random
 from hofunc.graph.node import Call, Graph
-from hofunc.plan.places import Places
+from hofunc.plan.places import Integers
 from hofunc.plan.tables import required
 from hofunc.words import op_name
 
@@ -62,7 +62,7 @@ class Table(NamedTuple):
         device: Where it is to be.
     """
 
-    numbers: tuple[float, ...] | Places
+    numbers: tuple[float, ...] | Integers
     dtype: torch.dtype
     device: torch.device
 
@@ -73,8 +73,8 @@ class Table(NamedTuple):
 
     def made(self) -> torch.Tensor:
         """Return the vector."""
-        if isinstance(self.numbers, Places):
-            return self.numbers.made().to(self.device)
+        if not isinstance(self.numbers, tuple):
+            return self.numbers.made().to(self.device, self.dtype)
         return torch.tensor(self.numbers, dtype=self.dtype, device=self.device)
 
 

@@ -23,7 +23,7 @@ from hofunc.algebra.operators import Delta, Map
 from hofunc.algebra.term import Factor, Term, visible
 from hofunc.graph.node import Call, Mask, Ref
 from hofunc.plan.builder import Builder, Looks
-from hofunc.plan.places import Places
+from hofunc.plan.places import Integers
 from hofunc.plan.program import Register, Step
 
 Worked = Callable[..., list[Term]]  # from a builder and terms, and what else it depends on
@@ -133,7 +133,7 @@ class _Draft(Builder):
     def like(self) -> Register:
         return self._whole.like()
 
-    def constant(self, numbers: tuple[float, ...] | Places) -> Register:
+    def constant(self, numbers: tuple[float, ...] | Integers) -> Register:
         return self._whole.constant(numbers)
 
     def hold(self, tensor: torch.Tensor) -> Register:

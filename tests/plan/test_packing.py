@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from hofunc.algebra.labels import Axes, Label, full
-from hofunc.algebra.packed import count, factorials
+from hofunc.algebra.packed import count
 from hofunc.algebra.term import Term
 from hofunc.plan import packing
 from hofunc.plan.contract import contract
 from hofunc.plan.packing import DirectionsError, RowsMixError, Variable, collected, joined, opened, scaled_rows, seed
-from hofunc.plan.places import Places
+from hofunc.plan.places import Factorials, Places
 from tests.algebra.dense import RandomTerms, materialised
 from tests.plan.plans import names
 from tests.plan.workbench import Workbench
@@ -63,7 +63,7 @@ def as_one_batch(array: np.ndarray, out: int, batch: int, slots: int) -> np.ndar
 
 def derivative(array: np.ndarray, out: int, variable: Variable, order: int) -> np.ndarray:
     """Return the dense derivative that packed coefficients (out, batch, packed) stand for, entry by entry."""
-    weighted = array * np.array(factorials(variable.count, order), dtype=float)
+    weighted = array * Factorials(variable.count, order).made().numpy()
     entries = weighted[..., Places.unpacked(variable.count, order).made().numpy()]
     result = np.zeros((*array.shape[:out], *variable.shape * order))
     for index in np.ndindex(*array.shape[:out], *batch_sizes(variable)):

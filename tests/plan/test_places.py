@@ -1,18 +1,18 @@
-"""Places of products along packed axes: by hand, and against polynomials multiplied monomial by monomial."""
+"""Places along packed axes, and factorials: by hand, and against polynomials multiplied monomial by monomial."""
 
 from collections import Counter
 from functools import reduce
 from itertools import permutations
-from math import factorial
+from math import factorial, prod
 
 import numpy as np
 import pytest
 import torch
 from torch._subclasses import FakeTensorMode
 
-from hofunc.algebra.packed import Monomial, count, factorials, monomials
+from hofunc.algebra.packed import Monomial, count, monomials
 from hofunc.plan import places
-from hofunc.plan.places import Places
+from hofunc.plan.places import Factorials, Places
 
 SIZES = [0, 1, 2, 3, 5]
 ORDERS = [1, 2, 3, 4, 5]
@@ -20,6 +20,10 @@ ORDERS = [1, 2, 3, 4, 5]
 
 def product_places(n: int, left: int, right: int) -> list[int]:
     return Places(n, (left, right)).made().tolist()
+
+
+def factorials(n: int, order: int) -> list[int]:
+    return Factorials(n, order).made().tolist()
 
 
 def unpacked_places(n: int, order: int) -> list[int]:
@@ -91,7 +95,9 @@ def test_a_product_of_linear_forms_has_its_permuted_outer_products_for_a_derivat
     coefficients = forms[0]
     for done in range(1, order):
         coefficients = multiplied(n, done, 1, coefficients, forms[done])
-    derivative = (coefficients * factorials(n, order))[unpacked_places(n, order)].reshape([n] * order)
+    derivative = (coefficients * np.array(factorials(n, order), dtype=int))[unpacked_places(n, order)].reshape(
+        [n] * order
+    )
     expected = sum(reduce(np.multiply.outer, chosen) for chosen in permutations(forms))
     np.testing.assert_array_equal(derivative, expected)
 
@@ -105,6 +111,26 @@ def test_of_any_number_of_factors(orders: tuple[int, ...]) -> None:
     wanted = Places(3, orders)
     assert wanted.made().tolist() == [at[tuple(sorted(product))] for product in products]
     assert len(wanted) == len(products)
+
+
+# Factorials.
+
+
+def test_factorials_by_hand() -> None:
+    assert factorials(2, 3) == [6, 2, 2, 6]
+    assert factorials(3, 2) == [2, 1, 1, 2, 1, 2]
+    assert factorials(2, 4) == [24, 6, 4, 6, 24]
+    assert factorials(1, 5) == [120]
+    assert factorials(3, 1) == [1, 1, 1]
+    assert factorials(3, 0) == [1]
+    assert factorials(0, 2) == []
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("order", [0, *ORDERS])
+def test_factorials_are_those_of_how_often_each_direction_is_there(n: int, order: int) -> None:
+    expected = [prod(map(factorial, Counter(monomial).values())) for monomial in monomials(n, order)]
+    assert factorials(n, order) == expected
 
 
 # Where they are asked for.
@@ -123,4 +149,4 @@ def test_they_are_plain_tensors_whatever_modes_they_are_asked_for_in() -> None:
     assert type(found) is torch.Tensor
     assert found.device.type == "cpu"
     assert not found.is_inference()
-    assert torch.equal(found, places._made(7, (3, 1)))
+    assert torch.equal(found, Places(7, (3, 1)).computed())
