@@ -233,7 +233,7 @@ def _work(inside: Sequence[Step], body: Body, entries: int, given: int, looks: L
 
 def _held(inside: Sequence[Step], body: Body, entries: int, given: int, looks: Looks, total: Held) -> int:
     """Return how many bytes are held at once for each entry: what is made, and rows that are laid out anew."""
-    row = 2 * (total.shape[1] * total.dtype.itemsize + torch.long.itemsize)
+    row = total.shape[1] * total.dtype.itemsize
     sizes: dict[int, int] = {}
     holders = {number: {number} for number in range(given)}  # what each holds, a view what it is a view of as well
     steps, held, most = iter(inside), 0, 1
@@ -251,7 +251,7 @@ def _held(inside: Sequence[Step], body: Body, entries: int, given: int, looks: L
             for each in holders[number]:
                 living[each] = living.get(each, 0) + 1
         else:
-            scratch = row + (step.weight != 1) * row // 2
+            scratch = row + torch.long.itemsize + (step.weight != 1) * row  # both may be laid out anew
         most = max(most, held + scratch)
         for number in step.frees:
             for each in holders[number] if number >= given else ():
