@@ -25,6 +25,7 @@ from hofunc.errors import (
 )
 from hofunc.forms import Call, Forms, without_values
 from hofunc.given import check_amount, check_choice, listed, refuse
+from hofunc.graph.identity import PLAIN
 from hofunc.graph.standin import in_transform
 from hofunc.graph.tape import is_recording
 from hofunc.graph.uncompiled import uncompiled
@@ -32,12 +33,14 @@ from hofunc.methods import Method
 from hofunc.notebook import kept_as_html
 from hofunc.outline import Subject
 from hofunc.plan.values import GONE_BY
+from hofunc.run.branches import Branches
 from hofunc.sampling import Estimate
 from hofunc.spelling import spelt
 from hofunc.transform import Transform
 
 MISSES = ("plan", "warn", "error")
 COMPILES = (False, True, "background")
+FEW = 3  # plans, from which on it is told before they are tried which of them fit
 MANY = 10  # calls in a row that fit no plan, of which the last is recorded and not planned
 
 
@@ -201,15 +204,57 @@ class _Entry:
     Attributes:
         kin: See above.
         made: The plans, the one used last first; replaced as a whole.
+        branches: These, and maybe some that are not kept any more, by the values that they read.
+        is_steady: Whether the plan used last was used before, too.
         unplanned: Why there can be none, if so.
     """
 
-    __slots__ = ("kin", "made", "unplanned")
+    __slots__ = ("branches", "is_steady", "kin", "made", "unplanned")
 
     def __init__(self, kin: _Kin) -> None:
         self.kin = kin
         self.made: tuple[_Made, ...] = ()
+        self.branches: Branches[_Made] = Branches()
+        self.is_steady = True
         self.unplanned = ""
+
+    def add(self, made: _Made) -> None:
+        """Add a plan, and make the tree of branches anew once it has more that went than that are there."""
+        self.made = _in_order(made, *self.made)
+        is_full = self.branches.count > 2 * len(self.made)
+        self.branches = Branches() if is_full else self.branches
+        for each in self.made if is_full else (made,):
+            self.branches.add(each, each.plan._steps.program, each.plan._facts.captured)
+
+    def fitting(self, plans: Sequence[_Made], leaves: Sequence[Any]) -> tuple[_Made | None, Any]:
+        """Return the first of its plans that fits a call, and its result; else None, and why the first does not fit.
+
+        That is tried before anything else if it was used twice in a row, and at last, to say why. Of the others, those
+        are tried that are left by the values that they read.
+        """
+        if len(plans) < FEW:
+            return _first_fitting(plans, leaves)
+        is_tried, (made, result) = self.is_steady, (None, "")
+        if is_tried:
+            made, result = _first_fitting(plans[:1], leaves)
+        if made is None:
+            made, found = _first_fitting(self._among(plans[is_tried:], leaves), leaves)
+            result = result if made is None else found
+        if made is None and not is_tried:
+            made, result = _first_fitting(plans[:1], leaves)
+        self.is_steady = made is plans[0]
+        return made, result
+
+    def _among(self, others: Sequence[_Made], leaves: Sequence[Any]) -> list[_Made]:
+        """Return those of some plans that a call may fit."""
+        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        if not PLAIN.issuperset(map(type, tensors)):
+            return [*others]
+        states = {generator: generator.get_state() for made in others for generator in made.generators}
+        fitting = {*map(id, self.branches.fitting(tensors))}
+        for generator, before in states.items():
+            generator.set_state(before)
+        return [made for made in others if id(made) in fitting]
 
 
 class Jitted(Method):
@@ -244,7 +289,7 @@ class Jitted(Method):
         if entry is None:
             return self._missed(call, (), "")
         tried = entry.made
-        made, result = _first_fitting(tried, call.leaves)
+        made, result = entry.fitting(tried, call.leaves)
         if made is None:
             return self._missed(call, tried, result)
         self._note_hit(call.form, entry, made)
@@ -260,7 +305,7 @@ class Jitted(Method):
         if call is None:
             return self._transform.plan(*args, **kwargs)
         entry = self._entries.get(call.form)
-        made, why = (None, "") if entry is None else _first_fitting(entry.made, call.leaves)
+        made, why = (None, "") if entry is None else entry.fitting(entry.made, call.leaves)
         if entry is None or made is None:
             return self._planned(call, why or self._difference(call), self._kin_of(call.form)).plan
         self._note_hit(call.form, entry, made)
@@ -384,7 +429,9 @@ class Jitted(Method):
         with self._lock:
             entry = self._entries.setdefault(form, _Entry(kin))
             self._entries.move_to_end(form)
-            entry.made, entry.unplanned = _in_order(*made, *entry.made), unplanned
+            entry.unplanned = unplanned
+            for each in made:
+                entry.add(each)
             self._latest = made[0] if made else self._latest
             while self._size() > self._settings.max_plans:
                 oldest = next(iter(self._entries.values()))

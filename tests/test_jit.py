@@ -158,6 +158,44 @@ def test_branches_on_values(x: Tensor) -> None:
     assert len(jitted.plans) == 3
 
 
+def test_of_many_branches_two_plans_are_tried(x: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That which was used last, and that which fits; what else reads other values is left out."""
+
+    def f(x: Tensor) -> Tensor:
+        drawn, turns = torch.rand_like(x).mean(), 1
+        while x.abs().max() > 1:
+            x, turns = x / (2 if x.sum() > 0 else 3), turns + 1
+        return (x**turns).sum() + (x.exp().sum() if drawn > 0.5 else x.sum())
+
+    jitted, tried, of_leaves = jit(hod(f, 2)), [], hofunc.Plan.of_leaves
+
+    def counted(plan: hofunc.Plan, leaves: Any) -> Any:
+        tried.append(plan)
+        return of_leaves(plan, leaves)
+
+    scales = [float(sign * 2.5**power) for power in range(4) for sign in (1, -1)]
+    for twice in (False, True):
+        monkeypatch.setattr(hofunc.Plan, "of_leaves", counted if twice else of_leaves)
+        for scale in scales:
+            for seed in range(3):
+                torch.manual_seed(seed)
+                expected = [hod(f, 2)(x.abs() * scale), torch.rand(3)]
+                torch.manual_seed(seed)
+                tried.clear()
+                assert_equal([jitted(x.abs() * scale), torch.rand(3)], expected)
+                assert len(tried) <= 2
+    assert len(jitted.plans) > 12
+
+
+def test_trees_of_branches_forget_plans_that_are_not_kept(x: Tensor) -> None:
+    jitted = jit(hod(lambda x: x.prod() * x.sum().item(), 1), max_plans=2)
+    for value in range(1, 9):
+        jitted(value * x)
+        jitted(x[:1])
+    (entry,) = (each for each in jitted._entries.values() if each.branches.count > 1)
+    assert entry.branches.count <= 4
+
+
 def test_python_that_the_function_reads(x: Tensor) -> None:
     box = SimpleNamespace(power=2, layers=[torch.sin], flag=False)
 

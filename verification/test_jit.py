@@ -44,12 +44,16 @@ PASSED: tuple[Callable[[Setting], Any], ...] = (
 
 
 def branching(f: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Return a function with branches on values of an argument and of a captured tensor."""
+    """Return a function with branches on values of an argument and of a captured tensor, some after others."""
 
     def g(x: Tensor, *args: Any, shift: Tensor, power: int) -> Tensor:
         total = f(x, *args, shift=shift, power=power)
         if x.sum() > 0:
             total = total * 2
+        step = torch.ones((), dtype=x.dtype)
+        while (total * step).abs().max().item() > 1 and step > 1e-2:
+            step = step / 3 if shift[-1] * step < 1 else step / 2
+        total = total * step
         return total.exp() if shift[0] > 0 and not (total.abs() > 30).any() else total
 
     return g

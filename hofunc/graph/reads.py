@@ -129,11 +129,12 @@ def identical(value: Any, expected: Any) -> bool:
         expected: Another one.
     """
     if isinstance(value, Tensor) and isinstance(expected, Tensor):
-        return value.shape == expected.shape and torch.equal(_bytes(value), _bytes(expected))
+        return value.shape == expected.shape and torch.equal(raw(value), raw(expected))
     if isinstance(value, float | complex):
         return type(value) is type(expected) and repr(value) == repr(expected)
     return type(value) is type(expected) and bool(value == expected)
 
 
-def _bytes(tensor: Tensor) -> Tensor:
+def raw(tensor: Tensor) -> Tensor:
+    """Return the bytes of the numbers in a tensor."""
     return tensor.detach().resolve_conj().resolve_neg().reshape(-1).contiguous().view(torch.uint8)

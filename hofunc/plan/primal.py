@@ -262,6 +262,12 @@ class Guard:
             )
 
 
+def guard_of(step: Step) -> Guard | None:
+    """Return the guard that is a step of a program, None if the step is another one."""
+    call = step.function
+    return call.op if isinstance(call, Call) and isinstance(call.op, Guard) else None
+
+
 def _shown(value: Any) -> str:
     if not isinstance(value, torch.Tensor):
         return repr(value)
