@@ -113,11 +113,15 @@ def of_plan(program: Program, chunks: Chunks | None, quick: Program | None, lear
     opened, own = taking_own(program)
     if any(type(tensor) not in PLAIN for tensor in own.values()):
         return compiled(program)
-    way = Way(compiled(opened), _taken(opened))
     if quick is None:
-        return as_asked(way, None, opened, own, learning)
-    opened, others = taking_own(quick)
-    return as_asked(Way(compiled(opened), _taken(opened)), lambda: way, opened, own | others, learning)
+        return as_asked(_compiled(opened), None, opened, own, learning)
+    first, others = taking_own(quick)
+    needed = _taken(opened) - own.keys()
+    return as_asked(_compiled(first), lambda: _compiled(opened), first, own | others, learning, needed)
+
+
+def _compiled(program: Program) -> Way:
+    return Way(compiled(program), _taken(program))
 
 
 def _taken(program: Program) -> frozenset[int]:
