@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -167,6 +168,7 @@ class Plan:
     _subject: Subject | Told
     _origin: Origin
     _leading: Leading
+    _calls: float = inf  # after which it is worth it to plan in full, where that was not done
     _other: "Plan | None" = None
 
     @opaque
@@ -377,6 +379,7 @@ def made(
     subject: Subject | Told,
     origin: Origin,
     learning: Learning | None = None,
+    calls: float = inf,
 ) -> Plan:
     """Return a plan of its parts, which runs in chunks if there are some, and what plans its backward pass."""
     cost = subject.cost
@@ -398,6 +401,7 @@ def made(
         subject,
         origin,
         Leading(origin.values, origin.graph.outputs, origin.derived),
+        calls,
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Any, NamedTuple
 
 import torch
@@ -23,12 +24,12 @@ from hofunc.graph.standin import in_transform
 from hofunc.internals import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 from hofunc.options import records_forwards
 from hofunc.outline import Subject
-from hofunc.plan.blueprint import Blueprint, Limits, table_bytes
+from hofunc.plan.blueprint import Blueprint, Limits, Peak, table_bytes
 from hofunc.plan.chunks import Chunks, priced_chunks
 from hofunc.plan.cost import Cost
 from hofunc.plan.lean import FEWER, LARGE, priced
 from hofunc.plan.operators import zeros
-from hofunc.plan.planner import plan
+from hofunc.plan.planner import plan, quickly
 from hofunc.plan.primal import PartsOf, Source, Whole
 from hofunc.plan.program import Program, Register, device_of
 from hofunc.plan.values import GONE_BY, likely_values
@@ -71,7 +72,14 @@ class Request(NamedTuple):
 
 
 def freeze(
-    name: str, request: Request, args: tuple, kwargs: dict, *, by_indices: bool = False, for_all: bool = True
+    name: str,
+    request: Request,
+    args: tuple,
+    kwargs: dict,
+    *,
+    by_indices: bool = False,
+    for_all: bool = True,
+    quick: bool = False,
 ) -> Plan:
     """Record and plan a derivative.
 
@@ -82,6 +90,8 @@ def freeze(
         kwargs: Keyword arguments.
         by_indices: Whether the plan may go by the values of integers among the arguments, and refuse others then.
         for_all: Whether a plan that goes by facts about indices has another one beside it, for where these do not hold.
+        quick: Whether to plan by the strategies alone that are likely to be the fastest; what draws random numbers is
+            planned by all, as whoever plans it again would draw other ones.
 
     Raises:
         ArgumentError: The limits cannot be kept to.
@@ -91,7 +101,8 @@ def freeze(
     lowered = _lowered(taken)._replace(values=values)
     draws = any(is_random(node.op) for node in taken.graph.nodes)  # which may not be done twice
     likely = {} if draws and for_all else likely_values(taken.graph, taken.recording.values)
-    found = _frozen(name, request, args, kwargs, taken, lowered._replace(likely=likely))
+    is_quick = quick and not draws and request.strategy == "auto"
+    found = _frozen(name, request, args, kwargs, taken, lowered._replace(likely=likely), quick=is_quick)
     if not (for_all and isinstance(found._subject, Subject)):
         return found
     if not found._subject.chosen.goes_by_facts:
@@ -102,7 +113,9 @@ def freeze(
         return found
 
 
-def _frozen(name: str, request: Request, args: tuple, kwargs: dict, taken: "_Taken", lowered: Lowered) -> Plan:
+def _frozen(
+    name: str, request: Request, args: tuple, kwargs: dict, taken: "_Taken", lowered: Lowered, *, quick: bool = False
+) -> Plan:
     """Plan the derivative of what was recorded."""
     known: _Known = {}
 
@@ -110,15 +123,7 @@ def _frozen(name: str, request: Request, args: tuple, kwargs: dict, taken: "_Tak
         return _completed(request, taken, made, known).cost.peak_bytes + table_bytes(made)
 
     check_results(lowered, taken.wanted, request.limits, compact=request.compact)
-    chosen, *others = plan(
-        lowered,
-        taken.wanted,
-        compact=request.compact,
-        strategy=request.strategy,
-        limits=request.limits,
-        peak=peak,
-        looks=True,
-    )
+    chosen, others, calls = _planned(request, taken, lowered, peak, quick=quick)
     found = _completed(request, taken, chosen, known)
     steps = Steps(found.program, found.chunks)
     if chosen.careful is not None:
@@ -152,9 +157,27 @@ def _frozen(name: str, request: Request, args: tuple, kwargs: dict, taken: "_Tak
         taken.recording.lines,
     )
     facts = taken.facts._replace(contents=_gone_by(chosen.lowered, _captured(taken)))
-    return made(
-        name, signature, facts, steps, found.result, subject, _origin(taken, found), _learning(request, taken, found)
+    origin, learning = _origin(taken, found), _learning(request, taken, found)
+    return made(name, signature, facts, steps, found.result, subject, origin, learning, calls)
+
+
+def _planned(
+    request: Request, taken: "_Taken", lowered: Lowered, peak: Peak, *, quick: bool
+) -> tuple[Blueprint, Sequence[Blueprint], float]:
+    """Plan; returns the cheapest plan, the others, and after how many calls it is worth it to plan in full."""
+    if quick:
+        found = quickly(lowered, taken.wanted, compact=request.compact, limits=request.limits, peak=peak, looks=True)
+        return found.plan, (), found.calls
+    chosen, *others = plan(
+        lowered,
+        taken.wanted,
+        compact=request.compact,
+        strategy=request.strategy,
+        limits=request.limits,
+        peak=peak,
+        looks=True,
     )
+    return chosen, others, inf
 
 
 def graph_of(request: Request, args: tuple, kwargs: dict) -> Graph:

@@ -8,6 +8,7 @@ values of tensors or Python objects. A plan that refuses a call costs little, as
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from functools import update_wrapper
+from math import inf
 from threading import Lock, RLock
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack, overload
 
@@ -34,6 +35,7 @@ from hofunc.notebook import kept_as_html
 from hofunc.outline import Subject
 from hofunc.plan.values import GONE_BY
 from hofunc.run.branches import Branches
+from hofunc.run.cache import Due, tier
 from hofunc.sampling import Estimate
 from hofunc.spelling import spelt
 from hofunc.transform import Transform
@@ -79,9 +81,10 @@ def jit(
     that results are always those of the transform. So does one that goes by the values of tensors of indices, where
     these make a derivative sparse, unless compiled or with another ``on_miss``; where they change, a second one goes by
     how many entries meet, and another one is made where these are too many for it. As a plan does, it calls the
-    function while it is made, twice mostly, and then never again: what the function prints or counts happens then only.
-    Under ``torch.func.vmap`` and the like, while another function is recorded, and where a function has no plan, the
-    transform itself is called.
+    function while it is made, twice mostly: what the function prints or counts happens then only. It is made
+    quickly first, and in full once that is worth it, as `hofunc.options` says; at once if compiled, or with
+    ``on_miss="error"``. Under ``torch.func.vmap`` and the like, while another function is recorded, and where a
+    function has no plan, the transform itself is called.
 
     Args:
         transform: What `hofunc.hod`, `hofunc.einsum`, `hofunc.laplacian` or any of their kin return.
@@ -168,6 +171,7 @@ class _Made(NamedTuple):
         generators: The random generators from which it draws.
         by_indices: Whether it goes by the values of indices, and so is tried before others.
         by_facts: Whether it goes by facts about indices, and is tried next.
+        due: Counts the calls after which it is planned in full.
     """
 
     plan: Plan
@@ -175,6 +179,7 @@ class _Made(NamedTuple):
     generators: tuple[torch.Generator, ...]
     by_indices: bool
     by_facts: bool
+    due: Due
 
 
 class _Kin:
@@ -218,9 +223,9 @@ class _Entry:
         self.is_steady = True
         self.unplanned = ""
 
-    def add(self, made: _Made) -> None:
-        """Add a plan, and make the tree of branches anew once it has more that went than that are there."""
-        self.made = _in_order(made, *self.made)
+    def add(self, made: _Made, replaced: _Made | None = None) -> None:
+        """Add a plan, in place of another one if there is one; the tree is made anew once most plans of it went."""
+        self.made = _in_order(made, *(each for each in self.made if each is not replaced))
         is_full = self.branches.count > 2 * len(self.made)
         self.branches = Branches() if is_full else self.branches
         for each in self.made if is_full else (made,):
@@ -293,10 +298,13 @@ class Jitted(Method):
         if made is None:
             return self._missed(call, tried, result)
         self._note_hit(call.form, entry, made)
+        made.due.calls -= 1
+        if made.due.calls <= 0:
+            self._in_full(call, entry, made)
         return result
 
     def plan(self, *args: Any, **kwargs: Any) -> Plan:
-        """Return the plan that a call with these arguments runs, which is made if there is none yet.
+        """Return the plan that a call with these arguments runs, made if there is none yet, and planned in full.
 
         Raises:
             ArgumentError: As from the transform's own ``plan``, as are the other errors; or as from a call.
@@ -307,9 +315,9 @@ class Jitted(Method):
         entry = self._entries.get(call.form)
         made, why = (None, "") if entry is None else entry.fitting(entry.made, call.leaves)
         if entry is None or made is None:
-            return self._planned(call, why or self._difference(call), self._kin_of(call.form)).plan
+            return self._planned(call, why or self._difference(call), self._kin_of(call.form), "full").plan
         self._note_hit(call.form, entry, made)
-        return made.plan
+        return (made if made.due.calls == inf else self._in_full(call, entry, made)).plan
 
     @property
     def plans(self) -> tuple[Plan, ...]:
@@ -376,7 +384,7 @@ class Jitted(Method):
             if (entry and entry.unplanned) or not self._is_worth(kin, is_new=entry is None):
                 return self._transform(*call.args, **call.kwargs)
             try:
-                made = self._planned(call, why, kin)
+                made = self._planned(call, why, kin, self._tier())
             except UntracedError as error:
                 self._keep(call.form, kin, unplanned=str(error))
                 warn(f"{_named(self._transform)} has no plan, and is recorded at every call: {error}", PlanningWarning)
@@ -443,7 +451,28 @@ class Jitted(Method):
         """Return how many plans there are, a form of calls that has none counted as one."""
         return sum(len(entry.made) or 1 for entry in list(self._entries.values()))
 
-    def _planned(self, call: Call, why: str, kin: _Kin) -> _Made:
+    def _in_full(self, call: Call, entry: _Entry, made: _Made) -> _Made:
+        """Plan in full what was planned quickly for such a call, and keep that in its place; returns it."""
+        with self._planning:
+            if made not in entry.made:  # as another thread has done so
+                return made
+            by_indices, for_all = made.by_indices, self._settings.on_miss != "plan"
+            try:
+                plan = self._transform.plan_of(call.args, call.kwargs, by_indices=by_indices, for_all=for_all)
+            except Exception:  # of a function that is not what it was: what was planned quickly says so, or still fits
+                made.due.calls = inf
+                return made
+            full = made._replace(plan=plan, by_facts=_goes_by_facts(plan), due=Due(inf))
+            with self._lock:
+                entry.add(full, made)
+                self._latest = full if self._latest is made else self._latest
+        return full
+
+    def _tier(self) -> str:
+        """Return how far to plan: at once in full what is compiled then, or has to be fast at every call."""
+        return "full" if self._settings.compile or self._settings.on_miss == "error" else tier()
+
+    def _planned(self, call: Call, why: str, kin: _Kin, planning: str) -> _Made:
         """Make a plan, and keep it.
 
         One of a form may go by the values of indices, as calls of the transform do; those after it go by none, and by
@@ -452,14 +481,17 @@ class Jitted(Method):
         entry, settings = self._entries.get(call.form), self._settings
         may_miss = not settings.compile and settings.on_miss == "plan"
         may = may_miss and not (entry and any(made.by_indices for made in entry.made))
-        plan = self._transform.plan_of(call.args, call.kwargs, by_indices=may, for_all=not may_miss)
+        plan = self._transform.plan_of(
+            call.args, call.kwargs, by_indices=may, for_all=not may_miss, quick=planning != "full"
+        )
         if self._settings.compile:
             try:
                 plan = plan.compile(background=self._settings.compile == "background")
             except (ArgumentError, UnsupportedOpError) as error:
                 warn(f"{_named(self._transform)}, jitted, runs uncompiled: {error}", PlanningWarning)
         reason, by_indices = why or "it was the first", may and _goes_by_indices(plan)
-        made = _Made(plan, reason, plan.generators(), by_indices, _goes_by_facts(plan))
+        due = Due(plan._calls if planning == "auto" else inf)
+        made = _Made(plan, reason, plan.generators(), by_indices, _goes_by_facts(plan), due)
         self._keep(call.form, kin, made)
         return made
 

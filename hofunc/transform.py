@@ -296,7 +296,9 @@ class Transform(Method):
         """
         return self.plan_of(args, kwargs)
 
-    def plan_of(self, args: tuple, kwargs: dict, *, by_indices: bool = False, for_all: bool = True) -> "Plan":
+    def plan_of(
+        self, args: tuple, kwargs: dict, *, by_indices: bool = False, for_all: bool = True, quick: bool = False
+    ) -> "Plan":
         """Return a plan, as `plan` does.
 
         Args:
@@ -304,23 +306,26 @@ class Transform(Method):
             kwargs: Likewise.
             by_indices: Whether it may go by the values of integers among the arguments.
             for_all: Whether it may not refuse other indices where it goes by none.
+            quick: Whether to plan by the strategies alone that are likely to be the fastest.
         """
         from hofunc.freeze import check_values  # noqa: PLC0415 - few transforms are planned for other calls
 
         check_values(self._options.name, args, kwargs)
 
         def planned() -> "Plan":
-            return self.planned(args, kwargs, by_indices=by_indices, for_all=for_all)
+            return self.planned(args, kwargs, by_indices=by_indices, for_all=for_all, quick=quick)
 
         with counted_once():
             return self._known.settled(self._options.name, args, self._passed(kwargs), planned)
 
-    def planned(self, args: tuple, kwargs: dict, *, by_indices: bool = False, for_all: bool = True) -> "Plan":
+    def planned(
+        self, args: tuple, kwargs: dict, *, by_indices: bool = False, for_all: bool = True, quick: bool = False
+    ) -> "Plan":
         """Return a plan, as `plan_of`, for tensors that may have no elements and a function that taps nothing new."""
         from hofunc.freeze import freeze  # noqa: PLC0415 - likewise
 
         name, requested = f"{self._options.name}({_name(self._f)})", self._requested(args, kwargs)
-        return freeze(name, *requested, by_indices=by_indices, for_all=for_all)
+        return freeze(name, *requested, by_indices=by_indices, for_all=for_all, quick=quick)
 
     def graph(self, args: tuple, kwargs: dict) -> Graph:
         """Return the graph of which `planned` makes a plan."""

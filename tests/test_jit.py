@@ -455,6 +455,88 @@ def test_writes_to_captured_tensors(x: Tensor) -> None:
     assert not total.any()
 
 
+# How far it plans.
+
+
+def chained(x: Tensor) -> Tensor:
+    """Return what several strategies take about as long for, so that some are left out at first."""
+    if x.sum() > 1e6:
+        return x.sum()
+    for _ in range(3):
+        x = (x @ x.T).sin() @ x
+    return x.sum(0)
+
+
+def test_it_plans_quickly_first_and_in_full_what_is_called_often(x: Tensor) -> None:
+    transform = hod(chained, 2)
+    jitted = jit(transform)
+    expected, full = transform(x), transform.plan(x)
+    assert_equal(jitted(x), expected)
+    (first,) = jitted.plans
+    assert 1 < first._calls < float("inf")
+    entry = next(iter(jitted._entries.values()))
+    entry.made[0].due.calls = 3
+    for _ in range(2):
+        assert_equal(jitted(x), expected)
+        assert jitted.plans == (first,)
+    assert_equal(jitted(x), expected)
+    (second,) = jitted.plans
+    assert second is not first
+    assert (second.strategy, second.steps, second.flops) == (full.strategy, full.steps, full.flops)
+    for _ in range(5):
+        assert_equal(jitted(x), expected)
+    assert jitted.plans == (second,)
+    assert "it was the first" in jitted.explain_misses()
+
+
+def test_plans_by_hand_and_those_that_may_not_wait_are_in_full(x: Tensor) -> None:
+    quick = jit(hod(chained, 2))
+    quick(x)
+    (first,) = quick.plans
+    assert quick.plan(x) is not first
+    assert (quick.plan(x),) == quick.plans
+    assert quick.plan(x)._calls == float("inf")
+    strict = jit(hod(chained, 2), on_miss="error")
+    strict(x)
+    with hofunc.options(planning="full"):
+        full = jit(hod(chained, 2))
+        full(x)
+    assert [each.plans[0]._calls for each in (strict, full)] == [float("inf")] * 2
+    with hofunc.options(planning="quick"):
+        never = jit(hod(chained, 2))
+        never(x)
+    (entry,) = never._entries.values()
+    assert entry.made[0].due.calls == float("inf")
+
+
+def test_a_quick_plan_stays_where_none_can_be_made_in_full(x: Tensor) -> None:
+    box = {"fails": False}
+
+    def f(x: Tensor) -> Tensor:
+        if box["fails"]:
+            raise ValueError("not now")
+        return chained(x)
+
+    jitted = jit(hod(f, 2))
+    expected = jitted(x)
+    (entry,) = jitted._entries.values()
+    entry.made[0].due.calls = 1
+    plan = jitted._transform.plan_of
+
+    def failing(*args: Any, **options: Any) -> Any:
+        box["fails"] = True
+        try:
+            return plan(*args, **options)
+        finally:
+            box["fails"] = False
+
+    jitted._transform.plan_of = failing  # type: ignore[method-assign]
+    for _ in range(3):
+        assert_equal(jitted(x), expected)
+    assert len(jitted.plans) == 1
+    assert entry.made[0].due.calls == float("inf")
+
+
 # Static arguments.
 
 

@@ -115,6 +115,11 @@ class Quick(NamedTuple):
     forgone: int
     effort: int
 
+    @property
+    def calls(self) -> float:
+        """After how many calls these have taken as long as the strategies would take to plan that were left out."""
+        return 1 + self.forgone * STEP_SECONDS / max(self.plan.run_cost.seconds, STEP_SECONDS) if self.forgone else inf
+
 
 def quickly(
     lowered: Lowered, wanted: Wanted, *, compact: bool, limits: Limits, peak: Peak = own_peak, looks: bool = False

@@ -29,7 +29,7 @@ from hofunc.plan.blueprint import Blueprint, Limits, table_bytes
 from hofunc.plan.limited import OverLimitError
 from hofunc.plan.memory import bytes_of, memory_of
 from hofunc.plan.peak import peak_of
-from hofunc.plan.planner import STEP_SECONDS, plan, quickly
+from hofunc.plan.planner import plan, quickly
 from hofunc.plan.results import result_bytes, zero_bytes
 from hofunc.plan.tracing import traced
 from hofunc.plan.values import likely_values
@@ -180,7 +180,7 @@ def planned(
         beside,
         len(RULES),  # a rule that is added later makes other plans
         fallback() == "error",  # what was planned with the fallback is refused
-        _planning(),
+        tier(),
         rates_by(),
     )
     found = _found(graph, values, asked, unfit)
@@ -194,7 +194,7 @@ def planned(
     return _found(given, values, asked, unfit) or _made(given, values, asked, tuple(numbers), unfit)
 
 
-def _planning() -> str:
+def tier() -> str:
     """Return how far to plan; in full at once where what autograd saves has to be the same at every call."""
     chosen = planning()
     return "full" if chosen == "auto" and is_hooked() else chosen
@@ -357,16 +357,13 @@ def _by_strategies(lowered: Lowered, asked: _Asked, before: Blueprint | None) ->
                     before=before,
                 )
                 return made, Due(inf)
-            made, forgone, _ = quickly(
-                lowered, asked.wanted, compact=asked.compact, limits=limits, peak=peak, looks=looks
-            )
+            quick = quickly(lowered, asked.wanted, compact=asked.compact, limits=limits, peak=peak, looks=looks)
     except OverLimitError as error:
         with isolated():
             of_terms = partial(peak, compact=True)
             fits = what_fits(error, lowered, asked.wanted, limits, peak, of_terms, compact=asked.compact)
             raise error.naming([*fits]) from None
-    is_all = asked.planning == "quick" or not forgone
-    return made, Due(inf if is_all else 1 + forgone * STEP_SECONDS / max(made.run_cost.seconds, STEP_SECONDS))
+    return quick.plan, Due(inf if asked.planning == "quick" else quick.calls)
 
 
 def _needed(made: Blueprint, asked: _Asked, *, compact: bool) -> int:
