@@ -83,6 +83,32 @@ def filtered(logarithms: Tensor) -> Tensor:
     return total
 
 
+SEEN, READS = drawn(STEPS, 2, seed=1), drawn(2, 2, seed=2, scale=1.0)
+
+
+def solved(logarithms: Tensor) -> Tensor:
+    """The log-likelihood of a Kalman filter with a gain from torch.linalg.solve, by the logarithms of its variances."""
+    noise, error = torch.diag(logarithms[:2].exp()), torch.diag(logarithms[1:].exp())
+    state, spread = torch.zeros(2, dtype=torch.float64), torch.eye(2, dtype=torch.float64)
+    total = torch.zeros((), dtype=torch.float64)
+    for step in range(STEPS):
+        state, spread = state + 0.1 * state.sin(), 1.1 * spread + noise
+        variance, surprise = READS @ spread @ READS.T + error, SEEN[step] - READS @ state
+        gain = torch.linalg.solve(variance, READS @ spread).T
+        total = total + surprise @ torch.linalg.solve(variance, surprise) + torch.logdet(variance)
+        state, spread = state + gain @ surprise, spread - gain @ variance @ gain.T
+    return total
+
+
+def factored(x: Tensor) -> Tensor:
+    """Steps of which each factors a matrix."""
+    y, eye = drawn(3, 2, seed=1), torch.eye(3, dtype=torch.float64)
+    for _ in range(STEPS):
+        root = torch.linalg.cholesky(eye + x * y @ y.T)
+        y = torch.linalg.solve_triangular(root, y, upper=False).tanh() + 0.1 * torch.linalg.inv(root.T + eye) @ y
+    return y.square().sum()
+
+
 def logistic(x: Tensor, rate: Tensor) -> Tensor:
     states = []
     for _ in range(STEPS):
@@ -160,6 +186,9 @@ FUNCTIONS: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...], int]] = {
     "cells": (cells, (drawn(STEPS, 2),), 2),
     "runge_kutta": (runge_kutta, (drawn(2), drawn(3, 2, seed=1), drawn(3, seed=2)), 2),
     "filtered": (filtered, (drawn(3),), 2),
+    "solved": (solved, (drawn(3),), 2),
+    "factored": (factored, (drawn(),), 2),
+    "factored, order 3": (factored, (drawn(),), 3),
     "logistic": (logistic, (drawn(seed=3).abs(), 2 + drawn(seed=4)), 3),
     "scheduled": (scheduled, (drawn(2),), 3),
     "bent": (bent, (drawn(3),), 2),
@@ -358,7 +387,17 @@ def test_steps_are_derived_under_transforms_and_through_them() -> None:
     torch.testing.assert_close(leaf.grad, third)
 
 
-@pytest.mark.usefixtures("by_steps")
+def test_slopes_of_steps_that_solve_equations_are_differentiable(by_steps: list[Any]) -> None:
+    x, weights = drawn(3), drawn(3, 3, seed=5)
+    plan = hofunc.hessian(solved).plan(x)
+    assert by_steps[0] is not None
+    (third,) = nested(solved, (x,), 3)
+    want = torch.einsum("ij,ijk->k", weights, third)
+    for found in (hofunc.hessian(solved), plan):
+        slope = torch.func.grad(lambda x, found=found: (weights * found(x)).sum())(x)
+        torch.testing.assert_close(slope, want, rtol=1e-9, atol=1e-9)
+
+
 def test_plans_of_steps_travel_and_are_kept_by_jit(tmp_path: Path) -> None:
     f, args, _ = FUNCTIONS["runge_kutta"]
     plan = of_steps(f, args)
@@ -464,7 +503,7 @@ def test_contractions_of_order_three_go_through_recurrences(by_steps: list[Any])
     assert by_steps[0] is not None
 
 
-@pytest.mark.parametrize("name", ["filtered", "logistic", "apart", "bent"])
+@pytest.mark.parametrize("name", ["filtered", "solved", "logistic", "apart", "bent"])
 def test_traces_and_sums_with_operands_go_through_recurrences(name: str, by_steps: list[Any]) -> None:
     f, args, _ = FUNCTIONS[name]
     x, others = torch.atleast_1d(args[0]), args[1:]

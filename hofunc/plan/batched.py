@@ -22,10 +22,13 @@ from hofunc.plan.program import Program, Register, device_of
 from hofunc.plan.steps import Steps, following, form_of
 from hofunc.plan.strategies import computing_dtype, propagated
 from hofunc.plan.tracing import Trace, traced
+from hofunc.rules.expansion import change_again, unchanged
 from hofunc.rules.lower import Lowered, expansion, isolated
 
 ENTRIES = 2048  # of the highest derivative of a node by all that a step takes, which takes no longer than some calls
 ALL = 1 << 20  # entries of the highest derivatives of all steps at most
+
+_AGAIN = {**COMPUTED_AGAIN, unchanged: change_again}
 
 
 class Derived(NamedTuple):
@@ -202,7 +205,7 @@ def step_of(graph: Graph, steps: Steps, varied: int) -> Callable[..., torch.Tens
         for place, number in enumerate(steps.nodes[0]):
             node = graph.nodes[number]
             call = call_of(node)
-            call = call._replace(op=COMPUTED_AGAIN.get(call.op, call.op))
+            call = call._replace(op=_AGAIN.get(call.op, call.op))
             if call not in results:
                 results[call] = call(
                     *[

@@ -22,7 +22,7 @@ from hofunc.algebra.labels import fresh_axes
 from hofunc.algebra.term import Term, identity
 from hofunc.errors import HofuncError
 from hofunc.graph.identity import has_elements
-from hofunc.graph.node import Call, Node
+from hofunc.graph.node import Call, Graph, Node, Ref
 from hofunc.rules.kinds import Linear, Multilinear, Positions, Rule, Site
 
 
@@ -78,6 +78,23 @@ def itself(x: Tensor) -> Tensor:
 def unchanged(x: Tensor) -> Tensor:
     """Return the change of an operand, which is zero and the derivative of which is one."""
     return torch.zeros_like(x.detach())
+
+
+def change_again(x: Tensor) -> Tensor:
+    """Return what `unchanged` does, by ops: what torch records of it is made a node of that again."""
+    return x - x.detach()
+
+
+def with_changes(graph: Graph) -> Graph:
+    """Return a recorded graph in which what `change_again` has computed is computed by `unchanged`."""
+    nodes = graph.nodes
+    changes = {}
+    for node in nodes:
+        if node.op is torch.ops.aten.sub.Tensor and len(node.operands) == 2:
+            x, value = node.operands
+            if nodes[value].op is torch.ops.aten.detach.default and nodes[value].operands == (x,):
+                changes[node.number] = node._replace(op=unchanged, args=(Ref(x),), operands=(x,))
+    return graph._replace(nodes=tuple([changes.get(node.number, node) for node in nodes]))
 
 
 CHANGE = Linear(lambda site: {0: [identity(fresh_axes(site.node.shape))]})

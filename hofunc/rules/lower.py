@@ -23,7 +23,7 @@ from hofunc.graph.standin import outside_transforms
 from hofunc.internals import DisableAutocast, OpOverload, disable_current_modes
 from hofunc.rules.choice import rule_of
 from hofunc.rules.complex_choice import AtOnce, changed_by_parts, on_complex_numbers
-from hofunc.rules.expansion import CHANGE, Expansion, Vanishing, itself, unchanged, vanishes
+from hofunc.rules.expansion import CHANGE, Expansion, Vanishing, itself, unchanged, vanishes, with_changes
 from hofunc.rules.in_parts import AT_ONCE
 from hofunc.rules.kinds import Composite, Constant, Fused, Rule
 from hofunc.rules.numbers import rule_with_numbers
@@ -69,7 +69,7 @@ def lower(graph: Graph, values: Sequence[torch.Tensor], order: int, zeros: Itera
         graph: The recorded graph.
         values: The value of each of its nodes.
         order: The highest order of derivatives that is wanted.
-        zeros: Those of its inputs that are changes of operands, and so zero.
+        zeros: Those of its nodes that are changes of operands, and so zero.
     """
     lowering = _Lowering(graph, values, order, zeros)
     live = _live(graph)
@@ -191,6 +191,8 @@ class _Lowering:
         """Return the rule of a node; that of real numbers is of no use to what reads complex ones."""
         if any(self._graph.nodes[operand].op is NUMBER for operand in node.operands):
             return rule_with_numbers(node.op)
+        if node.op is unchanged:
+            return CHANGE
         fused = (recognise(self._graph, node) for recognise in FUSIONS.get(node.op, ()))
         rule = next((found for found in fused if found is not None), None) or rule_of(node, self._values)
         reads = any(self.nodes[self._pairs[number]].active for number in node.operands if number in self._pairs)
@@ -354,11 +356,12 @@ def expansion(
         has its value, or what it is if it is not a tensor.
     """
     tape, outputs = recorded(function, values, activity)
-    graph = tape.graph([output for output in outputs if isinstance(output, torch.Tensor)])
+    graph = with_changes(tape.graph([output for output in outputs if isinstance(output, torch.Tensor)]))
+    changes = [node.number for node in graph.nodes if node.op is unchanged]
     inner_values = tape.ledger.values
     readings = [*shapes_read(graph), *tape.readings]
     graph = graph._replace(aux=tuple({operand for reading in readings for operand in reading.operands}))
-    lowered = lower(graph, inner_values, order, graph.inputs[len(graph.inputs) - zeros :])
+    lowered = lower(graph, inner_values, order, [*graph.inputs[len(graph.inputs) - zeros :], *changes])
     origins = tuple(
         inner_values[origin] if isinstance(origin, int) and graph.nodes[origin].op is CONSTANT else origin
         for origin in lowered.origins
