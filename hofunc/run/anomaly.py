@@ -15,7 +15,7 @@ import torch
 from hofunc.errors import AnomalyError, HofuncError
 from hofunc.graph.identity import innermost
 from hofunc.graph.lines import Lines
-from hofunc.graph.node import INPUT, Graph, Node, renumbered
+from hofunc.graph.node import INPUT, Graph, Node, call_of, renumbered
 from hofunc.rules.lower import isolated
 
 Derived = Callable[[Graph, Sequence[torch.Tensor], int], Sequence[torch.Tensor]]
@@ -138,7 +138,7 @@ class Search:
 
 
 def _alone(graph: Graph, node: Node, values: Sequence[torch.Tensor]) -> tuple[Graph, list[torch.Tensor]]:
-    """Return the graph of one op by what it takes, and its values."""
+    """Return the graph of one op by what it takes, with all that the op returns, and its values."""
     operands = tuple(dict.fromkeys(node.operands))
     numbers = {operand: place for place, operand in enumerate(operands)}
     inputs = [
@@ -147,9 +147,14 @@ def _alone(graph: Graph, node: Node, values: Sequence[torch.Tensor]) -> tuple[Gr
     ]
     args, kwargs = renumbered((node.args, node.kwargs), numbers)
     refs = tuple(numbers[operand] for operand in node.operands)
-    last = node._replace(number=len(inputs), args=args, kwargs=kwargs, operands=refs)
-    alone = Graph((*inputs, last), tuple(range(len(inputs))), (len(inputs),))
-    return alone, [values[number] for number in (*operands, node.number)]
+    call = call_of(node)
+    results = [other for other in graph.nodes if other.operands == node.operands and call_of(other) == call]
+    made = [
+        other._replace(number=number, args=args, kwargs=kwargs, operands=refs)
+        for number, other in enumerate(results, len(inputs))
+    ]
+    alone = Graph((*inputs, *made), tuple(range(len(inputs))), (len(inputs) + results.index(node),))
+    return alone, [values[number] for number in (*operands, *(other.number for other in results))]
 
 
 def _cut(graph: Graph, numbers: Sequence[int], values: Sequence[torch.Tensor]) -> Graph:

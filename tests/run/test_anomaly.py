@@ -49,6 +49,16 @@ def overflow(x: Tensor) -> Tensor:
     return (y * 1e200).mul(1e-200).sum()  # here: mul 0
 
 
+def vectors(x: Tensor) -> Tensor:
+    matrix = torch.diag(x * torch.tensor([2.0, 1.0], dtype=x.dtype))
+    return torch.linalg.eigh(matrix)[1][0].sum()  # here: eigh 1, of two results
+
+
+def singular(x: Tensor) -> Tensor:
+    matrix = x.prod() * torch.eye(2, dtype=x.dtype)
+    return torch.linalg.svd(matrix)[2].sum()  # here: svd 1, of three results
+
+
 class Net(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return nn.functional.softplus(x).sum() + (x - 1).sqrt().sum()  # here: sqrt 1
@@ -75,6 +85,8 @@ CASES = [
     (logarithm, "mul", 0),
     (masked_rows, "softmax", 0),
     (overflow, "mul", 0),
+    (vectors, "eigh", 1),
+    (singular, "svd", 1),
     (Net(), "sqrt", 1),
 ]
 
@@ -90,7 +102,7 @@ def test_the_op_the_line_and_whether_the_value_is_finite(f: Any, op: str, order:
     assert error.lines[-1] in error.__notes__[0]
 
 
-@pytest.mark.parametrize("f", [power, two, logarithm])
+@pytest.mark.parametrize("f", [power, two, logarithm, vectors])
 def test_plans_tell_the_op_and_if_they_were_made_there_the_line(f: Any) -> None:
     outside = hofunc.hessian(f).plan(X + 1)
     assert outside(X).shape == (2, 2)
