@@ -131,7 +131,8 @@ def _frozen(
         steps = Steps(careful.program, careful.chunks, None if found.chunks else found.program)
     if request.limits.max_bytes is None:
         check_room(chosen, found.cost.peak_bytes, taken.wanted, compact=request.compact)
-    strides = any(node.op is restrided or "as_strided" in str(node.op) for node in taken.graph.nodes)
+    is_strided = any(node.op is restrided or "as_strided" in str(node.op) for node in taken.graph.nodes)
+    strides = is_strided or taken.asked_layout
     numbers = [each for each in taken.inputs[: len(taken.active)] if isinstance(each, int)]
     signature = Signature(request.transform, args, kwargs, numbers, strides=strides, history=taken.asked_history)
     subject = Subject(
@@ -230,6 +231,7 @@ class _Taken(NamedTuple):
         readings: The values that the function read.
         facts: What else it depends on.
         asked_history: Whether it asked if autograd follows a tensor.
+        asked_layout: Whether it asked how a tensor lies in memory.
         wanted: What is asked for.
     """
 
@@ -240,6 +242,7 @@ class _Taken(NamedTuple):
     readings: Sequence[tuple]
     facts: Facts
     asked_history: bool
+    asked_layout: bool
     wanted: Wanted
 
 
@@ -262,7 +265,7 @@ def _taken(request: Request, args: tuple, kwargs: dict) -> _Taken:
     objects = [leaf for leaf in leaves if not isinstance(leaf, torch.Tensor)]
     given = tensors, [leaves[place] for place in others], (request.user, *objects)
     with unhooked():
-        recording, readings, facts, asked_history = made_recordable(
+        recording, readings, facts, asked_history, asked_layout = made_recordable(
             lambda follow: record_for_replay(function, *given, follow=follow), follow=records_forwards()
         )
     given_back = tree_unflatten(recording.leaves, recording.spec)
@@ -272,7 +275,7 @@ def _taken(request: Request, args: tuple, kwargs: dict) -> _Taken:
     places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
     inputs = tuple(each if isinstance(each, Change) else places.index(each) for each in (*active, *others))
     wanted = request.wanted(given_back)
-    return _Taken(recording, graph, inputs, are_complex, readings, facts, asked_history, wanted)
+    return _Taken(recording, graph, inputs, are_complex, readings, facts, asked_history, asked_layout, wanted)
 
 
 class _Completed(NamedTuple):

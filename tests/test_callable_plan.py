@@ -394,6 +394,23 @@ def test_values_that_are_the_same_to_a_function(x: Tensor) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "is_plain", [Tensor.is_contiguous, lambda x: x.stride()[-1] == 1, lambda x: x.sin().is_contiguous()]
+)
+def test_strides_matter_to_a_function_that_asks_for_them(is_plain: Callable[[Tensor], bool]) -> None:
+    def f(x: Tensor) -> Tensor:
+        return (x**3).sum() if is_plain(x) else (x**2).sum()
+
+    plain = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    hessian, jitted = hofunc.hessian(f), hofunc.jit(hofunc.hessian(f))
+    plan = hessian.plan(plain)
+    refused(lambda: plan(plain.T), hofunc.ArgumentError, "got strides (1, 2), expected strides (2, 1), as planned")
+    for x, slope in ((plain, 6 * plain), (plain.T, torch.full((2, 2), 2.0)), (plain, 6 * plain)):
+        want = torch.diag(slope.flatten()).reshape(2, 2, 2, 2)
+        torch.testing.assert_close(jitted(x), want)
+        torch.testing.assert_close(hessian(x), want)
+
+
 def test_strides_matter_to_a_function_of_them(x: Tensor) -> None:
     plan = hod(lambda x: mixed(x.as_strided((2, 3), (6, 1))), 1).plan(x)
     assert_equal(plan(x.cos()), hod(lambda x: mixed(x[::2]), 1)(x.cos()))

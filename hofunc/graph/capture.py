@@ -41,12 +41,14 @@ class Replayable(NamedTuple):
         readings: The values that the function read.
         facts: What else it depends on, the tensors that it captured among it, which are the last inputs of the graph.
         asked_history: Whether it asked if autograd follows a tensor.
+        asked_layout: Whether it asked how a tensor lies in memory.
     """
 
     recording: Recording
     readings: list[Reading]
     facts: Facts
     asked_history: bool
+    asked_layout: bool
 
 
 class CapturingTape(ReadingTape):
@@ -56,13 +58,14 @@ class CapturingTape(ReadingTape):
         holdings: What attributes of captured tensors held.
         scripts: What those of modules of TorchScript held, before their methods ran.
         asked_history: Whether it asked if autograd follows a tensor that it was given or computed.
+        asked_layout: Whether it asked how one lies in memory.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.holdings: list[Holding] = []
         self.scripts: list[Holding] = []
-        self.asked_history = False
+        self.asked_history = self.asked_layout = False
         self.spots = self.ledger.spots = Spots(inputs_are_own=False)
         self._made: dict[int, torch.Tensor] = {}  # by id, which a tensor keeps while it is alive
         self._memory: set[int] = set()  # the keys of the storages of these
@@ -108,6 +111,10 @@ class CapturingTape(ReadingTape):
             self.asked_history = True
         else:
             self.holdings.append(of_slot("a captured tensor", tensor, attribute))
+
+    def read_layout(self, tensor: torch.Tensor) -> None:
+        """Note that it is read how a tensor lies in memory; that of captured ones is fixed anyway."""
+        self.asked_layout = self.asked_layout or self._is_known(tensor)
 
     def capture(self, tree: Any) -> None:
         """Make inputs of the tensors of a tree that are known from nowhere."""
@@ -230,7 +237,7 @@ def _call(
         aliases = [*(variable_of(tensor, follow=follow) for tensor in active), *map(alias_of, others)]
         for place, alias in enumerate(aliases):
             tape.ledger.add_input(alias, active=place < len(active))
-        watching = Reads(tape.read, tape.read_attribute, tape.replaced)
+        watching = Reads(tape.read, tape.read_attribute, tape.replaced, tape.read_layout)
         try:
             with (
                 drawn_again(given, Generators) as tape.generators,
@@ -269,6 +276,7 @@ def _replayable(call: _Call, world: tuple, captured: tuple[torch.Tensor, ...], h
         tape.readings,
         facts,
         tape.asked_history,
+        tape.asked_layout,
     )
 
 

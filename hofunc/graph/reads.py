@@ -37,6 +37,8 @@ _ATTRIBUTES: dict[Any, str] = {
     getter_of(name): attribute
     for name, attribute in (("requires_grad",) * 2, ("is_leaf",) * 2, ("grad_fn", "requires_grad"), ("grad",) * 2)
 }
+# What tells how a tensor lies in memory.
+_LAYOUT = {Tensor.stride, Tensor.is_contiguous, Tensor.dim_order}
 
 
 class Reads(TorchFunctionMode):
@@ -47,6 +49,7 @@ class Reads(TorchFunctionMode):
         attribute: Called with a tensor and the name of an attribute that is read; what torch's modules ask for, to
             choose between ways of computing the same, does not count.
         replaced: Called with a tensor that is given other data, and with the tensor that these are of.
+        layout: Called with a tensor of which is read how it lies in memory, but by torch's modules.
     """
 
     def __init__(
@@ -54,9 +57,10 @@ class Reads(TorchFunctionMode):
         contents: Callable[[list[Tensor], str], None] = lambda *_: None,
         attribute: Callable[[Tensor, str], None] = lambda *_: None,
         replaced: Callable[[Tensor, Tensor], None] = lambda *_: None,
+        layout: Callable[[Tensor], None] = lambda _: None,
     ):
         super().__init__()
-        self._contents, self._attribute, self._replaced = contents, attribute, replaced
+        self._contents, self._attribute, self._replaced, self._layout = contents, attribute, replaced, layout
 
     @uncompiled
     def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
@@ -64,6 +68,7 @@ class Reads(TorchFunctionMode):
         is_read = (
             (func in _CONTENTS and not _passes_on(func, args))
             or func in _ATTRIBUTES
+            or func in _LAYOUT
             or func == set_data
             or _is_hidden(func)
         )
@@ -77,6 +82,9 @@ class Reads(TorchFunctionMode):
         if func in _ATTRIBUTES:
             if not _reader().startswith(_MODULES):
                 self._attribute(innermost(tensors[0]), _ATTRIBUTES[func])
+        elif func in _LAYOUT:
+            if not _reader().startswith(_MODULES):
+                self._layout(innermost(tensors[0]))
         elif func == set_data:
             self._replaced(*map(innermost, tensors))
         elif tensors:
