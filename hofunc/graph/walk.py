@@ -1,16 +1,15 @@
 """Going along a route: calls of ops are compared with those that are expected, and made without looking further."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, overload
+from typing import Any
 
 import torch
 
 from hofunc.graph.identity import PLAIN, root_of, storage_key
-from hofunc.graph.layout import COMPUTED_AGAIN
-from hofunc.graph.node import CONSTANT, Call, Graph, call_of, exact
+from hofunc.graph.node import CONSTANT, exact
 from hofunc.graph.route import New, Route, Seen, Several, Step, Unheld, held, unheld
 from hofunc.graph.storage import copied
-from hofunc.graph.world import without_autocast
+from hofunc.graph.values import Values
 from hofunc.internals import backward_pass, count_function_modes, is_autograd_view, is_forward_mode_on
 
 MISSED: Any = object()  # what is returned where a call is another one than expected
@@ -203,7 +202,7 @@ class Walk:
         if [number for number, tensor in enumerate(self._seen) if _is_followed(tensor)] != route.followed:
             return False
         held = {number: self._tensor(tensor) for number, tensor in route.ends}
-        self.values = Values(route, held | self._saved, len(route.graph.nodes))
+        self.values = Values(route.graph, held | self._saved, len(route.graph.nodes), route.keep)
         return True
 
     def followed(self) -> Iterator[torch.Tensor]:
@@ -219,7 +218,7 @@ class Walk:
                     if span.first <= made <= span.last:
                         found[number] = self._tensor(span.tensor)
                         break
-        return Values(self.route, found, count)
+        return Values(self.route.graph, found, count, self.route.keep)
 
     def with_histories(self) -> "Values":
         """Return the values of all nodes with the histories that the graph says, see NOTE [routes and histories]."""
@@ -232,7 +231,7 @@ class Walk:
                 span = next((span for span in spans if span.is_value and span.first <= end <= span.last), None)
                 if span is not None:
                     found[number] = self._tensor(span.tensor)
-        return Values(route, found, len(route.graph.nodes), keeps=False)
+        return Values(route.graph, found, len(route.graph.nodes))
 
     def again(self) -> Iterator[tuple[Made, bool]]:
         """Yield all calls that were made, and whether gradients were on.
@@ -252,78 +251,6 @@ class Walk:
     def storages(self) -> set[int]:
         """Return the keys of the memory of all that came along."""
         return {storage_key(held(tensor)) for tensor in self._seen}
-
-
-class Values(Sequence[torch.Tensor]):
-    """The values of nodes; those that were not kept are computed when they are asked for, and kept the next time.
-
-    Args:
-        route: The route.
-        held: Those that were kept.
-        count: How many there are.
-        keeps: Whether those that are asked for are kept the next time, which have no history then.
-    """
-
-    def __init__(self, route: Route, held: dict[int, torch.Tensor], count: int, *, keeps: bool = True):
-        self._route, self._held, self._count, self._keeps = route, held, count, keeps
-
-    def __len__(self) -> int:
-        return self._count
-
-    @overload
-    def __getitem__(self, number: int) -> torch.Tensor: ...
-    @overload
-    def __getitem__(self, number: slice) -> list[torch.Tensor]: ...
-    def __getitem__(self, number: int | slice) -> torch.Tensor | list[torch.Tensor]:
-        if isinstance(number, slice):
-            return [self[each] for each in range(*number.indices(self._count))]
-        value = self._held.get(number)
-        if value is None:
-            if not -self._count <= number < self._count:
-                raise IndexError(number)
-            if number < 0:
-                return self[number + self._count]
-            if self._keeps:
-                self._route.keep(number)
-            without_autocast(_compute, self._route.graph, number, self._held)
-            value = self._held[number]
-        return value
-
-    def copy(self) -> "Values":
-        """Return the same values, which are kept if these are given up."""
-        return Values(self._route, dict(self._held), self._count, keeps=self._keeps)
-
-    def detached(self) -> "Values":
-        """Return the same values without any history."""
-        held = {number: value.detach() if value.requires_grad else value for number, value in self._held.items()}
-        return Values(self._route, held, self._count, keeps=self._keeps)
-
-    def extend(self, values: Sequence[torch.Tensor]) -> None:
-        """Add values of nodes that come after all others."""
-        self._held.update(enumerate(values, self._count))
-        self._count += len(values)
-
-    def clear(self) -> None:
-        """Give up all values."""
-        self._held, self._count = {}, 0
-
-
-def _compute(graph: Graph, number: int, held: dict[int, torch.Tensor]) -> None:
-    """Compute the value of a node from those that it depends on, and these in turn."""
-    needed, waiting = set(), [number]
-    while waiting:
-        each = waiting.pop()
-        if each not in needed and each not in held:
-            needed.add(each)
-            waiting.extend(graph.nodes[each].operands)
-    latest: tuple[Call | None, Any] = None, None
-    for each in sorted(needed):
-        node = graph.nodes[each]
-        call = call_of(node)
-        call = call._replace(op=COMPUTED_AGAIN.get(call.op, call.op))
-        out = latest[1] if node.output and latest[0] == call else call(*[held[operand] for operand in node.operands])
-        latest = call, out
-        held[each] = out if node.output is None else out[node.output]
 
 
 def _is_followed(tensor: Any) -> bool:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from hofunc.graph.holding import held_by
 from hofunc.graph.node import NUMBER, Exact, Graph, Node, Ref, refs
-from hofunc.graph.walk import Values
+from hofunc.graph.values import Values
 from hofunc.rules.kinds import Composite, Constant, Rule
 from hofunc.rules.registry import FUSIONS, RULES
 from hofunc.rules.signs import Sign, sign_of_number

@@ -22,7 +22,7 @@ from hofunc.graph.node import CONSTANT, Graph
 from hofunc.graph.readings import ReadingTape
 from hofunc.graph.saving import is_hooked
 from hofunc.graph.tape import innermost_tape
-from hofunc.graph.walk import Values
+from hofunc.graph.values import Values
 from hofunc.internals import current_dispatch_mode
 from hofunc.options import cache_bytes, fallback, planning, rates_by
 from hofunc.plan.blueprint import Blueprint, Limits, table_bytes
