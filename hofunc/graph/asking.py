@@ -44,13 +44,14 @@ class _Met:
         self._latest: tuple[tuple | None, Trail] = None, NOTHING
         self._again: _Again | None = None
 
-    def leave(self, key: tuple, graph: Graph, *, are_plain: bool, writes: bool) -> None:
+    def leave(self, key: tuple, graph: Graph, *, are_plain: bool, writes: bool, are_calls_untold: bool) -> None:
         """Note what was recorded of inputs of a kind.
 
         Of what writes in place the next recording is surveyed, unless it came to another graph before.
         """
         writes = writes and key not in self.trails
-        self.trails[key] = trail = Trail(graph, are_known=None not in key, are_plain=are_plain, writes=writes)
+        is_known = {"are_known": None not in key, "are_calls_untold": are_calls_untold}
+        self.trails[key] = trail = Trail(graph, are_plain=are_plain, writes=writes, **is_known)
         self._latest, self._again = (key, trail), None
         if len(self.trails) > MOST_TRAILS:
             self.trails.popitem(last=False)
@@ -141,7 +142,8 @@ def recorded(
         watched = watch or forwards or asks is None or trail is NOTHING
         recording = record(f, inputs, others, follow=follow, watch=watched, trail=trail, bare=bare)
         if recording.graph is not trail.graph and (key := _key(inputs, follow)) is not None:
-            met.leave(key, recording.graph, are_plain=all(map(has_no_history, inputs)), writes=recording.writes)
+            are_plain, untold = all(map(has_no_history, inputs)), trail is not NOTHING and trail.are_calls_untold
+            met.leave(key, recording.graph, are_plain=are_plain, writes=recording.writes, are_calls_untold=untold)
         return recording
 
     recording = made_recordable(call, follow=forwards or bool(asks))

@@ -22,11 +22,12 @@ from hofunc.errors import HofuncError
 from hofunc.graph import control as _control  # noqa: F401 - gives operators that take functions their meaning
 from hofunc.graph import linearized as _linearized  # noqa: F401 - has linear functions recorded
 from hofunc.graph import scripted as _scripted  # noqa: F401 - has scripts run op by op
+from hofunc.graph.calls import CallNotes, stop_if_expected
 from hofunc.graph.draws import DrawsError, Undrawn, differs_by_row, drawn_again, is_random
 from hofunc.graph.functions import as_op
 from hofunc.graph.identity import PLAIN, is_looked_on, plain, tensors_in, variable_of, variables_of
 from hofunc.graph.layout import COMPUTED_AGAIN
-from hofunc.graph.lines import LineNotes, Lines, noting_lines
+from hofunc.graph.lines import LineNotes, Lines, is_detecting, noting_lines
 from hofunc.graph.node import CONSTANT, Call, Graph
 from hofunc.graph.picks import Picks
 from hofunc.graph.purity import FunctionMet, check_claim, claims_of, refuse_function
@@ -38,7 +39,8 @@ from hofunc.graph.storage import Made
 from hofunc.graph.swaps import check_swap
 from hofunc.graph.tape import Tape, is_recording
 from hofunc.graph.trail import NOTHING, Trail
-from hofunc.graph.walk import Values, Walk
+from hofunc.graph.values import Values
+from hofunc.graph.walk import Walk
 from hofunc.graph.world import without_autocast
 from hofunc.internals import TreeSpec, function_refused, has_forward_level, has_setup_context, tree_map
 from hofunc.options import records_forward, records_forwards
@@ -94,7 +96,7 @@ class Recording(NamedTuple):
 
     def copy(self) -> "Recording | None":
         """Return the same recording, to which its values are left; None of one on stand-ins, or along a route."""
-        if self.wrappers is not None or isinstance(self.values, Values):
+        if self.wrappers is not None or (isinstance(self.values, Values) and self.values.are_kept):
             return None
         return self._replace(values=self.values.copy())
 
@@ -103,7 +105,11 @@ class Recording(NamedTuple):
         values, before = self.values, len(self.graph.inputs)
         others = [*map(plain, inputs[count:])]
         graph = self.graph.exchanged(count, tuple([(each.shape, each.dtype, each.device) for each in others]))
-        return self._replace(graph=graph, values=[*values[:count], *others, *values[before:]], trail=NOTHING)
+        if isinstance(values, Values):
+            values = values.exchanged(graph, count, others)
+        else:
+            values = [*values[:count], *others, *values[before:]]
+        return self._replace(graph=graph, values=values, trail=NOTHING)
 
     def returned_with(self, tensors: Sequence[Any]) -> Any:
         """Return what the function returned, with the given tensors in place of its own."""
@@ -195,6 +201,7 @@ def record(
     if torch.is_inference_mode_enabled():
         with torch.inference_mode(False):  # in it, factories would detach in place what they have made
             return record(f, inputs, others, follow=follow, watch=watch, trail=trail, bare=bare)
+    stop_if_expected()
     if not in_transform():
         return _record_values(f, inputs, others, follow, watch, trail, bare)
     recording = _record_stand_ins(f, inputs, others, follow)
@@ -232,9 +239,30 @@ def with_histories(recording: Recording) -> Recording:
     return recording._replace(values=without_autocast(_replayed, recording, inputs, computed), is_bare=False)
 
 
+def _recorded_by_calls(f: Function, inputs: Sequence[torch.Tensor], others: Any, trail: Trail) -> Recording | None:
+    """Record a call that makes the calls of torch's functions that were made before; None if it makes others."""
+    calls = trail.calls
+    if calls is None or not calls.start_from(inputs):
+        return None
+    aliases = [tensor.detach() for tensor in inputs]
+    with torch.enable_grad():
+        made = calls.made_again(aliases, lambda: tensors_in(others), lambda: f([*aliases], others))
+    if made is not None:
+        leaves, spec = tree_flatten(made[0])
+        values = made[1].values([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
+        if values is not None:
+            return Recording(trail.graph, values, leaves, spec, None, trail=NOTHING if trail.hides_history else trail)
+    trail.calls, trail.are_calls_untold = None, trail.have_calls_differed
+    trail.have_calls_differed = True
+    return None
+
+
 def _record_values(
     f: Function, inputs: Sequence[torch.Tensor], others: Any, follow: bool, watch: bool, trail: Trail, bare: bool
 ) -> Recording:
+    tells = trail.are_plain and trail.are_known and not (watch or follow or is_looked_on() or is_detecting())
+    if tells and (recording := _recorded_by_calls(f, inputs, others, trail)) is not None:
+        return recording
     if bare and trail.is_bare and not (watch or follow) and torch.is_grad_enabled() and not is_looked_on():
         recording = _recorded_bare(f, inputs, others, trail)
         if recording is not None:
@@ -246,13 +274,19 @@ def _record_values(
     with torch.enable_grad():
         aliases = variables_of(inputs, follow=follow, are_plain=trail.are_plain)
         tape.ledger.add_inputs(aliases)
+        calls = CallNotes(aliases) if tells and trail.may_tell_calls() else None
+        watching = _watching(tape, asked) if watch else nullcontext()
         try:
-            with unseen_hooks(), noting_lines() as notes, tape, _watching(tape, asked) if watch else nullcontext():
+            with unseen_hooks(), noting_lines() as notes, calls or nullcontext(), tape, watching:
                 result = f(tape.seen(aliases, inputs), others)
         except Exception as error:
             check_asked(error, asked=any(asked), follow=follow)
             raise
     recording = _recording(tape, result, notes, any(asked) if watch else None)
+    if calls is not None:
+        if recording.graph is trail.graph:
+            trail.calls = calls.calls(recording.graph, recording.values, recording.outputs)
+        trail.are_calls_untold = trail.calls is None
     if tape.arrived is not None and isinstance(recording.values, Values):
         return recording._replace(values=_values_along(tape, tape.arrived, recording.values, has_grad))
     are_followed = [value.requires_grad for value in recording.values]

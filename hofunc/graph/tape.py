@@ -36,7 +36,8 @@ from hofunc.graph.storage import Made, Storages, copied
 from hofunc.graph.survey import Survey
 from hofunc.graph.trail import NOTHING, Trail
 from hofunc.graph.uncompiled import UncompiledMode
-from hofunc.graph.walk import MISSED, Values, Walk
+from hofunc.graph.values import Values
+from hofunc.graph.walk import MISSED, Walk
 from hofunc.internals import (
     DisableTorchFunctionSubclass,
     count_dispatch_modes,

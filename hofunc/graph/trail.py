@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from hofunc.graph.calls import Calls
 from hofunc.graph.node import CONSTANT, Graph, Node, Ref, call_of
 from hofunc.graph.route import Route
 from hofunc.internals import OpOverload
@@ -55,11 +56,15 @@ class Trail:
             the same shapes, dtypes and devices.
         are_plain: Whether autograd follows none of these inputs, and all are dense.
         writes: Whether the function wrote in place.
+        are_calls_untold: Whether calls do not tell that a recording comes to the graph.
 
     Attributes:
         steps: The calls that are expected, by how many nodes there are before; none until the graph was met again.
         writes: Whether the function writes in place, as far as was seen.
         hides_history: Whether it does so to what depends on its inputs, as far as was seen.
+        calls: The calls of torch's functions that it made, if these tell that it comes to the graph, see NOTE [calls].
+        have_calls_differed: Whether they were other ones once.
+        are_calls_untold: Whether they do not, or have differed twice.
         route: All that it did, if that was surveyed, for one that writes.
         is_untold: Whether a survey came to no route.
         leads_outside: Which values autograd followed where outputs had derivatives by what the function captured.
@@ -68,9 +73,12 @@ class Trail:
     """
 
     __slots__ = (
+        "are_calls_untold",
         "are_known",
         "are_plain",
+        "calls",
         "graph",
+        "have_calls_differed",
         "hides_history",
         "is_bare",
         "is_untold",
@@ -80,11 +88,21 @@ class Trail:
         "writes",
     )
 
-    def __init__(self, graph: Graph, *, are_known: bool = False, are_plain: bool = False, writes: bool = False):
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        are_known: bool = False,
+        are_plain: bool = False,
+        writes: bool = False,
+        are_calls_untold: bool = False,
+    ):
         self.graph, self.are_known, self.are_plain = graph, are_known, are_plain
         self.steps: dict[int, Step] = {}
         self.writes, self.hides_history, self.is_untold = writes, writes, False
         self.route: Route | None = None
+        self.calls: Calls | None = None
+        self.have_calls_differed, self.are_calls_untold = False, are_calls_untold
         self.leads_outside: list[bool] | None = None
         self.is_bare: bool | None = False
 
@@ -93,6 +111,13 @@ class Trail:
         if not self.steps:
             self.steps = dict(_steps(self.graph))
         return self.graph
+
+    def may_tell_calls(self) -> bool:
+        """Tell whether calls may tell that a recording comes to the graph, which are not known as yet."""
+        if self.calls is not None or self.are_calls_untold or not self.steps:
+            return False
+        self.are_calls_untold = not all(node.is_given or isinstance(node.op, OpOverload) for node in self.graph.nodes)
+        return not self.are_calls_untold
 
 
 NOTHING = Trail(Graph((), (), ()))  # to expect

@@ -12,6 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import hofunc
 from hofunc.graph.route import Route
 from hofunc.graph.tape import Tape
+from hofunc.graph.trail import Trail
 from hofunc.graph.walk import Walk
 from tests.cases import rand
 from verification.oracles import relative_error
@@ -38,6 +39,7 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> Ways:
             found.append("left")
         leave(self)
 
+    monkeypatch.setattr(Trail, "may_tell_calls", lambda _: False)
     monkeypatch.setattr(Walk, "arrives", noted)
     monkeypatch.setattr(Tape, "_leave", left)
     return found
