@@ -452,9 +452,8 @@ def compilable_in_child() -> None:
         module.compile_lock._at_fork_reinit()
 
 
-def times_written(tensor: Tensor) -> int:
-    """Return how often a tensor, or what shares its memory, was written to; it must not be an inference tensor."""
-    return tensor._version
+# Returns how often a tensor, or what shares its memory, was written to; it must not be an inference tensor.
+times_written: Callable[[Tensor], int] = attrgetter("_version")
 
 
 def skip_by_compiler(code: CodeType) -> None:

@@ -15,51 +15,32 @@ somebody follows what is done, there is nothing to go by. Where a function does 
 stopped, and recorded as ever.
 """
 
-from collections.abc import Callable, Sequence, Set
-from typing import Any, NamedTuple, NoReturn, Self
-from weakref import ref
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from hofunc.graph.draws import is_random
-from hofunc.graph.effects import effects
-from hofunc.graph.identity import PLAIN, storage_key, tensors_in
-from hofunc.graph.layout import layout_of
-from hofunc.graph.node import Graph, Node, exact
-from hofunc.graph.quick import QUICK
-from hofunc.graph.route import ATOMS, Form, form_of, held, unheld
-from hofunc.graph.uncompiled import UncompiledMode, uncompiled
+from hofunc.graph.identity import PLAIN
+from hofunc.graph.node import Graph, exact
+from hofunc.graph.route import Form
+from hofunc.graph.uncompiled import uncompiled
 from hofunc.graph.values import Values
 from hofunc.internals import (
     OpOverload,
+    count_function_modes,
     function_modes,
     getter_of,
-    is_any_autocast_enabled,
-    kernel_of,
-    maybe_current_level,
     times_written,
 )
 
-Made = tuple[Any, tuple, dict, Any]
-
 # What returns no tensor, and leaves all as it is: nothing of it is part of a graph.
-_READS = {
+READS = {
     *(Tensor.dim, Tensor.size, Tensor.numel, Tensor.stride, Tensor.is_floating_point, Tensor.is_complex),
     *(Tensor.item, Tensor.__bool__, Tensor.__int__, Tensor.__float__, Tensor.__index__, Tensor.__len__),
     *map(getter_of, ("shape", "ndim", "dtype", "device", "layout", "itemsize")),
 }
-_ATOMS = ATOMS | {type(...)}
-_SEQUENCES = (tuple, list, torch.Size)
-_FUNCTIONS = frozenset(
-    type(each)
-    for each in (torch.mm, Tensor.tanh, Tensor.__getitem__, Tensor.shape.__get__, torch.einsum)  # type: ignore[attr-defined]
-)
-
-
-class _UntoldError(Exception):
-    """Something takes part that cannot be compared."""
 
 
 class _LostError(BaseException):
@@ -240,7 +221,7 @@ class Again(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def] # noqa: C901 - for speed
         step, seen = self._steps[self._place], self._seen
         if func is not step.function and (self.is_lost or func != step.function):
-            if self.is_lost or func in _READS:
+            if self.is_lost or func in READS:
                 return func(*args, **kwargs) if kwargs else func(*args)
             self.lose()
         if len(args) != step.arity or not torch.is_grad_enabled():
@@ -261,7 +242,8 @@ class Again(TorchFunctionMode):
         if type(result) is New and type(out) is Tensor:
             if out.shape != result.shape or out.dtype is not result.dtype:
                 self.lose()
-            self._number(out)
+            seen.append(out)
+            self._times += times_written(out)
         elif not self._is_met(result, out):
             self.lose()
         return out
@@ -301,7 +283,7 @@ class Again(TorchFunctionMode):
         if kind is Several:
             if type(value) is not expected.kind:
                 return False
-            items = _parts(value)
+            items = parts(value)
             return len(items) == len(expected.items) and all(map(self._is_met, expected.items, items))
         if kind is Other:
             return (
@@ -332,219 +314,13 @@ class Again(TorchFunctionMode):
         return Values(calls.graph, held, len(calls.graph.nodes))
 
 
-class CallNotes(TorchFunctionMode):
-    """Takes note of the calls of torch's functions while a function is recorded, and of the ops inside of each.
-
-    It is entered around the tape, which makes ops within.
-
-    Args:
-        inputs: The inputs, as the function sees them.
-    """
-
-    def __init__(self, inputs: Sequence[Tensor]):
-        super().__init__()
-        self._ops = _OpNotes()
-        self._inputs = inputs
-        self._calls: list[tuple[Made, list[Made]]] = []
-        self._is_told = True
-
-    def __enter__(self) -> Self:
-        self._ops.__enter__()
-        super().__enter__()
-        return self
-
-    def __exit__(self, *args: object) -> None:
-        super().__exit__(*args)
-        self._ops.__exit__(*args)
-        self._is_told = self._is_told and not self._ops.made  # past all calls
-
-    @uncompiled
-    def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        before, self._ops.made = self._ops.made, []
-        out = func(*args, **(kwargs or {}))
-        made, self._ops.made = self._ops.made, []
-        if func not in _READS:
-            self._is_told = self._is_told and not before and _is_torchs(func) and _follows(made)
-            self._calls.append(((func, args, kwargs or {}, out), made))
-        return out
-
-    def calls(self, graph: Graph, values: Sequence[Tensor], outputs: Sequence[Tensor]) -> Calls | None:
-        """Return the calls of a recording; None if there is nothing to go by.
-
-        Args:
-            graph: What was recorded.
-            values: The value of each of its nodes.
-            outputs: What was returned.
-        """
-        if not self._is_told:
-            return None
-        pairs = [(node, _place_of(value)) for node, value in zip(graph.nodes, values, strict=True)]
-        seen = _Numbering(self._inputs, {place for node, place in pairs if not _is_view(node)})
-        try:
-            steps = [seen.call(call, [(*each, held(out)) for *each, out in made]) for call, made in self._calls]
-            returned = [seen.numbers[id(output)] for output in outputs]
-        except (_UntoldError, KeyError):
-            return None
-        if any(tensor.requires_grad or tensor.is_complex() for tensor in seen.tensors):
-            return None
-        if any(node.is_given and place not in seen.places for node, place in pairs):
-            return None
-        places = [(node.number, seen.places[place]) for node, place in pairs if place in seen.places]
-        return Calls(graph, [*map(form_of, self._inputs)], steps, returned, places)
-
-
-class _OpNotes(UncompiledMode):
-    """Takes note of ops.
-
-    Attributes:
-        made: The calls of these.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.made: list[Made] = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        out = func(*args, **(kwargs or {}))
-        self.made.append((func, args, kwargs or {}, unheld(out) if effects(func).makes else out))
-        return out
-
-
-def _is_view(node: Node) -> bool:
-    """Tell whether the value of a node is a view, which takes next to nothing to make again."""
-    return not node.is_given and effects(node.op).aliases
-
-
-def _place_of(tensor: Tensor) -> tuple[Any, ...]:
-    """Return what two tensors have in common that are the same memory, read in the same way."""
-    return storage_key(tensor), layout_of(tensor), tensor.dtype
-
-
-def _is_torchs(function: Any) -> bool:
-    """Tell whether a function is one of torch's own, which are no ops of others."""
-    return type(function) in _FUNCTIONS and (getattr(function, "__module__", None) or "torch").split(".")[0] == "torch"
-
-
-def _follows(made: Sequence[Made]) -> bool:
-    """Tell whether the ops of a call, and what they do, follow from the forms of what the call takes.
-
-    If not, that has to show in the shape of what it returns.
-    """
-    return (
-        torch.is_grad_enabled()
-        and maybe_current_level() is None
-        and not is_any_autocast_enabled()
-        and all(
-            isinstance(op, OpOverload)
-            and not is_random(op)
-            and torch.Tag.data_dependent_output not in op.tags
-            and (torch.Tag.dynamic_output_shape not in op.tags or place == len(made))
-            for place, (op, *_) in enumerate(made, 1)
-        )
-    )
-
-
-class _Numbering:
-    """Numbers tensors as they come along.
-
-    Args:
-        inputs: Those that are there first.
-        wanted: Where what is computed has to be seen.
-
-    Attributes:
-        tensors: The tensors.
-        numbers: Their numbers, by id.
-        places: And by where they are.
-    """
-
-    def __init__(self, inputs: Sequence[Tensor], wanted: Set[tuple]):
-        self.tensors: list[Tensor] = []
-        self.numbers: dict[int, int] = {}
-        self.places: dict[tuple, int] = {}
-        self._wanted = wanted
-        for tensor in inputs:
-            self._enter(tensor)
-
-    def _enter(self, tensor: Tensor) -> int:
-        self.numbers[id(tensor)] = number = len(self.tensors)
-        self.places.setdefault(_place_of(tensor), number)
-        self.tensors.append(tensor)
-        return number
-
-    def call(self, call: Made, made: Sequence[Made]) -> Call:
-        """Return what stands for a call, given the ops inside of it."""
-        function, args, kwargs, out = call
-        known, others, rest, before = [], [], [], len(self.tensors)
-        for at, arg in enumerate(args):
-            each = self._of(arg, is_given=True)
-            if type(each) is Seen and each.number < before:
-                known.append((at, each.number))
-            elif type(each) is Other and (each.kind in _ATOMS or (each.kind is float and each.value != 0)):
-                others.append((at, each.kind, arg))
-            else:
-                rest.append((at, each))
-        named = [(name, self._of(value, is_given=True)) for name, value in kwargs.items()]
-        self._check_written(made)
-        inside = tuple([self._inside(*op) for op in made]) if self._hides(made, out) else ()
-        result = self._of(out, is_given=False)
-        return Call(function, len(args), (*known,), (*others,), (*rest, *named), (*kwargs,), result, inside)
-
-    def _check_written(self, made: Sequence[Made]) -> None:
-        """Check that a call of such ops writes to nothing but what it has made itself."""
-        written = {storage_key(tensor) for op in made for tensor in _written(*op)}
-        if not written.isdisjoint(map(storage_key, self.tensors)):
-            raise _UntoldError
-
-    def _hides(self, made: Sequence[Made], out: Any) -> bool:
-        """Tell whether a call of such ops computes what has to be seen and is not returned."""
-        computed = {_place_of(tensor) for *_, each in made for tensor in tensors_in((each,))}
-        return not (computed & self._wanted) <= {*map(_place_of, tensors_in((out,)))} | self.places.keys()
-
-    def _inside(self, op: OpOverload, args: tuple, kwargs: dict[str, Any], out: Any) -> Inside:
-        """Return what stands for an op inside of a call."""
-        if tensors_in((*kwargs.values(),)) or any(id(each) not in self.numbers for each in tensors_in(args)):
-            raise _UntoldError
-        stand = [(at, self._of(arg, is_given=True)) for at, arg in enumerate(args)]
-        known = tuple([(at, each.number) for at, each in stand if type(each) is Seen])
-        nested = tuple([(at, each) for at, each in stand if type(each) is Several and tensors_in(args[at])])
-        new = tuple([place for place, tensor in enumerate(tensors_in((out,))) if id(tensor) not in self.numbers])
-        for place in new:
-            self._enter(tensors_in((out,))[place])
-        runs, plain = QUICK.get(op) or kernel_of(op), tuple([None if tensors_in((arg,)) else arg for arg in args])
-        return Inside(op, runs, plain, kwargs, known, nested, new)
-
-    def _of(self, value: Any, *, is_given: bool) -> Any:
-        kind = type(value)
-        if isinstance(value, Tensor):
-            if id(value) in self.numbers:
-                return Seen(self.numbers[id(value)])
-            if kind not in PLAIN or value.layout is not torch.strided or value.is_nested or value.is_inference():
-                raise _UntoldError
-            number = self._enter(value)
-            return Given(number, form_of(value), ref(value)) if is_given else New(tuple(value.shape), value.dtype)
-        if kind in _SEQUENCES or kind is slice or kind.__module__ == "torch.return_types":
-            return Several(kind, tuple([self._of(item, is_given=is_given) for item in _parts(value)]))
-        if kind in (float, complex):
-            return Other(kind, exact(value))
-        if kind not in _ATOMS:
-            raise _UntoldError
-        return Other(kind, value)
-
-
-def _written(op: OpOverload, args: tuple, kwargs: dict[str, Any], _: Any) -> list[Tensor]:
-    """Return the tensors that an op writes to."""
-    names, places = effects(op).writes, effects(op).places
-    return tensors_in(
-        [args[at] if at < len(args) else kwargs.get(name) for name, at in zip(names, places, strict=True)]
-    )
-
-
-def _parts(value: Any) -> Sequence[Any]:
+def parts(value: Any) -> Sequence[Any]:
+    """Return the parts of a sequence or a slice."""
     return (value.start, value.stop, value.step) if type(value) is slice else value
 
 
 def stop_if_expected() -> None:
     """Stop a function that does what no call shows, if it was expected to make the calls that it made before."""
-    for mode in function_modes():
+    for mode in function_modes() if count_function_modes() else ():
         if isinstance(mode, Again) and not mode.is_lost:
             mode.lose()

@@ -22,7 +22,8 @@ from hofunc.errors import HofuncError
 from hofunc.graph import control as _control  # noqa: F401 - gives operators that take functions their meaning
 from hofunc.graph import linearized as _linearized  # noqa: F401 - has linear functions recorded
 from hofunc.graph import scripted as _scripted  # noqa: F401 - has scripts run op by op
-from hofunc.graph.calls import CallNotes, stop_if_expected
+from hofunc.graph.call_notes import CallNotes
+from hofunc.graph.calls import stop_if_expected
 from hofunc.graph.draws import DrawsError, Undrawn, differs_by_row, drawn_again, is_random
 from hofunc.graph.functions import as_op
 from hofunc.graph.identity import PLAIN, is_looked_on, plain, tensors_in, variable_of, variables_of
