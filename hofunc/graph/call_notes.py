@@ -79,8 +79,8 @@ class CallNotes(TorchFunctionMode):
         """
         if not self._is_told:
             return None
-        pairs = [(node, _place_of(value)) for node, value in zip(graph.nodes, values, strict=True)]
-        seen = _Numbering(self._inputs, {place for node, place in pairs if not _is_view(node)})
+        pairs = [*zip(graph.nodes, values, strict=True)]
+        seen = _Numbering(self._inputs, [value for node, value in pairs if not _is_view(node)])
         try:
             steps = [seen.call(call, [(*each, held(out)) for *each, out in made]) for call, made in self._calls]
             returned = [seen.numbers[id(output)] for output in outputs]
@@ -88,9 +88,10 @@ class CallNotes(TorchFunctionMode):
             return None
         if any(tensor.requires_grad or tensor.is_complex() for tensor in seen.tensors):
             return None
-        if any(node.is_given and place not in seen.places for node, place in pairs):
+        numbers = [(node, seen.holder(value)) for node, value in pairs]
+        if any(number is None and node.is_given for node, number in numbers):
             return None
-        places = [(node.number, seen.places[place]) for node, place in pairs if place in seen.places]
+        places = [(node.number, number) for node, number in numbers if number is not None]
         return Calls(graph, [*map(form_of, self._inputs)], steps, returned, places)
 
 
@@ -123,7 +124,12 @@ def _place_of(tensor: Tensor) -> tuple[Any, ...]:
 
 def _places_of(tensors: Sequence[Tensor]) -> Set[tuple]:
     """Return these of all tensors that are in memory."""
-    return {_place_of(tensor) for tensor in tensors if tensor.layout is torch.strided and not tensor.is_nested}
+    return {_place_of(tensor) for tensor in tensors if _is_in_memory(tensor)}
+
+
+def _is_in_memory(tensor: Tensor) -> bool:
+    """Tell whether a tensor is an array of elements in memory."""
+    return tensor.layout is torch.strided and not tensor.is_nested
 
 
 def _is_torchs(function: Any) -> bool:
@@ -155,26 +161,36 @@ class _Numbering:
 
     Args:
         inputs: Those that are there first.
-        wanted: Where what is computed has to be seen.
+        wanted: What has to be seen.
 
     Attributes:
         tensors: The tensors.
         numbers: Their numbers, by id.
-        places: And by where they are.
     """
 
-    def __init__(self, inputs: Sequence[Tensor], wanted: Set[tuple]):
+    def __init__(self, inputs: Sequence[Tensor], wanted: Sequence[Tensor]):
         self.tensors: list[Tensor] = []
         self.numbers: dict[int, int] = {}
-        self.places: dict[tuple, int] = {}
-        self._wanted = wanted
+        self._places: dict[tuple, int] = {}  # of what was not given
+        self._given: set[int] = set()  # the keys of memory that was, where another tensor may lie at the next call
+        self._wanted, self._wanted_places = {*map(id, wanted)}, {*map(_place_of, wanted)}
         for tensor in inputs:
-            self._enter(tensor)
+            self._enter(tensor, is_given=True)
 
-    def _enter(self, tensor: Tensor) -> int:
+    def _enter(self, tensor: Tensor, *, is_given: bool) -> int:
         self.numbers[id(tensor)] = number = len(self.tensors)
-        self.places.setdefault(_place_of(tensor), number)
         self.tensors.append(tensor)
+        if is_given:
+            self._given.add(storage_key(tensor))
+        elif storage_key(tensor) not in self._given:
+            self._places.setdefault(_place_of(tensor), number)
+        return number
+
+    def holder(self, value: Tensor) -> int | None:
+        """Return the number of the tensor that holds a value, being that or what was made in its place; else None."""
+        number = self.numbers.get(id(value))
+        if number is None and storage_key(value) not in self._given:
+            number = self._places.get(_place_of(value))
         return number
 
     def call(self, call: Made, made: Sequence[Made]) -> Call:
@@ -203,8 +219,19 @@ class _Numbering:
 
     def _hides(self, made: Sequence[Made], out: Any) -> bool:
         """Tell whether a call of such ops computes what has to be seen and is not returned."""
-        computed = _places_of([tensor for *_, each in made for tensor in tensors_in((each,))])
-        return not (computed & self._wanted) <= _places_of(tensors_in((out,))) | self.places.keys()
+        returned = tensors_in((out,))
+        ids, places = {*map(id, returned)}, _places_of(returned) | self._places.keys()
+        for *_, each in made:
+            for tensor in tensors_in((each,)):
+                if id(tensor) in ids or id(tensor) in self.numbers or not _is_in_memory(tensor):
+                    continue
+                if storage_key(tensor) in self._given:
+                    is_hidden = id(tensor) in self._wanted
+                else:
+                    is_hidden = _place_of(tensor) in self._wanted_places - places
+                if is_hidden:
+                    return True
+        return False
 
     def _inside(self, op: OpOverload, args: tuple, kwargs: dict[str, Any], out: Any) -> Inside:
         """Return what stands for an op inside of a call."""
@@ -215,7 +242,7 @@ class _Numbering:
         nested = tuple([(at, each) for at, each in stand if type(each) is Several and tensors_in(args[at])])
         new = tuple([place for place, tensor in enumerate(tensors_in((out,))) if id(tensor) not in self.numbers])
         for place in new:
-            self._enter(tensors_in((out,))[place])
+            self._enter(tensors_in((out,))[place], is_given=False)
         runs, plain = QUICK.get(op) or kernel_of(op), tuple([None if tensors_in((arg,)) else arg for arg in args])
         return Inside(op, runs, plain, kwargs, known, nested, new)
 
@@ -226,7 +253,7 @@ class _Numbering:
                 return Seen(self.numbers[id(value)])
             if kind not in PLAIN or value.layout is not torch.strided or value.is_nested or value.is_inference():
                 raise _UntoldError
-            number = self._enter(value)
+            number = self._enter(value, is_given=is_given)
             return Given(number, form_of(value), ref(value)) if is_given else New(tuple(value.shape), value.dtype)
         if kind in _SEQUENCES or kind is slice or kind.__module__ == "torch.return_types":
             return Several(kind, tuple([self._of(item, is_given=is_given) for item in parts(value)]))

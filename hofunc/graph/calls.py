@@ -220,27 +220,28 @@ class Again(TorchFunctionMode):
     @uncompiled
     def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def] # noqa: C901 - for speed
         step, seen = self._steps[self._place], self._seen
-        if func is not step.function and (self.is_lost or func != step.function):
+        function, arity, known, others, rest, _, result, inside = step  # each is read faster so than by name
+        if func is not function and (self.is_lost or func != function):
             if self.is_lost or func in READS:
                 return func(*args, **kwargs) if kwargs else func(*args)
             self.lose()
-        if len(args) != step.arity or not torch.is_grad_enabled():
+        if len(args) != arity or not torch.is_grad_enabled():
             self.lose()
-        for at, number in step.known:
+        for at, number in known:
             if args[at] is not seen[number]:
                 self.lose()
-        for at, kind, other in step.others:
+        for at, kind, other in others:
             if type(args[at]) is not kind or args[at] != other:
                 self.lose()
-        if (step.rest or kwargs) and not self._takes(step, args, kwargs or {}):
+        if (rest or kwargs) and not self._takes(step, args, kwargs or {}):
             self.lose()
         self._place += 1
-        result = step.result
-        if step.inside:
+        if inside:
             return self._made(step)
         out = func(*args, **kwargs) if kwargs else func(*args)
         if type(result) is New and type(out) is Tensor:
-            if out.shape != result.shape or out.dtype is not result.dtype:
+            shape, dtype = result
+            if out.shape != shape or out.dtype is not dtype:
                 self.lose()
             seen.append(out)
             self._times += times_written(out)

@@ -509,4 +509,4 @@ def innermost_tape() -> Tape | None:
 
 def is_recording() -> bool:
     """Tell whether a function is being recorded."""
-    return innermost_tape() is not None
+    return count_dispatch_modes() > 0 and innermost_tape() is not None

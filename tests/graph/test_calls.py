@@ -306,9 +306,23 @@ def test_what_is_captured_may_change(ways: Ways) -> None:
 
 def test_an_input_that_is_captured_too_is_a_constant(ways: Ways) -> None:
     x = rand(CPU, 3)
-    hessian = hofunc.hessian(lambda y: (y**2 * x).sum())
-    for _ in range(MET + 2):
-        assert relative_error(hessian(x), (2 * x).diag()) < 1e-12
+    hessian = hofunc.hessian(lambda y: (y**2 * x * x.view(-1)).sum())
+    for _ in range(MET + 1):
+        assert relative_error(hessian(x), (2 * x * x).diag()) < 1e-12
+    assert relative_error(hessian(x + 1), (2 * x * x).diag()) < 1e-12
+    assert ways[-1]
+
+
+def test_what_lies_in_the_same_memory_may_be_given_other_data(ways: Ways) -> None:
+    x, weight = rand(CPU, 2, 2), rand(CPU, 2, 2, seed=1)
+    other = weight.detach()
+
+    def f(x: Tensor) -> Tensor:
+        return (x @ weight).square().sum() + (x @ other.reshape(1, 2, 2)).exp().sum()
+
+    hessian = met(f, ways, x)
+    other.data = torch.ones(2, 2, dtype=torch.float64)
+    check(f, hessian, x)
     assert ways[-1]
 
 
