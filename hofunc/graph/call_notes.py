@@ -29,6 +29,9 @@ _FUNCTIONS = frozenset(
 )
 
 
+_READER = torch.functional.tensordot  # of axes in a tensor, which it makes a list of
+
+
 class _UntoldError(Exception):
     """Something takes part that cannot be compared."""
 
@@ -133,8 +136,12 @@ def _is_in_memory(tensor: Tensor) -> bool:
 
 
 def _is_torchs(function: Any) -> bool:
-    """Tell whether a function is one of torch's own, which are no ops of others."""
-    return type(function) in _FUNCTIONS and (getattr(function, "__module__", None) or "torch").split(".")[0] == "torch"
+    """Tell whether a function is one of torch's own, which are no ops of others, and reads numbers by ops alone."""
+    return (
+        type(function) in _FUNCTIONS
+        and function is not _READER
+        and (getattr(function, "__module__", None) or "torch").split(".")[0] == "torch"
+    )
 
 
 def _follows(made: Sequence[Made]) -> bool:

@@ -98,6 +98,21 @@ def test_places_that_are_read_as_numbers_are_not_gone_by(ways: Ways) -> None:
     assert not any(ways)
 
 
+def test_axes_in_a_tensor_are_read_past_the_ops(ways: Ways) -> None:
+    axes = torch.tensor([[0], [0]])
+
+    def f(x: Tensor) -> Tensor:
+        return torch.tensordot(x, WEIGHT[:4], dims=axes).exp().sum()
+
+    x = rand(CPU, 4, 4)
+    hessian = hofunc.hessian(f)
+    for _ in range(MET + 1):
+        check(f, hessian, x)
+    axes[0] = 1
+    check(f, hessian, x)
+    assert not any(ways)
+
+
 def test_a_function_is_called_once(ways: Ways) -> None:
     calls = []
 
