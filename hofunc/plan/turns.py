@@ -94,7 +94,7 @@ class Turns:
                     is_close = self._is_close(name, best)
                     is_likely = is_close and self._expected(name, best) <= most.steps
                     is_enough = per_call < POSSIBLE and not is_likely
-                    if is_enough or self._is_out_of_reach(name, best) or (rivals and not is_close):
+                    if is_enough or self._is_out_of_reach(name, best, fitting) or (rivals and not is_close):
                         left.remove(name)
                         continue
                 if name in self._soonest:
@@ -182,9 +182,16 @@ class Turns:
         """Tell whether a strategy may be faster than the best one, for all that estimates err."""
         return self.estimates[name].run <= self._close * self.estimates[best.strategy].run
 
-    def _is_out_of_reach(self, name: str, best: Blueprint) -> bool:
-        """Tell whether a strategy runs far longer than the best one, whatever estimates err by."""
-        return not self._in_terms and self.estimates[name].run > OUT_OF_REACH * self.estimates[best.strategy].run
+    def _is_out_of_reach(self, name: str, best: Blueprint, plans: Sequence[Blueprint]) -> bool:
+        """Tell whether a strategy runs far longer than the best one, whatever estimates err by.
+
+        Where that of the best one was far too high, those of others may not be: each tells what the strategy takes if
+        its own errs as much, and one that is like it errs as it does.
+        """
+        run, longest = self.estimates[name].run, OUT_OF_REACH * price(best)
+        return not self._in_terms and any(
+            run * price(made) > longest * self.estimates[made.strategy].run for made in plans
+        )
 
     def _expected(self, name: str, best: Blueprint) -> float:
         """Return how many steps a strategy takes, or runs as long as, if estimates err as that of the best one did."""

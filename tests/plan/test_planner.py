@@ -322,6 +322,20 @@ def test_a_strategy_that_is_out_of_reach_is_not_planned_in_full() -> None:
     assert [one.strategy for one in made] == ["reverse"]
 
 
+def test_a_strategy_is_out_of_reach_where_one_like_it_says_so() -> None:
+    """Reverse is the best one, and estimated at so much that forward would be near: by mixed, it is not."""
+    weights = [rand(CPU, 6, 6, seed=seed) for seed in range(4)]
+
+    def attention(x: Tensor) -> Tensor:
+        scores = (x @ weights[0]) @ (x @ weights[1]).T
+        return (scores.softmax(-1) @ x @ weights[2] @ weights[3]).tanh().square().sum()
+
+    recording = recorded(attention, rand(CPU, 8, 6))
+    lowered = lower(recording.graph, recording.values, 3)
+    best, *others = plan(lowered, (3,), compact=False)
+    assert {best.strategy, *(one.strategy for one in others)} == {"reverse", "mixed"}
+
+
 def leaves(*numbers: Tensor) -> Tensor:
     """Each of many numbers, multiplied by two others: steps that are alike, which take inputs of their own."""
     total = torch.zeros((), dtype=torch.float64)
