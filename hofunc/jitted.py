@@ -81,10 +81,10 @@ def jit(
     that results are always those of the transform. So does one that goes by the values of tensors of indices, where
     these make a derivative sparse, unless compiled or with another ``on_miss``; where they change, a second one goes by
     how many entries meet, and another one is made where these are too many for it. As a plan does, it calls the
-    function while it is made, twice mostly: what the function prints or counts happens then only. It is made
-    quickly first, and in full once that is worth it, as `hofunc.options` says; at once if compiled, or with
-    ``on_miss="error"``. Under ``torch.func.vmap`` and the like, while another function is recorded, and where a
-    function has no plan, the transform itself is called.
+    function while it is made, twice mostly: what the function prints or counts happens then only. That of another
+    branch than one before is made quickly, and in full once that is worth it, as `hofunc.options` says; at once if
+    compiled, or with ``on_miss="error"``. Under ``torch.func.vmap`` and the like, while another function is recorded,
+    and where a function has no plan, the transform itself is called.
 
     Args:
         transform: What `hofunc.hod`, `hofunc.einsum`, `hofunc.laplacian` or any of their kin return.
@@ -384,7 +384,7 @@ class Jitted(Method):
             if (entry and entry.unplanned) or not self._is_worth(kin, is_new=entry is None):
                 return self._transform(*call.args, **call.kwargs)
             try:
-                made = self._planned(call, why, kin, self._tier())
+                made = self._planned(call, why, kin, self._tier(entry))
             except UntracedError as error:
                 self._keep(call.form, kin, unplanned=str(error))
                 warn(f"{_named(self._transform)} has no plan, and is recorded at every call: {error}", PlanningWarning)
@@ -468,9 +468,13 @@ class Jitted(Method):
                 self._latest = full if self._latest is made else self._latest
         return full
 
-    def _tier(self) -> str:
-        """Return how far to plan: at once in full what is compiled then, or has to be fast at every call."""
-        return "full" if self._settings.compile or self._settings.on_miss == "error" else tier()
+    def _tier(self, entry: _Entry | None) -> str:
+        """Return how far to plan: in full at once, unless it is one of many branches that there may be.
+
+        What is compiled, or has to be fast at every call, is planned in full anyhow.
+        """
+        is_branch = entry is not None and entry.made != ()
+        return tier() if is_branch and not self._settings.compile and self._settings.on_miss != "error" else "full"
 
     def _planned(self, call: Call, why: str, kin: _Kin, planning: str) -> _Made:
         """Make a plan, and keep it.
