@@ -458,7 +458,8 @@ class _Axes:
                 group._replace(tokens=written),
                 f"{tree.name} of shape {tuple(shape)}{of_parts}, which has {plural(rank - beside, 'axis')}",
                 f"{'at least ' if times else ''}{plural(rank - rest - beside, 'axis')} for {names!r}",
-                "A group names each axis of its tensor; '...' stands for any that all have in common.",
+                "A group names each axis of its tensor; '...' stands for any that all have in common. The last groups "
+                "are of the operands, as many as are given by operands=(...).",
             )
         self._ranks.update(dict.fromkeys(unknown, rest // max(1, times)))
         return True

@@ -576,6 +576,13 @@ def test_patterns_that_do_not_fit(pattern: str, place: str, got: str, expected: 
     assert expected in message, message
 
 
+def test_of_an_operand_that_is_not_given_it_says_how_to_give_it(device: torch.device) -> None:
+    """Its group is taken for that of one slot more."""
+    place, message = marked(lambda: einsum(field, "b, b i, b j, j -> b i")(rand(device, ROWS, 3)))
+    assert place.strip() == "j"
+    assert "The last groups are of the operands, as many as are given by operands=(...)." in message
+
+
 @pytest.mark.parametrize(
     ("pattern", "argnums", "operands", "got"),
     [
