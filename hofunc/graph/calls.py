@@ -8,11 +8,11 @@ graph is the one that was recorded then, and the values of nodes are what these 
 inside of a call made are computed if they are asked for.
 
 That holds as long as nothing is computed past these calls, by a transform inside the function, a script, an extension:
-what they return would be taken for captured. So every tensor that a call takes has to be an input, to be returned by
-an earlier call, to be an argument beside the inputs, or to be the very object that was captured before. And where
-values decide, in the middle of a call, which ops are made, where a call writes, or draws random numbers, or where
-somebody follows what is done, there is nothing to go by. Where a function does something else than expected, it is
-stopped, and recorded as ever.
+what they return would be taken for captured. So every tensor that a call takes has to be an input, to be returned by an
+earlier call, to be an argument beside the inputs, or to be the very object that was captured before. And where values
+decide, in the middle of a call, which ops are made, where a call writes, or draws random numbers, where autocast casts
+what ops inside of a call take, or where somebody follows what is done, there is nothing to go by. Where a function does
+something else than expected, it is stopped, and recorded as ever.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,6 +32,7 @@ from hofunc.internals import (
     count_function_modes,
     function_modes,
     getter_of,
+    is_any_autocast_enabled,
     times_written,
 )
 
@@ -225,7 +226,7 @@ class Again(TorchFunctionMode):
             if self.is_lost or func in READS:
                 return func(*args, **kwargs) if kwargs else func(*args)
             self.lose()
-        if len(args) != arity or not torch.is_grad_enabled():
+        if len(args) != arity or is_any_autocast_enabled() or not torch.is_grad_enabled():
             self.lose()
         for at, number in known:
             if args[at] is not seen[number]:

@@ -413,6 +413,26 @@ def test_autocast(ways: Ways) -> None:
     assert 1e-4 < relative_error(rounded, exact) < 1e-1
 
 
+def test_autocast_of_what_returns_the_same_dtype(ways: Ways) -> None:
+    """What a call makes inside is rounded then, which its result does not tell."""
+    weight, is_rounded = torch.tensor([[[1.0, 2.0, 3.0]] * 3] * 2), False
+
+    def f(x: Tensor) -> Tensor:
+        y = x.float().reshape(1, 3)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=is_rounded):
+            z = functional.bilinear(y, y, weight)
+        return z.square().sum().double()
+
+    x = rand(CPU, 3)
+    hessian = hofunc.hessian(f)
+    for _ in range(MET + 1):
+        hessian(x)
+    is_rounded = True
+    found = hessian(x)
+    assert ways[-2:] == [True, False]
+    assert torch.equal(found, hofunc.hessian(lambda x: f(x))(x))
+
+
 def test_an_error_of_the_function_is_raised(ways: Ways) -> None:
     fails = False
 
