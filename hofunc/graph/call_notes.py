@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from hofunc.graph.calls import READS, Call, Calls, Given, Inside, New, Other, Seen, Several, parts
+from hofunc.graph.calls import READS, Call, Calls, Given, Inside, New, parts
 from hofunc.graph.draws import is_random
 from hofunc.graph.effects import effects
 from hofunc.graph.identity import PLAIN, storage_key, tensors_in
 from hofunc.graph.layout import layout_of
 from hofunc.graph.node import Graph, Node, exact
 from hofunc.graph.quick import QUICK
-from hofunc.graph.route import ATOMS, form_of, held, unheld
+from hofunc.graph.route import ATOMS, Other, Seen, Several, form_of, held, unheld
 from hofunc.graph.uncompiled import UncompiledMode, uncompiled
 from hofunc.internals import OpOverload, is_any_autocast_enabled, kernel_of, maybe_current_level
 

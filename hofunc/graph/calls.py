@@ -24,7 +24,7 @@ from torch.overrides import TorchFunctionMode
 
 from hofunc.graph.identity import PLAIN
 from hofunc.graph.node import Graph, exact
-from hofunc.graph.route import Form
+from hofunc.graph.route import Form, Other, Seen, Several
 from hofunc.graph.uncompiled import uncompiled
 from hofunc.graph.values import Values
 from hofunc.internals import (
@@ -48,12 +48,6 @@ class _LostError(BaseException):
     """A function does something else than is expected; no error that it might catch."""
 
 
-class Seen(NamedTuple):
-    """Stands for the tensor that came along as the so manieth."""
-
-    number: int
-
-
 class Given(NamedTuple):
     """Stands for a tensor that the function captured, which comes along for the first time.
 
@@ -73,20 +67,6 @@ class New(NamedTuple):
 
     shape: tuple[int, ...]
     dtype: torch.dtype
-
-
-class Other(NamedTuple):
-    """Stands for what is no tensor, nor holds one."""
-
-    kind: type
-    value: Any
-
-
-class Several(NamedTuple):
-    """Stands for a sequence, or a slice, with its parts."""
-
-    kind: type
-    items: tuple
 
 
 class Inside(NamedTuple):

@@ -116,7 +116,7 @@ class Other(NamedTuple):
 
 
 class Several(NamedTuple):
-    """Stands for a list or a tuple."""
+    """Stands for a list or a tuple, or, of calls of functions, another sequence or a slice, with its parts."""
 
     kind: type
     items: tuple
