@@ -50,8 +50,13 @@ class _Met:
         Of what writes in place the next recording is surveyed, unless it came to another graph before.
         """
         writes = writes and key not in self.trails
-        is_known = {"are_known": None not in key, "are_calls_untold": are_calls_untold}
-        self.trails[key] = trail = Trail(graph, are_plain=are_plain, writes=writes, **is_known)
+        self.trails[key] = trail = Trail(
+            graph,
+            are_known=None not in key,
+            are_plain=are_plain,
+            writes=writes,
+            are_calls_untold=are_calls_untold,
+        )
         self._latest, self._again = (key, trail), None
         if len(self.trails) > MOST_TRAILS:
             self.trails.popitem(last=False)
