@@ -192,7 +192,7 @@ def test_trees_of_branches_forget_plans_that_are_not_kept(x: Tensor) -> None:
     for value in range(1, 9):
         jitted(value * x)
         jitted(x[:1])
-    (entry,) = (each for each in jitted._entries.values() if each.branches.count > 1)
+    (entry,) = (each for each in jitted._kept.entries() if each.branches.count > 1)
     assert entry.branches.count <= 4
 
 
@@ -487,8 +487,8 @@ def test_branches_are_planned_quickly_and_in_full_where_they_are_called_often(x:
     assert_equal(jitted(x), expected)
     first = jitted.plans[-1]
     assert 1 < first._calls < float("inf")
-    entry = next(iter(jitted._entries.values()))
-    entry.made[0].due.calls = 3
+    entry = jitted._kept.entries()[0]
+    entry.plans[0].due.calls = 3
     for _ in range(2):
         assert_equal(jitted(x), expected)
         assert {*jitted.plans} == {other, first}
@@ -516,8 +516,8 @@ def test_plans_by_hand_are_in_full(x: Tensor) -> None:
     with hofunc.options(planning="quick"):
         never = branched(x)
         never(x)
-    (entry,) = never._entries.values()
-    assert entry.made[0].due.calls == float("inf")
+    (entry,) = never._kept.entries()
+    assert entry.plans[0].due.calls == float("inf")
 
 
 def test_a_quick_plan_stays_where_none_can_be_made_in_full(x: Tensor) -> None:
@@ -531,8 +531,8 @@ def test_a_quick_plan_stays_where_none_can_be_made_in_full(x: Tensor) -> None:
     jitted = jit(hod(f, 2))
     jitted(x + 1e7)
     expected = jitted(x)
-    (entry,) = jitted._entries.values()
-    entry.made[0].due.calls = 1
+    (entry,) = jitted._kept.entries()
+    entry.plans[0].due.calls = 1
     plan = jitted._transform.plan_of
 
     def failing(*args: Any, **options: Any) -> Any:
@@ -546,7 +546,7 @@ def test_a_quick_plan_stays_where_none_can_be_made_in_full(x: Tensor) -> None:
     for _ in range(3):
         assert_equal(jitted(x), expected)
     assert len(jitted.plans) == 2
-    assert entry.made[0].due.calls == float("inf")
+    assert entry.plans[0].due.calls == float("inf")
 
 
 # Static arguments.

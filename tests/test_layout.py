@@ -39,7 +39,7 @@ LAYERS = [
     {"explain", "draw"},
     {"notebook"},
     {"callable_plan", "chosen", "blockwise"},
-    {"freeze", "traced_call"},
+    {"freeze", "kept_plans", "traced_call"},
     {"dynamo"},
     {"transform"},
     {"transforms"},
