@@ -48,7 +48,7 @@ from hofunc.views import Emit
 
 if TYPE_CHECKING:
     from hofunc.callable_plan import Plan
-    from hofunc.freeze import Request
+    from hofunc.taken import Request
 
 Function = Callable[..., Any]
 
@@ -335,7 +335,7 @@ class Transform(Method):
 
     def _requested(self, args: tuple, kwargs: dict) -> tuple["Request", tuple, dict]:
         """Return what is asked of a plan, and its arguments."""
-        from hofunc.freeze import Request  # noqa: PLC0415 - likewise
+        from hofunc.taken import Request  # noqa: PLC0415 - likewise
 
         options = self._options
         if options.out is not None:

@@ -39,6 +39,8 @@ LAYERS = [
     {"explain", "draw"},
     {"notebook"},
     {"callable_plan", "chosen", "blockwise"},
+    {"taken"},
+    {"completed"},
     {"freeze", "kept_plans", "traced_call"},
     {"dynamo"},
     {"transform"},
