@@ -206,9 +206,9 @@ def _step_cost(step: Step, effect: Effect, rates: Rates) -> StepCost:
     shapes = [operand.shape for operand in effect.operands]
     work = work_of(step.function, shapes, result.shape, result.dtype) if isinstance(step.function, Call) else None
     if work:
-        columns = work.columns * result.dtype.itemsize
-        are_large = columns >= rates.large
-        seconds += columns / rates.bytes + (columns / rates.fresh if are_large else 0)
+        columns, at_once = (count * result.dtype.itemsize for count in (work.columns, work.at_once))
+        are_large = at_once >= rates.large
+        seconds += columns / rates.bytes + (at_once / rates.fresh if are_large else 0)
         computing = 2 * work.products / rates.flops
         return StepCost(2 * work.products, moved, result.shape, seconds + computing, is_large or are_large)
     rows = _rows(effect) if step.function is added else 0

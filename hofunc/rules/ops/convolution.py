@@ -7,22 +7,29 @@ tensor only.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import combinations
 from math import prod
+from operator import add
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 
 from hofunc.algebra.labels import Axes, Axis, Label, fresh_axes, full
 from hofunc.algebra.operators import Map
 from hofunc.algebra.term import Factor, Term
+from hofunc.graph.followed import is_followed
+from hofunc.graph.identity import PLAIN
 from hofunc.graph.node import Call, Ref
 from hofunc.rules.kinds import OfProducts, Positions, Site
 from hofunc.rules.ops.windows import Windows, along_windows
 from hofunc.rules.registry import define
 
 aten = torch.ops.aten
+
+LAID_OUT = 4 << 20  # bytes of windows of the images that are convolved at once
 
 
 class Kernel(NamedTuple):
@@ -65,28 +72,61 @@ def convolved_back(tensor: Tensor, weight: Tensor, kernel: Kernel) -> Tensor:
 
 def _to_small(tensor: Tensor, weight: Tensor, kernel: Kernel) -> Tensor:
     strides, dilations, paddings = _numbers(kernel)
-    flat, lead = _flattened(tensor, kernel)
-    result = torch.convolution(
-        flat, weight, None, strides, paddings, dilations, False, [0] * kernel.rank, kernel.groups
-    )
-    for dim, windows in enumerate(kernel.windows, 2):
-        result = result.narrow(dim, 0, windows.number)
-    return _unflattened(result, lead, kernel)
+
+    def of(images: Tensor) -> Tensor:
+        result = torch.convolution(
+            images, weight, None, strides, paddings, dilations, False, [0] * kernel.rank, kernel.groups
+        )
+        for dim, windows in enumerate(kernel.windows, 2):
+            result = result.narrow(dim, 0, windows.number)
+        return result
+
+    return _of_images(of, tensor, weight, kernel)
 
 
 def _to_large(tensor: Tensor, weight: Tensor, kernel: Kernel) -> Tensor:
     strides, dilations, paddings = _numbers(kernel)
     behind = [w.length + 2 * w.padding - w.reach for w in kernel.windows]
+
+    def of(images: Tensor) -> Tensor:
+        if images.dtype == torch.float64 and len(images) > 1 and {*dilations} == {1} and kernel.rank < 3:
+            # that of transposed convolutions takes twice as long in double precision, and up to five times the memory
+            shape = (len(images), weight.shape[1] * kernel.groups, *(w.length for w in kernel.windows))
+            sides = images, images.new_empty(shape), weight
+            numbers = strides, paddings, dilations, False, [0] * kernel.rank, kernel.groups
+            result, _, _ = aten.convolution_backward(*sides, None, *numbers, _BY_INPUT)
+            return result
+        return torch.convolution(images, weight, None, strides, paddings, dilations, True, behind, kernel.groups)
+
+    return _of_images(of, tensor, weight, kernel)
+
+
+def _of_images(of: Callable[[Tensor], Tensor], tensor: Tensor, weight: Tensor, kernel: Kernel) -> Tensor:
+    """Return what a function makes of images, the axes before whose channels are one for it."""
     flat, lead = _flattened(tensor, kernel)
-    if flat.dtype == torch.float64 and len(flat) > 1 and {*dilations} == {1} and kernel.rank < 3:
-        # that of transposed convolutions takes twice as long in double precision, and up to five times the memory
-        large = flat.new_empty((len(flat), weight.shape[1] * kernel.groups, *(w.length for w in kernel.windows)))
-        result, _, _ = aten.convolution_backward(
-            flat, large, weight, None, strides, paddings, dilations, False, [0] * kernel.rank, kernel.groups, _BY_INPUT
-        )
-    else:
-        result = torch.convolution(flat, weight, None, strides, paddings, dilations, True, behind, kernel.groups)
+    size = _at_once(flat, weight, kernel)
+    if size is None:
+        return _unflattened(of(flat), lead, kernel)
+    first = of(flat[:size])
+    result = first.new_empty((len(flat), *first.shape[1:]))
+    result[:size] = first
+    for start in range(size, len(flat), size):
+        result[start : start + size] = of(flat[start : start + size])
     return _unflattened(result, lead, kernel)
+
+
+def _at_once(images: Tensor, weight: Tensor, kernel: Kernel) -> int | None:
+    """Return of how many images to compute something at once, None for all of them.
+
+    On a CPU torch lays out all windows of all images, in double precision, or images with more channels than they have.
+    Where that is more than memory at hand, the system gives it anew at every call, which takes up to ten times as long
+    as the rest. Who follows what is done sees a single step.
+    """
+    windows = prod(each.number for each in kernel.windows) * weight[0].numel() * kernel.groups
+    size = max(1, LAID_OUT // max(1, windows * images.element_size()))
+    if len(images) <= size or images.device.type != "cpu" or is_compiling():
+        return None
+    return size if PLAIN.issuperset((type(images), type(weight))) and not is_followed((images, weight)) else None
 
 
 def convolved_weight(small: Tensor, large: Tensor, kernel: Kernel) -> Tensor:
@@ -104,9 +144,13 @@ def convolved_weight(small: Tensor, large: Tensor, kernel: Kernel) -> Tensor:
     (small, _), (large, _) = _flattened(small, kernel), _flattened(large, kernel)
     inner = large.shape[1] // kernel.groups
     weight = large.new_empty((small.shape[1], inner, *(w.width for w in kernel.windows)))
-    _, result, _ = aten.convolution_backward(
-        small, large, weight, None, strides, paddings, dilations, False, [0] * kernel.rank, kernel.groups, _BY_WEIGHT
-    )
+
+    def of(small: Tensor, large: Tensor) -> Tensor:
+        numbers = strides, paddings, dilations, False, [0] * kernel.rank, kernel.groups
+        return aten.convolution_backward(small, large, weight, None, *numbers, _BY_WEIGHT)[1]
+
+    size = _at_once(large, weight, kernel)
+    result = of(small, large) if size is None else reduce(add, map(of, small.split(size), large.split(size)))
     return result if kernel.groups == 1 else result.unflatten(0, (kernel.groups, -1))
 
 
@@ -154,10 +198,12 @@ class Work(NamedTuple):
     Attributes:
         products: How many products it sums up.
         columns: How many numbers it lays out in columns: in double precision all windows of all images.
+        at_once: How many of these it holds at once.
     """
 
     products: int
     columns: int
+    at_once: int
 
 
 def work_of(
@@ -167,21 +213,24 @@ def work_of(
     if call.op is convolved_jointly:
         *_, function, used = call.args
         work = work_of(Call(function, (Ref(0), Ref(1), used)), operands[:2], result, dtype)
-        return None if work is None else Work(2 * work.products, 2 * work.columns)
+        return work and work._replace(products=2 * work.products, columns=2 * work.columns)
+    is_in_columns, most = dtype == torch.float64, LAID_OUT // dtype.itemsize
     if call.op is convolved or call.op is convolved_back:
         kernel: Kernel = call.args[-1]
         transposed, groups = kernel.transposed is (call.op is convolved), kernel.groups
     elif call.op is convolved_weight:
-        small, weight = operands[0], result[-call.args[-1].rank - 1 :]
-        return Work(prod(small) * prod(weight), 0)
+        small, rank = operands[0], call.args[-1].rank
+        products = prod(small) * prod(result[-rank - 1 :])
+        columns = products // max(1, small[-rank - 1]) if is_in_columns else 0
+        return Work(products, columns, min(columns, most))
     elif call.op is aten.convolution.default:
         transposed, groups = call.args[6], call.args[8]
     else:
         return None
     weight = operands[1]  # each place on the shorter side meets all of it that is for one channel
     products = prod(operands[0] if transposed else result) * prod(weight[1:])
-    in_columns = dtype == torch.float64 and not transposed and 0 not in weight
-    return Work(products, products // weight[0] * groups if in_columns else 0)
+    columns = products // weight[0] * groups if is_in_columns and not transposed and 0 not in weight else 0
+    return Work(products, columns, columns if call.op is aten.convolution.default else min(columns, most))
 
 
 # The rule.

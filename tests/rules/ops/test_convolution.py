@@ -10,6 +10,9 @@ from torch.nn import functional as F  # noqa: N812 - the name that everyone give
 
 import hofunc
 from hofunc.rules.kinds import Opaque
+from hofunc.rules.ops import convolution
+from hofunc.rules.ops.convolution import Kernel, convolved, convolved_back, convolved_weight
+from hofunc.rules.ops.windows import Windows
 from tests.cases import rand
 from tests.checks import check_hod
 from tests.graph.recordings import recorded
@@ -300,3 +303,43 @@ def test_convolutions_are_not_opaque(device: torch.device) -> None:
     plan = lowered_plan(network, rand(device, 1, 1, 3, 2))
     assert not any(isinstance(rule, Opaque) for rule in plan.lowered.rules.values())
     assert recorded(network, rand(device, 1, 1, 3, 2)).graph.outputs
+
+
+def two_axes(*, transposed: bool = False, groups: int = 1) -> Kernel:
+    """Return a kernel of two axes with a stride, padding and dilation along one of them each."""
+    return Kernel((Windows(4, 3, 8, 2, 1, 1), Windows(5, 2, 7, 1, 0, 2)), transposed, groups)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kernel", [two_axes(), two_axes(transposed=True), two_axes(groups=2)])
+def test_images_are_convolved_some_at_a_time(
+    kernel: Kernel, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channels = () if kernel.groups == 1 else (kernel.groups,)
+    made_of = ((11, *channels, 4, 4, 5), (11, *channels, 3, 8, 7), (4 * kernel.groups, 3, 3, 2))
+    small, large, weight = (rand(torch.device("cpu"), *shape, seed=len(shape)).to(dtype) for shape in made_of)
+    first, second = (small, large) if kernel.transposed else (large, small)
+
+    def made() -> list[Tensor]:
+        return [
+            convolved(first, weight, kernel),
+            convolved_back(second, weight, kernel),
+            convolved_weight(small, large, kernel),
+        ]
+
+    whole, of = made(), convolution._at_once
+    counts: list[int | None] = []
+
+    def counted(*args: Any) -> int | None:
+        counts.append(of(*args))
+        return counts[-1]
+
+    monkeypatch.setattr(convolution, "_at_once", counted)
+    monkeypatch.setattr(convolution, "LAID_OUT", 4 * small[0, ..., 0, :, :].numel() * 18 * dtype.itemsize)
+    for one, other in zip(made(), whole, strict=True):
+        torch.testing.assert_close(one, other)
+        assert one.stride() == other.stride()
+    assert all(count is not None and 1 < count < 11 for count in counts)
+    with torch.enable_grad():
+        assert of(large, weight.requires_grad_(), kernel) is None
+    assert of(large.to("meta"), weight.to("meta"), kernel) is None
