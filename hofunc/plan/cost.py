@@ -36,7 +36,7 @@ class StepCost(NamedTuple):
         bytes: Bytes that it reads and writes; zero for a view.
         shape: Shape of the result.
         seconds: Estimated time.
-        is_large: Whether it takes new memory that is too large to be at hand, which is a part of that time.
+        is_large: Whether it takes more memory than is at hand, which is a part of that time.
     """
 
     flops: int
@@ -187,8 +187,8 @@ def _step_cost(step: Step, effect: Effect, rates: Rates) -> StepCost:
         return StepCost(0, 0, result.shape, rates.view)
     written = result.nbytes if step.function in SCATTERS else _nbytes(result)
     moved = written + sum(map(_nbytes, effect.operands))
-    is_large = written >= rates.large
-    seconds = rates.call + (written / rates.fresh if is_large else 0)
+    is_large = written > rates.large
+    seconds = rates.call + rates.renewed(written)
     if step.function in _PRODUCTS:
         flops = 2 * result.numel * effect.operands[-2].shape[-1]  # a sum with a product has the product last
         items = prod(result.shape[:-2]) if step.function is torch.bmm else 1
@@ -200,17 +200,17 @@ def _step_cost(step: Step, effect: Effect, rates: Rates) -> StepCost:
         computing = 2 * read / rates.bytes + (flops / rates.flops if step.function is not added_in_pieces else 0)
         computing += _rows_in_pieces(step, effect) * rates.row + _calls_in_pieces(step) * rates.call
         if type(step.args[0]) is tuple:  # of zeros, which are written first
-            seconds += rates.call + (written / rates.fresh if is_large else 0)
+            seconds += rates.call + rates.renewed(written)
             computing += written / rates.bytes
         return StepCost(flops, moved, result.shape, seconds + computing, is_large)
     shapes = [operand.shape for operand in effect.operands]
     work = work_of(step.function, shapes, result.shape, result.dtype) if isinstance(step.function, Call) else None
     if work:
         columns, at_once = (count * result.dtype.itemsize for count in (work.columns, work.at_once))
-        are_large = at_once >= rates.large
-        seconds += columns / rates.bytes + (at_once / rates.fresh if are_large else 0)
+        is_large |= at_once > rates.large
+        seconds += columns / rates.bytes + rates.renewed(at_once)
         computing = 2 * work.products / rates.flops
-        return StepCost(2 * work.products, moved, result.shape, seconds + computing, is_large or are_large)
+        return StepCost(2 * work.products, moved, result.shape, seconds + computing, is_large)
     rows = _rows(effect) if step.function is added else 0
     computing = moved / rates.bytes + rows * rates.row + _passing(step, effect, rates)
     return StepCost(result.numel, moved, result.shape, seconds + computing, is_large)

@@ -28,6 +28,7 @@ LONG = 30  # calls, which what computes has to take
 LARGE = 100  # calls that a large product takes, of matrices of some hundred rows
 LEAST = 32  # the size from which that is looked for
 MOST = 64 << 20  # bytes of what is computed with
+LET_GO = 33 << 20  # bytes of a tensor, of which common allocators keep none for the next one
 WIDTHS = 5, 8, 12  # of small matrices, as some are much slower than others
 ROW = 4  # numbers
 
@@ -140,7 +141,7 @@ def measured(device: torch.device, standard: Rates, pace: float) -> Rates:
         item=item / pace,
         flops=flops * pace,
         bytes=moved * pace,
-        fresh=standard.fresh if standard.large > MOST else _fresh(clock, standard.large, call, moved) * pace,
+        fresh=standard.fresh if standard.large > MOST else _fresh(clock, LET_GO // number, call, moved) * pace,
         place=seconds / size / pace,
         row=row / pace,
         pace=pace,
@@ -160,9 +161,9 @@ def _item(clock: "_Clock", call: float, flops: float, width: int) -> float:
 
 
 def _fresh(clock: "_Clock", size: int, call: float, moved: float) -> float:
-    """Return the bytes in a second of new tensors so large; those that were made are kept, so that each is new."""
-    one, others = clock.ones(size), list[torch.Tensor]()
-    seconds = clock.seconds(lambda: others.append(one + one)) - call - 3 * one.nbytes / moved
+    """Return the bytes in a second of memory that is let go and given anew, as that of all large tensors is."""
+    one = clock.ones(size)
+    seconds = clock.seconds(lambda: one + one) - call - 3 * one.nbytes / moved
     return one.nbytes / max(one.nbytes / moved, seconds)  # as it is where memory is at hand all the same
 
 

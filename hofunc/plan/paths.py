@@ -113,8 +113,7 @@ class _Factors:
         size = self._size
         moved = nbytes * (size(a) + size(b) + size(kept))
         if not a & b & ~kept:
-            made = nbytes * size(kept)
-            return rates.call + moved / rates.bytes + (made / rates.fresh if made >= rates.large else 0)
+            return rates.call + moved / rates.bytes + rates.renewed(nbytes * size(kept))
         batch, rows, columns = a & b & kept, size(a & ~b), size(b & ~a)
         entries = rows * columns
         is_vector = 1 in (rows, columns)

@@ -16,8 +16,8 @@ class Rates(NamedTuple):
         item: Seconds of one matrix product of a batch, beyond what it computes, of more than a few numbers.
         flops: Floating-point operations of a matrix product in a second.
         bytes: Bytes read and written in a second.
-        fresh: Bytes in a second of a new tensor that is too large for memory to be at hand.
-        large: From how many bytes on that is so.
+        fresh: Bytes in a second of new memory, which the system gives where what was let go is not kept.
+        large: The bytes of a tensor for which memory is at hand; the rest of a larger one is new.
         term: Seconds in which a term of a result is read, beyond its entries.
         place: Seconds in which an entry gets its place among others by its indices, by sorting.
         row: Seconds in which a row is added to its place, or read at an index some at a time, beyond its entries.
@@ -35,6 +35,10 @@ class Rates(NamedTuple):
     place: float
     row: float
     pace: float = 1.0
+
+    def renewed(self, nbytes: float) -> float:
+        """Return the seconds that it takes to get memory for a tensor of so many bytes, beyond those of a call."""
+        return max(0.0, nbytes - self.large) / self.fresh
 
     def batch(self, count: int, products: float) -> float:
         """Return the seconds that a batch of so many matrix products takes, each of so many products of numbers.

@@ -103,7 +103,8 @@ def test_the_windows_of_a_convolution_are_written_and_read(length: int) -> None:
     args = (Ref(number), Kernel((Windows(places, 2, length, 1, 0, 1),), False, 1))
     (step,) = cost(builder, builder.apply(convolved, value, args, (1, 3, places))).steps
     windows, result = FLOAT * 4 * places, FLOAT * 3 * places
-    fresh = sum(size / rates.fresh for size in (windows, result) if size >= rates.large)
+    fresh = sum(map(rates.renewed, (windows, result)))
+    assert (fresh > 0) == (length > 7)
     assert step.seconds == pytest.approx(rates.call + windows / rates.bytes + fresh + step.flops / rates.flops)
 
 
@@ -316,7 +317,7 @@ def test_another_kind_of_device_has_other_rates() -> None:
 def test_a_large_new_tensor_takes_time_to_be_had(size: int) -> None:
     x = builder_of(recorded(torch.sin, rand(CPU, size, size)))
     got, rates = cost(x, x.emit(torch.neg, x.value(0))), RATES["cpu"]
-    fresh = FLOAT * size**2 / rates.fresh if size == 1000 else 0
+    fresh = (FLOAT * size**2 - rates.large) / rates.fresh if size == 1000 else 0
     assert (FLOAT * size**2 > rates.large) == (size == 1000)
     assert got.seconds == pytest.approx(rates.call + fresh + got.bytes / rates.bytes)
 
