@@ -87,6 +87,9 @@ def _to_small(tensor: Tensor, weight: Tensor, kernel: Kernel) -> Tensor:
 def _to_large(tensor: Tensor, weight: Tensor, kernel: Kernel) -> Tensor:
     strides, dilations, paddings = _numbers(kernel)
     behind = [w.length + 2 * w.padding - w.reach for w in kernel.windows]
+    if _is_sooner_turned(tensor, weight, kernel):
+        turned = tuple([windows.turned for windows in kernel.windows])
+        return _to_small(tensor, _turned(weight, kernel.groups), kernel._replace(windows=turned))
 
     def of(images: Tensor) -> Tensor:
         if images.dtype == torch.float64 and len(images) > 1 and {*dilations} == {1} and kernel.rank < 3:
@@ -99,6 +102,23 @@ def _to_large(tensor: Tensor, weight: Tensor, kernel: Kernel) -> Tensor:
         return torch.convolution(images, weight, None, strides, paddings, dilations, True, behind, kernel.groups)
 
     return _of_images(of, tensor, weight, kernel)
+
+
+def _is_sooner_turned(tensor: Tensor, weight: Tensor, kernel: Kernel) -> bool:
+    """Tell whether the way back from windows takes less time as a convolution by a weight that is turned round.
+
+    On a CPU it does in single precision, where torch has a kernel for few channels that takes half of the time or less,
+    and in double precision if there are fewer channels of which windows are laid out.
+    """
+    images = tensor.shape[: tensor.dim() - kernel.rank - kernel.channel_axes].numel()
+    is_sooner = tensor.dtype == torch.float32 or len(weight) < weight.shape[1] * kernel.groups
+    return tensor.device.type == "cpu" and images > 1 and is_sooner and all(w.is_turnable for w in kernel.windows)
+
+
+def _turned(weight: Tensor, groups: int) -> Tensor:
+    """Turn a weight round along all axes of places, and exchange those of channels."""
+    turned = weight.flip(tuple(range(2, weight.dim()))).unflatten(0, (groups, -1))
+    return turned.transpose(1, 2).flatten(0, 1)
 
 
 def _of_images(of: Callable[[Tensor], Tensor], tensor: Tensor, weight: Tensor, kernel: Kernel) -> Tensor:

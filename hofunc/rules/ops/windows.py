@@ -52,6 +52,18 @@ class Windows(NamedTuple):
         fit = self.length + 2 * self.padding - (self.width - 1) * self.dilation - 1
         return self.number == fit // self.stride + 1
 
+    @property
+    def is_turnable(self) -> bool:
+        """Whether places are in windows as windows are in places, if each window is turned round."""
+        around = (self.width - 1) * self.dilation
+        return self.stride == 1 and self.padding <= around and self.reach == self.length + 2 * self.padding
+
+    @property
+    def turned(self) -> "Windows":
+        """The windows in which windows are for a place, where they are turnable."""
+        around = (self.width - 1) * self.dilation
+        return self._replace(number=self.length, length=self.number, padding=around - self.padding)
+
 
 def windowed(tensor: Tensor, windows: Windows) -> Tensor:
     """Take windows along the last axis, which becomes two: the window, and the place in it."""

@@ -343,3 +343,37 @@ def test_images_are_convolved_some_at_a_time(
     with torch.enable_grad():
         assert of(large, weight.requires_grad_(), kernel) is None
     assert of(large.to("meta"), weight.to("meta"), kernel) is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("inner", [1, 5])
+def test_the_way_back_from_windows_beside_each_other_is_a_convolution(
+    inner: int, groups: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In single precision, and where windows of fewer channels are laid out for it."""
+    kernel = Kernel((Windows(7, 3, 7, 1, 1, 1), Windows(5, 2, 7, 1, 0, 2)), transposed=False, groups=groups)
+    channels = () if groups == 1 else (groups,)
+    shapes = (3, *channels, 4 // groups, 7, 5), (4, inner, 3, 2)
+    small, weight = (rand(torch.device("cpu"), *shape, seed=len(shape)).to(dtype) for shape in shapes)
+    called: list[tuple[int, ...]] = []
+    of = convolution._to_small
+
+    def noted(tensor: Tensor, weight: Tensor, kernel: Kernel) -> Tensor:
+        called.append(tuple(weight.shape))
+        return of(tensor, weight, kernel)
+
+    monkeypatch.setattr(convolution, "_to_small", noted)
+    got = convolved_back(small, weight, kernel)
+    large = torch.zeros(3, inner * groups, 7, 7, dtype=dtype, requires_grad=True)
+    result = F.conv2d(large, weight, padding=(1, 0), dilation=(1, 2), groups=groups)
+    (expected,) = torch.autograd.grad(result, large, small.reshape(result.shape))
+    torch.testing.assert_close(got.reshape(expected.shape), expected)
+    is_turned = dtype == torch.float32 or inner * groups > 4
+    assert called == ([(inner * groups, 4 // groups, 3, 2)] if is_turned else [])
+
+
+@pytest.mark.parametrize("windows", [Windows(4, 3, 8, 2, 1, 1), Windows(7, 3, 3, 1, 3, 1), Windows(4, 3, 7, 1, 0, 1)])
+def test_windows_that_leave_places_out_or_go_beyond_them_are_not_turned(windows: Windows) -> None:
+    assert not windows.is_turnable
+    assert Windows(7, 3, 7, 1, 1, 1).turned == Windows(7, 3, 7, 1, 1, 1)
