@@ -6,6 +6,7 @@ stands, and of the values only those have to be kept that a plan takes, before t
 """
 
 from collections.abc import Iterator, Sequence, Set
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 from weakref import ref
 
@@ -16,7 +17,7 @@ from hofunc.graph.identity import reading_of, storage_key
 from hofunc.graph.layout import Layout, layout_of
 from hofunc.graph.node import CONSTANT, Graph
 from hofunc.graph.quick import QUICK
-from hofunc.internals import OpOverload, kernel_of
+from hofunc.internals import OpOverload, count_dispatch_modes, disable_current_modes, kernel_of
 
 ATOMS = frozenset((int, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format))
 
@@ -41,12 +42,18 @@ class Unheld:
     __slots__ = ("_alias", "known")
 
     def __init__(self, tensor: torch.Tensor):
-        self.known, self._alias = ref(tensor), tensor.detach()
+        self.known, self._alias = ref(tensor), _out_of_sight(tensor)
 
     def tensor(self) -> torch.Tensor:
         """Return the tensor, or one in the same memory if it is gone or was given other data."""
         known = self.known()
         return self._alias if known is None or storage_key(known) != storage_key(self._alias) else known
+
+
+def _out_of_sight(tensor: torch.Tensor) -> torch.Tensor:
+    """Return an alias of a tensor, of which no mode takes note that would hold the tensor for that."""
+    with disable_current_modes() if count_dispatch_modes() else nullcontext():
+        return tensor.detach()
 
 
 def reshapes(op: Any) -> bool:

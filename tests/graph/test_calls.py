@@ -69,6 +69,7 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "a norm": lambda x: functional.layer_norm(x, (6,)).pow(3).sum(),
     "several": several,
     "constants": lambda x: (torch.zeros(6, dtype=torch.float64).index_add(0, CLASSES, x[:2]) * x.sin()).sum(),
+    "ones like an input": lambda x: torch.stack([torch.ones_like(x), x.sin(), x]).cumsum(0).prod(0).sum(),
     "einsum": lambda x: torch.einsum("i,ij,kj,k->", x, WEIGHT, WEIGHT, x.exp()),
     "numbers read": lambda x: (x**3).sum() if bool(x.sum() > 100) or x.detach().max().item() > 9 else x.sin().sum(),
     "attention": lambda x: functional.scaled_dot_product_attention(
