@@ -7,6 +7,7 @@ for some of its entries after the other, and what they make is never held as a w
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heappush
 from math import prod
 from typing import Any, NamedTuple
 
@@ -44,9 +45,10 @@ def in_pieces(program: Program, trace: Trace) -> tuple[Program, Trace]:
     gone: set[int] = set()
     instead: dict[int, list[Step]] = {}
     fresh = 1 + max((*program.given, *(step.target for step in program.steps)), default=0)
-    for place, step in enumerate(program.steps):
+    places = {step.target: place for place, step in enumerate(program.steps)}
+    for step in program.steps:
         if step.function is added:
-            groups = [*_groups(program.steps[:place], step, trace.values, users)]
+            groups = [*_groups(program.steps, places, step, trace.values, users)]
             if groups:
                 instead[step.target] = _steps(step, groups, fresh)
                 fresh += len(groups) + 1
@@ -84,7 +86,9 @@ class _Group(NamedTuple):
     args: tuple
 
 
-def _groups(before: Sequence[Step], step: Step, looks: Looks, users: Mapping[int, set[int]]) -> Iterator[_Group]:
+def _groups(
+    steps: Sequence[Step], places: Mapping[int, int], step: Step, looks: Looks, users: Mapping[int, set[int]]
+) -> Iterator[_Group]:
     """Yield groups of the terms of an addition, of those that run over as many entries."""
     coefficients = step.args[2]
     count = len(coefficients)
@@ -96,7 +100,7 @@ def _groups(before: Sequence[Step], step: Step, looks: Looks, users: Mapping[int
     for entries, terms in by_rows.items():
         ends = [register.index for place in terms for register in pairs[place]]
         others = {r.index for place, pair in enumerate(pairs) if place not in terms for r in pair}
-        inside, axes, whole = _inside(before, step.target, ends, others, looks, users)
+        inside, axes, whole = _inside(steps, places, step.target, ends, others, looks, users)
         saved = sum(looks[each.target].kind.nbytes for each in inside if not _is_view(each))
         if saved < LEAST or entries < 2:
             continue
@@ -128,7 +132,8 @@ def _groups(before: Sequence[Step], step: Step, looks: Looks, users: Mapping[int
 
 
 def _inside(
-    before: Sequence[Step],
+    steps: Sequence[Step],
+    places: Mapping[int, int],
     target: int,
     ends: Sequence[int],
     others: Collection[int],
@@ -143,10 +148,13 @@ def _inside(
     whole: dict[int, None] = {}
     inside: list[Step] = []
     allowed = {target}
-    for step in reversed(before):
-        axis = axes.get(step.target)
+    waiting = [-places[register] for register in axes if register in places]  # so that the last step comes first
+    heapify(waiting)
+    while waiting:
+        step = steps[-heappop(waiting)]
+        axis = axes[step.target]
         is_own = users[step.target] <= allowed or _is_read_anew(step)
-        if axis is None or step.target in whole or step.target in others or not is_own:
+        if step.target in whole or step.target in others or not is_own:
             continue
         taken = _taken(step, axis, looks)
         if taken is None or any(axes.get(register, each) != each for register, each in taken if each is not None):
@@ -155,6 +163,9 @@ def _inside(
             (each is None and register in axes) or (each is not None and register in whole) for register, each in taken
         ):
             continue
+        for register in {register for register, each in taken if each is not None} - axes.keys():
+            if register in places:
+                heappush(waiting, -places[register])
         axes |= {register: each for register, each in taken if each is not None}
         whole |= {register: None for register, each in taken if each is None}
         inside.append(step)
