@@ -232,7 +232,11 @@ def _in_loops(
     enough = goal if longest == inf else goal / FEWER  # as a tenth less is not worth another way
     beyond, gained = made.excess(most), 0
     for left in reversed(range(ROUNDS)):
-        every = [other for state in states for other in _better(state, search)]
+        every: list[_State] = []
+        for state in states:
+            every += _better(state, search)
+            if every and not every[-1].excess:
+                break
         if not every:
             break
         every.sort(key=itemgetter(0))
@@ -317,6 +321,8 @@ def _better(state: _State, search: _Search) -> list[_State]:
     few, many = (((with_loops(known, [loop]), loop) for loop in some) for some in looped)
     remade = ((with_remade(known, register, after), None) for register in largest)
     found = [*_tried(chain(few, remade), state, search)] or [*_tried(many, state, search)]
+    if found and not found[-1].excess:
+        return found
     better = sorted(found, key=itemgetter(0))
     together = apart(known, [each.loop for each in better if each.loop is not None])
     return found if len(together) < 2 else [*found, *_tried([(with_loops(known, together), None)], state, search)]
@@ -379,7 +385,10 @@ class _Sizes:
 def _tried(
     changed: Iterable[tuple[tuple[Program, Trace] | None, Loop | None]], state: _State, search: _Search
 ) -> Iterator[_State]:
-    """Yield those of some programs that hold less than one, and do not run longer than they may."""
+    """Yield those of some programs that hold less than one, and do not run longer than they may.
+
+    The first that holds no more than the goal is the last, as nothing is gained by another one.
+    """
     for other, loop in changed:
         if other is None:
             continue
@@ -389,3 +398,5 @@ def _tried(
         made = Lean.of(*put_off(*in_order(program, trace)))
         if made.peak <= state.made.peak and (excess := made.excess(search.goal)) < state.excess:
             yield _State(excess, made, *other, loop)
+            if not excess:
+                return
