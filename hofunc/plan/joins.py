@@ -35,6 +35,8 @@ PAIR = 8  # entries of a product of matrices that take as long as one of a pair
 SHORT = 200  # likewise as a pair takes beside its entries, as axes are short along which it has few
 FOLLOWS = 64  # likewise as what follows takes for an entry of a block, dense or of pairs: some products and additions
 HELD = 4  # entries of dense tensors that are held where one of pairs would be
+MOST = 1 << 28  # bytes of places of entries, beyond which it takes too long to tell which are different
+TOLD = 4  # numbers for each entry, beside its place along each axis, that are held meanwhile
 FEWER = 0.9  # of entries, as many places, from which on it takes less to go on with all of them than to add them
 
 
@@ -259,7 +261,7 @@ def _substituted(
 def coalesced(builder: Builder, terms: Sequence[Term], fewer: int = 1) -> Term | None:
     """Return the sum of terms of one pattern as one with an entry for each place that some have; None if not known.
 
-    None too if that would be nearly as many as a dense tensor has.
+    None too if that would be nearly as many as a dense tensor has, or if to find that out takes too much memory.
 
     Args:
         builder: Takes the steps.
@@ -274,6 +276,9 @@ def coalesced(builder: Builder, terms: Sequence[Term], fewer: int = 1) -> Term |
         return None
     targets = [label for label in shown if label in own[0]]
     runs = [tuple(dict.fromkeys(label for one in selections for label in one.read)) for selections in found]
+    nbytes = torch.long.itemsize * sum(map(size_of, runs)) * (len(targets) + TOLD)
+    if nbytes > min(MOST, builder.leave.bytes):
+        return None
     emit = emitting(builder)
     places = [_flat(emit, selections, labels, targets) for selections, labels in zip(found, runs, strict=True)]
     table = _different(builder, places, size_of(targets), fewer)

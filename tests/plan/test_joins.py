@@ -1,6 +1,7 @@
 """Entries that meet at an index: joined in pairs, as sparse as the indices are, as long as these are the same."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -120,6 +121,29 @@ def test_second_derivatives(
     expected = torch.func.hessian(f)(x)
     assert_equal(hofunc.hessian(f, strategy=strategy)(x), expected)
     assert_equal(hofunc.hessian(f, strategy=strategy, layout="compact").plan(x)(x).to_sparse().to_dense(), expected)
+
+
+@pytest.mark.parametrize("f", [embedded_atoms, into_cells])
+def test_places_of_too_many_entries_are_not_told_apart(
+    f: Callable[[Tensor], Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As there are where all edges meet all others: planning took 39 GB for an energy of 600 points."""
+    told, flat = [], joins._flat
+
+    def noted(*args: Any) -> Any:
+        told.append(flat(*args))
+        return told[-1]
+
+    monkeypatch.setattr(joins, "_flat", noted)
+    x = points()
+    expected = torch.func.hessian(f)(x)
+    assert_equal(hofunc.hessian(f, strategy="mixed")(x), expected)
+    most = max(place.tensor.numel() for place in told)
+    told.clear()
+    monkeypatch.setattr(joins, "MOST", 8 * most)
+    cache.forget()
+    assert_equal(hofunc.hessian(f, strategy="mixed")(x), expected)
+    assert all(place.tensor.numel() < most for place in told)
 
 
 @pytest.mark.parametrize("f", [embedded_atoms, rectified, into_columns, into_columns_alike, into_cells, along_rows])
