@@ -29,7 +29,8 @@ _TABLES = 8  # as much as tables of places may take as a plan is made, it may ho
 FUTILE = 2  # times as long as a plan runs that others are estimated to, at which none of them is made;
 FUTILE_OF_CONTRACTIONS = 6  # of contractions, of which estimates err by more
 
-OUT_OF_REACH = 20  # times what the best is estimated to run, from which on no other is planned, for all that these err
+OUT_OF_REACH = 20  # times what the best is estimated to run, from which on no other is planned, for all that these err,
+PATIENCE = 3  # nor, as long as there is no plan, in so many turns
 
 Maker = Callable[[str, Leave], Blueprint]
 
@@ -83,8 +84,9 @@ class Turns:
         plans: list[Blueprint] = []
         clock = _Clock(max_plan_seconds())
         left = list(self.estimates)
-        leave = self._first_leave
+        leave, patience = self._first_leave, PATIENCE
         while left:
+            soonest = left[0]
             for name in left[:]:
                 fitting = [one for one in (*rivals, *plans) if fits(one, self._limits, self._peak)]
                 most = of_first(self._limits)
@@ -97,6 +99,8 @@ class Turns:
                     if is_enough or self._is_out_of_reach(name, best, fitting) or (rivals and not is_close):
                         left.remove(name)
                         continue
+                elif patience > 0 and self._is_far_behind(name, soonest):
+                    continue
                 if name in self._soonest:
                     plans.append(self._soonest[name])
                     left.remove(name)
@@ -114,6 +118,7 @@ class Turns:
                     self.effort += plans[-1].effort
                     left.remove(name)
             leave *= _LEAVE_GROWS
+            patience -= 1
         return plans
 
     def soonest(self) -> Blueprint | None:
@@ -192,6 +197,10 @@ class Turns:
         return not self._in_terms and any(
             run * price(made) > longest * self.estimates[made.strategy].run for made in plans
         )
+
+    def _is_far_behind(self, name: str, soonest: str) -> bool:
+        """Tell whether a strategy is estimated to run far longer than the one that should run fastest of those left."""
+        return not self._in_terms and self.estimates[name].run > OUT_OF_REACH * self.estimates[soonest].run
 
     def _expected(self, name: str, best: Blueprint) -> float:
         """Return how many steps a strategy takes, or runs as long as, if estimates err as that of the best one did."""

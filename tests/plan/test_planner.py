@@ -23,7 +23,7 @@ from hofunc.plan.planner import plan, rival
 from hofunc.plan.reverse import elimination_order
 from hofunc.plan.rows import with_rows
 from hofunc.plan.strategies import STRATEGIES
-from hofunc.plan.turns import POSSIBLE, Turns, preferred
+from hofunc.plan.turns import LIKELY, POSSIBLE, Turns, preferred
 from hofunc.rules.lower import lower
 from hofunc.run import cache
 from hofunc.run.cache import forget
@@ -318,8 +318,25 @@ def test_a_strategy_that_is_out_of_reach_is_not_planned_in_full() -> None:
     """A gradient by many weights, for each of which forward has a direction."""
     f, weights = tanh_network(4, 32, 32, 1)
     recording = recorded(lambda *weights: f(rand(CPU, 16, 4), *weights).square().mean(), *weights)
-    made = plan(lower(recording.graph, recording.values, 1), (1,), compact=False)
-    assert [one.strategy for one in made] == ["reverse"]
+    lowered = lower(recording.graph, recording.values, 1)
+    assert [one.strategy for one in plan(lowered, (1,), compact=False)] == ["reverse"]
+
+
+@pytest.mark.parametrize(("run", "expected"), [(10, ["mixed", "reverse"]), (1000, ["mixed", "mixed"])])
+def test_a_strategy_far_behind_has_no_turn_before_there_is_a_plan(run: float, expected: list[str]) -> None:
+    """One strategy takes more steps than it may at first, the other should run some times as long."""
+    real = plans(torch.sin, rand(CPU, 1), strategy="reverse")["reverse"]
+    names = []
+
+    def make(name: str, leave: Leave) -> Blueprint:
+        names.append(name)
+        if leave.steps < {"reverse": 1, "mixed": 5000}[name]:
+            raise TooManyStepsError
+        return replace(real, strategy=name)
+
+    told = {"mixed": Estimate(1, 1), "reverse": Estimate(1, run)}
+    Turns(make, told, Limits(), own_peak, in_terms=False, close=1.0).taken(LIKELY)
+    assert names[:2] == expected
 
 
 def test_a_strategy_is_out_of_reach_where_one_like_it_says_so() -> None:
