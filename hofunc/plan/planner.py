@@ -79,7 +79,7 @@ def plan(
         limits: Rows at a time, and memory.
         peak: Tells what is held at once where a blueprint is run, which max_bytes bounds.
         looks: Whether whoever runs a blueprint looks at the results, and has a careful one if they are not finite.
-        before: What was planned quickly of the same.
+        before: What was planned quickly of the same, which is not planned again.
 
     Returns:
         Blueprints of the strategies, the one that is estimated to be fastest first; if memory is at issue, one before
@@ -95,6 +95,8 @@ def plan(
         found = kept_to([asked.make(strategy, of_first(limits))], lowered, wanted, compact, limits, peak)
         return tuple(map(taken, found))
     plans, by_nodes = asked.by_recurrences(before), asked.by_nodes
+    if before is not None and before not in plans and limits == Limits():
+        by_nodes.keep(before)
     if not any(fits(made, limits, peak) and by_nodes.are_futile_beside(made) for made in plans):
         plans += asked.announced(by_nodes).taken(POSSIBLE, plans)
     kept = sorted(kept_to(plans, lowered, wanted, compact, limits, peak), key=price)
@@ -142,11 +144,8 @@ def quickly(
         return Quick(taken(preferred(kept)), 0, turns.effort)
     plans = turns.first() if asked.is_taken_apart else turns.taken(LIKELY)
     best = preferred(kept_to(plans, lowered, wanted, compact, limits, peak))
-    made = {plan.strategy for plan in plans} | turns.inapplicable
-    left_out = [each.compositions for name, each in turns.estimates.items() if name not in made and each.run < inf]
-    if recurrent is not None:
-        left_out.append(asked.compositions)
-    return Quick(taken(best), PER_COMPOSITION * sum(left_out), turns.effort)
+    left_out = turns.left_out(plans, min(plans, key=price)) + (0 if recurrent is None else asked.compositions)
+    return Quick(taken(best), PER_COMPOSITION * left_out, turns.effort)
 
 
 def soonest(lowered: Lowered, wanted: Wanted, *, compact: bool, limits: Limits, peak: Peak = own_peak) -> Blueprint:

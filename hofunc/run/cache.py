@@ -279,7 +279,7 @@ def _made(
         variants = [*_variants(_plans.get(key))]
     lowered = _told(recorded, graph, values, asked, variants, unfit)
     check_results(lowered, asked.wanted, asked.limits, compact=asked.compact)
-    before = next((each.plan for each in variants if each.due.calls <= 0), None)
+    before = next((each.plan for each in variants if each.due.calls <= 0 and each.decided.holds(values)), None)
     made, all_of_it = _by_strategies(lowered, asked, before)
     decided = Decided(recorded._replace(decided=made.lowered.decided))
     with _lock:

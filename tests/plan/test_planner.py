@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import hofunc
-from hofunc.plan import packing, planner, turns
+from hofunc.plan import packing, planner, strategies, turns
 from hofunc.plan.blocks import local_blocks
 from hofunc.plan.blueprint import Blueprint, Limits, own_peak
 from hofunc.plan.builder import Leave, TooManyStepsError
@@ -320,6 +320,27 @@ def test_a_strategy_that_is_out_of_reach_is_not_planned_in_full() -> None:
     recording = recorded(lambda *weights: f(rand(CPU, 16, 4), *weights).square().mean(), *weights)
     lowered = lower(recording.graph, recording.values, 1)
     assert [one.strategy for one in plan(lowered, (1,), compact=False)] == ["reverse"]
+    quick = planner.quickly(lowered, (1,), compact=False, limits=Limits())
+    assert (quick.forgone, quick.calls) == (0, inf)  # and so nothing is to be planned in full later
+
+
+def test_what_was_planned_quickly_is_not_planned_again_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    recording = recorded(steps(6), rand(CPU, 6, 3))
+    lowered = lower(recording.graph, recording.values, 2)
+    quick = planner.quickly(lowered, (2,), compact=False, limits=Limits()).plan
+    anew = plan(lowered, (2,), compact=False)
+    names, propagated = [], strategies.propagated
+
+    def noted(*args: Any, **options: Any) -> Any:
+        names.append(args[3])
+        return propagated(*args, **options)
+
+    monkeypatch.setattr(planner, "propagated", noted)
+    made = plan(lowered, (2,), compact=False, before=quick)
+    assert {*names} == {*STRATEGIES} - {quick.strategy}
+    assert [(one.strategy, one.run_cost.seconds) for one in made] == [
+        (one.strategy, one.run_cost.seconds) for one in anew
+    ]
 
 
 @pytest.mark.parametrize(("run", "expected"), [(10, ["mixed", "reverse"]), (1000, ["mixed", "mixed"])])
