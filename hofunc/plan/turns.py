@@ -152,10 +152,11 @@ class Turns:
             per_call: How many steps a strategy may take for as long as the best plan runs, in calls of no work.
             best: The plan.
         """
+        others = {name: each for name, each in self.estimates.items() if name not in self._soonest}
         left = {
             name: each
-            for name, each in self.estimates.items()
-            if name not in self._soonest and (best is None or self._is_sooner(each, best))
+            for name, each in others.items()
+            if (self._may_hold_less(name) if best is None else self._is_sooner(each, best))
         }
         if not left:
             return []
@@ -163,6 +164,10 @@ class Turns:
         found = turns.taken(per_call)
         self.effort += turns.effort
         return found
+
+    def _may_hold_less(self, name: str) -> bool:
+        """Tell whether a strategy may hold less than the soonest: what runs far longer makes far more as well."""
+        return not any(self._is_far_behind(name, soonest) for soonest in self._soonest)
 
     def _is_sooner(self, estimate: Estimate, best: Blueprint) -> bool:
         """Tell whether a strategy should run sooner than a plan, if estimates err as that of the soonest did."""
