@@ -40,6 +40,17 @@ def pointwise(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any] = _
     return torch.empty_strided(shape, stride, dtype=dtype, device="meta")
 
 
+def check_shapes(op: OpOverload, args: Sequence[Any]) -> None:
+    """Check that the shapes of what an elementwise op takes fit each other.
+
+    Raises:
+        RuntimeError: They do not. torch says so too, but for meta tensors it imports its compiler first.
+    """
+    shapes = [tuple(arg.shape) for arg in args if isinstance(arg, torch.Tensor)]
+    if torch.Tag.pointwise in op.tags and _broadcast(shapes) is None:
+        raise RuntimeError(f"{op} of shapes that do not fit: {shapes}")
+
+
 _BACK_THROUGH_SOFTMAX = (aten._softmax_backward_data.default, aten._log_softmax_backward_data.default)
 
 

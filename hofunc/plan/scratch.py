@@ -12,7 +12,7 @@ from hofunc.graph.node import Call
 from hofunc.graph.uncompiled import UncompiledMode
 from hofunc.internals import identity_of
 from hofunc.plan.factored import factored
-from hofunc.plan.pointwise import pointwise
+from hofunc.plan.pointwise import check_shapes, pointwise
 from hofunc.plan.shaped import shaped
 from hofunc.plan.tried import tried
 
@@ -113,6 +113,8 @@ class Watch(UncompiledMode):
             raise NotImplementedError(f"{func} of tensors without elements")
         told = (tell(func, args, kwargs) for tell in (pointwise, shaped, factored, tried))
         made = next((found for found in told if found is not None), None)
+        if made is None:
+            check_shapes(func, args)
         if is_random(func) and not _tensors(args):  # which would draw, and on a device
             kwargs = {**kwargs, "device": "meta", **({"generator": None} if "generator" in kwargs else {})}
         result = func(*args, **kwargs) if made is None else made

@@ -111,6 +111,13 @@ def test_what_needs_values_is_refused() -> None:
         called(lambda x: x * x.sum().item(), [torch.empty(3, device="meta")])
 
 
+def test_shapes_that_do_not_fit_are_refused_without_torchs_kernels() -> None:
+    """Of these the first that a process calls imports torch's compiler, only to say so."""
+    two, three = (torch.empty(4, size, device="meta") for size in (2, 3))
+    with pytest.raises(RuntimeError, match=r"aten.mul.Tensor of shapes that do not fit: \[\(4, 2\), \(4, 3\)\]"):
+        called(torch.mul, (two, three))
+
+
 def test_what_a_call_holds_is_not_gone_through_at_every_op(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
 
