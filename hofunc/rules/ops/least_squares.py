@@ -19,6 +19,7 @@ from hofunc.rules.ops.series import (
     times,
     times_one_plus,
 )
+from hofunc.rules.ops.truncation import kept_values, over_kept, truncated_inverse
 from hofunc.rules.registry import define_expansion
 
 aten = torch.ops.aten
@@ -37,8 +38,8 @@ def pseudo_inverse(order: int, result: Tensor, a: Operand) -> Series:
         a: The matrix.
     """
     u, s, vh = torch.linalg.svd(a.value, full_matrices=False)
-    kept = real_part((vh @ result @ u).diagonal(0, -2, -1)) * s > 0.5
-    over = (torch.where(kept, s, 1).reciprocal() * kept).unsqueeze(-2)
+    kept = kept_values(result, u, s, vh)
+    over = over_kept(s, kept)
     u, v = u * kept.unsqueeze(-2), vh.mH * kept.unsqueeze(-2)
     columns, rows = {0: u, 1: a.change @ (v * over)}, {0: v, 1: a.change.mH @ (u * over)}
     core = {0: torch.diag_embed(over.squeeze(-2)).to(u.dtype), 1: (u * over).mH @ columns[1]}
@@ -54,18 +55,49 @@ def _orthonormal(order: int, columns: Series) -> Series:
 
 
 @define_expansion(aten.linalg_pinv.atol_rtol_tensor)
-def _pinv(order: int, outputs: tuple[Tensor, ...], a: Operand, **_: Any) -> Tensor:
-    return summed(pseudo_inverse(order, outputs[0], a))
+def _pinv(
+    order: int,
+    outputs: tuple[Tensor, ...],
+    a: Operand,
+    *,
+    atol: Operand | None = None,
+    rtol: Operand | None = None,
+    **_: Any,
+) -> Tensor:
+    is_kept_whole = atol is None and rtol is None  # but for rounding
+    series = pseudo_inverse if is_kept_whole else truncated_inverse
+    return summed(series(order, outputs[0], a))
+
+
+# By a condition, least squares are those of what is kept of a matrix by its singular values. The driver gelsy, which is
+# the default on a CPU, leaves out what is short of columns instead, of which nothing is known here.
+
+
+def _inverse_of_kept(order: int, rank: Tensor, a: Operand, rcond: float | None, driver: str | None) -> Series:
+    driver = driver or ("gelsy" if a.value.device.type == "cpu" else "gels")
+    if rcond is not None and driver in ("gelsd", "gelss"):
+        return truncated_inverse(order, torch.linalg.pinv(a.value, rtol=rcond), a)
+    inverse = pseudo_inverse(order, torch.linalg.pinv(a.value), a)
+    if rcond is None or driver == "gels":
+        return inverse
+    known = torch.where(rank == torch.linalg.matrix_rank(a.value), 1, torch.nan)[..., None, None]
+    return mapped(lambda part: part * known.to(part.dtype), inverse)
 
 
 @define_expansion(aten.linalg_lstsq.default)
 def _lstsq(
-    order: int, outputs: tuple[Tensor, ...], a: Operand, b: Operand, *_: Any, **__: Any
+    order: int,
+    outputs: tuple[Tensor, ...],
+    a: Operand,
+    b: Operand,
+    rcond: float | None = None,
+    *,
+    driver: str | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     is_vector = takes_vector(a.value, b.value)
     right = {0: b.value, 1: b.change}
     right = mapped(as_column, right) if is_vector else right
-    x = times(order, pseudo_inverse(order, torch.linalg.pinv(a.value), a), right)
+    x = times(order, _inverse_of_kept(order, outputs[2], a, rcond, driver), right)
     change = summed(x).squeeze(-1) if is_vector else summed(x)
     if not outputs[1].numel():
         return change, None

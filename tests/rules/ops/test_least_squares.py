@@ -120,6 +120,17 @@ def test_residuals_that_are_there_by_rank_are_refused_under_vmap(device: torch.d
         torch.func.vmap(derivative)(a, b)
 
 
+@pytest.mark.parametrize("driver", [None, "gelsy"])
+def test_what_columns_leave_of_a_matrix_is_not_known(driver: str | None, device: torch.device) -> None:
+    if device.type != "cpu":
+        pytest.skip("torch has this driver on a CPU only")
+    whole, short = (torch.tensor([[1.0, 0.2], [0.1, last], [0.3, 0.2]], dtype=torch.float64) for last in (1.0, 0.05))
+    b = rand(device, 3, 1)
+    derivative = hofunc.jacobian(lambda a: linalg.lstsq(a, b, rcond=0.2, driver=driver)[0])
+    assert relative_error(derivative(whole), hofunc.jacobian(lambda a: pseudo_inverse(a) @ b)(whole)) < 1e-12
+    assert derivative(short).isnan().all()
+
+
 @pytest.mark.parametrize("shape", [(0, 0), (3, 0), (0, 2, 2)])
 def test_matrices_of_no_elements(shape: tuple[int, ...], device: torch.device) -> None:
     a = rand(device, *shape)
