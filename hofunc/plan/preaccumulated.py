@@ -81,6 +81,8 @@ def preaccumulated(builder: Builder, local: dict[int, Local], found: Sequence[Re
             del instead[node]
             if region.is_flat:
                 whole[node] = {key: terms for key, terms in local[node].items() if key[0] not in starts or key[1:]}
+        if not region.is_flat:
+            polynomials.fill(own, 1)
         for node in region.ends:
             instead[node] = {} if region.is_flat else _by_starts(polynomials, node)
         made.append(Start(region, own, polynomials))
@@ -109,6 +111,7 @@ def eliminated(builder: Builder, local: dict[int, Local], highest: int) -> dict[
         variables = {start: Variable(tuple(graph.nodes[start].shape), frozenset(range(region.rows)))}
         polynomials = Polynomials(builder, own, variables, Keys(tuple(range(1, highest + 1)), region.starts))
         try:
+            polynomials.fill(own, highest)
             by_start = {node: _by_starts(polynomials, node, highest) for node in kept}
         except RowsMixError:  # some vary with several elements, as where a matrix is multiplied with its transpose
             builder.node = None

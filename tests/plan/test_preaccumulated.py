@@ -140,3 +140,18 @@ def test_filters_have_one_derivative_for_an_edge_and_not_three() -> None:
     made = lowered_plan(layers, *NESTED["layers"][1], orders=(2,), compact=False, strategy="mixed")
     folded = [step for step in made.run_cost.steps if 2 * 3 * edges * width * width == step.flops]
     assert len(folded) <= 2
+
+
+@pytest.mark.parametrize("order", [2, 3])
+@pytest.mark.parametrize("strategy", ["reverse", "mixed", "forward"])
+def test_a_chain_that_recursion_would_be_too_deep_for(strategy: str, order: int, device: torch.device) -> None:
+    def f(x: Tensor) -> Tensor:
+        for step in range(200):
+            x = (x.sin() * 0.9 + x.cos() * 0.1) * (1 + step / 700)
+        return x.exp().sum()
+
+    x = rand(device, 3)
+    expected = nested_reverse(f, order)(x[:1]).flatten()
+    got = hofunc.hod(f, order, strategy=strategy)(x)
+    assert relative_error(got[(0,) * order].reshape(1), expected) < 1e-10
+    assert not got.reshape(-1)[1].any()
