@@ -1,6 +1,7 @@
 """Contractions of derivatives: `einsum` over the axes of an output, of the slots of a derivative, and of operands."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import accumulate, chain, count
 from math import prod
 from typing import Any, NamedTuple, overload
@@ -43,6 +44,7 @@ from hofunc.trees import Kept, tree_flatten, tree_unflatten
 
 STRATEGIES = ("auto", *contraction.STRATEGIES)
 MOST_KEPT = 64  # forms of calls, and shapes, for which what patterns mean is kept
+MOST_MEANT = 256  # transforms for which it is, of which those count as one that mean the same by their patterns
 
 
 @overload
@@ -207,6 +209,29 @@ class _Meaning(NamedTuple):
     nests: tuple[tuple[int, Nest], ...]
 
 
+class _Known(NamedTuple):
+    """What is known of the calls of transforms that mean the same by their patterns, whatever their functions are.
+
+    A function that makes a transform anew at every call, of another function that is made anew, need not read its
+    pattern for the same arguments again.
+
+    Attributes:
+        forms: The forms of calls.
+        meanings: What the patterns mean for each of these, and shapes.
+        numbers: Yields numbers for forms.
+    """
+
+    forms: Kept[_Form]
+    meanings: Kept[_Meaning]
+    numbers: Iterator[int]
+
+
+@lru_cache(maxsize=MOST_MEANT)
+def _known(*_: Hashable) -> _Known:
+    """Return what is known of the calls of transforms of a class, given all that tells apart what they mean."""
+    return _Known(Kept(MOST_KEPT), Kept(MOST_KEPT), count())
+
+
 class Einsum(Transform):
     """A function with the signature of f that computes contractions of derivatives of f, as `einsum` returns it."""
 
@@ -237,12 +262,15 @@ class Einsum(Transform):
         for each in self._argnums if wrt is None else ():
             check_argnums_of_slots(name, each)
         self._positions = tuple(dict.fromkeys(number for each in self._argnums for number in positions_in(each)))
-        self._forms: Kept[_Form] = Kept(MOST_KEPT)
-        self._meanings: Kept[_Meaning] = Kept(MOST_KEPT)
-        self._numbers = count()
+        meant_by: tuple[Any, ...] = type(self), name, tuple(map(str, texts)), self._spec, repr(self._argnums)
+        self._forms, self._meanings, self._numbers = _known(*meant_by, *self._told_apart())
         self._pattern = pattern
         options = Options(name, self._positions, has_aux, False, strategy, limits, None, False, False, parameters)
         super().__init__(f, options, (), _only)
+
+    def _told_apart(self) -> tuple[Hashable, ...]:
+        """Return what tells transforms of this class apart, beside their names, patterns and argnums."""
+        return ()
 
     def _split_by(self, args: tuple, kwargs: dict, changes: Mapping[str, Any]) -> Arguments:
         """Take the arguments of a call apart, with the operands after those to differentiate by."""
@@ -412,6 +440,9 @@ class SampledEinsum(Einsum):
     def __init__(self, found: Sampled, before: int, *args: Any):
         self._before, self._uses = before, found.uses
         super().__init__(*args)
+
+    def _told_apart(self) -> tuple[Hashable, ...]:
+        return self._before, self._uses
 
     def _given(self, given: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
         ((*operands,),) = super()._given(given)

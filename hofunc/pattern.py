@@ -8,6 +8,7 @@ of its leaves; ``...`` does so for axes that everything has in common.
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain, product
 from typing import Any, NamedTuple, NoReturn
 
@@ -84,6 +85,12 @@ def parsed(transform: str, text: Any) -> Pattern:
             expected="a string, or a tuple or dict of strings",
             remedy='The Laplacian of every row is "b, b i, b i -> b".',
         )
+    return _parsed(transform, str(text))
+
+
+@lru_cache(maxsize=1024)
+def _parsed(transform: str, text: str) -> Pattern:
+    """Read a pattern, see above."""
     shell = Pattern(transform, text, Group((), 0), (), Group((), len(text)))
     if text.count("->") != 1:
         arrows = text.count("->")

@@ -10,8 +10,9 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import hofunc
-from hofunc import UntracedError, einsum
+from hofunc import UntracedError, contracted, einsum
 from hofunc.contracted import STRATEGIES
+from hofunc.pattern import Bound, bound
 from tests import checks
 from tests.cases import rand
 from tests.checks import assert_equal
@@ -674,3 +675,51 @@ def test_a_trace_for_any_shape_takes_no_shape_for_that_of_the_call_before(device
         make_fx(laplacian, tracing_mode="symbolic")(x)
     plan = laplacian.plan(x)
     assert torch.equal(make_fx(lambda x: plan(x), tracing_mode="symbolic")(x)(2 * x), laplacian(2 * x))
+
+
+def test_a_pattern_is_read_once_for_functions_that_are_made_anew(
+    monkeypatch: pytest.MonkeyPatch, device: torch.device
+) -> None:
+    """A loss that takes the Laplacian of a field which it makes of its parameters makes both at every call."""
+    read: list[Any] = []
+
+    def noted(*args: Any) -> Bound:
+        read.append(args)
+        return bound(*args)
+
+    monkeypatch.setattr(contracted, "bound", noted)
+    x = rand(device, 5, 7)
+    for place in range(3):
+        found = hofunc.laplacian(lambda x, place=place: (x ** (place + 2)).sum(-1))(x)
+        expected = (place + 2) * (place + 1) * (x**place).sum(-1)
+        assert_equal(found, expected)
+    assert len(read) == 1
+
+
+def test_what_a_pattern_means_is_told_apart_by_all_that_it_depends_on(device: torch.device) -> None:
+    """Calls alike of the same pattern, with other arguments to differentiate by, operands and checks."""
+
+    def f(x: Tensor, y: Tensor) -> Tensor:
+        return (x**2 * y**3).sum()
+
+    x, y, v = rand(device, 3), rand(device, 3, seed=1), rand(device, 3, seed=2)
+    by_x, by_y = 2 * x * y**3, 3 * x**2 * y**2
+    assert_equal(einsum(f, ", i -> i", 0)(x, y), by_x)
+    assert_equal(einsum(f, ", i -> i", 1)(x, y), by_y)
+    assert_equal(einsum(f, ", i -> i", wrt="y")(x, y), by_y)
+    assert_equal(einsum(lambda y, x: f(x, y), ", i -> i", wrt="y")(y, x), by_y)
+    with pytest.raises(hofunc.ArgumentError):
+        einsum(f, ", i -> i", True)
+    square = torch.func.hessian(f)(x, y) @ v
+    assert_equal(hofunc.hvp(f)(x, y, vector=v), square)
+    assert_equal(hofunc.vhp(f)(x, y, vector=v), square)
+    assert_equal(hofunc.directional(f, 1)(x, y, vector=v), by_x @ v)
+    assert_equal(hofunc.jvp(f)(x, y, vector=v), by_x @ v)
+    assert_equal(hofunc.vjp(f)(x, y, cotangent=v.sum()), by_x * v.sum())
+    for number in (1, 2):
+        found = einsum(f, {"a": ", i -> i", "b": ", i, j, j -> i"}, 0)(x, y, operands={"b": (number * v,)})
+        assert_equal(found["b"], square * number)
+    with pytest.raises(hofunc.ArgumentError, match="hvp"):
+        hofunc.hvp(f)(x, y, vector=v[:2])
+    with pytest.raises(hofunc.ArgumentError, match="vhp"):
+        hofunc.vhp(f)(x, y, vector=v[:2])

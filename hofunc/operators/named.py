@@ -1,6 +1,6 @@
 """What named operators have in common: a pattern, and the keyword arguments that their vectors are."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypedDict
 
 import torch
@@ -67,6 +67,9 @@ class Operator(Einsum):
             names = (wrt,) * len(argnums)
         self._vectors, self._keywords = vectors, tuple(dict.fromkeys(vectors))
         super().__init__(name, f, pattern, slots, has_aux, strategy, Limits(chunk_size, max_bytes), names)
+
+    def _told_apart(self) -> tuple[Hashable, ...]:
+        return self._vectors
 
     def _given(self, given: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
         name = self._options.name
