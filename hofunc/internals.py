@@ -99,6 +99,7 @@ __all__ = [
     "BackwardHookFunction",
     "Definition",
     "DisableAutocast",
+    "DisableTorchFunction",
     "DisableTorchFunctionSubclass",
     "DispatchKey",
     "FakeTensor",

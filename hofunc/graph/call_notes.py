@@ -1,6 +1,8 @@
 """Taking note of the calls of torch's functions that a function makes while it is recorded, see NOTE [calls]."""
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any, Self
 from weakref import ref
 
@@ -8,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from hofunc.graph.calls import READS, Call, Calls, Given, Inside, New, parts
+from hofunc.graph.calls import READS, Call, Calls, Given, Inside, Lifted, New, parts
 from hofunc.graph.draws import is_random
 from hofunc.graph.effects import effects
 from hofunc.graph.identity import PLAIN, storage_key, tensors_in
@@ -51,6 +53,7 @@ class CallNotes(TorchFunctionMode):
         self._inputs = inputs
         self._calls: list[tuple[Made, list[Made]]] = []
         self._is_told = True
+        self._level = maybe_current_level()
 
     def __enter__(self) -> Self:
         self._ops.__enter__()
@@ -62,40 +65,82 @@ class CallNotes(TorchFunctionMode):
         self._ops.__exit__(*args)
         self._is_told = self._is_told and not self._ops.made  # past all calls
 
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Take no note of the ops within, which the function does not make."""
+        count = len(self._ops.made)
+        yield
+        del self._ops.made[count:]
+
     @uncompiled
     def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         before, self._ops.made = self._ops.made, []
         out = func(*args, **(kwargs or {}))
         made, self._ops.made = self._ops.made, []
         if func not in READS:
-            self._is_told = self._is_told and not before and _is_torchs(func) and _follows(made)
+            self._is_told = self._is_told and not before and _is_torchs(func) and self._follows(made)
             self._calls.append(((func, args, kwargs or {}, out), made))
         return out
 
-    def calls(self, graph: Graph, values: Sequence[Tensor], outputs: Sequence[Tensor]) -> Calls | None:
+    def _follows(self, made: Sequence[Made]) -> bool:
+        """Tell whether the ops of a call, and what they do, follow from the forms of what the call takes.
+
+        If not, that has to show in the shape of what it returns.
+        """
+        return (
+            torch.is_grad_enabled()
+            and maybe_current_level() == self._level
+            and not is_any_autocast_enabled()
+            and all(
+                isinstance(op, OpOverload)
+                and not is_random(op)
+                and torch.Tag.data_dependent_output not in op.tags
+                and (torch.Tag.dynamic_output_shape not in op.tags or place == len(made))
+                for place, (op, *_) in enumerate(made, 1)
+            )
+        )
+
+    def _lead_to_captured(self) -> bool:
+        """Tell whether what autograd follows leads to captured tensors, and to none that the function has made."""
+        return not any(tensor.requires_grad for tensor in self._inputs) and all(
+            not any(tensor.requires_grad for tensor in tensors_in((out,)))
+            or any(tensor.requires_grad for tensor in tensors_in((args, kwargs)))
+            for (_, args, kwargs, out), _ in self._calls
+        )
+
+    def calls(
+        self,
+        graph: Graph,
+        values: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        inputs: Sequence[Any],
+        lifted: Mapping[int, Lifted] = MappingProxyType({}),
+    ) -> Calls | None:
         """Return the calls of a recording; None if there is nothing to go by.
 
         Args:
             graph: What was recorded.
             values: The value of each of its nodes.
             outputs: What was returned.
+            inputs: What is to be compared of the inputs.
+            lifted: What stands for captured tensors that are inputs of the graph, by id.
         """
         if not self._is_told:
             return None
         pairs = [*zip(graph.nodes, values, strict=True)]
-        seen = _Numbering(self._inputs, [value for node, value in pairs if not _is_view(node)])
+        seen = _Numbering(self._inputs, [value for node, value in pairs if not _is_view(node)], lifted)
         try:
             steps = [seen.call(call, [(*each, held(out)) for *each, out in made]) for call, made in self._calls]
             returned = [seen.numbers[id(output)] for output in outputs]
         except (_UntoldError, KeyError):
             return None
-        if any(tensor.requires_grad or tensor.is_complex() for tensor in seen.tensors):
+        if any(tensor.is_complex() for tensor in seen.tensors) or not self._lead_to_captured():
             return None
         numbers = [(node, seen.holder(value)) for node, value in pairs]
         if any(number is None and node.is_given for node, number in numbers):
             return None
         places = [(node.number, number) for node, number in numbers if number is not None]
-        return Calls(graph, [*map(form_of, self._inputs)], steps, returned, places)
+        return Calls(graph, inputs, steps, returned, places)
 
 
 class _OpNotes(UncompiledMode):
@@ -144,38 +189,21 @@ def _is_torchs(function: Any) -> bool:
     )
 
 
-def _follows(made: Sequence[Made]) -> bool:
-    """Tell whether the ops of a call, and what they do, follow from the forms of what the call takes.
-
-    If not, that has to show in the shape of what it returns.
-    """
-    return (
-        torch.is_grad_enabled()
-        and maybe_current_level() is None
-        and not is_any_autocast_enabled()
-        and all(
-            isinstance(op, OpOverload)
-            and not is_random(op)
-            and torch.Tag.data_dependent_output not in op.tags
-            and (torch.Tag.dynamic_output_shape not in op.tags or place == len(made))
-            for place, (op, *_) in enumerate(made, 1)
-        )
-    )
-
-
 class _Numbering:
     """Numbers tensors as they come along.
 
     Args:
         inputs: Those that are there first.
         wanted: What has to be seen.
+        lifted: What stands for captured tensors that are inputs of the graph, by id.
 
     Attributes:
         tensors: The tensors.
         numbers: Their numbers, by id.
     """
 
-    def __init__(self, inputs: Sequence[Tensor], wanted: Sequence[Tensor]):
+    def __init__(self, inputs: Sequence[Tensor], wanted: Sequence[Tensor], lifted: Mapping[int, Lifted]):
+        self._lifted = lifted
         self.tensors: list[Tensor] = []
         self.numbers: dict[int, int] = {}
         self._places: dict[tuple, int] = {}  # of what was not given
@@ -261,6 +289,8 @@ class _Numbering:
             if kind not in PLAIN or value.layout is not torch.strided or value.is_nested or value.is_inference():
                 raise _UntoldError
             number = self._enter(value, is_given=is_given)
+            if id(value) in self._lifted:
+                return self._lifted[id(value)]
             return Given(number, form_of(value), ref(value)) if is_given else New(tuple(value.shape), value.dtype)
         if kind in _SEQUENCES or kind is slice or kind.__module__ == "torch.return_types":
             return Several(kind, tuple([self._of(item, is_given=is_given) for item in parts(value)]))

@@ -9,13 +9,18 @@ inside of a call made are computed if they are asked for.
 
 That holds as long as nothing is computed past these calls, by a transform inside the function, a script, an extension:
 what they return would be taken for captured. So every tensor that a call takes has to be an input, to be returned by an
-earlier call, to be an argument beside the inputs, or to be the very object that was captured before. And where values
+earlier call, to be an argument beside the inputs, to be the very object that was captured before, or to be reached by
+the function before it is called. And where values
 decide, in the middle of a call, which ops are made, where a call writes, or draws random numbers, where autocast casts
 what ops inside of a call take, or where somebody follows what is done, there is nothing to go by. Where a function does
 something else than expected, it is stopped, and recorded as ever.
+
+Under a transform of torch.func the function is recorded on stand-ins, see `hofunc.graph.standin`, and makes its calls
+again on the tensors that these stand for, without any stand-in: what the calls return are the values of nodes then, as
+if the graph had been replayed. What it captured of the transforms around it are other objects each time.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import torch
@@ -25,8 +30,8 @@ from torch.overrides import TorchFunctionMode
 from hofunc.graph.identity import PLAIN
 from hofunc.graph.node import Graph, exact
 from hofunc.graph.route import Form, Other, Seen, Several
+from hofunc.graph.standin import looks_of
 from hofunc.graph.uncompiled import uncompiled
-from hofunc.graph.values import Values
 from hofunc.internals import (
     OpOverload,
     count_function_modes,
@@ -60,6 +65,18 @@ class Given(NamedTuple):
     number: int
     form: Form
     known: Callable[[], Tensor | None]
+
+
+class Lifted(NamedTuple):
+    """Stands for a tensor that transforms of torch.func wrap, which the function captured, coming along first.
+
+    Attributes:
+        place: Its place among all of these.
+        looks: What it looks like, see `hofunc.graph.standin.looks_of`.
+    """
+
+    place: int
+    looks: Any
 
 
 class New(NamedTuple):
@@ -143,7 +160,7 @@ class Calls:
 
     Args:
         graph: The graph.
-        inputs: The forms of its inputs.
+        inputs: What is compared of its inputs.
         steps: The calls.
         outputs: The numbers of the tensors that were returned.
         places: By node, the number of the tensor that holds its value, where one does.
@@ -152,24 +169,34 @@ class Calls:
     def __init__(
         self,
         graph: Graph,
-        inputs: Sequence[Form],
+        inputs: Sequence[Any],
         steps: Sequence[Call],
         outputs: Sequence[int],
         places: Sequence[tuple[int, int]],
     ):
-        self.graph, self.outputs, self.places = graph, outputs, places
-        self.strides = [form.layout.stride for form in inputs]
+        self.graph, self.inputs, self.outputs, self.places = graph, inputs, outputs, places
         self.steps = [*steps, _NO_CALL]
 
-    def start_from(self, inputs: Sequence[Tensor]) -> bool:
-        """Tell whether inputs, which are like those of the graph but for strides, lie in memory as these did."""
-        return [tensor.stride() for tensor in inputs] == self.strides
+    def start_from(self, inputs: Sequence[Any]) -> bool:
+        """Tell whether inputs are such as these calls were made of, given what is to be compared of each."""
+        return inputs == self.inputs
 
     def made_again(
-        self, inputs: Sequence[Tensor], others: Callable[[], Sequence[Any]], run: Callable[[], Any]
+        self,
+        inputs: Sequence[Tensor],
+        others: Callable[[], Sequence[Any]],
+        before: Mapping[int, Tensor],
+        run: Callable[[], Any],
     ) -> tuple[Any, "Again"] | None:
-        """Return what a function returns that makes these calls, and what went along; None if it makes others."""
-        again = Again(self, inputs, others)
+        """Return what a function returns that makes these calls, and what went along; None if it makes others.
+
+        Args:
+            inputs: The inputs, as the function sees them.
+            others: Returns what the function is given beside.
+            before: The tensors that it reaches before it is called, by id.
+            run: Calls it.
+        """
+        again = Again(self, inputs, others, before)
         try:
             with again:
                 result = run()
@@ -185,14 +212,24 @@ class Again(TorchFunctionMode):
         calls: Those.
         inputs: The inputs, as the function sees them.
         others: Returns what the function is given beside.
+        before: The tensors that it reaches before it is called, by id.
 
     Attributes:
         is_lost: Whether another call was made.
+        lifted: The tensors for which `Lifted` stand that came along, by place.
     """
 
-    def __init__(self, calls: Calls, inputs: Sequence[Tensor], others: Callable[[], Sequence[Any]]):
+    def __init__(
+        self,
+        calls: Calls,
+        inputs: Sequence[Tensor],
+        others: Callable[[], Sequence[Any]],
+        before: Mapping[int, Tensor],
+    ):
         super().__init__()
         self.is_lost = False
+        self.lifted: dict[int, Tensor] = {}
+        self._before = before
         self._calls, self._steps, self._place = calls, calls.steps, 0
         self._seen = [*inputs]
         self._others = others
@@ -273,17 +310,32 @@ class Again(TorchFunctionMode):
                 and (exact(value) if expected.kind in (float, complex) else value) == expected.value
             )
         if kind is Given:
-            is_met = (value is expected.known() or any(value is other for other in self._others())) and (
+            is_met = (value is expected.known() or self._was_there(value)) and (
                 type(value) in PLAIN and expected.form.is_of(value)
             )
+        elif kind is Lifted:
+            is_met = (
+                isinstance(value, Tensor)
+                and self._was_there(value)
+                and looks_of(value) == expected.looks
+                and not any(value is other for other in self._seen)
+            )
+            self.lifted[expected.place] = value
         else:
             is_met = type(value) is Tensor and value.shape == expected.shape and value.dtype is expected.dtype
         if is_met:
             self._number(value)
         return is_met
 
-    def values(self, outputs: Sequence[Tensor]) -> Values | None:
-        """Return the values of the graph, if all calls were made and these tensors are what was returned."""
+    def _was_there(self, value: Any) -> bool:
+        """Tell whether a tensor was there before the function was called, which it was given, or reaches."""
+        return self._before.get(id(value)) is value or any(value is other for other in self._others())
+
+    def held(self, outputs: Sequence[Tensor]) -> dict[int, Tensor] | None:
+        """Return values of nodes, if all calls were made and these tensors are what was returned.
+
+        The values of others are computed from these.
+        """
         calls, seen = self._calls, self._seen
         is_over = self._place == len(self._steps) - 1 and len(outputs) == len(calls.outputs)
         if not is_over or any(
@@ -292,8 +344,7 @@ class Again(TorchFunctionMode):
             return None
         if sum(map(times_written, seen)) != self._times:
             return None
-        held = {node: seen[number] for node, number in calls.places}
-        return Values(calls.graph, held, len(calls.graph.nodes))
+        return {node: seen[number] for node, number in calls.places}
 
 
 def parts(value: Any) -> Sequence[Any]:

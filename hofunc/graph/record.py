@@ -23,19 +23,21 @@ from hofunc.graph import control as _control  # noqa: F401 - gives operators tha
 from hofunc.graph import linearized as _linearized  # noqa: F401 - has linear functions recorded
 from hofunc.graph import scripted as _scripted  # noqa: F401 - has scripts run op by op
 from hofunc.graph.call_notes import CallNotes
-from hofunc.graph.calls import stop_if_expected
+from hofunc.graph.calls import Again, Calls, Lifted, stop_if_expected
 from hofunc.graph.draws import DrawsError, Undrawn, differs_by_row, drawn_again, is_random
 from hofunc.graph.functions import as_op
-from hofunc.graph.identity import PLAIN, is_looked_on, plain, tensors_in, variable_of, variables_of
+from hofunc.graph.identity import PLAIN, alias_of, is_looked_on, plain, tensors_in, variable_of, variables_of
 from hofunc.graph.layout import COMPUTED_AGAIN
 from hofunc.graph.lines import LineNotes, Lines, is_detecting, noting_lines
 from hofunc.graph.node import CONSTANT, Call, Graph
 from hofunc.graph.picks import Picks
 from hofunc.graph.purity import FunctionMet, check_claim, claims_of, refuse_function
+from hofunc.graph.reached import reached
 from hofunc.graph.reads import Reads
 from hofunc.graph.saving import unseen_hooks
 from hofunc.graph.spots import Spots
-from hofunc.graph.standin import Lift, in_transform, outside_transforms, stand_in
+from hofunc.graph.standin import Lift, in_transform, looks_of, outside_transforms, stand_in, wrappers_in
+from hofunc.graph.stood_in import StandIns
 from hofunc.graph.storage import Made
 from hofunc.graph.swaps import check_swap
 from hofunc.graph.tape import Tape, is_recording
@@ -43,7 +45,15 @@ from hofunc.graph.trail import NOTHING, Trail
 from hofunc.graph.values import Values
 from hofunc.graph.walk import Walk
 from hofunc.graph.world import without_autocast
-from hofunc.internals import TreeSpec, function_refused, has_forward_level, has_setup_context, tree_map
+from hofunc.internals import (
+    TreeSpec,
+    count_dispatch_modes,
+    count_function_modes,
+    function_refused,
+    has_forward_level,
+    has_setup_context,
+    tree_map,
+)
 from hofunc.options import records_forward, records_forwards
 from hofunc.trees import tree_flatten, tree_unflatten
 
@@ -205,7 +215,11 @@ def record(
     stop_if_expected()
     if not in_transform():
         return _record_values(f, inputs, others, follow, watch, trail, bare)
-    recording = _record_stand_ins(f, inputs, others, follow)
+    is_seen = count_dispatch_modes() or count_function_modes() or is_detecting() or not torch.is_grad_enabled()
+    tells = trail.are_known and not (follow or is_seen)
+    if tells and not watch and (by_calls := _stood_in_by_calls(f, inputs, others, trail)) is not None:
+        return by_calls
+    recording = _record_stand_ins(f, inputs, others, follow, trail, tells=tells)
     if recording.asked and not follow:
         recording = _record_stand_ins(f, inputs, others, True)
     _check_claims(recording)
@@ -243,19 +257,49 @@ def with_histories(recording: Recording) -> Recording:
 def _recorded_by_calls(f: Function, inputs: Sequence[torch.Tensor], others: Any, trail: Trail) -> Recording | None:
     """Record a call that makes the calls of torch's functions that were made before; None if it makes others."""
     calls = trail.calls
-    if calls is None or not calls.start_from(inputs):
+    if calls is None or not calls.start_from(_strides(inputs)):
         return None
     aliases = [tensor.detach() for tensor in inputs]
     with torch.enable_grad():
-        made = calls.made_again(aliases, lambda: tensors_in(others), lambda: f([*aliases], others))
-    if made is not None:
-        leaves, spec = tree_flatten(made[0])
-        values = made[1].values([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
-        if values is not None:
-            return Recording(trail.graph, values, leaves, spec, None, trail=NOTHING if trail.hides_history else trail)
-    trail.calls, trail.are_calls_untold = None, trail.have_calls_differed
-    trail.have_calls_differed = True
-    return None
+        made = calls.made_again(aliases, lambda: tensors_in(others), {}, lambda: f([*aliases], others))
+    found = _found(made)
+    if found is None:
+        trail.lose_calls()
+        return None
+    leaves, spec, held, _ = found
+    values = Values(trail.graph, held, len(trail.graph.nodes))
+    return Recording(trail.graph, values, leaves, spec, None, trail=NOTHING if trail.hides_history else trail)
+
+
+def _strides(inputs: Sequence[torch.Tensor]) -> list[tuple[int, ...]]:
+    """Return how inputs lie in memory, which is to be compared where all else of them is known."""
+    return [tensor.stride() for tensor in inputs]
+
+
+def _found(made: tuple[Any, Again] | None) -> tuple[list[Any], TreeSpec, dict[int, torch.Tensor], Again] | None:
+    """Return what a function returned, flattened, the values of nodes, and what went along; None if it got lost."""
+    if made is None:
+        return None
+    leaves, spec = tree_flatten(made[0])
+    held = made[1].held([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
+    return None if held is None else (leaves, spec, held, made[1])
+
+
+def _stood_in_by_calls(f: Function, inputs: Sequence[torch.Tensor], others: Any, trail: Trail) -> Recording | None:
+    """Record a call under a transform by the calls of torch's functions, as above."""
+    calls, beside = trail.calls, wrappers_in(tensors_in(others))
+    if calls is None or not calls.start_from([*map(looks_of, (*inputs, *beside))]):
+        return None
+    aliases, before = [*map(alias_of, inputs)], reached(f)
+    start = [*aliases, *beside]
+    found = _found(calls.made_again(start, lambda: tensors_in(others), before, lambda: f([*aliases], others)))
+    if found is None:
+        trail.lose_calls()
+        return None
+    leaves, spec, held, again = found
+    lifted = [again.lifted[place] for place in range(len(beside), len(beside) + len(again.lifted))]
+    wrappers = [*map(plain, inputs), *beside, *lifted]
+    return Recording(trail.graph, StandIns(trail.graph, held), leaves, spec, wrappers)
 
 
 def _record_values(
@@ -286,7 +330,7 @@ def _record_values(
     recording = _recording(tape, result, notes, any(asked) if watch else None)
     if calls is not None:
         if recording.graph is trail.graph:
-            trail.calls = calls.calls(recording.graph, recording.values, recording.outputs)
+            trail.calls = calls.calls(recording.graph, recording.values, recording.outputs, _strides(inputs))
         trail.are_calls_untold = trail.calls is None
     if tape.arrived is not None and isinstance(recording.values, Values):
         return recording._replace(values=_values_along(tape, tape.arrived, recording.values, has_grad))
@@ -375,7 +419,15 @@ def _leads_outside(tensors: Sequence[torch.Tensor], made: Made) -> bool:
     return has_forward_level()  # of which there may be tangents
 
 
-def _record_stand_ins(f: Function, inputs: Sequence[torch.Tensor], others: Any, follow: bool) -> Recording:
+def _record_stand_ins(
+    f: Function,
+    inputs: Sequence[torch.Tensor],
+    others: Any,
+    follow: bool,
+    trail: Trail = NOTHING,
+    *,
+    tells: bool = False,
+) -> Recording:
     tape = Tape()
     tape.is_followed = follow
     tape.ledger.draws_again, tape.ledger.draws_by_row = True, differs_by_row()
@@ -389,21 +441,47 @@ def _record_stand_ins(f: Function, inputs: Sequence[torch.Tensor], others: Any, 
             member = variable_of(member, follow=follow)
             tape.ledger.add_input(member, active=True, batched=batched)
             members.append(member)
+        beside = wrappers_in(tensors_in(others))
+        members += map(lift.swap, beside)
         plain_others = tree_map(lift.swap, others)
+        calls = CallNotes(members) if tells and trail.may_tell_calls() and len(lift.wrappers) == len(beside) else None
+        if calls is not None:
+            lift.aside = calls.aside
         asked: list[bool] = []
         reads = Reads(tape.read, _noting(tape, asked), tape.replaced)
         try:
-            with unseen_hooks(), noting_lines() as notes, tape, reads, lift:
-                result = f(tape.seen(members, inputs), plain_others)
+            with unseen_hooks(), noting_lines() as notes, calls or nullcontext(), tape, reads, lift:
+                result = f(tape.seen(members[: len(inputs)], inputs), plain_others)
         except Exception as error:
             check_asked(error, asked=any(asked), follow=follow)
             raise
         tape.picked.check_read(tensors_in(result))
         recording = _recording(tape, tree_map(lift.swap, result), notes, any(asked))
+        if recording.graph == trail.graph:
+            recording = recording._replace(graph=trail.met_again())
+        if calls is not None:
+            looks = [*map(looks_of, (*inputs, *beside))]
+            trail.calls = _calls_of(calls, recording, lift, looks) if recording.graph is trail.graph else None
+            trail.are_calls_untold = trail.calls is None
         if any(value.requires_grad for value in recording.values):
             tape.check_hooks()
             recording = recording._replace(values=_without_own_leaves(recording.values, tape.made()))
     return recording._replace(wrappers=[*map(plain, inputs), *lift.wrappers])
+
+
+def _calls_of(notes: CallNotes, recording: Recording, lift: Lift, looks: Sequence[Any]) -> Calls | None:
+    """Return the calls of a recording on stand-ins; None if there is nothing to go by.
+
+    Args:
+        notes: What was noted of them.
+        recording: The recording.
+        lift: Knows what was captured of transforms around.
+        looks: What inputs look like, and what is given beside.
+    """
+    if recording.asked or claims_of(recording.graph):
+        return None
+    lifted = {each: Lifted(place, looks_of(wrapper)) for each, (place, wrapper) in lift.places().items()}
+    return notes.calls(recording.graph, recording.values, recording.outputs, looks, lifted)
 
 
 def _check_claims(recording: Recording) -> None:

@@ -7,18 +7,19 @@ when they first reach a torch function, and become inputs of the graph.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
 from hofunc.errors import UntracedError
-from hofunc.graph.identity import check_elements, plain
+from hofunc.graph.identity import check_elements, plain, tensors_in
 from hofunc.graph.layout import copied_as_laid
 from hofunc.graph.picks import PICKING, Picks
 from hofunc.graph.uncompiled import uncompiled
 from hofunc.internals import (
+    DisableTorchFunction,
     VmapInterpreter,
     add_batch_dim,
     enter_vmap,
@@ -34,7 +35,6 @@ from hofunc.internals import (
     retrieve_current_functorch_interpreter,
     set_inplace_requires_grad_allowed,
     temporarily_clear_interpreter_stack,
-    tree_leaves,
     tree_map,
     unwrap_if_dead,
 )
@@ -90,6 +90,20 @@ def stand_in(value: torch.Tensor) -> tuple[torch.Tensor, bool]:
     return copied_as_laid(value).detach(), bool(dims)
 
 
+def looks_of(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Return what two tensors have in common for which what stands in is alike, under as many transforms."""
+    kinds, inner = [], tensor
+    while is_functorch_wrapped_tensor(inner):
+        kinds.append((maybe_get_level(inner), is_batchedtensor(inner)))
+        inner = get_unwrapped(inner)
+    return tensor.shape, tensor.stride(), tensor.dtype, tensor.device, (*kinds,)
+
+
+def wrappers_in(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    """Return those of some tensors that transforms of torch.func wrap, each once."""
+    return [*{id(tensor): tensor for tensor in tensors if is_functorch_wrapped_tensor(tensor)}.values()]
+
+
 def batches_of(tensors: Iterable[torch.Tensor]) -> dict[int, int]:
     """Return the levels of the vmaps that map some of the tensors, and the sizes of their batches."""
     sizes: dict[int, int] = {}
@@ -132,11 +146,16 @@ class Lift(TorchFunctionMode):
         depth: Number of outer transforms; deeper levels belong to transforms inside the function.
         add: Called with the stand-in of every new wrapper and whether it is batched.
         picks: Calls what may pick a part by the number in a stand-in.
+
+    Attributes:
+        aside: Returns a context manager in which no note is taken of ops.
+        wrappers: The wrappers, in the order in which they came.
     """
 
     def __init__(self, depth: int, add: Callable[[torch.Tensor, bool], None], picks: Picks):
         super().__init__()
         self.depth, self._picks = depth, picks
+        self.aside: Callable[[], AbstractContextManager[Any]] = nullcontext
         self.wrappers: list[torch.Tensor] = []
         self._stand_ins: dict[int, torch.Tensor] = {}
         self._add = add
@@ -144,8 +163,9 @@ class Lift(TorchFunctionMode):
     @uncompiled
     def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         kwargs = kwargs or {}
-        if any(is_wrapper(leaf) for leaf in tree_leaves((args, kwargs))):
-            args, kwargs = tree_map(self.swap, (args, kwargs))
+        if True in map(is_functorch_wrapped_tensor, tensors_in((args, kwargs))):
+            with DisableTorchFunction(), self.aside():  # nobody is to take this for what the function does
+                args, kwargs = tree_map(self.swap, (args, kwargs))
         return self._picks.call(func, args, kwargs) if func in PICKING else func(*args, **kwargs)
 
     def swap(self, value: Any) -> Any:
@@ -163,6 +183,10 @@ class Lift(TorchFunctionMode):
             self.wrappers.append(value)
             self._stand_ins[id(value)] = member
         return self._stand_ins[id(value)]
+
+    def places(self) -> dict[int, tuple[int, torch.Tensor]]:
+        """Return the place of every wrapper, and itself, by the id of its stand-in."""
+        return {id(self._stand_ins[id(each)]): (place, each) for place, each in enumerate(self.wrappers)}
 
     def _check_inside(self, value: torch.Tensor) -> None:
         while is_functorch_wrapped_tensor(value):

@@ -112,6 +112,11 @@ class Trail:
             self.steps = dict(_steps(self.graph))
         return self.graph
 
+    def lose_calls(self) -> None:
+        """Note that other calls were made than these."""
+        self.calls, self.are_calls_untold = None, self.have_calls_differed
+        self.have_calls_differed = True
+
     def may_tell_calls(self) -> bool:
         """Tell whether calls may tell that a recording comes to the graph, which are not known as yet."""
         if self.calls is not None or self.are_calls_untold or not self.steps:

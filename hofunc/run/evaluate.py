@@ -18,6 +18,7 @@ from hofunc.graph.lines import Lines, is_detecting, undetected
 from hofunc.graph.node import CONSTANT, NUMBER, Graph
 from hofunc.graph.record import Recording, replay, with_histories
 from hofunc.graph.standin import batches_of, in_batches, is_wrapper, stand_in
+from hofunc.graph.stood_in import StandIns
 from hofunc.graph.world import without_autocast
 from hofunc.plan.blueprint import Blueprint, Limits
 from hofunc.plan.operators import zeros
@@ -358,9 +359,11 @@ def _by_plan(
     values = as_tensors(graph, numbers, recording.values) if numbers else recording.values
     if recording.wrappers is not None:
         lowered = found.plan.lowered
-        constants = _constants(lowered, values)
+        shown: Mapping[int, torch.Tensor] = recording.values.known if isinstance(recording.values, StandIns) else {}
+        constants = _constants(lowered, values, shown)
         plain = {lowered.numbers[len(graph.nodes) + place]: number for place, number in enumerate(numbers.values())}
-        values = without_autocast(replay, lowered.graph, recording.wrappers, constants, plain)
+        computed = {lowered.numbers[number]: value for number, value in shown.items() if number in lowered.numbers}
+        values = without_autocast(replay, lowered.graph, recording.wrappers, constants | computed, plain)
         places = [lowered.numbers[place] for place in places]
     batches = batches_of(recording.wrappers or ())
     tensors = [values[place] for place in places]
@@ -406,11 +409,24 @@ def _given(
     return [[known[names[number]] for number in each if number in names] for each in numbers]
 
 
-def _constants(lowered: Lowered, values: Sequence[torch.Tensor]) -> dict[int, torch.Tensor]:
-    """Return the value of every constant of a lowered graph: of the recording, or of the plan."""
-    recorded = {node: values[number] for number, node in lowered.numbers.items()}
+def _constants(
+    lowered: Lowered, values: Sequence[torch.Tensor], shown: Mapping[int, torch.Tensor]
+) -> dict[int, torch.Tensor]:
+    """Return the value of every constant of a lowered graph: of the recording, or of the plan.
+
+    Args:
+        lowered: The graph.
+        values: The values of recorded nodes.
+        shown: Those that calls showed.
+    """
+    numbers = {node: number for number, node in lowered.numbers.items()}
+
+    def value(node: int) -> torch.Tensor:
+        number = numbers[node]
+        return shown[number] if number in shown else values[number]
+
     return {
-        node.number: origin if isinstance(origin, torch.Tensor) else recorded[node.number]
+        node.number: origin if isinstance(origin, torch.Tensor) else value(node.number)
         for node, origin in zip(lowered.graph.nodes, lowered.origins, strict=True)
         if node.op in (CONSTANT, NUMBER)
     }
