@@ -314,12 +314,7 @@ class Again(TorchFunctionMode):
                 type(value) in PLAIN and expected.form.is_of(value)
             )
         elif kind is Lifted:
-            is_met = (
-                isinstance(value, Tensor)
-                and self._was_there(value)
-                and looks_of(value) == expected.looks
-                and not any(value is other for other in self._seen)
-            )
+            is_met = isinstance(value, Tensor) and self._was_there(value) and looks_of(value) == expected.looks
             self.lifted[expected.place] = value
         else:
             is_met = type(value) is Tensor and value.shape == expected.shape and value.dtype is expected.dtype

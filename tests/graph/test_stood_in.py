@@ -103,9 +103,9 @@ class Changing:
         a, b = w * 2, w.cos()
         return lambda x: ((x @ a).tanh() + (x @ (a if self.flag else b)).sin()).sum(-1)
 
-    def captured_input(self, w: Tensor) -> Field:
-        points = POINTS * w.sum()
-        return lambda x: (x * (x if self.flag else points)).exp().sum(-1)
+    def other_shape(self, w: Tensor) -> Field:
+        factor = w[0, 0] if self.flag else w[0]
+        return lambda x: (x @ w * factor).tanh().sum(-1)
 
     def number_of_closure(self, w: Tensor) -> Field:
         return lambda x: ((x @ w) * self.number).tanh().sum(-1)
@@ -130,7 +130,7 @@ class Changing:
             if self.flag:
                 with torch._C.DisableTorchFunction():
                     factor = x.exp()
-            return (factor * x).sin().sum(-1)
+            return (factor * x * w.mean()).sin().sum(-1)
 
         return f
 
@@ -176,6 +176,20 @@ def test_what_does_something_else_is_recorded_as_ever(name: str, ways: Ways) -> 
         for weight in (WEIGHT, WEIGHT * 2):
             assert relative_error(by_grad(f, weight), by_grad(f, weight, is_right=True)) < 1e-11
     assert went or name in {"shape_of_captured"}
+
+
+def test_an_input_that_is_captured_too(ways: Ways) -> None:
+    """What is captured is a constant, though it is the very tensor that is differentiated by."""
+
+    def of(derivative: Derivative, w: Tensor, *, is_captured: bool) -> Tensor:
+        points = POINTS * w.sum()
+        return derivative(lambda x: (x * (points if is_captured else x)).sin().sum(-1))(points).square().sum()
+
+    for is_captured in (*[True] * (MET + 2), False, True, *[False] * (MET + 2), True, False):
+        got = grad(lambda w, c=is_captured: of(hofunc.laplacian, w, is_captured=c))(WEIGHT)  # type: ignore[misc]
+        right = grad(lambda w, c=is_captured: of(expected, w, is_captured=c))(WEIGHT)  # type: ignore[misc]
+        assert relative_error(got, right) < 1e-11
+    assert any(ways)
 
 
 def test_a_written_weight(ways: Ways) -> None:
