@@ -20,7 +20,7 @@ again on the tensors that these stand for, without any stand-in: what the calls 
 if the graph had been replayed. What it captured of the transforms around it are other objects each time.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import torch
@@ -176,6 +176,12 @@ class Calls:
     ):
         self.graph, self.inputs, self.outputs, self.places = graph, inputs, outputs, places
         self.steps = [*steps, _NO_CALL]
+        taken = (each for step in steps for _, each in step.rest)
+        self._captured = [given.known for each in taken for given in _given(each)]
+
+    def have_gone(self) -> bool:
+        """Tell whether some of what was captured is gone, in the place of which there has to be something else."""
+        return None in [known() for known in self._captured]
 
     def start_from(self, inputs: Sequence[Any]) -> bool:
         """Tell whether inputs are such as these calls were made of, given what is to be compared of each."""
@@ -340,6 +346,15 @@ class Again(TorchFunctionMode):
         if sum(map(times_written, seen)) != self._times:
             return None
         return {node: seen[number] for node, number in calls.places}
+
+
+def _given(each: Any) -> Iterator[Given]:
+    """Yield what stands for tensors that were captured in what stands for an argument."""
+    if type(each) is Given:
+        yield each
+    elif type(each) is Several:
+        for item in each.items:
+            yield from _given(item)
 
 
 def parts(value: Any) -> Sequence[Any]:

@@ -259,9 +259,9 @@ def _recorded_by_calls(f: Function, inputs: Sequence[torch.Tensor], others: Any,
     calls = trail.calls
     if calls is None or not calls.start_from(_strides(inputs)):
         return None
-    aliases = [tensor.detach() for tensor in inputs]
+    aliases, before = [tensor.detach() for tensor in inputs], reached(f) if calls.have_gone() else {}
     with torch.enable_grad():
-        made = calls.made_again(aliases, lambda: tensors_in(others), {}, lambda: f([*aliases], others))
+        made = calls.made_again(aliases, lambda: tensors_in(others), before, lambda: f([*aliases], others))
     found = _found(made)
     if found is None:
         trail.lose_calls()

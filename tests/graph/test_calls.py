@@ -470,3 +470,35 @@ def test_torch_compile_inside() -> None:
     hessian = hofunc.hessian(f)
     for _ in range(MET + 2):
         check(lambda x: (x.sin() * x).sum(), hessian, x)
+
+
+def test_what_a_function_reaches_may_be_new_at_each_call(ways: Ways) -> None:
+    """A loss that closes over a batch is made anew for each, and the batch before is gone by then."""
+
+    def made(batch: Tensor, targets: Tensor) -> Callable[[Tensor], Tensor]:
+        return lambda x: ((batch @ x).tanh() - targets).square().sum()
+
+    for seed in range(MET + 3):
+        f, x = made(rand(CPU, 4, 6, seed=seed), rand(CPU, 4, seed=-seed)), rand(CPU, 6, seed=seed)
+        check(f, hofunc.hessian(f), x)
+        del f
+    assert ways[-1]
+
+
+def test_what_is_computed_past_the_calls_is_not_taken_for_what_was_captured(ways: Ways) -> None:
+    def made(factor: Tensor, *, is_hidden: bool) -> Callable[[Tensor], Tensor]:
+        def f(x: Tensor) -> Tensor:
+            taken = factor
+            if is_hidden:
+                with torch._C.DisableTorchFunction():
+                    taken = x.exp()
+            return (taken * x).sin().sum()
+
+        return f
+
+    for seed in range(MET + 3):
+        f = made(rand(CPU, 6, seed=seed), is_hidden=seed > MET)
+        check(f, hofunc.hessian(f), rand(CPU, 6, seed=seed))
+        del f
+    assert any(ways)
+    assert not ways[-1]

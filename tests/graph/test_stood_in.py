@@ -186,8 +186,8 @@ def test_an_input_that_is_captured_too(ways: Ways) -> None:
         return derivative(lambda x: (x * (points if is_captured else x)).sin().sum(-1))(points).square().sum()
 
     for is_captured in (*[True] * (MET + 2), False, True, *[False] * (MET + 2), True, False):
-        got = grad(lambda w, c=is_captured: of(hofunc.laplacian, w, is_captured=c))(WEIGHT)  # type: ignore[misc]
-        right = grad(lambda w, c=is_captured: of(expected, w, is_captured=c))(WEIGHT)  # type: ignore[misc]
+        got = grad(lambda w, c=is_captured: of(hofunc.laplacian, w, is_captured=c))(WEIGHT)
+        right = grad(lambda w, c=is_captured: of(expected, w, is_captured=c))(WEIGHT)
         assert relative_error(got, right) < 1e-11
     assert any(ways)
 
