@@ -259,7 +259,8 @@ def _recorded_by_calls(f: Function, inputs: Sequence[torch.Tensor], others: Any,
     calls = trail.calls
     if calls is None or not calls.start_from(_strides(inputs)):
         return None
-    aliases, before = [tensor.detach() for tensor in inputs], reached(f) if calls.have_gone() else {}
+    aliases = [tensor.detach() for tensor in inputs]
+    before = reached(f) if trail.have_calls_differed or calls.have_gone() else {}
     with torch.enable_grad():
         made = calls.made_again(aliases, lambda: tensors_in(others), before, lambda: f([*aliases], others))
     found = _found(made)

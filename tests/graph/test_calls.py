@@ -485,6 +485,19 @@ def test_what_a_function_reaches_may_be_new_at_each_call(ways: Ways) -> None:
     assert ways[-1]
 
 
+def test_what_a_function_reaches_may_be_one_of_several(ways: Ways) -> None:
+    """Batches that are kept, so that none is gone, are told from what was captured once it was another one."""
+
+    def made(batch: Tensor) -> Callable[[Tensor], Tensor]:
+        return lambda x: (batch @ x).tanh().square().sum()
+
+    batches = [rand(CPU, 4, 6, seed=seed) for seed in range(3)]
+    for number in range(4 * MET):
+        f, x = made(batches[number // MET % 3]), rand(CPU, 6, seed=number)
+        check(f, hofunc.hessian(f), x)
+    assert all(ways[-2 * MET :])
+
+
 def test_what_is_computed_past_the_calls_is_not_taken_for_what_was_captured(ways: Ways) -> None:
     def made(factor: Tensor, *, is_hidden: bool) -> Callable[[Tensor], Tensor]:
         def f(x: Tensor) -> Tensor:
