@@ -181,7 +181,7 @@ class Calls:
 
     def have_gone(self) -> bool:
         """Tell whether some of what was captured is gone, in the place of which there has to be something else."""
-        return None in [known() for known in self._captured]
+        return any(known() is None for known in self._captured)
 
     def start_from(self, inputs: Sequence[Any]) -> bool:
         """Tell whether inputs are such as these calls were made of, given what is to be compared of each."""
