@@ -16,13 +16,13 @@ from weakref import WeakKeyDictionary
 import torch
 
 from hofunc.graph.draws import drawn_again
-from hofunc.graph.identity import PLAIN, has_no_history, is_dense
+from hofunc.graph.identity import PLAIN, has_no_history, innermost, is_dense
 from hofunc.graph.node import Graph
 from hofunc.graph.record import Function, Recording, made_recordable, record
 from hofunc.graph.saving import is_hooked, unhooked
 from hofunc.graph.standin import in_transform, looks_of
 from hofunc.graph.trail import NOTHING, Trail
-from hofunc.internals import form_check, maybe_current_level
+from hofunc.internals import count_dispatch_modes, count_function_modes, form_check, maybe_current_level
 from hofunc.options import records_forwards
 
 MOST_TRAILS = 8  # of functions of one source
@@ -67,6 +67,8 @@ class _Met:
         if again is not None and again.holds(inputs, follow):
             return again.trail
         key = _key(inputs, follow)
+        if key is None:
+            return NOTHING
         latest, trail = self._latest
         if latest == key:
             are_strided = not in_transform() and all(x.layout is torch.strided for x in inputs)
@@ -145,10 +147,9 @@ def recorded(
         trail = NOTHING if is_hooked() else met.trail_of(inputs, follow)
         watched = watch or forwards or asks is None or trail is NOTHING
         recording = record(f, inputs, others, follow=follow, watch=watched, trail=trail, bare=bare)
-        if recording.graph is not trail.graph:
+        if recording.graph is not trail.graph and (key := _key(inputs, follow)) is not None:
             are_plain, untold = all(map(has_no_history, inputs)), trail is not NOTHING and trail.are_calls_untold
             writes = recording.writes and not in_transform()  # recordings on stand-ins follow no route
-            key = _key(inputs, follow)
             met.leave(key, recording.graph, are_plain=are_plain, writes=writes, are_calls_untold=untold)
         return recording
 
@@ -160,13 +161,23 @@ def recorded(
     return recording._replace(asked=True) if met.asks or forwards else recording
 
 
-def _key(inputs: Sequence[torch.Tensor], follow: bool) -> tuple:
-    """Return what recordings have in common that may be equal; a None in it says that inputs may differ even so."""
+def _key(inputs: Sequence[torch.Tensor], follow: bool) -> tuple | None:
+    """Return what recordings have in common that may be equal; a None in it says that inputs may differ even so.
+
+    It is None of one on stand-ins which somebody watches, who may trace it: it follows no other.
+    """
     if in_transform():
-        return follow, maybe_current_level(), *[looks_of(x) if is_dense(x) else None for x in inputs]
+        if count_dispatch_modes() or count_function_modes():
+            return None
+        return follow, maybe_current_level(), *[looks_of(x) if _has_looks(x) else None for x in inputs]
     return follow, *[
         (x.shape, x.dtype, x.device, x.requires_grad, x.layout, x.is_inference(), x.is_neg(), x.is_conj())
         if type(x) in PLAIN and not x.is_nested
         else None
         for x in inputs
     ]
+
+
+def _has_looks(tensor: torch.Tensor) -> bool:
+    """Tell whether all of a tensor that matters can be compared, which of some subclass may be symbols."""
+    return is_dense(tensor) and type(innermost(tensor)) in PLAIN

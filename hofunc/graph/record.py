@@ -47,8 +47,6 @@ from hofunc.graph.walk import Walk
 from hofunc.graph.world import without_autocast
 from hofunc.internals import (
     TreeSpec,
-    count_dispatch_modes,
-    count_function_modes,
     function_refused,
     has_forward_level,
     has_setup_context,
@@ -215,8 +213,7 @@ def record(
     stop_if_expected()
     if not in_transform():
         return _record_values(f, inputs, others, follow, watch, trail, bare)
-    is_seen = count_dispatch_modes() or count_function_modes() or is_detecting() or not torch.is_grad_enabled()
-    tells = trail.are_known and not (follow or is_seen)
+    tells = trail.are_known and torch.is_grad_enabled() and not (follow or is_detecting())
     if tells and not watch and (by_calls := _stood_in_by_calls(f, inputs, others, trail)) is not None:
         return by_calls
     recording = _record_stand_ins(f, inputs, others, follow, trail, tells=tells)
@@ -458,7 +455,7 @@ def _record_stand_ins(
             raise
         tape.picked.check_read(tensors_in(result))
         recording = _recording(tape, tree_map(lift.swap, result), notes, any(asked))
-        if recording.graph == trail.graph:
+        if trail.are_known and recording.graph == trail.graph:
             recording = recording._replace(graph=trail.met_again())
         if calls is not None:
             looks = [*map(looks_of, (*inputs, *beside))]
