@@ -4,7 +4,8 @@ Layers of a network and steps of a recurrence have derivatives of the same axes,
 depends on their axes and coefficients, and never on what their factors name. So it is worked out once for each pattern:
 the steps that it takes, as a recipe with a place for every tensor, and the axes of what it comes to. Maps and masks are
 of the pattern, but for the tensors that they name, as those of layer norms and attention are the same in every layer;
-not so what selects by a tensor of indices, as planning goes by their values.
+not so what selects by a tensor of indices, as planning goes by their values. Selections that are joined into one which
+names indices of its own have no recipe either, as these are of the builder that made them.
 
 That two terms are of one pattern is told from the identity of their axes, which costs nothing to compare. `interned`
 gives terms of one pattern the same axes; what a recipe returns has those of its pattern already.
@@ -79,6 +80,10 @@ class Recipe(NamedTuple):
         ]
 
 
+_DRAFTS = count(1)
+_MOST = 1 << 32  # numbers of what a draft makes, which are its own: what is known of them is known to all builders
+
+
 class _Draft(Builder):
     """Takes the steps of a recipe in place of a builder, from which it has what is not of the terms.
 
@@ -95,6 +100,7 @@ class _Draft(Builder):
         self.sources: list[Register] = []
         self.is_of_these = False
         self._whole = whole
+        self._first = len(whole.lowered.graph.nodes) + next(_DRAFTS) * _MOST
 
     def given(self, terms: Sequence[Term], given: "_Given") -> list[Term]:
         """Return terms with registers that stand for their tensors, and take the same for what operators name."""
@@ -125,10 +131,9 @@ class _Draft(Builder):
         return known
 
     def stand_in(self, register: Register) -> Ref:
-        if register.index >= 0:
-            return super().stand_in(register)
-        self._values[register.index] = register
-        return Ref(register.index)
+        number = register.index if register.index < 0 else self._first + register.index
+        self._values[number] = register
+        return Ref(number)
 
     def like(self) -> Register:
         return self._whole.like()
@@ -183,6 +188,8 @@ def by_recipe(builder: Builder, work: Worked, terms: Sequence[Term], *beside: Ha
     recipe = builder.recipes.get(key)
     if recipe is None:
         recipe = _drafted(builder, lambda draft, terms: work(draft, terms, *beside), terms, given)
+        if recipe is None:
+            return [interned(builder, term) for term in work(builder, terms, *beside)]
         if not recipe.is_of_these:
             builder.recipes[key] = recipe
     builder.spend(recipe.contractions)
@@ -245,8 +252,13 @@ def _named(builder: Builder, source: Any, axes: Axes) -> tuple[Hashable, Sequenc
 
 def _is_of_any(builder: Builder, source: Map, names: Sequence[Ref | Call]) -> bool:
     """Tell whether planning does not go by the values of the tensors that a map names, which are of the graph."""
+    return not (source.selects or source.adds) and _are_of_graph(builder, names)
+
+
+def _are_of_graph(builder: Builder, names: Sequence[Ref | Call]) -> bool:
+    """Tell whether names are of nodes of the graph, and not of what is made for an operator alone."""
     count = len(builder.lowered.graph.nodes)
-    return not (source.selects or source.adds) and all(type(n) is not Ref or 0 <= n.node < count for n in names)
+    return all(type(name) is not Ref or 0 <= name.node < count for name in names)
 
 
 def _names(template: Any) -> list[Ref | Call]:
@@ -419,6 +431,8 @@ def _contracted(
     if recipe is None:
         unit = term._replace(coefficient=1)
         recipe = _drafted(builder, lambda draft, terms: [contract(draft, terms[0])], [unit], given)
+        if recipe is None:
+            return contract(builder, term)
         if not recipe.is_of_these:
             recipes[given.key] = recipe
     (result,) = recipe.followed(builder, given.registers, term.coefficient)
@@ -427,10 +441,13 @@ def _contracted(
 
 def _drafted(
     builder: Builder, work: Callable[[Builder, list[Term]], list[Term]], terms: Sequence[Term], given: _Given
-) -> Recipe:
-    """Work out a recipe for terms."""
+) -> Recipe | None:
+    """Work out a recipe for terms; None if what they come to names what is made for it."""
     draft = _Draft(builder)
-    return draft.recipe(work(draft, draft.given(terms, given)), tuple(terms))
+    results = work(draft, draft.given(terms, given))
+    sources = [factor.source for term in results for factor in term.factors]
+    names_made = not all(_are_of_graph(builder, _names(each.args)) for each in sources if isinstance(each, Map))
+    return None if names_made else draft.recipe(results, tuple(terms))
 
 
 def _is_tensor(term: Term) -> bool:

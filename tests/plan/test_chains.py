@@ -62,6 +62,13 @@ OF_COLUMNS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+# Of each row of a matrix, at places that are known to the op.
+TURNED: dict[str, Callable[[Tensor], Tensor]] = {
+    "turned and turned again": lambda x: (((y := x.sin().roll(1, 1)) + x).sin().roll(1, 1) * y).exp().sum(-1),
+    "turned back": lambda x: ((x.exp().flip(-1) + x).sin().flip(-1) * x).tanh().sum(-1),
+}
+
+
 @pytest.fixture(autouse=True)
 def _nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selections, "SMALL", 0)
@@ -80,6 +87,13 @@ def test_derivatives(name: str, order: int, strategy: str) -> None:
 @pytest.mark.parametrize("name", OF_COLUMNS)
 def test_derivatives_by_a_matrix(name: str, order: int, strategy: str) -> None:
     assert_derivatives(OF_COLUMNS[name], rand(CPU, POINTS, COLUMNS), order, strategy, torch.func.jacrev)
+
+
+@pytest.mark.parametrize("strategy", ["reverse", "mixed", "forward"])
+@pytest.mark.parametrize("order", [1, 2, 3])
+@pytest.mark.parametrize("name", TURNED)
+def test_what_is_turned_twice(name: str, order: int, strategy: str) -> None:
+    assert_derivatives(TURNED[name], rand(CPU, 2, COLUMNS), order, strategy, torch.func.jacrev)
 
 
 def assert_derivatives(
