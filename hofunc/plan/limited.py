@@ -157,6 +157,12 @@ def _by_columns(columns: Columns, wanted: Wanted, limits: Limits, peak: Peak, he
         held: What plans by as many slots hold at least by some strategies, about; where that is far too much, none is
             made by these. What is made here is added.
     """
+    found = _turns(columns, wanted, limits, peak, held).taken(LIKELY)
+    return [replace(plan, strategy=columns.whole.strategy) for plan in found]
+
+
+def _turns(columns: Columns, wanted: Wanted, limits: Limits, peak: Peak, held: dict[str, int]) -> Turns:
+    """Return what makes such plans."""
     local = local_blocks(columns.lowered, highest(wanted))
     most = inf if limits.max_bytes is None else HOPELESS * limits.max_bytes
 
@@ -170,8 +176,30 @@ def _by_columns(columns: Columns, wanted: Wanted, limits: Limits, peak: Peak, he
     estimates = estimated(Extents(columns.lowered.graph, local, columns.wanted), settlings, columns.wanted)
     apart = {name: each for name, each in estimates.items() if is_directional(columns.wanted, name)} or estimates
     likely = {name: each for name, each in apart.items() if held.get(name, 0) <= most}
-    turns = Turns(made, likely or apart, limits, peak, in_terms=False, close=CLOSE)
-    return [replace(plan, strategy=columns.whole.strategy) for plan in turns.taken(LIKELY)]
+    return Turns(made, likely or apart, limits, peak, in_terms=False, close=CLOSE)
+
+
+def may_be_handed_over(whole: Blueprint, lowered: Lowered, wanted: Wanted, limits: Limits, peak: Peak) -> bool:
+    """Tell whether results that are handed over as they are computed keep to the limits, in all likelihood.
+
+    They do by the strategy that should run fastest, of one coordinate of one slot at a time; others are not planned to
+    tell what may be asked for instead.
+
+    Args:
+        whole: A plan of all of them at once.
+        lowered: The graph.
+        wanted: What is asked for.
+        limits: What is to be kept to.
+        peak: Tells what a plan holds.
+    """
+    if fits(whole, limits, peak):
+        return True
+    ways = [columns for columns in Columns.of(lowered, whole, wanted) if columns.slots == 1]
+    return any(
+        fits(made, limits, peak)
+        for columns in _possible(ways, wanted, limits)
+        for made in _turns(columns, wanted, limits, peak, {}).first()
+    )
 
 
 def within(plans: Sequence[Blueprint], limits: Limits, peak: Peak) -> list[Blueprint]:

@@ -10,7 +10,7 @@ import torch
 from hofunc.algebra.extents import Rows
 from hofunc.errors import ArgumentError
 from hofunc.plan.blueprint import Blueprint, Limits, Peak
-from hofunc.plan.limited import OverLimitError, kept_to
+from hofunc.plan.limited import OverLimitError, may_be_handed_over
 from hofunc.plan.planner import quickly, soonest
 from hofunc.plan.program import device_of
 from hofunc.plan.results import least_bytes, result_bytes, zero_bytes
@@ -128,13 +128,8 @@ def _is_handed_over(error: OverLimitError, lowered: Lowered, wanted: Wanted, lim
     if error.by_columns:
         return min(map(peak, error.by_columns)) <= (limits.max_bytes or 0)
     own = limits._replace(in_pieces=True)
-    with suppress(ArgumentError):
-        if error.whole is None:
-            quickly(lowered, wanted, compact=False, limits=own, peak=peak)
-        else:
-            kept_to([error.whole], lowered, wanted, False, own, peak)
-        return True
-    return False
+    whole = error.whole or soonest(lowered, wanted, compact=False, limits=own, peak=peak)
+    return may_be_handed_over(whole, lowered, wanted, own, peak)
 
 
 def _over(got: str, free: int, remedies: Iterable[str]) -> ArgumentError:
