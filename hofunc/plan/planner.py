@@ -144,8 +144,11 @@ def quickly(
         return Quick(taken(preferred(kept)), 0, turns.effort)
     plans = turns.first() if asked.is_taken_apart else turns.taken(LIKELY)
     best = preferred(kept_to(plans, lowered, wanted, compact, limits, peak))
-    left_out = turns.left_out(plans, min(plans, key=price)) + (0 if recurrent is None else asked.compositions)
-    return Quick(taken(best), PER_COMPOSITION * left_out, turns.effort)
+    made = {plan.strategy for plan in plans} | turns.inapplicable
+    left_out = [each.compositions for name, each in turns.estimates.items() if name not in made and each.run < inf]
+    if recurrent is not None:
+        left_out.append(asked.compositions)
+    return Quick(taken(best), PER_COMPOSITION * sum(left_out), turns.effort)
 
 
 def soonest(lowered: Lowered, wanted: Wanted, *, compact: bool, limits: Limits, peak: Peak = own_peak) -> Blueprint:

@@ -133,18 +133,6 @@ class Turns:
         """Take a plan that was made before for that of its strategy."""
         self._soonest[made.strategy] = made
 
-    def left_out(self, plans: Sequence[Blueprint], best: Blueprint) -> int:
-        """Return how many compositions the strategies make that are in none of some plans, but may be the fastest.
-
-        Args:
-            plans: The plans.
-            best: The best of them.
-        """
-        made = {plan.strategy for plan in plans} | self.inapplicable
-        left = [(name, each) for name, each in self.estimates.items() if name not in made and each.run < inf]
-        known = [plan for plan in plans if plan.strategy in self.estimates]
-        return sum(each.compositions for name, each in left if not self._is_out_of_reach(name, best, known))
-
     def others(self, per_call: float, best: Blueprint | None) -> list[Blueprint]:
         """Return plans by the strategies beside the soonest, those that should run sooner than a plan if there is one.
 
