@@ -243,12 +243,13 @@ def of_first(limits: Limits) -> Leave:
 def beside(best: Blueprint, per_call: float, limits: Limits) -> Leave:
     """Return what a plan may take to make that is faster than another one.
 
-    It has so many steps at most for each call of no work of that, runs hardly longer, and what holds more as it is made
-    than that as it is run is no better.
+    It has so many steps at most for each call of no work of that, and runs no longer, or hardly longer if memory is at
+    issue; what holds more as it is made than that as it is run is no better.
     """
-    call = rates_of(device_of(best.lowered.graph)).view
+    call, peak = rates_of(device_of(best.lowered.graph)).view, best.run_cost.peak_bytes
     steps = max(FIRST_LEAVE, per_call * best.run_cost.seconds / call)
-    own = Leave(steps, max(HELD, best.run_cost.peak_bytes), SLOWER * price(best))
+    longest = price(best) * (SLOWER if is_much(peak, best.program) else 1)
+    own = Leave(steps, max(HELD, peak), longest)
     return narrower(own, of_first(limits))
 
 
