@@ -231,7 +231,7 @@ def _path(builder: Builder, operands: Sequence[Labelled], keep: dict[Label, None
     subscripts = tuple(tuple(numbers[label] for label in operand.labels) for operand in operands)
     result = tuple(number for label, number in numbers.items() if label in keep)
     sizes = tuple(int(label.size) for label in numbers)
-    return best_path(subscripts, result, sizes, rates_of(builder.device), builder.dtype.itemsize)
+    return best_path(subscripts, result, sizes, rates_of(builder.device).of(builder.dtype), builder.dtype.itemsize)
 
 
 def _pair(builder: Builder, one: Labelled, other: Labelled, keep: set[Label], order: Sequence[Label] = ()) -> Labelled:

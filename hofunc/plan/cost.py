@@ -3,6 +3,7 @@
 The program is run once on meta tensors, which have shapes and no data, so that it counts the same on every machine.
 """
 
+from functools import cache
 from math import prod
 from typing import NamedTuple
 
@@ -111,11 +112,12 @@ def cost_of(program: Program, device: torch.device, trace: Trace | None = None, 
         trace: What its registers hold, if that is known.
         peak: The most that it holds at once, if that is known.
     """
-    trace, rates = trace or traced(program), rates_of(device)
+    trace, rates = trace or traced(program), cache(rates_of(device).of)
     known: dict[int, StepCost] = {}
     for step, effect in zip(program.steps, trace.effects, strict=True):
         if id(effect) not in known:
-            known[id(effect)] = _step_cost(step, effect, rates)
+            dtype = torch.float32 if effect.result is None else effect.result.dtype
+            known[id(effect)] = _step_cost(step, effect, rates(dtype))
     steps = tuple([known[id(effect)] for effect in trace.effects])
     return Cost(steps, peak_of(program, trace) if peak is None else peak)
 

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+import torch
+
 FEW = 100  # products of numbers, below which a matrix product of a batch takes the less, the fewer they are
 LARGE = 1 << 15  # products of numbers, from which on it takes what one by itself does
 SLOWER = 3  # times as long for each number as in a large one
@@ -14,7 +16,7 @@ class Rates(NamedTuple):
         view: Seconds of a call that computes nothing.
         call: Seconds of any other call, beyond what it computes.
         item: Seconds of one matrix product of a batch, beyond what it computes, of more than a few numbers.
-        flops: Floating-point operations of a matrix product in a second.
+        flops: Floating-point operations of a matrix product in a second, in single precision.
         bytes: Bytes read and written in a second.
         fresh: Bytes in a second of new memory, which the system gives where what was let go is not kept.
         large: The bytes of a tensor for which memory is at hand; the rest of a larger one is new.
@@ -35,6 +37,11 @@ class Rates(NamedTuple):
     place: float
     row: float
     pace: float = 1.0
+
+    def of(self, dtype: torch.dtype) -> "Rates":
+        """Return the rates for tensors of a dtype: in double precision half as many operations take as long."""
+        size = max(1.0, dtype.itemsize / torch.float32.itemsize)
+        return self if size == 1 else self._replace(flops=self.flops / size)
 
     def renewed(self, nbytes: float) -> float:
         """Return the seconds that it takes to get memory for a tensor of so many bytes, beyond those of a call."""

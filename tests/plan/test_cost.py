@@ -72,7 +72,7 @@ def test_a_batch_of_products_takes_as_many_as_it_has_items(builder: Builder) -> 
     assert got.flops == 4 * 2 * 2 * 3 * 5
     assert got.bytes == FLOAT * 4 * (2 * 3 + 3 * 5 + 2 * 5)
     assert got.peak_bytes == FLOAT * 4 * 2 * 5
-    rates = RATES["cpu"]
+    rates = RATES["cpu"].of(torch.float64)
     assert got.seconds == pytest.approx(rates.call + rates.batch(4, 2 * 3 * 5))
 
 
@@ -96,7 +96,7 @@ def test_a_convolution_takes_two_operations_for_each_product(transposed: bool) -
 @pytest.mark.parametrize("length", [7, 70_000])
 def test_the_windows_of_a_convolution_are_written_and_read(length: int) -> None:
     """Where they are large, to memory that is new."""
-    weight, rates = rand(CPU, 3, 2, 2), RATES["cpu"]
+    weight, rates = rand(CPU, 3, 2, 2), RATES["cpu"].of(torch.float64)
     builder = builder_of(recorded(lambda x: F.conv1d(x, weight), rand(CPU, 1, 2, length)))
     value, (_, number) = builder.value(0), builder.lowered.graph.nodes[-1].operands
     places = length - 1
@@ -329,7 +329,7 @@ def test_the_windows_of_a_convolution_take_time_to_be_written(groups: int) -> No
     builder = builder_of(recorded(lambda x: F.conv1d(x.reshape(5, 4, 7), weight, groups=groups), x))
     args = (Ref(builder.lowered.graph.nodes[-1].operands[1]), Kernel((Windows(6, 2, 7, 1, 0, 1),), False, groups))
     got = cost(builder, builder.apply(convolved, builder.value(0), args, (5, *channels, 6 // groups, 6)))
-    windows, rates = FLOAT * F.unfold(x.reshape(5, 4, 1, 7), (1, 2)).numel(), RATES["cpu"]
+    windows, rates = FLOAT * F.unfold(x.reshape(5, 4, 1, 7), (1, 2)).numel(), RATES["cpu"].of(torch.float64)
     assert got.flops == 2 * 5 * 6 * 6 * (4 // groups) * 2
     assert got.seconds == pytest.approx(rates.call + windows / rates.bytes + got.flops / rates.flops)
 
@@ -371,3 +371,12 @@ def test_entries_that_have_their_places_are_only_read() -> None:
 
     compact = lowered_plan(f, rand(CPU, 9), rand(CPU, 7), compact=True).run_cost
     assert compact.reading == pytest.approx(2 * rates.term + (9 + 1) * (FLOAT / rates.bytes + rates.place / 2))
+
+
+def test_products_in_double_precision_take_twice_as_long() -> None:
+    rates = RATES["cpu"]
+    assert rates.of(torch.float64).flops == rates.flops / 2
+    assert rates.of(torch.float32) is rates.of(torch.bfloat16) is rates
+    builder = builder_of(recorded(torch.sin, rand(CPU, 64, 64)))
+    (product,) = cost(builder, builder.emit(torch.mm, builder.value(0), builder.value(0))).steps
+    assert product.seconds == pytest.approx(rates.call + rates.item + 2 * product.flops / rates.flops)
