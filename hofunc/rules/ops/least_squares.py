@@ -54,6 +54,17 @@ def _orthonormal(order: int, columns: Series) -> Series:
     return times_one_plus(order, columns, inverse_change(order, change))
 
 
+def hermitian_part(a: Operand) -> Operand:
+    """Return the Hermitian part of a matrix of which torch reads the lower triangle, as what `eigh` is a function of.
+
+    The value is what is read, and its derivative that of the part.
+    """
+    value, change = ((x + x.mH) * 0.5 for x in a)
+    below = a.value.tril(-1)
+    read = below + below.mH + torch.diag_embed(value.diagonal(0, -2, -1))
+    return Operand(value + (read - value).detach(), change)
+
+
 @define_expansion(aten.linalg_pinv.atol_rtol_tensor)
 def _pinv(
     order: int,
@@ -62,8 +73,10 @@ def _pinv(
     *,
     atol: Operand | None = None,
     rtol: Operand | None = None,
+    hermitian: bool = False,
     **_: Any,
 ) -> Tensor:
+    a = hermitian_part(a) if hermitian else a
     is_kept_whole = atol is None and rtol is None  # but for rounding
     series = pseudo_inverse if is_kept_whole else truncated_inverse
     return summed(series(order, outputs[0], a))

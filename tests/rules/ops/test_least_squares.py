@@ -83,6 +83,21 @@ def test_a_bad_condition_is_not_squared(device: torch.device) -> None:
     assert relative_error(got, hofunc.hessian(linalg.inv)(a)) < 1e-9
 
 
+def test_what_is_read_of_a_symmetric_matrix_is_its_lower_triangle(device: torch.device) -> None:
+    a = rand(device, 3, 3)
+    below = a.tril(-1)
+    offset = below + below.mT + a.diagonal().diag() - (a + a.mT) / 2
+
+    def inverse(a: Tensor) -> Tensor:
+        return matrices.inverse((a + a.mT) / 2 + offset)
+
+    derivative = hofunc.hessian(lambda a: linalg.pinv(a, hermitian=True))
+    assert relative_error(derivative(a), torch.func.hessian(inverse)(a)) < 1e-10
+    assert relative_error(derivative.plan(2 * a)(a), derivative(a)) < 1e-12
+    again = torch.func.jacrev(torch.func.hessian(inverse))(a)
+    assert relative_error(torch.func.jacrev(derivative)(a), again) < 1e-10
+
+
 def test_pseudo_inverses_keep_the_batch(device: torch.device) -> None:
     derivative = hofunc.hod(linalg.pinv, 2, layout="compact")(rand(device, 4, 3, 2))
     assert derivative.pattern == "b i j, b k l, b m n"

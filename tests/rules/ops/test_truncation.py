@@ -119,13 +119,26 @@ def test_complex_matrices(name: str, order: int, device: torch.device) -> None:
 
 
 @pytest.mark.parametrize("order", [1, 2, 3])
-def test_symmetric_matrices(order: int, device: torch.device) -> None:
-    vectors = orthogonal(3, 0, torch.float64, device)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+def test_hermitian_matrices(dtype: torch.dtype, order: int, device: torch.device) -> None:
+    vectors = orthogonal(3, 0, dtype, device)
     values = torch.tensor([1.0, -0.9, 0.1], dtype=torch.float64, device=device)
-    a = vectors * values @ vectors.mT
-    directions = [direction + direction.mT for direction in directions_of(a, order)]
-    derivative = hofunc.hod(lambda a: linalg.pinv(a, rtol=RTOL, hermitian=True), order)(a)
-    assert relative_error(contracted(derivative, directions), exact(a, *directions)) < TOLERANCE
+    a = vectors * values @ vectors.mH
+    directions = directions_of(a, order)
+    parts = [(direction + direction.mH) / 2 for direction in directions]
+
+    def inverse(x: Tensor) -> Tensor:
+        return as_parts(linalg.pinv(torch.view_as_complex(x) if dtype.is_complex else x, rtol=RTOL, hermitian=True))
+
+    expected, along = as_parts(exact(a, *parts)), [*map(as_parts, directions)]
+    for given in (a, a.tril()):  # of which torch reads the lower triangle
+        derivative = hofunc.hod(inverse, order)(as_parts(given))
+        assert relative_error(contracted(derivative, along), expected) < TOLERANCE
+
+
+def as_parts(x: Tensor) -> Tensor:
+    """Return complex numbers by real and imaginary part, and others as they are."""
+    return torch.view_as_real(x) if x.is_complex() else x
 
 
 def test_each_matrix_of_a_batch_keeps_its_own(device: torch.device) -> None:
