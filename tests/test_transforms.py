@@ -311,6 +311,25 @@ def test_functions_make_tensors_in_inference_mode(x: Tensor) -> None:
         assert_equal(hod(f, 2)(x * 1), expected)
 
 
+def test_functions_have_weights_that_autograd_follows_in_inference_mode(x: Tensor) -> None:
+    weight = torch.nn.Parameter(torch.stack([x[0], x[1].cos()]))
+
+    def f(x: Tensor, scale: Tensor) -> Tensor:
+        return (torch.nn.functional.linear(x, weight).sin() * torch.nn.functional.linear(scale, weight)).sum()
+
+    def gradient(transform: Callable) -> Callable:
+        return torch.func.grad(lambda x, scale: transform(x, scale).sin().sum())
+
+    expected = nested_reverse(f, 2)(x, x.cos())
+    third = gradient(nested_reverse(f, 2))(x, x.cos())
+    with torch.inference_mode():
+        x, scale = x.clone(), x.cos()
+        jitted, plan = hofunc.jit(hod(f, 2)), hod(f, 2).plan(x, scale)
+        for transform in (hod(f, 2), plan, jitted, jitted):
+            assert_equal(transform(x, scale).clone(), expected)
+        assert_equal(gradient(hod(f, 2))(x, scale).clone(), third)
+
+
 # What is returned.
 
 

@@ -14,7 +14,16 @@ from hofunc.errors import UntracedError
 from hofunc.graph.draws import Generators, drawn_again, generator_of, is_random
 from hofunc.graph.facts import Facts, form_of
 from hofunc.graph.holding import Holding, of_slot, of_storage
-from hofunc.graph.identity import alias_of, check_elements, innermost, root_of, storage_key, tensors_in, variable_of
+from hofunc.graph.identity import (
+    alias_of,
+    check_elements,
+    innermost,
+    lasting,
+    root_of,
+    storage_key,
+    tensors_in,
+    variable_of,
+)
 from hofunc.graph.layout import layout_of
 from hofunc.graph.lines import Lines, noting_lines
 from hofunc.graph.memory import is_literal
@@ -233,8 +242,9 @@ def _call(
     tape.is_followed, tape.ledger.draws_again = follow, draws_again
     witness = Witness(tape.wrapped)
     with torch.inference_mode(False), torch.enable_grad():
-        given = (*active, *others)
-        aliases = [*(variable_of(tensor, follow=follow) for tensor in active), *map(alias_of, others)]
+        given = [*map(lasting, (*active, *others))]
+        inner, outer = given[: len(active)], given[len(active) :]
+        aliases = [*(variable_of(tensor, follow=follow) for tensor in inner), *map(alias_of, outer)]
         for place, alias in enumerate(aliases):
             tape.ledger.add_input(alias, active=place < len(active))
         watching = Reads(tape.read, tape.read_attribute, tape.replaced, tape.read_layout)

@@ -101,6 +101,14 @@ def innermost(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
+def lasting(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor that autograd can keep, as it does where f has weights that it follows; none of inference mode.
+
+    It is called outside of that mode.
+    """
+    return tensor.clone() if tensor.is_inference() else tensor
+
+
 def alias_of(tensor: torch.Tensor) -> torch.Tensor:
     """Return another tensor with the memory, the strides and the autograd history of a tensor, which is no view of it.
 

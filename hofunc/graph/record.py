@@ -15,7 +15,6 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 import torch
-from torch.autograd.graph import get_gradient_edge
 from torch.nn import Parameter
 
 from hofunc.errors import HofuncError
@@ -26,7 +25,7 @@ from hofunc.graph.call_notes import CallNotes
 from hofunc.graph.calls import Again, Calls, Lifted, stop_if_expected
 from hofunc.graph.draws import DrawsError, Undrawn, differs_by_row, drawn_again, is_random
 from hofunc.graph.functions import as_op
-from hofunc.graph.identity import PLAIN, alias_of, is_looked_on, plain, tensors_in, variable_of, variables_of
+from hofunc.graph.identity import PLAIN, alias_of, is_looked_on, lasting, plain, tensors_in, variable_of, variables_of
 from hofunc.graph.layout import COMPUTED_AGAIN
 from hofunc.graph.lines import LineNotes, Lines, is_detecting, noting_lines
 from hofunc.graph.node import CONSTANT, Call, Graph
@@ -51,6 +50,7 @@ from hofunc.internals import (
     has_forward_level,
     has_setup_context,
     tree_map,
+    tree_map_only,
 )
 from hofunc.options import records_forward, records_forwards
 from hofunc.trees import tree_flatten, tree_unflatten
@@ -209,6 +209,7 @@ def record(
     """
     if torch.is_inference_mode_enabled():
         with torch.inference_mode(False):  # in it, factories would detach in place what they have made
+            inputs, others = [*map(lasting, inputs)], _with_lasting(others)
             return record(f, inputs, others, follow=follow, watch=watch, trail=trail, bare=bare)
     stop_if_expected()
     if not in_transform():
@@ -221,6 +222,12 @@ def record(
         recording = _record_stand_ins(f, inputs, others, True)
     _check_claims(recording)
     return recording
+
+
+def _with_lasting(others: Any) -> Any:
+    """Return a pytree of such tensors; the same one, if it is of these."""
+    is_lasting = not any(tensor.is_inference() for tensor in tensors_in(others))
+    return others if is_lasting else tree_map_only(torch.Tensor, lasting, others)
 
 
 def _recorded_bare(f: Function, inputs: Sequence[torch.Tensor], others: Any, trail: Trail) -> Recording | None:
@@ -404,7 +411,10 @@ def _has_outer_history(recording: Recording, tape: Tape) -> bool:
 
 def _leads_outside(tensors: Sequence[torch.Tensor], made: Made) -> bool:
     """Tell whether autograd leads from some tensors to what the function did not itself make require gradients."""
-    waiting = deque(get_gradient_edge(tensor).node for tensor in tensors if tensor.requires_grad)
+    followed = [tensor for tensor in tensors if tensor.requires_grad]
+    if any(tensor.grad_fn is None and not made.has(tensor) for tensor in followed):
+        return True  # of leaves torch tells no node in inference mode
+    waiting = deque(tensor.grad_fn for tensor in followed if tensor.grad_fn is not None)
     seen = set(waiting)
     while waiting:
         function = waiting.popleft()
