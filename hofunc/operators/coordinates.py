@@ -257,8 +257,7 @@ class _Field(Operator):
     ):
         for what, given in (("argnums", argnums), ("wrt", options.get("wrt"))):
             if isinstance(given, tuple | list):
-                remedy = "Put all coordinates into one tensor, or write a pattern for einsum."
-                refuse(name, what, repr(given), "the one argument that holds the points", remedy)
+                refuse(name, what, repr(given), "the one argument that holds the points", _of_one_tensor(name))
         super().__init__(name, f, pattern, (argnums,) * pattern.count(","), vectors, **options)
 
     def _bind(self, pattern: Pattern, argnums: Any, operands: Sequence[Any], arguments: Any, output: Tree) -> Bound:
@@ -326,8 +325,7 @@ def _check_field(name: str, pattern: Pattern, points: Tree, shapes: Sequence[tup
     """
     if not points.spec.is_leaf():
         got = f"a pytree of {len(points.numbers)} tensors"
-        remedy = "Put all coordinates into one tensor, or write a pattern for einsum."
-        refuse(name, points.name, got, "one tensor, whose last axis is that of coordinates", remedy)
+        refuse(name, points.name, got, "one tensor, whose last axis is that of coordinates", _of_one_tensor(name))
     shape = points.given(0)
     if not shape:
         remedy = "The last axis is that of coordinates: x.reshape(1) is a point on a line."
@@ -342,11 +340,21 @@ def _check_field(name: str, pattern: Pattern, points: Tree, shapes: Sequence[tup
         are_rows, rest = [*found[: len(rows)]] == rows, found[len(rows) :]
         if not are_rows or (components and [*rest[-1:]] != components):
             expected = f"({', '.join(map(str, [*rows, '...', *components]))}), as {points.name} has shape {shape}"
-            remedy = "A field has a vector of as many components for each point." if are_rows else _ROWS
+            remedy = "A field has a vector of as many components for each point."
+            remedy = remedy if are_rows else f"{_ROWS}{_WHOLE if name == 'gradient' else ''}"
             refuse(name, "the output of f", f"a tensor of shape {found}", expected, remedy)
 
 
 _ROWS = "All axes of points but the last come first: to sum over coordinates alone, write .sum(-1)."
+_WHOLE = " By whole tensors or pytrees, as of a loss by parameters, differentiate with hofunc.jacobian or hofunc.vjp."
+
+
+def _of_one_tensor(name: str) -> str:
+    """Tell what to do where coordinates are not in one tensor."""
+    return f"Put all coordinates into one tensor{'.' + _WHOLE if name == 'gradient' else _BY_PATTERN}"
+
+
+_BY_PATTERN = ", or write a pattern for einsum."
 
 
 class _Laplacian(_Field):
@@ -403,9 +411,8 @@ def _times_symbol(field: torch.Tensor) -> torch.Tensor:
     size = field.shape[-1] if field.dim() else 0
     if size not in _SYMBOLS:
         got = f"a tensor of shape {tuple(field.shape)}"
-        refuse(
-            "curl", "the output of f", got, "(..., 3), or (..., 2)", "Write the contraction that you mean for einsum."
-        )
+        expected, remedy = "a vector field, (..., 3) or (..., 2)", "Return one vector of components for each point."
+        refuse("curl", "the output of f", got, expected, remedy)
     return torch.tensordot(field, field.new_tensor(_SYMBOLS[size]), ([-1], [-1]))
 
 

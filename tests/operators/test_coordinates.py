@@ -126,6 +126,15 @@ def test_partial_derivatives_of_a_polynomial(device: torch.device) -> None:
             r"the output of f: got a tensor of shape \(\), expected \(4, ...\), as args\[0\] has shape \(4, 3\)",
         ),
         (lambda x: hofunc.gradient(lambda p: scalar_field(p["x"]))({"x": x}), "a pytree of 1 tensors"),
+        (
+            lambda x: hofunc.gradient(lambda p: p["x"].sum())({"x": x}),
+            "a loss by parameters, differentiate with hofunc.jacobian or hofunc.vjp",
+        ),
+        (
+            lambda x: hofunc.gradient(lambda x: x.sum())(x),
+            r"write .sum\(-1\)\. By whole tensors .* with hofunc.jacobian or hofunc.vjp",
+        ),
+        (lambda x: hofunc.laplacian(lambda p: p["x"].sum(-1))({"x": x}), "one tensor, or write a pattern for einsum"),
         (lambda x: hofunc.gradient(scalar_field, (0,))(x), r"argnums: got \(0,\)"),  # type: ignore[arg-type]
         (
             lambda x: hofunc.divergence(lambda x: x[..., :2])(x),
@@ -135,7 +144,7 @@ def test_partial_derivatives_of_a_polynomial(device: torch.device) -> None:
             lambda x: hofunc.divergence(scalar_field)(x),
             r"got a tensor of shape \(4,\), expected \(4, ..., 3\), as .* A field has a vector",
         ),
-        (lambda x: hofunc.curl(lambda x: x[..., :1])(x), r"curl: the output of f: got a tensor of shape \(4, 1\)"),
+        (lambda x: hofunc.curl(lambda x: x[..., :1])(x), r"got a tensor of shape \(4, 1\), expected a vector field"),
         (lambda x: hofunc.curl(lambda x: x.sum())(x), r"curl: the output of f: got a tensor of shape \(\)"),
         (lambda x: hofunc.curl(lambda x: x, has_aux=True)(x), "curl: the result of f: got Tensor, expected a pair"),
         (
