@@ -283,7 +283,7 @@ class Einsum(Transform):
             if keyword in kwargs:
                 flat, spec = tree_flatten(kwargs[keyword])
                 given.append((keyword, len(leaves), spec))
-                kinds = check_operands(name, flat)
+                kinds = check_operands(name, keyword, kwargs[keyword], flat)
                 are_complex = (*are_complex, *kinds)
                 leaves += map(by_parts, flat) if True in kinds else flat
         form = self._form((size, arguments.variables, arguments.specs, tuple(given)))

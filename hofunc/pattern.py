@@ -461,12 +461,15 @@ class _Axes:
             beside = len(group.tokens) - len(written)
             shape = tree.shapes[leaf][: rank - beside]
             of_parts = " by real and imaginary part" if len(shape) > len(tree.given(leaf)) else ""
+            letters = [letter for token in written for letter in (token.text if token.text.isalpha() else [token.text])]
+            are_joined = len(letters) == rank - beside and len(letters) > len(written)
+            apart = f"Names are words, with spaces between: {' '.join(letters)!r}. " if are_joined else ""
             self._pattern.refuse(
                 group._replace(tokens=written),
                 f"{tree.name} of shape {tuple(shape)}{of_parts}, which has {plural(rank - beside, 'axis')}",
                 f"{'at least ' if times else ''}{plural(rank - rest - beside, 'axis')} for {names!r}",
-                "A group names each axis of its tensor; '...' stands for any that all have in common. The last groups "
-                "are of the operands, as many as are given by operands=(...).",
+                f"{apart}A group names each axis of its tensor; '...' stands for any that all have in common. The last "
+                "groups are of the operands, as many as are given by operands=(...).",
             )
         self._ranks.update(dict.fromkeys(unknown, rest // max(1, times)))
         return True

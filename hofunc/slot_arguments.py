@@ -6,9 +6,12 @@ from inspect import signature
 from itertools import chain
 from typing import Any, cast
 
+import torch
+
 from hofunc.arguments import Arguments, are_real, check_argnums, described, is_continuous, named_variables
 from hofunc.complex_tensors import is_complex
 from hofunc.given import refuse
+from hofunc.internals import keystr, tree_flatten_with_path
 from hofunc.trees import tree_flatten, tree_unflatten
 
 
@@ -92,17 +95,14 @@ def check_signature(name: str, f: Callable[..., Any], keywords: Sequence[str]) -
             refuse(name, "f", got, f"none of that name, which {name} takes itself", remedy)
 
 
-def check_operands(name: str, leaves: Sequence[Any]) -> list[bool]:
-    """Check what multiplies derivatives, and tell which are complex."""
+def check_operands(name: str, keyword: str, given: Any, leaves: Sequence[Any]) -> list[bool]:
+    """Check what multiplies derivatives, given by a keyword, and its leaves too; tell which are complex."""
     if are_real(leaves):
         return [False] * len(leaves)
-    for leaf in leaves:
+    for number, leaf in enumerate(leaves):
         if not is_continuous(leaf):
-            refuse(
-                name,
-                "an operand",
-                described(leaf),
-                "a floating-point or complex tensor",
-                "Convert it with .to(x.dtype).",
-            )
+            what = keyword + keystr(tree_flatten_with_path(given)[0][number][0])
+            is_tensor = isinstance(leaf, torch.Tensor)
+            remedy = "Convert it with .to(x.dtype)." if is_tensor else "Write torch.as_tensor(v, dtype=x.dtype)."
+            refuse(name, what, described(leaf), "a floating-point or complex tensor", remedy)
     return [*map(is_complex, leaves)]

@@ -584,6 +584,13 @@ def test_of_an_operand_that_is_not_given_it_says_how_to_give_it(device: torch.de
     assert "The last groups are of the operands, as many as are given by operands=(...)." in message
 
 
+def test_of_names_without_spaces_it_says_how_they_are_written(device: torch.device) -> None:
+    _, message = marked(lambda: einsum(field, "b, bi, bi -> b")(rand(device, ROWS, 3)))
+    assert "Names are words, with spaces between: 'b i'." in message
+    _, message = marked(lambda: einsum(field, "row, row, row -> row")(rand(device, ROWS, 3)))
+    assert "Names are words" not in message
+
+
 @pytest.mark.parametrize(
     ("pattern", "argnums", "operands", "got"),
     [
@@ -612,9 +619,9 @@ def test_operands_that_do_not_fit(pattern: str, argnums: Any, operands: list, go
 @pytest.mark.parametrize(
     ("operands", "got"),
     [
-        ((torch.ones(3, dtype=torch.int64),), "dtype torch.int64"),
-        ((2.0,), "float"),
-        ((None,), "NoneType"),
+        ((torch.ones(3, dtype=torch.int64),), r"operands\[0\]: got dtype torch.int64(.*)Convert it with .to"),
+        ((2.0,), r"operands\[0\]: got float(.*)Write torch.as_tensor\(v, dtype=x.dtype\)"),
+        ((None,), r"operands\[0\]: got NoneType"),
         (torch.ones(3), "got one, expected a tuple of operands"),
     ],
 )
