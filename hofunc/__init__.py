@@ -1,6 +1,7 @@
 """Exact higher-order derivatives of torch functions, without nesting first-order differentiation."""
 
 from importlib import import_module as _import
+from sys import modules as _modules
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
@@ -86,7 +87,8 @@ _LATE = {name: module for module, names in _MODULES.items() for name in names}
 
 def __getattr__(name: str) -> _Any:
     if name not in _LATE:
-        raise AttributeError(f"module 'hofunc' has no attribute {name!r}")
+        error = f"module 'hofunc' has no attribute {name!r}"
+        raise AttributeError(error, name=name, obj=_modules[__name__])  # by which Python finds the nearest name
     return globals().setdefault(name, getattr(_import(_LATE[name]), name))
 
 

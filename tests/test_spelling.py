@@ -72,3 +72,9 @@ def test_a_point_where_there_is_an_option(call: Callable[[], Any]) -> None:
 def test_names_in_argnums() -> None:
     with pytest.raises(library.ArgumentError, match=r"argnums: got 'x', .* Names go into wrt='x'."):
         hofunc.hessian(f, "x")
+
+
+def test_python_finds_the_nearest_name() -> None:
+    with pytest.raises(AttributeError, match="module 'hofunc' has no attribute 'hesian'") as raised:
+        _ = hofunc.hesian
+    assert (raised.value.name, raised.value.obj) == ("hesian", library)  # which is what it compares
