@@ -67,6 +67,15 @@ class Forms:
 
     def taken(self, args: tuple, kwargs: dict) -> Call | None:
         """Take the arguments of a call apart; None for tensors of which there are no plans."""
+        try:
+            return self._taken(args, kwargs)
+        except RuntimeError:
+            if any(isinstance(leaf, torch.Tensor) and leaf.is_nested for leaf in tree_flatten((args, kwargs))[0]):
+                return None  # of which torch tells no shape
+            raise
+
+    def _taken(self, args: tuple, kwargs: dict) -> Call | None:
+        """Take the arguments of a call apart, of which all tensors have shapes."""
         if not kwargs and not self._static and PLAIN.issuperset(map(type, args)):
             return Call((state(), of_recording(), len(RULES), *map(_form, args)), args, args, kwargs)
         kwargs = dict(sorted(kwargs.items())) if len(kwargs) > 1 else kwargs

@@ -102,13 +102,17 @@ class Signature:
     def _tensors(self, tensors: Sequence[Any]) -> list[torch.Tensor]:
         """Check the leaves that are to be tensors, and lay them out as planned."""
         fact = self._fact
-        for tensor, expected in zip(tensors, self.facts, strict=True):
-            if not isinstance(tensor, torch.Tensor) or fact(tensor) != expected:
-                tensors = self._checked(tensors)
-        return [
-            tensor if tensor.stride() == strides else _laid_out(tensor, strides)
-            for tensor, strides in zip(map(plain, tensors), self._strides, strict=True)
-        ]
+        try:
+            for tensor, expected in zip(tensors, self.facts, strict=True):
+                if not isinstance(tensor, torch.Tensor) or fact(tensor) != expected:
+                    tensors = self._checked(tensors)
+            return [
+                tensor if tensor.stride() == strides else _laid_out(tensor, strides)
+                for tensor, strides in zip(map(plain, tensors), self._strides, strict=True)
+            ]
+        except RuntimeError:  # of torch, which tells no shape of what is nested, and no strides of what is sparse
+            self._checked(tensors)
+            raise
 
     def _leaves(self, args: tuple, kwargs: dict) -> list[Any]:
         """Return the leaves of a call in the order of those planned, in which the keys of its dicts need not be."""
@@ -129,6 +133,8 @@ class Signature:
         for name, tensor, expected in zip(self.names, tensors, self.facts, strict=True):
             if not isinstance(tensor, torch.Tensor):
                 self._refuse(name, _brief(tensor), "a tensor")
+            if tensor.is_nested or tensor.layout is not torch.strided:
+                self._refuse(name, "a tensor that is nested or sparse", "a dense one")
             for label, got, planned in zip(self._labels, self._fact(tensor), expected, strict=True):
                 if got != planned:
                     as_text = tuple if label in {"shape", "strides"} else str

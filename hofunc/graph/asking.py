@@ -10,6 +10,7 @@ is watched when a function is recorded for the first time, and again when it mee
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -98,9 +99,12 @@ class _Again(NamedTuple):
 
     def holds(self, inputs: Sequence[torch.Tensor], follow: bool) -> bool:
         """Tell whether inputs surely are like these; on stand-ins no recording follows another."""
-        return self.follow == follow and self.number == len(inputs) and not in_transform() and self.check(*inputs)
+        if self.follow != follow or self.number != len(inputs) or in_transform():
+            return False
+        return True not in map(_is_nested, inputs) and self.check(*inputs)
 
 
+_is_nested = attrgetter("is_nested")  # which are not to be compared, see `form_check`
 _met: WeakKeyDictionary[Any, _Met] = WeakKeyDictionary()  # by their sources
 
 

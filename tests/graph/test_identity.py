@@ -291,6 +291,33 @@ WITHOUT_ELEMENTS: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+@pytest.mark.parametrize("name", ["nested", "sparse"])
+def test_they_are_named_where_others_were_taken_before(name: str, device: torch.device) -> None:
+    make, message = WITHOUT_ELEMENTS[name]
+    x = rand(device, 3)
+    hessian = hofunc.hessian(lambda x: (x**3).sum())
+    for _ in range(3):  # from the third call on inputs are compared at once, in which torch ended the process
+        hessian(x)
+    with pytest.raises(UntracedError, match=message):
+        hessian(make(x))
+    with pytest.raises(hofunc.PlanMismatchError, match=r"args\[0\] of a plan: got a tensor that is nested or sparse"):
+        hessian.plan(x)(make(x))
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+def test_jit_calls_the_transform_where_a_tensor_is_nested(device: torch.device) -> None:
+    x = rand(device, 3)
+    rows = torch.nested.nested_tensor([x, x[:1]])
+    hessian = hofunc.hessian(lambda x, rows: (x**3).sum() * rows.to_padded_tensor(0.0).sum())
+    jitted = hofunc.jit(hessian)
+    for _ in range(3):
+        assert torch.equal(jitted(x, rows), hessian(x, rows))
+        assert torch.equal(jitted(x, rows=rows), hessian(x, rows))
+    with pytest.raises(UntracedError, match="got a nested tensor"):
+        hofunc.jit(hofunc.hessian(lambda x: (x**3).sum()))(rows)
+
+
 @pytest.mark.filterwarnings("ignore:Sparse CSR:UserWarning", "ignore:The PyTorch API of nested tensors:UserWarning")
 @pytest.mark.parametrize("is_plan", [False, True])
 @pytest.mark.parametrize("name", WITHOUT_ELEMENTS)
