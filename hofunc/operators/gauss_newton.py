@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import partial, update_wrapper
 from typing import Any
 
+import torch
 from torch.compiler import is_dynamo_compiling
 
 from hofunc.arguments import check_argnums, check_aux, check_function, named_variables
@@ -43,8 +44,8 @@ def ggnvp(model: Function, loss: Function, argnums: Argnums = 0, *, wrt: Names =
         the vector, or a pair with what the model returned beside. It has ``.plan``, and is differentiable.
 
     Raises:
-        ArgumentError: The vector does not fit, or the model has a parameter of such a name; or as from `hofunc.einsum`,
-            as are the other errors.
+        ArgumentError: The vector does not fit, the loss is no scalar, or the model has a parameter of such a name; or
+            as from `hofunc.einsum`, as are the other errors.
 
     Cost:
         A call of the model, with a tangent and an adjoint; two where it writes in place, has complex outputs, or taps.
@@ -76,7 +77,22 @@ def _parts(model: Function, loss: Function, argnums: Argnums, wrt: Names, has_au
     first, entry = (variables, variables) if isinstance(variables, int | str) else (variables[0], tuple(variables))
     forwards = _tangent(model, ("*o -> *o", "*o, *p, *p -> *o"), (first, (entry,)), wrt is None, has_aux)
     given = model, "*o, *p, *o -> *p", (entry,), wrt is None, has_aux
-    return forwards, hvp(loss), _adjoint(*given, by_parts=False), _adjoint(*given, by_parts=True)
+    return forwards, _curvature(loss), _adjoint(*given, by_parts=False), _adjoint(*given, by_parts=True)
+
+
+@compilable
+def _curvature(loss: Function) -> Einsum:
+    return hvp(update_wrapper(partial(_number, loss), loss, assigned=("__name__",), updated=()))
+
+
+def _number(loss: Function, *args: Any) -> torch.Tensor:
+    """Return what a loss returns, which is to be one number."""
+    result = loss(*args)
+    if not isinstance(result, torch.Tensor) or result.dim():
+        is_tensor = isinstance(result, torch.Tensor)
+        got = f"a tensor of shape {tuple(result.shape)}" if is_tensor else type(result).__name__
+        refuse("ggnvp", "the result of the loss", got, "a tensor of shape ()", "Return one number, as by .sum().")
+    return result
 
 
 def _by_parts(model: Function, has_aux: bool, *args: Any, **kwargs: Any) -> Any:

@@ -117,6 +117,14 @@ def test_vmap_and_gradients(given: Any) -> None:
         (lambda p, x: hofunc.ggnvp(model, torch.sum)(p, x), "ggnvp: vector: got none"),
         (lambda p, x: hofunc.ggnvp(model, torch.sum)(p, x, vector=x), r"ggnvp: vector: got .* a pytree like args\[0\]"),
         (lambda p, x: hofunc.ggnvp(model, torch.sum, 2)(p, x, vector=p), "ggnvp: argnums"),
+        (
+            lambda p, x: hofunc.ggnvp(lambda p: p.sin(), torch.cos)(x, vector=x),
+            r"ggnvp: the result of the loss: got a tensor of shape \(\d, \d\), expected a tensor of shape \(\)",
+        ),
+        (
+            lambda p, x: hofunc.ggnvp(lambda p: p.sin(), lambda y: (y.sum(),))(x, vector=x),
+            "ggnvp: the result of the loss: got tuple",
+        ),
         (lambda p, x: hofunc.ggnvp(model, 3), "f: got int"),  # type: ignore[arg-type]
         (lambda p, x: hofunc.ggnvp(lambda p, targets: p, torch.sum), "a parameter called targets"),
         (lambda p, x: hofunc.ggnvp(model, torch.sum, "p"), "argnums: got 'p'"),  # type: ignore[arg-type]
