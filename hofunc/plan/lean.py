@@ -222,8 +222,8 @@ def _in_loops(
 
     A loop may not tell in the peak before there is another one, where as much is held at other steps, and the one that
     tells most may be in the way of others, so that two programs are kept to go on from: that which holds least beyond
-    the goal at all steps together, and that with the lowest peak if that is lower. Nobody goes on where far more is
-    held beyond the most that may be than the loops of all rounds that are left can be expected to take away.
+    the goal at all steps together, and that with the lowest peak of the others. Nobody goes on where far more is held
+    beyond the most that may be than the loops of all rounds that are left can be expected to take away.
     """
     best, longest = made, SLOWER * made.cost(device).seconds if longest is None else longest
     size = size or max(LEAST, bytes_of(trace.of(program.outputs)))
@@ -240,7 +240,7 @@ def _in_loops(
         if not every:
             break
         every.sort(key=itemgetter(0))
-        lowest = min(every, key=lambda state: state.made.peak)  # the first of those that are alike
+        lowest = min(every[1:], key=lambda state: state.made.peak, default=every[0])
         states = every[:1] if lowest is every[0] else [every[0], lowest]
         least = lowest if lowest.made.peak < FEWER * every[0].made.peak else every[0]
         if least.made.peak < FEWER * best.peak or least.made.peak <= goal:
