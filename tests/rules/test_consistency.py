@@ -54,8 +54,11 @@ def uses() -> dict[str, list[tuple[Node, list[Tensor]]]]:
 
 
 def _nodes(case: OpCase) -> Iterator[tuple[Node, list[Tensor]]]:
-    with torch.inference_mode() if case.inference else nullcontext():
-        recording = record(lambda leaves, _: case.f(*leaves), case.arguments(torch.device("cpu")))
+    def f(leaves: list[Tensor], _: Any) -> Any:
+        with torch.inference_mode() if case.inference else nullcontext():  # in which composites arrive whole
+            return case.f(*leaves)
+
+    recording = record(f, case.arguments(torch.device("cpu")))
     for node in recording.graph.nodes:
         values = [recording.values[operand].detach().clone() for operand in node.operands]
         is_real = {torch.float64} == {node.dtype} | {value.dtype for value in values if value.dtype not in INTEGERS}

@@ -85,11 +85,11 @@ def _to_small(tensor: Tensor, weight: Tensor, kernel: Kernel) -> Tensor:
 
 
 def _to_large(tensor: Tensor, weight: Tensor, kernel: Kernel) -> Tensor:
-    strides, dilations, paddings = _numbers(kernel)
-    behind = [w.length + 2 * w.padding - w.reach for w in kernel.windows]
     if _is_sooner_turned(tensor, weight, kernel):
         turned = tuple([windows.turned for windows in kernel.windows])
         return _to_small(tensor, _turned(weight, kernel.groups), kernel._replace(windows=turned))
+    strides, dilations, paddings = _numbers(kernel)
+    behind = [w.length + 2 * w.padding - w.reach for w in kernel.windows]
 
     def of(images: Tensor) -> Tensor:
         if images.dtype == torch.float64 and len(images) > 1 and {*dilations} == {1} and kernel.rank < 3:
@@ -142,7 +142,7 @@ def _at_once(images: Tensor, weight: Tensor, kernel: Kernel) -> int | None:
     Where that is more than memory at hand, the system gives it anew at every call, which takes up to ten times as long
     as the rest. Who follows what is done sees a single step.
     """
-    windows = prod(each.number for each in kernel.windows) * weight[0].numel() * kernel.groups
+    windows = prod(each.number for each in kernel.windows) * prod(weight.shape[1:]) * kernel.groups
     size = max(1, LAID_OUT // max(1, windows * images.element_size()))
     if len(images) <= size or images.device.type != "cpu" or is_compiling():
         return None
