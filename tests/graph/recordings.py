@@ -3,9 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from hofunc.graph import asking
+from hofunc.graph import record as recorder
 from hofunc.graph.node import CONSTANT, Node
 from hofunc.graph.record import Recording, made_recordable, record, replay
 from verification.oracles import relative_error
@@ -54,3 +57,21 @@ def check_replay(f: Callable[..., Any], inputs: Sequence[Tensor], others: Sequen
     assert relative_error(values, [leaf for leaf in tree_leaves(f(*inputs)) if isinstance(leaf, Tensor)]) == 0
     assert relative_error(replayed(recording, *others), tree_leaves(f(*others))) < 1e-14
     return recording
+
+
+class Ways(list[bool]):
+    """Whether recordings went by calls."""
+
+
+def ways_of(monkeypatch: pytest.MonkeyPatch, name: str) -> Ways:
+    """Take note of what a function of `record` returns that records by calls if it can, with nothing met before."""
+    found, recorded = Ways(), getattr(recorder, name)
+
+    def noted(*args: Any) -> Recording | None:
+        recording: Recording | None = recorded(*args)
+        found.append(recording is not None)
+        return recording
+
+    monkeypatch.setattr(recorder, name, noted)
+    asking._met.clear()
+    return found

@@ -10,31 +10,17 @@ from torch.func import functional_call
 from torch.nn import functional
 
 import hofunc
-from hofunc.graph import asking, record
-from hofunc.graph.record import Recording
 from tests.cases import rand
+from tests.graph.recordings import Ways, ways_of
 from verification.oracles import relative_error
 
 CPU = torch.device("cpu")
 MET = 3  # calls until recordings go by calls
 
 
-class Ways(list[bool]):
-    """Whether recordings went by calls."""
-
-
 @pytest.fixture
 def ways(monkeypatch: pytest.MonkeyPatch) -> Ways:
-    found, recorded = Ways(), record._recorded_by_calls
-
-    def noted(*args: Any) -> Recording | None:
-        recording = recorded(*args)
-        found.append(recording is not None)
-        return recording
-
-    monkeypatch.setattr(record, "_recorded_by_calls", noted)
-    asking._met.clear()
-    return found
+    return ways_of(monkeypatch, "_recorded_by_calls")
 
 
 def check(f: Callable[[Tensor], Tensor], hessian: Callable[[Tensor], Any], x: Tensor) -> None:

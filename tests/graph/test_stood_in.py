@@ -10,9 +10,8 @@ from torch.func import functional_call, grad, jvp, vjp, vmap
 from torch.nn import functional
 
 import hofunc
-from hofunc.graph import asking, record
-from hofunc.graph.record import Recording
 from tests.cases import rand
+from tests.graph.recordings import Ways, ways_of
 from verification.oracles import relative_error
 
 CPU = torch.device("cpu")
@@ -20,22 +19,9 @@ MET = 4  # calls until recordings go by calls
 POINTS, WEIGHT = rand(CPU, 5, 3), rand(CPU, 3, 4, seed=1)
 
 
-class Ways(list[bool]):
-    """Whether recordings went by calls."""
-
-
 @pytest.fixture
 def ways(monkeypatch: pytest.MonkeyPatch) -> Ways:
-    found, recorded = Ways(), record._stood_in_by_calls
-
-    def noted(*args: Any) -> Recording | None:
-        recording = recorded(*args)
-        found.append(recording is not None)
-        return recording
-
-    monkeypatch.setattr(record, "_stood_in_by_calls", noted)
-    asking._met.clear()
-    return found
+    return ways_of(monkeypatch, "_stood_in_by_calls")
 
 
 def expected(f: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
