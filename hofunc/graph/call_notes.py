@@ -231,20 +231,25 @@ class _Numbering:
     def call(self, call: Made, made: Sequence[Made]) -> Call:
         """Return what stands for a call, given the ops inside of it."""
         function, args, kwargs, out = call
-        known, others, rest, before = [], [], [], len(self.tensors)
+        known, others, named, rest, before = [], [], [], [], len(self.tensors)
         for at, arg in enumerate(args):
             each = self._of(arg, is_given=True)
             if type(each) is Seen and each.number < before:
                 known.append((at, each.number))
-            elif type(each) is Other and (each.kind in _ATOMS or (each.kind is float and each.value != 0)):
+            elif _is_told_by_equality(each):
                 others.append((at, each.kind, arg))
             else:
                 rest.append((at, each))
-        named = [(name, self._of(value, is_given=True)) for name, value in kwargs.items()]
+        for name, value in kwargs.items():
+            each = self._of(value, is_given=True)
+            if _is_told_by_equality(each):
+                named.append((name, each.kind, value))
+            else:
+                rest.append((name, each))
         self._check_written(made)
         inside = tuple([self._inside(*op) for op in made]) if self._hides(made, out) else ()
         result = self._of(out, is_given=False)
-        return Call(function, len(args), (*known,), (*others,), (*rest, *named), (*kwargs,), result, inside)
+        return Call(function, len(args), (*known,), (*others,), (*named,), (*rest,), (*kwargs,), result, inside)
 
     def _check_written(self, made: Sequence[Made]) -> None:
         """Check that a call of such ops writes to nothing but what it has made itself."""
@@ -299,6 +304,11 @@ class _Numbering:
         if kind not in _ATOMS:
             raise _UntoldError
         return Other(kind, value)
+
+
+def _is_told_by_equality(each: Any) -> bool:
+    """Tell whether what stands for an argument is of something that another of its type is, or is not, equal to."""
+    return type(each) is Other and (each.kind in _ATOMS or (type(each.value) is float and each.value != 0))
 
 
 def _written(op: OpOverload, args: tuple, kwargs: dict[str, Any], _: Any) -> list[Tensor]:

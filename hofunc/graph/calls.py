@@ -32,6 +32,7 @@ from hofunc.graph.node import Graph, exact
 from hofunc.graph.route import Form, Other, Seen, Several
 from hofunc.graph.standin import looks_of
 from hofunc.graph.uncompiled import uncompiled
+from hofunc.graph.values import Recomputed
 from hofunc.internals import (
     OpOverload,
     count_function_modes,
@@ -136,6 +137,7 @@ class Call(NamedTuple):
         arity: The number of its positional arguments.
         known: Which of these are tensors that came along before, and their numbers.
         others: Which are no tensors, their types, and what they are.
+        named: Likewise of its keyword arguments.
         rest: What stands for each of the others, by place or name.
         names: The names of its keyword arguments.
         result: What stands for what it returns.
@@ -146,6 +148,7 @@ class Call(NamedTuple):
     arity: int
     known: tuple[tuple[int, int], ...] = ()
     others: tuple[tuple[int, type, Any], ...] = ()
+    named: tuple[tuple[str, type, Any], ...] = ()
     rest: tuple[tuple[int | str, Any], ...] = ()
     names: tuple[str, ...] = ()
     result: Any = None
@@ -164,6 +167,10 @@ class Calls:
         steps: The calls.
         outputs: The numbers of the tensors that were returned.
         places: By node, the number of the tensor that holds its value, where one does.
+
+    Attributes:
+        graph: What was given, as the others are.
+        computed: What computes the values of the other nodes.
     """
 
     def __init__(
@@ -176,6 +183,7 @@ class Calls:
     ):
         self.graph, self.inputs, self.outputs, self.places = graph, inputs, outputs, places
         self.steps = [*steps, _NO_CALL]
+        self.computed = Recomputed(graph, frozenset(node for node, _ in places))
         taken = (each for step in steps for _, each in step.rest)
         self._captured = [given.known for each in taken for given in _given(each)]
 
@@ -242,9 +250,9 @@ class Again(TorchFunctionMode):
         self._times = sum(map(times_written, inputs))
 
     @uncompiled
-    def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def] # noqa: C901 - for speed
+    def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def] # noqa: C901, PLR0912 - for speed
         step, seen = self._steps[self._place], self._seen
-        function, arity, known, others, rest, _, result, inside = step  # each is read faster so than by name
+        function, arity, known, others, named, rest, names, result, inside = step  # each is read faster than by name
         if func is not function and (self.is_lost or func != function):
             if self.is_lost or func in READS:
                 return func(*args, **kwargs) if kwargs else func(*args)
@@ -257,8 +265,15 @@ class Again(TorchFunctionMode):
         for at, kind, other in others:
             if type(args[at]) is not kind or args[at] != other:
                 self.lose()
-        if (rest or kwargs) and not self._takes(step, args, kwargs or {}):
-            self.lose()
+        if kwargs or names:
+            if kwargs is None or (*kwargs,) != names:
+                self.lose()
+            for name, kind, other in named:
+                if type(kwargs[name]) is not kind or kwargs[name] != other:
+                    self.lose()
+        for where, expected in rest:
+            if not self._is_met(expected, args[where] if type(where) is int else kwargs[where]):
+                self.lose()
         self._place += 1
         if inside:
             return self._made(step)
@@ -293,12 +308,6 @@ class Again(TorchFunctionMode):
         """Stop the function, which does something else than is expected."""
         self.is_lost = True
         raise _LostError
-
-    def _takes(self, step: Call, args: tuple, kwargs: dict[str, Any]) -> bool:
-        """Tell whether the rest of the arguments of a call is what is expected."""
-        return (*kwargs,) == step.names and all(
-            self._is_met(expected, args[at] if isinstance(at, int) else kwargs[at]) for at, expected in step.rest
-        )
 
     def _is_met(self, expected: Any, value: Any) -> bool:
         """Tell whether something is what is expected, and number the tensors that are new."""

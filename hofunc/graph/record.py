@@ -272,7 +272,7 @@ def _recorded_by_calls(f: Function, inputs: Sequence[torch.Tensor], others: Any,
         trail.lose_calls()
         return None
     leaves, spec, held, _ = found
-    values = Values(trail.graph, held, len(trail.graph.nodes))
+    values = Values(trail.graph, held, len(trail.graph.nodes), computed=calls.computed)
     return Recording(trail.graph, values, leaves, spec, None, trail=NOTHING if trail.hides_history else trail)
 
 

@@ -1,6 +1,6 @@
 """The values of a graph of which some were kept: the others are computed from these when they are asked for."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, overload
 
 import torch
@@ -18,12 +18,18 @@ class Values(Sequence[torch.Tensor]):
         held: Those that were kept.
         count: How many there are.
         keep: Has those that are asked for kept the next time, which have no history then; None if they are not.
+        computed: What computes the others, if that is known.
     """
 
     def __init__(
-        self, graph: Graph, held: dict[int, torch.Tensor], count: int, keep: Callable[[int], None] | None = None
+        self,
+        graph: Graph,
+        held: dict[int, torch.Tensor],
+        count: int,
+        keep: Callable[[int], None] | None = None,
+        computed: "Recomputed | None" = None,
     ):
-        self._graph, self._held, self._count, self._keep = graph, held, count, keep
+        self._graph, self._held, self._count, self._keep, self._computed = graph, held, count, keep, computed
 
     def __len__(self) -> int:
         return self._count
@@ -43,7 +49,9 @@ class Values(Sequence[torch.Tensor]):
                 return self[number + self._count]
             if self._keep is not None:
                 self._keep(number)
-            without_autocast(_compute, self._graph, number, self._held)
+            if self._computed is None:
+                self._computed = Recomputed(self._graph, frozenset(self._held))
+            without_autocast(self._computed.enter, number, self._held)
             value = self._held[number]
         return value
 
@@ -67,12 +75,12 @@ class Values(Sequence[torch.Tensor]):
 
     def copy(self) -> "Values":
         """Return the same values, which are kept if these are given up."""
-        return Values(self._graph, dict(self._held), self._count, self._keep)
+        return Values(self._graph, dict(self._held), self._count, self._keep, self._computed)
 
     def detached(self) -> "Values":
         """Return the same values without any history."""
         held = {number: value.detach() if value.requires_grad else value for number, value in self._held.items()}
-        return Values(self._graph, held, self._count, self._keep)
+        return Values(self._graph, held, self._count, self._keep, self._computed)
 
     def extend(self, values: Sequence[torch.Tensor]) -> None:
         """Add values of nodes that come after all others."""
@@ -84,19 +92,46 @@ class Values(Sequence[torch.Tensor]):
         self._held, self._count = {}, 0
 
 
-def _compute(graph: Graph, number: int, held: dict[int, torch.Tensor]) -> None:
-    """Compute the value of a node from those that it depends on, and these in turn."""
-    needed, waiting = set(), [number]
-    while waiting:
-        each = waiting.pop()
-        if each not in needed and each not in held:
-            needed.add(each)
-            waiting.extend(graph.nodes[each].operands)
-    latest: tuple[Call | None, Any] = None, None
-    for each in sorted(needed):
-        node = graph.nodes[each]
-        call = call_of(node)
-        call = call._replace(op=COMPUTED_AGAIN.get(call.op, call.op))
-        out = latest[1] if node.output and latest[0] == call else call(*[held[operand] for operand in node.operands])
-        latest = call, out
-        held[each] = out if node.output is None else out[node.output]
+class Recomputed:
+    """What computes the values of nodes that were not kept, from those that were.
+
+    It serves all calls of which the same are kept: how a value is computed is looked up in the graph once.
+
+    Args:
+        graph: The graph.
+        kept: The numbers of nodes whose values are there.
+    """
+
+    def __init__(self, graph: Graph, kept: Collection[int]):
+        self._graph, self._kept = graph, kept
+        self._steps: dict[int, Sequence[tuple[int, Call, tuple[int, ...], int | None, bool]]] = {}
+
+    def enter(self, number: int, values: dict[int, torch.Tensor]) -> None:
+        """Enter the value of a node, and those that it takes, among those that are there."""
+        steps = self._steps.get(number)
+        if steps is None:
+            steps = self._steps[number] = [*self._needed(number)]
+        out: Any = None
+        for each, call, operands, output, is_same in steps:
+            if each in values:
+                out = None
+                continue
+            if out is None or not is_same:
+                out = call(*[values[operand] for operand in operands])
+            values[each] = out if output is None else out[output]
+
+    def _needed(self, number: int) -> Iterator[tuple[int, Call, tuple[int, ...], int | None, bool]]:
+        """Yield the nodes to compute, in order: number, call, operands, output, whether the call is that before."""
+        needed, waiting = set(), [number]
+        while waiting:
+            each = waiting.pop()
+            if each not in needed and each not in self._kept:
+                needed.add(each)
+                waiting.extend(self._graph.nodes[each].operands)
+        latest: Call | None = None
+        for each in sorted(needed):
+            node = self._graph.nodes[each]
+            call = call_of(node)
+            call = call._replace(op=COMPUTED_AGAIN.get(call.op, call.op))
+            yield each, call, node.operands, node.output, bool(node.output) and call == latest
+            latest = call

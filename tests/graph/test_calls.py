@@ -288,6 +288,32 @@ def test_numbers_of_other_types_and_signs(ways: Ways) -> None:
         assert not ways[-1]
 
 
+def test_numbers_by_keyword(ways: Ways) -> None:
+    number: Any = 0.5
+
+    def f(x: Tensor) -> Tensor:
+        return torch.clamp(x**3, min=number).sum() * x.sum()
+
+    x = rand(CPU, 3)
+    hessian = met(f, ways, x)
+    for other in (0.25, -0.0, 0, False, 1, True, float("-inf")):
+        number = other
+        check(f, hessian, x)
+        assert not ways[-1]
+
+
+def test_nan_by_keyword_is_like_itself(ways: Ways) -> None:
+    mask = torch.tensor([True, False, False])
+
+    def f(x: Tensor) -> Tensor:
+        return torch.where(mask, 0, torch.masked_fill(x, mask=mask, value=float("nan")) ** 3).sum()
+
+    hessian, x = hofunc.hessian(f), rand(CPU, 3)
+    for _ in range(MET + 1):
+        assert relative_error(hessian(x), (6 * x * ~mask).diag()) < 1e-12
+    assert ways[-1]
+
+
 def test_what_is_captured_may_change(ways: Ways) -> None:
     weight = rand(CPU, 3, seed=9)
 
