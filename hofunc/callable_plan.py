@@ -13,7 +13,7 @@ from hofunc.errors import ArgumentError, PlanFileError
 from hofunc.explain import Told, explain, told
 from hofunc.files import write_whole
 from hofunc.given import path_of
-from hofunc.graph.draws import generators_of, is_random
+from hofunc.graph.draws import draws, generators_of
 from hofunc.graph.facts import Facts
 from hofunc.graph.lines import Lines, is_detecting, undetected
 from hofunc.graph.node import Call, Graph
@@ -80,7 +80,7 @@ class Origin(NamedTuple):
             AnomalyError: One is not.
         """
         is_fine = first_kind([result for result in results if isinstance(result, torch.Tensor)]) is None
-        if is_fine and any(is_random(node.op) for node in self.graph.nodes):
+        if is_fine and any(map(draws, self.graph.nodes)):
             return  # what f returns is not computed, and would draw other numbers
         values = interpreted(self.values)(tensors)
         bad = [place for place, number in enumerate(self.graph.outputs) if kind_of(values[number]) is not None]

@@ -8,7 +8,7 @@ import torch
 from hofunc.callable_plan import Origin, Plan, Steps, made
 from hofunc.completed import Completed, Known, completed
 from hofunc.errors import ArgumentError
-from hofunc.graph.draws import is_random
+from hofunc.graph.draws import draws
 from hofunc.graph.identity import is_fake
 from hofunc.graph.layout import restrided
 from hofunc.graph.node import Graph
@@ -56,9 +56,9 @@ def freeze(
     taken = take(request, args, kwargs)
     values = taken.captured() | (taken.integers() if by_indices else {})
     lowered = _lowered(taken)._replace(values=values)
-    draws = any(is_random(node.op) for node in taken.graph.nodes)  # which may not be done twice
-    likely = {} if draws and for_all else likely_values(taken.graph, taken.recording.values)
-    is_quick = quick and not draws and request.strategy == "auto"
+    is_drawn = any(map(draws, taken.graph.nodes))  # which may not be done twice
+    likely = {} if is_drawn and for_all else likely_values(taken.graph, taken.recording.values)
+    is_quick = quick and not is_drawn and request.strategy == "auto"
     found = _frozen(name, request, args, kwargs, taken, lowered._replace(likely=likely), quick=is_quick)
     if not (for_all and isinstance(found._subject, Subject)):
         return found

@@ -23,7 +23,7 @@ import torch
 
 from hofunc.errors import ArgumentError
 from hofunc.given import path_of
-from hofunc.graph.draws import is_random
+from hofunc.graph.draws import draws
 from hofunc.graph.node import Node
 from hofunc.graph.record import Recording
 from hofunc.plan.blueprint import Blueprint, Limits
@@ -355,7 +355,7 @@ def identity_of(name: str, recording: Recording) -> dict[str, Any]:
     digest, values = sha256(), sha256()
     for node, value in zip(graph.nodes, recording.values, strict=True):
         digest.update(_text(node).encode())
-        if not value.is_meta and (node.is_given or is_random(node.op)):
+        if not value.is_meta and (node.is_given or draws(node)):
             for part in value.detach().reshape(-1).split(1 << 22):
                 tensor = part.to("cpu").contiguous()
                 values.update(ctypes.string_at(tensor.data_ptr(), tensor.nbytes))

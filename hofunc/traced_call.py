@@ -250,7 +250,7 @@ class _Undrawn(TorchDispatchMode):
 
     @uncompiled
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        if is_random(func) and not any(map(is_fake, tensors_in((args, kwargs)))):
+        if is_random(func, args, kwargs or {}) and not any(map(is_fake, tensors_in((args, kwargs)))):
             _refuse(f"{func}, which draws random numbers for no tensor", "those of ops like dropout and rand_like")
         return func(*args, **(kwargs or {}))
 

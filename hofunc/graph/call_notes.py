@@ -93,10 +93,10 @@ class CallNotes(TorchFunctionMode):
             and not is_any_autocast_enabled()
             and all(
                 isinstance(op, OpOverload)
-                and not is_random(op)
+                and not is_random(op, args, kwargs)
                 and torch.Tag.data_dependent_output not in op.tags
                 and (torch.Tag.dynamic_output_shape not in op.tags or place == len(made))
-                for place, (op, *_) in enumerate(made, 1)
+                for place, (op, args, kwargs, _) in enumerate(made, 1)
             )
         )
 

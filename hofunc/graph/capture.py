@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from hofunc.errors import UntracedError
-from hofunc.graph.draws import Generators, drawn_again, generator_of, is_random
+from hofunc.graph.draws import Generators, drawn_again, draws, generator_of
 from hofunc.graph.facts import Facts, form_of
 from hofunc.graph.holding import Holding, of_slot, of_storage
 from hofunc.graph.identity import (
@@ -320,5 +320,5 @@ def _check_unseeded(graph: Graph, seeded: Sequence[torch.Generator]) -> None:
 def _generators(nodes: Iterable[Node]) -> Iterator[torch.Generator]:
     """Yield the generators from which nodes draw random numbers."""
     for node in nodes:
-        if is_random(node.op):
+        if draws(node):
             yield generator_of(node.args, dict(node.kwargs))

@@ -5,27 +5,67 @@ numbers is a node also where it takes no input, and torch itself then draws one 
 or refuses. The recording starts from the same state of the generators as that, so that both draw the same numbers.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, NoReturn, TypeVar
 
 import torch
 from torch.random import fork_rng
 
 from hofunc.errors import UntracedError
-from hofunc.internals import VmapInterpreter, dispatch_modes, identity_of, retrieve_all_functorch_interpreters
+from hofunc.internals import (
+    OpOverload,
+    VmapInterpreter,
+    dispatch_modes,
+    identity_of,
+    retrieve_all_functorch_interpreters,
+    schema_of,
+)
+
+# Arguments by which a call that may draw random numbers draws none if they are zero, or false.
+_ASKING = ("dropout_p", "dropout", "train", "training")
 
 
-def is_random(op: Any) -> bool:
-    """Tell whether an op draws random numbers."""
+def may_be_random(op: Any) -> bool:
+    """Tell whether some calls of an op draw random numbers."""
     return op is drawn or torch.Tag.nondeterministic_seeded in getattr(op, "tags", ())
+
+
+def is_random(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | Sequence[tuple[str, Any]]) -> bool:
+    """Tell whether a call of an op draws random numbers: not so attention or a recurrent network without dropout.
+
+    Args:
+        op: The op.
+        args: Its positional arguments, or what stands for them.
+        kwargs: Those that it is given by name.
+    """
+    if not may_be_random(op):
+        return False
+    named = dict(kwargs)
+    values = [args[at] if at < len(args) else named.get(name, default) for at, name, default in _asking(op)]
+    return not any(type(value) in (bool, int, float) and not value for value in values)
+
+
+def draws(call: Any) -> bool:
+    """Tell whether a call, or a node of a graph, draws random numbers."""
+    return is_random(call.op, call.args, call.kwargs)
+
+
+@cache
+def _asking(op: Any) -> tuple[tuple[int, str, Any], ...]:
+    """Return the place, name and default of each of these arguments that an op has."""
+    if not isinstance(op, OpOverload):
+        return ()
+    arguments = enumerate(schema_of(op).arguments)
+    return tuple([(at, each.name, each.default_value) for at, each in arguments if each.name in _ASKING])
 
 
 def generators_of(calls: Iterable[Any], device: torch.device) -> tuple[torch.Generator, ...]:
     """Return the generators from which calls draw, of ops with templates of arguments, on a device unless they say."""
     found = {}
     for call in calls:
-        if is_random(call.op):
+        if draws(call):
             given = [each for each in (*call.args, *dict(call.kwargs).values()) if isinstance(each, torch.Generator)]
             found.update({identity_of(each): each for each in given or [_default_of(device)]})
     return tuple(found.values())

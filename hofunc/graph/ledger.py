@@ -293,7 +293,7 @@ class Ledger:
                 not self._takes_tracked(args)
                 and not (kwargs and self._takes_tracked(kwargs.values()))
                 and not self._takes_alias((*args, *kwargs.values()) if kwargs else args)
-                and not (self.draws_again and is_random(op))
+                and not (self.draws_again and is_random(op, args, kwargs or {}))
             ):
                 self.untracked.append((op, out))
                 continue

@@ -23,7 +23,7 @@ from hofunc.graph import linearized as _linearized  # noqa: F401 - has linear fu
 from hofunc.graph import scripted as _scripted  # noqa: F401 - has scripts run op by op
 from hofunc.graph.call_notes import CallNotes
 from hofunc.graph.calls import Again, Calls, Lifted, stop_if_expected
-from hofunc.graph.draws import DrawsError, Undrawn, differs_by_row, drawn_again, is_random
+from hofunc.graph.draws import DrawsError, Undrawn, differs_by_row, drawn_again, draws
 from hofunc.graph.functions import as_op
 from hofunc.graph.identity import PLAIN, alias_of, is_looked_on, lasting, plain, tensors_in, variable_of, variables_of
 from hofunc.graph.layout import COMPUTED_AGAIN
@@ -501,7 +501,7 @@ def _check_claims(recording: Recording) -> None:
     graph, values = recording.graph, recording.values
     claims = claims_of(graph)
     if claims and recording.wrappers is not None:
-        needed = {node.number for node in graph.nodes if node in claims or is_random(node.op)}
+        needed = {node.number for node in graph.nodes if node in claims or draws(node)}
         for node in reversed(graph.nodes):
             needed.update(node.operands if node.number in needed else ())
         part = graph._replace(nodes=tuple([node for node in graph.nodes if node.number in needed]))

@@ -72,7 +72,7 @@ class Survey:
             hidden: The nodes of which autograd may know another history than the graph.
         """
         calls = [(op, args, kwargs, held(out)) for op, args, kwargs, out in self._calls]
-        if self.made != len(calls) or not all(_is_told(op) for op, *_ in calls):
+        if self.made != len(calls) or not all(_is_told(*call[:3]) for call in calls):
             return None
         for number, value in enumerate(values):
             self.note(value, number, is_value=True)
@@ -175,9 +175,9 @@ class _Numbering:
         return Other(kind, value)
 
 
-def _is_told(op: Any) -> bool:
+def _is_told(op: Any, args: tuple, kwargs: dict) -> bool:
     """Tell whether a call of an op is told by what it takes."""
-    is_plain = isinstance(op, OpOverload) and not is_random(op)
+    is_plain = isinstance(op, OpOverload) and not is_random(op, args, kwargs)
     return is_plain and (torch.Tag.inplace_view not in op.tags or reshapes(op))
 
 

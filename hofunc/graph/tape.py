@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import torch
 
-from hofunc.graph.draws import Generators, is_random
+from hofunc.graph.draws import Generators, is_random, may_be_random
 from hofunc.graph.effects import effects, is_view
 from hofunc.graph.execution import Execution
 from hofunc.graph.identity import PLAIN, seen_as, storage_key, tensors_in
@@ -280,7 +280,7 @@ class Tape(UncompiledMode):
         """Execute an op of which it is not known that it only computes, or while more than that has to be known."""
         if self._storages.compute:
             return func(*args, **kwargs)
-        if self.generators is not None and is_random(func):
+        if self.generators is not None and is_random(func, args, kwargs):
             return self._draw(self.generators, func, types, args, kwargs)
         if id(func) in CONJUGATING and hides_conjugation():
             with shown_conjugation():
@@ -454,7 +454,7 @@ class Tape(UncompiledMode):
         ledger = self.ledger
         before = len(ledger.nodes)
         ledger.enter([(op, args, kwargs, out)])
-        self._note_draws(op, before)
+        self._note_draws(op, args, kwargs, before)
         if op is _DETACH:
             self._given_back.append(out)
         for node in [node for node in ledger.nodes[before:] if not node.is_given]:
@@ -466,9 +466,9 @@ class Tape(UncompiledMode):
             self._storages.adopt(value)
         return out
 
-    def _note_draws(self, op: Any, before: int) -> None:
+    def _note_draws(self, op: Any, args: tuple, kwargs: dict, before: int) -> None:
         """Note that each row has numbers of its own in the nodes of an op, if it draws them."""
-        if self.ledger.draws_by_row and is_random(op):
+        if self.ledger.draws_by_row and is_random(op, args, kwargs):
             self.ledger.batched.update(range(before, len(self.ledger.nodes)))
 
     def _write(self, op: Any, args: tuple, kwargs: dict, tracked: bool) -> Any:
@@ -476,8 +476,8 @@ class Tape(UncompiledMode):
         written, self.writes = check_written(op, args, kwargs, self._storages.owner), True
         self.picked.check_written(written)
         self._hooks.check(written, ())  # the write takes them from the tensor
-        draws = self.ledger.draws_again and is_random(op)
-        if not tracked and not draws and not any(map(self._storages.concerns, written)):
+        is_drawn = self.ledger.draws_again and is_random(op, args, kwargs)
+        if not tracked and not is_drawn and not any(map(self._storages.concerns, written)):
             out = self._execution(op, args, kwargs)
             self.ledger.untracked.append((op, out))
             return out
@@ -485,13 +485,13 @@ class Tape(UncompiledMode):
             return self._storages.reshape_in_place(op, args, kwargs)
         before = len(self.ledger.nodes)
         out = self._storages.write(op, args, kwargs, written)
-        self._note_draws(op, before)
+        self._note_draws(op, args, kwargs, before)
         return out
 
 
 def _is_special(op: Any) -> bool:
     """Tell whether an op that writes nothing may have to be looked at nevertheless."""
-    return id(op) in CONJUGATING or effects(op).in_parts is not None or is_random(op)
+    return id(op) in CONJUGATING or effects(op).in_parts is not None or may_be_random(op)
 
 
 def _reads_number(op: Any, args: tuple) -> bool:

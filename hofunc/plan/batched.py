@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 
 import torch
 
-from hofunc.graph.draws import is_random
+from hofunc.graph.draws import draws
 from hofunc.graph.layout import COMPUTED_AGAIN
 from hofunc.graph.node import Call, Graph, call_of
 from hofunc.internals import OpOverload
@@ -85,8 +85,7 @@ def derived(lowered: Lowered, steps: Steps, order: int, varied: int, entries: in
         entries: How many entries the highest derivative of a node may have.
     """
     nodes, first = lowered.graph.nodes, steps.nodes[0]
-    ops = [nodes[number].op for number in first]
-    if not all(isinstance(op, OpOverload | FunctionType) and not is_random(op) for op in ops):
+    if not all(isinstance(nodes[each].op, OpOverload | FunctionType) and not draws(nodes[each]) for each in first):
         return None
     width = sum(prod(nodes[each.nodes[0]].shape) for each in steps.taken[:varied])
     elements = sum(prod(nodes[first[place]].shape) for place in following(lowered.graph, steps, varied))

@@ -19,7 +19,7 @@ import torch
 from hofunc.algebra.labels import fresh_axes
 from hofunc.algebra.operators import Map
 from hofunc.algebra.term import Factor, Term
-from hofunc.graph.draws import is_random
+from hofunc.graph.draws import draws
 from hofunc.graph.layout import COMPUTED_AGAIN, select_scatter, write_strided
 from hofunc.graph.node import Call, Node, Ref, call_of, fill
 from hofunc.internals import OpOverload
@@ -126,7 +126,7 @@ def _is_plain(lowered: Lowered, local: Mapping[int, Local]) -> bool:
     nodes = lowered.graph.nodes
     if lowered.decided or not is_on_one_device(lowered.graph):
         return False
-    if sum(prod(nodes[number].shape) for number in local) > MOST or any(is_random(nodes[each].op) for each in local):
+    if sum(prod(nodes[number].shape) for number in local) > MOST or any(draws(nodes[each]) for each in local):
         return False
     moved = [operand for number in local if nodes[number].op in MOVING for operand in nodes[number].operands]
     return {nodes[number].dtype for number in (*local, *moved)} == {computing_dtype(lowered)}

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from hofunc.graph.draws import is_random
+from hofunc.graph.draws import draws
 from hofunc.graph.node import Call
 from hofunc.plan.memory import memory_of
 from hofunc.plan.program import Program, Register, Step, frees_of
@@ -120,4 +120,4 @@ class _Order:
 
 def is_first(step: Step, effect: Effect) -> bool:
     """Tell whether a step stays before all that follow, as it draws random numbers or checks something."""
-    return isinstance(step.function, Call) and (is_random(step.function.op) or effect.made is None)
+    return isinstance(step.function, Call) and (draws(step.function) or effect.made is None)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 
 from hofunc.errors import BranchError, PlanMismatchError
-from hofunc.graph.draws import is_random
+from hofunc.graph.draws import draws
 from hofunc.graph.layout import COMPUTED_AGAIN, as_pairs
 from hofunc.graph.node import Call, Graph, Node, Ref, call_of, fill, refs
 from hofunc.graph.quick import QUICK
@@ -146,7 +146,7 @@ class Whole:
         """Return the steps that compute the values asked for, and draw random numbers, in the order of the graph."""
         needed = set(self._values)
         for node in reversed(self._graph.nodes):
-            if node.number in needed or is_random(node.op):
+            if node.number in needed or draws(node):
                 needed.add(node.number)
                 needed.update(node.operands)
         steps: list[Step] = []

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from hofunc.graph.draws import is_random
+from hofunc.graph.draws import draws
 from hofunc.graph.node import Call, Graph
 from hofunc.plan.places import Integers
 from hofunc.plan.tables import required
@@ -183,7 +183,7 @@ def is_check(step: Step) -> bool:
 
 
 def _is_random(step: Step) -> bool:
-    return isinstance(step.function, Call) and is_random(step.function.op)
+    return isinstance(step.function, Call) and draws(step.function)
 
 
 def depth_first(

@@ -115,7 +115,7 @@ class Watch(UncompiledMode):
         made = next((found for found in told if found is not None), None)
         if made is None:
             check_shapes(func, args)
-        if is_random(func) and not _tensors(args):  # which would draw, and on a device
+        if is_random(func, args, kwargs) and not _tensors(args):  # which would draw, and on a device
             kwargs = {**kwargs, "device": "meta", **({"generator": None} if "generator" in kwargs else {})}
         result = func(*args, **kwargs) if made is None else made
         for tensor in _tensors(result):

@@ -496,7 +496,7 @@ def _rule_of(step: Step) -> tuple[Rule | None, tuple]:
     if op is INDEX:
         return (_indexed if function.args[1:] == ((Ref(1),),) else None), step.args
     if isinstance(op, OpOverload):
-        is_pointwise = torch.Tag.pointwise in op.tags and not is_random(op)
+        is_pointwise = torch.Tag.pointwise in op.tags and not is_random(op, function.args, function.kwargs)
     else:
         is_pointwise = is_elementwise(op)
     if is_pointwise:

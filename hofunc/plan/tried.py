@@ -26,7 +26,7 @@ def tried(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
 
     None likewise where it does not take the numbers: ones, and indices that are zero.
     """
-    if not tells_in_python(op) or is_random(op) or effects(op).writes or effects(op).aliases:
+    if not tells_in_python(op) or is_random(op, args, kwargs) or effects(op).writes or effects(op).aliases:
         return None
     if torch.Tag.data_dependent_output in op.tags or torch.Tag.dynamic_output_shape in op.tags:
         return None

@@ -15,7 +15,7 @@ from typing import NamedTuple, cast
 import torch
 
 from hofunc.errors import HofuncError
-from hofunc.graph.draws import is_random
+from hofunc.graph.draws import draws
 from hofunc.graph.layout import as_pairs
 from hofunc.graph.node import CONSTANT, NUMBER, Call, Graph, Node, Ref, call_of, fill, renumbered
 from hofunc.graph.readings import Reading, recorded
@@ -86,7 +86,7 @@ def lower(graph: Graph, values: Sequence[torch.Tensor], order: int, zeros: Itera
 
 def _live(graph: Graph) -> set[int]:
     """Return the nodes that the outputs need, the inputs, and what draws random numbers, as later ones depend on it."""
-    live = {*graph.inputs, *graph.outputs, *graph.aux, *(node.number for node in graph.nodes if is_random(node.op))}
+    live = {*graph.inputs, *graph.outputs, *graph.aux, *(node.number for node in graph.nodes if draws(node))}
     for node in reversed(graph.nodes):
         if node.number in live:
             live.update(node.operands)

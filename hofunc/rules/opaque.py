@@ -11,6 +11,7 @@ import torch
 
 from hofunc.algebra.term import Term
 from hofunc.errors import FallbackWarning, UnsupportedOpError, warn
+from hofunc.graph.draws import draws
 from hofunc.graph.functions import FunctionOp, recorded_whole
 from hofunc.graph.node import Call, Node, Ref, call_of
 from hofunc.graph.standin import in_transform
@@ -38,7 +39,7 @@ def opaque_rule(node: Node, operands: Sequence[torch.Tensor]) -> Opaque:
             expected="an op with a rule",
             remedy="Write f with other ops, add a rule (docs/how-to/adding-an-op.md), or allow the fallback.",
         )
-    if isinstance(op, OpOverload) and torch.Tag.nondeterministic_seeded in op.tags:
+    if draws(node):
         raise UnsupportedOpError(
             f"hofunc: no rule for {op}",
             got="an op that draws random numbers at every call, of which its result is a function",

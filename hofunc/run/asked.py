@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from hofunc.graph.draws import is_random
+from hofunc.graph.draws import draws
 from hofunc.graph.followed import is_followed
 from hofunc.graph.identity import PLAIN, storage_key
 from hofunc.graph.node import Call
@@ -147,8 +147,8 @@ def as_asked(
         needed: Which of the values of a call any way may take, all if left out.
     """
     whole = cache(careful or (lambda: quick))
-    draws = any(isinstance(step.function, Call) and is_random(step.function.op) for step in program.steps)
-    is_finite, history = not draws, _History(lambda values: whole().run(values), program, is_asked=draws)
+    is_drawn = any(isinstance(step.function, Call) and draws(step.function) for step in program.steps)
+    is_finite, history = not is_drawn, _History(lambda values: whole().run(values), program, is_asked=is_drawn)
 
     def in_full(values: Any) -> list[Tensor]:
         return whole().run(_held(whole(), values, own) if own else values)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from hofunc.graph.draws import is_random
+from hofunc.graph.draws import draws
 from hofunc.graph.node import Graph, Node
 from hofunc.plan.blueprint import Blueprint, Limits
 from hofunc.plan.gradients import Cut, cut, given, with_gradients
@@ -132,7 +132,7 @@ def planned(plan: Blueprint, wanted: Contractions, graph: Graph, nodes: Sequence
 
 def _has_gradients(graph: Graph, nodes: Sequence[int]) -> bool:
     """Tell whether gradients of contractions are of one dtype, and those of a graph of moderate size."""
-    if any(is_random(node.op) or node.dtype.is_complex for node in graph.nodes):
+    if any(draws(node) or node.dtype.is_complex for node in graph.nodes):
         return False
     dtypes = {graph.nodes[number].dtype for number in (*nodes, *graph.outputs)}
     return len(dtypes) == 1 and sum(node.active for node in graph.nodes) <= MOST_NODES

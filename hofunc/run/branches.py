@@ -14,7 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from hofunc.graph.draws import is_random
+from hofunc.graph.draws import draws
 from hofunc.graph.identity import PLAIN
 from hofunc.graph.node import Call, Ref
 from hofunc.graph.reads import identical, raw
@@ -165,12 +165,12 @@ class Branches(Generic[P]):
         for step, guard in zip(program.steps[:count], guards, strict=False):
             function = step.function if guard is None else guard.call
             args = tuple([ref(arg.index) if type(arg) is Register else arg for arg in step.args])
-            draws = isinstance(function, Call) and is_random(function.op)
-            needs = (*(arg.node for arg in args if type(arg) is Ref), *(drawn if draws else ()))
+            is_drawn = isinstance(function, Call) and draws(function)
+            needs = (*(arg.node for arg in args if type(arg) is Ref), *(drawn if is_drawn else ()))
             number = self._number((function, args, needs, program.shapes.get(step.target)))
             numbers[step.target] = number
             self._steps[number] = _Step(function, args, needs)
-            if draws:
+            if is_drawn:
                 drawn = (number,)
                 self._note(number, NEVER)  # as it is not to be drawn twice
             if guard is not None:

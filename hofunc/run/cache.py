@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 import torch
 
-from hofunc.graph.draws import is_random
+from hofunc.graph.draws import draws
 from hofunc.graph.identity import is_fake
 from hofunc.graph.lines import is_detecting
 from hofunc.graph.node import CONSTANT, Graph
@@ -404,7 +404,7 @@ def _likely(
 
 def _is_untold(graph: Graph, unfit: Sequence[Planned]) -> bool:
     """Tell whether others of a batch are not like its first member, or random numbers would be drawn twice."""
-    return len(unfit) > TRIES or any(is_random(node.op) for node in graph.nodes)
+    return len(unfit) > TRIES or any(map(draws, graph.nodes))
 
 
 def _noted(graph: Graph, asked: _Asked) -> Family:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from hofunc.graph.draws import is_random
+from hofunc.graph.draws import draws
 from hofunc.graph.node import Call
 from hofunc.internals import compiling
 from hofunc.plan.primal import Guard, same_shape
@@ -53,12 +53,12 @@ def parts_of(program: Program) -> Parts:
 
 def _early(steps: Sequence[Step]) -> Collection[int]:
     """Return the registers that checks need: with random numbers, those that are drawn before them."""
-    needed, is_drawn = set[int](), False
+    needed, are_drawn = set[int](), False
     for step in reversed(steps):
-        draws = isinstance(step.function, Call) and is_random(step.function.op)
-        if step.target in needed or looks(step) or (draws and is_drawn):
+        is_drawn = isinstance(step.function, Call) and draws(step.function)
+        if step.target in needed or looks(step) or (is_drawn and are_drawn):
             needed.update((step.target, *_reads(step)))
-            is_drawn |= draws
+            are_drawn |= is_drawn
     for step in steps:
         if step.function is getitem and needed.intersection(_reads(step)):
             needed.add(step.target)  # of several tensors, which are passed on one by one

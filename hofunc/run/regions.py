@@ -97,7 +97,7 @@ def _is_free(node: Node) -> bool:
     if not isinstance(node.target, OpOverload):
         return False
     if not node.all_input_nodes:
-        return not is_random(node.target)
+        return not is_random(node.target, node.args, node.kwargs)
     first = schema_of(node.target).arguments[0].alias_info
     return first is not None and not first.is_write
 

@@ -1,16 +1,22 @@
 """Random numbers under vmap: as its randomness says, and the same as torch draws from the same state."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import hofunc
 from hofunc.errors import BranchError, UntracedError
+from hofunc.graph.draws import is_random
 from tests.cases import rand
+from tests.graph.recordings import ways_of
+from verification.oracles import relative_error
 
+CPU = torch.device("cpu")
 vmap = torch.func.vmap
 pytestmark = pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
 
@@ -167,3 +173,43 @@ def test_a_recording_inside_sets_no_generator(device: torch.device) -> None:
 
     got = vmap(hofunc.jacobian(f), randomness="same")(torch.ones(3, 2, dtype=torch.float64, device=device))
     assert (got == got[0]).all()
+
+
+aten = torch.ops.aten
+
+
+@pytest.mark.parametrize(
+    ("expected", "op", "args", "kwargs"),
+    [
+        (False, aten._scaled_dot_product_flash_attention_for_cpu.default, (0, 0, 0), {}),
+        (False, aten._scaled_dot_product_flash_attention_for_cpu.default, (0, 0, 0, 0.0, True), {"scale": 2.0}),
+        (True, aten._scaled_dot_product_flash_attention_for_cpu.default, (0, 0, 0, 0.5), {}),
+        (True, aten._scaled_dot_product_efficient_attention.default, (0, 0, 0, None, True), {"dropout_p": 0.5}),
+        (True, aten._scaled_dot_product_efficient_attention.default, (0, 0, 0, None, True), (("dropout_p", 0.5),)),
+        (False, aten._cudnn_rnn.default, (*[0] * 11, 0.5, False, False, [], None), {}),
+        (False, aten._cudnn_rnn.default, (*[0] * 11, 0.0, True, False, [], None), {}),
+        (True, aten._cudnn_rnn.default, (*[0] * 11, 0.5, True, False, [], None), {}),
+        (True, aten.native_dropout.default, (0, 0.5, True), {}),
+        (True, aten.native_dropout.default, (0, 0.5, None), {}),
+        (False, aten.native_dropout.default, (0, 0.5, False), {}),
+        (True, aten.rand.default, ([2],), {}),
+        (False, aten.sin.default, (0,), {}),
+    ],
+)
+def test_calls_that_draw(expected: bool, op: Any, args: tuple, kwargs: Any) -> None:
+    assert is_random(op, args, kwargs) is expected
+
+
+def _attended(x: Tensor) -> Tensor:
+    heads = x.reshape(1, 2, 3, 2)
+    return functional.scaled_dot_product_attention(heads, 2 * heads, 3 * heads, is_causal=True)
+
+
+def test_attention_without_dropout_is_recorded_as_what_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    ways, hessian, x = ways_of(monkeypatch, "_recorded_by_calls"), hofunc.hessian(_attended), rand(CPU, 12)
+    with sdpa_kernel(SDPBackend.MATH):
+        expected = torch.func.jacrev(torch.func.jacrev(_attended))(x)
+    for _ in range(4):
+        assert relative_error(hessian(x), expected) < 1e-12
+    assert ways[-1]
+    assert relative_error(vmap(hessian)(x[None])[0], expected) < 1e-12  # of which randomness says nothing
