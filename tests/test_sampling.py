@@ -157,6 +157,22 @@ def test_named_operators_are_estimated(device: torch.device, operator: Callable[
     assert ((found - operator(network(device))(points(device))).abs() <= 4 * error).all()
 
 
+@pytest.mark.parametrize("directions", ["rademacher", "gaussian", "coordinates"])
+def test_divergences_are_estimated(device: torch.device, directions: str) -> None:
+    first, _ = weights(device)
+    generator = torch.Generator(device).manual_seed(5)
+
+    def flow(x: Tensor) -> Tensor:
+        return torch.tanh(x @ first) @ first.T
+
+    estimate = hofunc.divergence(flow, samples=4, directions=directions, generator=generator, with_error=True)
+    found = torch.stack([estimate(points(device))[0] for _ in range(300)])
+    error = (found.mean(0) - hofunc.divergence(flow)(points(device))).abs()
+    assert (error <= 4 * found.std(0) / 300**0.5).all()
+    with pytest.raises(hofunc.ArgumentError, match=r"got a tensor of shape \(3,\), expected \(3, ..., 5\)"):
+        hofunc.divergence(network(device), samples=4)(points(device))
+
+
 @pytest.mark.parametrize("directions", ["rademacher", "coordinates"])
 def test_estimates_by_names(directions: str, device: torch.device) -> None:
     """Of sums of cubes along coordinates or signs nothing is left to chance where all Hessians are diagonal."""
@@ -185,6 +201,7 @@ def test_options_of_an_estimate_without_one(option: dict[str, Any], device: torc
         (lambda: hofunc.einsum(network(device), LAPLACIAN, **option), "estimate"),
         (lambda: hofunc.laplacian(network(device), **option), "samples"),
         (lambda: hofunc.biharmonic(network(device), **option), "samples"),
+        (lambda: hofunc.divergence(network(device), **option), "samples"),
     ):
         with pytest.raises(hofunc.ArgumentError, match=f"{name}: got {name} without {needed}, expected it with"):
             call()

@@ -54,14 +54,23 @@ def gradient(f: Function, argnums: int = 0, **options: Unpack[Options]) -> Einsu
     return _Field("gradient", f, "... *o, ... i -> ... *o i", argnums, **options)
 
 
+@overload
+def divergence(f: Function, argnums: int = 0, *, samples: None = None, **options: Unpack[Options]) -> Einsum: ...
+
+
+@overload
+def divergence(f: Function, argnums: int = 0, *, samples: int, **options: Unpack[SampleOptions]) -> Estimate: ...
+
+
 @compilable
-def divergence(f: Function, argnums: int = 0, **options: Unpack[Options]) -> Einsum:
+def divergence(f: Function, argnums: int = 0, *, samples: int | None = None, **options: Any) -> Einsum | Estimate:
     """Return a function that computes the divergence of every row: shape (..., *o) for an output (..., *o, n).
 
     Args:
         f: As for `gradient`; a vector field, or one of tensors, of which the last axis is summed.
         argnums: As for `gradient`.
-        **options: As for `gradient`.
+        samples: As for `laplacian`: along how many random directions to estimate it, the same ones for all rows.
+        **options: As for `laplacian`.
 
     Returns:
         As from `gradient`.
@@ -70,13 +79,17 @@ def divergence(f: Function, argnums: int = 0, **options: Unpack[Options]) -> Ein
         ArgumentError: As from `gradient`, or the output has not n components.
 
     Cost:
-        n tangents, or as many adjoints; the Jacobian is not kept.
+        n tangents, or as many adjoints; the Jacobian is not kept. With samples, as many.
 
     Example:
         >>> hofunc.divergence(lambda x: x**2)(torch.tensor([[1.0, 2.0, 3.0]]))
         tensor([12.])
     """
-    return _Field("divergence", f, "... *o i, ... i -> ... *o", argnums, **options)
+    pattern = "... *o i, ... i -> ... *o"
+    if samples is not None:
+        return _sampled("divergence", f, pattern, argnums, samples, **options)
+    check_unsampled("divergence", "samples", options)
+    return _Field("divergence", f, pattern, argnums, **options)
 
 
 @compilable
