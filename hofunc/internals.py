@@ -65,7 +65,9 @@ from torch.autograd.function import BackwardCFunction, _SingleLevelFunction
 from torch.compiler import is_dynamo_compiling
 from torch.nn.modules._functions import BackwardHookFunction
 from torch.nn.modules.module import _WrappedHook as WrappedHook
+from torch.overrides import _get_current_function_mode as current_function_mode
 from torch.overrides import _get_current_function_mode_stack as function_modes
+from torch.overrides import _pop_mode_temporarily as pop_function_mode_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._python_dispatch import _disable_current_modes as disable_current_modes
 from torch.utils._python_dispatch import _get_current_dispatch_mode as current_dispatch_mode
@@ -122,6 +124,7 @@ __all__ = [
     "count_function_modes",
     "count_handles",
     "current_dispatch_mode",
+    "current_function_mode",
     "decomposition_table",
     "default_collate_fn_map",
     "disable_current_modes",
@@ -168,6 +171,7 @@ __all__ = [
     "no_torch_function",
     "operator_utils",
     "peek_interpreter_stack",
+    "pop_function_mode_temporarily",
     "pop_mode_temporarily",
     "push_tangents_of",
     "pytree_classes",

@@ -27,13 +27,14 @@ from hofunc.complex_tensors import Blocks, is_complex, taken_apart
 from hofunc.dynamo import derived, exported
 from hofunc.given import refuse
 from hofunc.graph.asking import recorded, source_of
+from hofunc.graph.derivations import notes
 from hofunc.graph.draws import drawn_again
 from hofunc.graph.node import Graph
 from hofunc.graph.record import Recording
 from hofunc.graph.saving import unhooked
 from hofunc.graph.uncollected import uncollected
 from hofunc.graph.uncompiled import uncompiled
-from hofunc.internals import TreeSpec, count_dispatch_modes
+from hofunc.internals import TreeSpec, count_dispatch_modes, pop_function_mode_temporarily
 from hofunc.methods import Method
 from hofunc.plan.blueprint import Blueprint, Limits
 from hofunc.plan.wanted import Wanted, blocks_of
@@ -113,15 +114,37 @@ class Transform(Method):
 
     def _called(self, args: tuple, kwargs: dict) -> Any:
         """Compute all derivatives, see above."""
-        arguments = self._split(args, kwargs)
+        noted = notes()
+        if noted is None:
+            return self._computed(self._split(args, kwargs))[0]
+        with pop_function_mode_temporarily():  # what is asked of tensors here is no call of what is recorded
+            arguments = self._split(args, kwargs)
+            key = self._key_of(arguments)
+        inside = partial(arguments.called, self._outputs)
+        return noted.derived(
+            key,
+            arguments.leaves,
+            lambda leaves: inside(leaves, arguments.rest),
+            lambda noted: self._computed(arguments, lambda leaves, _: noted(leaves)),
+        )
+
+    def _computed(self, arguments: Arguments, function: Callable[..., Any] | None = None) -> tuple[Any, bool]:
+        """Compute all derivatives, and tell, if somebody takes note of it, whether they are so whatever the values.
+
+        Args:
+            arguments: Those of the call.
+            function: Calls f with leaves and the other arguments, and takes note of it; None if nobody does.
+        """
         out = self._options.out
         if out is not None:
             check_alone(self._options.name, "out", arguments.leaves)
         is_tight = (
             out is not None or self._options.limits.max_bytes is not None
         )  # so that f does not run beside results
-        recording, evaluation = self._checked(self._recorded(arguments, watch=is_tight, bare=True), arguments)
-        return self._assembled(evaluation.values(), recording, arguments, evaluation)
+        recording = self._recorded(arguments, watch=is_tight, bare=True, function=function)
+        recording, evaluation = self._checked(recording, arguments, function)
+        result = self._assembled(evaluation.values(), recording, arguments, evaluation)
+        return result, function is None or not (evaluation.plan.lowered.decided or evaluation.plan.goes_by_facts)
 
     @uncollected
     def followed_by(self, args: tuple, kwargs: dict, given: "Callable[[Any], tuple[Transform, dict[str, Any]]]") -> Any:
@@ -134,7 +157,8 @@ class Transform(Method):
             kwargs: Keyword arguments of this one.
             given: Returns the other one and its keyword arguments, given what this one returns.
         """
-        if self._taps or is_tapping() or is_dynamo_compiling() or is_exporting() or count_dispatch_modes():
+        is_seen = count_dispatch_modes() or notes() is not None
+        if self._taps or is_tapping() or is_dynamo_compiling() or is_exporting() or is_seen:
             other, others = given(self(*args, **kwargs))
             return other(*args, **others)
         arguments = self._split(args, kwargs)
@@ -159,22 +183,40 @@ class Transform(Method):
             evaluation.checked.add(source)
         return self._assembled(evaluation.values(), recording, arguments, evaluation)
 
-    def _recorded(self, arguments: Arguments, *, watch: bool, bare: bool = False) -> Recording:
-        """Record f; for the options see `hofunc.graph.asking.recorded`."""
-        function = partial(arguments.called, self._outputs)
+    def _recorded(
+        self,
+        arguments: Arguments,
+        *,
+        watch: bool,
+        bare: bool = False,
+        function: Callable[..., Any] | None = None,
+    ) -> Recording:
+        """Record f, or what calls it; for the other options see `hofunc.graph.asking.recorded`."""
+        function = function or partial(arguments.called, self._outputs)
         return recorded(function, source_of(self._f), arguments.leaves, arguments.rest, watch=watch, bare=bare)
 
-    def _checked(self, recording: Recording, arguments: Arguments) -> tuple[Recording, Evaluation]:
+    def _checked(
+        self, recording: Recording, arguments: Arguments, function: Callable[..., Any] | None = None
+    ) -> tuple[Recording, Evaluation]:
         """Evaluate a recording, or another one if f was not watched as it has to be where it meets a new plan."""
         evaluation, source = self._evaluated(recording, arguments), source_of(self._f)
         if self._options.out is None and source not in evaluation.checked:
             if recording.asked is None:
                 with unhooked(), drawn_again(arguments.leaves):
-                    again = self._recorded(arguments, watch=True)
+                    again = self._recorded(arguments, watch=True, function=function)
                 if again.asked:
                     recording, evaluation = again, self._evaluated(again, arguments)
             evaluation.checked.add(source)
         return recording, evaluation
+
+    def _key_of(self, arguments: Arguments) -> tuple[Any, ...] | None:
+        """Return what tells from others what is computed of what f does; None if more than tensors takes part in it."""
+        options = self._options
+        is_more = options.has_aux or options.compact or options.out or options.strict or options.holomorphic
+        if is_more or options.parameters or options.chosen or True in arguments.are_complex:
+            return None
+        told = type(self), options, self._orders, self._choose
+        return *told, arguments.form, arguments.variables, arguments.spec, arguments.specs
 
     def inputs(self, args: tuple) -> tuple:
         """Return the positional arguments of a call, with tensors for the numbers that it is differentiated by."""

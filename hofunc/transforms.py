@@ -190,7 +190,7 @@ def derivatives(
     options = _checked(
         "derivatives", f, order, argnums, wrt, has_aux, layout, strategy, limits, out, strict, holomorphic, which
     )
-    return Transform(f, options, tuple(range(1, order + 1)), lambda value, computed: (value, *computed))
+    return Transform(f, options, tuple(range(1, order + 1)), _all)
 
 
 @compilable
@@ -254,6 +254,10 @@ def hessian(
         "hessian", f, 2, argnums, wrt, has_aux, layout, strategy, limits, out, strict, holomorphic, which
     )
     return Transform(f, options, _orders(2, options), _highest)
+
+
+def _all(value: Any, computed: list) -> tuple[Any, ...]:
+    return value, *computed
 
 
 def _highest(_: Any, computed: list) -> Any:

@@ -1,6 +1,6 @@
 """Taking note of the calls of torch's functions that a function makes while it is recorded, see NOTE [calls]."""
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, Self
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from hofunc.graph.calls import READS, Call, Calls, Given, Inside, Lifted, New, parts
+from hofunc.graph.calls import READS, Call, Calls, Derived, Given, Inside, Lifted, Nested, New, Returned, parts
 from hofunc.graph.draws import is_random
 from hofunc.graph.effects import effects
 from hofunc.graph.identity import PLAIN, storage_key, tensors_in
@@ -19,7 +19,15 @@ from hofunc.graph.node import Graph, Node, exact
 from hofunc.graph.quick import QUICK
 from hofunc.graph.route import ATOMS, Other, Seen, Several, form_of, held, unheld
 from hofunc.graph.uncompiled import UncompiledMode, uncompiled
-from hofunc.internals import OpOverload, is_any_autocast_enabled, kernel_of, maybe_current_level
+from hofunc.internals import (
+    OpOverload,
+    TreeSpec,
+    is_any_autocast_enabled,
+    kernel_of,
+    maybe_current_level,
+    pop_function_mode_temporarily,
+)
+from hofunc.trees import tree_flatten
 
 Made = tuple[Any, tuple, dict, Any]
 
@@ -82,6 +90,54 @@ class CallNotes(TorchFunctionMode):
             self._calls.append(((func, args, kwargs or {}, out), made))
         return out
 
+    def derived(
+        self,
+        key: Any,
+        leaves: Sequence[Tensor],
+        inside: Callable[[Sequence[Tensor]], Any],
+        compute: Callable[[Callable[[Sequence[Tensor]], Any]], tuple[Any, bool]],
+    ) -> Any:
+        """Return the derivatives of a function inside, and take note of them as of two calls, see NOTE [calls].
+
+        Args:
+            key: What tells what is computed, but for tensors, from others; None if nothing does.
+            leaves: The tensors to differentiate by, and operands.
+            inside: Calls the function with such tensors, and returns a pair of which the first is to be differentiated.
+            compute: Returns the derivatives, given what to call in its place, and whether they are computed so whatever
+                the values.
+        """
+        outputs: list[tuple[list[Any], TreeSpec]] = []
+
+        def noted(seen: Sequence[Tensor]) -> Any:
+            self._note(Derived(key), leaves, [*seen])
+            with self._back():
+                result = inside(seen)
+            outputs.append(tree_flatten(result[0]))
+            return result
+
+        with pop_function_mode_temporarily():
+            self._is_told = self._is_told and key is not None and not self._ops.made
+            result, is_same = compute(noted)
+            self._is_told = self._is_told and is_same and len(outputs) == 1  # not called again, as where it asks
+            (returned, nested), (found, spec) = outputs[-1], tree_flatten(result)
+            self._note(Returned(nested), returned, Several(Nested(spec), (*found,)))
+        return result
+
+    @contextmanager
+    def _back(self) -> Iterator[None]:
+        """Take note of calls again, where it was taken off the stack of modes."""
+        super().__enter__()
+        try:
+            yield
+        finally:
+            super().__exit__(None, None, None)
+
+    def _note(self, function: Any, args: Sequence[Any], out: Any) -> None:
+        """Take note of all ops since the last call as of one of what is not torch's."""
+        made, self._ops.made = self._ops.made, []
+        self._is_told = self._is_told and bool(made) and self._follows(made)
+        self._calls.append(((function, (*args,), {}, out), made))
+
     def _follows(self, made: Sequence[Made]) -> bool:
         """Tell whether the ops of a call, and what they do, follow from the forms of what the call takes.
 
@@ -99,6 +155,16 @@ class CallNotes(TorchFunctionMode):
                 for place, (op, args, kwargs, _) in enumerate(made, 1)
             )
         )
+
+    def _derives(self) -> bool:
+        """Tell whether derivatives were taken."""
+        return any(type(function) is Derived for (function, *_), _ in self._calls)
+
+    def _taken(self) -> Iterator[Tensor]:
+        """Yield the tensors that transforms of hofunc took, of which calls of the function inside may return none."""
+        for (function, *_), made in self._calls:
+            for op in made if type(function) in (Derived, Returned) else ():
+                yield from tensors_in((op[1],))
 
     def _lead_to_captured(self) -> bool:
         """Tell whether what autograd follows leads to captured tensors, and to none that the function has made."""
@@ -128,7 +194,8 @@ class CallNotes(TorchFunctionMode):
         if not self._is_told:
             return None
         pairs = [*zip(graph.nodes, values, strict=True)]
-        seen = _Numbering(self._inputs, [value for node, value in pairs if not _is_view(node)], lifted)
+        wanted = [value for node, value in pairs if not _is_view(node)]
+        seen = _Numbering(self._inputs, [*wanted, *self._taken()], lifted)
         try:
             steps = [seen.call(call, [(*each, held(out)) for *each, out in made]) for call, made in self._calls]
             returned = [seen.numbers[id(output)] for output in outputs]
@@ -136,6 +203,8 @@ class CallNotes(TorchFunctionMode):
             return None
         if any(tensor.is_complex() for tensor in seen.tensors) or not self._lead_to_captured():
             return None
+        if self._derives() and any(tensor.requires_grad for tensor in seen.tensors):
+            return None  # what is computed of a derivative by hofunc has other histories than its ops make
         numbers = [(node, seen.holder(value)) for node, value in pairs]
         if any(number is None and node.is_given for node, number in numbers):
             return None
@@ -247,9 +316,17 @@ class _Numbering:
             else:
                 rest.append((name, each))
         self._check_written(made)
-        inside = tuple([self._inside(*op) for op in made]) if self._hides(made, out) else ()
-        result = self._of(out, is_given=False)
+        is_derived = type(function) in (Derived, Returned)
+        inside = tuple([self._inside(*op, is_derived) for op in made]) if is_derived or self._hides(made, out) else ()
+        result = self._returned(out) if is_derived else self._of(out, is_given=False)
         return Call(function, len(args), (*known,), (*others,), (*named,), (*rest,), (*kwargs,), result, inside)
+
+    def _returned(self, out: Any) -> Several:
+        """Return what stands for what hofunc returned, a list or the leaves of a tree, of tensors that came along."""
+        kind, items = (out.kind, out.items) if type(out) is Several else (list, out)
+        if any(id(tensor) not in self.numbers for tensor in tensors_in(items)):
+            raise _UntoldError
+        return Several(kind, tuple([self._of(item, is_given=False) for item in items]))
 
     def _check_written(self, made: Sequence[Made]) -> None:
         """Check that a call of such ops writes to nothing but what it has made itself."""
@@ -273,10 +350,15 @@ class _Numbering:
                     return True
         return False
 
-    def _inside(self, op: OpOverload, args: tuple, kwargs: dict[str, Any], out: Any) -> Inside:
-        """Return what stands for an op inside of a call."""
-        if tensors_in((*kwargs.values(),)) or any(id(each) not in self.numbers for each in tensors_in(args)):
+    def _inside(
+        self, op: OpOverload, args: tuple, kwargs: dict[str, Any], out: Any, may_be_own: bool = False
+    ) -> Inside:
+        """Return what stands for an op inside of a call, which may take what did not come along if it is of a plan."""
+        own = [each for each in tensors_in(args) if id(each) not in self.numbers]
+        if tensors_in((*kwargs.values(),)) or (own and not may_be_own):
             raise _UntoldError
+        for each in own:
+            self._of(each, is_given=True)
         stand = [(at, self._of(arg, is_given=True)) for at, arg in enumerate(args)]
         known = tuple([(at, each.number) for at, each in stand if type(each) is Seen])
         nested = tuple([(at, each) for at, each in stand if type(each) is Several and tensors_in(args[at])])
@@ -284,7 +366,7 @@ class _Numbering:
         for place in new:
             self._enter(tensors_in((out,))[place], is_given=False)
         runs, plain = QUICK.get(op) or kernel_of(op), tuple([None if tensors_in((arg,)) else arg for arg in args])
-        return Inside(op, runs, plain, kwargs, known, nested, new)
+        return Inside(op, (*own,), runs, plain, kwargs, known, nested, new)
 
     def _of(self, value: Any, *, is_given: bool) -> Any:
         kind = type(value)

@@ -15,6 +15,11 @@ decide, in the middle of a call, which ops are made, where a call writes, or dra
 what ops inside of a call take, or where somebody follows what is done, there is nothing to go by. Where a function does
 something else than expected, it is stopped, and recorded as ever.
 
+A derivative that the function takes by a transform of hofunc shows as two calls: one up to where the function inside
+is called, which is told by what is to be derived by what, and one from where that has returned, see `Derived`. Between
+them are the calls of the function inside, and if these are the same, what the transform does is as well: the ops that
+it made are made again, without recording, planning or assembling anything.
+
 Under a transform of torch.func the function is recorded on stand-ins, see `hofunc.graph.standin`, and makes its calls
 again on the tensors that these stand for, without any stand-in: what the calls return are the values of nodes then, as
 if the graph had been replayed. What it captured of the transforms around it are other objects each time.
@@ -35,12 +40,15 @@ from hofunc.graph.uncompiled import uncompiled
 from hofunc.graph.values import Recomputed
 from hofunc.internals import (
     OpOverload,
+    TreeSpec,
     count_function_modes,
     function_modes,
     getter_of,
     is_any_autocast_enabled,
+    pop_function_mode_temporarily,
     times_written,
 )
+from hofunc.trees import tree_flatten, tree_unflatten
 
 # What returns no tensor, and leaves all as it is: nothing of it is part of a graph.
 READS = {
@@ -87,11 +95,51 @@ class New(NamedTuple):
     dtype: torch.dtype
 
 
+class Derived(NamedTuple):
+    """A transform of hofunc as what is called, up to where it calls the function inside, with tensors as it sees these.
+
+    Its arguments are the tensors to differentiate by, and operands.
+
+    Attributes:
+        key: What tells it, and the arguments but for tensors, from others.
+    """
+
+    key: Any
+
+
+class Returned(NamedTuple):
+    """The same from where the function inside has returned up to where it returns itself.
+
+    Its arguments are the tensors that the function inside returned.
+
+    Attributes:
+        spec: How these were nested.
+    """
+
+    spec: TreeSpec
+
+
+class Nested:
+    """How what a transform returned is nested, as a kind of sequence.
+
+    Args:
+        spec: The structure of that.
+    """
+
+    def __init__(self, spec: TreeSpec):
+        self.spec = spec
+
+    def __call__(self, leaves: list[Tensor]) -> Any:
+        """Return the pytree of such leaves."""
+        return tree_unflatten(leaves, self.spec)
+
+
 class Inside(NamedTuple):
     """An op inside of a call, which is made in its place where the values that it returns are those of nodes.
 
     Attributes:
         op: The op.
+        own: Tensors that it takes of what a plan keeps, which come along first.
         runs: What computes it.
         args: What stands for its positional arguments.
         kwargs: What it takes by name, which are no tensors.
@@ -101,6 +149,7 @@ class Inside(NamedTuple):
     """
 
     op: OpOverload
+    own: tuple[Tensor, ...]
     runs: Callable[..., Any]
     args: tuple
     kwargs: dict[str, Any]
@@ -171,6 +220,7 @@ class Calls:
     Attributes:
         graph: What was given, as the others are.
         computed: What computes the values of the other nodes.
+        own: The tensors of plans that are taken.
     """
 
     def __init__(
@@ -184,6 +234,7 @@ class Calls:
         self.graph, self.inputs, self.outputs, self.places = graph, inputs, outputs, places
         self.steps = [*steps, _NO_CALL]
         self.computed = Recomputed(graph, frozenset(node for node, _ in places))
+        self.own = [tensor for step in steps for op in step.inside for tensor in op.own]
         taken = (each for step in steps for _, each in step.rest)
         self._captured = [given.known for each in taken for given in _given(each)]
 
@@ -292,6 +343,7 @@ class Again(TorchFunctionMode):
         """Return what a call returns, made op by op."""
         seen, before = self._seen, len(self._seen)
         for op in step.inside:
+            seen += op.own
             out = op(seen)
             if type(out) is Tensor:
                 seen += (out,) if op.new else ()
@@ -299,6 +351,29 @@ class Again(TorchFunctionMode):
                 seen += [out[place] for place in op.new]
         self._times += sum(map(times_written, seen[before:]))
         return _filled(step.result, seen)
+
+    def derived(
+        self,
+        key: Any,
+        leaves: Sequence[Tensor],
+        inside: Callable[[Sequence[Tensor]], Any],
+        compute: Callable[[Callable[[Sequence[Tensor]], Any]], tuple[Any, bool]],
+    ) -> Any:
+        """Return the derivatives of a function inside by the ops that are expected; see `CallNotes.derived`."""
+        if self.is_lost:
+            with pop_function_mode_temporarily():
+                return compute(inside)[0]
+        seen = self._made_of(Derived(key), leaves)
+        leaves, spec = tree_flatten(inside(seen)[0])
+        return self._made_of(Returned(spec), leaves)
+
+    def _made_of(self, function: Derived | Returned, args: Sequence[Any]) -> Any:
+        """Return what is made of some tensors by a call that is none of torch's."""
+        expected = self._steps[self._place].function
+        if expected != function:
+            self.lose()
+        with pop_function_mode_temporarily():
+            return self.__torch_function__(expected, (), args)
 
     def _number(self, tensor: Tensor) -> None:
         self._seen.append(tensor)

@@ -334,9 +334,9 @@ def _record_values(
             raise
     recording = _recording(tape, result, notes, any(asked) if watch else None)
     if calls is not None:
-        if recording.graph is trail.graph:
-            trail.calls = calls.calls(recording.graph, recording.values, recording.outputs, _strides(inputs))
-        trail.are_calls_untold = trail.calls is None
+        is_same = recording.graph is trail.graph
+        of_all = recording.graph, recording.values, recording.outputs, _strides(inputs)
+        trail.note_calls(calls.calls(*of_all) if is_same else None)
     if tape.arrived is not None and isinstance(recording.values, Values):
         return recording._replace(values=_values_along(tape, tape.arrived, recording.values, has_grad))
     are_followed = [value.requires_grad for value in recording.values]
@@ -469,8 +469,7 @@ def _record_stand_ins(
             recording = recording._replace(graph=trail.met_again())
         if calls is not None:
             looks = [*map(looks_of, (*inputs, *beside))]
-            trail.calls = _calls_of(calls, recording, lift, looks) if recording.graph is trail.graph else None
-            trail.are_calls_untold = trail.calls is None
+            trail.note_calls(_calls_of(calls, recording, lift, looks) if recording.graph is trail.graph else None)
         if any(value.requires_grad for value in recording.values):
             tape.check_hooks()
             recording = recording._replace(values=_without_own_leaves(recording.values, tape.made()))

@@ -5,7 +5,7 @@ they take, and how these lie in memory. So where all calls are those of the reco
 stands, and of the values only those have to be kept that a plan takes, before they are written over.
 """
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 from weakref import ref
@@ -123,9 +123,14 @@ class Other(NamedTuple):
 
 
 class Several(NamedTuple):
-    """Stands for a list or a tuple, or, of calls of functions, another sequence or a slice, with its parts."""
+    """Stands for a list or a tuple, or, of calls of functions, another sequence or a slice, with its parts.
 
-    kind: type
+    Attributes:
+        kind: Its type, or what else makes it of a list of these.
+        items: What stands for them.
+    """
+
+    kind: Callable[[list], Any]
     items: tuple
 
 

@@ -4,10 +4,11 @@ Most calls of a function come to the graph of the call before. Then no node has 
 the one that it was: it is enough to compare, and the graph is the very object of which all else is known already.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from hofunc.graph.calls import Calls
 from hofunc.graph.node import CONSTANT, Graph, Node, Ref, call_of
@@ -65,6 +66,7 @@ class Trail:
         calls: The calls of torch's functions that it made, if these tell that it comes to the graph, see NOTE [calls].
         have_calls_differed: Whether they were other ones once.
         are_calls_untold: Whether they do not, or have differed twice.
+        own: The tensors of plans that they took when they were noted first, if they took some.
         route: All that it did, if that was surveyed, for one that writes.
         is_untold: Whether a survey came to no route.
         leads_outside: Which values autograd followed where outputs had derivatives by what the function captured.
@@ -83,6 +85,7 @@ class Trail:
         "is_bare",
         "is_untold",
         "leads_outside",
+        "own",
         "route",
         "steps",
         "writes",
@@ -102,6 +105,7 @@ class Trail:
         self.writes, self.hides_history, self.is_untold = writes, writes, False
         self.route: Route | None = None
         self.calls: Calls | None = None
+        self.own: Sequence[Tensor] | None = None
         self.have_calls_differed, self.are_calls_untold = False, are_calls_untold
         self.leads_outside: list[bool] | None = None
         self.is_bare: bool | None = False
@@ -111,6 +115,18 @@ class Trail:
         if not self.steps:
             self.steps = dict(_steps(self.graph))
         return self.graph
+
+    def note_calls(self, found: Calls | None) -> None:
+        """Note the calls that were made, if these tell anything, which are gone by from now on.
+
+        Tensors that they took of plans have to be the same ones twice, so that it is known that plans keep them.
+        """
+        if found is not None and found.own and self.own is None:
+            self.own = found.own
+            return
+        is_known = found is not None and (not found.own or [*map(id, found.own)] == [*map(id, self.own or ())])
+        self.calls = found if is_known else None
+        self.are_calls_untold = self.calls is None
 
     def lose_calls(self) -> None:
         """Note that other calls were made than these."""
