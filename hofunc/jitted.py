@@ -23,6 +23,7 @@ from hofunc.errors import (
 )
 from hofunc.forms import Call, Forms
 from hofunc.given import check_amount, check_choice, listed, refuse
+from hofunc.graph.derivations import notes
 from hofunc.graph.standin import in_transform
 from hofunc.graph.tape import is_recording
 from hofunc.graph.uncompiled import uncompiled
@@ -179,7 +180,8 @@ class Jitted(Method):
         """Return what the transform returns; see `jit`."""
         if is_dynamo_compiling():
             return self._transform(*args, **kwargs)
-        call = None if in_transform() or is_recording() else self._forms.taken(args, kwargs)
+        is_recorded = is_recording() or notes() is not None
+        call = None if in_transform() or is_recorded else self._forms.taken(args, kwargs)
         if call is None:
             return self._transform(*args, **kwargs)
         entry = self._kept.entry(call.form)

@@ -47,6 +47,7 @@ def hessian(f: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     return torch.func.jacfwd(torch.func.jacrev(lambda x: f(x).sum()))(x)
 
 
+LAPLACIAN = hofunc.jit(hofunc.laplacian(lambda x, w: field(w)(x)))
 Pair = tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]  # by hofunc, and by torch
 
 
@@ -96,6 +97,7 @@ INSIDE: dict[str, Pair] = {
         lambda w: (hofunc.laplacian(field(w))(X) * hofunc.divergence(flow(w))(X)).sum(),
         lambda w: (laplacian(field(w), X) * _divergence(flow(w), X)).sum(),
     ),
+    "one by jit": (lambda w: LAPLACIAN(X, w).sin().sum(), lambda w: laplacian(field(w), X).sin().sum()),
     "attention": (
         lambda w: hofunc.hessian(lambda x: _attended(x * w).sum())(X).square().sum(),
         lambda w: hessian(lambda x: _attended(x * w), X).square().sum(),
