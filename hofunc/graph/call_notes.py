@@ -317,7 +317,8 @@ class _Numbering:
                 rest.append((name, each))
         self._check_written(made)
         is_derived = type(function) in (Derived, Returned)
-        inside = tuple([self._inside(*op, is_derived) for op in made]) if is_derived or self._hides(made, out) else ()
+        has_own = is_derived or (function is Tensor.__getitem__ and self._takes_more(made))
+        inside = tuple([self._inside(*op, has_own) for op in made]) if has_own or self._hides(made, out) else ()
         result = self._returned(out) if is_derived else self._of(out, is_given=False)
         return Call(function, len(args), (*known,), (*others,), (*named,), (*rest,), (*kwargs,), result, inside)
 
@@ -333,6 +334,15 @@ class _Numbering:
         written = {storage_key(tensor) for op in made for tensor in _written(*op)}
         if not written.isdisjoint(map(storage_key, self.tensors)):
             raise _UntoldError
+
+    def _takes_more(self, made: Sequence[Made]) -> bool:
+        """Tell whether ops take more tensors than came along: those that torch makes of lists of indices."""
+        known = {*self.numbers}
+        for _, args, _, out in made:
+            if not known.issuperset(map(id, tensors_in(args))):
+                return True
+            known.update(map(id, tensors_in((out,))))
+        return False
 
     def _hides(self, made: Sequence[Made], out: Any) -> bool:
         """Tell whether a call of such ops computes what has to be seen and is not returned."""
@@ -353,7 +363,7 @@ class _Numbering:
     def _inside(
         self, op: OpOverload, args: tuple, kwargs: dict[str, Any], out: Any, may_be_own: bool = False
     ) -> Inside:
-        """Return what stands for an op inside of a call, which may take what did not come along if it is of a plan."""
+        """Return what stands for an op inside of a call, which may take what did not come along if that is the same."""
         own = [each for each in tensors_in(args) if id(each) not in self.numbers]
         if tensors_in((*kwargs.values(),)) or (own and not may_be_own):
             raise _UntoldError

@@ -139,7 +139,7 @@ class Inside(NamedTuple):
 
     Attributes:
         op: The op.
-        own: Tensors that it takes of what a plan keeps, which come along first.
+        own: Tensors that it takes of what a plan keeps, or that a list of indices became, which come along first.
         runs: What computes it.
         args: What stands for its positional arguments.
         kwargs: What it takes by name, which are no tensors.
@@ -234,7 +234,8 @@ class Calls:
         self.graph, self.inputs, self.outputs, self.places = graph, inputs, outputs, places
         self.steps = [*steps, _NO_CALL]
         self.computed = Recomputed(graph, frozenset(node for node, _ in places))
-        self.own = [tensor for step in steps for op in step.inside for tensor in op.own]
+        derived = [step for step in steps if type(step.function) in (Derived, Returned)]
+        self.own = [tensor for step in derived for op in step.inside for tensor in op.own]
         taken = (each for step in steps for _, each in step.rest)
         self._captured = [given.known for each in taken for given in _given(each)]
 

@@ -58,6 +58,9 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "ones like an input": lambda x: torch.stack([torch.ones_like(x), x.sin(), x]).cumsum(0).prod(0).sum(),
     "einsum": lambda x: torch.einsum("i,ij,kj,k->", x, WEIGHT, WEIGHT, x.exp()),
     "numbers read": lambda x: (x**3).sum() if bool(x.sum() > 100) or x.detach().max().item() > 9 else x.sin().sum(),
+    "lists of indices": lambda x: (
+        (x.reshape(2, 3)[[0, 1, 0], [2, 0, 1]] ** 3).sum() * x[[0, 3]].sum() * x[None, [1, 2]].sin().sum()
+    ),
     "attention": lambda x: functional.scaled_dot_product_attention(
         *(x.reshape(1, 3, 2) @ w for w in WEIGHT.reshape(3, 2, 4))
     ).sum(),
@@ -129,6 +132,10 @@ def test_products_with_gauss_newton_matrices(ways: Ways) -> None:
 # Each is called with False until it goes by calls, and then with True.
 def _branches(x: Tensor, other: bool) -> Tensor:
     return (x.cos() if other else x.sin()).sum() * x.sum()
+
+
+def _lists(x: Tensor, other: bool) -> Tensor:
+    return x[[2, 1] if other else [0, 1]].prod() * x
 
 
 def _numbers(x: Tensor, other: bool) -> Tensor:
@@ -254,7 +261,21 @@ def _caught(x: Tensor, other: bool) -> Tensor:
 
 
 OTHERWISE = [
-    *(_branches, _numbers, _places, _names, _more, _less, _other_result, _captured, _written, _cut, _detached, _drawn),
+    *(
+        _branches,
+        _lists,
+        _numbers,
+        _places,
+        _names,
+        _more,
+        _less,
+        _other_result,
+        _captured,
+        _written,
+        _cut,
+        _detached,
+        _drawn,
+    ),
     *(_mapped, _mapped_squares, _differentiated, _derived, _scripted, _scripted_in_place, _applied, _caught),
 ]
 
