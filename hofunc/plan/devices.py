@@ -9,7 +9,7 @@ import platform
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
-from math import fsum, inf, isfinite, prod, sqrt
+from math import fsum, isfinite, prod, sqrt
 from os import environ
 from pathlib import Path
 from time import perf_counter
@@ -23,6 +23,7 @@ from hofunc.plan.rates import RATES, SLOWER, Rates
 from hofunc.releases import RELEASE, VERSION
 
 REPEATS = 5  # of a measurement, of which the least time counts: what else the machine does only adds to it
+MOST_REPEATS, SHORT = 20, 1e-3  # seconds, in which it is repeated more often
 SEVERAL = 50  # calls of nothing much, timed together
 LONG = 30  # calls, which what computes has to take
 LARGE = 100  # calls that a large product takes, of matrices of some hundred rows
@@ -31,6 +32,7 @@ MOST = 64 << 20  # bytes of what is computed with
 LET_GO = 33 << 20  # bytes of a tensor, of which common allocators keep none for the next one
 WIDTHS = 5, 8, 12  # of small matrices, as some are much slower than others
 ROW = 4  # numbers
+FAR = 20  # times as fast or slow as a standard device, beside its calls: what is further off was kept from it
 
 _CPU = torch.device("cpu")
 _known: dict[tuple[torch.device, int], Rates] = {}
@@ -64,13 +66,25 @@ def _kept_or_measured(device: torch.device, standard: Rates) -> Rates:
             of = aside.submit(_what_is_measured, device).result()
             path = kept_at() / f"rates-{sha256(json.dumps(of).encode()).hexdigest()[:16]}.json"
             found = _kept(path)
-            if found is None:
+            if found is None or not is_likely(found, standard):
                 pace = 1.0 if device.type == "cpu" else rates_of(_CPU).pace
                 found = aside.submit(measured, device, standard, pace).result()
+                if not is_likely(found, standard):
+                    return standard  # and another process measures again
                 _keep(path, of, found)
     except Exception:
         return standard
     return found
+
+
+def is_likely(rates: Rates, standard: Rates) -> bool:
+    """Tell whether a device may work at some rates.
+
+    Threads that wait for each other, while other programs have the cores, seem to work a thousand times as slowly.
+    """
+    pairs = [(getattr(rates, name), getattr(standard, name)) for name in ("view", "flops", "bytes", "place")]
+    are_near = all(here <= FAR * usual and usual <= FAR * here for here, usual in pairs)
+    return are_near and rates.item <= FAR * standard.item and rates.row <= FAR * standard.row  # which may be nothing
 
 
 def _kept(path: Path) -> Rates | None:
@@ -184,15 +198,15 @@ class _Clock:
     def seconds(self, run: Callable[[], Any], times: int = 1) -> float:
         """Return the least time that a call takes."""
         run()
-        least = inf
-        for _ in range(REPEATS):
+        taken: list[float] = []
+        while len(taken) < REPEATS or (len(taken) < MOST_REPEATS and fsum(taken) < SHORT):
             self._wait()
             start = perf_counter()
             for _ in range(times):
                 run()
             self._wait()
-            least = min(least, (perf_counter() - start) / times)
-        return least
+            taken.append(perf_counter() - start)
+        return min(taken) / times
 
     def beyond(
         self,

@@ -90,6 +90,30 @@ def test_a_file_that_holds_something_else_is_written_anew(times: list[torch.devi
     assert files() == [file]
 
 
+def test_what_cannot_be_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where threads waited for each other while other programs had the cores."""
+    bad = [STANDARD._replace(flops=STANDARD.flops / 1000), STANDARD._replace(bytes=STANDARD.bytes / 100)]
+    bad += [STANDARD._replace(item=STANDARD.item * 1000), STANDARD._replace(row=1.0)]
+    found = [*bad, SLOW]
+    monkeypatch.setattr(devices, "measured", lambda *_: found.pop(0))
+    for _ in bad:
+        assert rates_of(CPU) == STANDARD
+        assert not files()
+        devices._known.clear()  # as another process does, which measures again
+    assert rates_of(CPU) == SLOW
+    assert len(files()) == 1
+
+
+def test_a_file_of_what_cannot_be_is_written_anew(times: list[torch.device]) -> None:
+    rates_of(CPU)
+    (file,) = files()
+    file.write_bytes(_with_flops(STANDARD.flops / 1000))
+    devices._known.clear()
+    assert rates_of(CPU) == SLOW
+    assert times == [CPU, CPU]
+    assert json.loads(file.read_text())["rates"] == SLOW._asdict()
+
+
 def test_a_folder_that_cannot_be_written_to_does_no_harm(times: list[torch.device], tmp_path: Path) -> None:
     (tmp_path / "hofunc").write_text("no folder")
     assert rates_of(CPU) == rates_of(CPU) == SLOW
