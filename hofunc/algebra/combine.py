@@ -5,7 +5,7 @@ from typing import Any
 
 from hofunc.algebra.labels import Axes, Axis, Bindings, Label, Segment, full, labels_of
 from hofunc.algebra.operators import Indices, is_reading, selections_of
-from hofunc.algebra.term import Factor, Term, pattern, relabelled, renamed, span, visible
+from hofunc.algebra.term import Factor, Term, pattern, rebound, relabelled, renamed, span, visible
 
 
 def grouped(terms: Iterable[Term]) -> list[list[Term]]:
@@ -144,6 +144,30 @@ def embedding(special: Term, general: Term) -> Bindings | None:
                 if found.setdefault(wide.label, place) != place:
                     return None
     return found
+
+
+def split_alike(terms: Sequence[Term]) -> list[Term]:
+    """Return terms in which labels that no factor bears are several, as after a reshape, where they then lie in others.
+
+    A term that is the same along an axis, as a mean is, is so along all that the axis is made of.
+    """
+    forms = {tuple([len(axis) for axes in (term.out, *term.slots) for axis in axes]): term for term in terms}
+    return [*terms] if len(forms) == 1 else [_split(term, forms.values()) for term in terms]
+
+
+def _split(term: Term, others: Iterable[Term]) -> Term:
+    borne = labels_of(*(factor.axes for factor in term.factors))
+    for other in others:
+        bindings: Bindings = {}
+        for axes, others_axes in zip((term.out, *term.slots), (other.out, *other.slots), strict=True):
+            for axis, parts in zip(axes, others_axes, strict=True):
+                label = axis[0].label if len(axis) == 1 < len(parts) and axis[0].is_full else None
+                if label is not None and label not in borne:
+                    bindings.setdefault(label, tuple([full(Label(part.extent)) for part in parts]))
+        found = rebound(term, bindings)
+        if bindings and embedding(found, other) is not None:
+            return found
+    return term
 
 
 def _extents(term: Term) -> list[list[int]]:

@@ -6,7 +6,7 @@ from math import prod
 
 import torch
 
-from hofunc.algebra.combine import by_pattern, cover, embedding, grouped, hull, is_partial
+from hofunc.algebra.combine import by_pattern, cover, embedding, grouped, hull, is_partial, split_alike
 from hofunc.algebra.labels import Bindings, Label, labels_of
 from hofunc.algebra.operators import selections_of
 from hofunc.algebra.term import Factor, Term, pattern, visible
@@ -52,7 +52,7 @@ def added_in_place(builder: Builder, terms: Sequence[Term]) -> list[Term]:
 
 
 def _accumulated(builder: Builder, terms: Sequence[Term]) -> list[Term]:
-    summed = [_sum(builder, group) for group in grouped(terms)]
+    summed = [_sum(builder, group) for group in grouped(split_alike(terms))]
     reading, others = _parted(builder, [term for term in summed if term.coefficient != 0])
     return [*_together(builder, others), *reading]
 

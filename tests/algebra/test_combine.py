@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from hofunc.algebra.combine import cover, embedding, grouped, is_partial
-from hofunc.algebra.labels import Axes, Bindings, Label, Segment, fresh_axes, full
-from hofunc.algebra.term import Term, pattern, rebound, relabelled, visible
+from hofunc.algebra.combine import cover, embedding, grouped, is_partial, split_alike
+from hofunc.algebra.labels import Axes, Bindings, Label, Segment, fresh_axes, full, labels_of
+from hofunc.algebra.term import Factor, Term, pattern, rebound, relabelled, visible
 from tests.algebra.dense import RandomTerms, materialised
 
 
@@ -170,3 +170,41 @@ def test_axes_cut_at_other_places_do_not_embed() -> None:
     merged = bare(((full(Label(2)), full(Label(3))),))
     assert embedding(merged, bare(fresh_axes((6,)))) is None
     assert embedding(bare(((Segment(None, 1, 2),),)), bare(((Segment(None, 0, 2),),))) is None
+
+
+def test_what_is_the_same_along_an_axis_is_so_along_its_parts() -> None:
+    """As the mean is of a tensor that was reshaped: both are then of one pattern, and added."""
+    rows, joined, parts = Label(2), Label(6), [Label(3), Label(2)]
+    tensors = {"mean": np.array([3.0, 5.0])}
+    mean = Term(1, (Factor("mean", ((full(rows),),)),), ((full(rows),), (full(joined),)), ())
+    axis = tuple(map(full, parts))
+    tensor = Factor("tensor", ((full(rows),), *((full(part),) for part in parts)))
+    dense = Term(1, (tensor,), ((full(rows),), axis), ())
+    split, same = split_alike([mean, dense])
+    assert same is dense
+    assert pattern(split) == pattern(dense)
+    np.testing.assert_array_equal(materialised(split, tensors), materialised(mean, tensors))
+
+
+def test_what_a_factor_bears_is_not_split() -> None:
+    joined, parts = Label(6), [Label(3), Label(2)]
+    term = Term(1, (Factor("tensor", ((full(joined),),)),), ((full(joined),),), ())
+    other = Term(1, (), (tuple(map(full, parts)),), ())
+    assert split_alike([term, other]) == [term, other]
+
+
+def test_what_would_not_be_added_is_not_split() -> None:
+    joined, parts = Label(6), [Label(3), Label(2)]
+    same, diagonal = bare(((full(joined),),), fresh_axes((6,))), [tuple(map(full, parts))] * 2
+    terms = [same, Term(1, (), (diagonal[0],), ((diagonal[1],),))]
+    assert split_alike(terms) == terms
+
+
+def test_a_label_of_two_axes_is_split_in_both() -> None:
+    joined, parts = Label(6), [Label(3), Label(2)]
+    diagonal = Term(1, (), ((full(joined),),), (((full(joined),),),))
+    other = Term(1, (), (tuple(map(full, parts)),), ((tuple(map(full, [Label(3), Label(2)])),),))
+    (found, _) = split_alike([diagonal, other])
+    assert len({*labels_of(found.out)}) == 2
+    assert labels_of(found.out) == labels_of(*found.slots)
+    np.testing.assert_array_equal(materialised(found, {}), materialised(diagonal, {}))

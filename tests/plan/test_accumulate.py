@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 from torch.func import jacrev
+from torch.nn import functional
 
 import hofunc
 from hofunc.algebra.labels import Axes, Axis, Label, Segment, full
@@ -15,6 +17,7 @@ from tests.algebra.dense import RandomTerms
 from tests.cases import rand
 from tests.plan.plans import lowered_plan, names
 from tests.plan.workbench import Workbench
+from verification.oracles import relative_error
 
 
 def axes(*labels: Label) -> Axes:
@@ -197,3 +200,20 @@ def test_what_a_state_does_not_depend_on_stays_zero_beside_a_slope_that_is_infin
     x[0], x[4], x[5] = 1, -1, 1  # the fifth is the root of zero
     slopes = hofunc.jacobian(f, strategy="forward")(x)
     torch.testing.assert_close(slopes[5:], jacrev(f)(x)[5:])
+
+
+def test_means_are_added_to_what_was_reshaped(device: torch.device) -> None:
+    """As in normalisation by groups, which then takes what normalisation of the last axis does."""
+    x = rand(device, 2, 4, 3, 3)
+
+    def by_groups(x: Tensor) -> Tensor:
+        return functional.group_norm(x.tanh(), 2).pow(3).sum()
+
+    def of_layers(x: Tensor) -> Tensor:
+        return functional.layer_norm(x.tanh(), (18,)).pow(3).sum()
+
+    product = hofunc.hvp(by_groups)
+    rows = x.reshape(2, 2, 18)
+    assert product.plan(x, vector=x).flops <= hofunc.hvp(of_layers).plan(rows, vector=rows).flops
+    expected = torch.func.jvp(torch.func.grad(by_groups), (x,), (x,))[1]
+    assert relative_error(product(x, vector=x), expected) < 1e-12
