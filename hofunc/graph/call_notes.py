@@ -276,7 +276,8 @@ class _Numbering:
         self.tensors: list[Tensor] = []
         self.numbers: dict[int, int] = {}
         self._places: dict[tuple, int] = {}  # of what was not given
-        self._given: set[int] = set()  # the keys of memory that was, where another tensor may lie at the next call
+        self._storages: set[int] = set()  # the keys of the memory of all,
+        self._given: set[int] = set()  # and of what was given, where another tensor may lie at the next call
         self._wanted, self._wanted_places = {*map(id, wanted)}, {*map(_place_of, wanted)}
         for tensor in inputs:
             self._enter(tensor, is_given=True)
@@ -284,9 +285,11 @@ class _Numbering:
     def _enter(self, tensor: Tensor, *, is_given: bool) -> int:
         self.numbers[id(tensor)] = number = len(self.tensors)
         self.tensors.append(tensor)
+        storage = storage_key(tensor)
+        self._storages.add(storage)
         if is_given:
-            self._given.add(storage_key(tensor))
-        elif storage_key(tensor) not in self._given:
+            self._given.add(storage)
+        elif storage not in self._given:
             self._places.setdefault(_place_of(tensor), number)
         return number
 
@@ -332,7 +335,7 @@ class _Numbering:
     def _check_written(self, made: Sequence[Made]) -> None:
         """Check that a call of such ops writes to nothing but what it has made itself."""
         written = {storage_key(tensor) for op in made for tensor in _written(*op)}
-        if not written.isdisjoint(map(storage_key, self.tensors)):
+        if not written.isdisjoint(self._storages):
             raise _UntoldError
 
     def _takes_more(self, made: Sequence[Made]) -> bool:
@@ -347,7 +350,7 @@ class _Numbering:
     def _hides(self, made: Sequence[Made], out: Any) -> bool:
         """Tell whether a call of such ops computes what has to be seen and is not returned."""
         returned = tensors_in((out,))
-        ids, places = {*map(id, returned)}, _places_of(returned) | self._places.keys()
+        ids, places = {*map(id, returned)}, _places_of(returned)
         for *_, each in made:
             for tensor in tensors_in((each,)):
                 if id(tensor) in ids or id(tensor) in self.numbers or not _is_in_memory(tensor):
@@ -355,7 +358,8 @@ class _Numbering:
                 if storage_key(tensor) in self._given:
                     is_hidden = id(tensor) in self._wanted
                 else:
-                    is_hidden = _place_of(tensor) in self._wanted_places - places
+                    place = _place_of(tensor)
+                    is_hidden = place in self._wanted_places and not (place in places or place in self._places)
                 if is_hidden:
                     return True
         return False

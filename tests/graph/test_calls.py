@@ -10,6 +10,8 @@ from torch.func import functional_call
 from torch.nn import functional
 
 import hofunc
+from hofunc.graph import asking, call_notes
+from hofunc.graph.identity import storage_key
 from tests.cases import rand
 from tests.graph.recordings import Ways, ways_of
 from verification.oracles import relative_error
@@ -548,3 +550,31 @@ def test_what_is_computed_past_the_calls_is_not_taken_for_what_was_captured(ways
         del f
     assert any(ways)
     assert not ways[-1]
+
+
+def test_what_notes_look_at_grows_with_the_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call is compared with what it made itself, and looks up what came along before."""
+
+    def taken(steps: int) -> int:
+        looked_at: list[Tensor] = []
+
+        def counted(tensor: Tensor) -> Any:
+            looked_at.append(tensor)
+            return storage_key(tensor)
+
+        monkeypatch.setattr(call_notes, "storage_key", counted)
+        asking._met.clear()
+
+        def f(x: Tensor) -> Tensor:
+            for _ in range(steps):
+                x = x.sin()
+            return x.sum()
+
+        hessian = hofunc.hessian(f)
+        for _ in range(MET):
+            hessian(rand(CPU, 2))
+        return len(looked_at)
+
+    few, more, most = taken(10), taken(20), taken(40)
+    assert few > 0
+    assert most - more == 2 * (more - few)
