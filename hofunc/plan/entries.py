@@ -48,6 +48,7 @@ class Extents:
         graph: What was given.
         local: Likewise.
         counted: The local derivatives that strategies go by, in which regions may be preaccumulated.
+        compositions: How many that takes, which are part of all strategies.
         asked: The keys of the blocks that are asked for.
         depends: The inputs on which each node depends.
         parts: The nodes of which every element is one of an input.
@@ -72,7 +73,7 @@ class Extents:
         self._jointly: int | None = None
         self.pays_jointly: dict[bool, bool] = {}
         self._directions = {number: (self._of_row[number], self._of_all[number]) for number in inputs}
-        self.counted = local
+        self.counted, self.compositions = local, 0
         for node in sorted(local):
             operands = operands_of(local[node])
             is_summed = self._rows is not None and not any(isinstance(size, Rows) for size in graph.nodes[node].shape)
@@ -86,7 +87,15 @@ class Extents:
             )
         self._widths = self._directions
         if self.asked.highest > ORDER_OF_WAYS and not isinstance(wanted, Contractions):
-            self.counted = counted(graph, local, self.asked.highest)
+            self._count_regions()
+
+    def _count_regions(self) -> None:
+        """Put the derivatives of regions by their starts in place of local ones, and count what makes them."""
+        found = counted(self.graph, self.local, self.asked.highest)
+        for node in [node for node, own in self.local.items() if found.get(node) is not own]:
+            degrees = [degree for degree, *_ in self.facts(node).terms]
+            self.compositions += sum(max(0, self.asked.highest - degree + 1) for degree in degrees)
+        self.counted = found
 
     @cached_property
     def _directions_of_all(self) -> Directions:

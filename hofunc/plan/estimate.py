@@ -81,13 +81,15 @@ def _estimate(
 ) -> Estimate:
     """Estimate what a strategy takes; counting ends where it runs longer than is of interest."""
     if strategy == "blocks" or (strategy == "reverse" and along is None):
-        return _of_reverse(extents, most)
+        found = _of_reverse(extents, most)
+        return found._replace(compositions=found.compositions + extents.compositions)
     if strategy == "each" and isinstance(wanted, Contractions):
         each = [fastest(extents.graph, extents.local, kind)[1] for kind in wanted.kinds()]
         return Estimate(sum(one.compositions for one in each), sum(one.run for one in each))
     if along is not None:
         return along.by(strategy, most * FUTILE_ALONG_SLOTS / HOPELESS_ALONG_SLOTS)
-    return _of_directions(extents, is_mixed=strategy == "mixed", joins=joins)
+    found = _of_directions(extents, is_mixed=strategy == "mixed", joins=joins)
+    return found._replace(compositions=found.compositions + extents.compositions)
 
 
 def fastest(graph: Graph, local: Mapping[int, Local], kind: Sequence[Contraction]) -> tuple[str, Estimate]:

@@ -247,6 +247,22 @@ def test_compositions_are_counted_before(strategy: str) -> None:
         assert count < made.effort < 6 * count
 
 
+@pytest.mark.parametrize("strategy", ["reverse", "forward", "mixed"])
+def test_what_is_differentiated_by_a_node_before_is_counted(strategy: str) -> None:
+    """All steps of this are one function of the first of them, number by number, and no strategy has more to do."""
+
+    def f(x: Tensor) -> Tensor:
+        for number in range(1, 41):
+            x = x / (number / 20 + x * x)
+        return x.sum()
+
+    recording = recorded(f, rand(CPU, 10))
+    lowered = lower(recording.graph, recording.values, 3)
+    (made,) = plan(lowered, (3,), compact=False, strategy=strategy)
+    count = estimate(lowered.graph, local_blocks(lowered, 3), (3,), strategy).compositions
+    assert count < made.effort < 6 * count
+
+
 def put_together(x: Tensor) -> Tensor:
     """Of many parts that are stacked, each makes a part of the derivative."""
     return (torch.stack([(x * number).sin() * x.sum() for number in range(40)]) @ x).square().sum()
