@@ -24,15 +24,33 @@ SMALL = 4096  # entries of a block that take no longer to compute with than a ca
 MEDIUM = 1 << 16  # those that take no longer than it takes to plan a block of its own, if they are an eighth more
 EIGHTH = 8
 
+LARGEST = 2.0**20  # coefficient that stays apart from the tensor of a term, and one over which is the least one
+
 
 def accumulated(builder: Builder, terms: Sequence[Term]) -> list[Term]:
     """Add contracted terms: those of one pattern into one, and a diagonal one into a denser one that there is.
 
     Terms whose patterns do not lie in each other stay apart until a dense tensor is asked for.
     """
-    if len(terms) > 1:
-        return by_recipe(builder, _accumulated, terms)
-    return [term for term in terms if term.coefficient != 0]
+    found = by_recipe(builder, _accumulated, terms) if len(terms) > 1 else terms
+    return [_in_range(builder, term) for term in found if term.coefficient != 0]
+
+
+def _in_range(builder: Builder, term: Term) -> Term:
+    """Return a contracted term whose coefficient is neither very large nor very small, by multiplying its tensor by it.
+
+    Coefficients of the steps of a loop are multiplied as it is planned. As long as they are beside what the steps
+    make of the tensor, one overflows and the other underflows though their product does neither: 2^200 beside 2^-200.
+    """
+    if 1 / LARGEST <= abs(term.coefficient) <= LARGEST:
+        return term
+    coefficient = float(term.coefficient)  # an int may grow without an end
+    tensor = tensor_of(term)
+    if tensor is None:
+        return term._replace(coefficient=coefficient)
+    made = Factor(times(builder.emit, tensor.tensor, coefficient), each(tensor.labels))
+    kept = [selection.factor for selection in selections_of(term)]
+    return interned(builder, term._replace(coefficient=1, factors=(made, *kept)))
 
 
 def added_in_place(builder: Builder, terms: Sequence[Term]) -> list[Term]:

@@ -217,3 +217,32 @@ def test_means_are_added_to_what_was_reshaped(device: torch.device) -> None:
     assert product.plan(x, vector=x).flops <= hofunc.hvp(of_layers).plan(rows, vector=rows).flops
     expected = torch.func.jvp(torch.func.grad(by_groups), (x,), (x,))[1]
     assert relative_error(product(x, vector=x), expected) < 1e-12
+
+
+@pytest.mark.parametrize("strategy", ["reverse", "forward", "mixed"])
+@pytest.mark.parametrize(("order", "count"), [(1, 200), (2, 200), (3, 200), (1, 1100)])
+def test_coefficients_of_many_steps_neither_overflow_nor_underflow(strategy: str, order: int, count: int) -> None:
+    """Each step doubles the coefficient and halves the tensor; no number of single precision has 2^200."""
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(count):
+            x = x * x + 0.25
+        return x.sum()
+
+    x = torch.full((2,), 0.5)  # which stays where it is, so that the derivatives are 1, 1 + 1 + ..., and their sums
+    expected = {1: 1, 2: 2 * count, 3: 6 * count * (count - 1)}[order]
+    found = hofunc.hod(f, order, strategy=strategy)(x)
+    assert found[(0,) * order].item() == expected
+
+
+@pytest.mark.parametrize("strategy", ["reverse", "forward", "mixed"])
+def test_coefficients_of_many_steps_along_slots_neither_overflow_nor_underflow(strategy: str) -> None:
+    places = torch.tensor([1, 0])
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(200):
+            x = (x * x)[places] + 0.25
+        return x.sum()
+
+    laplacian = hofunc.einsum(f, ", i, i ->", strategy=strategy)
+    assert laplacian(torch.full((2,), 0.5)).item() == 800
