@@ -44,7 +44,7 @@ def _in_range(builder: Builder, term: Term) -> Term:
     """
     if 1 / LARGEST <= abs(term.coefficient) <= LARGEST:
         return term
-    coefficient = float(term.coefficient)  # an int may grow without an end
+    coefficient = 1.0 * term.coefficient  # an int may grow without an end
     tensor = tensor_of(term)
     if tensor is None:
         return term._replace(coefficient=coefficient)

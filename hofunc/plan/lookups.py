@@ -14,6 +14,7 @@ import torch
 from hofunc.algebra.labels import Label
 from hofunc.graph.followed import is_followed, is_kept
 from hofunc.plan.builder import Builder
+from hofunc.plan.coefficients import Coefficient
 from hofunc.plan.program import Register
 from hofunc.scatter import size_of
 from hofunc.views import Labelled, add_scaled, aligned
@@ -152,7 +153,7 @@ def products_in(builder: Builder, register: Register, weight: float) -> list[Pro
         return products_in(builder, step.args[0], weight)
     if step.function is multiplied:
         return [Products(weight, step.args)]
-    if step.function is torch.mul and isinstance(step.args[1], int | float):
+    if step.function is torch.mul and isinstance(step.args[1], int | float | Coefficient):
         return products_in(builder, step.args[0], weight * step.args[1])
     if step.function in (torch.add, add_scaled) and isinstance(step.args[1], Register):
         scale = step.args[2] if len(step.args) > 2 else 1

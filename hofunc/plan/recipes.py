@@ -1,8 +1,9 @@
 """Recipes: what was done with terms of some axes, to be done with others of the same axes, as those of the next layer.
 
 Layers of a network and steps of a recurrence have derivatives of the same axes, of other tensors. What becomes of terms
-depends on their axes and coefficients, and never on what their factors name. So it is worked out once for each pattern:
-the steps that it takes, as a recipe with a place for every tensor, and the axes of what it comes to. Maps and masks are
+depends on their axes, and never on what their factors name; on their coefficients it depends by how these compare only,
+see `hofunc.plan.coefficients`. So it is worked out once for each pattern: the steps that it takes, as a recipe with a
+place for every tensor and every number, and the axes of what it comes to. Maps and masks are
 of the pattern, but for the tensors that they name, as those of layer norms and attention are the same in every layer;
 not so what selects by a tensor of indices, as planning goes by their values. Selections that are joined into one which
 names indices of its own have no recipe either, as these are of the builder that made them.
@@ -24,20 +25,25 @@ from hofunc.algebra.operators import Delta, Map
 from hofunc.algebra.term import Factor, Term, visible
 from hofunc.graph.node import Call, Mask, Ref
 from hofunc.plan.builder import Builder, Looks
+from hofunc.plan.coefficients import Arithmetic, Coefficient, settled
 from hofunc.plan.places import Integers
 from hofunc.plan.program import Register, Step
+from hofunc.views import as_number
 
 Worked = Callable[..., list[Term]]  # from a builder and terms, and what else it depends on
 
 
+MOST = 8  # recipes of one pattern, which differ in how coefficients compare
+
+
 class _Place(int):
-    """Stands for a register: that of a factor of the terms by its number, or after these the result of a step."""
+    """Stands for a tensor or a number: those of factors come first, then what coefficients become, then results."""
 
 
 class _Result(NamedTuple):
     """A term that a recipe comes to, its tensor by place."""
 
-    coefficient: float
+    coefficient: float | _Place
     factors: tuple[tuple[_Place | Register, Axes], ...]
     out: Axes
     slots: tuple[Axes, ...]
@@ -48,7 +54,7 @@ class Recipe(NamedTuple):
 
     Attributes:
         steps: The steps that it takes, with the looks of their results where these are told; the results have the
-            places after those of the terms' tensors, in order.
+            places after those of the terms' tensors and of numbers, in order.
         results: What it comes to.
         terms: Those that it was worked out for, by the axes of which it is found.
         contractions: How many contractions it took to work it out.
@@ -61,9 +67,18 @@ class Recipe(NamedTuple):
     contractions: int
     is_of_these: bool
 
-    def followed(self, builder: Builder, sources: Sequence[Register], times: float = 1) -> list[Term]:
-        """Take the steps for tensors in the places of the factors, and return the terms, times a number."""
-        found = [*sources]
+    def followed(
+        self, builder: Builder, sources: Sequence[Register], numbers: Sequence[float] = (), times: float = 1
+    ) -> list[Term]:
+        """Take the steps for tensors in the places of the factors, and return the terms, times a number.
+
+        Args:
+            builder: Takes them.
+            sources: The tensors.
+            numbers: The coefficients, and what is made of them.
+            times: The number.
+        """
+        found: list[Any] = [*sources, *map(as_number, numbers)]
         for function, args, looks in self.steps:
             register = builder.emit(function, *[found[arg] if type(arg) is _Place else arg for arg in args])
             if looks is not None:
@@ -71,7 +86,7 @@ class Recipe(NamedTuple):
             found.append(register)
         return [
             Term(
-                coefficient * times,
+                (found[coefficient] if type(coefficient) is _Place else coefficient) * times,
                 tuple([Factor(found[name] if type(name) is _Place else name, axes) for name, axes in factors]),
                 out,
                 slots,
@@ -139,7 +154,7 @@ class _Draft(Builder):
         return self._whole.like()
 
     def constant(self, numbers: tuple[float, ...] | Integers) -> Register:
-        return self._whole.constant(numbers)
+        return self._whole.constant(settled(numbers))
 
     def hold(self, tensor: torch.Tensor) -> Register:
         return self._whole.hold(tensor)
@@ -147,19 +162,32 @@ class _Draft(Builder):
     def may_hold(self, nbytes: int) -> bool:
         return self._whole.may_hold(nbytes)
 
-    def recipe(self, results: Sequence[Term], terms: tuple[Term | None, ...]) -> Recipe:
-        """Return the recipe of the steps that were taken."""
+    def recipe(self, results: Sequence[Term], terms: tuple[Term | None, ...], arithmetic: Arithmetic | None) -> Recipe:
+        """Return the recipe of the steps that were taken, given what was done with coefficients."""
         steps, names = self._needed(results), {register.index: register for register in self._producers}
+        calls = [(settled(step.function), tuple(map(_settled, step.args))) for step in steps]
+        count = len(self.sources)
         places: dict[Register, _Place] = {register: _Place(place) for place, register in enumerate(self.sources)}
-        places |= {names[step.target]: _Place(len(self.sources) + number) for number, step in enumerate(steps)}
+        after = count + (arithmetic.count if arithmetic else 0)
+        places |= {names[step.target]: _Place(after + number) for number, step in enumerate(steps)}
 
         def placed(arg: Any) -> Any:
-            return places.get(arg, arg) if isinstance(arg, Register) else arg
+            if isinstance(arg, Register):
+                return places.get(arg, arg)
+            return _Place(count + arg.place) if type(arg) is Coefficient else arg
 
         return Recipe(
-            tuple((step.function, tuple(map(placed, step.args)), self._shapes.get(step.target)) for step in steps),
             tuple(
-                _Result(term.coefficient, tuple((placed(f.source), f.axes) for f in term.factors), term.out, term.slots)
+                (function, tuple(map(placed, args)), self._shapes.get(step.target))
+                for step, (function, args) in zip(steps, calls, strict=True)
+            ),
+            tuple(
+                _Result(
+                    placed(term.coefficient),
+                    tuple((placed(f.source), f.axes) for f in term.factors),
+                    term.out,
+                    term.slots,
+                )
                 for term in (interned(self, term) for term in results)
             ),
             terms,
@@ -184,16 +212,23 @@ def by_recipe(builder: Builder, work: Worked, terms: Sequence[Term], *beside: Ha
     given = _given(builder, [factor.source for factor in factors], [factor.axes for factor in factors])
     if given is None:
         return [interned(builder, term) for term in work(builder, terms, *beside)]
-    key = (work, beside, tuple([(term.coefficient, axes_of(term)) for term in terms]), given.key)
-    recipe = builder.recipes.get(key)
-    if recipe is None:
-        recipe = _drafted(builder, lambda draft, terms: work(draft, terms, *beside), terms, given)
-        if recipe is None:
-            return [interned(builder, term) for term in work(builder, terms, *beside)]
-        if not recipe.is_of_these:
-            builder.recipes[key] = recipe
-    builder.spend(recipe.contractions)
-    return recipe.followed(builder, given.registers)
+    key = (work, beside, tuple([axes_of(term) for term in terms]), given.key)
+    coefficients = [term.coefficient for term in terms]
+    known: list[tuple[Recipe, Arithmetic]] = builder.recipes.setdefault(key, [])
+    for recipe, arithmetic in known:
+        numbers = arithmetic.with_numbers(coefficients)
+        if numbers is not None:
+            builder.spend(recipe.contractions)
+            return recipe.followed(builder, given.registers, numbers)
+    arithmetic = Arithmetic(coefficients)
+    made = _drafted(builder, lambda draft, terms: work(draft, terms, *beside), terms, given, arithmetic)
+    numbers = arithmetic.with_numbers(coefficients)
+    if made is None or numbers is None:
+        return [interned(builder, term) for term in work(builder, terms, *beside)]
+    if not made.is_of_these:
+        known[:] = [(made, arithmetic), *known[: MOST - 1]]
+    builder.spend(made.contractions)
+    return made.followed(builder, given.registers, numbers)
 
 
 class _Given(NamedTuple):
@@ -395,7 +430,7 @@ def composed_and(
     recipe = None if given is None else found.pattern.recipes.get(given.key)
     if given is not None and recipe is not None:
         builder.spend()
-        (result,) = recipe.followed(builder, given.registers, coefficient * times)
+        (result,) = recipe.followed(builder, given.registers, times=coefficient * times)
         return result
     term = found.of(outer, inners)
     return term and _contracted(builder, contract, term, given, found.pattern.recipes)
@@ -435,19 +470,35 @@ def _contracted(
             return contract(builder, term)
         if not recipe.is_of_these:
             recipes[given.key] = recipe
-    (result,) = recipe.followed(builder, given.registers, term.coefficient)
+    (result,) = recipe.followed(builder, given.registers, times=term.coefficient)
     return result
 
 
 def _drafted(
-    builder: Builder, work: Callable[[Builder, list[Term]], list[Term]], terms: Sequence[Term], given: _Given
+    builder: Builder,
+    work: Callable[[Builder, list[Term]], list[Term]],
+    terms: Sequence[Term],
+    given: _Given,
+    arithmetic: Arithmetic | None = None,
 ) -> Recipe | None:
-    """Work out a recipe for terms; None if what they come to names what is made for it."""
+    """Work out a recipe for terms, with coefficients that note what becomes of them if others are to follow it.
+
+    None if what the terms come to names what is made for it.
+    """
     draft = _Draft(builder)
-    results = work(draft, draft.given(terms, given))
+    own = draft.given(terms, given)
+    if arithmetic is not None:
+        numbers: list[Any] = arithmetic.given
+        own = [term._replace(coefficient=number) for term, number in zip(own, numbers, strict=True)]
+    results = work(draft, own)
     sources = [factor.source for term in results for factor in term.factors]
     names_made = not all(_are_of_graph(builder, _names(each.args)) for each in sources if isinstance(each, Map))
-    return None if names_made else draft.recipe(results, tuple(terms))
+    return None if names_made else draft.recipe(results, tuple(terms), arithmetic)
+
+
+def _settled(arg: Any) -> Any:
+    """Return an argument of a step, in which a coefficient is a place only by itself."""
+    return arg if type(arg) is Coefficient else settled(arg)
 
 
 def _is_tensor(term: Term) -> bool:

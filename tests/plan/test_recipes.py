@@ -102,6 +102,44 @@ def test_what_repeats_is_worked_out_once(strategy: str, device: torch.device) ->
     assert counts[0] == counts[1]
 
 
+@pytest.mark.parametrize("strategy", ["reverse", "forward", "mixed"])
+@pytest.mark.parametrize("order", [2, 3])
+def test_steps_of_other_numbers_are_worked_out_once(strategy: str, order: int, device: torch.device) -> None:
+    """As long as none of them is one, or equal to another one where that makes fewer steps."""
+
+    def steps(count: int) -> Callable[[Tensor], Tensor]:
+        def f(x: Tensor) -> Tensor:
+            for number in range(count):
+                x = x.sin() * (1.5 + number / 7) + (2.3 - number / 9) * x * x
+            return x.sum()
+
+        return f
+
+    counts = []
+    for count in (6, 12):
+        recording = recorded(steps(count), rand(device, 3))
+        lowered = lower(recording.graph, recording.values, order)
+        builder, _ = propagated(lowered, local_blocks(lowered, order), (order,), strategy)
+        counts.append(sum(len(each) if type(each) is list else 1 for each in builder.recipes.values()))
+    assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_sums_of_other_coefficients(seed: int, device: torch.device) -> None:
+    draw = RandomTerms(seed)
+    out, slot = draw.shape(1), draw.shape(2)
+    terms = [draw.term(out, slot) for _ in range(2)]
+    terms += [relabelled(terms[0]), relabelled(terms[1])]
+    bench = Workbench(draw, device)
+    for numbers in ([2, 3, 4, 5], [0.5, -3, 7, 0.25], [1, 1, -1, 1], [2, 2, 2, 2], [0, 1, 1, 0], [3, 2, 1, 0.5]):
+        given = [term._replace(coefficient=number) for term, number in zip(terms, numbers, strict=True)]
+        given = [contract(bench.builder, bench.named(term)) for term in given]
+        got = accumulated(bench.builder, given)
+        expected = bench.expected([t._replace(coefficient=n) for t, n in zip(terms, numbers, strict=True)])
+        assert not got or np.allclose(bench.meaning(got), expected, rtol=1e-12, atol=1e-12)
+        assert got or not expected.any()
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_contractions_of_other_tensors_and_coefficients(seed: int, device: torch.device) -> None:
     draw = RandomTerms(seed)
