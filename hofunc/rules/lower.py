@@ -261,14 +261,17 @@ class _Lowering:
     def _composed(
         self, node: Node, operands: tuple[int, ...], rule: Composite, values: Sequence[torch.Tensor]
     ) -> tuple[Lowered, list[Output]]:
-        """Return what a composite becomes, recorded once for calls that differ in values which decide nothing."""
+        """Return what a composite becomes, recorded once for calls that differ in values which decide nothing.
+
+        Tensors that it makes without its operands, as an identity, are the same for all of them, unless it draws them.
+        """
         activity = self._activity(operands, 0)
         template = fill((node.args, node.kwargs), map(Ref, count()))
         key = (rule, template, node.dtype, tuple(activity), tuple(map(_looks, values)))
         if key in self._composites:
             return self._composites[key]
         found = expansion(_called(rule, node), values, activity, self._order)
-        if not found[0].decided and not any(isinstance(origin, torch.Tensor) for origin in found[0].origins):
+        if not found[0].decided and not is_random(node.op):
             self._composites[key] = found
         return found
 
@@ -283,25 +286,33 @@ class _Lowering:
         changes = [self._same(operand, unchanged, self.nodes[operand].active) for operand in changing]
         self.rules.update({number: CHANGE for number in changes if self.nodes[number].active})
         values = [self._values[place] for place in (*(output.number for output in outputs), *node.operands)]
-        are_complex = [value.is_complex() for value in values[len(outputs) :]]
-        values += [torch.zeros_like(self._real_value(place)) for place in node.operands]
-        function: Callable = partial(rule.changed, self._order, node, len(outputs))
-        if any(value.is_complex() for value in values):
+        every = (*points, *changes)
+        return self._put(*self._changed(node, len(outputs), every, rule, values), every)
+
+    def _changed(
+        self, node: Node, outputs: int, operands: Sequence[int], rule: Expansion, values: list[torch.Tensor]
+    ) -> tuple[Lowered, list[Output]]:
+        """Return what an expansion becomes, recorded once for calls of the same looks as composites are."""
+        activity = self._activity(operands, len(node.operands))
+        template = fill((node.args, node.kwargs), map(Ref, count()))
+        key = (rule, template, outputs, tuple(activity), tuple(map(_looks, values)))
+        if key in self._composites:
+            return self._composites[key]
+        are_complex = [value.is_complex() for value in values[outputs:]]
+        given = [*values, *[torch.zeros_like(self._real_value(place)) for place in node.operands]]
+        function: Callable = partial(rule.changed, self._order, node, outputs)
+        if any(value.is_complex() for value in given):
             function = changed_by_parts(function, are_complex)
-        return self._expand(function, (*points, *changes), values, zeros=len(changes))
+        found = expansion(function, given, activity, self._order, len(node.operands))
+        if not found[0].decided:
+            self._composites[key] = found
+        return found
 
     def _same(self, operand: int, function: Callable, active: bool) -> int:
         """Append a node of a function of one operand that has its shape."""
         node = self.nodes[operand]._replace(op=function, args=(Ref(operand),), kwargs=(), output=None, device=None)
         origin = self.origins[operand] if function is itself else None
         return self._append(node._replace(operands=(operand,)), (operand,), active, origin)
-
-    def _expand(
-        self, function: Callable, operands: Sequence[int], values: Sequence[torch.Tensor], zeros: int = 0
-    ) -> list[Output]:
-        """Append the nodes of a function of some nodes, the last of which are zero; returns those of its outputs."""
-        inner, outputs = expansion(function, values, self._activity(operands, zeros), self._order, zeros)
-        return self._put(inner, outputs, operands)
 
     def _put(self, inner: Lowered, outputs: Sequence[Output], operands: Sequence[int]) -> list[Output]:
         """Append the nodes of a lowered function of some nodes; returns those of its outputs."""

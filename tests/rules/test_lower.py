@@ -66,6 +66,37 @@ def test_a_composite_is_recorded_once_for_calls_of_the_same_looks(
     assert ops(result.graph.nodes).count(aten.mm.default) == 4
 
 
+def test_factorisations_and_solutions_are_recorded_once_for_calls_of_the_same_looks(
+    monkeypatch: pytest.MonkeyPatch, device: torch.device
+) -> None:
+    """An identity that they are made with is no operand, and the same for all of them."""
+    recorded: list[Any] = []
+    whole = hofunc.rules.lower.expansion
+
+    def counting(function: Callable[..., Any], *given: Any) -> Any:
+        recorded.append(function)
+        return whole(function, *given)
+
+    monkeypatch.setattr("hofunc.rules.lower.expansion", counting)
+
+    def steps(x: Tensor, count: int) -> Tensor:
+        for _ in range(count):
+            factor = torch.linalg.cholesky(x @ x.mT + torch.eye(2, dtype=x.dtype, device=device))
+            x = torch.cholesky_solve(x, factor) + torch.linalg.solve_triangular(factor, x, upper=False)
+        return x
+
+    counts = []
+    for count in (2, 6):
+        recorded.clear()
+        lowered(lambda x, count=count: steps(x, count), rand(device, 2, 2))
+        counts.append(len(recorded))
+    assert counts[0] == counts[1]
+    x = rand(device, 2, 2)
+    torch.testing.assert_close(
+        hofunc.hessian(lambda x: steps(x, 2))(x), nested_reverse(lambda x: steps(x, 2), 2)(x), rtol=1e-9, atol=1e-9
+    )
+
+
 def test_a_composite_that_goes_by_values_is_recorded_for_each_of_them(device: torch.device) -> None:
     masks = [torch.tensor(mask, device=device) for mask in ([True, False], [False, True])]
     x = rand(device, 2, 3)
