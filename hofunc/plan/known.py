@@ -9,7 +9,7 @@ from hofunc.plan.memory import Held
 from hofunc.plan.order import is_first
 from hofunc.plan.program import Program, Step, depth_first, frees_of
 from hofunc.plan.slicing import VIEWS, Along, Taken, registers_of, taken
-from hofunc.plan.tracing import Trace, traced
+from hofunc.plan.tracing import Trace, retraced
 from hofunc.rules.kinds import is_elementwise
 
 
@@ -96,4 +96,4 @@ class Known:
         frees, live = frees_of(order, program.outputs)
         given = {register: one for register, one in program.given.items() if register in live}
         other = program._replace(given=given, shapes=shapes, steps=order, frees=frees)
-        return other, traced(other, like=self.trace)
+        return other, retraced(other, program, self.trace)

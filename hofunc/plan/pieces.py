@@ -20,7 +20,7 @@ from hofunc.plan.memory import Held
 from hofunc.plan.program import Program, Register, Step, depth_first, frees_of
 from hofunc.plan.relations import read_last
 from hofunc.plan.slicing import RULES, Axes, Rule
-from hofunc.plan.tracing import Trace, traced
+from hofunc.plan.tracing import Trace, retraced
 from hofunc.scatter import added, flat_places
 
 Looks = Mapping[int, Any]  # by register, what it holds
@@ -58,7 +58,7 @@ def in_pieces(program: Program, trace: Trace) -> tuple[Program, Trace]:
     steps = [new for step in program.steps for new in instead.get(step.target, [step])]
     steps = _without(steps, gone, program.outputs)
     made = program._replace(steps=tuple(steps), frees=frees_of(steps, program.outputs)[0])
-    return made, traced(made, like=trace)
+    return made, retraced(made, program, trace)
 
 
 def _without(steps: Sequence[Step], gone: Collection[int], outputs: Sequence[int]) -> list[Step]:

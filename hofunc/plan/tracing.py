@@ -69,23 +69,59 @@ class Trace(NamedTuple):
         return [self.values[register] for register in registers]
 
 
-def traced(program: Program, given: Mapping[int, Held] | None = None, like: Trace | None = None) -> Trace:
+def traced(program: Program, given: Mapping[int, Held] | None = None) -> Trace:
     """Run a program on tensors without data.
 
     Args:
         program: The program.
         given: What its given registers hold; as the program says if left out.
-        like: The trace of a program that has many of its steps.
 
     Raises:
         RuntimeError: Shapes do not fit each other.
     """
-    tracing = _Tracing(program, *(({}, {}) if like is None else like.known))
+    tracing = _Tracing(program, {}, {})
     with isolated(), torch.no_grad():
         for register, origin in program.given.items():
             tracing.give(register, origin if given is None else given[register])
         effects = [tracing.taken(step) for step in program.steps]
     return Trace(tracing.values, effects, (tracing.kinds, tracing.effects))
+
+
+def retraced(program: Program, before: Program, trace: Trace) -> Trace:
+    """Run a program on tensors without data that has many of the steps of another one.
+
+    A step that was there, and takes what it took, makes what it made.
+
+    Args:
+        program: The program.
+        before: The other one.
+        trace: What its registers hold.
+
+    Raises:
+        RuntimeError: Shapes do not fit each other.
+    """
+    tracing, known = _Tracing(program, *trace.known), trace.values
+    values = tracing.values
+    done = {step.target: (step, effect) for step, effect in zip(before.steps, trace.effects, strict=True)}
+    effects: list[Effect] = []
+    with isolated(), torch.no_grad():
+        for register, origin in program.given.items():
+            if before.given.get(register) is origin:
+                values[register] = known[register]
+            else:
+                tracing.give(register, origin)
+        for step in program.steps:
+            same, effect = done.get(step.target, (None, None))
+            if (
+                effect is not None
+                and same is step
+                and all(values[a.index] is known[a.index] for a in step.args if type(a) is Register)
+            ):
+                values[step.target] = known[step.target]
+                effects.append(effect)
+            else:
+                effects.append(tracing.taken(step))
+    return Trace(values, effects, trace.known)
 
 
 class _Tracing:

@@ -13,7 +13,7 @@ from hofunc.algebra.extents import Rows
 from hofunc.plan.builder import cut
 from hofunc.plan.memory import Held, Kind
 from hofunc.plan.program import Given, Program, Register, Step
-from hofunc.plan.tracing import traced
+from hofunc.plan.tracing import retraced, traced
 from hofunc.views import add_scaled
 
 X = torch.zeros(4, 3, 2)
@@ -120,6 +120,30 @@ def test_steps_of_tensors_of_the_same_looks_have_memory_of_their_own() -> None:
     assert one.memory is not given.memory
     assert view.memory is other.memory
     assert another.memory is one.memory
+
+
+def test_what_follows_from_no_other_step_holds_what_it_held() -> None:
+    """The third step takes something else, and so does the fourth by it; the second and the fifth do not."""
+    r0, r1, r2, r3 = (Register(number) for number in range(4))
+    steps = (
+        Step(1, torch.neg, (r0,)),
+        Step(2, torch.t, (r1,)),
+        Step(3, torch.reshape, (r2, (2, 3))),
+        Step(4, torch.neg, (r3,)),
+        Step(5, torch.neg, (r2,)),
+    )
+    before = Program({0: Given(0, (3, 2), torch.float32)}, {}, steps, ((), (), (), (), ()), (4, 5))
+    program = before._replace(steps=(*steps[:2], Step(3, torch.reshape, (r2, (6,))), *steps[3:]))
+    trace = traced(before)
+    again, anew = retraced(program, before, trace), traced(program)
+    for register in range(6):
+        one, other = again.values[register].kind, anew.values[register].kind
+        assert (one.shape, one.stride, one.nbytes) == (other.shape, other.stride, other.nbytes)
+    same = [register for register in range(6) if again.values[register] is trace.values[register]]
+    assert same == [0, 1, 2, 5]
+    assert [effect.is_view for effect in again.effects] == [effect.is_view for effect in anew.effects]
+    assert again.values[2].memory is again.values[1].memory
+    assert again.values[4].memory is not again.values[3].memory
 
 
 def test_rows_are_numbers() -> None:
