@@ -1,6 +1,6 @@
 """Planning: from a recorded graph and what is wanted of it to the blueprints of all strategies, the cheapest first."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, cached_property, partial
 from math import inf, prod
@@ -211,7 +211,7 @@ def _maker(
     keeps_blocks = compact or limits != Limits()
 
     def made(name: str, leave: Leave, *, settles: bool = settles, graph: Lowered = lowered) -> Blueprint:
-        ways = [partial(one, name, settles, graph, way) for way in _ways(lowered, local, wanted, name, extents)]
+        ways = {way: partial(one, name, settles, graph, way) for way in _ways(lowered, local, wanted, name, extents)}
         return _best_way(ways, leave, limits, peak)
 
     def one(name: str, settles: bool, graph: Lowered, way: Way, leave: Leave) -> Blueprint:
@@ -272,10 +272,11 @@ def _ways(
     return [*dict.fromkeys((PLAIN, *found))]
 
 
-def _best_way(ways: Sequence[Callable[[Leave], Blueprint]], leave: Leave, limits: Limits, peak: Peak) -> Blueprint:
+def _best_way(ways: Mapping[Way, Callable[[Leave], Blueprint]], leave: Leave, limits: Limits, peak: Peak) -> Blueprint:
     """Return the cheapest of the blueprints of one strategy, of those that keep to the limits if one does.
 
-    A way after the first may take as many steps of planning as one that is likely to be the faster.
+    A way after the first may take as many steps of planning as one that is likely to be the faster. But for that by a
+    waist they take about as many as the plain one, or more, and have no turn where that is given up.
 
     Raises:
         TooManyStepsError: None is made in the steps that it may take.
@@ -283,15 +284,19 @@ def _best_way(ways: Sequence[Callable[[Leave], Blueprint]], leave: Leave, limits
     """
     found: list[Blueprint] = []
     given_up = 0
-    for place, way in enumerate(ways):
+    error: Exception | None = None
+    for way, make in ways.items():
         fitting = [made for made in found if fits(made, limits, peak)]
         own = narrower(leave, beside(preferred(fitting), LIKELY, limits)) if fitting else leave
+        if not found and isinstance(error, TooManyStepsError) and way.waist is None:
+            continue
         try:
-            found.append(way(own))
-        except (TooManyStepsError, DirectionsError) as error:
-            if place == len(ways) - 1 and not found:
-                raise
-            given_up += int(own.steps) if isinstance(error, TooManyStepsError) else 0
+            found.append(make(own))
+        except (TooManyStepsError, DirectionsError) as caught:
+            error = caught
+            given_up += int(own.steps) if isinstance(caught, TooManyStepsError) else 0
+    if error is not None and not found:
+        raise error
     best = preferred([made for made in found if fits(made, limits, peak)] or found)
     return replace(best, effort=given_up + sum(each.effort for each in found))
 

@@ -22,7 +22,7 @@ from hofunc.plan.estimate import CLOSE, ENTRIES, Estimate, _pairs_of_reverse, es
 from hofunc.plan.planner import plan, rival
 from hofunc.plan.reverse import elimination_order
 from hofunc.plan.rows import with_rows
-from hofunc.plan.strategies import STRATEGIES
+from hofunc.plan.strategies import PLAIN, STRATEGIES, Way
 from hofunc.plan.turns import LIKELY, POSSIBLE, Turns, preferred
 from hofunc.rules.lower import lower
 from hofunc.run import cache
@@ -152,6 +152,23 @@ def test_how_many_steps_are_allowed_at_first_does_not_decide(first: int, monkeyp
     monkeypatch.setattr(turns, "FIRST_LEAVE", first)
     chosen, *_ = plans(lambda x: f(x, *weights), rand(CPU, 256, 2), order=3)
     assert chosen == expected
+
+
+def test_other_ways_have_no_turn_where_the_plain_one_is_given_up() -> None:
+    """But that by a waist, which may take far fewer steps."""
+    tried: list[str] = []
+
+    def given_up(name: str) -> Callable[[Leave], Blueprint]:
+        def make(_: Leave) -> Blueprint:
+            tried.append(name)
+            raise TooManyStepsError
+
+        return make
+
+    ways = {PLAIN: given_up("plain"), Way(3): given_up("waist"), Way(wide=frozenset({1})): given_up("wide")}
+    with pytest.raises(TooManyStepsError):
+        planner._best_way(ways, Leave(10), Limits(), own_peak)
+    assert tried == ["plain", "waist"]
 
 
 @pytest.mark.parametrize(
