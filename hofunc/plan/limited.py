@@ -119,7 +119,7 @@ def kept_to(
         results = 0 if limits.in_pieces else least_bytes(lowered.graph, wanted)
         least = int(min(by_columns, at_once))
         raise OverLimitError(least, results, limits.max_bytes, whole, is_exact=at_once < by_columns)
-    return within([*plans, *found], limits, peak)
+    return within([*plans, *found], limits, peak, whole)
 
 
 def _possible(ways: Sequence[Columns], wanted: Wanted, limits: Limits) -> list[Columns]:
@@ -202,8 +202,15 @@ def may_be_handed_over(whole: Blueprint, lowered: Lowered, wanted: Wanted, limit
     )
 
 
-def within(plans: Sequence[Blueprint], limits: Limits, peak: Peak) -> list[Blueprint]:
-    """Return the plans that keep to the limits."""
+def within(plans: Sequence[Blueprint], limits: Limits, peak: Peak, whole: Blueprint | None = None) -> list[Blueprint]:
+    """Return the plans that keep to the limits.
+
+    Args:
+        plans: Plans.
+        limits: What is to be kept to.
+        peak: Tells what a plan holds.
+        whole: The cheapest of those of all of it at once, if some are by columns.
+    """
     in_chunks = [made for made in plans if is_in_chunks(made, limits)]
     if not in_chunks and limits.in_pieces:
         raise ArgumentError(
@@ -224,7 +231,8 @@ def within(plans: Sequence[Blueprint], limits: Limits, peak: Peak) -> list[Bluep
         held = result_bytes(plans[0]) if plans[0].dense and not limits.in_pieces else 0
         by_columns = [*_handing_over(in_chunks)]
         least = min(map(peak, in_chunks))
-        raise OverLimitError(least, held, limits.max_bytes, min(plans, key=price), by_columns, is_exact=True)
+        whole = whole or min(plans, key=price)
+        raise OverLimitError(least, held, limits.max_bytes, whole, by_columns, is_exact=True)
     return fitting
 
 

@@ -19,6 +19,7 @@ from hofunc.plan.wanted import Contractions, Wanted
 from hofunc.rules.lower import Lowered
 
 SMALL = 64 << 20  # bytes, below which nobody looks what is free
+HOPELESS = 2  # times what may be held that a plan holds, beside its results, at which that of their terms is not made
 MANY = 500  # nodes, of which it takes long to plan what may fit where nothing has been planned
 _GROUP = Path("/sys/fs/cgroup")
 
@@ -113,6 +114,7 @@ def what_fits(
     if not (compact or limits.in_pieces or isinstance(wanted, Contractions)) and limits.beside <= most and is_quick:
         own = Limits() if rows == 1 else limits._replace(chunk_size=None)  # by which terms of rows are taken apart
         with suppress(ArgumentError):
+            _check_terms(error, most, peak)
             terms = soonest(lowered, wanted, compact=True, limits=own, peak=peak_of_terms)
             if peak_of_terms(terms) <= most:
                 yield "take layout='compact'"
@@ -121,6 +123,18 @@ def what_fits(
     are_rows = all(any(isinstance(size, Rows) for size in graph.nodes[number].shape) for number in graph.outputs)
     if are_rows and error.least <= rows * most:
         yield "pass fewer rows at a time"
+
+
+def _check_terms(error: OverLimitError, most: int, peak: Peak) -> None:
+    """Check that terms may keep to `max_bytes`, for all that is known of the plan of dense tensors.
+
+    That holds what the terms do, and the results, of which there may be a copy as they are put together.
+
+    Raises:
+        OverLimitError: It holds far more beside these.
+    """
+    if error.whole is not None and peak(error.whole) - 2 * result_bytes(error.whole) > HOPELESS * most:
+        raise error
 
 
 def _is_handed_over(error: OverLimitError, lowered: Lowered, wanted: Wanted, limits: Limits, peak: Peak) -> bool:

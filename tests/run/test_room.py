@@ -112,6 +112,33 @@ def test_terms_that_fit_are_named(free: Callable[[int], None]) -> None:
         hofunc.hessian(f, layout="compact")(x)
 
 
+def test_terms_are_not_planned_where_a_plan_holds_far_more_beside_its_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To look for loops by which these would hold less takes as long as all the rest of a refusal."""
+    one, other = torch.triu_indices(24, 24, 1)
+    weight = rand(CPU, 8, 8, seed=1)
+
+    def messages(x: Tensor) -> Tensor:
+        distances = (x[one] - x[other]).square().sum(-1, keepdim=True)
+        made = ((-distances * torch.arange(1, 9) / 8).exp() @ weight).tanh()
+        nodes = x.new_zeros(24, 8).index_add(0, one, made).tanh()
+        made = nodes[other] * (distances * weight[0]).sin()
+        return (x.new_zeros(24, 8).index_add(0, one, made).tanh() @ weight).tanh().sum()
+
+    original, are_terms = strategies.propagated, []
+
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        are_terms.append(kwargs["keeps_indices"])
+        return original(*args, **kwargs)
+
+    x, most = rand(CPU, 24, 3), 250_000
+    assert hofunc.hessian(messages, layout="compact").plan(x).peak_bytes > most
+    monkeypatch.setattr("hofunc.plan.planner.propagated", noted)
+    with pytest.raises(hofunc.ArgumentError, match=r"the least of all .* Raise max_bytes to \d+\.$"):
+        hofunc.hessian(messages, max_bytes=most)(x)
+    assert are_terms
+    assert not any(are_terms)
+
+
 def test_a_limit_of_ones_own_is_not_compared(free: Callable[[int], None]) -> None:
     free(1)
     assert hofunc.hessian(mixing, max_bytes=1 << 30)(rand(CPU, 20)).shape == (20, 20)
