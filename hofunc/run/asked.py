@@ -16,7 +16,7 @@ mask selects what it stands beside, as it should. So what is finite at the end i
 are the marks computed; from then on, always.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from math import isfinite
 from types import MappingProxyType
@@ -224,6 +224,10 @@ class _History:
             return [*self.followed({**held})]
         return [*_Again.apply(self, results, constants, tuple(held), *held.values())]
 
+    def read_by(self, those: Sequence[bool]) -> set[int]:
+        """Return the numbers of what those results are computed from."""
+        return {number for numbers, one in zip(self._sources(), those, strict=True) if one for number in numbers}
+
 
 class _Again(torch.autograd.Function):
     """Runs a program again, followed, when a backward pass comes to what it returned."""
@@ -255,12 +259,18 @@ class _Again(torch.autograd.Function):
             ]
             again = without_autocast(ctx.history.followed, dict(zip(ctx.numbers, given, strict=True)))
         pairs = [(y, g) for y, g in zip(again, gradients, strict=True) if g is not None and y.requires_grad]
-        wanted = [tensor for tensor, need in zip(given, needs, strict=True) if need]
-        found: Iterator[Tensor | None] = iter([None] * len(wanted))
+        wanted = {n: tensor for n, tensor, need in zip(ctx.numbers, given, needs, strict=True) if need}
+        # Some read only signs of what they are computed from, as slopes of a ReLU do; see NOTE [history].
+        level = [g is not None and not y.requires_grad for y, g in zip(again, gradients, strict=True)]
+        zero = wanted.keys() & (ctx.history.read_by(level) if any(level) else ())
+        found = {n: torch.zeros_like(wanted[n]) for n in zero}
         if pairs:
             results, outer = zip(*pairs, strict=True)
-            found = iter(torch.autograd.grad(results, wanted, outer, create_graph=creates, allow_unused=True))
-        return None, None, None, None, *(next(found) if need else None for need in needs)
+            slopes: Sequence[Tensor | None] = torch.autograd.grad(
+                results, [*wanted.values()], outer, create_graph=creates, allow_unused=True
+            )
+            found |= {n: slope for n, slope in zip(wanted, slopes, strict=True) if slope is not None}
+        return None, None, None, None, *map(found.get, ctx.numbers)
 
 
 def _apart(tensor: Tensor, is_followed: bool) -> Tensor:

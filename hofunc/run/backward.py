@@ -11,9 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch.autograd.graph import get_gradient_edge
 
 from hofunc.graph.draws import draws
 from hofunc.graph.node import Graph, Node
+from hofunc.graph.world import without_autocast
 from hofunc.plan.blueprint import Blueprint, Limits
 from hofunc.plan.gradients import Cut, cut, given, with_gradients
 from hofunc.plan.planner import quickly
@@ -23,9 +25,10 @@ from hofunc.plan.wanted import Contractions, highest
 from hofunc.rules.kinds import Opaque
 from hofunc.rules.lower import Lowered, lower
 from hofunc.rules.opaque import Complex
-from hofunc.run.origins import sources
+from hofunc.run.executor import compiled
 
 MORE = 4.0  # times as long as what comes before, up to which a plan of both is taken; by autograd it is 3 and more
+ZERO = -1  # in place of the place of a gradient
 MOST_NODES = 600  # of a graph, up to which its nodes are derived one by one, which recurrences are not
 
 
@@ -52,7 +55,8 @@ class Parts(NamedTuple):
             kept, what the first part returned beside contractions, and what comes back.
         nodes: The nodes by which gradients are wanted.
         kept: The numbers of the other values.
-        places: Of each of the nodes its gradient among those that are returned, None of one that is zero.
+        places: Of each of the nodes its gradient among those that are returned, ZERO of one that is zero, None of one
+            that autograd does not come to.
         constants: Which contractions do not depend on the nodes.
         again: How the values of the graph, in which the nodes are given, are computed again.
     """
@@ -109,7 +113,9 @@ def planned(plan: Blueprint, wanted: Contractions, graph: Graph, nodes: Sequence
     by_number = {number: place for (_, (number,)), place in made.dense.items()}
     results = [by_number.get(number) for (_, (number,)) in plan.dense]
     found = [by_number.get(first + place) for place in range(len(nodes))]
-    if None in results:
+    own = [values[number] for number in nodes]
+    constants, leads = _leads(plan.program, values, own)
+    if None in results or all(constants):
         return None
     outputs = made.program.outputs
     gradients = [outputs[place] for place in found if place is not None]
@@ -118,14 +124,18 @@ def planned(plan: Blueprint, wanted: Contractions, graph: Graph, nodes: Sequence
     returned = [outputs[place] for place in results if place is not None]
     before, after, kept = _parted(made.program, returned, gradients, first_kept, len(graph.nodes))
     places = iter(range(len(gradients)))
-    followed = [any(values[number].requires_grad for number in numbers) for numbers in sources(plan.program)]
     return Parts(
         before,
         after,
         tuple(nodes),
         kept[len(nodes) :],
-        tuple([None if place is None else next(places) for place in found]),
-        tuple([not one for one in followed]),
+        tuple(
+            [
+                (ZERO if lead else None) if place is None else next(places)
+                for place, lead in zip(found, leads, strict=True)
+            ]
+        ),
+        constants,
         again,
     )
 
@@ -172,6 +182,25 @@ def _reads(plan: Blueprint, graph: Graph, nodes: Sequence[int], values: Any) -> 
     return not any(
         values[number].requires_grad and number not in nodes for number in origins if is_start(graph.nodes[number])
     )
+
+
+def _leads(program: Program, values: Any, nodes: Sequence[torch.Tensor]) -> tuple[tuple[bool, ...], list[bool]]:
+    """Tell which results autograd follows nowhere, and to which nodes it does.
+
+    That of steps that read only the signs of what they take is not told by the program.
+    """
+    with torch.enable_grad():
+        results = without_autocast(compiled(program), values)
+    ends = [get_gradient_edge(node)[:2] for node in nodes]
+    waiting = [get_gradient_edge(result)[:2] for result in results if result.requires_grad]
+    reached = {*waiting}
+    while waiting:
+        edge = waiting.pop()
+        for function, number in () if edge in ends else edge[0].next_functions:
+            if function is not None and (function, number) not in reached:
+                reached.add((function, number))
+                waiting.append((function, number))
+    return tuple([not result.requires_grad for result in results]), [end in reached for end in ends]
 
 
 def _again(cut_off: Graph, graph: Graph) -> Again:

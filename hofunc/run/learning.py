@@ -24,7 +24,7 @@ from hofunc.plan.primal import Source, Whole
 from hofunc.plan.program import Program, device_of
 from hofunc.plan.wanted import Contractions
 from hofunc.rules.lower import isolated
-from hofunc.run.backward import Parts, planned, starts_of
+from hofunc.run.backward import ZERO, Parts, planned, starts_of
 from hofunc.run.executor import Runner, compiled
 
 EFFORT = 4  # times the steps of planning of what comes before that both take, about
@@ -73,7 +73,10 @@ class Learned:
     def backward(self, saved: Sequence[Tensor], coming: Sequence[Tensor]) -> list[Tensor | None]:
         """Return gradients, given what was kept, and what comes back."""
         gradients = without_autocast(self._after, [*saved, *coming])
-        return [None if place is None else gradients[place] for place in self.parts.places]
+        return [
+            torch.zeros_like(node) if place == ZERO else None if place is None else gradients[place]
+            for node, place in zip(saved, self.parts.places, strict=False)
+        ]
 
     def followed(self, needs: Sequence[bool], saved: Sequence[Tensor], coming: Sequence[Tensor]) -> list[Tensor | None]:
         """Return gradients, of which some are needed, by steps that are run again and followed."""

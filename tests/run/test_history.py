@@ -77,6 +77,41 @@ def test_a_training_step_of_a_network_of_relus() -> None:
     net.zero_grad()
 
 
+STEPS = {
+    "relu": lambda x: net(x),
+    "abs": lambda x: x.abs(),
+    "clamp": lambda x: x.clamp(-1, 1) * 2,
+    "amax": lambda x: x.amax(-1),
+    "maximum": lambda x: torch.maximum(x, -2 * x),
+    "leaky relu": lambda x: torch.nn.functional.leaky_relu(x, 0.2),
+    "sort": lambda x: x.sort()[0],
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_backward_of_slopes_that_are_read_off_signs(name: str) -> None:
+    net.requires_grad_(False)
+    given = x.clone().requires_grad_()
+    transform = hofunc.jacobian(STEPS[name])
+    for call in (transform, transform, transform.plan(x), hofunc.jit(transform)):
+        (gradient,) = torch.autograd.grad(call(given).pow(2).sum(), given)
+        assert not gradient.any()
+    net.requires_grad_()
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_backward_that_is_planned_where_slopes_are_read_off_signs(name: str) -> None:
+    net.requires_grad_(False)
+    given = x.clone().requires_grad_()
+    transform = hofunc.gradient(lambda x: STEPS[name](x).sum())
+    with hofunc.options(planning="full"):
+        for call in (transform, transform.plan(x), hofunc.jit(transform)):
+            for _ in range(3):
+                (gradient,) = torch.autograd.grad(call(given).pow(2).sum(), given)
+                assert not gradient.any()
+    net.requires_grad_()
+
+
 def test_arguments_and_constant_results() -> None:
     matrix = torch.eye(3, dtype=torch.float64)
     given = x.clone().requires_grad_()
