@@ -35,6 +35,8 @@ from hofunc.internals import current_dispatch_mode
 from hofunc.plan.blueprint import Blueprint
 from hofunc.plan.chunks import Chunks
 from hofunc.plan.program import Program, device_of
+from hofunc.plan.tracing import traced
+from hofunc.plan.wanted import Contractions, Wanted
 from hofunc.run.executor import MANY, Runner, compiled, in_chunks, warming_up
 from hofunc.run.learning import Learning
 from hofunc.run.origins import sources, taking_own
@@ -52,19 +54,20 @@ class Way(NamedTuple):
     takes: frozenset[int]
 
 
-def runner(plan: Blueprint, learning: Learning | None = None) -> Runner:
+def runner(plan: Blueprint, wanted: Wanted = (), learning: Learning | None = None) -> Runner:
     """Return a function from the list of the values of the recorded nodes, which it empties, to the results of a plan.
 
     So what is not needed any more is given up as it runs, if nobody else holds it.
 
     Args:
         plan: The plan.
+        wanted: What it computes; derivatives if left out.
         learning: Plans its backward pass.
     """
     careful = plan.careful
     return as_asked(
         _way_of(plan),
-        careful and (lambda: _in_order(plan, careful())),
+        careful and (lambda: _in_order(plan, careful(), wanted)),
         plan.program,
         learning=learning,
         needed=frozenset(plan.lowered.numbers),
@@ -78,22 +81,24 @@ def _way_of(plan: Blueprint) -> Way:
     return Way(make(plan.program, takes_over=True), _taken(plan.program))
 
 
-def _in_order(plan: Blueprint, careful: Blueprint) -> Way:
+def _in_order(plan: Blueprint, careful: Blueprint, wanted: Wanted) -> Way:
     """Return the way of a careful plan, with results in the order of the other one; what vanishes by it is zero."""
     ours, theirs = plan.lowered.graph, careful.lowered.graph
     names = dict(zip((*ours.inputs, *ours.outputs), (*theirs.inputs, *theirs.outputs), strict=True))
     way = _way_of(careful)
-    order = [careful.dense.get((names[output], tuple([names[n] for n in key]))) for output, key in plan.dense]
+    if isinstance(wanted, Contractions):  # which have numbers of their own
+        order = [careful.dense.get((names[output], key)) for output, key in plan.dense]
+    else:
+        order = [careful.dense.get((names[output], tuple([names[n] for n in key]))) for output, key in plan.dense]
     if order == [*range(len(careful.dense))]:
         return way
-    shapes = [sum((tuple(ours.nodes[n].shape) for n in (output, *key)), ()) for output, key in plan.dense]
-    like = [ours.nodes[output] for output, _ in plan.dense]
+    kinds = [held.kind for held in traced(plan.program).of(plan.program.outputs)]
 
     def run(values: Any) -> list[Tensor]:
         results = way.run(values)
         return [
-            torch.zeros(shape, dtype=node.dtype, device=device_of(ours)) if place is None else results[place]
-            for place, shape, node in zip(order, shapes, like, strict=True)
+            torch.zeros(kind.shape, dtype=kind.dtype, device=device_of(ours)) if place is None else results[place]
+            for place, kind in zip(order, kinds, strict=True)
         ]
 
     return way._replace(run=run)

@@ -290,7 +290,18 @@ def _made(
     learning = Learning(made, asked.wanted, graph) if learns else None  # type: ignore[arg-type]
     held, most = bytes_held(made), _needed(made, asked, compact=asked.compact)
     result = Planned(
-        made, runner(made, learning), checked, spots, decided, family, held, most, all_of_it, {}, learning, may_refuse
+        made,
+        runner(made, asked.wanted, learning),
+        checked,
+        spots,
+        decided,
+        family,
+        held,
+        most,
+        all_of_it,
+        {},
+        learning,
+        may_refuse,
     )
     if any(map(is_fake, values)):  # of which a plan may hold some
         return result

@@ -191,6 +191,25 @@ def test_marks_are_planned_once_a_backward_pass_asks_for_them(monkeypatch: pytes
     assert_equal(got, torch.autograd.grad((expected**2).sum(), weight)[0])
 
 
+@pytest.mark.parametrize("asks", [False, True], ids=["not finite", "differentiated"])
+def test_several_contractions_whose_results_need_care(*, asks: bool) -> None:
+    """Their numbers are no numbers of nodes."""
+    weight = torch.eye(3, dtype=DTYPE).add(0.3).requires_grad_()
+
+    def f(x: Tensor) -> Tensor:
+        return (x.sqrt().masked_fill(x <= 0, 1.0) @ weight).sum() ** 2
+
+    several = hofunc.einsum(f, (", i -> i", ", i, i ->", ", i, i, i ->"))
+    inner, outer = vector(0.3, 0.2, 0.4), vector(0.0, 0.2, 0.4)
+    several(inner)
+    x = inner if asks else outer
+    first, second, third = [hofunc.hod(f, order)(x) for order in (1, 2, 3)]
+    for got, want in zip(several(x), (first, second.trace(), torch.einsum("iii->", third)), strict=True):
+        assert_equal(got, want)
+        slopes = [torch.autograd.grad(y.sum(), weight, retain_graph=True)[0] for y in (got, want) if asks]
+        assert_equal(slopes[:1], slopes[1:])
+
+
 @pytest.mark.parametrize("is_planned", [False, True], ids=["transform", "plan"])
 def test_what_depends_on_nothing_that_is_followed_has_no_history(*, is_planned: bool) -> None:
     weight, x = vector(2.0).requires_grad_(), vector(0.5)
