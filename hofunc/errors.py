@@ -3,6 +3,7 @@
 Every message has four parts: what is wrong, what was got against what was expected, where, and what to do next.
 """
 
+import copy
 import os
 import sys
 import warnings
@@ -12,7 +13,10 @@ from types import FrameType
 import torch
 
 _IMPORT = "<frozen importlib"  # whose frames `warnings` does not count
-_LIBRARIES = tuple(os.path.dirname(os.path.abspath(path)) + os.sep for path in (__file__, torch.__file__))
+_LIBRARIES = (
+    *(os.path.dirname(os.path.abspath(path)) + os.sep for path in (__file__, torch.__file__)),
+    os.path.abspath(copy.__file__),  # which calls tensors back
+)
 
 
 def _calling_frame() -> tuple[FrameType | None, int]:

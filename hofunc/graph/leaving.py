@@ -14,8 +14,10 @@ _FORM = (
     *[f"{each}_like" for each in ("ones", "zeros", "full", "empty", "rand", "randn")],
 )
 
-# A number by itself, `.item()`, is what branches are made on; an array or a list is what is computed with.
-LEAVING = frozenset({f"torch.Tensor.{name}" for name in ("numpy", "tolist", "__array__", "__dlpack__")})
+# A number by itself, `.item()`, is what branches are made on; an array or a list is what is computed with. Copies that
+# are not ops, and functions of Python that tensors are filled by, have no derivative for autograd either.
+_OUT = ("numpy", "tolist", "__array__", "__dlpack__", "__deepcopy__", "apply_", "map_", "map2_")
+LEAVING = frozenset({f"torch.Tensor.{name}" for name in _OUT})
 
 
 def check_leaving(ledger: Ledger, tensors: Sequence[torch.Tensor], by: str) -> None:

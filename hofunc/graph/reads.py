@@ -26,7 +26,7 @@ _MODULES = tuple(os.path.join(_TORCH, name) + os.sep for name in ("nn", "_functo
 # By them the numbers in a tensor become something that is no tensor, or a tensor that no op has made.
 _CONTENTS = {
     *(Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__dlpack__, Tensor.__deepcopy__, Tensor.__reduce_ex__),
-    *(Tensor.data_ptr, Tensor.untyped_storage, Tensor.storage),
+    *(Tensor.data_ptr, Tensor.untyped_storage, Tensor.storage, Tensor.apply_, Tensor.map_, Tensor.map2_),
     *(torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor, Tensor.new_tensor, Tensor.new),
 }
 _LIKE = {Tensor.new_tensor, Tensor.new}  # of the tensor itself they take the dtype and the device

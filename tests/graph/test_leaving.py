@@ -1,5 +1,6 @@
 """Numbers that leave torch while f runs: an error if they have a derivative, constants if they have none."""
 
+import copy
 from collections.abc import Callable
 from functools import partial
 
@@ -18,6 +19,10 @@ LEAVING: dict[str, Callable] = {
     "ufunc": np.sin,
     "dlpack": lambda x: np.from_dlpack(x),
     "tolist": lambda x: np.array(x.tolist()),
+    "deepcopy": copy.deepcopy,
+    "apply_": lambda x: x.clone().apply_(lambda number: number),
+    "map_": lambda x: x.clone().map_(x, lambda number, _: number),
+    "map2_": lambda x: x.clone().map2_(x, x, lambda number, *_: number),
 }
 WAYS: dict[str, Callable] = {
     "call": lambda f: hofunc.hessian(f)(X),
