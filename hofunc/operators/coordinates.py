@@ -345,7 +345,7 @@ def _check_field(name: str, pattern: Pattern, points: Tree, shapes: Sequence[tup
         refuse(name, points.name, "a tensor of shape ()", "points, of shape (..., n)", remedy)
     *rows, size = shape
     places = [token.text for group in pattern.others for token in group.tokens if token.is_number]
-    if (largest := max(map(int, places), default=0)) >= size:
+    if (largest := max(map(int, places), default=-1)) >= size:
         expected = f"numbers below {size}, as {points.name} has shape {shape}"
         refuse(name, "coordinates", f"{largest}", expected, "Coordinates are counted from 0.")
     components = [size] if len(pattern.output.tokens) > 2 else []

@@ -71,6 +71,16 @@ def test_curl(size: int, device: torch.device) -> None:
     assert hofunc.curl(vector_field)(x.float()).dtype == torch.float32
 
 
+@pytest.mark.parametrize("of", [hofunc.laplacian, hofunc.biharmonic, hofunc.hessian_diagonal, hofunc.gradient])
+def test_points_without_coordinates_or_rows(of: Callable, device: torch.device) -> None:
+    cubes = of(lambda x: (x**3).sum(-1))
+    for shape in ((2, 0), (0, 3), (0, 0)):
+        x = rand(device, *shape)
+        expected = x.sum(-1) if of in (hofunc.laplacian, hofunc.biharmonic) else x
+        for call in (cubes, cubes.plan(x), hofunc.jit(cubes)):
+            assert_equal(call(x), torch.zeros_like(expected))
+
+
 def test_a_weighted_laplacian(device: torch.device) -> None:
     x = rand(device, 4, 3)
     hessian = vmap(jacrev(jacrev(scalar_field)))(x)
