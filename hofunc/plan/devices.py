@@ -63,7 +63,7 @@ def _kept_or_measured(device: torch.device, standard: Rates) -> Rates:
     """Return the rates that were kept of a device, or measure and keep them if that can be done."""
     try:
         with ThreadPoolExecutor(1, "hofunc-rates") as aside:  # where no mode is on that is on here
-            of = aside.submit(_what_is_measured, device).result()
+            of = aside.submit(_what_is_measured, device, standard).result()
             path = kept_at() / f"rates-{sha256(json.dumps(of).encode()).hexdigest()[:16]}.json"
             found = _kept(path)
             if found is None or not is_likely(found, standard):
@@ -105,8 +105,8 @@ def _keep(path: Path, of: dict[str, Any], rates: Rates) -> None:
         pass
 
 
-def _what_is_measured(device: torch.device) -> dict[str, Any]:
-    """Return what rates depend on."""
+def _what_is_measured(device: torch.device, standard: Rates) -> dict[str, Any]:
+    """Return what rates depend on, the standard ones among it, from which they have what is not measured."""
     processor = _processor()
     return {
         "device": processor if device.type == "cpu" else torch.get_device_module(device).get_device_name(device),
@@ -114,6 +114,7 @@ def _what_is_measured(device: torch.device) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "torch": ".".join(map(str, RELEASE)),
         "hofunc": VERSION,
+        "standard": standard._asdict(),
     }
 
 

@@ -129,6 +129,17 @@ def test_other_numbers_of_threads_are_measured_by_themselves(times: list[torch.d
     assert len(files()) == 2
 
 
+def test_rates_that_others_were_kept_beside_are_measured_anew(
+    times: list[torch.device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As what is not measured is that of the standard ones."""
+    rates_of(CPU)
+    monkeypatch.setitem(RATES, "cpu", STANDARD._replace(large=STANDARD.large + 1))
+    devices._known.clear()
+    rates_of(CPU)
+    assert times == [CPU, CPU]
+
+
 def test_standard_rates_are_no_measured_ones(times: list[torch.device]) -> None:
     with options(rates="standard"):
         assert rates_of(CPU) == STANDARD
