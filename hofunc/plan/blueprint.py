@@ -251,7 +251,7 @@ def _best(whole: Blueprint, chunking: _Chunking, limits: Limits, peak: Peak) -> 
     best = whole if limits.max_bytes is None else largest(whole, chunking, rows, limits.max_bytes, peak)
     if held <= CHUNK_BYTES or chunking.device.type != "cpu":
         return best
-    if not any(step.is_large for step in best.run_cost.steps):  # the time of new memory is all that chunks save
+    if not best.run_cost.renewing:  # the time of new memory is all that chunks save
         return best
     size = max(SMALLEST_CHUNK, rows * CHUNK_BYTES // held)
     cached = chunking.of(whole, size) if best.chunks is None or size < best.chunks.sizes[0] else None

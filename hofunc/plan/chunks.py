@@ -312,7 +312,8 @@ def priced_chunks(chunks: Chunks, device: torch.device, most: int | None = None)
     last_part = lean(chunks.after, after, device)
     costs.append(last_part.cost(device))
     peak = max(peak, peak_of(last_part.program, last_part.trace, outside))
-    cost = Cost(tuple([step for cost in costs for step in cost.steps]), peak)
+    steps = tuple([step for cost in costs for step in cost.steps])
+    cost = Cost(steps, peak, apart=max(cost.apart for cost in costs), rates=costs[0].rates)
     return chunks._replace(
         before=first_part.program,
         bodies=tuple(bodies),

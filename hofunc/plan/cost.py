@@ -37,14 +37,18 @@ class StepCost(NamedTuple):
         bytes: Bytes that it reads and writes; zero for a view.
         shape: Shape of the result.
         seconds: Estimated time.
-        is_large: Whether it takes more memory than is at hand, which is a part of that time.
+        renewing: The part of that time in which it gets memory that the system gives anew.
     """
 
     flops: int
     bytes: int
     shape: tuple[int, ...]
     seconds: float
-    is_large: bool = False
+    renewing: float = 0.0
+
+    def writing_over(self) -> "StepCost":
+        """Return what the step costs where it writes over one of its operands."""
+        return self._replace(seconds=self.seconds - self.renewing, renewing=0.0)
 
 
 class Kept(NamedTuple):
@@ -76,11 +80,15 @@ class Cost(NamedTuple):
         steps: What each of its steps costs.
         peak_bytes: The most that is held at once of what the program allocates, its results included.
         reading: Estimated time that it takes to read what it returns, if that is in terms.
+        apart: The bytes of the largest tensor, if its memory is never kept.
+        rates: How fast the device works.
     """
 
     steps: tuple[StepCost, ...]
     peak_bytes: int
     reading: float = 0.0
+    apart: int = 0
+    rates: Rates | None = None
 
     @property
     def flops(self) -> int:
@@ -95,7 +103,18 @@ class Cost(NamedTuple):
     @property
     def seconds(self) -> float:
         """Estimated time of all steps."""
-        return sum(step.seconds for step in self.steps)
+        return self.working + self.renewing
+
+    @property
+    def working(self) -> float:
+        """Estimated time of all steps, beyond what it takes to get memory that the system gives anew."""
+        return sum(step.seconds for step in self.steps) - sum(step.renewing for step in self.steps)
+
+    @property
+    def renewing(self) -> float:
+        """Estimated time that it takes to get memory that the system gives anew."""
+        regained = 0.0 if self.rates is None else self.rates.regained(max(0, self.peak_bytes - self.apart))
+        return sum(step.renewing for step in self.steps) + regained
 
     @property
     def price(self) -> float:
@@ -112,14 +131,19 @@ def cost_of(program: Program, device: torch.device, trace: Trace | None = None, 
         trace: What its registers hold, if that is known.
         peak: The most that it holds at once, if that is known.
     """
-    trace, rates = trace or traced(program), cache(rates_of(device).of)
+    trace, standard = trace or traced(program), rates_of(device)
+    rates = cache(standard.of)
     known: dict[int, StepCost] = {}
     for step, effect in zip(program.steps, trace.effects, strict=True):
         if id(effect) not in known:
             dtype = torch.float32 if effect.result is None else effect.result.dtype
             known[id(effect)] = _step_cost(step, effect, rates(dtype))
-    steps = tuple([known[id(effect)] for effect in trace.effects])
-    return Cost(steps, peak_of(program, trace) if peak is None else peak)
+    over = dict(program.over)
+    costs = zip(program.steps, [known[id(effect)] for effect in trace.effects], strict=True)
+    steps = tuple([cost.writing_over() if step.target in over else cost for step, cost in costs])
+    largest = max([effect.result.nbytes for effect in trace.effects if effect.result is not None], default=0)
+    apart = largest if largest >= standard.large else 0
+    return Cost(steps, peak_of(program, trace) if peak is None else peak, apart=apart, rates=standard)
 
 
 def _nbytes(tensor: Kind) -> int:
@@ -164,8 +188,8 @@ def _rows(effect: Effect) -> int:
 
 
 def seconds_of_loop(work: Work, rates: Rates) -> float:
-    """Return how long a loop takes."""
-    return work.pieces * sum(_part_seconds(part, rates) for part in work.parts)
+    """Return how long a loop takes, which looks up what each of its steps takes, and so takes one call more for it."""
+    return work.pieces * sum(rates.call + _part_seconds(part, rates) for part in work.parts)
 
 
 def _loop_cost(work: Work, rates: Rates) -> StepCost:
@@ -176,9 +200,10 @@ def _part_seconds(part: Part, rates: Rates) -> float:
     """Return how long a step of a loop takes for some entries."""
     if not part.products:
         return (rates.call if part.bytes else rates.view) + part.bytes / rates.bytes + part.rows * rates.row
+    moving = rates.call + part.bytes / rates.bytes
     if part.products > 1:
-        return rates.call + rates.batch(part.products, part.flops / (2 * part.products))
-    return rates.call + rates.item + part.flops / rates.flops
+        return moving + rates.batch(part.products, part.flops / (2 * part.products))
+    return moving + rates.item + part.flops / rates.flops
 
 
 def _step_cost(step: Step, effect: Effect, rates: Rates) -> StepCost:
@@ -189,33 +214,35 @@ def _step_cost(step: Step, effect: Effect, rates: Rates) -> StepCost:
         return StepCost(0, 0, result.shape, rates.view)
     written = result.nbytes if step.function in SCATTERS else _nbytes(result)
     moved = written + sum(map(_nbytes, effect.operands))
-    is_large = written > rates.large
-    seconds = rates.call + rates.renewed(written)
+    renewing = rates.renewed(written)
+    seconds = rates.call + renewing
     if step.function in _PRODUCTS:
         flops = 2 * result.numel * effect.operands[-2].shape[-1]  # a sum with a product has the product last
         items = prod(result.shape[:-2]) if step.function is torch.bmm else 1
         is_batch = items > 1
         computing = rates.batch(items, flops / (2 * items)) if is_batch else rates.item + flops / rates.flops
-        return StepCost(flops, moved, result.shape, seconds + computing, is_large)
+        computing += moved / rates.bytes
+        return StepCost(flops, moved, result.shape, seconds + computing, renewing)
     if step.function in _IN_PIECES:
         flops, read = _IN_PIECES[step.function](step, effect, result)
         computing = 2 * read / rates.bytes + (flops / rates.flops if step.function is not added_in_pieces else 0)
         computing += _rows_in_pieces(step, effect) * rates.row + _calls_in_pieces(step) * rates.call
         if type(step.args[0]) is tuple:  # of zeros, which are written first
-            seconds += rates.call + rates.renewed(written)
+            seconds += rates.call + renewing
+            renewing *= 2
             computing += written / rates.bytes
-        return StepCost(flops, moved, result.shape, seconds + computing, is_large)
+        return StepCost(flops, moved, result.shape, seconds + computing, renewing)
     shapes = [operand.shape for operand in effect.operands]
     work = work_of(step.function, shapes, result.shape, result.dtype) if isinstance(step.function, Call) else None
     if work:
         columns, at_once = (count * result.dtype.itemsize for count in (work.columns, work.at_once))
-        is_large |= at_once > rates.large
+        renewing += rates.renewed(at_once)
         seconds += columns / rates.bytes + rates.renewed(at_once)
         computing = 2 * work.products / rates.flops
-        return StepCost(2 * work.products, moved, result.shape, seconds + computing, is_large)
+        return StepCost(2 * work.products, moved, result.shape, seconds + computing, renewing)
     rows = _rows(effect) if step.function is added else 0
     computing = moved / rates.bytes + rows * rates.row + _passing(step, effect, rates)
-    return StepCost(result.numel, moved, result.shape, seconds + computing, is_large)
+    return StepCost(result.numel, moved, result.shape, seconds + computing, renewing)
 
 
 def _passing(step: Step, effect: Effect, rates: Rates) -> float:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain
-from math import inf
+from math import inf, log2
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -36,7 +36,7 @@ GAINED = 1 << 12  # it is not worth it to be rid of fewer bytes for each step th
 MOST = 3  # times the results, below which memory is not at issue,
 HELD = 4 << 20  # nor below so many bytes,
 HELD_EACH = 1 << 14  # or so many for each step, of which all are put in order again for each loop that is tried
-SLOWER = 1.1  # times as long as it may take to hold less
+SLOWER = 1.1  # times as long as it may take to hold half as much
 FEWER = 0.9  # of what was held that is worth another way
 ROUNDS = 4  # of loops that are looked for one after the other
 _FINER = 4  # times as many entries at a time as are tried next where too much is held
@@ -125,7 +125,7 @@ class Arranged(NamedTuple):
         made, goal = self.made, _goal(self.program, self.trace)
         if FEWER * made.peak <= goal or any(has_rows(given.shape) for given in self.program.given.values()):
             return made
-        if made.cost(self.device).seconds > longest:
+        if made.cost(self.device).working > longest:  # beside which what holds less may have its memory sooner
             return made
         return _in_loops(self.program, self.trace, made, goal, self.device)
 
@@ -225,7 +225,8 @@ def _in_loops(
     the goal at all steps together, and that with the lowest peak of the others. Nobody goes on where far more is held
     beyond the most that may be than the loops of all rounds that are left can be expected to take away.
     """
-    best, longest = made, SLOWER * made.cost(device).seconds if longest is None else longest
+    best, seconds = made, made.cost(device).seconds
+    longest = worth(seconds, made.peak, goal) if longest is None else longest
     size = size or max(LEAST, bytes_of(trace.of(program.outputs)))
     search = _Search(int(goal), size, longest, device)
     states = [_State(made.excess(goal), made, program, trace)]
@@ -244,12 +245,19 @@ def _in_loops(
         states = every[:1] if lowest is every[0] else [every[0], lowest]
         least = lowest if lowest.made.peak < FEWER * every[0].made.peak else every[0]
         if least.made.peak < FEWER * best.peak or least.made.peak <= goal:
-            best = min(least.made, _in_order(least.program, least.trace), key=lambda made: made.peak)
+            found = min(least.made, _in_order(least.program, least.trace), key=lambda made: made.peak)
+            if longest == inf or found.cost(device).seconds <= worth(seconds, made.peak, found.peak):
+                best = found
         before, beyond = beyond, min(state.made.excess(most) for state in states)
         gained = max(gained, before - beyond)
         if best.peak <= enough or beyond > HOPEFUL * left * gained:
             break
     return best
+
+
+def worth(seconds: float, before: int, after: float) -> float:
+    """Return how long a program may take that holds less than one which takes some seconds: the less, the longer."""
+    return seconds * SLOWER ** max(1.0, log2(before / after))
 
 
 def _within(made: Lean, program: Program, trace: Trace, most: int, device: torch.device) -> Lean:
@@ -362,8 +370,9 @@ class _Sizes:
         if search.longest < inf:
             self._rates = rates_of(search.device)
             steps = cost_of(known.program, search.device, known.trace, 0).steps
-            self._seconds = {step.target: cost.seconds for step, cost in zip(known.program.steps, steps, strict=True)}
-            self._others = made.cost(search.device).seconds
+            pairs = zip(known.program.steps, steps, strict=True)
+            self._seconds = {step.target: cost.seconds - cost.renewing for step, cost in pairs}
+            self._others = made.cost(search.device).working
 
     def of(self, region: Region) -> int | None:
         """Return how many entries a loop takes at a time; None if it takes too long, however many these are.
@@ -393,7 +402,7 @@ def _tried(
         if other is None:
             continue
         program, trace = in_pieces(*other)
-        if search.longest < inf and cost_of(program, search.device, trace, 0).seconds > search.longest:
+        if search.longest < inf and cost_of(program, search.device, trace, 0).working > search.longest:
             continue
         made = Lean.of(*put_off(*in_order(program, trace)))
         if made.peak <= state.made.peak and (excess := made.excess(search.goal)) < state.excess:

@@ -19,7 +19,8 @@ class Rates(NamedTuple):
         flops: Floating-point operations of a matrix product in a second, in single precision.
         bytes: Bytes read and written in a second.
         fresh: Bytes in a second of new memory, which the system gives where what was let go is not kept.
-        large: The bytes of a tensor for which memory is at hand; the rest of a larger one is new.
+        large: The bytes of a tensor from which on allocators give its memory back, so that it is always new.
+        kept: The bytes that allocators keep in any case, whatever was let go.
         term: Seconds in which a term of a result is read, beyond its entries.
         place: Seconds in which an entry gets its place among others by its indices, by sorting.
         row: Seconds in which a row is added to its place, or read at an index some at a time, beyond its entries.
@@ -33,6 +34,7 @@ class Rates(NamedTuple):
     bytes: float
     fresh: float
     large: int
+    kept: int
     term: float
     place: float
     row: float
@@ -45,7 +47,18 @@ class Rates(NamedTuple):
 
     def renewed(self, nbytes: float) -> float:
         """Return the seconds that it takes to get memory for a tensor of so many bytes, beyond those of a call."""
-        return max(0.0, nbytes - self.large) / self.fresh
+        return nbytes / self.fresh if nbytes >= self.large else 0.0
+
+    def regained(self, held: int) -> float:
+        """Return the seconds that it takes to get memory again which was given back at the end of the call before.
+
+        Common allocators give all of it back where it is more than they keep, if nothing else lies above it, which is
+        taken to be so every other time.
+
+        Args:
+            held: How many bytes are held at once.
+        """
+        return held / self.fresh / 2 if held >= self.kept else 0.0
 
     def batch(self, count: int, products: float) -> float:
         """Return the seconds that a batch of so many matrix products takes, each of so many products of numbers.
@@ -58,6 +71,6 @@ class Rates(NamedTuple):
 
 # Measured in float32 with one thread on the CPU of a shared server; those of a GPU are its data sheet's order.
 RATES = {
-    "cpu": Rates(1e-6, 1.5e-6, 1e-7, 9e10, 5e10, 1e10, 1 << 20, 1e-5, 5e-8, 1e-8),
-    "cuda": Rates(2e-6, 6e-6, 1e-9, 2e13, 2e12, 1e12, 1 << 62, 4e-5, 1e-9, 1e-10),
+    "cpu": Rates(1e-6, 1.5e-6, 1e-7, 9e10, 5e10, 2e9, 1 << 25, 1 << 22, 1e-5, 5e-8, 1e-8),
+    "cuda": Rates(2e-6, 6e-6, 1e-9, 2e13, 2e12, 1e12, 1 << 62, 1 << 62, 4e-5, 1e-9, 1e-10),
 }

@@ -14,11 +14,14 @@ from hofunc import views
 from hofunc.graph.layout import select_scatter
 from hofunc.graph.node import Ref
 from hofunc.plan.builder import Builder
-from hofunc.plan.cost import Cost, cost_of
+from hofunc.plan.cost import Cost, cost_of, seconds_of_loop
+from hofunc.plan.looped import VIEW, Part, Work
 from hofunc.plan.packing import collected, scaled_rows
 from hofunc.plan.program import Register
 from hofunc.plan.rates import RATES
+from hofunc.plan.reuse import with_reuse
 from hofunc.plan.strategies import STRATEGIES
+from hofunc.plan.tracing import traced
 from hofunc.rules.ops.convolution import Kernel, convolved, convolved_back
 from hofunc.rules.ops.windows import Windows
 from hofunc.run.executor import compiled
@@ -73,7 +76,7 @@ def test_a_batch_of_products_takes_as_many_as_it_has_items(builder: Builder) -> 
     assert got.bytes == FLOAT * 4 * (2 * 3 + 3 * 5 + 2 * 5)
     assert got.peak_bytes == FLOAT * 4 * 2 * 5
     rates = RATES["cpu"].of(torch.float64)
-    assert got.seconds == pytest.approx(rates.call + rates.batch(4, 2 * 3 * 5))
+    assert got.seconds == pytest.approx(rates.call + rates.batch(4, 2 * 3 * 5) + got.bytes / rates.bytes)
 
 
 @pytest.mark.parametrize("transposed", [False, True])
@@ -93,9 +96,9 @@ def test_a_convolution_takes_two_operations_for_each_product(transposed: bool) -
     assert cost(builder, back).flops == 2 * 2 * products
 
 
-@pytest.mark.parametrize("length", [7, 70_000])
+@pytest.mark.parametrize("length", [7, 2_000_000])
 def test_the_windows_of_a_convolution_are_written_and_read(length: int) -> None:
-    """Where they are large, to memory that is new."""
+    """Some at a time, to memory that is kept, and what is made of them, where that is large, to memory that is new."""
     weight, rates = rand(CPU, 3, 2, 2), RATES["cpu"].of(torch.float64)
     builder = builder_of(recorded(lambda x: F.conv1d(x, weight), rand(CPU, 1, 2, length)))
     value, (_, number) = builder.value(0), builder.lowered.graph.nodes[-1].operands
@@ -103,8 +106,9 @@ def test_the_windows_of_a_convolution_are_written_and_read(length: int) -> None:
     args = (Ref(number), Kernel((Windows(places, 2, length, 1, 0, 1),), False, 1))
     (step,) = cost(builder, builder.apply(convolved, value, args, (1, 3, places))).steps
     windows, result = FLOAT * 4 * places, FLOAT * 3 * places
-    fresh = sum(map(rates.renewed, (windows, result)))
+    fresh = rates.renewed(result)
     assert (fresh > 0) == (length > 7)
+    assert step.renewing == fresh
     assert step.seconds == pytest.approx(rates.call + windows / rates.bytes + fresh + step.flops / rates.flops)
 
 
@@ -313,13 +317,44 @@ def test_another_kind_of_device_has_other_rates() -> None:
     assert (cpu.flops, cpu.bytes, cpu.peak_bytes) == (cuda.flops, cuda.bytes, cuda.peak_bytes)
 
 
-@pytest.mark.parametrize("size", [100, 1000])
-def test_a_large_new_tensor_takes_time_to_be_had(size: int) -> None:
+@pytest.mark.parametrize("size", [2047, 2048])
+def test_memory_that_allocators_give_back_takes_time_to_be_had(size: int) -> None:
     x = builder_of(recorded(torch.sin, rand(CPU, size, size)))
-    got, rates = cost(x, x.emit(torch.neg, x.value(0))), RATES["cpu"]
-    fresh = (FLOAT * size**2 - rates.large) / rates.fresh if size == 1000 else 0
-    assert (FLOAT * size**2 > rates.large) == (size == 1000)
-    assert got.seconds == pytest.approx(rates.call + fresh + got.bytes / rates.bytes)
+    (got,), rates = cost(x, x.emit(torch.neg, x.value(0))).steps, RATES["cpu"]
+    assert (FLOAT * size**2 >= rates.large) == (size == 2048)
+    assert got.renewing == (FLOAT * size**2 / rates.fresh if size == 2048 else 0)
+    assert got.seconds == pytest.approx(rates.call + got.renewing + got.bytes / rates.bytes)
+
+
+@pytest.mark.parametrize(("size", "count"), [(100, 1), (100, 3), (500, 2), (500, 3), (2048, 1), (2048, 2)])
+def test_of_several_tensors_all_memory_is_given_back_every_other_time(size: int, count: int) -> None:
+    """What is little is kept in any case, and what is never kept comes beside."""
+    x = builder_of(recorded(torch.sin, rand(CPU, size, size)))
+    got = cost(x, *[x.emit(torch.mul, x.value(0), factor) for factor in range(2, 2 + count)])
+    rates, each = RATES["cpu"], FLOAT * size**2
+    never_kept = each if size == 2048 else 0
+    others = count * each - never_kept
+    assert (others >= rates.kept) == ((size, count) in [(500, 3), (2048, 2)])
+    again = others / 2 if others >= rates.kept else 0
+    assert got.renewing == pytest.approx((count * never_kept + again) / rates.fresh)
+
+
+def test_what_is_written_over_takes_no_new_memory() -> None:
+    x = builder_of(recorded(torch.sin, rand(CPU, 2048, 2048)))
+    program = x.program([x.emit(torch.mul, x.emit(torch.mul, x.value(0), x.value(0)), 2.0)])
+    reused = with_reuse(program, traced(program))
+    assert reused.over
+    assert cost_of(program, CPU).steps[1].renewing == FLOAT * 2048**2 / RATES["cpu"].fresh
+    assert cost_of(reused, CPU).steps[1].renewing == 0
+
+
+def test_a_product_takes_time_to_read_and_write_as_well() -> None:
+    """Which is most of it where one of the matrices is narrow."""
+    builder = builder_of(recorded(lambda *given: [x.sin() for x in given], rand(CPU, 300, 20), rand(CPU, 20, 2)))
+    got = cost(builder, builder.emit(torch.mm, given(builder, 300, 20), given(builder, 20, 2)))
+    rates = RATES["cpu"].of(torch.float64)
+    expected = rates.call + rates.item + got.flops / rates.flops + got.bytes / rates.bytes
+    assert got.seconds == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("groups", [1, 2])
@@ -332,6 +367,14 @@ def test_the_windows_of_a_convolution_take_time_to_be_written(groups: int) -> No
     windows, rates = FLOAT * F.unfold(x.reshape(5, 4, 1, 7), (1, 2)).numel(), RATES["cpu"].of(torch.float64)
     assert got.flops == 2 * 5 * 6 * 6 * (4 // groups) * 2
     assert got.seconds == pytest.approx(rates.call + windows / rates.bytes + got.flops / rates.flops)
+
+
+def test_a_loop_takes_a_call_more_for_each_of_its_steps() -> None:
+    rates = RATES["cpu"]
+    product, sums = Part(2_000_000, 48_000, 1), Part(1000, 8000, 0)
+    computing = rates.item + 2_000_000 / rates.flops + 56_000 / rates.bytes
+    expected = 5 * (3 * rates.call + 2 * rates.call + rates.view + computing)
+    assert seconds_of_loop(Work((product, sums, VIEW), 5, 0), rates) == pytest.approx(expected)
 
 
 def test_rates_are_such_as_devices_have() -> None:
@@ -379,4 +422,6 @@ def test_products_in_double_precision_take_twice_as_long() -> None:
     assert rates.of(torch.float32) is rates.of(torch.bfloat16) is rates
     builder = builder_of(recorded(torch.sin, rand(CPU, 64, 64)))
     (product,) = cost(builder, builder.emit(torch.mm, builder.value(0), builder.value(0))).steps
-    assert product.seconds == pytest.approx(rates.call + rates.item + 2 * product.flops / rates.flops)
+    assert product.seconds == pytest.approx(
+        rates.call + rates.item + 2 * product.flops / rates.flops + product.bytes / rates.bytes
+    )

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hofunc.plan import lean
-from hofunc.plan.lean import Lean, priced
+from hofunc.plan.lean import Lean, priced, worth
 from hofunc.plan.order import in_order
 from hofunc.plan.peak import held_by_one, peak_of
 from hofunc.plan.program import Given, Program, Register, Step, frees_of
@@ -78,3 +78,7 @@ def test_no_loops_are_looked_for_where_little_less_is_enough(
     monkeypatch.setattr(lean, "HELD_EACH", 0)
     priced(program(2), CPU)
     assert len(found) == expected
+
+
+def test_a_program_may_take_longer_the_less_it_holds() -> None:
+    assert [worth(3.0, 1 << 20, 1 << bits) for bits in (20, 19, 18)] == pytest.approx([3.3, 3.3, 3 * 1.1**2])

@@ -7,7 +7,7 @@ from hofunc.plan.paths import MOST_ORDERED, Path, best_path
 from hofunc.plan.rates import RATES, Rates
 
 CPU = RATES["cpu"]
-SLOW = Rates(0, 1e-9, 1.0, 1.0, 1.0, 1.0, 1 << 62, 0, 0, 0)  # so that what is read and written decides
+SLOW = Rates(0, 1e-9, 1.0, 1.0, 1.0, 1.0, 1 << 62, 1 << 62, 0, 0, 0)  # so that what is read and written decides
 
 
 def multiplied(path: Path, subscripts: list[tuple[int, ...]], result: tuple[int, ...], arrays: list) -> np.ndarray:
