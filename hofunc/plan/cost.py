@@ -200,7 +200,7 @@ def _part_seconds(part: Part, rates: Rates) -> float:
     """Return how long a step of a loop takes for some entries."""
     if not part.products:
         return (rates.call if part.bytes else rates.view) + part.bytes / rates.bytes + part.rows * rates.row
-    moving = rates.call + part.bytes / rates.bytes
+    moving = rates.call + part.bytes / rates.bytes  # as the pieces of a tensor lie apart
     if part.products > 1:
         return moving + rates.batch(part.products, part.flops / (2 * part.products))
     return moving + rates.item + part.flops / rates.flops
@@ -221,7 +221,7 @@ def _step_cost(step: Step, effect: Effect, rates: Rates) -> StepCost:
         items = prod(result.shape[:-2]) if step.function is torch.bmm else 1
         is_batch = items > 1
         computing = rates.batch(items, flops / (2 * items)) if is_batch else rates.item + flops / rates.flops
-        computing += moved / rates.bytes
+        computing += rates.uncached(moved)
         return StepCost(flops, moved, result.shape, seconds + computing, renewing)
     if step.function in _IN_PIECES:
         flops, read = _IN_PIECES[step.function](step, effect, result)

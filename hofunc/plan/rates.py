@@ -6,6 +6,7 @@ import torch
 
 FEW = 100  # products of numbers, below which a matrix product of a batch takes the less, the fewer they are
 LARGE = 1 << 15  # products of numbers, from which on it takes what one by itself does
+CACHE = 1 << 20  # bytes that are at hand for a product, which takes no time to read them beside what it computes
 SLOWER = 3  # times as long for each number as in a large one
 
 
@@ -60,6 +61,10 @@ class Rates(NamedTuple):
         """
         return held / self.fresh / 2 if held >= self.kept else 0.0
 
+    def uncached(self, nbytes: int) -> float:
+        """Return the seconds that a product takes to read and write what a cache does not hold, beyond computing."""
+        return max(0, nbytes - CACHE) / self.bytes
+
     def batch(self, count: int, products: float) -> float:
         """Return the seconds that a batch of so many matrix products takes, each of so many products of numbers.
 
@@ -71,6 +76,6 @@ class Rates(NamedTuple):
 
 # Measured in float32 with one thread on the CPU of a shared server; those of a GPU are its data sheet's order.
 RATES = {
-    "cpu": Rates(1e-6, 1.5e-6, 1e-7, 9e10, 5e10, 2e9, 1 << 25, 1 << 22, 1e-5, 5e-8, 1e-8),
+    "cpu": Rates(1e-6, 1.5e-6, 1e-7, 9e10, 5e10, 2e9, 1 << 25, 6 << 20, 1e-5, 5e-8, 1e-8),
     "cuda": Rates(2e-6, 6e-6, 1e-9, 2e13, 2e12, 1e12, 1 << 62, 1 << 62, 4e-5, 1e-9, 1e-10),
 }
