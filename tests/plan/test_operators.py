@@ -1,12 +1,13 @@
 """Deltas and maps: applied to one operand where that can be, built as a matrix where it cannot."""
 
 import numpy as np
+import pytest
 import torch
 
 from hofunc.algebra.labels import Axes, Label, full
 from hofunc.algebra.operators import DELTA, Map
 from hofunc.algebra.term import Factor
-from hofunc.plan.operators import applied, applied_to_diagonals, eye_like, matrix, one_like
+from hofunc.plan.operators import MANY, applied, applied_to_diagonals, eye_like, matrix, one_like, passed_on, weighted
 from tests.algebra.dense import RandomTerms
 from tests.plan.plans import names
 from tests.plan.workbench import Workbench
@@ -116,3 +117,39 @@ def test_a_map_is_not_applied_to_what_has_not_all_that_is_needed_or_as_many_colu
         operands = [bench.builder.read(bench.named_source(host.source), host.axes)]
         factor = running(rows, columns, axes(*ends))
         assert applied_to_diagonals(bench.builder, factor, operands, {rows, others, *to}) is None
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.long]
+)
+@pytest.mark.parametrize("rows", [3, MANY // 2])
+def test_a_mask_passes_numbers_on_bit_by_bit(dtype: torch.dtype, rows: int, device: torch.device) -> None:
+    """Those that are no number as well, and zeros are none below zero."""
+    x = torch.arange(-rows, rows, device=device).reshape(2, rows).to(dtype)
+    if dtype != torch.long:
+        x[:, :2] = torch.tensor([torch.nan, -torch.inf])
+    mask = torch.arange(2 * rows, device=device).reshape(rows, 2).T % 3 < 1
+    for tensor in (x, x[:1], x[:, :1], x.T.contiguous().T):
+        got, expected = passed_on(tensor, mask), torch.where(mask, tensor, 0)
+        assert got.dtype == dtype
+        assert got.stride() == expected.stride()
+        torch.testing.assert_close(got, expected, rtol=0, atol=0, equal_nan=True)
+        assert torch.equal(torch.signbit(got.real), torch.signbit(expected.real))
+
+
+def test_what_a_mask_passes_on_has_slopes_and_may_be_mapped(device: torch.device) -> None:
+    x, mask = torch.randn(3, MANY, device=device, requires_grad=True), torch.rand(3, MANY, device=device) < 0.5
+    (slope,) = torch.autograd.grad(passed_on(x, mask).sum(), x)
+    assert torch.equal(slope, mask.to(x.dtype))
+    given = x.detach()
+    assert torch.equal(torch.func.vmap(passed_on)(given, mask), torch.where(mask, given, 0))
+    assert torch.equal(torch.func.jvp(lambda x: passed_on(x, mask), (given,), (given,))[1], torch.where(mask, given, 0))
+    negative = torch.complex(given, given).conj().imag
+    assert torch.equal(passed_on(negative, mask), torch.where(mask, -given, 0))
+
+
+def test_weights_of_zero_hide_what_is_not_finite(device: torch.device) -> None:
+    weights = torch.tensor([0.0, 2.0, 0.0, torch.nan], device=device).repeat(MANY)
+    x = torch.tensor([torch.nan, 3.0, torch.inf, 1.0], device=device).repeat(MANY)
+    expected = torch.tensor([0.0, 6.0, 0.0, torch.nan], device=device).repeat(MANY)
+    torch.testing.assert_close(weighted(x, weights), expected, equal_nan=True)
