@@ -271,7 +271,7 @@ class _Lowering:
         if key in self._composites:
             return self._composites[key]
         found = expansion(_called(rule, node), values, activity, self._order)
-        if not found[0].decided and not is_random(node.op):
+        if not found[0].decided and not draws(node):
             self._composites[key] = found
         return found
 
