@@ -271,9 +271,14 @@ def test_the_stack_of_dispatch_modes() -> None:
 
 def test_the_stack_of_function_modes() -> None:
     assert internals.count_function_modes() == 0
-    with Functions() as mode:
-        assert internals.count_function_modes() == 1
-        assert internals.function_modes() == [mode]
+    with Functions() as outer, Functions() as mode:
+        assert internals.count_function_modes() == 2
+        assert internals.function_modes() == [outer, mode]
+        assert internals.current_function_mode() is mode
+        with internals.pop_function_mode_temporarily() as popped:
+            assert popped is mode
+            assert internals.current_function_mode() is outer
+        assert internals.current_function_mode() is mode
 
 
 def test_a_dispatch_mode_is_asked_whether_dynamo_skips_it() -> None:
