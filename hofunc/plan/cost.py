@@ -108,13 +108,18 @@ class Cost(NamedTuple):
     @property
     def working(self) -> float:
         """Estimated time of all steps, beyond what it takes to get memory that the system gives anew."""
-        return sum(step.seconds for step in self.steps) - sum(step.renewing for step in self.steps)
+        return sum(step.seconds for step in self.steps) - self.large
+
+    @property
+    def large(self) -> float:
+        """Estimated time that it takes to get the memory of tensors that is given anew whatever else is held."""
+        return sum(step.renewing for step in self.steps)
 
     @property
     def renewing(self) -> float:
         """Estimated time that it takes to get memory that the system gives anew."""
         regained = 0.0 if self.rates is None else self.rates.regained(max(0, self.peak_bytes - self.apart))
-        return sum(step.renewing for step in self.steps) + regained
+        return self.large + regained
 
     @property
     def price(self) -> float:

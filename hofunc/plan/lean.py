@@ -125,7 +125,8 @@ class Arranged(NamedTuple):
         made, goal = self.made, _goal(self.program, self.trace)
         if FEWER * made.peak <= goal or any(has_rows(given.shape) for given in self.program.given.values()):
             return made
-        if made.cost(self.device).working > longest:  # beside which what holds less may have its memory sooner
+        cost = made.cost(self.device)
+        if cost.seconds - cost.large > longest:  # which loops may save, as they make no tensors that large
             return made
         return _in_loops(self.program, self.trace, made, goal, self.device)
 
