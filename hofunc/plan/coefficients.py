@@ -6,6 +6,7 @@ compared. It is what becomes of all others that compare likewise.
 """
 
 from collections.abc import Callable, Sequence
+from math import isnan
 from operator import add, eq, ge, gt, le, lt, mul, ne, sub, truediv
 from typing import Any, NamedTuple
 
@@ -162,9 +163,10 @@ def _value(number: Any) -> Any:
 def settled(tree: Any) -> Any:
     """Return nested tuples with plain numbers for coefficients, which others are to be equal to for the same."""
     if type(tree) is Coefficient:
-        is_nan = tree.value != tree.value
-        tree.arithmetic.noted(ne if is_nan else eq, tree, tree if is_nan else tree.value)
-        return tree.value
+        value = settled(tree.value)  # which notes what it becomes itself where a recipe is part of another one
+        is_nan = isinstance(value, float) and isnan(value)
+        tree.arithmetic.noted(ne if is_nan else eq, tree, tree if is_nan else value)
+        return value
     if not isinstance(tree, tuple) or not _has_any(tree):
         return tree
     items = map(settled, tree)

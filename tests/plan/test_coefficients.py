@@ -59,3 +59,12 @@ def test_coefficients_of_other_terms_are_refused() -> None:
     (one,), (other,) = Arithmetic([2]).given, Arithmetic([3]).given
     with pytest.raises(InternalError, match="one of other terms"):
         one + other
+
+
+def test_coefficients_of_a_recipe_that_is_part_of_another_one() -> None:
+    """The numbers of the inner one note what becomes of them in the outer one, which are those that are compared."""
+    whole = Arithmetic([2.0])
+    part = Arithmetic([whole.given[0] * 3])
+    assert settled(part.given[0] + 1) == 7
+    assert whole.with_numbers([2.0]) is not None
+    assert whole.with_numbers([2.5]) is None
