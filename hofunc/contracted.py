@@ -291,7 +291,7 @@ class Einsum(Transform):
 
     def _key_of(self, arguments: Arguments) -> tuple[Any, ...] | None:
         key = super()._key_of(arguments)
-        return key and (*key, id(self._forms))  # which those share that mean the same by their patterns
+        return key and (*key, self._forms)  # which those share that mean the same by their patterns, and nobody else
 
     def _form(self, key: tuple[Any, ...]) -> _Form:
         """Return the form of a call, of which the last of the key is where the leaves of keyword arguments begin."""

@@ -252,6 +252,16 @@ def test_options_are_part_of_what_is_expected(ways: Ways) -> None:
     assert not ways[-1]
 
 
+def test_patterns_are_told_by_what_is_known_of_them_itself() -> None:
+    """Of which the id might be that of other patterns once it is dropped."""
+    one, same, other = (hofunc.einsum(field(X[0]), f"b, b {label} -> b") for label in (0, 0, 1))
+    keys = [each._key_of(each._split((X,), {})) for each in (one, same, other)]
+    assert keys[0] == keys[1]
+    assert keys[0] != keys[2]
+    assert keys[0] is not None
+    assert any(each is one._forms for each in keys[0])
+
+
 def test_an_error_of_the_function_inside_is_raised(ways: Ways) -> None:
     fails = False
 
