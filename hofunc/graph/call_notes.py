@@ -1,6 +1,6 @@
 """Taking note of the calls of torch's functions that a function makes while it is recorded, see NOTE [calls]."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, Self
@@ -10,7 +10,21 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from hofunc.graph.calls import READS, Call, Calls, Derived, Given, Inside, Lifted, Nested, New, Returned, parts
+from hofunc.graph.calls import (
+    READS,
+    Call,
+    Calls,
+    Derivatives,
+    Derived,
+    Function,
+    Given,
+    Inside,
+    Lifted,
+    Nested,
+    New,
+    Returned,
+    parts,
+)
 from hofunc.graph.draws import is_random
 from hofunc.graph.effects import effects
 from hofunc.graph.identity import PLAIN, storage_key, tensors_in
@@ -90,13 +104,7 @@ class CallNotes(TorchFunctionMode):
             self._calls.append(((func, args, kwargs or {}, out), made))
         return out
 
-    def derived(
-        self,
-        key: Any,
-        leaves: Sequence[Tensor],
-        inside: Callable[[Sequence[Tensor]], Any],
-        compute: Callable[[Callable[[Sequence[Tensor]], Any]], tuple[Any, bool]],
-    ) -> Any:
+    def derived(self, key: Any, leaves: Sequence[Tensor], inside: Function, compute: Derivatives) -> Any:
         """Return the derivatives of a function inside, and take note of them as of two calls, see NOTE [calls].
 
         Args:

@@ -58,6 +58,10 @@ READS = {
 }
 
 
+Function = Callable[[Sequence[Tensor]], Any]  # inside of a transform: of tensors as it sees these
+Derivatives = Callable[[Function], tuple[Any, bool]]  # of what is called in its place, and whether whatever the values
+
+
 class _LostError(BaseException):
     """A function does something else than is expected; no error that it might catch."""
 
@@ -353,13 +357,7 @@ class Again(TorchFunctionMode):
         self._times += sum(map(times_written, seen[before:]))
         return _filled(step.result, seen)
 
-    def derived(
-        self,
-        key: Any,
-        leaves: Sequence[Tensor],
-        inside: Callable[[Sequence[Tensor]], Any],
-        compute: Callable[[Callable[[Sequence[Tensor]], Any]], tuple[Any, bool]],
-    ) -> Any:
+    def derived(self, key: Any, leaves: Sequence[Tensor], inside: Function, compute: Derivatives) -> Any:
         """Return the derivatives of a function inside by the ops that are expected; see `CallNotes.derived`."""
         if self.is_lost:
             with pop_function_mode_temporarily():

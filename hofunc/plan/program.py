@@ -160,7 +160,7 @@ def with_order(program: Program, steps: Sequence[Step], checks: Sequence[Registe
 
 def _first(steps: Sequence[Step], checks: Sequence[Register]) -> list[int]:
     """Return the targets of what comes first: what draws random numbers, and checks."""
-    drawn = [step.target for step in steps if _is_random(step)]
+    drawn = [step.target for step in steps if is_drawn(step)]
     own = [step.target for step in steps if is_check(step)]
     return [*drawn, *(register.index for register in checks), *own]
 
@@ -182,7 +182,8 @@ def is_check(step: Step) -> bool:
     return isinstance(step.function, Call) and step.function.op is required
 
 
-def _is_random(step: Step) -> bool:
+def is_drawn(step: Step) -> bool:
+    """Tell whether a step draws random numbers."""
     return isinstance(step.function, Call) and draws(step.function)
 
 

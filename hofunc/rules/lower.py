@@ -268,12 +268,7 @@ class _Lowering:
         activity = self._activity(operands, 0)
         template = fill((node.args, node.kwargs), map(Ref, count()))
         key = (rule, template, node.dtype, tuple(activity), tuple(map(_looks, values)))
-        if key in self._composites:
-            return self._composites[key]
-        found = expansion(_called(rule, node), values, activity, self._order)
-        if not found[0].decided and not draws(node):
-            self._composites[key] = found
-        return found
+        return self._once(key, lambda: expansion(_called(rule, node), values, activity, self._order), not draws(node))
 
     def _expand_about(self, node: Node, operands: tuple[int, ...], rule: Expansion) -> list[Output]:
         """Append the nodes of an expansion about the values of a node's op and its operands; see NOTE [expansions]."""
@@ -296,16 +291,26 @@ class _Lowering:
         activity = self._activity(operands, len(node.operands))
         template = fill((node.args, node.kwargs), map(Ref, count()))
         key = (rule, template, outputs, tuple(activity), tuple(map(_looks, values)))
-        if key in self._composites:
-            return self._composites[key]
-        are_complex = [value.is_complex() for value in values[outputs:]]
-        given = [*values, *[torch.zeros_like(self._real_value(place)) for place in node.operands]]
-        function: Callable = partial(rule.changed, self._order, node, outputs)
-        if any(value.is_complex() for value in given):
-            function = changed_by_parts(function, are_complex)
-        found = expansion(function, given, activity, self._order, len(node.operands))
-        if not found[0].decided:
-            self._composites[key] = found
+
+        def expanded() -> tuple[Lowered, list[Output]]:
+            are_complex = [value.is_complex() for value in values[outputs:]]
+            given = [*values, *[torch.zeros_like(self._real_value(place)) for place in node.operands]]
+            function: Callable = partial(rule.changed, self._order, node, outputs)
+            if any(value.is_complex() for value in given):
+                function = changed_by_parts(function, are_complex)
+            return expansion(function, given, activity, self._order, len(node.operands))
+
+        return self._once(key, expanded)
+
+    def _once(
+        self, key: tuple, expanded: Callable[[], tuple[Lowered, list[Output]]], may_be_kept: bool = True
+    ) -> tuple[Lowered, list[Output]]:
+        """Return what was kept for a key, or what is made for it, which is kept if values decided nothing in it."""
+        found = self._composites.get(key)
+        if found is None:
+            found = expanded()
+            if may_be_kept and not found[0].decided:
+                self._composites[key] = found
         return found
 
     def _same(self, operand: int, function: Callable, active: bool) -> int:

@@ -25,16 +25,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from hofunc.graph.draws import draws
 from hofunc.graph.followed import is_followed
 from hofunc.graph.identity import PLAIN, storage_key
-from hofunc.graph.node import Call
 from hofunc.graph.saving import is_hooked
 from hofunc.graph.world import without_autocast
 from hofunc.internals import current_dispatch_mode
 from hofunc.plan.blueprint import Blueprint
 from hofunc.plan.chunks import Chunks
-from hofunc.plan.program import Program, device_of
+from hofunc.plan.program import Program, device_of, is_drawn
 from hofunc.plan.tracing import traced
 from hofunc.plan.wanted import Contractions, Wanted
 from hofunc.run.executor import MANY, Runner, compiled, in_chunks, warming_up
@@ -152,8 +150,8 @@ def as_asked(
         needed: Which of the values of a call any way may take, all if left out.
     """
     whole = cache(careful or (lambda: quick))
-    is_drawn = any(isinstance(step.function, Call) and draws(step.function) for step in program.steps)
-    is_finite, history = not is_drawn, _History(lambda values: whole().run(values), program, is_asked=is_drawn)
+    are_drawn = any(map(is_drawn, program.steps))
+    is_finite, history = not are_drawn, _History(lambda values: whole().run(values), program, is_asked=are_drawn)
 
     def in_full(values: Any) -> list[Tensor]:
         return whole().run(_held(whole(), values, own) if own else values)

@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from hofunc.graph.draws import draws
 from hofunc.graph.node import Call
 from hofunc.internals import compiling
 from hofunc.plan.primal import Guard, same_shape
-from hofunc.plan.program import Given, Program, Register, Step, frees_of
+from hofunc.plan.program import Given, Program, Register, Step, frees_of, is_drawn
 from hofunc.plan.tables import required
 from hofunc.run.executor import Runner, compiled
 
@@ -55,10 +54,9 @@ def _early(steps: Sequence[Step]) -> Collection[int]:
     """Return the registers that checks need: with random numbers, those that are drawn before them."""
     needed, are_drawn = set[int](), False
     for step in reversed(steps):
-        is_drawn = isinstance(step.function, Call) and draws(step.function)
-        if step.target in needed or looks(step) or (is_drawn and are_drawn):
+        if step.target in needed or looks(step) or (are_drawn and is_drawn(step)):
             needed.update((step.target, *_reads(step)))
-            are_drawn |= is_drawn
+            are_drawn |= is_drawn(step)
     for step in steps:
         if step.function is getitem and needed.intersection(_reads(step)):
             needed.add(step.target)  # of several tensors, which are passed on one by one

@@ -43,17 +43,21 @@ def ops(nodes: Sequence[Node]) -> list[Any]:
 # What is kept, and what becomes of it.
 
 
-def test_a_composite_is_recorded_once_for_calls_of_the_same_looks(
-    monkeypatch: pytest.MonkeyPatch, device: torch.device
-) -> None:
-    recorded: list[Any] = []
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return the functions that are recorded as expansions, in order."""
+    found: list[Any] = []
     whole = hofunc.rules.lower.expansion
 
     def counting(function: Callable[..., Any], *given: Any) -> Any:
-        recorded.append(function)
+        found.append(function)
         return whole(function, *given)
 
     monkeypatch.setattr("hofunc.rules.lower.expansion", counting)
+    return found
+
+
+def test_a_composite_is_recorded_once_for_calls_of_the_same_looks(recorded: list[Any], device: torch.device) -> None:
     bias, weight = rand(device, 3), rand(device, 3, 3)
 
     def steps(x: Tensor) -> Tensor:
@@ -67,17 +71,9 @@ def test_a_composite_is_recorded_once_for_calls_of_the_same_looks(
 
 
 def test_factorisations_and_solutions_are_recorded_once_for_calls_of_the_same_looks(
-    monkeypatch: pytest.MonkeyPatch, device: torch.device
+    recorded: list[Any], device: torch.device
 ) -> None:
     """An identity that they are made with is no operand, and the same for all of them."""
-    recorded: list[Any] = []
-    whole = hofunc.rules.lower.expansion
-
-    def counting(function: Callable[..., Any], *given: Any) -> Any:
-        recorded.append(function)
-        return whole(function, *given)
-
-    monkeypatch.setattr("hofunc.rules.lower.expansion", counting)
 
     def steps(x: Tensor, count: int) -> Tensor:
         for _ in range(count):
