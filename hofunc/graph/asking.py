@@ -45,18 +45,18 @@ class _Met:
         self._latest: tuple[tuple | None, Trail] = None, NOTHING
         self._again: _Again | None = None
 
-    def leave(self, key: tuple, graph: Graph, *, are_plain: bool, writes: bool, are_calls_untold: bool) -> None:
+    def leave(self, key: tuple, graph: Graph, *, are_plain: bool, writes: bool) -> None:
         """Note what was recorded of inputs of a kind.
 
         Of what writes in place the next recording is surveyed, unless it came to another graph before.
         """
-        writes = writes and key not in self.trails
+        before = self.trails.get(key)
         self.trails[key] = trail = Trail(
             graph,
             are_known=None not in key,
             are_plain=are_plain,
-            writes=writes,
-            are_calls_untold=are_calls_untold,
+            writes=writes and before is None,
+            before=before,
         )
         self._latest, self._again = (key, trail), None
         if len(self.trails) > MOST_TRAILS:
@@ -152,9 +152,9 @@ def recorded(
         watched = watch or forwards or asks is None or trail is NOTHING
         recording = record(f, inputs, others, follow=follow, watch=watched, trail=trail, bare=bare)
         if recording.graph is not trail.graph and (key := _key(inputs, follow)) is not None:
-            are_plain, untold = all(map(has_no_history, inputs)), trail is not NOTHING and trail.are_calls_untold
+            are_plain = all(map(has_no_history, inputs))
             writes = recording.writes and not in_transform()  # recordings on stand-ins follow no route
-            met.leave(key, recording.graph, are_plain=are_plain, writes=writes, are_calls_untold=untold)
+            met.leave(key, recording.graph, are_plain=are_plain, writes=writes)
         return recording
 
     recording = made_recordable(call, follow=forwards or bool(asks))

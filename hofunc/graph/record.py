@@ -333,10 +333,8 @@ def _record_values(
             check_asked(error, asked=any(asked), follow=follow)
             raise
     recording = _recording(tape, result, notes, any(asked) if watch else None)
-    if calls is not None:
-        is_same = recording.graph is trail.graph
-        of_all = recording.graph, recording.values, recording.outputs, _strides(inputs)
-        trail.note_calls(calls.calls(*of_all) if is_same else None)
+    if calls is not None and recording.graph is trail.graph:
+        trail.note_calls(calls.calls(recording.graph, recording.values, recording.outputs, _strides(inputs)))
     if tape.arrived is not None and isinstance(recording.values, Values):
         return recording._replace(values=_values_along(tape, tape.arrived, recording.values, has_grad))
     are_followed = [value.requires_grad for value in recording.values]
@@ -467,9 +465,9 @@ def _record_stand_ins(
         recording = _recording(tape, tree_map(lift.swap, result), notes, any(asked))
         if trail.are_known and recording.graph == trail.graph:
             recording = recording._replace(graph=trail.met_again())
-        if calls is not None:
+        if calls is not None and recording.graph is trail.graph:
             looks = [*map(looks_of, (*inputs, *beside))]
-            trail.note_calls(_calls_of(calls, recording, lift, looks) if recording.graph is trail.graph else None)
+            trail.note_calls(_calls_of(calls, recording, lift, looks))
         if any(value.requires_grad for value in recording.values):
             tape.check_hooks()
             recording = recording._replace(values=_without_own_leaves(recording.values, tape.made()))

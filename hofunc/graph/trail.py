@@ -57,12 +57,13 @@ class Trail:
             the same shapes, dtypes and devices.
         are_plain: Whether autograd follows none of these inputs, and all are dense.
         writes: Whether the function wrote in place.
-        are_calls_untold: Whether calls do not tell that a recording comes to the graph.
+        before: What was recorded last of such inputs, which is another graph.
 
     Attributes:
         steps: The calls that are expected, by how many nodes there are before; none until the graph was met again.
         writes: Whether the function writes in place, as far as was seen.
         hides_history: Whether it does so to what depends on its inputs, as far as was seen.
+        is_another: Whether such inputs came to another graph before: this one has to be met again to be looked at.
         calls: The calls of torch's functions that it made, if these tell that it comes to the graph, see NOTE [calls].
         have_calls_differed: Whether they were other ones once.
         are_calls_untold: Whether they do not, or have differed twice.
@@ -82,6 +83,7 @@ class Trail:
         "graph",
         "have_calls_differed",
         "hides_history",
+        "is_another",
         "is_bare",
         "is_untold",
         "leads_outside",
@@ -98,7 +100,7 @@ class Trail:
         are_known: bool = False,
         are_plain: bool = False,
         writes: bool = False,
-        are_calls_untold: bool = False,
+        before: "Trail | None" = None,
     ):
         self.graph, self.are_known, self.are_plain = graph, are_known, are_plain
         self.steps: dict[int, Step] = {}
@@ -106,7 +108,9 @@ class Trail:
         self.route: Route | None = None
         self.calls: Calls | None = None
         self.own: Sequence[Tensor] | None = None
-        self.have_calls_differed, self.are_calls_untold = False, are_calls_untold
+        self.is_another = before is not None
+        self.have_calls_differed: bool = before is not None and before.have_calls_differed
+        self.are_calls_untold: bool = before is not None and before.are_calls_untold
         self.leads_outside: list[bool] | None = None
         self.is_bare: bool | None = False
 
@@ -135,7 +139,7 @@ class Trail:
 
     def may_tell_calls(self) -> bool:
         """Tell whether calls may tell that a recording comes to the graph, which are not known as yet."""
-        if self.calls is not None or self.are_calls_untold or not self.steps:
+        if self.calls is not None or self.are_calls_untold or (self.is_another and not self.steps):
             return False
         self.are_calls_untold = not all(node.is_given or isinstance(node.op, OpOverload) for node in self.graph.nodes)
         return not self.are_calls_untold

@@ -17,7 +17,7 @@ from tests.graph.recordings import Ways, ways_of
 from verification.oracles import relative_error
 
 CPU = torch.device("cpu")
-MET = 3  # calls until recordings go by calls
+MET = 2  # calls until recordings go by calls
 
 
 @pytest.fixture
@@ -117,6 +117,25 @@ def test_a_function_is_called_once(ways: Ways) -> None:
         hessian(x)
         assert len(calls) == number + 1
     assert ways[-1]
+
+
+@pytest.mark.parametrize(
+    ("graphs", "expected"), [("abbbb", [3, 4]), ("aabbbbb", [5, 6]), ("aabbaabbaabb", []), ("abababab", [])]
+)
+def test_what_comes_to_another_graph_goes_by_calls_once_that_was_met_again(
+    graphs: str, expected: list[int], ways: Ways
+) -> None:
+    """As what is set up at the first call does, or goes on to another branch; not what comes to one or the other."""
+    kind = ["a"]
+
+    def f(x: Tensor) -> Tensor:
+        return (x.sin() if kind == ["a"] else x.exp() * x).sum()
+
+    hessian = hofunc.hessian(f)
+    for seed, each in enumerate(graphs):
+        kind[:] = each
+        check(f, hessian, rand(CPU, 6, seed=seed))
+    assert [call for call, went in enumerate(ways, 1) if went] == expected
 
 
 def test_products_with_gauss_newton_matrices(ways: Ways) -> None:
