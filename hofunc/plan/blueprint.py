@@ -147,7 +147,14 @@ def own_peak(made: Blueprint) -> int:
 
 
 def drawn(
-    builder: Builder, blocks: Blocks, strategy: str, *, compact: bool, limits: Limits, peak: Peak = own_peak
+    builder: Builder,
+    blocks: Blocks,
+    strategy: str,
+    *,
+    compact: bool,
+    limits: Limits,
+    peak: Peak = own_peak,
+    allowed: int = 0,
 ) -> Blueprint:
     """Return the blueprint of what a strategy came to.
 
@@ -159,6 +166,7 @@ def drawn(
         limits: Rows at a time, and memory.
         peak: Tells what is held at once where a blueprint is run, which is kept to max_bytes if it can be; where it
             cannot, the blueprint is the one of those tried that holds least.
+        allowed: How many bytes it may hold of which nobody asks whether they could be less.
     """
     outputs: Sequence[Register]
     terms: dict[tuple[int, Key], tuple[Term, ...]] = {}
@@ -190,7 +198,7 @@ def drawn(
     first = arranged(unarranged, builder.device, limits.max_bytes)
     may_loop = rows is None and limits.chunk_size is None
     held = _within(of, first, limits.max_bytes, peak) if may_loop and limits.max_bytes is not None else None
-    whole = held or of(first.leaner(builder.leave.seconds))
+    whole = held or of(first.leaner(builder.leave.seconds, allowed))
     program = whole.program
     cores = [
         source

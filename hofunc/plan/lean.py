@@ -35,6 +35,7 @@ GAINED = 1 << 12  # it is not worth it to be rid of fewer bytes for each step th
 
 MOST = 3  # times the results, below which memory is not at issue,
 HELD = 4 << 20  # nor below so many bytes,
+HELD_QUICKLY = 64 << 20  # in plans that are quick to make, before it is known whether they are run more than once,
 HELD_EACH = 1 << 14  # or so many for each step, of which all are put in order again for each loop that is tried
 SLOWER = 1.1  # times as long as it may take to hold half as much
 FEWER = 0.9  # of what was held that is worth another way
@@ -116,14 +117,17 @@ class Arranged(NamedTuple):
     device: torch.device
     made: Lean
 
-    def leaner(self, longest: float = inf) -> Lean:
+    def leaner(self, longest: float = inf, allowed: int = 0) -> Lean:
         """Return it so that it holds little at once, without more to compute than is worth it.
 
         Args:
             longest: How many seconds it may run for that to be worth something.
+            allowed: How many bytes it may hold in any case.
         """
         made, goal = self.made, _goal(self.program, self.trace)
-        if FEWER * made.peak <= goal or any(has_rows(given.shape) for given in self.program.given.values()):
+        if FEWER * made.peak <= goal or made.peak <= allowed:
+            return made
+        if any(has_rows(given.shape) for given in self.program.given.values()):
             return made
         cost = made.cost(self.device)
         if cost.seconds - cost.large > longest:  # which loops may save, as they make no tensors that large

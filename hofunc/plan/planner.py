@@ -14,6 +14,7 @@ from hofunc.plan.candidates import are_looked_at, candidates, estimated, in_orde
 from hofunc.plan.devices import rates_of
 from hofunc.plan.entries import Extents
 from hofunc.plan.estimate import CALLS, CLOSE, CLOSE_AS_TERMS, Estimate, estimates
+from hofunc.plan.lean import HELD_QUICKLY, is_much
 from hofunc.plan.levels import with_levels
 from hofunc.plan.limited import check_possible, kept_to, within
 from hofunc.plan.offsets import with_offsets
@@ -79,7 +80,7 @@ def plan(
         limits: Rows at a time, and memory.
         peak: Tells what is held at once where a blueprint is run, which max_bytes bounds.
         looks: Whether whoever runs a blueprint looks at the results, and has a careful one if they are not finite.
-        before: What was planned quickly of the same, which is not planned again.
+        before: What was planned quickly of the same, which is not planned again unless memory is at issue.
 
     Returns:
         Blueprints of the strategies, the one that is estimated to be fastest first; if memory is at issue, one before
@@ -94,6 +95,8 @@ def plan(
     if strategy != "auto":
         found = kept_to([asked.make(strategy, of_first(limits))], lowered, wanted, compact, limits, peak)
         return tuple(map(taken, found))
+    if before is not None and is_much(before.run_cost.peak_bytes, before.program):  # of which nobody may have asked
+        before = None
     plans, by_nodes = asked.by_recurrences(before), asked.by_nodes
     if before is not None and before not in plans and limits == Limits():
         by_nodes.keep(before)
@@ -134,7 +137,7 @@ def quickly(
     if they should run sooner than by columns.
     """
     peak = told_once(peak)
-    asked = _Asked(lowered, wanted, compact, limits, peak, looks=looks)
+    asked = _Asked(lowered, wanted, compact, limits, peak, looks=looks, allowed=HELD_QUICKLY)
     recurrent = asked.sooner_turns()
     turns = asked.announced(recurrent or asked.by_nodes)
     soonest = turns.soonest() if asked.may_be_by_columns else None
@@ -203,10 +206,12 @@ def _maker(
     *,
     looks: bool = False,
     settles: bool = True,
+    allowed: int = 0,
 ) -> Maker:
     """Return the function that plans by the strategy of a name, within what it may take.
 
-    Looking at results takes a dense one, and that nobody waits for a device or counts memory.
+    Looking at results takes a dense one, and that nobody waits for a device or counts memory. Of so many bytes that a
+    plan holds nobody asks whether they could be less.
     """
     keeps_blocks = compact or limits != Limits()
 
@@ -229,7 +234,7 @@ def _maker(
             way=way,
         )
         try:
-            return drawn(builder, blocks, name, compact=compact, limits=limits, peak=peak)
+            return drawn(builder, blocks, name, compact=compact, limits=limits, peak=peak, allowed=allowed)
         finally:
             builder.forget()
 
@@ -333,10 +338,19 @@ class _Asked:
         limits: Rows at a time, and memory.
         peak: Tells what is held at once where a plan is run.
         looks: Whether whoever runs a plan looks at the results, see `plan`.
+        allowed: How many bytes a plan may hold of which nobody asks whether they could be less.
     """
 
     def __init__(
-        self, lowered: Lowered, wanted: Wanted, compact: bool, limits: Limits, peak: Peak, *, looks: bool = False
+        self,
+        lowered: Lowered,
+        wanted: Wanted,
+        compact: bool,
+        limits: Limits,
+        peak: Peak,
+        *,
+        looks: bool = False,
+        allowed: int = 0,
     ):
         self._wanted, self._compact, self._limits, self._peak = wanted, compact, limits, peak
         if not compact:
@@ -347,7 +361,7 @@ class _Asked:
         self._local = with_offsets(self._lowered.graph, local, highest(wanted)) if is_apart else local
         self._settlings = Settlings(self._lowered.graph, self._lowered.rules, self._local)
         self._extents = cache(partial(Extents, self._lowered.graph, self._local, wanted))
-        self._may_look = looks
+        self._may_look, self._allowed = looks, allowed
         self._looks = looks and are_looked_at(lowered, compact=compact, limits=limits)
 
     @property
@@ -443,8 +457,8 @@ class _Asked:
 
     def _maker(self, lowered: Lowered, *, looks: bool) -> Maker:
         limits = self._limits._replace(max_bytes=None) if self.is_taken_apart else self._limits
-        known = self._local, self._settlings, self._extents
-        return _maker(lowered, *known, self._wanted, self._compact, limits, self._peak, looks=looks)
+        known = self._local, self._settlings, self._extents, self._wanted, self._compact
+        return _maker(lowered, *known, limits, self._peak, looks=looks, allowed=self._allowed)
 
     def recurrent_turns(self, least: int = 0, pays: Callable[[Steps], bool] = lambda _: True) -> Turns | None:
         """Return what plans with all steps of recurrences as batches, or nodes that are alike; None if there are none.
@@ -472,7 +486,7 @@ class _Asked:
         settlings = Settlings(lowered.graph, lowered.rules, local)
         extents = Extents(lowered.graph, local, wanted)
         known = local, settlings, lambda: extents
-        make = _maker(lowered, *known, wanted, False, self._limits, self._peak, settles=False)
+        make = _maker(lowered, *known, wanted, False, self._limits, self._peak, settles=False, allowed=self._allowed)
 
         def careful() -> Blueprint:
             possible = candidates(self._settlings, wanted)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hofunc.plan import lean
-from hofunc.plan.lean import Lean, priced, worth
+from hofunc.plan.lean import Lean, arranged, priced, worth
 from hofunc.plan.order import in_order
 from hofunc.plan.peak import held_by_one, peak_of
 from hofunc.plan.program import Given, Program, Register, Step, frees_of
@@ -77,6 +77,22 @@ def test_no_loops_are_looked_for_where_little_less_is_enough(
     monkeypatch.setattr(lean, "MOST", 0)
     monkeypatch.setattr(lean, "HELD_EACH", 0)
     priced(program(2), CPU)
+    assert len(found) == expected
+
+
+@pytest.mark.parametrize(("allowed", "expected"), [(3 * ONE, 0), (3 * ONE - 1, 1)])
+def test_no_loops_are_looked_for_where_so_much_may_be_held(
+    allowed: int, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[Any] = []
+
+    def noted(*args: Any) -> Any:
+        found.append(args)
+        return args[2]
+
+    monkeypatch.setattr(lean, "_in_loops", noted)
+    monkeypatch.setattr(lean, "_goal", lambda *_: ONE)
+    assert arranged(program(2), CPU).leaner(allowed=allowed).peak == 3 * ONE
     assert len(found) == expected
 
 
