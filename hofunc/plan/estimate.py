@@ -19,7 +19,7 @@ from hofunc.graph.node import Graph
 from hofunc.plan.adjoints import subsets
 from hofunc.plan.blocks import Local, is_nonlinear
 from hofunc.plan.entries import Extents, sizes_of_row
-from hofunc.plan.reverse import elimination_order, substitutions
+from hofunc.plan.reverse import choices_of, elimination_order
 from hofunc.plan.rows import number_of_rows
 from hofunc.plan.slots import Places, Slots, canonical
 from hofunc.plan.sums import FEW
@@ -235,7 +235,7 @@ def _of_reverse(extents: Extents, most: float) -> Estimate:
             rest = key[key.count(key[0]) :]
             case = len(key), len(rest)
             if case not in ways:
-                _, chosen = substitutions(key[0], key, growth, asked.highest)
+                chosen = choices_of(growth, len(key) - len(rest), asked.highest - len(rest))
                 ways[case] = [
                     (
                         blocks.places(chain(*groups)),

@@ -20,6 +20,7 @@ from hofunc.plan.bundle import LEAST, Block, Bundle, Taken
 from hofunc.plan.contract import contracted
 from hofunc.plan.keys import Keys, depends_of
 from hofunc.plan.meetings import Inners, outers_met
+from hofunc.plan.parts import Parts
 from hofunc.plan.reads import read
 
 Adding = Callable[[Builder, Sequence[Term]], list[Term]]
@@ -36,7 +37,7 @@ def eliminated(
     composed once, and the block gets it once for every distinct way of dealing out its slots. What leads to no block
     that is asked for is left out.
     """
-    rest, chosen = substitutions(index, key, local, highest)
+    rest, chosen = substitutions(index, key, local, highest, terms)
     for groups in chosen:
         target = tuple(sorted(chain(rest, *groups)))
         if leads(target):
@@ -61,10 +62,23 @@ def _dealt(terms: Sequence[Term], rest: Key, groups: Sequence[Key]) -> list[Term
     return [with_slots(term, order) for term in once] + (_dealt(others, rest, groups) if others else [])
 
 
-def substitutions(index: int, key: Key, local: Iterable[Key], highest: int) -> tuple[Key, list[list[Key]]]:
-    """Return what stays of a key without a node, and the choices of inner keys for its slots up to an order in all."""
+def substitutions(
+    index: int, key: Key, local: Local, highest: int, terms: Sequence[Term]
+) -> tuple[Key, list[list[Key]]]:
+    """Return what stays of a key without a node, and the choices of inner keys for its slots up to an order in all.
+
+    Of the parts of a node that is put together of many, those are left out that do not meet in any of the terms.
+    """
     rest = tuple([variable for variable in key if variable != index])
-    return rest, _chosen(tuple(sorted(local)), len(key) - len(rest), highest - len(rest))
+    slots = len(key) - len(rest)
+    if slots > 1 and (parts := Parts.of(local)) is not None:
+        return rest, parts.meeting(index, key, terms)
+    return rest, choices_of(local, slots, highest - len(rest))
+
+
+def choices_of(keys: Iterable[Key], slots: int, highest: int) -> list[list[Key]]:
+    """Return the choices of inner keys for so many slots, up to an order in all."""
+    return _chosen(tuple(sorted(keys)), slots, highest)
 
 
 @lru_cache(maxsize=4096)
