@@ -30,6 +30,7 @@ from hofunc.graph.effects import effects
 from hofunc.graph.identity import PLAIN, storage_key, tensors_in
 from hofunc.graph.layout import layout_of
 from hofunc.graph.node import Graph, Node, exact
+from hofunc.graph.parts import executed
 from hofunc.graph.quick import QUICK
 from hofunc.graph.route import ATOMS, Other, Seen, Several, form_of, held, unheld
 from hofunc.graph.uncompiled import UncompiledMode, uncompiled
@@ -232,7 +233,7 @@ class _OpNotes(UncompiledMode):
         self.made: list[Made] = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        out = func(*args, **(kwargs or {}))
+        out = executed(func, args, kwargs or {})
         self.made.append((func, args, kwargs or {}, unheld(out) if effects(func).makes else out))
         return out
 

@@ -11,6 +11,7 @@ import torch
 from hofunc.errors import MutationError, UntracedError
 from hofunc.graph.effects import effects
 from hofunc.graph.identity import storage_key
+from hofunc.graph.parts import executed
 from hofunc.graph.purity import Applied, FunctionMet, check_written, is_in_recorded_forward, refuse_function
 from hofunc.graph.tape import Tape
 from hofunc.graph.uncompiled import UncompiledMode
@@ -82,7 +83,7 @@ class _Inside(UncompiledMode):
                 check_written(func, args, kwargs, lambda tensor: self._made.get(storage_key(tensor)))
             except MutationError as error:
                 self._refuse("writes to what it did not make itself", error)
-        out = func(*args, **kwargs)
+        out = executed(func, args, kwargs)
         if not effects(func).aliases:
             made = _by_storage(out)
             self._made |= made

@@ -13,6 +13,7 @@ import torch
 
 from hofunc.errors import is_library
 from hofunc.graph.identity import tensors_in
+from hofunc.graph.parts import executed
 from hofunc.graph.uncompiled import UncompiledMode
 
 
@@ -45,7 +46,7 @@ class LineNotes(UncompiledMode):
         self._lines: dict[int, tuple[Line, ...]] = {}
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        out = func(*args, **(kwargs or {}))
+        out = executed(func, args, kwargs or {})
         if tensors_in((args, kwargs)):  # what takes none makes tensors of numbers, which nobody may hold
             lines = _lines_running()
             for tensor in tensors_in(out):

@@ -9,7 +9,15 @@ from typing import Any
 
 import torch
 
-from hofunc.internals import POLAR, SQUARE_ROOT, DispatchKey, OpOverload, schema_of
+from hofunc.internals import (
+    POLAR,
+    SQUARE_ROOT,
+    DispatchKey,
+    OpOverload,
+    hides_conjugation,
+    schema_of,
+    shown_conjugation,
+)
 
 aten = torch.ops.aten
 
@@ -71,3 +79,11 @@ def in_parts(op: OpOverload) -> Callable[..., Any] | None:
 CONJUGATING = frozenset(
     map(id, (aten.linalg_pinv.atol_rtol_tensor, aten.linalg_lstsq.default, *POLAR, *SQUARE_ROOT)),
 )
+
+
+def executed(op: Any, args: tuple, kwargs: dict) -> Any:
+    """Execute an op inside a dispatch mode as torch does outside of all."""
+    if id(op) in CONJUGATING and hides_conjugation():
+        with shown_conjugation():
+            return op(*args, **kwargs)
+    return op(*args, **kwargs)

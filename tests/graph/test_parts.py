@@ -1,6 +1,7 @@
 """Ops that are recorded in parts: what draws noise, differentiated for what was drawn, and ops on lists of tensors."""
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -168,3 +169,51 @@ def test_lists_of_results_cannot_be_told_apart(device: torch.device) -> None:
 
     with pytest.raises(hofunc.errors.UntracedError, match=r"_amp_foreach_non_finite.*Compute a new tensor"):
         hofunc.hessian(f)(rand(device, 3).float())
+
+
+def _complex(x: Tensor) -> Tensor:
+    return torch.complex(x, x.flip(-1) * x) + 2 * torch.eye(3, dtype=x.dtype, device=x.device)
+
+
+class _Inverse(torch.autograd.Function):
+    """The inverse of a complex matrix by its pseudo-inverse, as real numbers."""
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return torch.view_as_real(torch.linalg.pinv(torch.view_as_complex(x)))
+
+    @staticmethod
+    def setup_context(ctx: Any, _: Any, output: Any) -> None:
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        adjoint = torch.view_as_complex(ctx.saved_tensors[0]).mH
+        return torch.view_as_real(-adjoint @ torch.view_as_complex(grads[0]) @ adjoint)
+
+
+CONJUGATED: dict[str, Callable[[Tensor], Tensor]] = {
+    "pseudo-inverse": torch.linalg.pinv,
+    "pseudo-inverse in a custom Function": lambda a: torch.view_as_complex(_Inverse.apply(torch.view_as_real(a))),
+    "least squares": lambda a: torch.linalg.lstsq(a, torch.eye(3, dtype=a.dtype, device=a.device)).solution,
+}
+
+
+@pytest.mark.filterwarnings("ignore::hofunc.FallbackWarning")
+@pytest.mark.parametrize("looks", [False, True])
+@pytest.mark.parametrize("name", CONJUGATED)
+def test_what_conjugates_lazily_inside_is_right_whatever_modes_look_on(
+    name: str, looks: bool, device: torch.device
+) -> None:
+    """torch forgets it in each dispatch mode: where calls are noted, where lines are, and in custom Functions."""
+    inverse = CONJUGATED[name]
+
+    def loss(inverse: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+        return lambda x: torch.view_as_real(inverse(_complex(x))).pow(3).sum()
+
+    slopes = hofunc.hod(loss(inverse), 1)
+    for seed in range(5):
+        x = rand(device, 3, 3, seed=seed)
+        with hofunc.detect_anomaly() if looks else nullcontext():
+            found = slopes(x)
+        assert relative_error(found, nested_reverse(loss(torch.linalg.inv), 1)(x)) < 1e-10, seed
