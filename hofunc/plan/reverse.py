@@ -20,7 +20,7 @@ from hofunc.plan.bundle import LEAST, Block, Bundle, Taken
 from hofunc.plan.contract import contracted
 from hofunc.plan.keys import Keys, depends_of
 from hofunc.plan.meetings import Inners, outers_met
-from hofunc.plan.parts import Parts
+from hofunc.plan.stacked import Stacked
 from hofunc.plan.reads import read
 
 Adding = Callable[[Builder, Sequence[Term]], list[Term]]
@@ -71,8 +71,8 @@ def substitutions(
     """
     rest = tuple([variable for variable in key if variable != index])
     slots = len(key) - len(rest)
-    if slots > 1 and (parts := Parts.of(local)) is not None:
-        return rest, parts.meeting(index, key, terms)
+    if slots > 1 and (stacked := Stacked.of(local)) is not None:
+        return rest, stacked.meeting(index, key, terms)
     return rest, choices_of(local, slots, highest - len(rest))
 
 

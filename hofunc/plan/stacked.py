@@ -18,8 +18,8 @@ from hofunc.plan.blocks import Local
 LEAST = 8  # parts, below which all are tried
 
 
-class Parts:
-    """The parts that a node is put together of, along one axis.
+class Stacked:
+    """A node that is put together of many parts, along one axis.
 
     Args:
         axis: Which axis of the node.
@@ -32,7 +32,7 @@ class Parts:
         self._starts, self._stops = [each.start for each in ranges], [each.stop for each in ranges]
 
     @classmethod
-    def of(cls, local: Local) -> "Parts | None":
+    def of(cls, local: Local) -> "Stacked | None":
         """Return the parts of a node, given its local derivatives; None if it is not put together of many."""
         if len(local) < LEAST or any(len(key) != 1 or len(terms) != 1 for key, terms in local.items()):
             return None

@@ -12,7 +12,7 @@ from hofunc.algebra.compose import compose
 from hofunc.algebra.labels import Label, Segment
 from hofunc.algebra.partitions import Key
 from hofunc.algebra.term import Term
-from hofunc.plan.parts import LEAST, Parts
+from hofunc.plan.stacked import LEAST, Stacked
 from tests.cases import rand
 from tests.plan.plans import lowered_plan
 from verification.oracles import nested_reverse, relative_error
@@ -43,7 +43,7 @@ def tied(*slots: tuple[int, int], extent: int) -> Term:
 @pytest.mark.parametrize("starts", [(0, 0), (1, 0), (2, 0), (0, 0, 0), (1, 0, 2)])
 def test_parts_that_meet_are_those_whose_compositions_do_not_vanish(widths: list[int], starts: tuple[int, ...]) -> None:
     parts, extent = local(widths), sum(widths)
-    found = Parts.of(parts)
+    found = Stacked.of(parts)
     assert found is not None
     size = extent - max(starts)
     terms = [tied(*((start, size) for start in order), extent=extent) for order in permutations(starts)]
@@ -61,7 +61,7 @@ def test_slots_that_are_not_tied_meet_in_all_parts() -> None:
     parts = local([2] * COUNT)
     labels = [Label(2 * COUNT), Label(2 * COUNT)]
     term = Term(1, (), (), tuple([((Segment(label, 0, 2 * COUNT),),) for label in labels]))
-    found = Parts.of(parts)
+    found = Stacked.of(parts)
     assert found is not None
     assert len(found.meeting(99, (3, 99, 99), [term._replace(slots=((), *term.slots))])) == COUNT * (COUNT + 1) // 2
 
@@ -69,10 +69,10 @@ def test_slots_that_are_not_tied_meet_in_all_parts() -> None:
 def test_what_is_not_put_together_of_many_has_no_parts() -> None:
     parts = local([1] * COUNT)
     overlapping = {key: [term._replace(out=parts[(1,)][0].out) for term in terms] for key, terms in parts.items()}
-    assert Parts.of(local([1] * (LEAST - 1))) is None
-    assert Parts.of(overlapping) is None
-    assert Parts.of(parts | {(1, 2): parts[(1,)]}) is None
-    assert Parts.of(parts | {(1,): parts[(1,)] * 2}) is None
+    assert Stacked.of(local([1] * (LEAST - 1))) is None
+    assert Stacked.of(overlapping) is None
+    assert Stacked.of(parts | {(1, 2): parts[(1,)]}) is None
+    assert Stacked.of(parts | {(1,): parts[(1,)] * 2}) is None
 
 
 def _neighbours(*leaves: Tensor) -> Tensor:
