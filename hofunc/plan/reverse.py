@@ -20,8 +20,8 @@ from hofunc.plan.bundle import LEAST, Block, Bundle, Taken
 from hofunc.plan.contract import contracted
 from hofunc.plan.keys import Keys, depends_of
 from hofunc.plan.meetings import Inners, outers_met
-from hofunc.plan.stacked import Stacked
 from hofunc.plan.reads import read
+from hofunc.plan.stacked import Stacked
 
 Adding = Callable[[Builder, Sequence[Term]], list[Term]]
 Leads = Callable[[Key], bool]
