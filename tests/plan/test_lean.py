@@ -62,10 +62,9 @@ def test_what_each_register_holds_beyond_a_goal() -> None:
     assert made.excess(ONE) == 3 * ONE
 
 
-@pytest.mark.parametrize(("times", "expected"), [(0.8, 1), (0.95, 0)])
-def test_no_loops_are_looked_for_where_little_less_is_enough(
-    times: float, expected: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def searched(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return what takes note of every search for loops, which finds none."""
     found: list[Any] = []
 
     def noted(*args: Any) -> Any:
@@ -73,27 +72,27 @@ def test_no_loops_are_looked_for_where_little_less_is_enough(
         return args[2]
 
     monkeypatch.setattr(lean, "_in_loops", noted)
+    return found
+
+
+@pytest.mark.parametrize(("times", "expected"), [(0.8, 1), (0.95, 0)])
+def test_no_loops_are_looked_for_where_little_less_is_enough(
+    times: float, expected: int, searched: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(lean, "HELD", int(times * 3 * ONE))
     monkeypatch.setattr(lean, "MOST", 0)
     monkeypatch.setattr(lean, "HELD_EACH", 0)
     priced(program(2), CPU)
-    assert len(found) == expected
+    assert len(searched) == expected
 
 
 @pytest.mark.parametrize(("allowed", "expected"), [(3 * ONE, 0), (3 * ONE - 1, 1)])
 def test_no_loops_are_looked_for_where_so_much_may_be_held(
-    allowed: int, expected: int, monkeypatch: pytest.MonkeyPatch
+    allowed: int, expected: int, searched: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: list[Any] = []
-
-    def noted(*args: Any) -> Any:
-        found.append(args)
-        return args[2]
-
-    monkeypatch.setattr(lean, "_in_loops", noted)
     monkeypatch.setattr(lean, "_goal", lambda *_: ONE)
     assert arranged(program(2), CPU).leaner(allowed=allowed).peak == 3 * ONE
-    assert len(found) == expected
+    assert len(searched) == expected
 
 
 def test_a_program_may_take_longer_the_less_it_holds() -> None:
