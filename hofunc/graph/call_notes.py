@@ -17,7 +17,6 @@ from hofunc.graph.calls import (
     Derivatives,
     Derived,
     Function,
-    Given,
     Inside,
     Lifted,
     Nested,
@@ -25,6 +24,7 @@ from hofunc.graph.calls import (
     Returned,
     parts,
 )
+from hofunc.graph.captured import Given
 from hofunc.graph.draws import is_random
 from hofunc.graph.effects import effects
 from hofunc.graph.identity import PLAIN, storage_key, tensors_in
@@ -175,9 +175,9 @@ class CallNotes(TorchFunctionMode):
             for op in made if type(function) in (Derived, Returned) else ():
                 yield from tensors_in((op[1],))
 
-    def _lead_to_captured(self) -> bool:
-        """Tell whether what autograd follows leads to captured tensors, and to none that the function has made."""
-        return not any(tensor.requires_grad for tensor in self._inputs) and all(
+    def _leads_outside(self) -> bool:
+        """Tell whether what autograd follows leads to inputs and captured tensors, and to none that was made."""
+        return all(
             not any(tensor.requires_grad for tensor in tensors_in((out,)))
             or any(tensor.requires_grad for tensor in tensors_in((args, kwargs)))
             for (_, args, kwargs, out), _ in self._calls
@@ -210,7 +210,7 @@ class CallNotes(TorchFunctionMode):
             returned = [seen.numbers[id(output)] for output in outputs]
         except (_UntoldError, KeyError):
             return None
-        if any(tensor.is_complex() for tensor in seen.tensors) or not self._lead_to_captured():
+        if any(tensor.is_complex() for tensor in seen.tensors) or not self._leads_outside():
             return None
         if self._derives() and any(tensor.requires_grad for tensor in seen.tensors):
             return None  # what is computed of a derivative by hofunc has other histories than its ops make
@@ -312,13 +312,16 @@ class _Numbering:
     def call(self, call: Made, made: Sequence[Made]) -> Call:
         """Return what stands for a call, given the ops inside of it."""
         function, args, kwargs, out = call
-        known, others, named, rest, before = [], [], [], [], len(self.tensors)
+        known, given, others, named, before = [], [], [], [], len(self.tensors)
+        rest: list[tuple[int | str, Any]] = []
         for at, arg in enumerate(args):
             each = self._of(arg, is_given=True)
             if type(each) is Seen and each.number < before:
                 known.append((at, each.number))
             elif _is_told_by_equality(each):
                 others.append((at, each.kind, arg))
+            elif type(each) is Given and not rest:
+                given.append((at, each))
             else:
                 rest.append((at, each))
         for name, value in kwargs.items():
@@ -332,7 +335,8 @@ class _Numbering:
         has_own = is_derived or (function is Tensor.__getitem__ and self._takes_more(made))
         inside = tuple([self._inside(*op, has_own) for op in made]) if has_own or self._hides(made, out) else ()
         result = self._returned(out) if is_derived else self._of(out, is_given=False)
-        return Call(function, len(args), (*known,), (*others,), (*named,), (*rest,), (*kwargs,), result, inside)
+        told = (*known,), (*given,), (*others,), (*named,), (*rest,)
+        return Call(function, len(args), *told, (*kwargs,), result, inside)
 
     def _returned(self, out: Any) -> Several:
         """Return what stands for what hofunc returned, a list or the leaves of a tree, of tensors that came along."""

@@ -32,9 +32,10 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from hofunc.graph.captured import Captured, Given
 from hofunc.graph.identity import PLAIN
 from hofunc.graph.node import Graph, exact
-from hofunc.graph.route import Form, Other, Seen, Several
+from hofunc.graph.route import Other, Seen, Several
 from hofunc.graph.standin import looks_of
 from hofunc.graph.uncompiled import uncompiled
 from hofunc.graph.values import Recomputed
@@ -64,20 +65,6 @@ Derivatives = Callable[[Function], tuple[Any, bool]]  # of what is called in its
 
 class _LostError(BaseException):
     """A function does something else than is expected; no error that it might catch."""
-
-
-class Given(NamedTuple):
-    """Stands for a tensor that the function captured, which comes along for the first time.
-
-    Attributes:
-        number: Its number.
-        form: What it is but for its values.
-        known: The tensor itself, unless it is gone.
-    """
-
-    number: int
-    form: Form
-    known: Callable[[], Tensor | None]
 
 
 class Lifted(NamedTuple):
@@ -189,6 +176,7 @@ class Call(NamedTuple):
         function: What is called.
         arity: The number of its positional arguments.
         known: Which of these are tensors that came along before, and their numbers.
+        given: Which are tensors that the function captured, coming along first, and their numbers.
         others: Which are no tensors, their types, and what they are.
         named: Likewise of its keyword arguments.
         rest: What stands for each of the others, by place or name.
@@ -200,6 +188,7 @@ class Call(NamedTuple):
     function: Any
     arity: int
     known: tuple[tuple[int, int], ...] = ()
+    given: tuple[tuple[int, Given], ...] = ()
     others: tuple[tuple[int, type, Any], ...] = ()
     named: tuple[tuple[str, type, Any], ...] = ()
     rest: tuple[tuple[int | str, Any], ...] = ()
@@ -225,6 +214,7 @@ class Calls:
         graph: What was given, as the others are.
         computed: What computes the values of the other nodes.
         own: The tensors of plans that are taken.
+        captured: What the function captured.
     """
 
     def __init__(
@@ -240,12 +230,8 @@ class Calls:
         self.computed = Recomputed(graph, frozenset(node for node, _ in places))
         derived = [step for step in steps if type(step.function) in (Derived, Returned)]
         self.own = [tensor for step in derived for op in step.inside for tensor in op.own]
-        taken = (each for step in steps for _, each in step.rest)
-        self._captured = [given.known for each in taken for given in _given(each)]
-
-    def have_gone(self) -> bool:
-        """Tell whether some of what was captured is gone, in the place of which there has to be something else."""
-        return any(known() is None for known in self._captured)
+        taken = (each for step in steps for _, each in (*step.given, *step.rest))
+        self.captured = Captured([given for each in taken for given in _given(each)])
 
     def start_from(self, inputs: Sequence[Any]) -> bool:
         """Tell whether inputs are such as these calls were made of, given what is to be compared of each."""
@@ -303,12 +289,13 @@ class Again(TorchFunctionMode):
         self._calls, self._steps, self._place = calls, calls.steps, 0
         self._seen = [*inputs]
         self._others = others
+        self._captured = calls.captured.unchanged()
         self._times = sum(map(times_written, inputs))
 
     @uncompiled
     def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def] # noqa: C901, PLR0912 - for speed
         step, seen = self._steps[self._place], self._seen
-        function, arity, known, others, named, rest, names, result, inside = step  # each is read faster than by name
+        function, arity, known, given, others, named, rest, names, result, inside = step  # faster than by their names
         if func is not function and (self.is_lost or func != function):
             if self.is_lost or func in READS:
                 return func(*args, **kwargs) if kwargs else func(*args)
@@ -317,6 +304,12 @@ class Again(TorchFunctionMode):
             self.lose()
         for at, number in known:
             if args[at] is not seen[number]:
+                self.lose()
+        for at, expected in given:
+            captured = self._captured.get(expected.number)
+            if captured is not None and args[at] is captured:
+                self._number(captured)
+            elif not self._is_met(expected, args[at]):
                 self.lose()
         for at, kind, other in others:
             if type(args[at]) is not kind or args[at] != other:

@@ -25,7 +25,17 @@ from hofunc.graph.call_notes import CallNotes
 from hofunc.graph.calls import Again, Calls, Lifted, stop_if_expected
 from hofunc.graph.draws import DrawsError, Undrawn, differs_by_row, drawn_again, draws
 from hofunc.graph.functions import as_op
-from hofunc.graph.identity import PLAIN, alias_of, is_looked_on, lasting, plain, tensors_in, variable_of, variables_of
+from hofunc.graph.identity import (
+    PLAIN,
+    alias_of,
+    is_dense,
+    is_looked_on,
+    lasting,
+    plain,
+    tensors_in,
+    variable_of,
+    variables_of,
+)
 from hofunc.graph.layout import COMPUTED_AGAIN
 from hofunc.graph.lines import LineNotes, Lines, is_detecting, noting_lines
 from hofunc.graph.node import CONSTANT, Call, Graph
@@ -230,20 +240,25 @@ def _with_lasting(others: Any) -> Any:
     return others if is_lasting else tree_map_only(torch.Tensor, lasting, others)
 
 
-def _recorded_bare(f: Function, inputs: Sequence[torch.Tensor], others: Any, trail: Trail) -> Recording | None:
+def _recorded_bare(
+    f: Function, inputs: Sequence[torch.Tensor], others: Any, trail: Trail, *, tells: bool
+) -> Recording | None:
     """Record a call without histories, see NOTE [bare]; None if that comes to another graph, or fails, or draws."""
     tape = Tape(trail)
     tape.generators = Undrawn()
     aliases = [tensor.detach() for tensor in inputs]
     tape.ledger.add_inputs(aliases)
+    calls = CallNotes(aliases) if tells and trail.may_tell_calls() else None
     try:
-        with unseen_hooks(), noting_lines() as notes, tape:
+        with unseen_hooks(), noting_lines() as notes, calls or nullcontext(), tape:
             result = f(tape.seen(aliases, inputs), others)
         recording = _recording(tape, result, notes, None)
     except (Exception, DrawsError):  # as it may for want of history: it is called again, and fails again if not
         return None
     if recording.trail is not trail:
         return None
+    if calls is not None:
+        _note_calls(calls, recording, inputs, trail)
     if True in [value.requires_grad for value in recording.values]:  # by what the function captured
         tape.check_hooks()
     values = [*inputs, *recording.values[len(inputs) :]]
@@ -258,13 +273,23 @@ def with_histories(recording: Recording) -> Recording:
     return recording._replace(values=without_autocast(_replayed, recording, inputs, computed), is_bare=False)
 
 
-def _recorded_by_calls(f: Function, inputs: Sequence[torch.Tensor], others: Any, trail: Trail) -> Recording | None:
+def _note_calls(calls: CallNotes, recording: Recording, inputs: Sequence[torch.Tensor], trail: Trail) -> None:
+    """Have the next recording go by the calls that were made in this one, which came to the graph that was expected."""
+    if not all(map(is_dense, inputs)):
+        return
+    trail.note_calls(calls.calls(recording.graph, recording.values, recording.outputs, _strides(inputs)))
+
+
+def _recorded_by_calls(
+    f: Function, inputs: Sequence[torch.Tensor], others: Any, trail: Trail, *, bare: bool
+) -> Recording | None:
     """Record a call that makes the calls of torch's functions that were made before; None if it makes others."""
-    calls = trail.calls
+    calls, has_grad = trail.calls, torch.is_grad_enabled()
     if calls is None or not calls.start_from(_strides(inputs)):
         return None
-    aliases = [tensor.detach() for tensor in inputs]
-    before = reached(f) if trail.have_calls_differed or calls.have_gone() else {}
+    are_detached = trail.are_plain or bare or not has_grad
+    aliases = [tensor.detach() for tensor in inputs] if are_detached else variables_of(inputs, follow=False)
+    before = reached(f) if trail.have_calls_differed or calls.captured.have_gone() else {}
     with torch.enable_grad():
         made = calls.made_again(aliases, lambda: tensors_in(others), before, lambda: f([*aliases], others))
     found = _found(made)
@@ -272,8 +297,12 @@ def _recorded_by_calls(f: Function, inputs: Sequence[torch.Tensor], others: Any,
         trail.lose_calls()
         return None
     leaves, spec, held, _ = found
-    values = Values(trail.graph, held, len(trail.graph.nodes), computed=calls.computed)
-    return Recording(trail.graph, values, leaves, spec, None, trail=NOTHING if trail.hides_history else trail)
+    if bare:
+        held.update(enumerate(inputs))
+    graph, computed = trail.graph, calls.computed
+    values = Values(graph, held, len(graph.nodes), computed=computed)
+    trail = NOTHING if trail.hides_history else trail
+    return Recording(graph, values, leaves, spec, None, trail=trail, is_bare=bare)
 
 
 def _strides(inputs: Sequence[torch.Tensor]) -> list[tuple[int, ...]]:
@@ -310,11 +339,13 @@ def _stood_in_by_calls(f: Function, inputs: Sequence[torch.Tensor], others: Any,
 def _record_values(
     f: Function, inputs: Sequence[torch.Tensor], others: Any, follow: bool, watch: bool, trail: Trail, bare: bool
 ) -> Recording:
-    tells = trail.are_plain and trail.are_known and not (watch or follow or is_looked_on() or is_detecting())
-    if tells and (recording := _recorded_by_calls(f, inputs, others, trail)) is not None:
+    is_seen = watch or follow or is_looked_on()
+    is_bare = bool(bare and trail.is_bare and torch.is_grad_enabled()) and not is_seen
+    tells = trail.are_known and not (is_seen or is_detecting())
+    if tells and (recording := _recorded_by_calls(f, inputs, others, trail, bare=is_bare)) is not None:
         return recording
-    if bare and trail.is_bare and not (watch or follow) and torch.is_grad_enabled() and not is_looked_on():
-        recording = _recorded_bare(f, inputs, others, trail)
+    if is_bare:
+        recording = _recorded_bare(f, inputs, others, trail, tells=tells)
         if recording is not None:
             return recording
         trail.is_bare = None
@@ -334,7 +365,7 @@ def _record_values(
             raise
     recording = _recording(tape, result, notes, any(asked) if watch else None)
     if calls is not None and recording.graph is trail.graph:
-        trail.note_calls(calls.calls(recording.graph, recording.values, recording.outputs, _strides(inputs)))
+        _note_calls(calls, recording, inputs, trail)
     if tape.arrived is not None and isinstance(recording.values, Values):
         return recording._replace(values=_values_along(tape, tape.arrived, recording.values, has_grad))
     are_followed = [value.requires_grad for value in recording.values]

@@ -67,8 +67,8 @@ def ways_of(monkeypatch: pytest.MonkeyPatch, name: str) -> Ways:
     """Take note of what a function of `record` returns that records by calls if it can, with nothing met before."""
     found, recorded = Ways(), getattr(recorder, name)
 
-    def noted(*args: Any) -> Recording | None:
-        recording: Recording | None = recorded(*args)
+    def noted(*args: Any, **options: Any) -> Recording | None:
+        recording: Recording | None = recorded(*args, **options)
         found.append(recording is not None)
         return recording
 

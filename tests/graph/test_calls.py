@@ -597,3 +597,52 @@ def test_what_notes_look_at_grows_with_the_calls(monkeypatch: pytest.MonkeyPatch
     few, more, most = taken(10), taken(20), taken(40)
     assert few > 0
     assert most - more == 2 * (more - few)
+
+
+def test_inputs_that_autograd_follows(ways: Ways) -> None:
+    """As parameters are in training, of which a call may have a backward pass, none, or be made without gradients."""
+    weight = rand(CPU, 3, seed=9).requires_grad_()
+
+    def f(x: Tensor) -> Tensor:
+        return ((x**3).sin() * weight).sum() * x.sum()
+
+    def slopes(x: Tensor, found: Tensor) -> tuple[Tensor, ...]:
+        return torch.autograd.grad((found**2).sum(), (x, weight))
+
+    hessian = hofunc.hessian(f)
+    for seed in range(4 * MET):
+        x = rand(CPU, 3, seed=seed).requires_grad_()
+        expected = torch.func.jacrev(torch.func.jacrev(f))(x)
+        with torch.set_grad_enabled(seed % 3 != 1):
+            found = hessian(x)
+        assert relative_error(found, expected) < 1e-12
+        assert found.requires_grad is (seed % 3 != 1)
+        if seed % 3 == 0:
+            for got, want in zip(slopes(x, found), slopes(x, expected), strict=True):
+                assert relative_error(got, want) < 1e-12
+    assert ways == [False] * (MET - 1) + [True] * 3 * MET
+
+
+def test_what_is_returned_beside_has_the_history_of_inputs(ways: Ways) -> None:
+    hessian = hofunc.hessian(lambda x: ((x**3).sum(), {"mean": x.exp().mean(), "x": x}), has_aux=True)
+    for seed in range(MET + 3):
+        x = rand(CPU, 3, seed=seed).requires_grad_()
+        found, beside = hessian(x)
+        total = found.sum() + beside["mean"] + (beside["x"] ** 2).sum()
+        (slope,) = torch.autograd.grad(total, x)
+        assert relative_error(slope, 6 + x.exp() / 3 + 2 * x) < 1e-12
+    assert ways[-1]
+
+
+@pytest.mark.parametrize("is_given", [False, True])
+def test_a_function_that_asks_whether_its_input_is_followed(ways: Ways, *, is_given: bool) -> None:
+    """It is told that it is, as under torch.func, whether autograd follows what it was given or not."""
+
+    def f(x: Tensor) -> Tensor:
+        return (x**3).sum() if x.requires_grad else (x**2).sum()
+
+    hessian = hofunc.hessian(f)
+    for seed in range(2 * MET):
+        x = rand(CPU, 3, seed=seed).requires_grad_(is_given)
+        assert relative_error(hessian(x), (6 * x).diag()) < 1e-12
+    assert not any(ways)

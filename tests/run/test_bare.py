@@ -19,16 +19,20 @@ pytestmark = pytest.mark.usefixtures("learns_at_once")
 
 @pytest.fixture
 def bare(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Note of every bare recording whether it came to the graph that was expected."""
+    """Note of every recording that may be bare whether it is, op by op or by calls."""
     found: list[bool] = []
-    recorded = record._recorded_bare
+    recorded = record._record_values
 
     def noting(*args: Any) -> Any:
+        (*_, trail, is_allowed) = args
+        if not (is_allowed and trail.is_bare):
+            return recorded(*args)
+        found.append(False)
         recording = recorded(*args)
-        found.append(recording is not None)
+        found[-1] = recording.is_bare
         return recording
 
-    monkeypatch.setattr(record, "_recorded_bare", noting)
+    monkeypatch.setattr(record, "_record_values", noting)
     return found
 
 

@@ -1,0 +1,57 @@
+"""Tensors that a function captured, which are to be the same ones where it makes the same calls again."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from hofunc.graph.route import Form
+from hofunc.internals import form_check
+
+
+class Given(NamedTuple):
+    """Stands for a tensor that the function captured, which comes along for the first time.
+
+    Attributes:
+        number: Its number.
+        form: What it is but for its values.
+        known: The tensor itself, unless it is gone.
+    """
+
+    number: int
+    form: Form
+    known: Callable[[], Tensor | None]
+
+
+class Captured:
+    """All of these of a function, and what tells at once that they are there, and are what they were but for values.
+
+    Args:
+        given: What stands for each.
+    """
+
+    def __init__(self, given: Sequence[Given]):
+        self._given = given
+        self._numbers = [each.number for each in given]
+        self._offsets = [each.form.layout.offset for each in given]
+        self._are_same: Callable[..., bool] | None = None
+
+    def have_gone(self) -> bool:
+        """Tell whether some are gone, in the place of which there has to be something else."""
+        return any(each.known() is None for each in self._given)
+
+    def unchanged(self) -> dict[int, Tensor]:
+        """Return those that are there and have the form that they had, by number."""
+        tensors: list[Any] = [each.known() for each in self._given]
+        if self._are_same is not None and not any(tensor is None for tensor in tensors) and self._are_same(*tensors):
+            if [tensor.storage_offset() for tensor in tensors] == self._offsets:
+                return dict(zip(self._numbers, tensors, strict=True))
+            return self._checked(tensors)
+        found = self._checked(tensors)
+        if found and len(found) == len(tensors):
+            self._are_same = form_check(tensors)
+        return found
+
+    def _checked(self, tensors: Sequence[Tensor | None]) -> dict[int, Tensor]:
+        pairs = zip(self._given, tensors, strict=True)
+        return {each.number: x for each, x in pairs if x is not None and each.form.is_of(x)}
