@@ -13,7 +13,7 @@ from asv_benchmarks.benchmarks.points import grid, points
 from asv_benchmarks.benchmarks.record import OPS, Overhead
 from asv_benchmarks.benchmarks.timing import keep_memory, keep_to_processors
 from asv_benchmarks.benchmarks.ways import KINDS, Peer
-from asv_benchmarks.contest import BURST, Budget, contest, limit_memory
+from asv_benchmarks.contest import BURST, WARM, Budget, contest, limit_memory
 
 
 def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -45,7 +45,7 @@ def main() -> None:
     keep_to_processors(chosen.threads)
     limit_memory(chosen.memory)
     print(f"torch {torch.__version__}, Python {platform.python_version()}, float32, {chosen.threads} thread(s) each.")
-    print(f"{chosen.rounds} rounds of all in turn, each turn {1e3 * BURST:g} ms of calls.")
+    print(f"{chosen.rounds} rounds of all in turn, each turn {1e3 * BURST:g} ms of calls, after {WARM:g} s of each.")
     print("ratio: time over the best of hofunc in the same class; difference: the largest over the largest entry.")
     clock = time.process_time if chosen.busy else time.perf_counter
     budget = Budget(chosen.prepare, chosen.call, chosen.rounds, clock)

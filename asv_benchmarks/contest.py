@@ -16,7 +16,8 @@ from asv_benchmarks.benchmarks.peers import Point, flattened, ours, peers
 from asv_benchmarks.benchmarks.timing import interleaved
 from asv_benchmarks.benchmarks.ways import Peer
 
-BURST = 1e-3  # seconds of one contender's turn
+BURST = 1e-3  # seconds of one contender's turn,
+WARM = 0.3  # and of its calls before the first
 LINE = 100  # characters of a reason to skip
 FINALISTS = 2  # of the ways that are captured, how many are compiled
 
@@ -119,7 +120,7 @@ def contest(workload: Point, budget: Budget, chosen: Callable[[Peer], bool]) -> 
         if not peer.name.startswith("compiled ") or trial.is_finalist(peer):
             trial.enter(peer, budget.call)
     calls = {name: contender.call for name, contender in trial.passed.items()}
-    seconds = interleaved(calls, budget.rounds, BURST, budget.clock)
+    seconds = interleaved(calls, budget.rounds, BURST, budget.clock, WARM)
     entries = [
         Entry(name, contender.kind, seconds[name], contender.difference, name in {peer.name for peer in own})
         for name, contender in trial.passed.items()

@@ -401,6 +401,13 @@ def test_functions_take_turns() -> None:
     assert [len(taken) for taken in seconds.values()] == [3, 3]
 
 
+def test_functions_warm_up_for_some_time() -> None:
+    calls: list[str] = []
+    seconds = interleaved({"a": lambda: calls.append("a")}, 3, clock=lambda: float(len(calls)), warm=4.0)
+    assert calls == ["a"] * 7
+    assert seconds["a"] == [1.0] * 3
+
+
 def test_the_command_line() -> None:
     chosen = compare.options(["--threads", "2", "--workload", "T", "--rounds", "5", "--kinds", "eager", "--busy"])
     assert (chosen.threads, chosen.workload, chosen.rounds, chosen.kinds) == (2, "T", 5, ["eager"])

@@ -36,16 +36,23 @@ def interleaved(
     rounds: int,
     burst: float = 0.0,
     clock: Callable[[], float] = time.perf_counter,
+    warm: float = 0.0,
 ) -> dict[str, list[float]]:
-    """Call all functions in turn, after one round to warm up, and return the seconds that a call took in each round.
+    """Call all functions in turn, after each has warmed up, and return the seconds that a call took in each round.
 
     Whatever else the machine does meanwhile slows all of them alike. A turn is one call; with a burst, it is one call
     that is not counted, so that no function finds the caches as another left them, and then the mean of as many as
     last about that many seconds. Where others use the processors as well, a clock of the time that this process has
     them, as `time.process_time`, is not slowed by them.
+
+    To warm up, each is called once, and on until that took so many seconds: what is planned or compiled after some
+    calls, as backward passes are by hofunc, is part of what later calls take, as those of a training are.
     """
     for function in functions.values():
+        end = clock() + warm
         function()
+        while clock() < end:
+            function()
     counts = {
         name: max(1, int(burst / _mean(function, 1, clock))) if burst else 1 for name, function in functions.items()
     }
