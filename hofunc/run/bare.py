@@ -25,6 +25,7 @@ def note(recording: Recording, found: Planned, inputs: Sequence[Tensor]) -> None
     trail, learning = recording.trail, found.learning
     if trail is NOTHING or trail.is_bare is None:
         return
-    is_learned = learning is not None and learning.is_on and not found.spots and recording.wrappers is None
+    has_aux = len(recording.graph.outputs) > len(found.plan.lowered.graph.outputs)  # of which histories are wanted
+    is_learned = learning is not None and learning.is_on and not (found.spots or has_aux or recording.wrappers)
     is_learned = is_learned and any(tensor.requires_grad for tensor in inputs)  # as those of other trails may not be
     trail.is_bare = is_learned and trail.are_known and not trail.hides_history and all(map(is_dense, inputs))
