@@ -25,6 +25,7 @@ _JITS = (
     ("hofunc jit, step", "captured", hofunc.jit),
     ("hofunc jit, step compiled", "compiled", partial(hofunc.jit, compile=True)),
 )
+_NESTED = {"partial": "grad)", "biharmonic": "jvp(grad)) twice"}  # in names of ways that take jvp over jvp over grad
 JETS = ("Laplacian", "biharmonic", "partial")  # that directions sum up to
 
 
@@ -103,8 +104,9 @@ def peers(contraction: Contraction) -> list[Peer]:
 
 
 def _crashes(contraction: Contraction, peer: Peer) -> bool:
-    """Tell whether torch 2.13 ends the process: as it captures a backward pass through jvp(jvp(grad))."""
-    return contraction.is_step and contraction.kind == "partial" and peer.kind != "eager" and "grad)" in peer.name
+    """Tell whether torch 2.13 ends the process: as it captures a backward pass through jvp over jvp over grad."""
+    nested = _NESTED.get(contraction.kind)
+    return nested is not None and contraction.is_step and peer.kind != "eager" and nested in peer.name
 
 
 def prepared(contraction: Contraction, way: Way) -> Prepared:
