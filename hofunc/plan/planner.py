@@ -154,9 +154,15 @@ def quickly(
     return Quick(taken(best), PER_COMPOSITION * sum(left_out), turns.effort)
 
 
-def soonest(lowered: Lowered, wanted: Wanted, *, compact: bool, limits: Limits, peak: Peak = own_peak) -> Blueprint:
-    """Plan by the strategy alone that should run fastest, whether or not that keeps to the limits."""
-    (made,) = _Asked(lowered, wanted, compact, limits, peak).by_nodes.first()
+def soonest(
+    lowered: Lowered, wanted: Wanted, *, compact: bool, limits: Limits, peak: Peak = own_peak, steps: float = inf
+) -> Blueprint:
+    """Plan by the strategy alone that should run fastest, whether or not that keeps to the limits.
+
+    Raises:
+        TooManyStepsError: It takes more steps of planning than given.
+    """
+    (made,) = _Asked(lowered, wanted, compact, limits, peak).by_nodes.first(steps)
     return taken(made)
 
 

@@ -169,11 +169,18 @@ class Turns:
         fastest = next(iter(self.estimates.values()))  # or should be
         return max(FIRST_LEAVE, 2 * PER_COMPOSITION * fastest.compositions)
 
-    def first(self) -> list[Blueprint]:
-        """Return the plan of the strategy that should run fastest, of those that apply, whatever it takes."""
+    def first(self, steps: float = inf) -> list[Blueprint]:
+        """Return the plan of the strategy that should run fastest, of those that apply.
+
+        Args:
+            steps: How many steps of planning it may take.
+
+        Raises:
+            TooManyStepsError: It takes more.
+        """
         for name in self.estimates:
             try:
-                made = self._make(name, of_first(self._limits))
+                made = self._make(name, narrower(of_first(self._limits), Leave(steps)))
             except DirectionsError:  # reverse always applies
                 self.inapplicable.add(name)
             else:

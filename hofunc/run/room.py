@@ -10,6 +10,7 @@ import torch
 from hofunc.algebra.extents import Rows
 from hofunc.errors import ArgumentError
 from hofunc.plan.blueprint import Blueprint, Limits, Peak
+from hofunc.plan.builder import TooManyStepsError
 from hofunc.plan.limited import OverLimitError, may_be_handed_over
 from hofunc.plan.planner import quickly, soonest
 from hofunc.plan.program import device_of
@@ -20,6 +21,7 @@ from hofunc.rules.lower import Lowered
 
 SMALL = 64 << 20  # bytes, below which nobody looks what is free
 HOPELESS = 2  # times what may be held that a plan holds, beside its results, at which that of their terms is not made
+STEPS = 2000  # of planning, for which one may wait to be told what fits in place of what does not
 MANY = 500  # nodes, of which it takes long to plan what may fit where nothing has been planned
 _GROUP = Path("/sys/fs/cgroup")
 
@@ -173,7 +175,11 @@ def _instead(lowered: Lowered, results: int, free: int, wanted: Wanted) -> Itera
     """Yield what would fit in place of results."""
     if results > free:
         yield f"The results alone are {results}, to be written to a file by out=hofunc.Stream(path)."
-    terms = quickly(lowered, wanted, compact=True, limits=Limits()).plan.run_cost.peak_bytes
-    if terms <= free:
-        yield f"It takes {terms} with layout='compact'."
+    try:
+        terms = soonest(lowered, wanted, compact=True, limits=Limits(), steps=STEPS).run_cost.peak_bytes
+    except TooManyStepsError:
+        yield "It may take less with layout='compact'."
+    else:
+        if terms <= free:
+            yield f"It takes {terms} with layout='compact'."
     yield "Products with it, by hofunc.einsum or hofunc.hvp, take least."

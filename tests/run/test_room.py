@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 import hofunc
-from hofunc.plan import strategies
+from hofunc.plan import strategies, turns
+from hofunc.plan.builder import Leave
 from hofunc.run import room
 from tests.cases import rand
 
@@ -50,6 +51,28 @@ def test_what_does_not_fit_is_refused_with_what_does(how: str, free: Callable[[i
     assert f"bytes with max_bytes={plan.peak_bytes // 2}, in chunks" in message
     got = hofunc.hessian(mixing, max_bytes=plan.peak_bytes // 2).plan(x)(x)
     assert torch.allclose(got, expected)
+
+
+def test_a_refusal_takes_few_steps_of_planning(free: Callable[[int], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the terms of a long function hold is not found out, which may take longer than a second."""
+    steps = []
+    made = turns.narrower
+
+    def narrower(*leaves: Leave) -> Leave:
+        steps.append(min(leave.steps for leave in leaves))
+        return made(*leaves)
+
+    def f(x: Tensor) -> Tensor:
+        for _ in range(40):
+            x = (x @ WEIGHT[:20]).tanh() * x.sum()
+        return x.sum()
+
+    free(20 * 20 * 8 - 1)
+    monkeypatch.setattr(turns, "narrower", narrower)
+    monkeypatch.setattr(room, "STEPS", 300)
+    with pytest.raises(hofunc.ArgumentError, match=r"Stream.*It may take less with layout='compact'\. Products"):
+        hofunc.hessian(f)(rand(CPU, 20))
+    assert steps == [300]
 
 
 def test_results_that_do_not_fit_go_to_a_file(free: Callable[[int], None]) -> None:
