@@ -21,7 +21,8 @@ from hofunc.rules.lower import Lowered
 
 SMALL = 64 << 20  # bytes, below which nobody looks what is free
 HOPELESS = 2  # times what may be held that a plan holds, beside its results, at which that of their terms is not made
-STEPS = 2000  # of planning, for which one may wait to be told what fits in place of what does not
+STEPS = 2000  # of planning, for which one may wait to be told what fits in place of what does not;
+FEW_STEPS = 500  # of a plan, up to which it is looked for chunks that fit, which takes many times as long
 MANY = 500  # nodes, of which it takes long to plan what may fit where nothing has been planned
 _GROUP = Path("/sys/fs/cgroup")
 
@@ -164,7 +165,9 @@ def _remedies(made: Blueprint, free: int, wanted: Wanted, *, compact: bool) -> I
         yield "Take fewer rows at a time, or max_bytes, which takes fewer rows or coordinates where that is possible."
         return
     results = result_bytes(made) + zero_bytes(made, wanted)
-    if results <= free:
+    if results <= free and made.effort > FEW_STEPS:
+        yield f"It may fit with max_bytes={free}, which takes fewer rows or coordinates at a time."
+    elif results <= free:
         with suppress(ArgumentError):
             in_chunks = quickly(made.lowered, wanted, compact=False, limits=Limits(max_bytes=free)).plan
             yield f"It takes {in_chunks.run_cost.peak_bytes} bytes with max_bytes={free}, in chunks."

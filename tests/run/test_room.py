@@ -75,6 +75,17 @@ def test_a_refusal_takes_few_steps_of_planning(free: Callable[[int], None], monk
     assert steps == [300]
 
 
+def test_chunks_of_a_long_function_are_named_and_not_looked_for(
+    free: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, transform = rand(CPU, 20), hofunc.hessian(mixing)
+    plan = transform.plan(x)
+    free(plan.peak_bytes // 2)
+    monkeypatch.setattr(room, "FEW_STEPS", 0)
+    with pytest.raises(hofunc.ArgumentError, match=f"It may fit with max_bytes={plan.peak_bytes // 2}, which takes"):
+        transform(x)
+
+
 def test_results_that_do_not_fit_go_to_a_file(free: Callable[[int], None]) -> None:
     free(20 * 20 * 8 - 1)
     with pytest.raises(hofunc.ArgumentError, match=rf"The results alone are {20 * 20 * 8}.*hofunc\.Stream"):
