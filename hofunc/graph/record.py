@@ -258,7 +258,7 @@ def _recorded_bare(
     if recording.trail is not trail:
         return None
     if calls is not None:
-        _note_calls(calls, recording, inputs, trail)
+        _note_calls(calls, tape, recording, inputs, trail)
     if True in [value.requires_grad for value in recording.values]:  # by what the function captured
         tape.check_hooks()
     values = [*inputs, *recording.values[len(inputs) :]]
@@ -273,11 +273,17 @@ def with_histories(recording: Recording) -> Recording:
     return recording._replace(values=without_autocast(_replayed, recording, inputs, computed), is_bare=False)
 
 
-def _note_calls(calls: CallNotes, recording: Recording, inputs: Sequence[torch.Tensor], trail: Trail) -> None:
-    """Have the next recording go by the calls that were made in this one, which came to the graph that was expected."""
-    if not all(map(is_dense, inputs)):
-        return
-    trail.note_calls(calls.calls(recording.graph, recording.values, recording.outputs, _strides(inputs)))
+def _note_calls(
+    calls: CallNotes, tape: Tape, recording: Recording, inputs: Sequence[torch.Tensor], trail: Trail
+) -> None:
+    """Have the next recording go by the calls that were made in this one, which came to the graph that was expected.
+
+    Values that calls return have the histories that autograd knows, which have to be those of the graph.
+    """
+    graph = recording.graph
+    are_right = trail.are_plain or (all(map(is_dense, inputs)) and not tape.histories_hidden(graph))
+    found = calls.calls(graph, recording.values, recording.outputs, _strides(inputs)) if are_right else None
+    trail.note_calls(found)
 
 
 def _recorded_by_calls(
@@ -365,7 +371,7 @@ def _record_values(
             raise
     recording = _recording(tape, result, notes, any(asked) if watch else None)
     if calls is not None and recording.graph is trail.graph:
-        _note_calls(calls, recording, inputs, trail)
+        _note_calls(calls, tape, recording, inputs, trail)
     if tape.arrived is not None and isinstance(recording.values, Values):
         return recording._replace(values=_values_along(tape, tape.arrived, recording.values, has_grad))
     are_followed = [value.requires_grad for value in recording.values]
