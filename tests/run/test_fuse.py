@@ -82,7 +82,7 @@ def test_the_kernel_leaves_less_than_the_library(dtype: torch.dtype, inner: int,
 
 
 def test_a_loop_that_threads_would_share_is_left_to_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    few, many = ([rand(CPU, count, 4, 3), rand(CPU, count, 3, 5)] for count in (500, 1000))
+    few, many = ([rand(CPU, count, 4, 3), rand(CPU, count, 3, 5)] for count in (2000, 4000))
     assert fused(torch.bmm, *many)[1] == []
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     assert fused(torch.bmm, *few)[1] == []
