@@ -25,7 +25,7 @@ from torch.fx import Graph
 
 SUMMED = 128  # products in a sum that is kept in a register
 MANY_BITS = 512  # of vectors of a processor with 32 of them, as of AVX512; others are taken to have 16
-OF_A_THREAD = 1 << 21  # multiplications that are worth a thread, which take twice as long as it takes to wake one
+OF_A_THREAD = 1 << 21  # multiplications that are worth a thread; at 1 << 18 small networks took up to 1.5 times as long
 
 # The rows that are multiplied by a panel at a time, by the vectors of a row of the panel: with many registers, and few.
 _MANY = {1: 16, 2: 12, 3: 8, 4: 6}

@@ -320,7 +320,7 @@ class _Numbering:
                 known.append((at, each.number))
             elif _is_told_by_equality(each):
                 others.append((at, each.kind, arg))
-            elif type(each) is Given and not rest:
+            elif type(each) is Given and not rest:  # which are numbered before those in the rest
                 given.append((at, each))
             else:
                 rest.append((at, each))

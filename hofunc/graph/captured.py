@@ -43,15 +43,15 @@ class Captured:
     def unchanged(self) -> dict[int, Tensor]:
         """Return those that are there and have the form that they had, by number."""
         tensors: list[Any] = [each.known() for each in self._given]
-        if self._are_same is not None and not any(tensor is None for tensor in tensors) and self._are_same(*tensors):
-            if [tensor.storage_offset() for tensor in tensors] == self._offsets:
-                return dict(zip(self._numbers, tensors, strict=True))
-            return self._checked(tensors)
-        found = self._checked(tensors)
+        if (
+            self._are_same is not None
+            and not any(tensor is None for tensor in tensors)
+            and self._are_same(*tensors)
+            and [tensor.storage_offset() for tensor in tensors] == self._offsets
+        ):
+            return dict(zip(self._numbers, tensors, strict=True))
+        pairs = zip(self._given, tensors, strict=True)
+        found = {each.number: tensor for each, tensor in pairs if tensor is not None and each.form.is_of(tensor)}
         if found and len(found) == len(tensors):
             self._are_same = form_check(tensors)
         return found
-
-    def _checked(self, tensors: Sequence[Tensor | None]) -> dict[int, Tensor]:
-        pairs = zip(self._given, tensors, strict=True)
-        return {each.number: x for each, x in pairs if x is not None and each.form.is_of(x)}

@@ -157,7 +157,7 @@ def variables_of(tensors: Sequence[torch.Tensor], *, follow: bool, are_plain: bo
     Args:
         tensors: The tensors.
         follow: Whether autograd is to follow them.
-        are_plain: Whether all are known to have no history, as `has_no_history` tells.
+        are_plain: Whether all are known to be dense, and to have, or to need, no history; see `has_no_history`.
     """
     if is_looked_on() or not (are_plain or all(map(is_dense, tensors))):
         return [variable_of(tensor, follow=follow) for tensor in tensors]

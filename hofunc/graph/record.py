@@ -290,11 +290,11 @@ def _recorded_by_calls(
     f: Function, inputs: Sequence[torch.Tensor], others: Any, trail: Trail, *, bare: bool
 ) -> Recording | None:
     """Record a call that makes the calls of torch's functions that were made before; None if it makes others."""
-    calls, has_grad = trail.calls, torch.is_grad_enabled()
+    calls = trail.calls
     if calls is None or not calls.start_from(_strides(inputs)):
         return None
-    are_detached = trail.are_plain or bare or not has_grad
-    aliases = [tensor.detach() for tensor in inputs] if are_detached else variables_of(inputs, follow=False)
+    need_none = trail.are_plain or bare or not torch.is_grad_enabled()
+    aliases = variables_of(inputs, follow=False, are_plain=need_none)
     before = reached(f) if trail.have_calls_differed or calls.captured.have_gone() else {}
     with torch.enable_grad():
         made = calls.made_again(aliases, lambda: tensors_in(others), before, lambda: f([*aliases], others))
@@ -305,10 +305,9 @@ def _recorded_by_calls(
     leaves, spec, held, _ = found
     if bare:
         held.update(enumerate(inputs))
-    graph, computed = trail.graph, calls.computed
-    values = Values(graph, held, len(graph.nodes), computed=computed)
-    trail = NOTHING if trail.hides_history else trail
-    return Recording(graph, values, leaves, spec, None, trail=trail, is_bare=bare)
+    values = Values(trail.graph, held, len(trail.graph.nodes), computed=calls.computed)
+    left = NOTHING if trail.hides_history else trail
+    return Recording(trail.graph, values, leaves, spec, None, trail=left, is_bare=bare)
 
 
 def _strides(inputs: Sequence[torch.Tensor]) -> list[tuple[int, ...]]:

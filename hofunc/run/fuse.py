@@ -23,9 +23,8 @@ SMALL_INNER = 16  # ... over an inner dimension of at most this size
 KERNEL_INNER = 4
 KERNEL = (torch.float32, torch.float64)  # the dtypes that it is for
 
-# Inductor shares out a loop among threads that has so many steps for each, by itself from 512 on. To wake a thread, and
-# wait for it, takes ten microseconds and more, in which so many steps are done. Measured on two threads, on networks of
-# small layers: 2 to 12 times as fast at 16384, and 1.7 times as fast again at this.
+# Inductor shares out a loop among threads that has so many steps for each, by itself from 512 on. Measured on two
+# threads, on networks of small layers: 2 to 12 times as fast at 16384, and one of them 1.7 times as fast again at this.
 STEPS_OF_A_THREAD = 65536
 
 # What is compiled checks no shapes and strides of its own: a plan has, or the guards of torch.compile. It is a tenth of
