@@ -15,7 +15,7 @@ from functools import partial
 from math import lcm
 from typing import Any, NamedTuple
 
-from torch._inductor import ir, lowering  # the next one would import the latter in a circle
+from torch._inductor import config, ir, lowering  # the next one would import the latter in a circle
 from torch._inductor.codegen.cpp_template_kernel import CppTemplateKernel
 from torch._inductor.codegen.cpp_utils import DTYPE_TO_CPP
 from torch._inductor.cpu_vec_isa import invalid_vec_isa, pick_vec_isa
@@ -170,6 +170,11 @@ def with_products(op: Any, change: Callable[[Graph], None], sources: Sequence[st
     if op not in lowering.lowerings:
         lowering.register_lowering(op, type_promotion_kind=None)(_lowered)
     return {"post_grad_custom_post_pass": _Pass(change, sources)}
+
+
+def has_products() -> bool:
+    """Tell whether what inductor compiles at the moment has these options."""
+    return isinstance(config.post_grad_custom_post_pass, _Pass)
 
 
 def _lowered(left: Any, right: Any, added: Any) -> Any:

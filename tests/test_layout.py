@@ -19,6 +19,7 @@ LAYERS = [
         "internals_files",
         "internals_inference",
         "internals_saving",
+        "internals_scatters",
         "internals_scripts",
         "internals_settings",
         "internals_strides",

@@ -36,11 +36,16 @@ _PRODUCTS: frozenset[Any] = frozenset(
 
 
 def by_own_products() -> dict[str, Any]:
-    """Return the options of inductor with which products are by the kernel, in a backward pass too."""
-    from hofunc import internals_buffers  # noqa: PLC0415 - imports the compiler
-    from hofunc.internals_products import with_products  # noqa: PLC0415 - likewise
+    """Return the options of inductor with which products are by the kernel, in a backward pass too.
 
-    return with_products(torch.ops.hofunc.product.default, own_products, [__file__, internals_buffers.__file__])
+    What is added at indices is added in turn there.
+    """
+    from hofunc import internals_buffers, internals_scatters  # noqa: PLC0415 - import the compiler
+    from hofunc.internals_products import has_products, with_products  # noqa: PLC0415 - likewise
+
+    internals_scatters.add_in_turn(has_products)
+    sources = [__file__, internals_buffers.__file__, internals_scatters.__file__]
+    return with_products(torch.ops.hofunc.product.default, own_products, sources)
 
 
 def own_products(graph: Graph) -> None:
