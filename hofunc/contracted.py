@@ -19,7 +19,7 @@ from hofunc.complex_tensors import by_parts, is_complex, product_of_parts, taken
 from hofunc.dynamo import compilable
 from hofunc.given import check_flag, refuse
 from hofunc.graph.identity import PLAIN
-from hofunc.graph.record import Recording
+from hofunc.graph.recording import Recording
 from hofunc.pattern import PARTS, Bound, Pattern, Tree, bound, parsed
 from hofunc.plan import contraction
 from hofunc.plan.blueprint import Limits

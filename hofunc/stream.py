@@ -25,7 +25,7 @@ from hofunc.errors import ArgumentError
 from hofunc.given import path_of
 from hofunc.graph.draws import draws
 from hofunc.graph.node import Node
-from hofunc.graph.record import Recording
+from hofunc.graph.recording import Recording
 from hofunc.plan.blueprint import Blueprint, Limits
 from hofunc.plan.operators import zeros
 from hofunc.progress import Progress, check_progress, display

@@ -11,7 +11,8 @@ from hofunc.graph.capture import record_for_replay
 from hofunc.graph.facts import Facts
 from hofunc.graph.node import Graph
 from hofunc.graph.readings import Reading
-from hofunc.graph.record import Recording, made_recordable
+from hofunc.graph.record import made_recordable
+from hofunc.graph.recording import Recording
 from hofunc.graph.saving import unhooked
 from hofunc.internals import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 from hofunc.options import records_forwards

@@ -30,7 +30,7 @@ from hofunc.graph.asking import recorded, source_of
 from hofunc.graph.derivations import notes
 from hofunc.graph.draws import drawn_again
 from hofunc.graph.node import Graph
-from hofunc.graph.record import Recording
+from hofunc.graph.recording import Recording
 from hofunc.graph.saving import unhooked
 from hofunc.graph.uncollected import uncollected
 from hofunc.graph.uncompiled import uncompiled

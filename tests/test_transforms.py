@@ -10,9 +10,9 @@ from torch import Tensor
 
 import hofunc
 from hofunc import hod
-from hofunc.graph import record
+from hofunc.graph import recording
 from hofunc.graph.node import Graph
-from hofunc.graph.record import replay
+from hofunc.graph.recording import replay
 from tests.cases import distinct, mixed, rand
 from tests.checks import assert_equal
 from verification.oracles import nested_reverse, relative_error
@@ -265,7 +265,7 @@ def test_only_what_depends_on_what_was_written_over_is_computed_again(
         z.add_((x * weight).sin().exp())
         return z.exp().add_(x) if writes else z.exp()
 
-    monkeypatch.setattr(record, "replay", counted)
+    monkeypatch.setattr(recording, "replay", counted)
     hod(lambda x: f(x, False), 2)(x[0])
     assert not counts
     hod(lambda x: f(x, True), 2)(x[0])

@@ -19,7 +19,8 @@ import torch
 from hofunc.graph.draws import drawn_again
 from hofunc.graph.identity import PLAIN, has_no_history, innermost, is_dense
 from hofunc.graph.node import Graph
-from hofunc.graph.record import Function, Recording, made_recordable, record
+from hofunc.graph.record import made_recordable, record
+from hofunc.graph.recording import Function, Recording
 from hofunc.graph.saving import is_hooked, unhooked
 from hofunc.graph.standin import in_transform, looks_of
 from hofunc.graph.trail import NOTHING, Trail
@@ -130,7 +131,7 @@ def recorded(
         others: A pytree that f also takes.
         watch: Whether to notice that f asks; what is recorded of functions with the source for inputs of a kind for
             the first time is watched in any case.
-        bare: Whether the recording may be bare, see NOTE [bare] in `hofunc.graph.record`.
+        bare: Whether the recording may be bare, see NOTE [bare] in `hofunc.graph.recording`.
 
     Returns:
         The recording. It is right if somebody watched, which ``asked`` tells, or else if one of the same structure, of

@@ -31,7 +31,8 @@ from hofunc.graph.node import CONSTANT, Graph, Node
 from hofunc.graph.objects import Witness
 from hofunc.graph.readings import Reading, ReadingTape
 from hofunc.graph.reads import Reads
-from hofunc.graph.record import Recording, check_asked
+from hofunc.graph.record import check_asked
+from hofunc.graph.recording import Recording
 from hofunc.graph.scratch import Scratch
 from hofunc.graph.settled import Reliance, Settling
 from hofunc.graph.spots import Spots

@@ -1,18 +1,9 @@
-"""Recording a function, with real values or with stand-ins, and replaying what was recorded.
-
-NOTE [bare]: values have the history that autograd knows, which takes as long as a third of recording. But where the
-backward pass of contractions is planned, it starts from what is given, see NOTE [learning] in `hofunc.run.backward`,
-and nobody asks for the history of what is computed. So a function that came to a graph of which that was so is recorded
-bare the next time: without history, but of the inputs themselves, which stand among the values. If it comes to another
-graph then, it is recorded again as others are, and so it is before it draws random numbers, which it is to do once; if
-what is computed of it needs histories, values are computed again.
-"""
+"""Recording a function, with real values or with stand-ins."""
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch.nn import Parameter
@@ -21,32 +12,21 @@ from hofunc.errors import HofuncError
 from hofunc.graph import control as _control  # noqa: F401 - gives operators that take functions their meaning
 from hofunc.graph import linearized as _linearized  # noqa: F401 - has linear functions recorded
 from hofunc.graph import scripted as _scripted  # noqa: F401 - has scripts run op by op
+from hofunc.graph.by_calls import calls_of, note_calls, recorded_by_calls, stood_in_by_calls
 from hofunc.graph.call_notes import CallNotes
-from hofunc.graph.calls import Again, Calls, Lifted, stop_if_expected
+from hofunc.graph.calls import stop_if_expected
 from hofunc.graph.draws import DrawsError, Undrawn, differs_by_row, drawn_again, draws
 from hofunc.graph.functions import as_op
-from hofunc.graph.identity import (
-    PLAIN,
-    alias_of,
-    is_dense,
-    is_looked_on,
-    lasting,
-    plain,
-    tensors_in,
-    variable_of,
-    variables_of,
-)
-from hofunc.graph.layout import COMPUTED_AGAIN
-from hofunc.graph.lines import LineNotes, Lines, is_detecting, noting_lines
-from hofunc.graph.node import CONSTANT, Call, Graph
+from hofunc.graph.identity import PLAIN, is_looked_on, lasting, plain, tensors_in, variable_of, variables_of
+from hofunc.graph.lines import LineNotes, is_detecting, noting_lines
+from hofunc.graph.node import CONSTANT
 from hofunc.graph.picks import Picks
 from hofunc.graph.purity import FunctionMet, check_claim, claims_of, refuse_function
-from hofunc.graph.reached import reached
 from hofunc.graph.reads import Reads
+from hofunc.graph.recording import Function, Recording, replay, replayed
 from hofunc.graph.saving import unseen_hooks
 from hofunc.graph.spots import Spots
 from hofunc.graph.standin import Lift, in_transform, looks_of, outside_transforms, stand_in, wrappers_in
-from hofunc.graph.stood_in import StandIns
 from hofunc.graph.storage import Made
 from hofunc.graph.swaps import check_swap
 from hofunc.graph.tape import Tape, is_recording
@@ -54,18 +34,10 @@ from hofunc.graph.trail import NOTHING, Trail
 from hofunc.graph.values import Values
 from hofunc.graph.walk import Walk
 from hofunc.graph.world import without_autocast
-from hofunc.internals import (
-    TreeSpec,
-    function_refused,
-    has_forward_level,
-    has_setup_context,
-    tree_map,
-    tree_map_only,
-)
+from hofunc.internals import function_refused, has_forward_level, has_setup_context, tree_map, tree_map_only
 from hofunc.options import records_forward, records_forwards
-from hofunc.trees import tree_flatten, tree_unflatten
+from hofunc.trees import tree_flatten
 
-Function = Callable[..., Any]
 Result = TypeVar("Result")
 # What errors say where the reason may be that autograd does not follow the inputs: those of torch, and of hofunc.
 # The last is what layers of torch.nn make of a mask of padding in a kernel that they take for inputs without history.
@@ -76,65 +48,6 @@ _UNFOLLOWED = (
     "a backward pass that autograd does not record",
     "got a nested tensor",
 )
-
-
-_AGAIN = {id(op): function for op, function in COMPUTED_AGAIN.items()}  # by id, since the hash of an op is slow
-
-
-class Recording(NamedTuple):
-    """A recorded call.
-
-    Attributes:
-        graph: The graph, with one output for every tensor of the result.
-        values: The value of every node; stand-ins if ``wrappers`` is not None.
-        leaves: What the function returned, flattened; its tensors are the graph's outputs in order.
-        spec: Structure of what the function returned.
-        wrappers: The real tensors of the graph's inputs, on which it has to be replayed; None if values are real.
-        asked: Whether the function asked if autograd follows what depends on its inputs; None if nobody watched.
-        lines: Which lines of the function computed which nodes, where that was noted.
-        writes: Whether the function wrote in place, where that was seen.
-        trail: What led to the same graph before, and may lead to it again; else nothing.
-        is_bare: Whether values have no history but that of the inputs, see NOTE [bare].
-    """
-
-    graph: Graph
-    values: list[torch.Tensor] | Values
-    leaves: list[Any]
-    spec: TreeSpec
-    wrappers: list[torch.Tensor] | None
-    asked: bool | None = None
-    lines: Lines = MappingProxyType({})
-    writes: bool = False
-    trail: Trail = NOTHING
-    is_bare: bool = False
-
-    @property
-    def outputs(self) -> list[torch.Tensor]:
-        """The values of what the function returned."""
-        return [self.values[number] for number in self.graph.outputs]
-
-    def copy(self) -> "Recording | None":
-        """Return the same recording, to which its values are left; None of one on stand-ins, or along a route."""
-        if self.wrappers is not None or (isinstance(self.values, Values) and self.values.are_kept):
-            return None
-        return self._replace(values=self.values.copy())
-
-    def exchanged(self, inputs: Sequence[torch.Tensor], count: int) -> "Recording":
-        """Return the same recording with other inputs after the first few, of which the function knows nothing."""
-        values, before = self.values, len(self.graph.inputs)
-        others = [*map(plain, inputs[count:])]
-        graph = self.graph.exchanged(count, tuple([(each.shape, each.dtype, each.device) for each in others]))
-        if isinstance(values, Values):
-            values = values.exchanged(graph, count, others)
-        else:
-            values = [*values[:count], *others, *values[before:]]
-        return self._replace(graph=graph, values=values, trail=NOTHING)
-
-    def returned_with(self, tensors: Sequence[Any]) -> Any:
-        """Return what the function returned, with the given tensors in place of its own."""
-        supply = iter(tensors)
-        leaves = [next(supply) if isinstance(leaf, torch.Tensor) else leaf for leaf in self.leaves]
-        return tree_unflatten(leaves, self.spec)
 
 
 class NotFollowedError(Exception):
@@ -210,7 +123,7 @@ def record(
             that ask for it, or take gradients by autograd themselves.
         watch: Whether to notice that f asks; under an outer transform that is noticed, and f called again, in any case.
         trail: What was recorded of f before, from which it may differ.
-        bare: Whether the recording may be bare, see NOTE [bare].
+        bare: Whether the recording may be bare, see NOTE [bare] in `hofunc.graph.recording`.
 
     Raises:
         MutationError: f writes to an input or to a captured tensor.
@@ -225,7 +138,7 @@ def record(
     if not in_transform():
         return _record_values(f, inputs, others, follow, watch, trail, bare)
     tells = trail.are_known and torch.is_grad_enabled() and not (follow or is_detecting())
-    if tells and not watch and (by_calls := _stood_in_by_calls(f, inputs, others, trail)) is not None:
+    if tells and not watch and (by_calls := stood_in_by_calls(f, inputs, others, trail)) is not None:
         return by_calls
     recording = _record_stand_ins(f, inputs, others, follow, trail, tells=tells)
     if recording.asked and not follow:
@@ -243,7 +156,7 @@ def _with_lasting(others: Any) -> Any:
 def _recorded_bare(
     f: Function, inputs: Sequence[torch.Tensor], others: Any, trail: Trail, *, tells: bool
 ) -> Recording | None:
-    """Record a call without histories, see NOTE [bare]; None if that comes to another graph, or fails, or draws."""
+    """Record a call bare; None if that comes to another graph, or fails, or draws."""
     tape = Tape(trail)
     tape.generators = Undrawn()
     aliases = [tensor.detach() for tensor in inputs]
@@ -258,87 +171,11 @@ def _recorded_bare(
     if recording.trail is not trail:
         return None
     if calls is not None:
-        _note_calls(calls, tape, recording, inputs, trail)
+        note_calls(calls, tape, recording, inputs, trail)
     if True in [value.requires_grad for value in recording.values]:  # by what the function captured
         tape.check_hooks()
     values = [*inputs, *recording.values[len(inputs) :]]
     return recording._replace(values=values, is_bare=True)
-
-
-def with_histories(recording: Recording) -> Recording:
-    """Return a bare recording with the history that its values would have had."""
-    graph, values = recording.graph, recording.values
-    computed = {node.number for node in graph.nodes if not node.is_given}
-    inputs = [values[number] for number in graph.inputs]
-    return recording._replace(values=without_autocast(_replayed, recording, inputs, computed), is_bare=False)
-
-
-def _note_calls(
-    calls: CallNotes, tape: Tape, recording: Recording, inputs: Sequence[torch.Tensor], trail: Trail
-) -> None:
-    """Have the next recording go by the calls that were made in this one, which came to the graph that was expected.
-
-    Values that calls return have the histories that autograd knows, which have to be those of the graph.
-    """
-    graph = recording.graph
-    are_right = trail.are_plain or (all(map(is_dense, inputs)) and not tape.histories_hidden(graph))
-    found = calls.calls(graph, recording.values, recording.outputs, _strides(inputs)) if are_right else None
-    trail.note_calls(found)
-
-
-def _recorded_by_calls(
-    f: Function, inputs: Sequence[torch.Tensor], others: Any, trail: Trail, *, bare: bool
-) -> Recording | None:
-    """Record a call that makes the calls of torch's functions that were made before; None if it makes others."""
-    calls = trail.calls
-    if calls is None or not calls.start_from(_strides(inputs)):
-        return None
-    need_none = trail.are_plain or bare or not torch.is_grad_enabled()
-    aliases = variables_of(inputs, follow=False, are_plain=need_none)
-    before = reached(f) if trail.have_calls_differed or calls.captured.have_gone() else {}
-    with torch.enable_grad():
-        made = calls.made_again(aliases, lambda: tensors_in(others), before, lambda: f([*aliases], others))
-    found = _found(made)
-    if found is None:
-        trail.lose_calls()
-        return None
-    leaves, spec, held, _ = found
-    if bare:
-        held.update(enumerate(inputs))
-    values = Values(trail.graph, held, len(trail.graph.nodes), computed=calls.computed)
-    left = NOTHING if trail.hides_history else trail
-    return Recording(trail.graph, values, leaves, spec, None, trail=left, is_bare=bare)
-
-
-def _strides(inputs: Sequence[torch.Tensor]) -> list[tuple[int, ...]]:
-    """Return how inputs lie in memory, which is to be compared where all else of them is known."""
-    return [tensor.stride() for tensor in inputs]
-
-
-def _found(made: tuple[Any, Again] | None) -> tuple[list[Any], TreeSpec, dict[int, torch.Tensor], Again] | None:
-    """Return what a function returned, flattened, the values of nodes, and what went along; None if it got lost."""
-    if made is None:
-        return None
-    leaves, spec = tree_flatten(made[0])
-    held = made[1].held([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
-    return None if held is None else (leaves, spec, held, made[1])
-
-
-def _stood_in_by_calls(f: Function, inputs: Sequence[torch.Tensor], others: Any, trail: Trail) -> Recording | None:
-    """Record a call under a transform by the calls of torch's functions, as above."""
-    calls, beside = trail.calls, wrappers_in(tensors_in(others))
-    if calls is None or not calls.start_from([*map(looks_of, (*inputs, *beside))]):
-        return None
-    aliases, before = [*map(alias_of, inputs)], reached(f)
-    start = [*aliases, *beside]
-    found = _found(calls.made_again(start, lambda: tensors_in(others), before, lambda: f([*aliases], others)))
-    if found is None:
-        trail.lose_calls()
-        return None
-    leaves, spec, held, again = found
-    lifted = [again.lifted[place] for place in range(len(beside), len(beside) + len(again.lifted))]
-    wrappers = [*map(plain, inputs), *beside, *lifted]
-    return Recording(trail.graph, StandIns(trail.graph, held), leaves, spec, wrappers)
 
 
 def _record_values(
@@ -347,7 +184,7 @@ def _record_values(
     is_seen = watch or follow or is_looked_on()
     is_bare = bool(bare and trail.is_bare and torch.is_grad_enabled()) and not is_seen
     tells = trail.are_known and not (is_seen or is_detecting())
-    if tells and (recording := _recorded_by_calls(f, inputs, others, trail, bare=is_bare)) is not None:
+    if tells and (recording := recorded_by_calls(f, inputs, others, trail, bare=is_bare)) is not None:
         return recording
     if is_bare:
         recording = _recorded_bare(f, inputs, others, trail, tells=tells)
@@ -370,7 +207,7 @@ def _record_values(
             raise
     recording = _recording(tape, result, notes, any(asked) if watch else None)
     if calls is not None and recording.graph is trail.graph:
-        _note_calls(calls, tape, recording, inputs, trail)
+        note_calls(calls, tape, recording, inputs, trail)
     if tape.arrived is not None and isinstance(recording.values, Values):
         return recording._replace(values=_values_along(tape, tape.arrived, recording.values, has_grad))
     are_followed = [value.requires_grad for value in recording.values]
@@ -386,7 +223,7 @@ def _record_values(
     tape.leave_behind(leads_outside=has_history)
     is_followed = (has_grad and has_history) or has_forward_level()
     if is_followed and (hidden := tape.histories_hidden(recording.graph)):
-        recording = recording._replace(values=without_autocast(_replayed, recording, inputs, hidden))
+        recording = recording._replace(values=without_autocast(replayed, recording, inputs, hidden))
     return recording
 
 
@@ -398,13 +235,6 @@ def _values_along(tape: Tape, walk: Walk, values: Values, has_grad: bool) -> Val
     if has_grad and walk.route.leads_outside:
         return walk.with_histories()
     return values.detached() if has_grad else values
-
-
-def _replayed(recording: Recording, inputs: Sequence[torch.Tensor], hidden: Set[int]) -> list[torch.Tensor]:
-    """Return the values of a recording with the history that the graph says, which those of some nodes do not have."""
-    graph, values = recording.graph, recording.values
-    known = {node.number: values[node.number] for node in graph.nodes if node.number not in hidden}
-    return replay(graph, [*map(plain, inputs)], known)
 
 
 def _watching(tape: Tape, asked: list[bool]) -> Reads:
@@ -503,26 +333,11 @@ def _record_stand_ins(
             recording = recording._replace(graph=trail.met_again())
         if calls is not None and recording.graph is trail.graph:
             looks = [*map(looks_of, (*inputs, *beside))]
-            trail.note_calls(_calls_of(calls, recording, lift, looks))
+            trail.note_calls(calls_of(calls, recording, lift, looks))
         if any(value.requires_grad for value in recording.values):
             tape.check_hooks()
             recording = recording._replace(values=_without_own_leaves(recording.values, tape.made()))
     return recording._replace(wrappers=[*map(plain, inputs), *lift.wrappers])
-
-
-def _calls_of(notes: CallNotes, recording: Recording, lift: Lift, looks: Sequence[Any]) -> Calls | None:
-    """Return the calls of a recording on stand-ins; None if there is nothing to go by.
-
-    Args:
-        notes: What was noted of them.
-        recording: The recording.
-        lift: Knows what was captured of transforms around.
-        looks: What inputs look like, and what is given beside.
-    """
-    if recording.asked or claims_of(recording.graph):
-        return None
-    lifted = {each: Lifted(place, looks_of(wrapper)) for each, (place, wrapper) in lift.places().items()}
-    return notes.calls(recording.graph, recording.values, recording.outputs, looks, lifted)
 
 
 def _check_claims(recording: Recording) -> None:
@@ -560,35 +375,3 @@ def _recording(tape: Tape, result: Any, notes: LineNotes | None, asked: bool | N
         values = [*map(plain, values)]
     trail = tape.ledger.trail if graph is tape.ledger.trail.graph and not tape.hides_history else NOTHING
     return Recording(graph, values, leaves, spec, None, asked, lines, tape.writes, trail)
-
-
-def replay(
-    graph: Graph,
-    inputs: Sequence[torch.Tensor],
-    known: Mapping[int, torch.Tensor],
-    numbers: Mapping[int, float] = MappingProxyType({}),
-) -> list[torch.Tensor]:
-    """Compute the values of nodes again, from other inputs.
-
-    Args:
-        graph: The graph.
-        inputs: One tensor for each of the graph's inputs.
-        known: The value of each of its constants, by node, and of others that need not be computed.
-        numbers: Of those that stand for numbers, what ops take in their place.
-    """
-    result: dict[int, Any] = {**known, **dict(zip(graph.inputs, inputs, strict=True)), **numbers}
-    latest: tuple[Call | None, int] = (None, 0)  # the latest call that returned several outputs, and which was taken
-    outputs: Any = None
-    for node in graph.nodes:
-        if node.number in result:
-            continue
-        call = Call(_AGAIN.get(id(node.op), node.op), node.args, node.kwargs)
-        if node.output is None:
-            result[node.number] = call(*[result[operand] for operand in node.operands])
-            continue
-        if latest[0] != call or latest[1] >= node.output:
-            outputs = call(*[result[operand] for operand in node.operands])
-        latest = call, node.output
-        result[node.number] = outputs[node.output]
-    result.update({number: known[number] for number in numbers})
-    return [result[node.number] for node in graph.nodes]

@@ -135,7 +135,7 @@ class Tape(UncompiledMode):
             or trail.is_untold
             or not self.is_plain
             or self.is_followed
-            or self.generators is not None  # of a bare recording, see NOTE [bare]
+            or self.generators is not None  # of a bare recording, see NOTE [bare] in `hofunc.graph.recording`
             or not self._forward_mode  # in which a custom Function could not be told
             or count_dispatch_modes() > 1
             or has_forward_level()

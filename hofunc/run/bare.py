@@ -1,4 +1,4 @@
-"""Recordings without histories, where backward passes are planned; see NOTE [bare] in `hofunc.graph.record`."""
+"""Recordings without histories, where backward passes are planned; see NOTE [bare] in `hofunc.graph.recording`."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from torch import Tensor
 
 from hofunc.graph.identity import is_dense
 from hofunc.graph.lines import is_detecting
-from hofunc.graph.record import Recording
+from hofunc.graph.recording import Recording
 from hofunc.graph.trail import NOTHING
 from hofunc.graph.world import without_autocast
 from hofunc.run.cache import Planned

@@ -16,7 +16,7 @@ from hofunc.graph.followed import has_history
 from hofunc.graph.identity import is_fake
 from hofunc.graph.lines import Lines, is_detecting, undetected
 from hofunc.graph.node import CONSTANT, NUMBER, Graph
-from hofunc.graph.record import Recording, replay, with_histories
+from hofunc.graph.recording import Recording, replay, with_histories
 from hofunc.graph.standin import batches_of, in_batches, is_wrapper, stand_in
 from hofunc.graph.stood_in import StandIns
 from hofunc.graph.world import without_autocast

@@ -10,7 +10,7 @@ from hofunc.errors import HofuncError
 from hofunc.graph.followed import is_followed
 from hofunc.graph.identity import PLAIN
 from hofunc.graph.node import Graph
-from hofunc.graph.record import replay
+from hofunc.graph.recording import replay
 from hofunc.graph.saving import is_hooked
 from hofunc.graph.standin import in_transform
 from hofunc.graph.world import without_autocast

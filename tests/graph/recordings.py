@@ -10,7 +10,8 @@ from torch.utils._pytree import tree_leaves
 from hofunc.graph import asking
 from hofunc.graph import record as recorder
 from hofunc.graph.node import CONSTANT, Node
-from hofunc.graph.record import Recording, made_recordable, record, replay
+from hofunc.graph.record import made_recordable, record
+from hofunc.graph.recording import Recording, replay
 from verification.oracles import relative_error
 
 

@@ -22,7 +22,7 @@ MET = 2  # calls until recordings go by calls
 
 @pytest.fixture
 def ways(monkeypatch: pytest.MonkeyPatch) -> Ways:
-    return ways_of(monkeypatch, "_recorded_by_calls")
+    return ways_of(monkeypatch, "recorded_by_calls")
 
 
 def check(f: Callable[[Tensor], Tensor], hessian: Callable[[Tensor], Any], x: Tensor) -> None:

@@ -23,7 +23,7 @@ X, WEIGHT = rand(CPU, 4, 3, seed=1), rand(CPU, 3, 5, seed=2)
 
 @pytest.fixture
 def ways(monkeypatch: pytest.MonkeyPatch) -> Ways:
-    return ways_of(monkeypatch, "_recorded_by_calls")
+    return ways_of(monkeypatch, "recorded_by_calls")
 
 
 def field(w: Tensor) -> Callable[[Tensor], Tensor]:

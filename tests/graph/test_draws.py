@@ -206,7 +206,7 @@ def _attended(x: Tensor) -> Tensor:
 
 
 def test_attention_without_dropout_is_recorded_as_what_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    ways, hessian, x = ways_of(monkeypatch, "_recorded_by_calls"), hofunc.hessian(_attended), rand(CPU, 12)
+    ways, hessian, x = ways_of(monkeypatch, "recorded_by_calls"), hofunc.hessian(_attended), rand(CPU, 12)
     with sdpa_kernel(SDPBackend.MATH):
         expected = torch.func.jacrev(torch.func.jacrev(_attended))(x)
     for _ in range(4):

@@ -9,7 +9,7 @@ import torch._C._functorch as functorch
 from torch import Tensor
 
 import hofunc
-from hofunc.graph.record import replay
+from hofunc.graph.recording import replay
 from hofunc.rules.lower import lower
 from tests.cases import mixed, rand
 from tests.graph.recordings import check_replay, recorded, replayed

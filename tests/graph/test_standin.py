@@ -11,7 +11,7 @@ from torch import Tensor
 import hofunc
 from hofunc.errors import UntracedError
 from hofunc.graph.node import CONSTANT, INPUT
-from hofunc.graph.record import Recording
+from hofunc.graph.recording import Recording
 from hofunc.graph.standin import in_transform, is_wrapper, outside_transforms, stand_in
 from tests.cases import mixed, rand
 from tests.graph.recordings import ops, recorded, recorded_under

@@ -21,7 +21,7 @@ POINTS, WEIGHT = rand(CPU, 5, 3), rand(CPU, 3, 4, seed=1)
 
 @pytest.fixture
 def ways(monkeypatch: pytest.MonkeyPatch) -> Ways:
-    return ways_of(monkeypatch, "_stood_in_by_calls")
+    return ways_of(monkeypatch, "stood_in_by_calls")
 
 
 def expected(f: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:

@@ -11,7 +11,8 @@ from torch.overrides import TorchFunctionMode
 
 import hofunc
 from hofunc.graph.ledger import Ledger
-from hofunc.graph.record import Recording, record
+from hofunc.graph.record import record
+from hofunc.graph.recording import Recording
 from hofunc.graph.trail import NOTHING, Trail
 from tests.cases import rand
 

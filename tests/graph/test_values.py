@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from hofunc.graph.record import Recording
+from hofunc.graph.recording import Recording
 from hofunc.graph.values import Recomputed, Values
 from tests.cases import rand
 from tests.graph.recordings import recorded

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from hofunc.graph.node import Call
-from hofunc.graph.record import Recording
+from hofunc.graph.recording import Recording
 from hofunc.plan.blueprint import Blueprint, Limits
 from hofunc.plan.builder import Builder
 from hofunc.plan.planner import plan

@@ -12,7 +12,8 @@ from torch._decomp import decomposition_table
 
 import hofunc
 from hofunc.graph.node import CONSTANT, Node
-from hofunc.graph.record import Recording, record
+from hofunc.graph.record import record
+from hofunc.graph.recording import Recording
 from hofunc.rules.choice import rule_of
 from hofunc.rules.kinds import Composite, Constant, Linear, Opaque
 from hofunc.rules.lower import Lowered, lower
