@@ -19,6 +19,7 @@ from hofunc.rules.lower import lower
 
 from . import by_hand, jaxed, jets, loops, operators
 from .contractions import Contraction, Way, mean_square
+from .nests import Call
 from .ways import BY_HAND, Peer, Prepared, as_it_is, of_every_kind, once_captured, once_compiled
 
 _JITS = (
@@ -50,7 +51,7 @@ def ours(contraction: Contraction) -> list[Peer]:
         found.append(Peer("hofunc plan, step captured", "captured", partial(once_captured, way)))
         found.append(Peer("hofunc plan, step compiled", "compiled", partial(once_compiled, way)))
         for name, kind, jit in _JITS:
-            found.append(Peer(name, kind, partial(as_it_is, partial(_whole_step, contraction, jit))))
+            found.append(Peer(name, kind, partial(_whole_step, contraction, jit)))
     return found
 
 
@@ -133,7 +134,7 @@ def _step(contraction: Contraction, way: Way) -> Callable[..., tuple[Tensor, ...
     return step
 
 
-def _whole_step(contraction: Contraction, jit: Callable[..., Callable[..., Any]]) -> Prepared:
+def _whole_step(contraction: Contraction, jit: Callable[..., Callable[..., Any]]) -> Call:
     """Return the training step through a contraction as one program: hofunc's gradient of the mean square."""
 
     def loss(learned: Any) -> Tensor:
@@ -142,9 +143,7 @@ def _whole_step(contraction: Contraction, jit: Callable[..., Callable[..., Any]]
         return mean_square(einsum(contraction, f)(*args, operands=contraction.operands))
 
     learned = contraction.args[0] if contraction.by_args else [leaf.clone() for leaf in contraction.learned]
-    leaves, spec = tree_flatten(learned)
-    gradient = jit(hofunc.hod(loss, order=1))
-    return lambda *leaves: tuple(tree_leaves(gradient(tree_unflatten(leaves, spec)))), *leaves
+    return partial(jit(hofunc.hod(loss, order=1)), learned)
 
 
 def flattened(result: Any) -> Tensor:

@@ -94,7 +94,7 @@ def of_container(name: str, container: Any) -> Holding:
 
 def of_cell(name: str, label: str, cell: CellType) -> Holding:
     """Hold what is in a cell of a closure."""
-    return _of_one(name, label, cell, lambda: held_by(cell))
+    return _of_one(name, label, cell, lambda: held_by(cell), lambda name: f"{name(cell)}.cell_contents")
 
 
 def held_by(cell: CellType) -> Any:
@@ -124,7 +124,7 @@ def of_labels(name: str, owner: Any) -> Holding:
 
 def of_slot(name: str, owner: Any, slot: str) -> Holding:
     """Hold what is in a slot of an object."""
-    return _of_one(name, slot, owner, lambda: getattr(owner, slot, MISSING))
+    return _of_one(name, slot, owner, lambda: getattr(owner, slot, MISSING), lambda name: f"{name(owner)}.{slot}")
 
 
 def of_context(name: str, variable: ContextVar) -> Holding:
@@ -149,12 +149,16 @@ def of_storage(name: str, tensor: torch.Tensor) -> Holding:
     return _of_one(name, "the data", tensor, tensor.untyped_storage)
 
 
-def _of_one(name: str, label: str, place: Any, get: Callable[[], Any]) -> Holding:
-    """Hold one thing that a function returns."""
+def _of_one(
+    name: str, label: str, place: Any, get: Callable[[], Any], now: Callable[[Name], str] | None = None
+) -> Holding:
+    """Hold one thing that a function returns; what is written in place of a call of that may fail where it is gone."""
     held = snapshot(get())
-    return Holding(
-        name, (label,), (held,), lambda: (get(),), lambda name: _test_of(f"{name(get)}()", held, name), place
-    )
+
+    def test(name: Name) -> str:
+        return _test_of(f"{name(get)}()" if now is None or held is MISSING else now(name), held, name)
+
+    return Holding(name, (label,), (held,), lambda: (get(),), test, place)
 
 
 def _test_of(now: str, held: Any, name: Name) -> str:
@@ -214,7 +218,7 @@ def quick_test(holdings: Sequence[Holding]) -> Callable[[], Sequence[Holding]]:
     def those_changed() -> Sequence[Holding]:
         try:
             return changed()
-        except KeyError:  # an attribute or global is gone
+        except (KeyError, AttributeError, ValueError):  # a name, an attribute, or what was in a cell is gone
             return holdings
 
     return those_changed

@@ -2,11 +2,12 @@
 
 from collections import OrderedDict
 from collections.abc import Callable
+from types import CellType
 from typing import Any
 
 import pytest
 
-from hofunc.graph.holding import of_names, quick_test
+from hofunc.graph.holding import of_cell, of_names, of_slot, quick_test
 
 THINGS = [object() for _ in range(4)]
 
@@ -53,3 +54,39 @@ def test_a_container_of_many_containers() -> None:
     assert not changed()
     space["held"][999].append(0)
     assert changed()
+
+
+class Slotted:
+    """An object with a slot."""
+
+    __slots__ = ("held",)
+    held: Any
+
+
+@pytest.mark.parametrize(
+    "change", [lambda owner: setattr(owner, "held", THINGS[1]), lambda owner: delattr(owner, "held")]
+)
+def test_what_is_in_a_slot(change: Callable[[Slotted], object]) -> None:
+    owner = Slotted()
+    nothing = quick_test([of_slot("a test", owner, "held")])
+    assert not nothing()
+    owner.held = THINGS[0]
+    something = quick_test([of_slot("a test", owner, "held")])
+    assert nothing()
+    assert not something()
+    change(owner)
+    assert something()
+
+
+def test_what_is_in_a_cell() -> None:
+    cell = CellType()
+    nothing = quick_test([of_cell("a test", "held", cell)])
+    assert not nothing()
+    cell.cell_contents = THINGS[0]
+    something = quick_test([of_cell("a test", "held", cell)])
+    assert nothing()
+    assert not something()
+    cell.cell_contents = THINGS[1]
+    assert something()
+    del cell.cell_contents
+    assert something()
