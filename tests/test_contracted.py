@@ -467,6 +467,29 @@ def test_chunks_of_rows(strategy: str, chunk_size: int, device: torch.device) ->
     assert_equal(chunked.plan(2 * x, operands=operands)(x, operands=operands), whole)
 
 
+ACROSS_ROWS: dict[str, Callable[[Tensor], Tensor]] = {
+    "running sums": lambda x: x.cumsum(0),
+    "the other way round": lambda x: x.flip(0),
+    "shifted": lambda x: x.roll(2, 0),
+    "at indices": lambda x: x.index_select(0, torch.arange(ROWS - 1, -1, -1, device=x.device)),
+    "added at indices": lambda x: x.index_add(0, torch.arange(ROWS, device=x.device) // 2, x),
+    "every other": lambda x: torch.cat([x[::2], x[1::2]]),
+    "normalised": lambda x: x.softmax(0),
+    "transformed": lambda x: torch.fft.fft(x, dim=0).real,
+}
+
+
+@pytest.mark.parametrize("chunk_size", [2, 3])
+@pytest.mark.parametrize("name", ACROSS_ROWS)
+def test_rows_that_a_map_mixes_are_not_taken_apart(name: str, chunk_size: int, device: torch.device) -> None:
+    def f(x: Tensor) -> Tensor:
+        return ACROSS_ROWS[name](x.sin()).square().sum()
+
+    x, v = rand(device, ROWS, 3), rand(device, ROWS, 3, seed=1)
+    expected = torch.func.jvp(torch.func.grad(f), (x,), (v,))[1]
+    assert_equal(hofunc.hvp(f, chunk_size=chunk_size)(x, vector=v), expected)
+
+
 def test_max_bytes(device: torch.device) -> None:
     x, pattern = rand(device, 64, 3), "b, b i, b j -> b i j"
     plan = einsum(field, pattern).plan(x)

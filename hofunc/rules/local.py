@@ -10,9 +10,11 @@ from functools import lru_cache
 from itertools import count
 from typing import Any, NamedTuple
 
+from hofunc.algebra.extents import Rows, has_rows
+from hofunc.algebra.labels import Label, full, labels_of
 from hofunc.algebra.operators import Delta, Map
 from hofunc.algebra.partitions import Key
-from hofunc.algebra.term import Factor, Term, with_slots
+from hofunc.algebra.term import Factor, Term, rebound, with_slots
 from hofunc.graph.node import Call, Graph, Node, Ref, fill, refs, renumbered
 from hofunc.rules.kinds import Linear, Positions, Rule, site_of
 
@@ -158,16 +160,29 @@ def local_derivatives(graph: Graph, node: Node, rule: Rule, order: int) -> dict[
     """
     site, ranks = site_of(graph, node), _ranks(node)
     linear = rule.parts(site) if isinstance(rule, Linear) else None  # of all operands at once, as a stack has many
+    is_by_rows = any(map(has_rows, site.shapes))
     result: dict[Key, list[Term]] = {}
     for size in range(1, order + 1):
         for positions in rule.positions(site, size):
             if not all(graph.nodes[node.operands[position]].active for position in positions):
                 continue
             terms = rule.terms(site, positions) if linear is None else linear.get(positions[0], [])
+            terms = [of_no_rows(term) for term in terms] if is_by_rows else terms
             for slots in _assignments(ranks, positions):
                 key = tuple(node.operands[positions[slot]] for slot in slots)
                 result.setdefault(key, []).extend(with_slots(term, slots) for term in terms)
     return result
+
+
+def of_no_rows(term: Term) -> Term:
+    """Return a term in which no map makes rows, as each of what it makes is of all that it is given.
+
+    Rules give what a map makes the size of what it is given, as of a sum of all rows up to each, in which rows may be
+    marked that are none any more.
+    """
+    made = [axes[: source.outs] for source, axes in term.factors if isinstance(source, Map)]
+    marked = [label for label in labels_of(*made) if isinstance(label.size, Rows)]
+    return rebound(term, {label: (full(Label(int(label.size))),) for label in marked})
 
 
 def _ranks(node: Node) -> tuple[int, ...]:
