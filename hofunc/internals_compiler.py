@@ -36,6 +36,7 @@ from hofunc.internals import (
     tree_leaves,
 )
 from hofunc.internals_files import few_files_of_graph, prepare_compiler
+from hofunc.internals_loops import fuse_rightly
 from hofunc.internals_strides import tell_strides
 from hofunc.internals_types import tell_types
 
@@ -181,6 +182,7 @@ class _Call:
     def called(self, what: Any, function: Any, leaves: Any, spec: Any) -> Any:
         """Put into the graph what stands in the place of the call; returns what that returns."""
         few_files_of_graph()
+        fuse_rightly()
         if getattr(self._tx.output.compiler_fn, "_compiler_name", None) == "inductor":
             prepare_compiler()
         constants, form = what.items

@@ -100,6 +100,10 @@ def _direct(module: GraphModule, tensors: Tensors) -> Function:
 
 
 def _by_torch(options: dict[str, Any], module: GraphModule, _: Tensors) -> Function:
+    if _is_inductor(options):
+        from hofunc.internals_loops import fuse_rightly  # noqa: PLC0415 - imports the compiler
+
+        fuse_rightly()
     return torch.compile(_copied(module), **{"dynamic": False, "fullgraph": True, **options})
 
 

@@ -40,11 +40,12 @@ def by_own_products() -> dict[str, Any]:
 
     What is added at indices is added in turn there.
     """
-    from hofunc import internals_buffers, internals_scatters  # noqa: PLC0415 - import the compiler
+    from hofunc import internals_buffers, internals_loops, internals_scatters  # noqa: PLC0415 - import the compiler
     from hofunc.internals_products import has_products, with_products  # noqa: PLC0415 - likewise
 
     internals_scatters.add_in_turn(has_products)
-    sources = [__file__, internals_buffers.__file__, internals_scatters.__file__]
+    internals_loops.fuse_rightly()
+    sources = [__file__, *(str(each.__file__) for each in (internals_buffers, internals_loops, internals_scatters))]
     return with_products(torch.ops.hofunc.product.default, own_products, sources)
 
 
