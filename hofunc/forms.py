@@ -6,6 +6,7 @@ Calls of one form differ in values of tensors alone, and in what the function re
 from collections.abc import Iterator, Mapping, Sequence
 from inspect import Parameter, signature
 from operator import attrgetter
+from threading import Lock
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -58,12 +59,14 @@ class _Structures:
     def __init__(self) -> None:
         self._known: WeakValueDictionary[TreeSpec, _Structure] = WeakValueDictionary()
         self._latest: tuple[TreeSpec | None, _Structure] = None, _Structure()
+        self._meeting = Lock()
 
     def of(self, spec: TreeSpec) -> _Structure:
         """Return what stands for a structure, the same for equal ones."""
         latest, found = self._latest
         if spec is not latest:
-            found = self._known.setdefault(spec, _Structure())
+            with self._meeting:
+                found = self._known.setdefault(spec, _Structure())
             self._latest = spec, found
         return found
 
