@@ -6,9 +6,7 @@ Calls of one form differ in values of tensors alone, and in what the function re
 from collections.abc import Iterator, Mapping, Sequence
 from inspect import Parameter, signature
 from operator import attrgetter
-from threading import Lock
 from typing import Any, NamedTuple
-from weakref import WeakValueDictionary
 
 import torch
 
@@ -16,7 +14,6 @@ from hofunc.errors import ArgumentError
 from hofunc.given import refuse
 from hofunc.graph.identity import PLAIN, is_fake
 from hofunc.graph.world import state
-from hofunc.internals import TreeSpec
 from hofunc.options import of_recording
 from hofunc.rules.registry import RULES
 from hofunc.trees import tree_flatten
@@ -49,28 +46,6 @@ class Value(NamedTuple):
     value: Any
 
 
-class _Structure:
-    """What stands for a structure of arguments in forms, and is compared by identity: torch hashes a structure anew."""
-
-
-class _Structures:
-    """Knows for each structure of arguments what stands for it, as long as that is in a form."""
-
-    def __init__(self) -> None:
-        self._known: WeakValueDictionary[TreeSpec, _Structure] = WeakValueDictionary()
-        self._latest: tuple[TreeSpec | None, _Structure] = None, _Structure()
-        self._meeting = Lock()
-
-    def of(self, spec: TreeSpec) -> _Structure:
-        """Return what stands for a structure, the same for equal ones."""
-        latest, found = self._latest
-        if spec is not latest:
-            with self._meeting:
-                found = self._known.setdefault(spec, _Structure())
-            self._latest = spec, found
-        return found
-
-
 def without_values(form: tuple) -> tuple:
     """Return a form without the values of what is no tensor."""
     return tuple([Value if type(each) is Value else each for each in form])
@@ -89,7 +64,6 @@ class Forms:
 
     def __init__(self, transform: Any, static: tuple[str, ...]):
         self._transform, self._static = transform, _places(transform, static)
-        self._structures = _Structures()
 
     def taken(self, args: tuple, kwargs: dict) -> Call | None:
         """Take the arguments of a call apart; None for tensors of which there are no plans."""
@@ -114,8 +88,7 @@ class Forms:
             return None
         static = self._statics(args, kwargs) if self._static else ()
         forms = [_form(leaf) if isinstance(leaf, torch.Tensor) else self._value(leaf) for leaf in leaves]
-        structure = self._structures.of(spec)
-        return Call((state(), of_recording(), len(RULES), structure, *static, *forms), leaves, args, kwargs)
+        return Call((state(), of_recording(), len(RULES), spec, *static, *forms), leaves, args, kwargs)
 
     def _value(self, leaf: Any) -> Value:
         """Return what tells a leaf of the arguments that is no tensor from others."""

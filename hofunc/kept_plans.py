@@ -159,11 +159,16 @@ class KeptPlans:
         self.latest: Kept | None = None
         self._most = most
         self._entries: OrderedDict[tuple, Entry] = OrderedDict()
+        self._last: tuple[tuple, Entry] | None = None  # the form of that plan, with the others for calls of it
         self._lock = Lock()
 
     def entry(self, form: tuple) -> Entry | None:
-        """Return the plans for calls of a form, None if there was no such call."""
-        return self._entries.get(form)
+        """Return the plans for calls of a form, None if there was no such call.
+
+        Most calls are of the form of the one before. To compare two takes less than to hash one, as a structure has it.
+        """
+        last = self._last
+        return last[1] if last is not None and last[0] == form else self._entries.get(form)
 
     def entries(self) -> list[Entry]:
         """Return the plans of all forms, that used last at the end."""
@@ -193,6 +198,7 @@ class KeptPlans:
             self.latest = plan
             if form in self._entries:
                 self._entries.move_to_end(form)
+                self._last = form, entry
             entry.put_first(plan)
 
     def keep(self, form: tuple, kin: Kin, *plans: Kept, unplanned: str = "") -> None:
@@ -200,6 +206,7 @@ class KeptPlans:
         with self._lock:
             entry = self._entries.setdefault(form, Entry(kin))
             self._entries.move_to_end(form)
+            self._last = form, entry
             entry.unplanned = unplanned
             for each in plans:
                 entry.add(each)
@@ -220,7 +227,7 @@ class KeptPlans:
         """Drop all plans."""
         with self._lock:
             self._entries.clear()
-            self.latest = None
+            self.latest = self._last = None
 
     def _size(self) -> int:
         return sum(len(entry.plans) or 1 for entry in list(self._entries.values()))
