@@ -14,7 +14,7 @@ something is compiled.
 """
 
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import partial
 from typing import Any
 
 from torch._inductor import ir, lowering  # noqa: F401 - the next one would import the latter in a circle
@@ -23,27 +23,20 @@ from torch._inductor.dependencies import MemoryDep
 from torch._inductor.scheduler import Scheduler
 from torch._inductor.virtualized import V
 
+from hofunc.replacing import replace
+
 _FOUND = "written_at_indices_of_hofunc"
 
 
 def fuse_rightly() -> None:
     """Have inductor leave loops apart that would not read what others have written."""
-    _wrap(OuterLoopFusedSchedulerNode, "check_outer_fusion_loop_level_attr", _has_whole_rows)
-    _wrap(Scheduler, "can_fuse", _has_sums)
+    replace(OuterLoopFusedSchedulerNode, "check_outer_fusion_loop_level_attr", partial(_if, _has_whole_rows))
+    replace(Scheduler, "can_fuse", partial(_if, _has_sums))
 
 
-def _wrap(owner: Any, name: str, condition: Callable[..., bool]) -> None:
-    """Have a method that allows something ask for a condition before."""
-    before = getattr(owner, name)
-    if hasattr(before, "before"):
-        return
-
-    @wraps(before)
-    def method(*args: Any, **kwargs: Any) -> bool:
-        return condition(*args) and before(*args, **kwargs)
-
-    method.before = before  # type: ignore[attr-defined]
-    setattr(owner, name, method)
+def _if(condition: Callable[..., bool], before: Callable[..., bool], *args: Any, **kwargs: Any) -> bool:
+    """Return what a function that allows something does, under a condition."""
+    return condition(*args) and before(*args, **kwargs)
 
 
 def _has_whole_rows(_: Any, kernels: Sequence[Any], depth: int) -> bool:

@@ -8,39 +8,30 @@ It imports the compiler, which takes seconds, and so is imported where something
 """
 
 from collections.abc import Callable, Iterable
-from functools import wraps
+from functools import partial
 from typing import Any
 
 from torch._inductor import ir, lowering  # noqa: F401 - the next one would import the latter in a circle
 from torch._inductor.codegen.cpp import CppKernel, CppVecKernel, OuterLoopFusedKernel, ParallelDepth
 
+from hofunc.replacing import replace
+
 
 def add_in_turn(is_ours: Callable[[], bool]) -> None:
     """Have loops that add at indices be of one thread, wherever what is compiled is found to be of hofunc."""
-    if hasattr(CppKernel.store, "before"):
-        return
     for kernel, name, replacement in (
         (CppKernel, "store", _stored),
         (CppVecKernel, "store", _stored),
         (CppKernel, "decide_parallel_depth", _shared),
         (OuterLoopFusedKernel, "decide_parallel_depth", _shared),
     ):
-        _wrap(kernel, name, replacement, is_ours)
+        replace(kernel, name, partial(_if_ours, is_ours, replacement))
 
 
-def _wrap(kernel: Any, name: str, replacement: Callable[..., Any], is_ours: Callable[[], bool]) -> None:
-    before = getattr(kernel, name)
-
-    @wraps(before)
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return (replacement if is_ours() else _unchanged)(before, self, *args, **kwargs)
-
-    method.before = before  # type: ignore[attr-defined]
-    setattr(kernel, name, method)
-
-
-def _unchanged(before: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    return before(*args, **kwargs)
+def _if_ours(
+    is_ours: Callable[[], bool], replacement: Callable[..., Any], before: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Any:
+    return replacement(before, *args, **kwargs) if is_ours() else before(*args, **kwargs)
 
 
 def _stored(before: Callable[..., Any], kernel: Any, name: str, index: Any, value: Any, mode: Any = None) -> Any:

@@ -10,6 +10,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import hofunc
 from hofunc.internals_files import compiled_by_inductor
+from hofunc.internals_loops import fuse_rightly
 from hofunc.run.fuse import INDUCTOR
 from hofunc.run.products import by_own_products
 from tests.cases import rand
@@ -39,6 +40,7 @@ def put_twice(x: Tensor) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("f", [added_twice, put_twice])
 def test_sums_are_read_when_all_is_added(f: Callable[[Tensor], Any]) -> None:
     x = rand(CPU, 7, 16)
+    fuse_rightly()
     with torch.no_grad():
         options = INDUCTOR | by_own_products() | {"force_disable_caches": True}
         found = compiled_by_inductor(make_fx(f)(x), [x], options)(x)

@@ -14,7 +14,7 @@ LAYERS = [
     {"errors"},
     {"spelling", "given"},
     {"releases", "options", "files"},
-    {"internals"},
+    {"internals", "replacing"},
     {
         "internals_files",
         "internals_inference",

@@ -107,14 +107,13 @@ def held_by(cell: CellType) -> Any:
 
 def of_code(name: str, function: FunctionType) -> Holding:
     """Hold the code of a function, which an editor may put a newer one in the place of."""
-    holding = _of_one(f"the function {name}", "the code", function, lambda: function.__code__)
-    return holding._replace(test=lambda name: f"{name(function)}.__code__ is {name(holding.values[0])}")
+    name = f"the function {name}"
+    return _of_one(name, "the code", function, lambda: function.__code__, lambda name: f"{name(function)}.__code__")
 
 
 def of_kind(name: str, owner: Any) -> Holding:
     """Hold the class of an object, which may be given another one."""
-    holding = _of_one(name, "the class", owner, lambda: type(owner))
-    return holding._replace(test=lambda name: f"type({name(owner)}) is {name(holding.values[0])}")
+    return _of_one(name, "the class", owner, lambda: type(owner), lambda name: f"type({name(owner)})")
 
 
 def of_labels(name: str, owner: Any) -> Holding:

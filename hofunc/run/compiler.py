@@ -87,9 +87,11 @@ def _direct(module: GraphModule, tensors: Tensors) -> Function:
     from hofunc.internals_buffers import buffers_inside  # noqa: PLC0415 - imports the compiler
     from hofunc.internals_files import compiled_by_inductor  # noqa: PLC0415 - likewise
     from hofunc.internals_inference import without_autograd  # noqa: PLC0415 - likewise
+    from hofunc.internals_loops import fuse_rightly  # noqa: PLC0415 - likewise
     from hofunc.internals_strides import tell_strides  # noqa: PLC0415 - likewise
     from hofunc.internals_types import tell_types  # noqa: PLC0415 - likewise
 
+    fuse_rightly()
     tell_strides()
     tell_types()
     copy, options = _copied(module), INDUCTOR | by_own_products()

@@ -44,7 +44,6 @@ def by_own_products() -> dict[str, Any]:
     from hofunc.internals_products import has_products, with_products  # noqa: PLC0415 - likewise
 
     internals_scatters.add_in_turn(has_products)
-    internals_loops.fuse_rightly()
     sources = [__file__, *(str(each.__file__) for each in (internals_buffers, internals_loops, internals_scatters))]
     return with_products(torch.ops.hofunc.product.default, own_products, sources)
 

@@ -174,13 +174,18 @@ def test_nodes_in_batches_are_not_given_names(monkeypatch: pytest.MonkeyPatch) -
     assert torch.allclose(found, hessian(f)(x), atol=1e-12)
 
 
-@pytest.mark.parametrize("op", [aten.cumsum.default, aten.flip.default, aten.roll.default])
-def test_what_a_map_makes_of_rows_is_no_rows(op: Any) -> None:
-    others = {aten.cumsum.default: (0,), aten.flip.default: ((0,),), aten.roll.default: ((1,), (0,))}
+@pytest.mark.parametrize(
+    ("op", "args_of"),
+    [
+        (aten.cumsum.default, lambda dim: (dim,)),
+        (aten.flip.default, lambda dim: ((dim,),)),
+        (aten.roll.default, lambda dim: ((1,), (dim,))),
+    ],
+)
+def test_what_a_map_makes_of_rows_is_no_rows(op: Any, args_of: Callable[[int], tuple]) -> None:
     for dim, has_any in ((0, False), (1, True)):
-        args = tuple([(dim,) if other == (0,) else dim if other == 0 else other for other in others[op]])
         rows = Node(0, INPUT, (), (), None, (), (Rows(5), 3), torch.float64, None, True)
-        node = Node(1, op, (Ref(0), *args), (), None, (0,), (5, 3), torch.float64, None, True)
+        node = Node(1, op, (Ref(0), *args_of(dim)), (), None, (0,), (5, 3), torch.float64, None, True)
         graph = Graph((rows, node), (0,), (1,))
         rule: Any = RULES[op]
         ((term,),) = local_derivatives(graph, node, rule, 1).values()
