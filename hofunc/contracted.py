@@ -267,6 +267,7 @@ class Einsum(Transform):
         self._pattern = pattern
         options = Options(name, self._positions, has_aux, False, strategy, limits, None, False, False, parameters)
         super().__init__(f, options, (), _only)
+        self._told = (*self._told, self._forms)  # which those share that mean the same by their patterns, nobody else
 
     def _told_apart(self) -> tuple[Hashable, ...]:
         """Return what tells transforms of this class apart, beside their names, patterns and argnums."""

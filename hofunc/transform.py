@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch.compiler import is_dynamo_compiling, is_exporting
 
+from hofunc import repeat
 from hofunc.arguments import (
     Arguments,
     Variables,
@@ -26,10 +27,11 @@ from hofunc.chosen import Choice
 from hofunc.complex_tensors import Blocks, is_complex, taken_apart
 from hofunc.dynamo import derived, exported
 from hofunc.given import refuse
-from hofunc.graph.asking import recorded, source_of
+from hofunc.graph.asking import may_repeat, recorded, source_of
 from hofunc.graph.derivations import notes
 from hofunc.graph.draws import drawn_again
 from hofunc.graph.node import Graph
+from hofunc.graph.record import recorded_again
 from hofunc.graph.recording import Recording
 from hofunc.graph.saving import unhooked
 from hofunc.graph.uncollected import uncollected
@@ -92,6 +94,7 @@ class Transform(Method):
     def __init__(self, f: Function, options: Options, orders: tuple[int, ...], choose: Callable[[Any, list], Any]):
         self._f, self._options, self._orders, self._choose = f, options, orders, choose
         self._taps, self._known = options.taps, Known()
+        self._told: tuple[Any, ...] = (type(self), options, orders, choose)
         update_wrapper(self, f, assigned=("__module__", "__name__", "__qualname__"), updated=())
 
     @uncompiled
@@ -107,7 +110,8 @@ class Transform(Method):
     def _call(self, args: tuple, kwargs: dict) -> Any:
         """Compute all derivatives, see above."""
         if not self._taps and not is_tapping():
-            return self._called(args, kwargs)
+            repeated = self._repeated(args, kwargs)
+            return self._called(args, kwargs) if repeated is None else repeated[0]
         with counted_once():
             passed = self._passed(kwargs)
             return self._known.settled(self._options.name, args, passed, lambda: self._called(args, kwargs))
@@ -116,7 +120,7 @@ class Transform(Method):
         """Compute all derivatives, see above."""
         noted = notes()
         if noted is None:
-            return self._computed(self._split(args, kwargs))[0]
+            return self._computed(self._split(args, kwargs), kwargs=kwargs)[0]
         with pop_function_mode_temporarily():  # what is asked of tensors here is no call of what is recorded
             arguments = self._split(args, kwargs)
             key = self._key_of(arguments)
@@ -128,12 +132,35 @@ class Transform(Method):
             lambda noted: self._computed(arguments, lambda leaves, _: noted(leaves)),
         )
 
-    def _computed(self, arguments: Arguments, function: Callable[..., Any] | None = None) -> tuple[Any, bool]:
+    def _repeated(self, args: tuple, kwargs: dict) -> tuple[Any] | None:
+        """Return what a call returns that repeats an earlier one, see NOTE [repeat] in `hofunc.repeat`; else None."""
+        source = source_of(self._f)
+        found = repeat.repeated(source, self._told, args, kwargs) if may_repeat(source) else None
+        if found is None:
+            return None
+        known, arguments = found
+        function = partial(arguments.called, self._outputs)
+        recording = recorded_again(function, arguments.leaves, arguments.rest, known.trail)
+        if recording is None:
+            return None
+        if recording.spec != known.spec:
+            recording, evaluation = self._checked(recording, arguments, function)
+        else:
+            evaluation = self._evaluated_as(recording, arguments, known.outputs, known.wanted, self._options.limits)
+        return (self._assembled(evaluation.values(), recording, arguments, evaluation),)
+
+    def _computed(
+        self,
+        arguments: Arguments,
+        function: Callable[..., Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> tuple[Any, bool]:
         """Compute all derivatives, and tell, if somebody takes note of it, whether they are so whatever the values.
 
         Args:
             arguments: Those of the call.
             function: Calls f with leaves and the other arguments, and takes note of it; None if nobody does.
+            kwargs: The keyword arguments of the call, if others may repeat it.
         """
         out = self._options.out
         if out is not None:
@@ -144,7 +171,19 @@ class Transform(Method):
         recording = self._recorded(arguments, watch=is_tight, bare=True, function=function)
         recording, evaluation = self._checked(recording, arguments, function)
         result = self._assembled(evaluation.values(), recording, arguments, evaluation)
+        if kwargs is not None and not is_tight and recording.trail.calls is not None:
+            self._keep(kwargs, arguments, recording, evaluation)
         return result, function is None or not (evaluation.plan.lowered.decided or evaluation.plan.goes_by_facts)
+
+    def _keep(
+        self, kwargs: Mapping[str, Any], arguments: Arguments, recording: Recording, evaluation: Evaluation
+    ) -> None:
+        """Keep a call for others that repeat it."""
+        output, (_, returned) = tree_unflatten(recording.leaves, recording.spec)
+        if returned is None:
+            source, count = source_of(self._f), tree_flatten(output)[1].num_leaves
+            told, names = self._told, self._keywords
+            repeat.keep(source, told, names, kwargs, arguments, recording, count, evaluation.wanted)
 
     @uncollected
     def followed_by(self, args: tuple, kwargs: dict, given: "Callable[[Any], tuple[Transform, dict[str, Any]]]") -> Any:
@@ -436,17 +475,23 @@ class Transform(Method):
             run = partial(out.written, identity_of(f"{options.name} of {_name(self._f)}", recording))
         if limits.max_bytes is not None and returned is not None and not options.compact:
             limits = limits._replace(made_after=self._joint_bytes(returned, arguments))
-        evaluation = evaluate(
-            recording,
-            arguments.leaves,
-            count,
-            self._wanted(differentiated(given), arguments),
-            compact=options.compact,
-            strategy=options.strategy,
-            limits=limits,
-            run=run,
-        )
+        wanted = self._wanted(differentiated(given), arguments)
+        evaluation = self._evaluated_as(recording, arguments, count, wanted, limits, run)
         return evaluation if out is None else evaluation._replace(emit=without_memory)
+
+    def _evaluated_as(
+        self,
+        recording: Recording,
+        arguments: Arguments,
+        count: int,
+        wanted: Wanted,
+        limits: Limits,
+        run: Run | None = None,
+    ) -> Evaluation:
+        """Compute what is wanted of so many tensors that were returned, likewise."""
+        options, inputs = self._options, arguments.leaves
+        how: Any = {"compact": options.compact, "strategy": options.strategy}
+        return evaluate(recording, inputs, count, wanted, limits=limits, run=run, **how)
 
     def _wanted(self, _output: Any, arguments: Arguments) -> Wanted:
         """Return what is asked for, given what f returned to be differentiated, and what it was called with."""

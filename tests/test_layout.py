@@ -37,7 +37,7 @@ LAYERS = [
     {"run", "pattern"},
     {"stream"},
     {"arguments"},
-    {"signature", "outline", "strict", "sampling", "keypaths", "travel", "forms", "slot_arguments"},
+    {"signature", "outline", "repeat", "strict", "sampling", "keypaths", "travel", "forms", "slot_arguments"},
     {"explain", "draw"},
     {"notebook"},
     {"callable_plan", "chosen", "blockwise"},

@@ -19,7 +19,7 @@ import torch
 from hofunc.graph.draws import drawn_again
 from hofunc.graph.identity import PLAIN, has_no_history, innermost, is_dense
 from hofunc.graph.node import Graph
-from hofunc.graph.record import made_recordable, record
+from hofunc.graph.record import made_recordable, may_go_by_calls, record
 from hofunc.graph.recording import Function, Recording
 from hofunc.graph.saving import is_hooked, unhooked
 from hofunc.graph.standin import in_transform, looks_of
@@ -164,6 +164,12 @@ def recorded(
     if met.asks is None and not forwards:
         met.asks = False
     return recording._replace(asked=True) if met.asks or forwards else recording
+
+
+def may_repeat(source: Any) -> bool:
+    """Tell whether functions of a source may be recorded by `recorded_again`, of inputs like those of before."""
+    met = _met.get(source)
+    return met is not None and met.asks is False and not records_forwards() and not is_hooked() and may_go_by_calls()
 
 
 def _key(inputs: Sequence[torch.Tensor], follow: bool) -> tuple | None:

@@ -1,6 +1,7 @@
 """Recording by the calls of torch's functions that a function made before, without looking at their ops."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -27,10 +28,11 @@ def recorded_by_calls(
     calls = trail.calls
     if calls is None or not calls.start_from(_strides(inputs)):
         return None
-    need_none = trail.are_plain or bare or not torch.is_grad_enabled()
-    aliases = variables_of(inputs, follow=False, are_plain=need_none)
+    has_grad = torch.is_grad_enabled()
+    need_none = trail.are_plain or bare or not has_grad
+    aliases = [x.detach() for x in inputs] if need_none else variables_of(inputs, follow=False)
     before = reached(f) if trail.have_calls_differed or calls.captured.have_gone() else {}
-    with torch.enable_grad():
+    with nullcontext() if has_grad else torch.enable_grad():
         made = calls.made_again(aliases, lambda: tensors_in(others), before, lambda: f([*aliases], others))
     found = _found(made)
     if found is None:

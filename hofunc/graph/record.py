@@ -147,6 +147,23 @@ def record(
     return recording
 
 
+def may_go_by_calls() -> bool:
+    """Tell whether a call may be recorded by the calls that were made before: nobody sees more of it than these."""
+    return not (in_transform() or is_looked_on() or is_detecting() or torch.is_inference_mode_enabled())
+
+
+def recorded_again(f: Function, inputs: Sequence[torch.Tensor], others: Any, trail: Trail) -> Recording | None:
+    """Record a call, maybe bare, by the calls that were made before, where it may go by these; None if it makes others.
+
+    Args:
+        f: As of `record`.
+        inputs: As there, like those of the trail.
+        others: As there.
+        trail: What was recorded before.
+    """
+    return recorded_by_calls(f, inputs, others, trail, bare=bool(trail.is_bare and torch.is_grad_enabled()))
+
+
 def _with_lasting(others: Any) -> Any:
     """Return a pytree of such tensors; the same one, if it is of these."""
     is_lasting = not any(tensor.is_inference() for tensor in tensors_in(others))

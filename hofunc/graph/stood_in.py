@@ -33,5 +33,5 @@ class StandIns(Values):
     def __getitem__(self, number: int | slice) -> torch.Tensor | list[torch.Tensor]:
         with temporarily_clear_interpreter_stack():
             if not self._held:
-                self._held = {each: stand_in(value)[0] for each, value in self.known.items()}
+                self._held.update({each: stand_in(value)[0] for each, value in self.known.items()})
             return super().__getitem__(number)

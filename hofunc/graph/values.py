@@ -1,6 +1,6 @@
 """The values of a graph of which some were kept: the others are computed from these when they are asked for."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
 import torch
@@ -8,6 +8,27 @@ import torch
 from hofunc.graph.layout import COMPUTED_AGAIN
 from hofunc.graph.node import Call, Graph, call_of
 from hofunc.graph.world import without_autocast
+
+
+class Held(dict[int, torch.Tensor]):
+    """Values of nodes by number; those that are not there are computed when they are asked for.
+
+    Attributes:
+        keep: Has those that are asked for kept the next time; None if they are not.
+        computed: What computes them.
+    """
+
+    __slots__ = ("computed", "keep")
+
+    keep: Callable[[int], None] | None
+    computed: "Recomputed"
+
+    def __missing__(self, number: int) -> torch.Tensor:
+        """Compute a value."""
+        if self.keep is not None:
+            self.keep(number)
+        without_autocast(self.computed.enter, number, self)
+        return self[number]
 
 
 class Values(Sequence[torch.Tensor]):
@@ -24,12 +45,14 @@ class Values(Sequence[torch.Tensor]):
     def __init__(
         self,
         graph: Graph,
-        held: dict[int, torch.Tensor],
+        held: Mapping[int, torch.Tensor],
         count: int,
         keep: Callable[[int], None] | None = None,
         computed: "Recomputed | None" = None,
     ):
-        self._graph, self._held, self._count, self._keep, self._computed = graph, held, count, keep, computed
+        self._graph, self._count = graph, count
+        self._held = Held(held)
+        self._held.keep, self._held.computed = keep, computed or Recomputed(graph, held)
 
     def __len__(self) -> int:
         return self._count
@@ -41,24 +64,19 @@ class Values(Sequence[torch.Tensor]):
     def __getitem__(self, number: int | slice) -> torch.Tensor | list[torch.Tensor]:
         if isinstance(number, slice):
             return [self[each] for each in range(*number.indices(self._count))]
-        value = self._held.get(number)
-        if value is None:
-            if not -self._count <= number < self._count:
-                raise IndexError(number)
-            if number < 0:
-                return self[number + self._count]
-            if self._keep is not None:
-                self._keep(number)
-            if self._computed is None:
-                self._computed = Recomputed(self._graph, frozenset(self._held))
-            without_autocast(self._computed.enter, number, self._held)
-            value = self._held[number]
-        return value
+        if not -self._count <= number < self._count:
+            raise IndexError(number)
+        return self._held[number if number >= 0 else number + self._count]
+
+    @property
+    def by_number(self) -> Held:
+        """The values, which are looked up sooner there."""
+        return self._held
 
     @property
     def are_kept(self) -> bool:
         """Whether those that are asked for are kept the next time."""
-        return self._keep is not None
+        return self._held.keep is not None
 
     def exchanged(self, graph: Graph, count: int, others: Sequence[torch.Tensor]) -> "Values":
         """Return the same values, which are not kept, of a graph with other inputs after the first few.
@@ -75,12 +93,13 @@ class Values(Sequence[torch.Tensor]):
 
     def copy(self) -> "Values":
         """Return the same values, which are kept if these are given up."""
-        return Values(self._graph, dict(self._held), self._count, self._keep, self._computed)
+        return self._like(self._held)
 
     def detached(self) -> "Values":
         """Return the same values without any history."""
-        held = {number: value.detach() if value.requires_grad else value for number, value in self._held.items()}
-        return Values(self._graph, held, self._count, self._keep, self._computed)
+        return self._like(
+            {number: value.detach() if value.requires_grad else value for number, value in self._held.items()}
+        )
 
     def extend(self, values: Sequence[torch.Tensor]) -> None:
         """Add values of nodes that come after all others."""
@@ -89,7 +108,22 @@ class Values(Sequence[torch.Tensor]):
 
     def clear(self) -> None:
         """Give up all values."""
-        self._held, self._count = {}, 0
+        self._held.clear()
+        self._count = 0
+
+    def given_up(self) -> Held:
+        """Give up all values, to whom they are returned."""
+        held, self._count = self._held, 0
+        self._held = Held()
+        return held
+
+    def _like(self, held: Mapping[int, torch.Tensor]) -> "Values":
+        return Values(self._graph, held, self._count, self._held.keep, self._held.computed)
+
+
+def by_number(values: Sequence[torch.Tensor]) -> Any:
+    """Return the values of nodes as what looks them up soonest by their numbers."""
+    return values.by_number if type(values) is Values else values
 
 
 class Recomputed:
@@ -102,8 +136,8 @@ class Recomputed:
         kept: The numbers of nodes whose values are there.
     """
 
-    def __init__(self, graph: Graph, kept: Collection[int]):
-        self._graph, self._kept = graph, kept
+    def __init__(self, graph: Graph, kept: Iterable[int]):
+        self._graph, self._kept = graph, frozenset(kept)
         self._steps: dict[int, Sequence[tuple[int, Call, tuple[int, ...], int | None, bool]]] = {}
 
     def enter(self, number: int, values: dict[int, torch.Tensor]) -> None:

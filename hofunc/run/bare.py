@@ -8,6 +8,7 @@ from hofunc.graph.identity import is_dense
 from hofunc.graph.lines import is_detecting
 from hofunc.graph.recording import Recording
 from hofunc.graph.trail import NOTHING
+from hofunc.graph.values import by_number
 from hofunc.graph.world import without_autocast
 from hofunc.run.cache import Planned
 
@@ -17,7 +18,7 @@ def of_bare(recording: Recording, found: Planned) -> list[Tensor] | None:
     has_aux = len(recording.graph.outputs) > len(found.plan.lowered.graph.outputs)
     if has_aux or found.spots or found.learning is None or is_detecting():
         return None
-    return without_autocast(found.learning.results_bare, recording.values)
+    return without_autocast(found.learning.results_bare, by_number(recording.values))
 
 
 def note(recording: Recording, found: Planned, inputs: Sequence[Tensor]) -> None:

@@ -19,6 +19,7 @@ from hofunc.graph.node import CONSTANT, NUMBER, Graph
 from hofunc.graph.recording import Recording, replay, with_histories
 from hofunc.graph.standin import batches_of, in_batches, is_wrapper, stand_in
 from hofunc.graph.stood_in import StandIns
+from hofunc.graph.values import Values, by_number
 from hofunc.graph.world import without_autocast
 from hofunc.plan.blueprint import Blueprint, Limits
 from hofunc.plan.operators import zeros
@@ -377,7 +378,8 @@ def _by_plan(
             values = values.copy()  # those of the recording are looked at afterwards
         elif values is not recording.values:
             recording.values.clear()
-        results = without_autocast(found.run, values)  # which empties them, so that nobody holds what it needs no more
+        taken: Any = values.given_up() if isinstance(values, Values) else values
+        results = without_autocast(found.run, taken)  # which empties them, so that nobody holds what it needs no more
     if not run:
         note(recording, found, inputs)
     known = found.arrangements, run_now, batches, found.checked
@@ -403,7 +405,7 @@ def _given(
     if numbers is None:
         ends = recording.graph.outputs[: len(found.plan.lowered.graph.outputs)]
         numbers = found.arrangements[_GIVEN] = origins_of(recording.graph._replace(outputs=ends))
-    names, known = found.plan.lowered.numbers, recording.values if values is None else values
+    names, known = found.plan.lowered.numbers, by_number(recording.values if values is None else values)
     if recording.wrappers is None:
         return [[known[number] for number in each] for each in numbers]
     return [[known[names[number]] for number in each if number in names] for each in numbers]

@@ -10,6 +10,7 @@ from torch import Tensor
 
 import hofunc
 from hofunc.graph import record
+from hofunc.graph.trail import Trail
 from tests import checks
 from tests.cases import rand
 from verification.oracles import relative_error
@@ -32,7 +33,15 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         found[-1] = recording.is_bare
         return recording
 
+    def noting_again(f: Any, inputs: Any, others: Any, trail: Trail) -> Any:
+        may_be = trail.is_bare and torch.is_grad_enabled()
+        recording = record.recorded_again(f, inputs, others, trail)
+        if recording is not None and may_be:
+            found.append(recording.is_bare)
+        return recording
+
     monkeypatch.setattr(record, "_record_values", noting)
+    monkeypatch.setattr("hofunc.transform.recorded_again", noting_again)
     return found
 
 
