@@ -232,17 +232,30 @@ def _sum(builder: Builder, terms: Sequence[Term]) -> Term:
     common = next(iter(weights.values()))
     if constant or any(weight != common for weight in weights.values()):
         common = 1
+    labels = _order_of([labelled.labels for labelled in weights])
     cores = sorted(weights, key=lambda labelled: (weights[labelled] != common, len(labelled.labels)))
-    labels = tuple(
-        dict.fromkeys(label for labelled in sorted(cores, key=lambda c: -len(c.labels)) for label in labelled.labels)
-    )
-    total = None
+    total, is_turned = None, False
     for labelled in cores:
         tensor, weight = aligned(builder.emit, labelled, labels), weights[labelled] / common
-        total = times(builder.emit, tensor, weight) if total is None else plus(builder.emit, total, tensor, weight)
+        lies_so = labelled.labels == labels
+        if total is None:
+            total, is_turned = times(builder.emit, tensor, weight), not lies_so
+        elif is_turned and lies_so and weight == 1:  # the sum lies in memory as what comes first does
+            total, is_turned = plus(builder.emit, tensor, total, 1), False
+        else:
+            total = plus(builder.emit, total, tensor, weight)
     if constant:
         total = builder.emit(torch.add, total, as_number(constant))
     return terms[0]._replace(coefficient=common, factors=(Factor(total, each(labels)), *kept))
+
+
+def _order_of(orders: Sequence[tuple[Label, ...]]) -> tuple[Label, ...]:
+    """Return the labels of tensors to add in the order that most of those have that have all, if there are such.
+
+    So that most are added as they lie in memory: to turn one takes several times as long where axes are short.
+    """
+    every = dict.fromkeys(label for labels in sorted(orders, key=len, reverse=True) for label in labels)
+    return max((labels for labels in orders if len(labels) == len(every)), key=orders.count, default=tuple(every))
 
 
 def _fold(builder: Builder, general: Term, special: Term, bindings: Bindings) -> Term:

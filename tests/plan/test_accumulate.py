@@ -102,6 +102,18 @@ def test_cores_with_fewer_labels_are_added_up_first(device: torch.device) -> Non
     assert cost_of(program, device).flops == 2 + 6
 
 
+def test_tensors_are_added_as_most_lie_in_memory(device: torch.device) -> None:
+    """One of three is turned, whatever comes first, and the sum lies as the others do."""
+    draw = RandomTerms(0)
+    i, j, k = Label(2), Label(3), Label(4)
+    for orders in ([(k, i, j), (i, j, k), (i, j, k)], [(i, j, k), (k, i, j), (i, j, k)], [(i, j, k)] * 2 + [(k, i, j)]):
+        terms = [Term(1, (draw.factor(axes(*order)),), (), (axes(i), axes(j), axes(k))) for order in orders]
+        assert sorted(assert_adds_up(terms, draw, device, 1)) == ["add", "add", "permute"]
+        bench = Workbench(draw, device)
+        (got,) = accumulated(bench.builder, [contract(bench.builder, bench.named(term)) for term in terms])
+        assert bench.run([factor.source for factor in got.factors])[0].strides == (8 * 12, 8 * 4, 8)
+
+
 def test_a_diagonal_is_folded_into_a_dense_term(device: torch.device) -> None:
     draw = RandomTerms(0)
     i, j, k = Label(3), Label(3), Label(3)
