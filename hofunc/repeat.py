@@ -70,7 +70,8 @@ class Repeat(NamedTuple):
         if not PLAIN.issuperset(map(type, leaves)) or True in map(_is_nested, leaves) or not self.are_alike(*leaves):
             return None
         rest = [None if place in places else arg for place, arg in enumerate(args)]
-        return self.arguments._replace(leaves=leaves, rest=(tuple(rest), kwargs))
+        form = self.arguments
+        return Arguments(leaves, form.are_complex, form.spec, (tuple(rest), kwargs), *form[4:])  # sooner than _replace
 
 
 _repeats: WeakKeyDictionary[Any, tuple[Repeat, ...]] = WeakKeyDictionary()  # by the sources of functions

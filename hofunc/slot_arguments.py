@@ -1,9 +1,10 @@
 """What the arguments of contractions mean: argnums or names for slots, operands, and what is given for each pattern."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
-from inspect import signature
+from inspect import CO_VARARGS, CO_VARKEYWORDS, signature
 from itertools import chain
+from types import FunctionType
 from typing import Any, cast
 
 import torch
@@ -85,14 +86,23 @@ def places_of(entry: Any, arguments: Arguments) -> list[int]:
 
 def check_signature(name: str, f: Callable[..., Any], keywords: Sequence[str]) -> None:
     """Refuse a function that has a parameter called as what the transform takes."""
-    try:
-        names = signature(f).parameters
-    except (TypeError, ValueError):
-        return
+    names = _parameters_of(f) if keywords else ()
     for keyword in keywords:
         if keyword in names:
             got, remedy = f"a parameter called {keyword}", "Wrap f in a function that names it otherwise."
             refuse(name, "f", got, f"none of that name, which {name} takes itself", remedy)
+
+
+def _parameters_of(f: Callable[..., Any]) -> Collection[str]:
+    """Return the names of the parameters of a function, none if it does not tell."""
+    if type(f) is FunctionType and not f.__dict__:  # of which nothing stands for the signature of another
+        code = f.__code__
+        beside = sum(bool(code.co_flags & flag) for flag in (CO_VARARGS, CO_VARKEYWORDS))
+        return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + beside]
+    try:
+        return signature(f).parameters
+    except (TypeError, ValueError):
+        return ()
 
 
 def check_operands(name: str, keyword: str, given: Any, leaves: Sequence[Any]) -> list[bool]:

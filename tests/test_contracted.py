@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Sequence
+from functools import partial, wraps
 from typing import Any
 
 import pytest
@@ -675,6 +676,11 @@ def test_pytrees_that_do_not_fit(parameters: dict, device: torch.device) -> None
     ("call", "got"),
     [
         (lambda x: einsum(lambda x, operands: x, "b, b i -> b")(x), "a parameter called operands"),
+        (lambda x: einsum(lambda x, *operands: x, "b, b i -> b")(x), "a parameter called operands"),
+        (lambda x: einsum(lambda x, *, operands=1: x, "b, b i -> b")(x), "a parameter called operands"),
+        (lambda x: einsum(lambda *x, **operands: x, "b, b i -> b")(x), "a parameter called operands"),
+        (lambda x: einsum(wraps(lambda operands: 1)(lambda *x: x), "b, b i -> b")(x), "a parameter called operands"),
+        (lambda x: einsum(partial(lambda x, operands: x, x), "b, b i -> b")(x), "a parameter called operands"),
         (lambda x: einsum(3, "b, b i -> b")(x), "f: got int"),  # type: ignore[call-overload]
         (lambda x: einsum(field, 3)(x), "pattern: got int"),
         (lambda x: einsum(field, ())(x), r"pattern: got \(\)"),
@@ -695,6 +701,15 @@ def test_pytrees_that_do_not_fit(parameters: dict, device: torch.device) -> None
 def test_calls_that_are_refused(call: Callable, got: str, device: torch.device) -> None:
     with pytest.raises(hofunc.ArgumentError, match=got):
         call(rand(device, ROWS, 3))
+
+
+def test_what_a_function_has_of_the_name_inside_is_its_own(device: torch.device) -> None:
+    def f(x: Tensor) -> Tensor:
+        operands = x**3
+        return operands.sum(-1)
+
+    x = rand(device, ROWS, 3)
+    assert relative_error(einsum(f, "b, b i, b i -> b")(x), 6 * x.sum(-1)) < checks.TOLERANCE
 
 
 def test_a_trace_for_any_shape_takes_no_shape_for_that_of_the_call_before(device: torch.device) -> None:
