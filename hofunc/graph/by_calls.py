@@ -15,7 +15,7 @@ from hofunc.graph.recording import Function, Recording
 from hofunc.graph.standin import Lift, looks_of, wrappers_in
 from hofunc.graph.stood_in import StandIns
 from hofunc.graph.tape import Tape
-from hofunc.graph.trail import NOTHING, Trail
+from hofunc.graph.trail import NOTHING, PATIENCE, Trail
 from hofunc.graph.values import Values
 from hofunc.internals import TreeSpec
 from hofunc.trees import tree_flatten
@@ -31,14 +31,18 @@ def recorded_by_calls(
     has_grad = torch.is_grad_enabled()
     need_none = trail.are_plain or bare or not has_grad
     aliases = [x.detach() for x in inputs] if need_none else variables_of(inputs, follow=False)
-    before = reached(f) if trail.have_calls_differed or calls.captured.have_gone() else {}
+    before = reached(f) if trail.others_met or calls.captured.have_gone() else None
     with nullcontext() if has_grad else torch.enable_grad():
-        made = calls.made_again(aliases, lambda: tensors_in(others), before, lambda: f([*aliases], others))
-    found = _found(made)
+        made = calls.made_again(aliases, lambda: tensors_in(others), before or {}, lambda: f([*aliases], others))
+    found = _found(*made)
+    if found is None and made[1].is_unknown and before is None:  # it may have been there before: this time it is looked
+        trail.others_met = PATIENCE
+        return recorded_by_calls(f, inputs, others, trail, bare=bare)
     if found is None:
         trail.lose_calls()
         return None
-    leaves, spec, held, _ = found
+    leaves, spec, held, again = found
+    trail.note_met(again)
     if bare:
         held.update(enumerate(inputs))
     values = Values(trail.graph, held, len(trail.graph.nodes), computed=calls.computed)
@@ -53,7 +57,7 @@ def stood_in_by_calls(f: Function, inputs: Sequence[torch.Tensor], others: Any, 
         return None
     aliases, before = [*map(alias_of, inputs)], reached(f)
     start = [*aliases, *beside]
-    found = _found(calls.made_again(start, lambda: tensors_in(others), before, lambda: f([*aliases], others)))
+    found = _found(*calls.made_again(start, lambda: tensors_in(others), before, lambda: f([*aliases], others)))
     if found is None:
         trail.lose_calls()
         return None
@@ -96,10 +100,10 @@ def _strides(inputs: Sequence[torch.Tensor]) -> list[tuple[int, ...]]:
     return [tensor.stride() for tensor in inputs]
 
 
-def _found(made: tuple[Any, Again] | None) -> tuple[list[Any], TreeSpec, dict[int, torch.Tensor], Again] | None:
+def _found(result: Any, again: Again) -> tuple[list[Any], TreeSpec, dict[int, torch.Tensor], Again] | None:
     """Return what a function returned, flattened, the values of nodes, and what went along; None if it got lost."""
-    if made is None:
+    if again.is_lost:
         return None
-    leaves, spec = tree_flatten(made[0])
-    held = made[1].held([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
-    return None if held is None else (leaves, spec, held, made[1])
+    leaves, spec = tree_flatten(result)
+    held = again.held([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
+    return None if held is None else (leaves, spec, held, again)

@@ -243,8 +243,8 @@ class Calls:
         others: Callable[[], Sequence[Any]],
         before: Mapping[int, Tensor],
         run: Callable[[], Any],
-    ) -> tuple[Any, "Again"] | None:
-        """Return what a function returns that makes these calls, and what went along; None if it makes others.
+    ) -> tuple[Any, "Again"]:
+        """Return what a function returns that makes these calls, and what went along, lost if it makes others.
 
         Args:
             inputs: The inputs, as the function sees them.
@@ -252,13 +252,13 @@ class Calls:
             before: The tensors that it reaches before it is called, by id.
             run: Calls it.
         """
-        again = Again(self, inputs, others, before)
+        again, result = Again(self, inputs, others, before), None
         try:
             with again:
                 result = run()
         except (Exception, _LostError):  # it is called again, and fails again if not for want of a tape
-            return None
-        return None if again.is_lost else (result, again)
+            again.is_lost = True
+        return result, again
 
 
 class Again(TorchFunctionMode):
@@ -272,6 +272,8 @@ class Again(TorchFunctionMode):
 
     Attributes:
         is_lost: Whether another call was made.
+        met: The tensors that were met in the place of captured ones, and that the function reached before, by number.
+        is_unknown: Whether one was met, of the form of a captured one, of which nobody knows where it is from.
         lifted: The tensors for which `Lifted` stand that came along, by place.
     """
 
@@ -283,7 +285,8 @@ class Again(TorchFunctionMode):
         before: Mapping[int, Tensor],
     ):
         super().__init__()
-        self.is_lost = False
+        self.is_lost = self.is_unknown = False
+        self.met: dict[int, Tensor] = {}
         self.lifted: dict[int, Tensor] = {}
         self._before = before
         self._calls, self._steps, self._place = calls, calls.steps, 0
@@ -392,9 +395,7 @@ class Again(TorchFunctionMode):
                 and (exact(value) if expected.kind in (float, complex) else value) == expected.value
             )
         if kind is Given:
-            is_met = (value is expected.known() or self._was_there(value)) and (
-                type(value) in PLAIN and expected.form.is_of(value)
-            )
+            is_met = type(value) in PLAIN and expected.form.is_of(value) and self._is_captured(expected.number, value)
         elif kind is Lifted:
             is_met = isinstance(value, Tensor) and self._was_there(value) and looks_of(value) == expected.looks
             self.lifted[expected.place] = value
@@ -403,6 +404,16 @@ class Again(TorchFunctionMode):
         if is_met:
             self._number(value)
         return is_met
+
+    def _is_captured(self, number: int, value: Tensor) -> bool:
+        """Tell whether a tensor was surely there before the function was called, in the place of a captured one."""
+        if self._calls.captured.is_known(number, value) or any(value is other for other in self._others()):
+            return True
+        if self._before.get(id(value)) is value:
+            self.met[number] = value
+            return True
+        self.is_unknown = True
+        return False
 
     def _was_there(self, value: Any) -> bool:
         """Tell whether a tensor was there before the function was called, which it was given, or reaches."""

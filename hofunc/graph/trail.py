@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from hofunc.graph.calls import Calls
+from hofunc.graph.calls import Again, Calls
 from hofunc.graph.node import CONSTANT, Graph, Node, Ref, call_of
 from hofunc.graph.route import Route
 from hofunc.internals import OpOverload
 
+PATIENCE = 8  # calls, over which a function may take other tensors again that it captures
 _OTHERWISE = (torch.ops.aten.as_strided.default, torch.ops.aten.detach.default)  # what the ledger enters in other ways
 _HOW = frozenset((type(None), torch.dtype, torch.device, torch.layout, torch.memory_format))  # equal to nothing else
 _PLAIN = frozenset((int, bool, str, float, type(None), torch.dtype, torch.device, torch.layout))
@@ -66,6 +67,8 @@ class Trail:
         is_another: Whether such inputs came to another graph before: this one has to be met again to be looked at.
         calls: The calls of torch's functions that it made, if these tell that it comes to the graph, see NOTE [calls].
         have_calls_differed: Whether they were other ones once.
+        others_met: For how many calls it is still looked at what the function reaches, before it is called: since it
+            took other tensors in the place of those that it captured, as a function that is made anew does.
         are_calls_untold: Whether they do not, or have differed twice.
         own: The tensors of plans that they took when they were noted first, if they took some.
         route: All that it did, if that was surveyed, for one that writes.
@@ -87,6 +90,7 @@ class Trail:
         "is_bare",
         "is_untold",
         "leads_outside",
+        "others_met",
         "own",
         "route",
         "steps",
@@ -109,6 +113,7 @@ class Trail:
         self.calls: Calls | None = None
         self.own: Sequence[Tensor] | None = None
         self.is_another = before is not None
+        self.others_met = 0
         self.have_calls_differed: bool = before is not None and before.have_calls_differed
         self.are_calls_untold: bool = before is not None and before.are_calls_untold
         self.leads_outside: list[bool] | None = None
@@ -136,6 +141,14 @@ class Trail:
         """Note that other calls were made than these."""
         self.calls, self.are_calls_untold = None, self.have_calls_differed
         self.have_calls_differed = True
+
+    def note_met(self, again: Again) -> None:
+        """Note which tensors a recording along calls met in the place of captured ones."""
+        if again.met and self.calls is not None:
+            self.calls.captured.meet(again.met)
+            self.others_met = PATIENCE
+        elif self.others_met:
+            self.others_met -= 1
 
     def may_tell_calls(self) -> bool:
         """Tell whether calls may tell that a recording comes to the graph, which are not known as yet."""

@@ -12,6 +12,7 @@ from torch.nn import functional
 import hofunc
 from hofunc.graph import asking, call_notes
 from hofunc.graph.identity import storage_key
+from hofunc.graph.reached import reached
 from tests.cases import rand
 from tests.graph.recordings import Ways, ways_of
 from verification.oracles import relative_error
@@ -569,6 +570,29 @@ def test_what_is_computed_past_the_calls_is_not_taken_for_what_was_captured(ways
         del f
     assert any(ways)
     assert not ways[-1]
+
+
+def test_what_a_function_reaches_is_looked_at_while_it_changes(ways: Ways, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two models of one code, of which each is called many times in turn."""
+    looked: list[Any] = []
+
+    def noting(function: Any) -> dict[int, Tensor]:
+        looked.append(function)
+        return reached(function)
+
+    monkeypatch.setattr("hofunc.graph.by_calls.reached", noting)
+
+    def made(weight: Tensor) -> Callable[[Tensor], Tensor]:
+        return lambda x: (weight @ x).tanh().square().sum()
+
+    models = [made(rand(CPU, 4, 6, seed=seed)) for seed in range(2)]
+    hessians = [hofunc.hessian(model) for model in models]
+    for number in range(4):
+        for seed in range(20):
+            del looked[:]
+            check(models[number % 2], hessians[number % 2], rand(CPU, 6, seed=seed))
+        assert not looked
+    assert ways == [False] * (MET - 1) + [True] * (len(ways) - MET + 1)
 
 
 def test_what_notes_look_at_grows_with_the_calls(monkeypatch: pytest.MonkeyPatch) -> None:
