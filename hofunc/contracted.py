@@ -290,10 +290,6 @@ class Einsum(Transform):
         form = self._form((size, arguments.variables, arguments.specs, tuple(given)))
         return arguments._replace(leaves=leaves, are_complex=are_complex, operands=form.operands, form=form.number)
 
-    def _key_of(self, arguments: Arguments) -> tuple[Any, ...] | None:
-        key = super()._key_of(arguments)
-        return key and (*key, self._forms)  # which those share that mean the same by their patterns, and nobody else
-
     def _form(self, key: tuple[Any, ...]) -> _Form:
         """Return the form of a call, of which the last of the key is where the leaves of keyword arguments begin."""
         form = self._forms.of(key)

@@ -94,7 +94,7 @@ class Transform(Method):
     def __init__(self, f: Function, options: Options, orders: tuple[int, ...], choose: Callable[[Any, list], Any]):
         self._f, self._options, self._orders, self._choose = f, options, orders, choose
         self._taps, self._known = options.taps, Known()
-        self._told: tuple[Any, ...] = (type(self), options, orders, choose)
+        self._told: tuple[Any, ...] = (type(self), options, orders, choose)  # from others, of whatever function
         update_wrapper(self, f, assigned=("__module__", "__name__", "__qualname__"), updated=())
 
     @uncompiled
@@ -254,8 +254,7 @@ class Transform(Method):
         is_more = options.has_aux or options.compact or options.out or options.strict or options.holomorphic
         if is_more or options.parameters or options.chosen or True in arguments.are_complex:
             return None
-        told = type(self), options, self._orders, self._choose
-        return *told, arguments.form, arguments.variables, arguments.spec, arguments.specs
+        return *self._told, arguments.form, arguments.variables, arguments.spec, arguments.specs
 
     def inputs(self, args: tuple) -> tuple:
         """Return the positional arguments of a call, with tensors for the numbers that it is differentiated by."""

@@ -6,6 +6,7 @@ writes in place, so every sequence works under autograd, vmap and another record
 """
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -388,4 +389,9 @@ def each(labels: Sequence[Label]) -> Axes:
 
 def laid_out(tensor: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
     """Permute the axes of a tensor, unless they are in order."""
-    return tensor if order == tuple(range(len(order))) else tensor.permute(order)
+    return tensor if _is_in_order(order) else tensor.permute(order)
+
+
+@lru_cache(maxsize=1024)
+def _is_in_order(order: tuple[int, ...]) -> bool:
+    return order == tuple(range(len(order)))

@@ -18,6 +18,7 @@ LAYERS = [
     {
         "internals_files",
         "internals_inference",
+        "internals_linear",
         "internals_loops",
         "internals_saving",
         "internals_scatters",

@@ -225,7 +225,7 @@ def _step_cost(step: Step, effect: Effect, rates: Rates) -> StepCost:
         flops = 2 * result.numel * effect.operands[-2].shape[-1]  # a sum with a product has the product last
         items = prod(result.shape[:-2]) if step.function is torch.bmm else 1
         is_batch = items > 1
-        computing = rates.batch(items, flops / (2 * items)) if is_batch else rates.item + flops / rates.flops
+        computing = rates.batch(items, flops / (2 * items)) if is_batch else rates.item + rates.multiplied(flops)
         computing += rates.uncached(moved)
         return StepCost(flops, moved, result.shape, seconds + computing, renewing)
     if step.function in _IN_PIECES:

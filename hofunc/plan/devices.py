@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from hofunc.files import write_whole
+from hofunc.internals_linear import has_linear, linear
 from hofunc.options import rates_by
 from hofunc.plan.rates import RATES, SLOWER, Rates
 from hofunc.releases import RELEASE, VERSION
@@ -32,6 +33,7 @@ MOST = 64 << 20  # bytes of what is computed with
 LET_GO = 33 << 20  # bytes of a tensor, of which common allocators keep none for the next one
 WIDTHS = 5, 8, 12  # of small matrices, as some are much slower than others
 ROW = 4  # numbers
+WORTH = 1.2  # times as many operations in a second, for which another library is called than torch calls
 FAR = 20  # times as fast or slow as a standard device, beside its calls: what is further off was kept from it
 
 _CPU = torch.device("cpu")
@@ -84,7 +86,8 @@ def is_likely(rates: Rates, standard: Rates) -> bool:
     """
     pairs = [(getattr(rates, name), getattr(standard, name)) for name in ("view", "flops", "bytes", "place")]
     are_near = all(here <= FAR * usual and usual <= FAR * here for here, usual in pairs)
-    return are_near and rates.item <= FAR * standard.item and rates.row <= FAR * standard.row  # which may be nothing
+    are_near = are_near and rates.linear <= FAR * standard.flops  # which may be nothing, as the others may
+    return are_near and rates.item <= FAR * standard.item and rates.row <= FAR * standard.row
 
 
 def _kept(path: Path) -> Rates | None:
@@ -145,6 +148,7 @@ def measured(device: torch.device, standard: Rates, pace: float) -> Rates:
     pace = call / standard.call if device.type == "cpu" else pace
     size, seconds = clock.beyond(call, lambda n: (n, n), _product, LARGE)
     flops = 2 * size**3 / seconds
+    linear, linear_call = _linear(clock, size, call) if device.type == "cpu" and has_linear() else (0.0, 0.0)
     moved = sqrt(prod([_moved(clock, call, run) for run in (_in_order, _out_of_order)]))
     item = fsum(_item(clock, call, flops, width) for width in WIDTHS) / len(WIDTHS)
     size, seconds = clock.beyond(call, lambda n: (n, ROW), _added)
@@ -160,7 +164,16 @@ def measured(device: torch.device, standard: Rates, pace: float) -> Rates:
         place=seconds / size / pace,
         row=row / pace,
         pace=pace,
+        linear=linear * pace if linear > WORTH * flops else 0.0,
+        linear_call=linear_call / pace,
     )
+
+
+def _linear(clock: "_Clock", size: int, call: float) -> tuple[float, float]:
+    """Return the operations in a second of a product by oneDNN, of matrices of a size, and the seconds beside."""
+    small, large = clock.ones(ROW, ROW), clock.ones(size, size)
+    beside = max(0.0, clock.seconds(lambda: linear(small, small), SEVERAL) - call)
+    return 2 * size**3 / max(call, clock.seconds(lambda: linear(large, large)) - beside - call), beside
 
 
 def _moved(clock: "_Clock", call: float, run: Callable[[torch.Tensor], Callable[[], Any]]) -> float:

@@ -26,6 +26,9 @@ class Rates(NamedTuple):
         place: Seconds in which an entry gets its place among others by its indices, by sorting.
         row: Seconds in which a row is added to its place, or read at an index some at a time, beyond its entries.
         pace: Seconds that one of these seconds takes here, which are those of the machine of `RATES`.
+        linear: Floating-point operations of a matrix product in a second by a library beside BLAS, in single precision,
+            if there is one that is faster.
+        linear_call: Seconds of a call of that, beyond those of another call.
     """
 
     view: float
@@ -40,11 +43,19 @@ class Rates(NamedTuple):
     place: float
     row: float
     pace: float = 1.0
+    linear: float = 0.0
+    linear_call: float = 0.0
 
     def of(self, dtype: torch.dtype) -> "Rates":
         """Return the rates for tensors of a dtype: in double precision half as many operations take as long."""
         size = max(1.0, dtype.itemsize / torch.float32.itemsize)
-        return self if size == 1 else self._replace(flops=self.flops / size)
+        rates = self if dtype is torch.float32 else self._replace(linear=0.0)
+        return rates if size == 1 else rates._replace(flops=self.flops / size)
+
+    def multiplied(self, flops: float) -> float:
+        """Return the seconds that a matrix product of so many operations takes, beyond those of a call."""
+        seconds = flops / self.flops
+        return min(seconds, self.linear_call + flops / self.linear) if self.linear else seconds
 
     def renewed(self, nbytes: float) -> float:
         """Return the seconds that it takes to get memory for a tensor of so many bytes, beyond those of a call."""

@@ -18,6 +18,7 @@ from hofunc.plan.constants import with_tables
 from hofunc.plan.program import Program, Register, Step
 from hofunc.plan.reuse import WRITING, Sum, joined_sum, may_write
 from hofunc.progress import display
+from hofunc.run.multiply import PRODUCTS, chosen, is_seen
 
 Runner = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
 
@@ -108,8 +109,9 @@ def compiled(program: Program, *, takes_over: bool = False) -> Runner:
         f"{variables.new(register)} = " + (names[origin] if isinstance(origin, torch.Tensor) else f"values[{origin}]")
         for register, (origin, *_) in program.given.items()
     ]
-    if over:
-        lines.append(f"writes = {names[may_write]}({', '.join(variables[register] for register in program.given)})")
+    if over or any(_multiplies(step) for step in program.steps):
+        given = ", ".join(variables[register] for register in program.given)
+        lines += [f"writes = {names[may_write]}({given})", f"quick = writes and not {names[is_seen]}()"]
     if takes_over:
         lines.append("values.clear()")
     for product, step, freed in _in_turn(program):
@@ -164,6 +166,12 @@ class _Names:
         self.namespace[name] = value
         return name
 
+    def of_product(self, function: Callable[..., torch.Tensor]) -> str:
+        """Return a new name, of what multiplies matrices as a function does."""
+        name = f"p{len(self.namespace)}"
+        self.namespace[name] = chosen(self.namespace, name, function)
+        return name
+
 
 class _Variables:
     """Local variables for registers, each used again for another register after the last use of the first.
@@ -195,14 +203,32 @@ class _Variables:
         return names[1:]
 
 
+def _called(function: Callable[..., Any], args: Sequence[str], names: _Names) -> str:
+    """Write a call; matrices are multiplied by what is the fastest, see `hofunc.run.multiply`, where nobody sees it."""
+    usual = names[function]
+    called = f"({names.of_product(function)} if quick else {usual})" if function in PRODUCTS else usual
+    return f"{called}({', '.join(args)})"
+
+
+def _multiplies(step: Step) -> bool:
+    return _function(step) in PRODUCTS
+
+
+def _function(step: Step) -> Callable[..., Any]:
+    """Return what a step calls."""
+    op = step.function.op if isinstance(step.function, Call) else step.function
+    return QUICK.get(op, op)
+
+
 def _expression(step: Step, names: _Names, variables: _Variables) -> str:
     if not isinstance(step.function, Call):
-        return f"{names[step.function]}({', '.join(_arguments(step, names, variables))})"
+        return _called(step.function, _arguments(step, names, variables), names)
     registers = iter([variables[arg.index] for arg in step.args])
     positional = [_template(arg, registers, names) for arg in step.function.args]
     keywords = [f"{key}={_template(arg, registers, names)}" for key, arg in step.function.kwargs]
-    op = step.function.op
-    return f"{names[QUICK.get(op, op)]}({', '.join(positional + keywords)})"
+    if keywords:
+        return f"{names[_function(step)]}({', '.join(positional + keywords)})"
+    return _called(_function(step), positional, names)
 
 
 def _writing(step: Step, place: int, names: _Names, variables: _Variables) -> str:
@@ -217,10 +243,10 @@ def _sum(product: Step, step: Step, over: int | None, names: _Names, variables: 
     found = _joined(product, step)
     other = variables[step.args[found.place].index]
     scaled = [f"{name}={names[value]}" for name, value in found.coefficient.items()]
-    args = ", ".join([other, *_arguments(product, names, variables), *scaled])
+    args = [other, *_arguments(product, names, variables), *scaled]
     if over != found.place:
-        return f"{names[found.function]}({args})"
-    return f"({names[found.writing]} if writes else {names[found.function]})({args})"
+        return f"{names[found.function]}({', '.join(args)})" if scaled else _called(found.function, args, names)
+    return f"({names[found.writing]} if writes else {names[found.function]})({', '.join(args)})"
 
 
 def _joined(product: Step, step: Step) -> Sum:

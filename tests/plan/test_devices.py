@@ -58,6 +58,7 @@ def test_what_is_measured_is_told_in_seconds_of_the_standard_machine(device: tor
     assert all(isfinite(each) and each >= 0 for each in found)
     assert found.flops > 0
     assert found.bytes > 0
+    assert found.linear == 0 or found.linear > found.flops
     assert (found.term, found.large) == (standard.term, standard.large)
     if device.type == "cpu":
         assert found.call == pytest.approx(standard.call)
@@ -93,7 +94,7 @@ def test_a_file_that_holds_something_else_is_written_anew(times: list[torch.devi
 def test_what_cannot_be_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where threads waited for each other while other programs had the cores."""
     bad = [STANDARD._replace(flops=STANDARD.flops / 1000), STANDARD._replace(bytes=STANDARD.bytes / 100)]
-    bad += [STANDARD._replace(item=STANDARD.item * 1000), STANDARD._replace(row=1.0)]
+    bad += [STANDARD._replace(item=STANDARD.item * 1000), STANDARD._replace(row=1.0), STANDARD._replace(linear=1e15)]
     found = [*bad, SLOW]
     monkeypatch.setattr(devices, "measured", lambda *_: found.pop(0))
     for _ in bad:

@@ -120,7 +120,7 @@ def _centred(tensor: torch.Tensor, p: torch.Tensor, order: tuple[int, ...], coun
 
     It is taken twice, since what rounding leaves of it the first time may be larger than all else.
     """
-    p, dims = laid_out(p, order), tuple(range(-count, 0))
+    p, dims = laid_out(p, order), _last(count)
     tensor = tensor - (tensor * p).sum(dims, keepdim=True)
     return tensor - (tensor * p).sum(dims, keepdim=True)
 
@@ -150,13 +150,18 @@ def _jacobian_of(tensor: torch.Tensor, p: torch.Tensor, count: int) -> torch.Ten
 
 def _less_sum(tensor: torch.Tensor, p: torch.Tensor, count: int) -> torch.Tensor:
     """Return a tensor less its sum, which is spread as the probabilities are."""
-    return torch.addcmul(tensor, p, tensor.sum(tuple(range(-count, 0)), keepdim=True), value=-1)
+    return torch.addcmul(tensor, p, tensor.sum(_last(count), keepdim=True), value=-1)
 
 
 def _reached(tensor: torch.Tensor, p: torch.Tensor, order: tuple[int, ...], count: int) -> torch.Tensor:
     """Return what depends on what along the axes of probabilities: all but what is zero, on all but that."""
     some = (laid_out(p, order) != 0).to(tensor.dtype)
-    return some * (some * tensor).sum(tuple(range(-count, 0)), keepdim=True)
+    return some * (some * tensor).sum(_last(count), keepdim=True)
+
+
+def _last(count: int) -> int | tuple[int, ...]:
+    """Return so many last axes; one is passed on as a number, which torch reads sooner."""
+    return -1 if count == 1 else tuple(range(-count, 0))
 
 
 # What takes a tensor, probabilities, the order in which to lay these out, and of how many of the last axes they are.
