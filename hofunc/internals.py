@@ -433,8 +433,8 @@ def has_weak_reference(error: RuntimeError) -> bool:
 def form_check(tensors: Sequence[Tensor]) -> Callable[..., bool]:
     """Return what tells, in one call, that tensors surely have the shape, strides, dtype and device of these.
 
-    It says no where something else differs as well, as whether they require gradients. It is not to be asked of nested
-    tensors, of which torch ends the process.
+    It says no where something else differs as well, as whether they require gradients, and where one is there twice. It
+    is not to be asked of nested tensors, of which torch ends the process.
 
     Args:
         tensors: Plain ones.

@@ -121,7 +121,8 @@ def keep(
     """
     trail, leaves = recording.trail, arguments.leaves
     is_plain = trail.are_known and recording.wrappers is None and not arguments.taps and leaves
-    if trail.calls is None or not is_plain or True in arguments.are_complex:
+    are_several = len({*map(id, leaves)}) == len(leaves)  # of which alone it can be told, see `form_check`
+    if trail.calls is None or not (is_plain and are_several) or True in arguments.are_complex:
         return
     if not trail.calls.start_from([leaf.stride() for leaf in leaves]):  # of others it is recorded as ever
         return

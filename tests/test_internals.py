@@ -920,6 +920,8 @@ def test_forms_are_checked_in_one_call() -> None:
     tensors[0].data = torch.ones(3, 2)
     assert not check(*tensors)
     assert internals.form_check(())()
+    twice = torch.ones(2, 3)
+    assert not internals.form_check((twice, twice))(twice, twice)
 
 
 def test_a_node_of_pytrees_is_put_together() -> None:

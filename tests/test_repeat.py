@@ -168,6 +168,16 @@ def test_operands_that_come_or_go_or_are_others() -> None:
         agree(contraction(x, operands=(v,)), 6 * x * v)
 
 
+def test_an_operand_that_is_the_argument_itself(first: list[bool]) -> None:
+    product, x, v = hofunc.hvp(cubes), rand(CPU, 4), rand(CPU, 4, seed=1)
+    for _ in range(MET + 1):
+        agree(product(x, vector=x), 6 * x * x)
+    assert not repeat._repeats.get(asking.source_of(cubes))
+    for vector in (v, x, v, x, v):
+        agree(product(x, vector=vector), 6 * x * vector)
+    assert first[-5:] == [True, True, False, True, False]
+
+
 def test_bad_arguments_are_refused_as_ever() -> None:
     hessian, x = hofunc.hessian(lambda x, y: (x**3).sum() * y, argnums=1), rand(CPU, 4)
     for _ in range(MET + 1):

@@ -49,7 +49,7 @@ class Rates(NamedTuple):
     def of(self, dtype: torch.dtype) -> "Rates":
         """Return the rates for tensors of a dtype: in double precision half as many operations take as long."""
         size = max(1.0, dtype.itemsize / torch.float32.itemsize)
-        rates = self if dtype is torch.float32 else self._replace(linear=0.0)
+        rates = self._replace(linear=0.0) if self.linear and dtype is not torch.float32 else self
         return rates if size == 1 else rates._replace(flops=self.flops / size)
 
     def multiplied(self, flops: float) -> float:

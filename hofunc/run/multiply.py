@@ -16,6 +16,7 @@ from hofunc.plan.devices import rates_of
 from hofunc.views import folded
 
 PRODUCTS = frozenset((torch.mm, torch.matmul, folded, torch.addmm))  # for which there may be something else
+LEAST = 1.25  # times as fast, from which on it pays: between other calls, one of oneDNN takes longer than over and over
 MOST_COPIED = 4 << 20  # bytes of a right matrix, which oneDNN lays out anew: nobody counts them as held
 
 
@@ -49,7 +50,7 @@ def _fastest(function: Callable[..., Tensor], *args: Tensor) -> Callable[..., Te
     if not left.is_contiguous() or not (right.is_contiguous() or right.t().is_contiguous()):  # it would be copied first
         return function
     rates, flops = rates_of(left.device), 2 * left.numel() * right.shape[1]
-    if rates.multiplied(flops) >= flops / rates.flops:
+    if LEAST * rates.multiplied(flops) >= flops / rates.flops:
         return function
     if not before:
         return linear

@@ -161,9 +161,9 @@ def test_what_is_chosen(
 
 
 def test_small_products_are_left_to_blas(monkeypatch: pytest.MonkeyPatch) -> None:
-    rates = FAST._replace(flops=1e11, linear=2e11, linear_call=1e-5)  # so that 4 million operations take as long
+    rates = FAST._replace(flops=1e11, linear=2e11, linear_call=1e-5)  # so that 2 million operations take as long, and
     monkeypatch.setattr(multiply, "rates_of", lambda _: rates)
-    small, large = (torch.ones(size, size) for size in (100, 150))
+    small, large = (torch.ones(size, size) for size in (115, 125))  # 3.3 million are the least for which that pays
     assert multiply._fastest(torch.mm, small, small) is torch.mm
     assert multiply._fastest(torch.mm, large, large) is linear
     assert rates.multiplied(2e6) == 2e6 / 1e11
