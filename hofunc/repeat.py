@@ -9,12 +9,11 @@ as it was, the call goes the way of a first one, which finds out all anew.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from operator import attrgetter
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from hofunc.arguments import Arguments
-from hofunc.graph.identity import PLAIN
+from hofunc.graph.identity import PLAIN, are_like
 from hofunc.graph.recording import Recording
 from hofunc.graph.trail import Trail
 from hofunc.internals import TreeSpec, form_check
@@ -22,8 +21,6 @@ from hofunc.plan.wanted import Wanted
 from hofunc.trees import tree_flatten
 
 MOST = 8  # that are kept of functions with one code
-
-_is_nested = attrgetter("is_nested")  # which are not to be compared, see `form_check`
 
 
 class Repeat(NamedTuple):
@@ -36,7 +33,7 @@ class Repeat(NamedTuple):
         absent: Those that might have been.
         specs: The structure of each argument that is an input.
         arguments: The arguments, without the tensors.
-        are_alike: Tells whether as many tensors as there are inputs are like these.
+        check: Tells whether as many tensors as there are inputs are like these, see `hofunc.internals.form_check`.
         trail: What was recorded.
         spec: The structure of all that was recorded of what the function returned.
         outputs: How many of its tensors are differentiated.
@@ -49,7 +46,7 @@ class Repeat(NamedTuple):
     absent: tuple[str, ...]
     specs: tuple[TreeSpec, ...]
     arguments: Arguments
-    are_alike: Callable[..., bool]
+    check: Callable[..., bool]
     trail: Trail
     spec: TreeSpec
     outputs: int
@@ -67,7 +64,7 @@ class Repeat(NamedTuple):
             if spec is not expected and spec != expected:
                 return None
             leaves += flat
-        if not PLAIN.issuperset(map(type, leaves)) or True in map(_is_nested, leaves) or not self.are_alike(*leaves):
+        if not PLAIN.issuperset(map(type, leaves)) or not are_like(self.check, leaves):
             return None
         rest = [None if place in places else arg for place, arg in enumerate(args)]
         form = self.arguments
@@ -130,8 +127,8 @@ def keep(
     absent = tuple([name for name in names if name not in kwargs])
     specs = *arguments.specs, *(tree_flatten(kwargs[keyword])[1] for keyword in keywords)
     form = arguments._replace(leaves=[], rest=((), {}))
-    arity, are_alike, spec = len(arguments.rest[0]), form_check(leaves), recording.spec
+    arity, check, spec = len(arguments.rest[0]), form_check(leaves), recording.spec
     call = told, arity, keywords, absent, specs
     others = (each for each in _repeats.get(source, ()) if each.trail is not trail or each[: len(call)] != call)
-    made = Repeat(*call, form, are_alike, trail, spec, outputs, wanted)
+    made = Repeat(*call, form, check, trail, spec, outputs, wanted)
     _repeats[source] = (made, *others)[:MOST]

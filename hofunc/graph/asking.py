@@ -10,14 +10,13 @@ is watched when a function is recorded for the first time, and again when it mee
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
-from operator import attrgetter
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
 
 from hofunc.graph.draws import drawn_again
-from hofunc.graph.identity import PLAIN, has_no_history, innermost, is_dense
+from hofunc.graph.identity import PLAIN, are_like, has_no_history, innermost, is_dense
 from hofunc.graph.node import Graph
 from hofunc.graph.record import made_recordable, may_go_by_calls, record
 from hofunc.graph.recording import Function, Recording
@@ -102,10 +101,9 @@ class _Again(NamedTuple):
         """Tell whether inputs surely are like these; on stand-ins no recording follows another."""
         if self.follow != follow or self.number != len(inputs) or in_transform():
             return False
-        return True not in map(_is_nested, inputs) and self.check(*inputs)
+        return are_like(self.check, inputs)
 
 
-_is_nested = attrgetter("is_nested")  # which are not to be compared, see `form_check`
 _met: WeakKeyDictionary[Any, _Met] = WeakKeyDictionary()  # by their sources
 
 

@@ -5,8 +5,9 @@ returned in another object, an alias that no op made and no dispatch mode sees. 
 tensor is known by its place as well: the tensor that it is a view of, and where in its memory it lies.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import compress
+from operator import attrgetter
 from typing import Any, NamedTuple, NoReturn
 
 import torch
@@ -172,6 +173,14 @@ def variables_of(tensors: Sequence[torch.Tensor], *, follow: bool, are_plain: bo
 def is_looked_on() -> bool:
     """Tell whether somebody looks on, to whom to detach a tensor may mean more than to have no history."""
     return has_forward_level() or bool(count_dispatch_modes() or count_function_modes())
+
+
+def are_like(check: Callable[..., bool], tensors: Sequence[torch.Tensor]) -> bool:
+    """Tell whether plain tensors surely have the forms of others, given their `form_check`; no of nested ones."""
+    return True not in map(_is_nested, tensors) and check(*tensors)
+
+
+_is_nested = attrgetter("is_nested")  # of which torch ends the process if that is asked
 
 
 def has_no_history(tensor: torch.Tensor) -> bool:

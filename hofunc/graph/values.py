@@ -1,6 +1,6 @@
 """The values of a graph of which some were kept: the others are computed from these when they are asked for."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, overload
 
 import torch
@@ -13,20 +13,35 @@ from hofunc.graph.world import without_autocast
 class Held(dict[int, torch.Tensor]):
     """Values of nodes by number; those that are not there are computed when they are asked for.
 
-    Attributes:
+    Args:
+        held: Those that are there.
+        graph: The graph.
         keep: Has those that are asked for kept the next time; None if they are not.
-        computed: What computes them.
+        computed: What computes them, if that is known.
+
+    Attributes:
+        keep: What was given.
+        computed: What computes them, None until it was needed.
     """
 
-    __slots__ = ("computed", "keep")
+    __slots__ = ("_graph", "computed", "keep")
 
-    keep: Callable[[int], None] | None
-    computed: "Recomputed"
+    def __init__(
+        self,
+        held: Mapping[int, torch.Tensor],
+        graph: Graph,
+        keep: Callable[[int], None] | None,
+        computed: "Recomputed | None",
+    ):
+        super().__init__(held)
+        self._graph, self.keep, self.computed = graph, keep, computed
 
     def __missing__(self, number: int) -> torch.Tensor:
         """Compute a value."""
         if self.keep is not None:
             self.keep(number)
+        if self.computed is None:
+            self.computed = Recomputed(self._graph, frozenset(self))
         without_autocast(self.computed.enter, number, self)
         return self[number]
 
@@ -51,8 +66,7 @@ class Values(Sequence[torch.Tensor]):
         computed: "Recomputed | None" = None,
     ):
         self._graph, self._count = graph, count
-        self._held = Held(held)
-        self._held.keep, self._held.computed = keep, computed or Recomputed(graph, held)
+        self._held = Held(held, graph, keep, computed)
 
     def __len__(self) -> int:
         return self._count
@@ -114,7 +128,7 @@ class Values(Sequence[torch.Tensor]):
     def given_up(self) -> Held:
         """Give up all values, to whom they are returned."""
         held, self._count = self._held, 0
-        self._held = Held()
+        self._held = Held({}, self._graph, held.keep, held.computed)
         return held
 
     def _like(self, held: Mapping[int, torch.Tensor]) -> "Values":
@@ -136,8 +150,8 @@ class Recomputed:
         kept: The numbers of nodes whose values are there.
     """
 
-    def __init__(self, graph: Graph, kept: Iterable[int]):
-        self._graph, self._kept = graph, frozenset(kept)
+    def __init__(self, graph: Graph, kept: Collection[int]):
+        self._graph, self._kept = graph, kept
         self._steps: dict[int, Sequence[tuple[int, Call, tuple[int, ...], int | None, bool]]] = {}
 
     def enter(self, number: int, values: dict[int, torch.Tensor]) -> None:

@@ -1,6 +1,7 @@
 """Sums: adding the terms of a block where their patterns allow it, and writing a block as one dense tensor."""
 
 from bisect import bisect
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from math import prod
 
@@ -255,7 +256,8 @@ def _order_of(orders: Sequence[tuple[Label, ...]]) -> tuple[Label, ...]:
     So that most are added as they lie in memory: to turn one takes several times as long where axes are short.
     """
     every = dict.fromkeys(label for labels in sorted(orders, key=len, reverse=True) for label in labels)
-    return max((labels for labels in orders if len(labels) == len(every)), key=orders.count, default=tuple(every))
+    counts = Counter(labels for labels in orders if len(labels) == len(every))
+    return max(counts, key=counts.__getitem__, default=tuple(every))
 
 
 def _fold(builder: Builder, general: Term, special: Term, bindings: Bindings) -> Term:

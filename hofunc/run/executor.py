@@ -109,9 +109,11 @@ def compiled(program: Program, *, takes_over: bool = False) -> Runner:
         f"{variables.new(register)} = " + (names[origin] if isinstance(origin, torch.Tensor) else f"values[{origin}]")
         for register, (origin, *_) in program.given.items()
     ]
-    if over or any(_multiplies(step) for step in program.steps):
-        given = ", ".join(variables[register] for register in program.given)
-        lines += [f"writes = {names[may_write]}({given})", f"quick = writes and not {names[is_seen]}()"]
+    multiplies = any(_function(step) in PRODUCTS for step in program.steps)
+    if over or multiplies:
+        lines.append(f"writes = {names[may_write]}({', '.join(variables[register] for register in program.given)})")
+    if multiplies:
+        lines.append(f"quick = writes and not {names[is_seen]}()")
     if takes_over:
         lines.append("values.clear()")
     for product, step, freed in _in_turn(program):
@@ -208,10 +210,6 @@ def _called(function: Callable[..., Any], args: Sequence[str], names: _Names) ->
     usual = names[function]
     called = f"({names.of_product(function)} if quick else {usual})" if function in PRODUCTS else usual
     return f"{called}({', '.join(args)})"
-
-
-def _multiplies(step: Step) -> bool:
-    return _function(step) in PRODUCTS
 
 
 def _function(step: Step) -> Callable[..., Any]:

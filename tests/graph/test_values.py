@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from hofunc.graph.recording import Recording
+from hofunc.graph.stood_in import StandIns
 from hofunc.graph.values import Recomputed, Values
 from tests.cases import rand
 from tests.graph.recordings import recorded
@@ -39,3 +40,13 @@ def test_values_that_were_computed_are_the_same_ones_afterwards() -> None:
     first = values[last]
     assert all(values[number] is values[number] for number in range(len(values)))
     assert values[last] is first
+
+
+def test_what_is_before_those_that_are_held_is_not_computed() -> None:
+    """Under a transform they are known once one is asked for."""
+    recording = recorded(lambda x: x.exp().sin().cos(), rand(CPU, 3))
+    *_, before, last = recording.graph.nodes
+    known = {before.number: recording.values[before.number]}
+    values = StandIns(recording.graph, known)
+    torch.testing.assert_close(values[last.number], recording.values[last.number], rtol=0, atol=0)
+    assert values.by_number.keys() == {before.number, last.number}
