@@ -2,32 +2,39 @@
 
 NOTE [learning]: autograd follows the steps of a plan one by one, and knows nothing of what they are for. But the
 gradient of a contraction is a contraction of one order more, see `hofunc.plan.gradients`, so that one plan has both, of
-which the steps that take what comes back are the backward pass, and others are run before. It is led back to the values
-at which the recorded graph begins to depend on what is differentiated by; what leads to these is followed by autograd.
-Where somebody differentiates the backward pass itself, or maps it, the steps are run again, and followed.
+which the steps that take what comes back are the backward pass, and others are run before. Or the steps of the plan are
+derived, as those of any function are: what they share is less then, but no derivative of one order more is composed.
+Of the two the one is taken that should run sooner. It is led back to the values at which the recorded graph begins to
+depend on what is differentiated by; what leads to these is followed by autograd. Where somebody differentiates the
+backward pass itself, or maps it, the steps are run again, and followed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from math import inf
 from typing import Any, NamedTuple
 
 import torch
 from torch.autograd.graph import get_gradient_edge
 
+from hofunc.errors import HofuncError
 from hofunc.graph.draws import draws
 from hofunc.graph.node import Graph, Node
 from hofunc.graph.world import without_autocast
 from hofunc.plan.blueprint import Blueprint, Limits
 from hofunc.plan.gradients import Cut, cut, given, with_gradients
+from hofunc.plan.lean import arranged
 from hofunc.plan.planner import quickly
-from hofunc.plan.program import Given, Program, Register, Step, finished
+from hofunc.plan.program import Given, Program, Register, Step, device_of, finished
 from hofunc.plan.tracing import traced
 from hofunc.plan.wanted import Contractions, highest
 from hofunc.rules.kinds import Opaque
 from hofunc.rules.lower import Lowered, lower
 from hofunc.rules.opaque import Complex
+from hofunc.run.continued import continued
 from hofunc.run.executor import compiled
 
-MORE = 4.0  # times as long as what comes before, up to which a plan of both is taken; by autograd it is 3 and more
+LONGER = 3.4  # times as long as what comes before, up to which a planned backward pass is taken; autograd takes more
 ZERO = -1  # in place of the place of a gradient
 MOST_NODES = 600  # of a graph, up to which its nodes are derived one by one, which recurrences are not
 
@@ -93,59 +100,122 @@ def planned(plan: Blueprint, wanted: Contractions, graph: Graph, nodes: Sequence
         nodes: The nodes.
         values: The values of all nodes of the graph, with their history.
     """
-    if not nodes or not _has_gradients(graph, nodes):
+    if not nodes or not _has_gradients(graph, nodes) or not _reads(plan, graph, nodes, values):
+        return None
+    constants, leads = _leads(plan.program, values, [values[number] for number in nodes])
+    if all(constants):
+        return None
+    again = _again(_cut(graph, wanted, nodes, values).graph, graph)
+    device, first_kept = device_of(graph), tuple(dict.fromkeys((*nodes, *again.starts)))
+    best, soonest = None, inf
+    for way in (_of_contractions, _of_steps):
+        both = _tried(partial(way, plan, wanted, graph, nodes, values))
+        results = [both.results[number] for _, (number,) in plan.dense] if both else [None]
+        if both is None or None in results:
+            continue
+        returned = [register for register in results if register is not None]
+        gradients = [register for register in both.gradients if register is not None]
+        before, after, kept = _parted(both.program, returned, gradients, first_kept, both.first)
+        early, late = (arranged(each, device).made.cost(device).seconds for each in (before, after))
+        if late <= LONGER * early and early + late < soonest:
+            places = iter(range(len(gradients)))
+            of_nodes = [
+                (ZERO if lead else None) if register is None else next(places)
+                for register, lead in zip(both.gradients, leads, strict=True)
+            ]
+            best = Parts(before, after, tuple(nodes), kept[len(nodes) :], tuple(of_nodes), constants, again)
+            soonest = early + late
+    return best
+
+
+class _Both(NamedTuple):
+    """A program of contractions and of gradients of what they are multiplied by.
+
+    Attributes:
+        program: The program, which takes values of recorded nodes, and what comes back after these.
+        first: The number of the first of what comes back.
+        results: The registers of the contractions, None of one that is zero.
+        gradients: Those of the gradients by nodes, likewise.
+    """
+
+    program: Program
+    first: int
+    results: list[int | None]
+    gradients: list[int | None]
+
+
+def _tried(way: Callable[[], _Both | None]) -> _Both | None:
+    """Return what is planned in a way; None of an op that has no derivative of that order, of which autograd tells."""
+    try:
+        return way()
+    except HofuncError:
+        return None
+
+
+def _of_contractions(
+    _plan: Blueprint, wanted: Contractions, graph: Graph, nodes: Sequence[int], values: Any
+) -> _Both | None:
+    """Plan gradients as contractions of one order more."""
+    if sum(node.active for node in graph.nodes) > MOST_NODES:
         return None
     at = _cut(graph, wanted, nodes, values)
+    made = _made(at, wanted, values, len(graph.nodes))
+    return None if made is None else _both(made, made.program, at, len(graph.nodes))
+
+
+def _of_steps(plan: Blueprint, wanted: Contractions, graph: Graph, nodes: Sequence[int], values: Any) -> _Both | None:
+    """Plan gradients of the steps of a plan."""
+    if plan.careful is not None:  # without which it is not right everywhere
+        plan = quickly(plan.lowered, wanted, compact=False, limits=Limits()).plan
+    whole = continued(graph, plan.program, values, nodes)
+    if plan.goes_by_facts or any(map(draws, whole.graph.nodes)):
+        return None
+    at = _cut(whole.graph, whole.wanted, nodes, whole.values)
+    made = _made(at, whole.wanted, whole.values, len(graph.nodes))
+    if made is None:
+        return None
+    both, places = _both(made, whole.completed(made.program, at.graph), at, len(whole.graph.nodes)), dict[int, int]()
+    places |= {number: place for (_, (number,)), place in plan.dense.items()}
+    results = [both.results[places[number]] if number in places else None for number in range(len(wanted.sums))]
+    return both._replace(results=results)
+
+
+def _made(at: Cut, wanted: Contractions, values: Any, count: int) -> Blueprint | None:
+    """Plan contractions with their gradients, in a graph that is cut; None if there are none, or they are not right.
+
+    Args:
+        at: The graph.
+        wanted: The contractions.
+        values: The values of its nodes.
+        count: How many of these have histories.
+    """
     asked = with_gradients(wanted, at)
     if asked is None:
         return None
     seeds = [at.graph.nodes[at.graph.inputs[place]] for place in at.seeds]
-    every = [*(values[number] for number in range(len(graph.nodes)))]
+    every = [values[number] for number in range(len(at.graph.nodes) - len(seeds))]
     every += [torch.zeros(seed.shape, dtype=seed.dtype, device=seed.device) for seed in seeds]
     lowered = lower(at.graph, every, highest(asked))
     is_opaque = any(isinstance(rule, Opaque | Complex) for rule in lowered.rules.values())
-    if is_opaque or not _is_followed(lowered, at, values) or not _reads(plan, graph, nodes, values):
+    if is_opaque or not _is_followed(lowered, at, values, count):
         return None
     made = quickly(lowered, asked, compact=False, limits=Limits()).plan
-    if made.lowered.decided or made.goes_by_facts or made.cost.seconds > MORE * plan.cost.seconds:
-        return None
-    first = len(wanted.sums)
-    by_number = {number: place for (_, (number,)), place in made.dense.items()}
-    results = [by_number.get(number) for (_, (number,)) in plan.dense]
-    found = [by_number.get(first + place) for place in range(len(nodes))]
-    own = [values[number] for number in nodes]
-    constants, leads = _leads(plan.program, values, own)
-    if None in results or all(constants):
-        return None
-    outputs = made.program.outputs
-    gradients = [outputs[place] for place in found if place is not None]
-    again = _again(at.graph, graph)
-    first_kept = tuple(dict.fromkeys((*nodes, *again.starts)))
-    returned = [outputs[place] for place in results if place is not None]
-    before, after, kept = _parted(made.program, returned, gradients, first_kept, len(graph.nodes))
-    places = iter(range(len(gradients)))
-    return Parts(
-        before,
-        after,
-        tuple(nodes),
-        kept[len(nodes) :],
-        tuple(
-            [
-                (ZERO if lead else None) if place is None else next(places)
-                for place, lead in zip(found, leads, strict=True)
-            ]
-        ),
-        constants,
-        again,
-    )
+    return None if made.lowered.decided or made.goes_by_facts else made
+
+
+def _both(made: Blueprint, program: Program, at: Cut, first: int) -> _Both:
+    """Return the program of a plan of contractions, and of gradients after these."""
+    registers = {number: program.outputs[place] for (_, (number,)), place in made.dense.items()}
+    count = len(at.seeds)
+    results, gradients = range(count), range(count, count + len(at.learned))
+    return _Both(program, first, [*map(registers.get, results)], [*map(registers.get, gradients)])
 
 
 def _has_gradients(graph: Graph, nodes: Sequence[int]) -> bool:
-    """Tell whether gradients of contractions are of one dtype, and those of a graph of moderate size."""
+    """Tell whether gradients of contractions are of one dtype."""
     if any(draws(node) or node.dtype.is_complex for node in graph.nodes):
         return False
-    dtypes = {graph.nodes[number].dtype for number in (*nodes, *graph.outputs)}
-    return len(dtypes) == 1 and sum(node.active for node in graph.nodes) <= MOST_NODES
+    return len({graph.nodes[number].dtype for number in (*nodes, *graph.outputs)}) == 1
 
 
 def _cut(graph: Graph, wanted: Contractions, nodes: Sequence[int], values: Any) -> Cut:
@@ -162,10 +232,10 @@ def _cut(graph: Graph, wanted: Contractions, nodes: Sequence[int], values: Any) 
     return cut(graph, starts, seeds)
 
 
-def _is_followed(lowered: Lowered, at: Cut, values: Any) -> bool:
+def _is_followed(lowered: Lowered, at: Cut, values: Any, count: int) -> bool:
     """Tell whether autograd follows what depends on the nodes; not so where gradients are off within the function."""
     depending = {*at.learned}
-    for node in at.graph.nodes:
+    for node in at.graph.nodes[:count]:
         if node.is_given or depending.isdisjoint(node.operands):
             continue
         number = lowered.numbers.get(node.number)

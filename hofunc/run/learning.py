@@ -1,12 +1,12 @@
 """Training steps through contractions, of which the backward pass is planned; see NOTE [learning]."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from hofunc.errors import HofuncError
 from hofunc.graph.followed import is_followed
 from hofunc.graph.identity import PLAIN
 from hofunc.graph.node import Graph
@@ -17,7 +17,7 @@ from hofunc.graph.world import without_autocast
 from hofunc.internals import current_dispatch_mode, is_legacy_batchedtensor
 from hofunc.options import planning
 from hofunc.plan.blueprint import Blueprint
-from hofunc.plan.lean import priced
+from hofunc.plan.lean import arranged
 from hofunc.plan.operators import zeros
 from hofunc.plan.planner import STEP_SECONDS
 from hofunc.plan.primal import Source, Whole
@@ -27,7 +27,7 @@ from hofunc.rules.lower import isolated
 from hofunc.run.backward import ZERO, Parts, planned, starts_of
 from hofunc.run.executor import Runner, compiled
 
-EFFORT = 4  # times the steps of planning of what comes before that both take, about
+EFFORT = 8  # times the steps of planning of what comes before that both take, in two ways, about
 MOST_EFFORT = 50_000  # steps of planning, from which on nobody waits for them
 OWN = 1 << 30  # from which on values are numbered that lead to a graph, among the tensors of a call
 MOST_KEPT = 4  # sets of values by which gradients are wanted
@@ -48,8 +48,10 @@ class Learned:
     def __init__(self, parts: Parts, before: Program, kept: tuple[int, ...]):
         self.parts, self._kept, device = parts, kept, device_of(parts.again.graph)
         self._takes = frozenset(each.origin for each in before.given.values() if isinstance(each.origin, int))
+        held = sum(prod(map(int, each.shape)) * each.dtype.itemsize for each in parts.after.given.values())
         self._before, self._after = (
-            compiled(priced(each, device)[0], takes_over=True) for each in (before, parts.after)
+            compiled(arranged(each, device).leaner(allowed=held).program, takes_over=True)  # as much as is kept again
+            for each in (before, parts.after)
         )
         self._of_nodes: Runner | None = None
 
@@ -155,12 +157,9 @@ class Learning:
         return self._known[nodes]
 
     def _made(self, nodes: Sequence[int], values: Any) -> Learned | None:
-        try:
-            with isolated():
-                parts = planned(self._plan, self._wanted, self._graph, nodes, values)
-                return parts and self._learned(parts)
-        except HofuncError:  # of an op that has no derivative of that order: autograd tells whether it has one
-            return None
+        with isolated():
+            parts = planned(self._plan, self._wanted, self._graph, nodes, values)
+            return parts and self._learned(parts)
 
     def _learned(self, parts: Parts) -> Learned:
         return Learned(parts, parts.before, parts.kept)

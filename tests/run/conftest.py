@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from torch.fx import GraphModule
 
+from hofunc import repeat
+from hofunc.graph import asking
 from hofunc.run import backward, compiler, learning
 from hofunc.run.cache import forget
 
@@ -23,11 +25,15 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[GraphModule]:
     return made
 
 
-@pytest.fixture
-def learns_at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Plan backward passes when they are first asked for, whatever they take."""
+@pytest.fixture(params=["_of_contractions", "_of_steps"])
+def learns_at_once(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Plan backward passes when they are first asked for, in one of the ways to do so, whatever they take."""
     monkeypatch.setattr(learning, "EFFORT", 0)
-    monkeypatch.setattr(backward, "MORE", float("inf"))
+    monkeypatch.setattr(backward, "LONGER", float("inf"))
+    for way in {"_of_contractions", "_of_steps"} - {request.param}:
+        monkeypatch.setattr(backward, way, lambda *_: None)
+    asking._met.clear()  # of a test that ran before in the other way
+    repeat._repeats.clear()
     forget()
     yield
     forget()

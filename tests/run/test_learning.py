@@ -314,7 +314,7 @@ def test_it_waits_until_it_is_worth_it(
 def test_what_takes_more_than_autograd_is_left_to_it(
     monkeypatch: pytest.MonkeyPatch, u: Any, learned: list, device: torch.device
 ) -> None:
-    monkeypatch.setattr(backward, "MORE", 1.0)
+    monkeypatch.setattr(backward, "LONGER", 1.0)
     x = rand(device, ROWS, SIZE)
     for _ in range(5):
         hofunc.laplacian(u)(x).sum().backward()
