@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import hofunc
 from hofunc import UntracedError, contracted, einsum
@@ -768,3 +769,20 @@ def test_what_a_pattern_means_is_told_apart_by_all_that_it_depends_on(device: to
         hofunc.hvp(f)(x, y, vector=v[:2])
     with pytest.raises(hofunc.ArgumentError, match="vhp"):
         hofunc.vhp(f)(x, y, vector=v[:2])
+
+
+def test_a_turned_weight_turns_nothing_else(device: torch.device) -> None:
+    """Directions lie as their axes are, whose products with the next weight then copy nothing."""
+
+    class Copies(TorchDispatchMode):
+        def __torch_dispatch__(self, op: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if op in {torch.ops.aten.clone.default, torch.ops.aten.copy_.default}:
+                copied.append(args[0].numel())
+            return op(*args, **(kwargs or {}))
+
+    first, second = (torch.nn.Linear(size, 6, device=device, dtype=torch.float64) for size in (3, 6))
+    plan = hofunc.laplacian(lambda x: second(first(x).tanh()).tanh().sum(-1)).plan(rand(device, 20, 3))
+    copied: list[int] = []
+    with torch.no_grad(), Copies():
+        plan(rand(device, 20, 3))
+    assert copied == [first.weight.numel()]

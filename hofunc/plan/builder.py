@@ -105,6 +105,7 @@ class Builder:
         self._values: dict[int, Register] = {}
         self._called: dict[tuple[type, Call], Register] = {}
         self._given: dict[int, Given] = {}
+        self._turned: set[Register] = set()  # what is given and lies otherwise, as a weight that torch.nn.Linear turns
         self._shapes: dict[int, Looks] = {}
         self._count = 0
 
@@ -116,6 +117,8 @@ class Builder:
         Raises:
             TooManyStepsError: There is no leave for another step.
         """
+        if function is torch.unsqueeze and args[0] in self._turned:  # or a product that it is part of lies as it does
+            args = self.emit(torch.Tensor.contiguous, args[0]), *args[1:]
         if function is torch.reshape or function is torch.unsqueeze:
             function, args = self._reshaped(function, *args)
         key = distinct((function, args)) if self.has_rows and _may_have_rows(function, args) else (function, args)
@@ -189,6 +192,7 @@ class Builder:
         origin = self.lowered.origins[number]
         if origin is not None:
             register = self._give(origin, tuple(node.shape), node.dtype)
+            self._turned |= {register} if number in self.lowered.turned else set()
             return self._converted(register, node.dtype) if node.dtype.is_floating_point else register
         if node.op in SAME:
             return self._values[node.operands[0]]

@@ -16,10 +16,11 @@ import torch
 
 from hofunc.errors import HofuncError
 from hofunc.graph.draws import draws
+from hofunc.graph.identity import PLAIN
 from hofunc.graph.layout import as_pairs
 from hofunc.graph.node import CONSTANT, NUMBER, Call, Graph, Node, Ref, call_of, fill, renumbered
 from hofunc.graph.readings import Reading, recorded
-from hofunc.graph.standin import outside_transforms
+from hofunc.graph.standin import is_wrapper, outside_transforms
 from hofunc.internals import DisableAutocast, OpOverload, disable_current_modes
 from hofunc.rules.choice import rule_of
 from hofunc.rules.complex_choice import AtOnce, changed_by_parts, on_complex_numbers
@@ -50,6 +51,7 @@ class Lowered(NamedTuple):
         values: By recorded node, the values by which planning may go, of what is not differentiated.
         likely: By recorded node, values of integers that are likely to be other ones at other calls.
         room: How many times as much room to make for what meets as by these values.
+        turned: Nodes that are not differentiated, and do not lie in memory as their axes are.
     """
 
     graph: Graph
@@ -60,6 +62,7 @@ class Lowered(NamedTuple):
     values: Mapping[int, torch.Tensor] = MappingProxyType({})
     likely: Mapping[int, torch.Tensor] = MappingProxyType({})
     room: int = 1
+    turned: frozenset[int] = frozenset()
 
 
 def lower(graph: Graph, values: Sequence[torch.Tensor], order: int, zeros: Iterable[int] = ()) -> Lowered:
@@ -79,9 +82,15 @@ def lower(graph: Graph, values: Sequence[torch.Tensor], order: int, zeros: Itera
                 lowering.lower(node)
     numbers = lowering.numbers
     ends = (tuple(numbers[number] for number in group) for group in (graph.inputs, graph.outputs, graph.aux))
-    return Lowered(
-        Graph(tuple(lowering.nodes), *ends), tuple(lowering.origins), lowering.rules, numbers, tuple(lowering.decided)
-    )
+    made = Graph(tuple(lowering.nodes), *ends), tuple(lowering.origins), lowering.rules, numbers
+    turned = [to for number, to in numbers.items() if not lowering.nodes[to].active and _is_turned(values[number])]
+    return Lowered(*made, tuple(lowering.decided), turned=frozenset(turned))
+
+
+def _is_turned(value: torch.Tensor) -> bool:
+    """Tell whether a tensor does not lie in memory as its axes are, as that of a turned weight."""
+    is_known = value.dim() > 1 and type(value) in PLAIN and value.layout is torch.strided and not is_wrapper(value)
+    return is_known and not value.is_contiguous()
 
 
 def _live(graph: Graph) -> set[int]:
