@@ -7,6 +7,7 @@ whole, and its intermediates take as much less memory.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
 from operator import getitem
 from typing import Any, NamedTuple
 
@@ -99,8 +100,22 @@ class Chunks(NamedTuple):
             found[self.places] = _places(found[self.places], start, size)
         return found
 
+    def split(self, held: Sequence[torch.Tensor], body: Body) -> list[list[torch.Tensor]]:
+        """Return what every chunk of a body takes, as parts of tensors that autograd takes together at once."""
+        rows, found = sum(body.sizes), [list[torch.Tensor]() for _ in body.sizes]
+        for one, dim in zip(held, self.dims, strict=False):
+            is_part = dim is not None and one.shape[dim] != rows
+            own = torch.narrow(one, dim, body.start, rows) if dim is not None and is_part else one
+            parts = [one for _ in body.sizes] if dim is None else own.split(body.sizes, dim)
+            for each, part in zip(found, parts, strict=True):
+                each.append(part)
+        if self.places is not None:
+            for each, size, end in zip(found, body.sizes, accumulate(body.sizes, initial=body.start), strict=False):
+                each[self.places] = _places(each[self.places], end, size)
+        return found
 
-def _places(like: torch.Tensor | Held, start: int, size: int) -> torch.Tensor | Held:
+
+def _places(like: Any, start: int, size: int) -> Any:
     """Return the places of some rows, with what stands for them."""
     if isinstance(like, Held):
         return Held.fresh((size,), torch.long)

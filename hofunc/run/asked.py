@@ -26,18 +26,19 @@ import torch
 from torch import Tensor
 
 from hofunc.graph.followed import is_followed
-from hofunc.graph.identity import PLAIN, storage_key
+from hofunc.graph.identity import PLAIN
 from hofunc.graph.saving import is_hooked
-from hofunc.graph.world import without_autocast
 from hofunc.internals import current_dispatch_mode
 from hofunc.plan.blueprint import Blueprint
 from hofunc.plan.chunks import Chunks
 from hofunc.plan.program import Program, device_of, is_drawn
 from hofunc.plan.tracing import traced
 from hofunc.plan.wanted import Contractions, Wanted
-from hofunc.run.executor import MANY, Runner, compiled, in_chunks, warming_up
+from hofunc.run.again import History
+from hofunc.run.chunkwise import in_chunks
+from hofunc.run.executor import MANY, Runner, compiled, warming_up
 from hofunc.run.learning import Learning
-from hofunc.run.origins import sources, taking_own
+from hofunc.run.origins import taking_own
 
 
 class Way(NamedTuple):
@@ -151,7 +152,7 @@ def as_asked(
     """
     whole = cache(careful or (lambda: quick))
     are_drawn = any(map(is_drawn, program.steps))
-    is_finite, history = not are_drawn, _History(lambda values: whole().run(values), program, is_asked=are_drawn)
+    is_finite, history = not are_drawn, History(lambda values: whole().run(values), program, is_asked=are_drawn)
 
     def in_full(values: Any) -> list[Tensor]:
         return whole().run(_held(whole(), values, own) if own else values)
@@ -196,86 +197,3 @@ def _held(way: Way, values: Any, own: Mapping[int, Tensor]) -> dict[int, Tensor]
 def _are_finite(results: Sequence[Tensor]) -> bool:
     """Tell whether all entries of some tensors are finite; of very large ones the sum is not, as if they were not."""
     return all(isfinite(abs(result.sum().item())) for result in results)
-
-
-class _History:
-    """The history of what is returned, as one node for all results of a call.
-
-    Args:
-        followed: What computes the results again.
-        program: What computes them.
-
-    Attributes:
-        followed: What was given.
-        is_asked: Whether anybody asked for it so far.
-    """
-
-    def __init__(self, followed: Callable[[Any], Sequence[Tensor]], program: Program, *, is_asked: bool):
-        self.followed, self.is_asked = followed, is_asked
-        self._sources = cache(lambda: sources(program))
-
-    def of(self, results: Sequence[Tensor], held: Mapping[int, Tensor]) -> Sequence[Tensor]:
-        """Give those results a history of which what they are computed from has one."""
-        followed = {number for number, tensor in held.items() if tensor.requires_grad}
-        constants = [y for y, numbers in zip(results, self._sources(), strict=True) if followed.isdisjoint(numbers)]
-        if len(constants) == len(results):
-            return results
-        known = {storage_key(tensor) for tensor in held.values()}
-        keys = [storage_key(result) for result in results]
-        if not known.isdisjoint(keys) or len({*keys}) < len(keys):  # which autograd would take for copies
-            self.is_asked = True
-            return [*self.followed({**held})]
-        return [*_Again.apply(self, results, constants, tuple(held), *held.values())]
-
-    def read_by(self, those: Sequence[bool]) -> set[int]:
-        """Return the numbers of what those results are computed from."""
-        return {number for numbers, one in zip(self._sources(), those, strict=True) if one for number in numbers}
-
-
-class _Again(torch.autograd.Function):
-    """Runs a program again, followed, when a backward pass comes to what it returned."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        history: _History,
-        results: Sequence[Tensor],
-        constants: Sequence[Tensor],
-        numbers: Sequence[int],
-        *tensors: Tensor,
-    ) -> Any:
-        ctx.history, ctx.numbers = history, numbers
-        ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(*constants)
-        ctx.save_for_backward(*tensors)
-        return tuple(results)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor | None) -> Any:
-        ctx.history.is_asked = True
-        creates = torch.is_grad_enabled()
-        with torch.enable_grad():
-            needs = ctx.needs_input_grad[4:]
-            given = [
-                _apart(tensor, creates) if need else tensor
-                for tensor, need in zip(ctx.saved_tensors, needs, strict=True)
-            ]
-            again = without_autocast(ctx.history.followed, dict(zip(ctx.numbers, given, strict=True)))
-        pairs = [(y, g) for y, g in zip(again, gradients, strict=True) if g is not None and y.requires_grad]
-        wanted = {n: tensor for n, tensor, need in zip(ctx.numbers, given, needs, strict=True) if need}
-        # Some read only signs of what they are computed from, as slopes of a ReLU do; see NOTE [history].
-        level = [g is not None and not y.requires_grad for y, g in zip(again, gradients, strict=True)]
-        zero = wanted.keys() & (ctx.history.read_by(level) if any(level) else ())
-        found = {n: torch.zeros_like(wanted[n]) for n in zero}
-        if pairs:
-            results, outer = zip(*pairs, strict=True)
-            slopes: Sequence[Tensor | None] = torch.autograd.grad(
-                results, [*wanted.values()], outer, create_graph=creates, allow_unused=True
-            )
-            found |= {n: slope for n, slope in zip(wanted, slopes, strict=True) if slope is not None}
-        return None, None, None, None, *map(found.get, ctx.numbers)
-
-
-def _apart(tensor: Tensor, is_followed: bool) -> Tensor:
-    """Return a tensor as one of which others that a program takes are not computed."""
-    return tensor.view_as(tensor) if is_followed else tensor.detach().requires_grad_()

@@ -19,11 +19,15 @@ from torch.autograd.graph import get_gradient_edge
 
 from hofunc.errors import HofuncError
 from hofunc.graph.draws import draws
-from hofunc.graph.node import Graph, Node
+from hofunc.graph.followed import is_followed
+from hofunc.graph.identity import PLAIN
+from hofunc.graph.node import INPUT, Graph, Node
 from hofunc.graph.world import without_autocast
+from hofunc.internals import current_dispatch_mode, is_legacy_batchedtensor
 from hofunc.plan.blueprint import Blueprint, Limits
 from hofunc.plan.gradients import Cut, cut, given, with_gradients
 from hofunc.plan.lean import arranged
+from hofunc.plan.planner import plan as plan_by
 from hofunc.plan.planner import quickly
 from hofunc.plan.program import Given, Program, Register, Step, device_of, finished
 from hofunc.plan.tracing import traced
@@ -159,7 +163,7 @@ def _of_contractions(
     if sum(node.active for node in graph.nodes) > MOST_NODES:
         return None
     at = _cut(graph, wanted, nodes, values)
-    made = _made(at, wanted, values, len(graph.nodes))
+    made = _made(at, with_gradients(wanted, at), values, len(graph.nodes))
     return None if made is None else _both(made, made.program, at, len(graph.nodes))
 
 
@@ -171,7 +175,7 @@ def _of_steps(plan: Blueprint, wanted: Contractions, graph: Graph, nodes: Sequen
     if plan.goes_by_facts or any(map(draws, whole.graph.nodes)):
         return None
     at = _cut(whole.graph, whole.wanted, nodes, whole.values)
-    made = _made(at, whole.wanted, whole.values, len(graph.nodes))
+    made = _made(at, with_gradients(whole.wanted, at), whole.values, len(graph.nodes))
     if made is None:
         return None
     both, places = _both(made, whole.completed(made.program, at.graph), at, len(whole.graph.nodes)), dict[int, int]()
@@ -180,16 +184,15 @@ def _of_steps(plan: Blueprint, wanted: Contractions, graph: Graph, nodes: Sequen
     return both._replace(results=results)
 
 
-def _made(at: Cut, wanted: Contractions, values: Any, count: int) -> Blueprint | None:
-    """Plan contractions with their gradients, in a graph that is cut; None if there are none, or they are not right.
+def _made(at: Cut, asked: Contractions | None, values: Any, count: int) -> Blueprint | None:
+    """Plan gradients in a graph that is cut; None if they are no contractions, or not right.
 
     Args:
         at: The graph.
-        wanted: The contractions.
+        asked: What is asked for of it, None if gradients are no contractions.
         values: The values of its nodes.
         count: How many of these have histories.
     """
-    asked = with_gradients(wanted, at)
     if asked is None:
         return None
     seeds = [at.graph.nodes[at.graph.inputs[place]] for place in at.seeds]
@@ -199,7 +202,10 @@ def _made(at: Cut, wanted: Contractions, values: Any, count: int) -> Blueprint |
     is_opaque = any(isinstance(rule, Opaque | Complex) for rule in lowered.rules.values())
     if is_opaque or not _is_followed(lowered, at, values, count):
         return None
-    made = quickly(lowered, asked, compact=False, limits=Limits()).plan
+    if highest(asked) > 1:
+        made = quickly(lowered, asked, compact=False, limits=Limits()).plan
+    else:  # gradients of what comes back are one direction
+        made, *_ = plan_by(lowered, asked, compact=False, strategy="reverse")
     return None if made.lowered.decided or made.goes_by_facts else made
 
 
@@ -209,6 +215,80 @@ def _both(made: Blueprint, program: Program, at: Cut, first: int) -> _Both:
     count = len(at.seeds)
     results, gradients = range(count), range(count, count + len(at.learned))
     return _Both(program, first, [*map(registers.get, results)], [*map(registers.get, gradients)])
+
+
+class Gradients(NamedTuple):
+    """Gradients of what a program returns.
+
+    Attributes:
+        program: Returns them, given what the program takes, in turn, and what comes back.
+        places: Of what the program takes, the place of its gradient, as of `Parts`.
+    """
+
+    program: Program
+    places: tuple[int | None, ...]
+
+
+def gradients_of(
+    program: Program, held: Mapping[int, torch.Tensor], learned: Sequence[int], results: Sequence[int]
+) -> Gradients | None:
+    """Plan the gradients of some results of a program by some of what it takes; None if they are not planned right.
+
+    Args:
+        program: The program, which is right everywhere.
+        held: What it takes, by number.
+        learned: The numbers of that by which there are gradients.
+        results: The places of the results of which something comes back.
+    """
+    values, places = [*held.values()], {number: place for place, number in enumerate(held)}
+    begin = [
+        Node(n, INPUT, (), (), None, (), tuple(v.shape), v.dtype, v.device, n in places) for n, v in enumerate(values)
+    ]
+    graph = Graph(tuple(begin), tuple(places.values()), ())
+    nodes = [places[number] for number in learned]
+    whole = continued(graph, renumbered(program, places), values, nodes)
+    whole = whole._replace(graph=whole.graph._replace(outputs=tuple([whole.graph.outputs[place] for place in results])))
+    if any(map(draws, whole.graph.nodes)) or not _has_gradients(whole.graph, nodes):
+        return None
+    at = _cut(whole.graph, whole.wanted, nodes, whole.values)
+    asked = with_gradients(whole.wanted, at)
+    made = _made(at, asked and Contractions(asked.sums[len(results) :]), whole.values, 0)
+    if made is None:
+        return None
+    found, first = whole.completed(made.program, at.graph), len(whole.graph.nodes)
+    coming = {first + place: len(values) + place for place in range(len(results))}
+    found = arranged(renumbered(found, coming), device_of(graph)).leaner().program
+    by_number = {number: place for (_, (number,)), place in made.dense.items()}
+    return Gradients(
+        found,
+        tuple([by_number.get(nodes.index(place), ZERO) if place in nodes else None for place in places.values()]),
+    )
+
+
+def renumbered(program: Program, numbers: Mapping[int, int]) -> Program:
+    """Return a program that takes some values by other numbers."""
+    given = {
+        register: each._replace(origin=numbers.get(each.origin, each.origin)) if isinstance(each.origin, int) else each
+        for register, each in program.given.items()
+    }
+    return program._replace(given=given)
+
+
+def placed(
+    gradients: Sequence[torch.Tensor], places: Sequence[int | None], by: Sequence[torch.Tensor]
+) -> list[torch.Tensor | None]:
+    """Return the gradients by tensors, given those that were computed, and the place among these of each."""
+    return [
+        torch.zeros_like(tensor) if place == ZERO else None if place is None else gradients[place]
+        for tensor, place in zip(by, places, strict=False)
+    ]
+
+
+def are_plain(coming: Sequence[torch.Tensor]) -> bool:
+    """Tell whether nobody follows what is done with what comes back, or sees it."""
+    if torch.is_grad_enabled() or is_followed(coming) or current_dispatch_mode() is not None:
+        return False
+    return PLAIN.issuperset(map(type, coming)) and not any(map(is_legacy_batchedtensor, coming))
 
 
 def _has_gradients(graph: Graph, nodes: Sequence[int]) -> bool:

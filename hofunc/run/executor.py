@@ -1,95 +1,26 @@
 """Running a program: its steps as one generated Python function of plain calls."""
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial, reduce
-from itertools import accumulate, zip_longest
+from functools import partial
+from itertools import zip_longest
 from typing import Any
 
 import torch
 
 from hofunc.errors import InternalError
-from hofunc.graph.followed import is_followed
 from hofunc.graph.identity import PLAIN
 from hofunc.graph.node import Call, Ref
 from hofunc.graph.quick import QUICK
 from hofunc.internals import DisableTorchFunctionSubclass
-from hofunc.plan.chunks import Body, Chunks, joint_of
 from hofunc.plan.constants import with_tables
 from hofunc.plan.program import Program, Register, Step
 from hofunc.plan.reuse import WRITING, Sum, joined_sum, may_write
-from hofunc.progress import display
 from hofunc.run.multiply import PRODUCTS, chosen, is_seen
 
 Runner = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
 
 MANY = 500  # steps, from which on it is told how often a program is called before it is compiled:
 OFTEN = 3  # times; it pays after 6 to 16, but what is called three times is called more often, as a rule
-
-
-def in_chunks(chunks: Chunks, *, takes_over: bool = False) -> Runner:
-    """Return a function that runs the parts of a program; what runs before the body may return more than it takes.
-
-    What chunks return is written into tensors for all rows. Where something else follows what is computed, it is laid
-    together once all are there, which takes memory twice.
-
-    Args:
-        chunks: The parts.
-        takes_over: As of `compiled`.
-    """
-    before, after = compiled(chunks.before, takes_over=takes_over), compiled(chunks.after, takes_over=True)
-    bodies = [{size: compiled(program) for size, program in body.programs.items()} for body in chunks.bodies]
-    needed = {given.origin for given in chunks.after.given.values()}
-    firsts = [*accumulate((len(body.sizes) for body in chunks.bodies), initial=1)]
-
-    def parts(held: Sequence[torch.Tensor], number: int, show: Callable[[int], None]) -> Iterator[list[torch.Tensor]]:
-        start = chunks.bodies[number].start
-        for place, size in enumerate(chunks.bodies[number].sizes, firsts[number]):
-            part = bodies[number][size](chunks.taken(held, torch.narrow, start, size))
-            show(place)
-            yield part
-            del part
-            start += size
-
-    def run(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        held = before(values)
-        lay = _laid_together if is_followed(held) else _written
-        taken: list[Any] = []
-        with display(None, "hofunc: chunks")(len(chunks.sizes), "chunk") as show:
-            for number, body in enumerate(chunks.bodies):
-                taken += lay(body, parts(held, number, show))
-        taken += held
-        del held
-        for place in range(len(taken)):
-            if place not in needed:
-                taken[place] = None
-        return after(taken)
-
-    return run
-
-
-def _laid_together(body: Body, parts: Iterator[list[torch.Tensor]]) -> list[torch.Tensor]:
-    pairs = zip(*parts, body.joints, strict=True)
-    return [reduce(torch.add, pieces) if dim is None else torch.cat(pieces, dim) for *pieces, dim in pairs]
-
-
-def _written(body: Body, parts: Iterator[list[torch.Tensor]]) -> list[torch.Tensor]:
-    """Write what every chunk returns to its place, or add it up, and hold it no longer."""
-    joint: list[torch.Tensor] = []
-    rows, start = sum(body.sizes), 0
-    for size in body.sizes:
-        part = next(parts)
-        joint = joint or [joint_of(piece, dim, size, rows) for piece, dim in zip(part, body.joints, strict=True)]
-        while part:
-            dim, place = body.joints[len(part) - 1], joint[len(part) - 1]
-            piece = part.pop()
-            if dim is None:
-                place.add_(piece) if start else place.copy_(piece)
-            else:
-                each = piece.shape[dim] // size
-                place.narrow(dim, start * each, size * each).copy_(piece)
-            del piece
-        start += size
-    return joint
 
 
 def compiled(program: Program, *, takes_over: bool = False) -> Runner:

@@ -24,7 +24,7 @@ from hofunc.plan.primal import Source, Whole
 from hofunc.plan.program import Program, device_of
 from hofunc.plan.wanted import Contractions
 from hofunc.rules.lower import isolated
-from hofunc.run.backward import ZERO, Parts, planned, starts_of
+from hofunc.run.backward import Parts, are_plain, placed, planned, starts_of
 from hofunc.run.executor import Runner, compiled
 
 EFFORT = 8  # times the steps of planning of what comes before that both take, in two ways, about
@@ -74,11 +74,7 @@ class Learned:
 
     def backward(self, saved: Sequence[Tensor], coming: Sequence[Tensor]) -> list[Tensor | None]:
         """Return gradients, given what was kept, and what comes back."""
-        gradients = without_autocast(self._after, [*saved, *coming])
-        return [
-            torch.zeros_like(node) if place == ZERO else None if place is None else gradients[place]
-            for node, place in zip(saved, self.parts.places, strict=False)
-        ]
+        return placed(without_autocast(self._after, [*saved, *coming]), self.parts.places, saved)
 
     def followed(self, needs: Sequence[bool], saved: Sequence[Tensor], coming: Sequence[Tensor]) -> list[Tensor | None]:
         """Return gradients, of which some are needed, by steps that are run again and followed."""
@@ -233,9 +229,5 @@ class _Both(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *coming: Tensor) -> Any:
         learned, needs, saved = ctx.learned, ctx.needs_input_grad[2:], ctx.saved_tensors
-        is_plain = not is_followed(coming) and current_dispatch_mode() is None and {*map(type, coming)} <= PLAIN
-        if torch.is_grad_enabled() or not is_plain or any(map(is_legacy_batchedtensor, coming)):
-            found = learned.followed(needs, saved, coming)
-        else:
-            found = learned.backward(saved, coming)
+        found = learned.backward(saved, coming) if are_plain(coming) else learned.followed(needs, saved, coming)
         return None, None, *(one if need else None for one, need in zip(found, needs, strict=True))

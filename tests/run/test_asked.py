@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 import hofunc
-from hofunc.run import asked
+from hofunc.run import again, asked
 from tests.checks import assert_equal
 
 DTYPE = torch.float64
@@ -26,7 +26,7 @@ def squared(weight: Tensor) -> Function:
 @pytest.fixture
 def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Count how often results were looked at, and how often steps were run again for a backward pass."""
-    counts, looks, again = [0, 0], asked._are_finite, asked._Again.backward
+    counts, looks, run_again = [0, 0], asked._are_finite, again._Again.backward
 
     def looked(results: list[Tensor]) -> bool:
         counts[0] += 1
@@ -34,10 +34,10 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def backward(ctx: object, *gradients: Tensor | None) -> object:
         counts[1] += 1
-        return again(ctx, *gradients)
+        return run_again(ctx, *gradients)
 
     monkeypatch.setattr(asked, "_are_finite", looked)
-    monkeypatch.setattr(asked._Again, "backward", staticmethod(backward))
+    monkeypatch.setattr(again._Again, "backward", staticmethod(backward))
     return counts
 
 
