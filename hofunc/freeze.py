@@ -18,10 +18,11 @@ from hofunc.outline import Subject
 from hofunc.plan.blueprint import Blueprint, Limits, Peak, table_bytes
 from hofunc.plan.planner import plan, quickly
 from hofunc.plan.primal import Whole
-from hofunc.plan.program import Program
+from hofunc.plan.program import Program, device_of
 from hofunc.plan.values import likely_values
 from hofunc.plan.wanted import Contractions, highest
 from hofunc.rules.lower import Lowered, lower
+from hofunc.run import allocator
 from hofunc.run.learning import LearningOfWhole
 from hofunc.run.room import check_results, check_room
 from hofunc.signature import Signature
@@ -86,6 +87,7 @@ def _frozen(
     if chosen.careful is not None:
         careful = completed(request, taken, chosen.careful(), known)
         steps = Steps(careful.program, careful.chunks, None if found.chunks else found.program)
+    allocator.keep(found.cost.peak_bytes, device_of(taken.graph))
     if request.limits.max_bytes is None:
         check_room(chosen, found.cost.peak_bytes, taken.wanted, compact=request.compact)
     is_strided = any(node.op is restrided or "as_strided" in str(node.op) for node in taken.graph.nodes)

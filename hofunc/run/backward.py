@@ -35,6 +35,7 @@ from hofunc.plan.wanted import Contractions, highest
 from hofunc.rules.kinds import Opaque
 from hofunc.rules.lower import Lowered, lower
 from hofunc.rules.opaque import Complex
+from hofunc.run import allocator
 from hofunc.run.continued import continued
 from hofunc.run.executor import compiled
 
@@ -257,10 +258,11 @@ def gradients_of(
         return None
     found, first = whole.completed(made.program, at.graph), len(whole.graph.nodes)
     coming = {first + place: len(values) + place for place in range(len(results))}
-    found = arranged(renumbered(found, coming), device_of(graph)).leaner().program
+    made_lean = arranged(renumbered(found, coming), device_of(graph)).leaner()
+    allocator.keep(made_lean.peak, device_of(graph))
     by_number = {number: place for (_, (number,)), place in made.dense.items()}
     return Gradients(
-        found,
+        made_lean.program,
         tuple([by_number.get(nodes.index(place), ZERO) if place in nodes else None for place in places.values()]),
     )
 

@@ -30,6 +30,7 @@ from hofunc.plan.limited import OverLimitError
 from hofunc.plan.memory import bytes_of, memory_of
 from hofunc.plan.peak import peak_of
 from hofunc.plan.planner import plan, quickly
+from hofunc.plan.program import device_of
 from hofunc.plan.results import result_bytes, zero_bytes
 from hofunc.plan.tracing import traced
 from hofunc.plan.values import likely_values
@@ -37,6 +38,7 @@ from hofunc.plan.wanted import Contractions, Wanted, highest
 from hofunc.rules.lower import INTEGERS, Lowered, isolated, lower
 from hofunc.rules.numbers import Spot, as_tensors, lifted, numbers_of, without_numbers
 from hofunc.rules.registry import RULES
+from hofunc.run import allocator
 from hofunc.run.asked import runner
 from hofunc.run.churn import Dropped, Family, Kin
 from hofunc.run.decided import Decided
@@ -289,6 +291,7 @@ def _made(
     learns = isinstance(asked.wanted, Contractions) and asked.limits == Limits() and not (asked.replayed or may_refuse)
     learning = Learning(made, asked.wanted, graph) if learns else None  # type: ignore[arg-type]
     held, most = bytes_held(made), _needed(made, asked, compact=asked.compact)
+    allocator.keep(most, device_of(made.lowered.graph))
     result = Planned(
         made,
         runner(made, asked.wanted, learning),

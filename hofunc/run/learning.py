@@ -24,6 +24,7 @@ from hofunc.plan.primal import Source, Whole
 from hofunc.plan.program import Program, device_of
 from hofunc.plan.wanted import Contractions
 from hofunc.rules.lower import isolated
+from hofunc.run import allocator
 from hofunc.run.backward import Parts, are_plain, placed, planned, starts_of
 from hofunc.run.executor import Runner, compiled
 
@@ -49,10 +50,11 @@ class Learned:
         self.parts, self._kept, device = parts, kept, device_of(parts.again.graph)
         self._takes = frozenset(each.origin for each in before.given.values() if isinstance(each.origin, int))
         held = sum(prod(map(int, each.shape)) * each.dtype.itemsize for each in parts.after.given.values())
-        self._before, self._after = (
-            compiled(arranged(each, device).leaner(allowed=held).program, takes_over=True)  # as much as is kept again
-            for each in (before, parts.after)
-        )
+        both = [
+            arranged(each, device).leaner(allowed=held) for each in (before, parts.after)
+        ]  # as much as is kept again
+        allocator.keep(sum(each.peak for each in both), device)
+        self._before, self._after = (compiled(each.program, takes_over=True) for each in both)
         self._of_nodes: Runner | None = None
 
     def results(self, values: Any, starts: Sequence[Tensor]) -> list[Tensor] | None:
