@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from hofunc.algebra import packed
 from hofunc.algebra.extents import distinct
 from hofunc.algebra.labels import Axes, shape_of
 from hofunc.algebra.term import Term
@@ -15,7 +16,7 @@ from hofunc.errors import InternalError
 from hofunc.graph.layout import COMPUTED_AGAIN, select_scatter
 from hofunc.graph.node import Call, Mask, Ref, Weights, call_of, fill, refs, with_calls
 from hofunc.graph.readings import Reading
-from hofunc.plan.places import SMALL, Integers, Places
+from hofunc.plan.places import SMALL, Integers, Multiplicities, Places
 from hofunc.plan.program import (
     AsStep,
     Given,
@@ -105,6 +106,7 @@ class Builder:
         self._values: dict[int, Register] = {}
         self._called: dict[tuple[type, Call], Register] = {}
         self._given: dict[int, Given] = {}
+        self._unpacking: dict[Register, Places] = {}  # of what is symmetric, by the register that has them
         self._turned: set[Register] = set()  # what is given and lies otherwise, as a weight that torch.nn.Linear turns
         self._shapes: dict[int, Looks] = {}
         self._count = 0
@@ -121,6 +123,8 @@ class Builder:
             args = self.emit(torch.Tensor.contiguous, args[0]), *args[1:]
         if function is torch.reshape or function is torch.unsqueeze:
             function, args = self._reshaped(function, *args)
+        if function is torch.sum and (found := self._packed_sum(*args)) is not None:
+            return found
         key = distinct((function, args)) if self.has_rows and _may_have_rows(function, args) else (function, args)
         register = self._known.get(key)
         if register is None:
@@ -141,6 +145,39 @@ class Builder:
         if turned is not None and turned.function in _TURNED:
             return function, (tensor, how)
         return torch.reshape, (base, how if function is torch.reshape else (*shape[:how], 1, *shape[how:]))
+
+    def _packed_sum(self, tensor: Register, dims: tuple[int, ...]) -> Register | None:
+        """Return the sum of a product of symmetric entries, by those that differ, each as often as it is there."""
+        product = self._producers.get(tensor)
+        if product is None or product.function is not torch.mul:
+            return None
+        one, other = map(self._unpacked, product.args)
+        if one is None or other is None or one[1:] != other[1:] or dims != tuple(range(len(one[1].orders))):
+            return None
+        places, shape = one[1:]
+        entries, rest = packed.count(places.n, len(dims)), shape[len(dims) :]
+        packed_product = self.emit(torch.reshape, self.emit(torch.mul, one[0], other[0]), (entries, prod(rest)))
+        weights = self.constant(Multiplicities(places.n, len(dims)))
+        return self.emit(torch.reshape, self.emit(torch.matmul, weights, packed_product), rest)
+
+    def _unpacked(self, tensor: Any) -> tuple[Register, Places, tuple[int, ...]] | None:
+        """Return what is unpacked along its first axis, the places of its entries, and its shape then."""
+        step = self._producers.get(tensor)
+        if step is not None and step.function is torch.permute:
+            base, order = step.args
+            found = self._unpacked(base)
+            axes = len(found[1].orders) if found is not None else 0
+            is_alike = {*order[:axes]} == {*range(axes)} and order[axes:] == (*range(axes, len(order)),)
+            return found if is_alike else None
+        if step is None or step.function is not torch.reshape:
+            return None
+        base, shape = step.args
+        taken = self._producers.get(base)
+        if taken is None or taken.function is not torch.index_select or taken.args[1] != 0:
+            return None
+        places = self._unpacking.get(taken.args[2])
+        axes = 0 if places is None else len(places.orders)
+        return (taken.args[0], places, shape) if places and shape[:axes] == (places.n,) * axes else None
 
     def forget(self) -> None:
         """Let go of all tensors: of constants of a strategy that is not taken, of values that planning went by.
@@ -301,6 +338,8 @@ class Builder:
             table = Table(numbers, dtype, self.device)
             vector = table.made() if self.leave.tables == inf and len(numbers) <= SMALL else table
             self._known[key] = self._give(vector, (len(numbers),), dtype)
+            if isinstance(numbers, Places) and {*numbers.orders} == {1}:
+                self._unpacking[self._known[key]] = numbers
         return self._known[key]
 
     def hold(self, tensor: torch.Tensor) -> Register:

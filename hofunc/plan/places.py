@@ -7,7 +7,7 @@ monomials alone, all at once. See `hofunc.algebra.packed` for the order that mon
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
-from math import prod
+from math import factorial, prod
 
 import torch
 
@@ -94,6 +94,27 @@ class Factorials(Integers):
             often = torch.where(before[rest] == first, often[rest] + 1, 1)
             found, before = found[rest] * often, first
         return found
+
+
+@dataclass(frozen=True)
+class Multiplicities(Integers):
+    """How often each monomial of an order is among the entries of as many symmetric axes.
+
+    Attributes:
+        n: The number of directions.
+        order: The order.
+    """
+
+    n: int
+    order: int
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return count(self.n, self.order)
+
+    def computed(self) -> torch.Tensor:
+        """Compute them."""
+        return factorial(self.order) // Factorials(self.n, self.order).computed()
 
 
 def _alone(numbers: Integers) -> torch.Tensor:

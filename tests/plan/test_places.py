@@ -12,7 +12,7 @@ from torch._subclasses import FakeTensorMode
 
 from hofunc.algebra.packed import Monomial, count, monomials
 from hofunc.plan import places
-from hofunc.plan.places import Factorials, Places
+from hofunc.plan.places import Factorials, Multiplicities, Places
 
 SIZES = [0, 1, 2, 3, 5]
 ORDERS = [1, 2, 3, 4, 5]
@@ -150,3 +150,11 @@ def test_they_are_plain_tensors_whatever_modes_they_are_asked_for_in() -> None:
     assert found.device.type == "cpu"
     assert not found.is_inference()
     assert torch.equal(found, Places(7, (3, 1)).computed())
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("n", SIZES)
+def test_multiplicities_count_the_entries(n: int, order: int) -> None:
+    counts = np.bincount(unpacked_places(n, order), minlength=count(n, order)).tolist()
+    assert Multiplicities(n, order).made().tolist() == counts
+    assert len(Multiplicities(n, order)) == len(counts)
