@@ -19,7 +19,7 @@ SIZE, REST = 3, (2, 4)
 def made(device: torch.device, entries: int, drawn: int) -> tuple[Workbench, list[Register], list[np.ndarray]]:
     """Return tensors of packed entries and other axes, as registers of a builder and as arrays."""
     draw = RandomTerms(0)
-    factors = [draw.factor([(full(Label(size)),) for size in (entries, *REST)]) for _ in range(drawn)]
+    factors = [draw.factor(tuple([(full(Label(size)),) for size in (entries, *REST)])) for _ in range(drawn)]
     bench = Workbench(draw, device)
     registers = [bench.builder.value(bench.named_source(factor.source).node) for factor in factors]
     return bench, registers, [draw.tensors[factor.source] for factor in factors]
