@@ -6,7 +6,8 @@ NOTE [products]: a panel of columns of the right matrix, as wide as fits into a 
 rows of the left one at a time, so that every number that is read is used for as many products as registers allow, and
 no sum goes through memory. Sums are of SUMMED products at a time, and then added, as BLAS does for exactness. Where a
 panel does not lie side by side in memory it is copied so that it does. All sizes are known as a kernel is compiled, so
-that its loops over registers are unrolled.
+that its loops over registers are unrolled. Where the left matrix is a product of two tensors entry by entry, the few
+rows are multiplied as they are taken, and it is nowhere in memory.
 """
 
 import sys
@@ -40,6 +41,8 @@ using Vector = at::vec::Vectorized<Number>;
 constexpr int64_t WIDTH = Vector::size(), ROWS = {rows}, INNER = {inner}, SUMMED = {summed};
 constexpr int64_t LEFT_ROW = {left_row}, LEFT_STEP = {left_step};
 constexpr int64_t RIGHT_STEP = {right_step}, RIGHT_COLUMN = {right_column}, RESULT_ROW = {columns};
+constexpr int64_t SCALE_ROW = {scale_row}, SCALE_STEP = {scale_step};
+constexpr bool IS_SCALED = {is_scaled};
 
 // A vector of numbers side by side, or its first few.
 template <int COUNT>
@@ -57,7 +60,22 @@ inline void store(const Vector& vector, Number* numbers) {{
 // R rows times a panel of V vectors, of which the last is loaded and stored in part, and what is added to the result.
 template <int R, int V, int LOADED, int STORED, int64_t STEP>
 inline __attribute__((always_inline)) void tile(
-    const Number* left, const Number* right, const Number* added, int64_t added_row, Number* result, int64_t summed) {{
+    const Number* left, const Number* scale, const Number* right, const Number* added, int64_t added_row,
+    Number* result, int64_t summed) {{
+    constexpr int64_t ROW = IS_SCALED ? SUMMED : LEFT_ROW, LEFT = IS_SCALED ? 1 : LEFT_STEP;
+    alignas(64) Number scaled[IS_SCALED ? R * SUMMED : 1];
+    if constexpr (IS_SCALED) {{
+        for (int r = 0; r < R; ++r) {{
+            const Number *one = left + r * LEFT_ROW, *other = scale + r * SCALE_ROW;
+            int64_t k = 0;
+            if constexpr (LEFT_STEP == 1 && SCALE_STEP == 1) {{
+                for (; k + WIDTH <= summed; k += WIDTH)
+                    (Vector::loadu(one + k) * Vector::loadu(other + k)).store(scaled + r * SUMMED + k);
+            }}
+            for (; k < summed; ++k) scaled[r * SUMMED + k] = one[k * LEFT_STEP] * other[k * SCALE_STEP];
+        }}
+        left = scaled;
+    }}
     Vector sums[R][V];
     #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {{
@@ -71,7 +89,7 @@ inline __attribute__((always_inline)) void tile(
         row[V - 1] = load<LOADED>(right + k * STEP + (V - 1) * WIDTH);
         #pragma GCC unroll 16
         for (int r = 0; r < R; ++r) {{
-            const Vector factor(left[r * LEFT_ROW + k * LEFT_STEP]);
+            const Vector factor(left[r * ROW + k * LEFT]);
             #pragma GCC unroll 4
             for (int v = 0; v < V; ++v) sums[r][v] = at::vec::fmadd(factor, row[v], sums[r][v]);
         }}
@@ -92,7 +110,8 @@ inline __attribute__((always_inline)) void tile(
 // Some rows times a panel of V vectors, the last of so many numbers, R rows at a time.
 template <int R, int V, int LAST, bool IS_COPIED>
 inline void panel(
-    const Number* left, const Number* right, const Number* added, int64_t added_row, Number* result, int64_t rows) {{
+    const Number* left, const Number* scale, const Number* right, const Number* added, int64_t added_row,
+    Number* result, int64_t rows) {{
     constexpr int64_t COLUMNS = (V - 1) * WIDTH + LAST, STEP = IS_COPIED ? V * WIDTH : RIGHT_STEP;
     constexpr int LOADED = IS_COPIED ? WIDTH : LAST;
     alignas(64) Number copy[IS_COPIED ? SUMMED * V * WIDTH : 1];
@@ -113,11 +132,13 @@ inline void panel(
         const int64_t base_row = first ? RESULT_ROW : added_row;
         int64_t m = 0;
         for (; m + R <= rows; m += R)
-            tile<R, V, LOADED, LAST, STEP>(left + m * LEFT_ROW + first * LEFT_STEP, from,
+            tile<R, V, LOADED, LAST, STEP>(
+                left + m * LEFT_ROW + first * LEFT_STEP, scale + m * SCALE_ROW + first * SCALE_STEP, from,
                 base ? base + m * base_row : nullptr, base_row, result + m * RESULT_ROW, summed);
         if constexpr (ROWS % R > 0) {{
             if (m < rows)
-                tile<ROWS % R, V, LOADED, LAST, STEP>(left + m * LEFT_ROW + first * LEFT_STEP, from,
+                tile<ROWS % R, V, LOADED, LAST, STEP>(
+                    left + m * LEFT_ROW + first * LEFT_STEP, scale + m * SCALE_ROW + first * SCALE_STEP, from,
                     base ? base + m * base_row : nullptr, base_row, result + m * RESULT_ROW, summed);
         }}
     }}
@@ -132,6 +153,7 @@ extern "C" {definition}
         const int64_t item = part / {parts}, first = part % {parts} * {part_rows};
         const int64_t rows = std::min<int64_t>({part_rows}, ROWS - first);
         const Number* left = {left} + item * {left_item} + first * LEFT_ROW;
+        const Number* scale = {scale} + item * {scale_item} + first * SCALE_ROW;
         const Number* right = {right} + item * {right_item};
         const Number* added = {added};
         Number* result = {result} + (item * ROWS + first) * RESULT_ROW;
@@ -154,12 +176,13 @@ class _Pass(CustomGraphPass):
         return get_hash_for_files((__file__, *self._sources), str(parallel_num_threads()))
 
 
-def with_products(op: Any, change: Callable[[Graph], None], sources: Sequence[str]) -> dict[str, Any]:
-    """Return the options of inductor with which an op is a product of matrices by this kernel.
+def with_products(op: Any, scaled: Any, change: Callable[[Graph], None], sources: Sequence[str]) -> dict[str, Any]:
+    """Return the options of inductor with which ops are products of matrices by this kernel.
 
     Args:
-        op: The op: of two matrices, or as many of each, and what is added to the product, of its shape, or None.
-        change: Puts the op into a graph.
+        op: An op of two matrices, or as many of each, and what is added to the product, of its shape, or None.
+        scaled: An op of two tensors of three axes, and the matrix that their product entry by entry is multiplied by.
+        change: Puts the ops into a graph.
         sources: The files of what does, and of what else decides what is made of a graph.
 
     Returns:
@@ -167,8 +190,9 @@ def with_products(op: Any, change: Callable[[Graph], None], sources: Sequence[st
     """
     if pick_vec_isa() is invalid_vec_isa or sys.platform == "win32":  # whose compiler has other names for some things
         return {}
-    if op not in lowering.lowerings:
-        lowering.register_lowering(op, type_promotion_kind=None)(_lowered)
+    for each, lowered in ((op, _lowered), (scaled, _lowered_scaled)):
+        if each not in lowering.lowerings:
+            lowering.register_lowering(each, type_promotion_kind=None)(lowered)
     return {"post_grad_custom_post_pass": _Pass(change, sources)}
 
 
@@ -181,9 +205,19 @@ def _lowered(left: Any, right: Any, added: Any) -> Any:
     inputs = [_realised(operand) for operand in (left, right, added) if operand is not None]
     if added is not None and inputs[2].get_stride()[-1] != 1:
         inputs[2] = _realised(ir.ExternKernel.copy_input(inputs[2]))
+    return _buffer(inputs, is_scaled=False)
+
+
+def _lowered_scaled(left: Any, scale: Any, right: Any) -> Any:
+    return _buffer([_realised(operand) for operand in (left, right, scale)], is_scaled=True)
+
+
+def _buffer(inputs: Sequence[Any], *, is_scaled: bool) -> Any:
+    """Return the product of the first two inputs, to which the third is added, or by which the first one is scaled."""
+    left, right, *_ = inputs
     size = [*left.get_size()[:-1], right.get_size()[-1]]
     layout = ir.FixedLayout(left.get_device(), left.get_dtype(), size, ir.FlexibleLayout.contiguous_strides(size))
-    render: Any = partial(_rendered, inputs)
+    render: Any = partial(_rendered, inputs, is_scaled)
     buffer = ir.CppTemplateBuffer(layout, inputs, render, template=None, choice=None)  # type: ignore[arg-type]
     buffer.allow_epilogue_fusion = False
     return ir.TensorBox.create(buffer)
@@ -196,34 +230,37 @@ def _realised(operand: Any) -> Any:
     return found
 
 
-def _rendered(inputs: Sequence[Any], buffer: Any, **_: Any) -> tuple[Any, Any]:
+def _rendered(inputs: Sequence[Any], is_scaled: bool, buffer: Any, **_: Any) -> tuple[Any, Any]:
     """Return the kernel of a product, and what writes its source."""
     kernel = CppTemplateKernel(str(Placeholder.KERNEL_NAME), parallel_num_threads())
-    return kernel, partial(kernel.render, _Template(inputs, buffer))
+    return kernel, partial(kernel.render, _Template(inputs, buffer, is_scaled=is_scaled))
 
 
 class _Template:
     """What writes the source of a product of some inputs."""
 
-    def __init__(self, inputs: Sequence[Any], buffer: Any):
-        self._inputs, self._buffer = inputs, buffer
+    def __init__(self, inputs: Sequence[Any], buffer: Any, *, is_scaled: bool):
+        self._inputs, self._buffer, self._is_scaled = inputs, buffer, is_scaled
 
     def render(self, kernel: Any) -> str:
         """Return the source, for a kernel that knows what its arguments are called."""
-        names = ("left_", "right_", "added_")
+        names = ("left_", "right_", "scale_" if self._is_scaled else "added_")
         definition = kernel.def_kernel(
             inputs=dict(zip(names, self._inputs, strict=False)), outputs={"result_": self._buffer}
         )
-        product = Product.of([([*map(int, node.get_size())], [*map(int, node.get_stride())]) for node in self._inputs])
+        operands = [([*map(int, node.get_size())], [*map(int, node.get_stride())]) for node in self._inputs]
+        product = Product.scaled(*operands) if self._is_scaled else Product.of(operands)
         dtype = self._inputs[0].get_dtype()
         isa, threads = pick_vec_isa(), parallel_num_threads()
         panels = product.panels(isa.bit_width() // (8 * dtype.itemsize), isa.bit_width() >= MANY_BITS)
         parts, part_rows = product.parts(threads, lcm(*(panel.rows for panel in panels)))
-        left, right, result, *added = [
+        left, right, result, *third = [
             f"&{kernel.index(node, [0] * len(node.get_size()))}"
             for node in (*self._inputs[:2], self._buffer, *self._inputs[2:])
         ]
-        found = f"{added[0]} + item * {product.added_item} + first * {product.added_row}" if added else "nullptr"
+        scale, added = (third[0], "nullptr") if self._is_scaled else (left, third[0] if third else "nullptr")
+        if added != "nullptr":
+            added = f"{added} + item * {product.added_item} + first * {product.added_row}"
         return _SOURCE.format(
             **product._asdict(),
             name=Placeholder.KERNEL_NAME,
@@ -235,7 +272,9 @@ class _Template:
             part_rows=part_rows,
             left=left,
             right=right,
-            added=found,
+            scale=scale,
+            is_scaled=str(self._is_scaled).lower(),
+            added=added,
             result=result,
             panels="\n        ".join(panel.call(product) for panel in panels),
         )
@@ -263,8 +302,12 @@ class Panel(NamedTuple):
         kinds = f"{self.rows}, {self.vectors}, {self.last}, {str(self.is_copied).lower()}"
         added = f"added ? added + {self.first} : nullptr, {product.added_row}"
         return (
-            f"panel<{kinds}>(left, right + {self.first * product.right_column}, {added}, result + {self.first}, rows);"
+            f"panel<{kinds}>(left, scale, right + {self.first * product.right_column}, {added}, "
+            f"result + {self.first}, rows);"
         )
+
+
+Operand = tuple[Sequence[int], Sequence[int]]  # a shape, and strides
 
 
 class Product(NamedTuple):
@@ -282,9 +325,12 @@ class Product(NamedTuple):
     right_column: int
     added_item: int = 0
     added_row: int = 0
+    scale_item: int = 0
+    scale_row: int = 0
+    scale_step: int = 0
 
     @classmethod
-    def of(cls, operands: Sequence[tuple[Sequence[int], Sequence[int]]]) -> "Product":
+    def of(cls, operands: Sequence[Operand]) -> "Product":
         """Return the product of two matrices, or as many of each, to which a third may be added.
 
         Args:
@@ -296,6 +342,12 @@ class Product(NamedTuple):
         rows, inner = sizes[0][-2:]
         made = cls(items, rows, inner, sizes[1][-1], *left, *right, *added[:2])
         return made._joined() if made._is_one() else made
+
+    @classmethod
+    def scaled(cls, left: Operand, right: Operand, scale: Operand) -> "Product":
+        """Return the product of as many matrices, that are multiplied by others entry by entry, and one matrix."""
+        sizes, steps = left
+        return cls(*[*sizes, right[0][-1], *steps, 0, *right[1], 0, 0, *scale[1]])
 
     def _is_one(self) -> bool:
         """Tell whether all items are one product with the same right matrix."""

@@ -21,10 +21,10 @@ def test_panels_are_copied_where_numbers_are_apart_or_parts_of_vectors_slow() ->
 
 def test_what_is_added_has_a_row_for_all_or_for_each() -> None:
     left, right = ([2, 6, 5], [30, 5, 1]), ([2, 5, 7], [35, 7, 1])
-    assert Product.of([left, right])[-2:] == (0, 0)
-    assert Product.of([left, right, ([7], [1])])[-2:] == (0, 0)
-    assert Product.of([left, right, ([6, 7], [7, 1])])[-2:] == (0, 7)
-    assert Product.of([left, right, ([2, 6, 7], [42, 7, 1])])[-2:] == (42, 7)
+    assert Product.of([left, right])[10:12] == (0, 0)
+    assert Product.of([left, right, ([7], [1])])[10:12] == (0, 0)
+    assert Product.of([left, right, ([6, 7], [7, 1])])[10:12] == (0, 7)
+    assert Product.of([left, right, ([2, 6, 7], [42, 7, 1])])[10:12] == (42, 7)
 
 
 @pytest.mark.parametrize(
@@ -54,3 +54,8 @@ def test_threads_share_what_is_large() -> None:
     assert parts == 2
     assert rows % 24 == 0
     assert rows >= large.rows / 2
+
+
+def test_what_scales_has_rows_of_its_own() -> None:
+    product = Product.scaled(([4, 6, 5], [30, 5, 1]), ([5, 7], [7, 1]), ([4, 6, 5], [0, 5, 1]))
+    assert product == Product(4, 6, 5, 7, 30, 5, 1, 0, 7, 1, 0, 0, 0, 5, 1)

@@ -134,6 +134,82 @@ def test_threads_share_large_products() -> None:
     check_layouts(333, 64, 65, torch.float32)
 
 
+def scaled(f: Callable[..., Tensor], m: int = 6, k: int = 5, n: int = 7) -> tuple[Callable[..., Tensor], list[Tensor]]:
+    """Return a product of what f makes of a tensor and a smaller one with a matrix, and all three."""
+
+    def product(left: Tensor, scale: Tensor, right: Tensor) -> Tensor:
+        made = f(left, scale)
+        return (made.reshape(-1, k) @ right).reshape(*made.shape[:-1], n)
+
+    return product, [matrix(4, m, k), matrix(m, k), matrix(k, n)]
+
+
+@pytest.fixture
+def _all_scaled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hofunc.run.products.SCALED", 0)
+
+
+@pytest.mark.usefixtures("_all_scaled")
+@pytest.mark.parametrize("f", [torch.mul, lambda left, scale: scale * left, lambda left, scale: scale * left[:, :1]])
+def test_a_product_entry_by_entry_is_a_part_of_the_next_one(f: Callable[..., Tensor]) -> None:
+    product, args = scaled(f)
+    assert products(product, *args)[1] == ["hofunc.scaled_product.default"]
+
+
+@pytest.mark.usefixtures("_all_scaled")
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda left, scale: left * scale.expand(left.shape).contiguous(),  # both are as large
+        lambda left, scale: (left * scale).transpose(0, 1),
+        lambda left, _: left * 2,
+        lambda left, scale: left + scale,
+    ],
+)
+def test_what_is_no_such_product_is_made(f: Callable[..., Tensor]) -> None:
+    product, args = scaled(f)
+    assert products(product, *args)[1] == ["hofunc.product.default"]
+
+
+def test_what_is_read_elsewhere_or_small_is_made() -> None:
+    product, args = scaled(torch.mul)
+    assert products(product, *args)[1] == ["hofunc.product.default"]
+
+    def twice(left: Tensor, scale: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+        made = left * scale
+        return made.reshape(-1, left.shape[-1]) @ right, made.exp()
+
+    large = [matrix(64, 128, 64), matrix(128, 64), matrix(64, 8)]
+    assert products(twice, *large)[1] == ["hofunc.product.default"]
+    assert products(scaled(torch.mul, 128, 64, 8)[0], *large)[1] == ["hofunc.scaled_product.default"]
+
+
+@pytest.mark.skipif(not has_compiler(), reason="there is no C++ compiler")
+@pytest.mark.filterwarnings("ignore")  # of inductor
+@pytest.mark.usefixtures("_all_scaled")
+@pytest.mark.parametrize(("m", "k", "n"), [(13, 300, 70), (8, 5, 3), (20, 64, 64)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_scaled_products_in_every_layout(m: int, k: int, n: int, dtype: torch.dtype) -> None:
+    def every(left: Tensor, scale: Tensor, right: Tensor) -> list[Tensor]:
+        turned, apart = left.transpose(1, 2).contiguous().transpose(1, 2), torch.stack([scale, scale], -1)[..., 0]
+        pairs = [
+            (left, scale),
+            (turned, scale),
+            (left, apart),
+            (left[:, :1], scale),
+            (scale[0], left),
+            (left[::2], scale),
+        ]
+        return [((one * other).reshape(-1, k) @ right).relu() for one, other in pairs]
+
+    args = [matrix(*shape, dtype=dtype) for shape in ((4, m, k), (m, k), (k, n))]
+    module = make_fx(every)(*args)
+    with torch.no_grad():
+        results = compiled_by_inductor(module, args, by_own_products())(*args)
+    for got, want in zip(results, every(*[each.double() for each in args]), strict=True):
+        assert (got.double() - want).abs().max() < 8 * k**0.5 * torch.finfo(dtype).eps * want.abs().max()
+
+
 @pytest.mark.filterwarnings("ignore")  # of inductor
 def test_a_compiled_plan_with_and_without_gradients() -> None:
     first, weight = matrix(2, 64), matrix(64, 64) / 8
