@@ -33,7 +33,7 @@ from hofunc.plan.states import SAME
 from hofunc.progress import TICK, ticking
 from hofunc.rules.lower import Lowered
 from hofunc.scatter import added
-from hofunc.views import Labelled, concatenated, filled, folded, narrow_scatter, put, read, stacked
+from hofunc.views import Labelled, add_scaled, concatenated, filled, folded, narrow_scatter, put, read, stacked
 
 
 class TooManyStepsError(Exception):
@@ -419,6 +419,7 @@ _VIEWS = (torch.permute, torch.reshape, torch.select, torch.narrow, torch.diagon
 
 
 _MAKERS = (
+    add_scaled,
     added,
     torch.add,
     torch.bmm,
@@ -428,6 +429,7 @@ _MAKERS = (
     torch.constant_pad_nd,
     torch.diag_embed,
     torch.diagonal_scatter,
+    torch.index_select,
     filled,
     folded,
     torch.matmul,

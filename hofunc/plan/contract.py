@@ -248,6 +248,9 @@ def _pair(builder: Builder, one: Labelled, other: Labelled, keep: set[Label], or
         if len(other.labels) == 1 and _leads(other.labels[0], one):
             one = _last(builder, one)
         labels = tuple(label for label in other.labels if label not in one.labels) + one.labels
+        if labels and {*labels} <= {*order} and len(labels) == len(one.labels) + len(other.labels):
+            wanted = tuple(sorted(labels, key=order.index))  # as what else has both lies, mostly
+            labels = wanted if wanted[-1].size >= NARROW else labels
         tensors = [aligned(builder.emit, operand, labels) for operand in (one, _in_order(builder, other, one, labels))]
         factors = [builder.broadcast(tensor, len(labels)) for tensor in tensors]
         return Labelled(builder.emit(torch.mul, *factors), labels)

@@ -45,7 +45,8 @@ CASES: dict[str, tuple[Callable[..., Any], str, tuple[tuple[int, ...], ...], tup
     "traces by directions of each point": (field, "b, b i, b j, b i k, b j k -> b", ((4, 7, 6), (4, 7, 6)), (4, 7)),
     "a divergence": (flow, "i, i ->", (), (7,)),
     "divergences": (flow, "b i, b i -> b", (), (4, 7)),
-    "the gradient of a divergence": (flow, "i, i, j -> j", (), (7,)),
+    "gradients of divergences": (flow, "b i, b i, b j -> b j", (), (4, 7)),
+    "the Hessian of a divergence": (flow, "i, i, j, k -> j k", (), (7,)),
     "a number of several indices": (flow, "i, j, i, j -> ", (), (7,)),
     "an axis at one place": (field, ", i, i, 2 ->", (), (7,)),
 }
