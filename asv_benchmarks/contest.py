@@ -16,7 +16,7 @@ from asv_benchmarks.benchmarks.peers import Point, flattened, ours, peers
 from asv_benchmarks.benchmarks.timing import interleaved
 from asv_benchmarks.benchmarks.ways import Peer
 
-BURST = 20e-3  # seconds of one contender's turn, by which it has the caches to itself, as in a training,
+BURST = 50e-3  # seconds of one contender's turn, by which it has the caches to itself, as in a training,
 WARM = 0.3  # and of its calls before the first
 LINE = 100  # characters of a reason to skip
 FINALISTS = 2  # of the ways that are captured, how many are compiled

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import random
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -42,8 +43,10 @@ def interleaved(
 
     Whatever else the machine does meanwhile slows all of them alike. A turn is one call; with a burst, it is one call
     that is not counted, so that no function finds the caches as another left them, and then the mean of as many as
-    last about that many seconds. Where others use the processors as well, a clock of the time that this process has
-    them, as `time.process_time`, is not slowed by them.
+    last about that many seconds. The first calls of a turn take longer all the same after others that have little in
+    common with them, so that the order is drawn anew for every round, the same orders in every process. Where others
+    use the processors as well, a clock of the time that this process has them, as `time.process_time`, is not slowed
+    by them.
 
     To warm up, each is called once, and on until that took so many seconds: what is planned or compiled after some
     calls, as backward passes are by hofunc, is part of what later calls take, as those of a training are.
@@ -57,11 +60,13 @@ def interleaved(
         name: max(1, int(burst / _mean(function, 1, clock))) if burst else 1 for name, function in functions.items()
     }
     seconds: dict[str, list[float]] = {name: [] for name in functions}
+    draw, order = random.Random(0), [*functions]  # noqa: S311 - nothing is to be kept secret
     for _ in range(rounds):
-        for name, function in functions.items():
+        draw.shuffle(order)
+        for name in order:
             if burst:
-                function()
-            seconds[name].append(_mean(function, counts[name], clock))
+                functions[name]()
+            seconds[name].append(_mean(functions[name], counts[name], clock))
     return seconds
 
 

@@ -54,6 +54,7 @@ class Rebuilt:
             rules=self.rules,
             numbers={recorded: numbers[number] for recorded, number in given.numbers.items()},
             values=MappingProxyType({}),
+            turned=frozenset([numbers[number] for number in given.turned if number in numbers]),
         )
 
     def copy(self, node: Node, origin: Origin, numbers: Mapping[int, int], *, is_constant: bool) -> int:

@@ -21,6 +21,7 @@ from hofunc.run.executor import Runner, compiled
 from hofunc.run.origins import sources
 
 OFTEN = 3  # backward passes, from which on gradients are planned, which takes as long as running some tens of them
+MOST_KEPT = 4  # plans of gradients, by some of what is taken, of some of what is returned
 
 Asked = tuple[tuple[bool, ...], tuple[bool, ...]]  # of what is taken, and of what is returned, what has gradients
 
@@ -77,7 +78,7 @@ class History:
     def note(self, asked: Asked, held: Mapping[int, Tensor], found: Sequence[Tensor | None]) -> None:
         """Note that gradients were asked for, and which there are of these."""
         self._calls += 1
-        if self._calls < OFTEN and planning() != "full":
+        if (self._calls < OFTEN and planning() != "full") or len(self._known) == MOST_KEPT:
             return
         learned = [number for number, one in zip(held, found, strict=True) if one is not None]
         try:

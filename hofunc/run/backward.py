@@ -179,9 +179,10 @@ def _of_steps(plan: Blueprint, wanted: Contractions, graph: Graph, nodes: Sequen
     made = _made(at, with_gradients(whole.wanted, at), whole.values, len(graph.nodes))
     if made is None:
         return None
-    both, places = _both(made, whole.completed(made.program, at.graph), at, len(whole.graph.nodes)), dict[int, int]()
-    places |= {number: place for (_, (number,)), place in plan.dense.items()}
-    results = [both.results[places[number]] if number in places else None for number in range(len(wanted.sums))]
+    both = _both(made, whole.completed(made.program, at.graph), at, len(whole.graph.nodes))
+    results: list[int | None] = [None] * len(wanted.sums)
+    for (_, (number,)), place in plan.dense.items():
+        results[number] = both.results[place]
     return both._replace(results=results)
 
 
@@ -243,7 +244,8 @@ def gradients_of(
     """
     values, places = [*held.values()], {number: place for place, number in enumerate(held)}
     begin = [
-        Node(n, INPUT, (), (), None, (), tuple(v.shape), v.dtype, v.device, n in places) for n, v in enumerate(values)
+        Node(number, INPUT, (), (), None, (), tuple(value.shape), value.dtype, value.device, True)
+        for number, value in enumerate(values)
     ]
     graph = Graph(tuple(begin), tuple(places.values()), ())
     nodes = [places[number] for number in learned]
@@ -258,11 +260,11 @@ def gradients_of(
         return None
     found, first = whole.completed(made.program, at.graph), len(whole.graph.nodes)
     coming = {first + place: len(values) + place for place in range(len(results))}
-    made_lean = arranged(renumbered(found, coming), device_of(graph)).leaner()
-    allocator.keep(made_lean.peak, device_of(graph))
+    lean = arranged(renumbered(found, coming), device_of(graph)).leaner()
+    allocator.keep(lean.peak, device_of(graph))
     by_number = {number: place for (_, (number,)), place in made.dense.items()}
     return Gradients(
-        made_lean.program,
+        lean.program,
         tuple([by_number.get(nodes.index(place), ZERO) if place in nodes else None for place in places.values()]),
     )
 

@@ -4,10 +4,10 @@ Where autograd follows what is computed, it would keep what every chunk computes
 So each chunk is one node of history, that keeps what the chunk takes: the rows of what was computed before for all.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import reduce
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, reduce
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -52,7 +52,7 @@ def in_chunks(chunks: Chunks, *, takes_over: bool = False) -> Runner:
     def followed_parts(held: Sequence[torch.Tensor], number: int, show: Callable[[int], None]) -> Iterator[Any]:
         body = chunks.bodies[number]
         for place, (size, taken) in enumerate(zip(body.sizes, chunks.split(held, body), strict=True), firsts[number]):
-            part = bodies[number][size].followed(taken)
+            part = bodies[number][size].opened.of(taken)
             show(place)
             yield part
 
@@ -60,8 +60,7 @@ def in_chunks(chunks: Chunks, *, takes_over: bool = False) -> Runner:
         held = before(values)
         lay, of_each = _written, parts
         if is_followed(held):
-            every = [each for body in bodies for each in body.values()]
-            lay, of_each = _laid_together, followed_parts if _is_by_autograd(held, every) else parts
+            lay, of_each = _laid_together, followed_parts if _is_by_autograd(held, bodies) else parts
         taken: list[Any] = []
         with display(None, "hofunc: chunks")(len(chunks.sizes), "chunk") as show:
             for number, body in enumerate(chunks.bodies):
@@ -84,29 +83,47 @@ class _Body:
 
     Attributes:
         run: Runs it.
-        own: The tensors that it holds.
-        history: What is known of backward passes through it.
     """
 
     def __init__(self, program: Program):
-        opened, self.own = taking_own(program)
-        self.run, self._opened = compiled(program), compiled(opened)
-        self.history = History(self._opened, opened, is_asked=any(map(is_drawn, program.steps)), learns=True)
+        self.run, self._program = compiled(program), program
 
-    def followed(self, taken: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+    @cached_property
+    def opened(self) -> "_Opened":
+        """The same, of which autograd follows what it returns, and not how."""
+        program, own = taking_own(self._program)
+        run = compiled(program)
+        return _Opened(run, own, History(run, program, is_asked=any(map(is_drawn, program.steps)), learns=True))
+
+
+class _Opened(NamedTuple):
+    """A program that takes the tensors that it held, too.
+
+    Attributes:
+        run: Runs it.
+        own: These tensors, by number.
+        history: What is known of backward passes through it.
+    """
+
+    run: Runner
+    own: Mapping[int, torch.Tensor]
+    history: History
+
+    def of(self, taken: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
         """Return the results with one node of history."""
         held: Any = {**dict(enumerate(taken)), **self.own}
         with torch.no_grad():
-            results = self._opened(held)
+            results = self.run(held)
         return self.history.of(results, held)
 
 
-def _is_by_autograd(held: Sequence[torch.Tensor], bodies: Sequence[_Body]) -> bool:
+def _is_by_autograd(held: Sequence[torch.Tensor], bodies: Sequence[Mapping[int, _Body]]) -> bool:
     """Tell whether autograd alone follows what chunks do, and nobody sees more of it than what they return."""
     if in_transform() or has_forward_level() or is_recording() or current_dispatch_mode() is not None or is_hooked():
         return False
-    own = [tensor for body in bodies for tensor in body.own.values()]
-    return PLAIN.issuperset(map(type, (*held, *own))) and not any(body.history.is_asked for body in bodies)
+    every = [body.opened for sizes in bodies for body in sizes.values()]
+    own = [tensor for each in every for tensor in each.own.values()]
+    return PLAIN.issuperset(map(type, (*held, *own))) and not any(each.history.is_asked for each in every)
 
 
 def _laid_together(body: Body, parts: Iterator[Sequence[torch.Tensor]]) -> list[torch.Tensor]:

@@ -29,7 +29,7 @@ from hofunc.run.backward import Parts, are_plain, placed, planned, starts_of
 from hofunc.run.executor import Runner, compiled
 
 EFFORT = 8  # times the steps of planning of what comes before that both take, in two ways, about
-MOST_EFFORT = 50_000  # steps of planning, from which on nobody waits for them
+MOST_EFFORT = 100_000  # steps of planning, from which on nobody waits for them
 OWN = 1 << 30  # from which on values are numbered that lead to a graph, among the tensors of a call
 MOST_KEPT = 4  # sets of values by which gradients are wanted
 
@@ -50,9 +50,8 @@ class Learned:
         self.parts, self._kept, device = parts, kept, device_of(parts.again.graph)
         self._takes = frozenset(each.origin for each in before.given.values() if isinstance(each.origin, int))
         held = sum(prod(map(int, each.shape)) * each.dtype.itemsize for each in parts.after.given.values())
-        both = [
-            arranged(each, device).leaner(allowed=held) for each in (before, parts.after)
-        ]  # as much as is kept again
+        # As much may be held at once as is kept between them in any case.
+        both = [arranged(each, device).leaner(allowed=held) for each in (before, parts.after)]
         allocator.keep(sum(each.peak for each in both), device)
         self._before, self._after = (compiled(each.program, takes_over=True) for each in both)
         self._of_nodes: Runner | None = None
