@@ -395,16 +395,15 @@ def test_sizes_are_readable() -> None:
 
 
 def test_functions_take_turns() -> None:
-    orders: list[list[str]] = []
-    for _ in range(2):
+    def rounds() -> list[str]:
         calls: list[str] = []
         seconds = interleaved({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, 8)
         assert calls[:2] == [*"ab"]
-        rounds = ["".join(calls[start : start + 2]) for start in range(2, len(calls), 2)]
-        assert {*rounds} == {"ab", "ba"}
         assert [len(taken) for taken in seconds.values()] == [8, 8]
-        orders.append(rounds)
-    assert orders[0] == orders[1]
+        return ["".join(calls[start : start + 2]) for start in range(2, len(calls), 2)]
+
+    assert {*rounds()} == {"ab", "ba"}
+    assert rounds() == rounds()
 
 
 def test_functions_warm_up_for_some_time() -> None:

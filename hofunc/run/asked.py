@@ -112,9 +112,10 @@ def of_plan(program: Program, chunks: Chunks | None, quick: Program | None, lear
         quick: What returns the same as long as that is finite.
         learning: Plans its backward pass.
     """
-    if chunks is not None:
-        return in_chunks(chunks)
     opened, own = taking_own(program)
+    if chunks is not None:
+        run = in_chunks(chunks)
+        return run if learning is None else _learning_first(run, learning, [*own.values()])
     if any(type(tensor) not in PLAIN for tensor in own.values()):
         return compiled(program)
     if quick is None:
@@ -122,6 +123,19 @@ def of_plan(program: Program, chunks: Chunks | None, quick: Program | None, lear
     first, others = taking_own(quick)
     needed = _taken(opened) - own.keys()
     return as_asked(_compiled(first), lambda: _compiled(opened), first, own | others, learning, needed)
+
+
+def _learning_first(run: Runner, learning: Learning, own: Sequence[Tensor]) -> Runner:
+    """Return what runs a plan, with its backward pass where that is planned, given the tensors that the plan holds."""
+
+    def running(values: Sequence[Tensor]) -> list[Tensor]:
+        tensors = (*values, *own)
+        is_wanted = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+        is_seen = not is_wanted or current_dispatch_mode() is not None or is_followed(()) or is_hooked()
+        found = None if is_seen or not PLAIN.issuperset(map(type, tensors)) else learning.results(values)
+        return run(values) if found is None else found
+
+    return running
 
 
 def _compiled(program: Program) -> Way:

@@ -98,6 +98,8 @@ def is_start(node: Node) -> bool:
 def planned(plan: Blueprint, wanted: Contractions, graph: Graph, nodes: Sequence[int], values: Any) -> Parts | None:
     """Plan contractions together with gradients by some nodes; None if that is no better than autograd, or not right.
 
+    What runs in chunks is planned in one piece if it holds as little as is kept by allocators, and else left to these.
+
     Args:
         plan: The plan of the contractions.
         wanted: These.
@@ -121,8 +123,10 @@ def planned(plan: Blueprint, wanted: Contractions, graph: Graph, nodes: Sequence
         returned = [register for register in results if register is not None]
         gradients = [register for register in both.gradients if register is not None]
         before, after, kept = _parted(both.program, returned, gradients, first_kept, both.first)
-        early, late = (arranged(each, device).made.cost(device).seconds for each in (before, after))
-        if late <= LONGER * early and early + late < soonest:
+        made = [arranged(each, device).made for each in (before, after)]
+        early, late = (each.cost(device).seconds for each in made)
+        is_little = plan.chunks is None or sum(each.peak for each in made) <= 2 * allocator.MOST
+        if is_little and late <= LONGER * early and early + late < soonest:
             places = iter(range(len(gradients)))
             of_nodes = [
                 (ZERO if lead else None) if register is None else next(places)

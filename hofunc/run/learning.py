@@ -142,8 +142,8 @@ class Learning:
 
     def _is_due(self) -> bool:
         self._left -= 1
-        is_apart = self._plan.chunks is not None or self._plan.effort * EFFORT > MOST_EFFORT
-        return self._left < 0 and not is_apart
+        is_apart = self._plan.chunks is not None and self._plan.cost.peak_bytes > allocator.MOST
+        return self._left < 0 and not is_apart and self._plan.effort * EFFORT <= MOST_EFFORT
 
     def _of(self, nodes: tuple[int, ...], values: Callable[[], Any]) -> Learned | None:
         """Return what runs a plan with gradients by some nodes, which is made of the values of all if there is none."""

@@ -63,3 +63,28 @@ def test_the_way_that_should_run_sooner_is_taken(
     assert taken == [parted[way]]
     assert costs[way] == min(costs)
     assert len(costs) == 2
+
+
+@pytest.mark.parametrize(("rows", "is_planned"), [(1024, True), (4096, False)])
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_chunks_that_hold_little_are_one_piece(
+    rows: int, is_planned: bool, is_kept: bool, taken: list[Both], device: torch.device
+) -> None:
+    weights = [rand(device, size, 64, seed=size).float().requires_grad_() for size in (10, 64, 64, 64)]
+    x = rand(device, rows, 10).float()
+
+    def f(x: Tensor) -> Tensor:
+        for weight in weights:
+            x = (x @ weight / 8).tanh()
+        return x.sum(-1)
+
+    forget()
+    transform = hofunc.laplacian(f)
+    with hofunc.options(planning="full"):
+        plan = transform.plan(x)
+        assert plan._steps.chunks is not None
+        call = plan if is_kept else transform
+        found = [torch.autograd.grad(call(x).square().sum(), weights) for _ in range(4)]
+    assert bool(taken) == is_planned
+    for got, want in zip(found[-1], found[0], strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4 * float(want.abs().max()))
