@@ -97,24 +97,12 @@ class Factorials(Integers):
 
 
 @dataclass(frozen=True)
-class Multiplicities(Integers):
-    """How often each monomial of an order is among the entries of as many symmetric axes.
-
-    Attributes:
-        n: The number of directions.
-        order: The order.
-    """
-
-    n: int
-    order: int
-
-    def __len__(self) -> int:
-        """Return how many there are."""
-        return count(self.n, self.order)
+class Multiplicities(Factorials):
+    """How often each monomial of an order is among the entries of as many symmetric axes."""
 
     def computed(self) -> torch.Tensor:
         """Compute them."""
-        return factorial(self.order) // Factorials(self.n, self.order).computed()
+        return factorial(self.order) // super().computed()
 
 
 def _alone(numbers: Integers) -> torch.Tensor:
